@@ -1,0 +1,41 @@
+"""From text to batches: tokenizers, corpora and token batches.
+
+TensorFlow, tensorflow-text and tensorflow-datasets are imported when something that needs them is
+called, never by the import of this package.
+"""
+
+from keras_transformer.data.batch_shapes import BatchShape
+from keras_transformer.data.corpora import Corpus, PairsCorpus, ParallelTextCorpus, TsvCorpus
+from keras_transformer.data.encoded_corpus import EncodedCorpus
+from keras_transformer.data.number_corpus import number_corpus
+from keras_transformer.data.sentencepiece_tokenizer import SentencePieceTokenizer
+from keras_transformer.data.sentencepiece_training import train_sentencepiece
+from keras_transformer.data.special_tokens import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from keras_transformer.data.subword_tokenizer import SubwordTokenizer, build_subword_vocabulary
+from keras_transformer.data.text_lines import text_lines
+from keras_transformer.data.tfds_corpus import TfdsCorpus
+from keras_transformer.data.token_batches import TokenBatches
+from keras_transformer.data.tokenizers import load_tokenizer, save_tokenizer
+
+__all__ = [
+    "BOS_ID",
+    "EOS_ID",
+    "PAD_ID",
+    "UNK_ID",
+    "BatchShape",
+    "Corpus",
+    "EncodedCorpus",
+    "PairsCorpus",
+    "ParallelTextCorpus",
+    "SentencePieceTokenizer",
+    "SubwordTokenizer",
+    "TfdsCorpus",
+    "TokenBatches",
+    "TsvCorpus",
+    "build_subword_vocabulary",
+    "load_tokenizer",
+    "number_corpus",
+    "save_tokenizer",
+    "text_lines",
+    "train_sentencepiece",
+]

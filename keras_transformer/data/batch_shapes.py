@@ -1,0 +1,141 @@
+"""A small set of batch shapes that fits the lengths of a corpus with little padding.
+
+Every new shape costs a compilation or a trace, and every padded position costs work. So the shapes
+are chosen from the lengths themselves: the rectangle of all (source length, target length) is cut
+in two where that saves most padding, again and again, and each part is padded to its own largest
+source and target.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+# A padded target position costs about twice a source one: two attentions and the softmax.
+_TARGET_COST = 2
+# Below a quarter of a batch, what a narrower shape saves is lost in completing its batches.
+_LEAST_BATCHES = 0.25
+
+
+class BatchShape(NamedTuple):
+    """Rows and padded lengths of a batch: `[rows, source_width]` and `[rows, target_width]`."""
+
+    rows: int
+    source_width: int
+    target_width: int
+
+
+def rows_for(source_width: int, target_width: int, tokens_per_batch: int, row_multiple: int) -> int:
+    """Returns how many rows fit: a multiple of `row_multiple` if so many fit, and at least 1.
+
+    Args:
+        source_width: padded length of the source.
+        target_width: padded length of the target.
+        tokens_per_batch: upper bound of rows * width, for each side.
+        row_multiple: rows are rounded down to a multiple of this number.
+
+    Returns:
+        `int`.
+    """
+    rows = tokens_per_batch // max(source_width, target_width)
+    return max(1, rows - rows % row_multiple if rows >= row_multiple else rows)
+
+
+def choose_shapes(
+    source_lengths: np.ndarray,
+    target_lengths: np.ndarray,
+    tokens_per_batch: int,
+    row_multiple: int,
+    max_shapes: int,
+) -> tuple[BatchShape, ...]:
+    """Chooses at most `max_shapes` shapes for a corpus, a function of its lengths only.
+
+    A cut that would leave less than a quarter of a batch on a side is not made: in a small corpus
+    there are fewer shapes.
+
+    Args:
+        source_lengths: int `[pairs]`, at least one.
+        target_lengths: int `[pairs]`.
+        tokens_per_batch: upper bound of rows * width, for each side.
+        row_multiple: rows are rounded down to a multiple of this number.
+        max_shapes: how many shapes at most.
+
+    Returns:
+        tuple of `BatchShape`, the most expensive first. Every pair fits in one of them.
+    """
+    # One number for each pair of lengths: `np.unique` sorts rows ten times more slowly.
+    base = int(target_lengths.max()) + 1
+    keys, counts = np.unique(source_lengths * base + target_lengths, return_counts=True)
+    lengths = np.stack(np.divmod(keys, base), axis=1)
+    regions = [(lengths, counts)]
+    cuts = [_best_cut(lengths, counts, tokens_per_batch)]
+    while len(regions) < max_shapes:
+        best = max(range(len(regions)), key=lambda region: cuts[region][0])
+        saving, side, position = cuts[best]
+        if saving <= 0:
+            break
+        lengths, counts = regions[best]
+        low = lengths[:, side] <= position
+        regions[best] = (lengths[low], counts[low])
+        regions.append((lengths[~low], counts[~low]))
+        cuts[best] = _best_cut(*regions[best], tokens_per_batch)
+        cuts.append(_best_cut(*regions[-1], tokens_per_batch))
+    widths = [tuple(int(width) for width in lengths.max(axis=0)) for lengths, _ in regions]
+    shapes = [
+        BatchShape(rows_for(*pair, tokens_per_batch, row_multiple), *pair) for pair in set(widths)
+    ]
+    return tuple(sorted(shapes, key=lambda shape: (-_cost(shape), shape)))
+
+
+def _best_cut(lengths, counts, tokens_per_batch) -> tuple[int, int, int]:
+    """Returns (padding saved, side, last length of the lower part) of the best cut, or saving 0."""
+    best = (0, 0, 0)
+    least = _LEAST_BATCHES * tokens_per_batch
+    whole = counts.sum() * _padded_cost(*lengths.max(axis=0))
+    for side in (0, 1):
+        order = np.argsort(lengths[:, side], kind="stable")
+        along, across = lengths[order, side], lengths[order, 1 - side]
+        below = np.cumsum(counts[order])[:-1]
+        above = counts.sum() - below
+        low = (along[:-1], np.maximum.accumulate(across)[:-1])
+        high = (along[-1], np.maximum.accumulate(across[::-1])[::-1][1:])
+        cost = below * _padded_cost(*low[:: 1 - 2 * side])
+        cost = cost + above * _padded_cost(*high[:: 1 - 2 * side])
+        allowed = (
+            (along[:-1] < along[1:])
+            & (below * np.maximum(*low) >= least)
+            & (above * np.maximum(*high) >= least)
+        )
+        if allowed.any():
+            cost = np.where(allowed, cost, whole)
+            position = int(cost.argmin())
+            best = max(best, (int(whole - cost[position]), side, int(along[position])))
+    return best
+
+
+def _padded_cost(source_width, target_width):
+    return source_width + _TARGET_COST * target_width
+
+
+def _cost(shape: BatchShape) -> int:
+    return _padded_cost(shape.source_width, shape.target_width)
+
+
+def assign_shapes(
+    shapes: Sequence[BatchShape], source_lengths: np.ndarray, target_lengths: np.ndarray
+) -> np.ndarray:
+    """Returns for each pair the index of the cheapest shape that it fits in.
+
+    Args:
+        shapes: the most expensive first, as `choose_shapes` gives them.
+        source_lengths: int `[pairs]`.
+        target_lengths: int `[pairs]`.
+
+    Returns:
+        int32 `[pairs]`; `len(shapes)` where a pair fits in none of them.
+    """
+    assigned = np.full(len(source_lengths), len(shapes), np.int32)
+    for index, shape in enumerate(shapes):
+        fits = (source_lengths <= shape.source_width) & (target_lengths <= shape.target_width)
+        assigned[fits] = index
+    return assigned

@@ -1,0 +1,175 @@
+"""Corpora: sources of (source, target) sentence pairs that can be read again and again."""
+
+import os
+from collections.abc import Iterator, Sequence
+from typing import Protocol, runtime_checkable
+
+from keras_transformer.errors import UserError
+from keras_transformer.files import open_text, require_file
+
+
+@runtime_checkable
+class Corpus(Protocol):
+    """What a corpus is: `iter(corpus)` begins anew and yields pairs of `str`, in a fixed order.
+
+    `len(corpus)` may be there, and raises `TypeError` where the number is not known.
+    """
+
+    def __iter__(self) -> Iterator[tuple[str, str]]: ...
+
+
+class PairsCorpus:
+    """Sentence pairs in memory.
+
+    Args:
+        pairs: sequence of `(source, target)`, both `str`.
+
+    Raises:
+        UserError: if there is no pair.
+
+    Example:
+
+    >>> from keras_transformer.data import PairsCorpus
+    >>> corpus = PairsCorpus([("one", "eins"), ("two", "zwei")])
+    >>> len(corpus), next(iter(corpus))
+    (2, ('one', 'eins'))
+    """
+
+    def __init__(self, pairs: Sequence[tuple[str, str]]):
+        self._pairs = [(source, target) for source, target in pairs]
+        if not self._pairs:
+            raise UserError("The corpus has no sentence pairs.")
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        return iter(self._pairs)
+
+    def __len__(self) -> int:
+        return len(self._pairs)
+
+
+class _FileCorpus:
+    """A corpus whose number of pairs is known after one pass."""
+
+    _num_pairs: int | None = None
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        count = 0
+        for pair in self._read():
+            count += 1
+            yield pair
+        self._num_pairs = count
+
+    def __len__(self) -> int:
+        if self._num_pairs is None:
+            self._num_pairs = sum(1 for _ in self._read())
+        return self._num_pairs
+
+    def _read(self) -> Iterator[tuple[str, str]]:
+        raise NotImplementedError
+
+
+class ParallelTextCorpus(_FileCorpus):
+    """Two text files whose lines with the same number are a pair; `.gz` is unpacked.
+
+    Lines are read as they are asked for. All lines are yielded, also empty ones, so the files
+    stay parallel; `EncodedCorpus` leaves out pairs with an empty side.
+
+    Args:
+        source_path: UTF-8 text file, a sentence a line.
+        target_path: UTF-8 text file with as many lines.
+
+    Raises:
+        UserError: at once, if a file is missing; while reading, if a file is empty, the numbers
+            of lines differ, or a line is not valid UTF-8.
+
+    Example:
+
+    >>> import pathlib, tempfile
+    >>> from keras_transformer.data import ParallelTextCorpus
+    >>> folder = pathlib.Path(tempfile.mkdtemp())
+    >>> _ = (folder / "train.en").write_text("one\\ntwo\\n")
+    >>> _ = (folder / "train.de").write_text("eins\\nzwei\\n")
+    >>> list(ParallelTextCorpus(folder / "train.en", folder / "train.de"))
+    [('one', 'eins'), ('two', 'zwei')]
+    """
+
+    def __init__(self, source_path: str | os.PathLike, target_path: str | os.PathLike):
+        self.source_path = require_file(source_path)
+        self.target_path = require_file(target_path)
+
+    def _read(self) -> Iterator[tuple[str, str]]:
+        sources = open_text(self.source_path)
+        targets = open_text(self.target_path)
+        count = 0
+        for source in sources:
+            target = next(targets, None)
+            if target is None:
+                self._raise_different(count + 1 + sum(1 for _ in sources), count)
+            count += 1
+            yield source, target
+        rest = sum(1 for _ in targets)
+        if rest:
+            self._raise_different(count, count + rest)
+        if not count:
+            raise UserError(f"{str(self.source_path)!r} and {str(self.target_path)!r} are empty.")
+
+    def _raise_different(self, num_sources: int, num_targets: int):
+        if not num_sources or not num_targets:
+            empty = self.target_path if num_sources else self.source_path
+            raise UserError(f"{str(empty)!r} is empty.")
+        raise UserError(
+            "Parallel files must have the same number of lines: "
+            f"{str(self.source_path)!r} has {num_sources}, "
+            f"{str(self.target_path)!r} has {num_targets}."
+        )
+
+
+class TsvCorpus(_FileCorpus):
+    """One text file with the pair in two of its tab-separated columns; `.gz` is unpacked.
+
+    Args:
+        path: UTF-8 text file. Quotes have no meaning; blank lines give a pair of empty texts.
+        source_column: index of the column with the source, from 0.
+        target_column: index of the column with the target, from 0.
+
+    Raises:
+        UserError: at once, if the file is missing; while reading, if it is empty, a line has too
+            few columns or is not valid UTF-8.
+        ValueError: if a column is negative, or both are the same.
+
+    Example:
+
+    >>> import pathlib, tempfile
+    >>> from keras_transformer.data import TsvCorpus
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "pairs.tsv"
+    >>> _ = path.write_text("one\\teins\\ntwo\\tzwei\\n")
+    >>> list(TsvCorpus(path, source_column=1, target_column=0))
+    [('eins', 'one'), ('zwei', 'two')]
+    """
+
+    def __init__(self, path: str | os.PathLike, source_column: int = 0, target_column: int = 1):
+        if min(source_column, target_column) < 0 or source_column == target_column:
+            raise ValueError(
+                "source_column and target_column must be two different indices from 0. "
+                f"Received: source_column={source_column!r}, target_column={target_column!r}"
+            )
+        self.path = require_file(path)
+        self.source_column = source_column
+        self.target_column = target_column
+
+    def _read(self) -> Iterator[tuple[str, str]]:
+        needed = max(self.source_column, self.target_column) + 1
+        number = 0
+        for number, line in enumerate(open_text(self.path), start=1):
+            columns = line.split("\t")
+            if len(columns) >= needed:
+                yield columns[self.source_column], columns[self.target_column]
+            elif not line.strip():
+                yield "", ""
+            else:
+                raise UserError(
+                    f"{str(self.path)!r}, line {number}: expected at least {needed} columns "
+                    f"separated by tabs, found {len(columns)}."
+                )
+        if not number:
+            raise UserError(f"{str(self.path)!r} is empty.")

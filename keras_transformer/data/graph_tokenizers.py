@@ -1,0 +1,110 @@
+"""The tokenizers as `tf.Module`s: raw strings in a SavedModel. The only module here that needs
+TensorFlow to be imported; the tokenizers import it when `in_graph()` is called."""
+
+import tensorflow as tf
+
+from keras_transformer.data.special_tokens import BOS_ID, EOS_ID, PAD_ID, SPECIAL_PIECES, UNK_ID
+from keras_transformer.errors import UserError
+
+_TEXT = tf.TensorSpec([None], tf.string)
+_IDS = tf.TensorSpec([None, None], tf.int32)
+
+
+class GraphTokenizer(tf.Module):
+    """What both kinds have: two functions, which stay callable in a SavedModel.
+
+    Attributes:
+        tokenize: strings `[batch]` to ragged int32 `[batch, None]`, without BOS and EOS.
+        detokenize: int32 `[batch, length]` to strings `[batch]`, each up to its first EOS.
+    """
+
+    def __init__(self, name: str):
+        super().__init__(name=name)
+        # Not as decorated methods: these hold their module by a weak reference only, and
+        # `tokenizer.in_graph().tokenize(text)` would find it gone.
+        self.tokenize = tf.function(
+            lambda text: self._tokenize(_valid_utf8(text)), input_signature=[_TEXT], autograph=False
+        )
+        self.detokenize = tf.function(
+            lambda ids: self._detokenize(ids), input_signature=[_IDS], autograph=False
+        )
+
+
+class GraphSentencePieceTokenizer(GraphTokenizer):
+    """SentencePiece in the graph, with the plain tensorflow-text operations.
+
+    Not the fast ones: `FastSentencepieceTokenizer` loads a BPE model and gives other ids.
+
+    Args:
+        model: `bytes`, the serialised SentencePiece model.
+        vocab_size: `int`, number of pieces in it.
+    """
+
+    def __init__(self, model: bytes, vocab_size: int):
+        super().__init__("sentencepiece_tokenizer")
+        self._vocab_size = vocab_size
+        # An attribute, so that a SavedModel of this module holds the model.
+        self._tokenizer = _import_tensorflow_text().SentencepieceTokenizer(
+            model=model, out_type=tf.int32
+        )
+
+    def _tokenize(self, text):
+        return self._tokenizer.tokenize(text)
+
+    def _detokenize(self, ids):
+        return self._tokenizer.detokenize(_visible_ids(ids, self._vocab_size))
+
+
+class GraphSubwordTokenizer(GraphTokenizer):
+    """Whitespace pieces in the graph: a lookup table and string operations of TensorFlow itself.
+
+    Args:
+        pieces: sequence of `str`, the pieces from id 4 on.
+    """
+
+    def __init__(self, pieces):
+        super().__init__("subword_tokenizer")
+        self._vocab_size = len(SPECIAL_PIECES) + len(pieces)
+        keys = [piece.encode("utf-8") for piece in pieces]
+        # Without the reserved pieces: text that spells "</s>" must not end a sentence.
+        self._ids = tf.lookup.StaticHashTable(
+            tf.lookup.KeyValueTensorInitializer(
+                tf.constant(keys, tf.string, shape=[len(keys)]),
+                tf.range(len(SPECIAL_PIECES), self._vocab_size, dtype=tf.int64),
+            ),
+            default_value=UNK_ID,
+        )
+        self._pieces = tf.constant([piece.encode("utf-8") for piece in SPECIAL_PIECES] + keys)
+
+    def _tokenize(self, text):
+        pieces = tf.strings.split(text)
+        return pieces.with_flat_values(tf.cast(self._ids.lookup(pieces.flat_values), tf.int32))
+
+    def _detokenize(self, ids):
+        visible = _visible_ids(ids, self._vocab_size)
+        pieces = visible.with_flat_values(tf.gather(self._pieces, visible.flat_values))
+        joined = tf.strings.reduce_join(pieces, axis=-1, separator=" ")
+        return tf.strings.regex_replace(joined, "@@( |$)", "")
+
+
+def _valid_utf8(text):
+    return tf.strings.unicode_transcode(text, "UTF-8", "UTF-8", errors="replace")
+
+
+def _visible_ids(ids, vocab_size):
+    """int32 `[batch, length]` to ragged int32 `[batch, None]`; see `token_ids.visible_ids`."""
+    before_eos = tf.cumsum(tf.cast(ids == EOS_ID, tf.int32), axis=1) == 0
+    visible = before_eos & (ids != PAD_ID) & (ids != BOS_ID)
+    known = tf.where((ids >= 0) & (ids < vocab_size), ids, UNK_ID)
+    return tf.ragged.boolean_mask(known, visible)
+
+
+def _import_tensorflow_text():
+    try:
+        import tensorflow_text
+    except ImportError as error:
+        raise UserError(
+            "Tokenizing in the graph needs tensorflow-text: pip install tensorflow-text "
+            "(there is none for Windows)."
+        ) from error
+    return tensorflow_text

@@ -1,0 +1,179 @@
+"""The vocabulary of the number corpus: what can be counted, paid with, done, and when."""
+
+import dataclasses
+
+
+@dataclasses.dataclass(frozen=True)
+class Noun:
+    """A noun that can be counted, in both languages."""
+
+    english: str
+    english_plural: str
+    german: str
+    german_plural: str
+    gender: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Currency:
+    """A currency and the coin that is its hundredth part (None where there is none in use)."""
+
+    unit: Noun
+    hundredth: Noun | None = None
+
+
+WEEKDAYS = (
+    ("Monday", "Montag"),
+    ("Tuesday", "Dienstag"),
+    ("Wednesday", "Mittwoch"),
+    ("Thursday", "Donnerstag"),
+    ("Friday", "Freitag"),
+    ("Saturday", "Samstag"),
+    ("Sunday", "Sonntag"),
+)
+
+# (English, German, days; February has 28 so that a date never depends on its year)
+MONTHS = (
+    ("January", "Januar", 31),
+    ("February", "Februar", 28),
+    ("March", "März", 31),
+    ("April", "April", 30),
+    ("May", "Mai", 31),
+    ("June", "Juni", 30),
+    ("July", "Juli", 31),
+    ("August", "August", 31),
+    ("September", "September", 30),
+    ("October", "Oktober", 31),
+    ("November", "November", 30),
+    ("December", "Dezember", 31),
+)
+
+_CENT = Noun("cent", "cents", "Cent", "Cent", "m")
+CURRENCIES = (
+    Currency(Noun("euro", "euros", "Euro", "Euro", "m"), _CENT),
+    Currency(Noun("dollar", "dollars", "Dollar", "Dollar", "m"), _CENT),
+    Currency(
+        Noun("pound", "pounds", "Pfund", "Pfund", "n"),
+        Noun("penny", "pence", "Penny", "Pence", "m"),
+    ),
+    Currency(
+        Noun("franc", "francs", "Franken", "Franken", "m"),
+        Noun("centime", "centimes", "Rappen", "Rappen", "m"),
+    ),
+    Currency(Noun("crown", "crowns", "Krone", "Kronen", "f")),
+)
+
+# English, German, and the person a verb agrees with: 0 "ich", 1 "er" or "sie", 2 "wir".
+SUBJECTS = (
+    ("I", "ich", 0),
+    ("she", "sie", 1),
+    ("he", "er", 1),
+    ("we", "wir", 2),
+    ("they", "sie", 2),
+    ("my sister", "meine Schwester", 1),
+    ("my brother", "mein Bruder", 1),
+    ("our neighbours", "unsere Nachbarn", 2),
+    ("the children", "die Kinder", 2),
+)
+# The three persons' forms. The German of "bought" and the like needs "have", of "moved" "be".
+VERBS = {
+    "have": (("have", "has", "have"), ("habe", "hat", "haben")),
+    "be": (("am", "is", "are"), ("bin", "ist", "sind")),
+    "were": (("was", "was", "were"), ("wurde", "wurde", "wurden")),
+    "need": (("need", "needs", "need"), ("brauche", "braucht", "brauchen")),
+    "want": (("want", "wants", "want"), ("will", "will", "wollen")),
+    "will": (("will", "will", "will"), ("werde", "wird", "werden")),
+    "live": (("live", "lives", "live"), ("wohne", "wohnt", "wohnen")),
+    "get": (("get", "gets", "get"), ("stehe", "steht", "stehen")),
+    "owe": (("owe", "owes", "owe"), ("schulde", "schuldet", "schulden")),
+    "took": (("took", "took", "took"), ("belegte", "belegte", "belegten")),
+}
+NOUNS = (
+    Noun("apple", "apples", "Apfel", "Äpfel", "m"),
+    Noun("book", "books", "Buch", "Bücher", "n"),
+    Noun("bottle", "bottles", "Flasche", "Flaschen", "f"),
+    Noun("chair", "chairs", "Stuhl", "Stühle", "m"),
+    Noun("egg", "eggs", "Ei", "Eier", "n"),
+    Noun("flower", "flowers", "Blume", "Blumen", "f"),
+    Noun("glass", "glasses", "Glas", "Gläser", "n"),
+    Noun("horse", "horses", "Pferd", "Pferde", "n"),
+    Noun("house", "houses", "Haus", "Häuser", "n"),
+    Noun("key", "keys", "Schlüssel", "Schlüssel", "m"),
+    Noun("lamp", "lamps", "Lampe", "Lampen", "f"),
+    Noun("letter", "letters", "Brief", "Briefe", "m"),
+    Noun("picture", "pictures", "Bild", "Bilder", "n"),
+    Noun("stamp", "stamps", "Briefmarke", "Briefmarken", "f"),
+    Noun("table", "tables", "Tisch", "Tische", "m"),
+    Noun("tree", "trees", "Baum", "Bäume", "m"),
+)
+YEAR = Noun("year", "years", "Jahr", "Jahre", "n")
+# Slots that are filled from a list, each entry (English, German).
+CHOICES = {
+    "bought": (
+        ("bought", "gekauft"),
+        ("sold", "verkauft"),
+        ("found", "gefunden"),
+        ("lost", "verloren"),
+        ("saw", "gesehen"),
+    ),
+    "to_buy": (("to buy", "kaufen"), ("to sell", "verkaufen"), ("to see", "sehen")),
+    "weekday": WEEKDAYS,
+    "month": tuple((english, german) for english, german, _ in MONTHS),
+    "past_day": (
+        ("yesterday", "gestern"),
+        ("today", "heute"),
+        ("last week", "letzte Woche"),
+        *((f"on {english}", f"am {german}") for english, german in WEEKDAYS),
+    ),
+    "place": (
+        ("in the garden", "im Garten"),
+        ("in the village", "im Dorf"),
+        ("in the museum", "im Museum"),
+        ("in the school", "in der Schule"),
+        ("on the ship", "auf dem Schiff"),
+    ),
+    "city": (
+        ("Berlin", "Berlin"),
+        ("Hamburg", "Hamburg"),
+        ("Vienna", "Wien"),
+        ("Munich", "München"),
+        ("Cologne", "Köln"),
+        ("Zurich", "Zürich"),
+    ),
+    "building": (
+        ("the bridge", "die Brücke"),
+        ("the castle", "das Schloss"),
+        ("the church", "die Kirche"),
+        ("the station", "der Bahnhof"),
+        ("the tower", "der Turm"),
+        ("the town hall", "das Rathaus"),
+    ),
+    "vehicle": (
+        ("the train", "der Zug"),
+        ("the bus", "der Bus"),
+        ("the tram", "die Straßenbahn"),
+        ("the ship", "das Schiff"),
+    ),
+    "shop": (
+        ("the shop", "das Geschäft"),
+        ("the bank", "die Bank"),
+        ("the library", "die Bibliothek"),
+        ("the museum", "das Museum"),
+        ("the swimming pool", "das Schwimmbad"),
+    ),
+    "event": (
+        ("the film", "der Film"),
+        ("the concert", "das Konzert"),
+        ("the lesson", "der Unterricht"),
+        ("the meeting", "die Sitzung"),
+    ),
+    "gathering": (
+        ("the concert", "das Konzert"),
+        ("the meeting", "die Sitzung"),
+        ("the wedding", "die Hochzeit"),
+        ("the exam", "die Prüfung"),
+    ),
+    "our": (("my", "mein"), ("his", "sein"), ("her", "ihr"), ("our", "unser")),
+    "birthday": (("birthday", "Geburtstag"), ("wedding anniversary", "Hochzeitstag")),
+    "behind": (("behind", "hinter"), ("next to", "neben"), ("with", "mit")),
+}

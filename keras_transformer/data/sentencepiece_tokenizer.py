@@ -1,0 +1,209 @@
+"""SentencePiece vocabularies: the same ids in Python and in a TensorFlow graph."""
+
+import os
+import pathlib
+import threading
+from collections.abc import Sequence
+
+import sentencepiece
+
+from keras_transformer.data.special_tokens import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from keras_transformer.data.token_ids import visible_ids
+from keras_transformer.errors import UserError
+from keras_transformer.files import atomic_write
+
+# sentencepiece takes its seed from one global variable.
+_SAMPLING_LOCK = threading.Lock()
+
+
+class SentencePieceTokenizer:
+    """Turns text to subword ids and back with a SentencePiece model.
+
+    The reserved ids are those of `keras_transformer.data.special_tokens`: padding 0, unknown 1,
+    BOS 2, EOS 3. Text never maps to them, not even if it spells `</s>`.
+
+    Args:
+        model: `bytes`, the serialised SentencePiece model.
+
+    Raises:
+        UserError: if `model` is no complete SentencePiece model, or reserves other ids.
+
+    Example:
+
+    >>> from keras_transformer.data import train_sentencepiece
+    >>> lines = ["a red house", "a blue house", "the red door", "the blue door"]
+    >>> tokenizer = train_sentencepiece(lines, vocab_size=290)
+    >>> tokenizer.decode(tokenizer.encode("the red house"))
+    'the red house'
+
+    Reference:
+        Kudo and Richardson, 2018, "SentencePiece", https://arxiv.org/abs/1808.06226.
+    """
+
+    suffix = ".model"
+
+    def __init__(self, model: bytes):
+        self.model = bytes(model)
+        self._processor = _load_processor(self.model)
+
+    def __reduce__(self):
+        return type(self), (self.model,)
+
+    @property
+    def vocab_size(self) -> int:
+        """Number of ids, the reserved ones included."""
+        return self._processor.get_piece_size()
+
+    @property
+    def model_type(self) -> str:
+        """The algorithm that split the text: `"bpe"`, `"unigram"`, `"word"` or `"char"`."""
+        specification = _parse_model(self.model).trainer_spec
+        return specification.ModelType.Name(specification.model_type).lower()
+
+    def encode(self, text: str) -> list[int]:
+        """Returns the ids of `text`, without BOS and EOS.
+
+        Args:
+            text: `str`. Lone surrogates, which no UTF-8 has, become U+FFFD.
+
+        Returns:
+            `list[int]`.
+        """
+        return self.encode_batch([text])[0]
+
+    def encode_batch(
+        self, texts: Sequence[str], dropout: float = 0.0, seed: int | None = None
+    ) -> list[list[int]]:
+        """Returns the ids of every text, without BOS and EOS.
+
+        Args:
+            texts: sequence of `str`.
+            dropout: probability of leaving out a merge (BPE-dropout): the same text is then split
+                differently at every call with another seed, which regularises training. 0 gives
+                the one best split.
+            seed: `int`, needed with dropout: the ids are a function of the texts, `dropout` and
+                `seed`.
+
+        Returns:
+            `list[list[int]]`.
+
+        Raises:
+            ValueError: if `dropout` is not in [0, 1), has no seed, or the model is no BPE model.
+
+        Reference:
+            Provilkov et al., 2020, "BPE-Dropout", https://arxiv.org/abs/1910.13267.
+        """
+        texts = list(texts)
+        if not 0.0 <= dropout < 1.0:
+            raise ValueError(f"dropout must be in [0, 1). Received: dropout={dropout!r}")
+        try:
+            return self._encode_with_dropout(texts, dropout, seed)
+        except (RuntimeError, TypeError):  # sentencepiece cannot take lone surrogates
+            texts = [_without_surrogates(text) for text in texts]
+            return self._encode_with_dropout(texts, dropout, seed)
+
+    def _encode_with_dropout(self, texts, dropout, seed):
+        if not dropout:
+            return self._processor.encode(texts)
+        if self.model_type != "bpe":
+            raise ValueError(
+                "Dropout of merges needs a BPE model. "
+                f"Received: dropout={dropout!r} for a model of type {self.model_type!r}"
+            )
+        if seed is None:
+            raise ValueError("Dropout of merges needs a seed. Received: seed=None")
+        with _SAMPLING_LOCK:
+            sentencepiece.set_random_generator_seed(seed % 2**32)
+            # One thread: sentencepiece seeds the generator of each thread with the same number,
+            # and which text goes to which thread is a matter of chance.
+            return self._processor.encode(
+                texts, enable_sampling=True, nbest_size=-1, alpha=dropout, num_threads=1
+            )
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Returns the text of `ids`: up to the first EOS, without padding and BOS.
+
+        Args:
+            ids: int `[length]`. An unknown id gives ` ⁇ `.
+
+        Returns:
+            `str`.
+        """
+        return self._processor.decode(visible_ids(ids, self.vocab_size))
+
+    def decode_batch(self, batch: Sequence[Sequence[int]]) -> list[str]:
+        """Returns the text of every row of ids; see `decode`.
+
+        Args:
+            batch: int `[batch, length]`, or rows of different lengths.
+
+        Returns:
+            `list[str]`.
+        """
+        return [self.decode(ids) for ids in batch]
+
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        """Returns the vocabulary's own spelling of every id (`▁` is a space), as in plots."""
+        return [self._processor.id_to_piece(int(token)) for token in ids]
+
+    def save(self, directory: str | os.PathLike, name: str = "tokenizer") -> pathlib.Path:
+        """Writes the model to `directory/name.model`; any SentencePiece library reads it.
+
+        Args:
+            directory: the folder, made if need be.
+            name: file name without its ending.
+
+        Returns:
+            `pathlib.Path` of the file.
+        """
+        path = pathlib.Path(directory) / f"{name}{self.suffix}"
+        with atomic_write(path) as temporary:
+            temporary.write_bytes(self.model)
+        return path
+
+    def in_graph(self):
+        """Returns a `tf.Module` that does the same with TensorFlow operations.
+
+        Its `tokenize(text)` takes strings `[batch]` and returns a ragged int32 `[batch, None]`;
+        its `detokenize(ids)` takes int32 `[batch, length]` and returns strings `[batch]`. Bytes
+        that are not UTF-8 count as U+FFFD. Needs tensorflow-text, also where a SavedModel with it
+        is loaded.
+
+        Raises:
+            UserError: if tensorflow-text is not installed.
+        """
+        from keras_transformer.data.graph_tokenizers import GraphSentencePieceTokenizer
+
+        return GraphSentencePieceTokenizer(self.model, self.vocab_size)
+
+
+def _load_processor(model: bytes) -> sentencepiece.SentencePieceProcessor:
+    try:
+        processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+        message = _parse_model(model)
+    except Exception as error:  # sentencepiece and protobuf each have their own
+        raise UserError("This is not a SentencePiece model, or a damaged one.") from error
+    # A file cut between two pieces is still a valid message, but what follows the pieces is gone.
+    if not (message.HasField("trainer_spec") and message.HasField("normalizer_spec")):
+        raise UserError("The SentencePiece model is incomplete.")
+    found = (processor.pad_id(), processor.unk_id(), processor.bos_id(), processor.eos_id())
+    if found != (PAD_ID, UNK_ID, BOS_ID, EOS_ID):
+        raise UserError(
+            "A SentencePiece model must be trained with pad_id=0, unk_id=1, bos_id=2, eos_id=3. "
+            "Received: pad_id={}, unk_id={}, bos_id={}, eos_id={}".format(*found)
+        )
+    return processor
+
+
+def _parse_model(model: bytes):
+    from sentencepiece import sentencepiece_model_pb2
+
+    message = sentencepiece_model_pb2.ModelProto()
+    message.ParseFromString(model)
+    return message
+
+
+def _without_surrogates(text: str) -> str:
+    if not isinstance(text, str):
+        raise TypeError(f"A tokenizer encodes str. Received: text={text!r}")
+    return text.encode("utf-8", "surrogatepass").decode("utf-8", "replace")

@@ -1,0 +1,109 @@
+"""Learning a SentencePiece vocabulary from text."""
+
+import io
+import re
+
+import sentencepiece
+
+from keras_transformer.data.sentencepiece_tokenizer import SentencePieceTokenizer
+from keras_transformer.data.special_tokens import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from keras_transformer.data.text_lines import sample_lines, text_lines
+from keras_transformer.errors import UserError
+
+MODEL_TYPES = ("bpe", "unigram")
+_LONGEST_LINE_BYTES = 16_384
+
+
+def train_sentencepiece(
+    files_or_lines,
+    vocab_size: int,
+    model_type: str = "bpe",
+    *,
+    max_sentences: int = 5_000_000,
+    seed: int = 0,
+    normalization: str = "nmt_nfkc",
+) -> SentencePieceTokenizer:
+    """Learns a subword vocabulary from text.
+
+    Every character of the text is in the vocabulary, and any other is spelt in bytes, so nothing
+    is ever unknown and nothing but the normalisation is lost.
+
+    Args:
+        files_or_lines: a path, an iterable of `pathlib.Path`, an iterable of `str` (lines), or a
+            corpus (both sides: one vocabulary for both languages); see `text_lines`.
+        vocab_size: number of ids with the 4 reserved and the 256 bytes.
+        model_type: `"bpe"` or `"unigram"`.
+        max_sentences: from a larger text so many lines are taken, every line with the same chance.
+        seed: of that choice.
+        normalization: SentencePiece's rule: `"nmt_nfkc"`, `"nmt_nfkc_cf"` (and lower case),
+            `"nfkc"`, `"nfkc_cf"` or `"identity"`.
+
+    Returns:
+        `SentencePieceTokenizer`.
+
+    Raises:
+        UserError: if the text is empty, or `vocab_size` too large or too small for it; the
+            message says what is possible.
+        ValueError: for a wrong `model_type`, `vocab_size` or `max_sentences`.
+
+    Example:
+
+    >>> from keras_transformer.data import train_sentencepiece
+    >>> train_sentencepiece(["red house", "blue house"], vocab_size=280).vocab_size
+    280
+    """
+    if model_type not in MODEL_TYPES:
+        raise ValueError(
+            f"model_type must be one of {MODEL_TYPES}. Received: model_type={model_type!r}"
+        )
+    for argument, value in (("vocab_size", vocab_size), ("max_sentences", max_sentences)):
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise ValueError(
+                f"{argument} must be a positive integer. Received: {argument}={value!r}"
+            )
+    lines = (line for line in text_lines(files_or_lines) if line.strip())
+    kept = sample_lines(lines, max_sentences, seed)
+    if not kept:
+        raise UserError("The text for the vocabulary is empty.")
+    model = io.BytesIO()
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(kept),
+            model_writer=model,
+            vocab_size=vocab_size,
+            model_type=model_type,
+            byte_fallback=True,
+            character_coverage=1.0,
+            normalization_rule_name=normalization,
+            max_sentence_length=_LONGEST_LINE_BYTES,
+            pad_id=PAD_ID,
+            unk_id=UNK_ID,
+            bos_id=BOS_ID,
+            eos_id=EOS_ID,
+            minloglevel=2,  # errors only; they are raised as well
+        )
+    except (RuntimeError, OSError) as error:
+        raise UserError(_training_problem(str(error), vocab_size, model_type)) from error
+    return SentencePieceTokenizer(model.getvalue())
+
+
+def _training_problem(message: str, vocab_size: int, model_type: str) -> str:
+    """Says in one line, in our words, why sentencepiece could not train."""
+    too_large = re.search(r"value <= (\d+)", message)
+    if too_large:
+        return (
+            f"The text is too small for a {model_type} vocabulary of {vocab_size}: at most "
+            f"{too_large[1]} pieces are possible. Received: vocab_size={vocab_size}"
+        )
+    too_small = re.search(r"smaller than required_chars\. \d+ vs (\d+)", message)
+    if too_small:
+        return (
+            f"The vocabulary must hold every character of the text, 256 bytes and 4 reserved ids: "
+            f"at least {too_small[1]} pieces. Received: vocab_size={vocab_size}"
+        )
+    if "sentences_.empty" in message or "all_chars_count" in message:
+        return (
+            "The text for the vocabulary is empty, or all of its lines are longer than "
+            f"{_LONGEST_LINE_BYTES} bytes."
+        )
+    return f"The vocabulary could not be trained: {' '.join(message.split())}"

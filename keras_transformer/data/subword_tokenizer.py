@@ -1,0 +1,199 @@
+"""Text that is in subwords already: whitespace pieces, joined at `@@ `."""
+
+import collections
+import os
+import pathlib
+import re
+from collections.abc import Sequence
+
+from keras_transformer.data.special_tokens import SPECIAL_PIECES, UNK_ID
+from keras_transformer.data.text_lines import text_lines
+from keras_transformer.data.token_ids import visible_ids
+from keras_transformer.errors import UserError
+from keras_transformer.files import atomic_write
+
+# ASCII only, as in TensorFlow's string operations: a no-break space is part of its piece.
+_WHITESPACE = re.compile(r"[ \t\n\r\f\v]+")
+_JOIN = re.compile(r"@@( |\Z)")
+
+
+class SubwordTokenizer:
+    """Turns whitespace-separated pieces to ids, and ids to text with `@@ ` joined.
+
+    For text that another program has tokenised and split (subword-nmt and the like). Pieces that
+    are not in the vocabulary become the unknown id, which decodes to `<unk>`; so do pieces that
+    spell a reserved one, such as `</s>`.
+
+    Args:
+        pieces: sequence of `str`, the pieces from id 4 on, most frequent first by custom.
+
+    Raises:
+        UserError: for an empty or repeated piece, or one with whitespace in it.
+
+    Example:
+
+    >>> from keras_transformer.data import SubwordTokenizer
+    >>> tokenizer = SubwordTokenizer(["a", "play@@", "house"])
+    >>> tokenizer.encode("a play@@ house there")
+    [4, 5, 6, 1]
+    >>> tokenizer.decode([4, 5, 6, 1, 3, 0])
+    'a playhouse <unk>'
+
+    Reference:
+        Sennrich et al., 2016, https://arxiv.org/abs/1508.07909 (the `@@` of subword-nmt).
+    """
+
+    suffix = ".txt"
+
+    def __init__(self, pieces: Sequence[str]):
+        pieces = tuple(pieces)
+        self._pieces = SPECIAL_PIECES + pieces
+        self._ids = {piece: number for number, piece in enumerate(pieces, len(SPECIAL_PIECES))}
+        for piece in pieces:
+            if not isinstance(piece, str) or not piece or _WHITESPACE.search(piece):
+                raise UserError(
+                    "A piece of a subword vocabulary is text without whitespace. "
+                    f"Received: piece={piece!r}"
+                )
+        if len(self._ids) != len(pieces):
+            repeated = collections.Counter(pieces).most_common(1)[0][0]
+            raise UserError(
+                f"The pieces of a subword vocabulary must differ. Received: {repeated!r} twice"
+            )
+        reserved = set(SPECIAL_PIECES) & self._ids.keys()
+        if reserved:
+            raise UserError(
+                f"The reserved pieces {SPECIAL_PIECES} are added by themselves. "
+                f"Received: pieces with {min(reserved)!r}"
+            )
+
+    def __reduce__(self):
+        return type(self), (self._pieces[len(SPECIAL_PIECES) :],)
+
+    @property
+    def vocab_size(self) -> int:
+        """Number of ids, the reserved ones included."""
+        return len(self._pieces)
+
+    def encode(self, text: str) -> list[int]:
+        """Returns the ids of the pieces of `text`, without BOS and EOS.
+
+        Args:
+            text: `str`, pieces separated by spaces.
+
+        Returns:
+            `list[int]`.
+        """
+        find = self._ids.get
+        return [find(piece, UNK_ID) for piece in _WHITESPACE.split(text) if piece]
+
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        """Returns the ids of every text; see `encode`."""
+        return [self.encode(text) for text in texts]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Returns the text of `ids`: up to the first EOS, without padding and BOS, pieces joined.
+
+        Args:
+            ids: int `[length]`.
+
+        Returns:
+            `str`; an unknown id gives `<unk>`.
+        """
+        pieces = [self._pieces[token] for token in visible_ids(ids, self.vocab_size)]
+        return _JOIN.sub("", " ".join(pieces))
+
+    def decode_batch(self, batch: Sequence[Sequence[int]]) -> list[str]:
+        """Returns the text of every row of ids; see `decode`."""
+        return [self.decode(ids) for ids in batch]
+
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        """Returns the vocabulary's own spelling of every id, as in plots."""
+        return [self._pieces[int(token)] for token in ids]
+
+    def save(self, directory: str | os.PathLike, name: str = "tokenizer") -> pathlib.Path:
+        """Writes `directory/name.txt`: a piece a line in the order of ids, the reserved ones first.
+
+        Args:
+            directory: the folder, made if need be.
+            name: file name without its ending.
+
+        Returns:
+            `pathlib.Path` of the file.
+        """
+        path = pathlib.Path(directory) / f"{name}{self.suffix}"
+        with atomic_write(path) as temporary:
+            temporary.write_bytes("".join(f"{piece}\n" for piece in self._pieces).encode("utf-8"))
+        return path
+
+    @classmethod
+    def from_file_content(cls, content: bytes) -> "SubwordTokenizer":
+        """Returns the tokenizer whose `save` wrote `content`.
+
+        Raises:
+            UserError: if `content` is no such vocabulary.
+        """
+        try:
+            text = content.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise UserError("The subword vocabulary is not valid UTF-8.") from error
+        pieces = text.split("\n")
+        if tuple(pieces[: len(SPECIAL_PIECES)]) != SPECIAL_PIECES:
+            raise UserError(
+                f"A subword vocabulary begins with the lines {', '.join(SPECIAL_PIECES)}."
+            )
+        if pieces.pop() != "":
+            raise UserError("The subword vocabulary is incomplete: its last line has no end.")
+        return cls(pieces[len(SPECIAL_PIECES) :])
+
+    def in_graph(self):
+        """Returns a `tf.Module` that does the same with TensorFlow operations.
+
+        Its `tokenize(text)` takes strings `[batch]` and returns a ragged int32 `[batch, None]`;
+        its `detokenize(ids)` takes int32 `[batch, length]` and returns strings `[batch]`. Bytes
+        that are not UTF-8 count as U+FFFD. Needs TensorFlow only.
+        """
+        from keras_transformer.data.graph_tokenizers import GraphSubwordTokenizer
+
+        return GraphSubwordTokenizer(self._pieces[len(SPECIAL_PIECES) :])
+
+
+def build_subword_vocabulary(
+    files_or_lines, max_size: int | None = None, min_count: int = 1
+) -> SubwordTokenizer:
+    """Takes the vocabulary from text that is in subwords already.
+
+    Args:
+        files_or_lines: a path, an iterable of `pathlib.Path`, an iterable of `str` (lines), or a
+            corpus (both sides); see `text_lines`.
+        max_size: at most so many ids, the 4 reserved ones included; `None`: every piece.
+        min_count: pieces that are rarer are left out.
+
+    Returns:
+        `SubwordTokenizer`, the most frequent piece first, equally frequent ones by code point.
+
+    Raises:
+        UserError: if there is no piece at all.
+
+    Example:
+
+    >>> from keras_transformer.data import build_subword_vocabulary
+    >>> build_subword_vocabulary(["b a", "b c@@ d"]).pieces(range(4, 8))
+    ['b', 'a', 'c@@', 'd']
+    """
+    if max_size is not None and max_size <= len(SPECIAL_PIECES):
+        raise ValueError(
+            f"max_size must be above {len(SPECIAL_PIECES)}, the number of reserved ids. "
+            f"Received: max_size={max_size!r}"
+        )
+    counts: collections.Counter[str] = collections.Counter()
+    for line in text_lines(files_or_lines):
+        counts.update(_WHITESPACE.split(line))
+    for ignored in ("", *SPECIAL_PIECES):
+        counts.pop(ignored, None)
+    frequent = [piece for piece, count in counts.items() if count >= min_count]
+    if not frequent:
+        raise UserError("The text for the vocabulary is empty.")
+    frequent.sort(key=lambda piece: (-counts[piece], piece))
+    keep = len(frequent) if max_size is None else max_size - len(SPECIAL_PIECES)
+    return SubwordTokenizer(frequent[:keep])

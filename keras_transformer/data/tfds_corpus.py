@@ -1,0 +1,144 @@
+"""Translation data sets of tensorflow-datasets as a corpus."""
+
+import os
+from collections.abc import Iterator
+
+from keras_transformer.errors import UserError
+
+
+class TfdsCorpus:
+    """A translation set of tensorflow-datasets, in either direction.
+
+    Works with sets whose examples hold the text of each language under its code, directly or in
+    a `translation` feature: `wmt14_translate/de-en` has `{"de": ..., "en": ...}` for both
+    directions.
+
+    Args:
+        name: `"set"`, `"set/config"` or `"set/config:version"`.
+        split: TFDS split or expression, such as `"train"` or `"train[:1%]+validation"`.
+        source_language: the feature that is the source, such as `"en"`.
+        target_language: the feature that is the target, such as `"de"`.
+        data_dir: where prepared sets are; `None`: the default of TFDS (`~/tensorflow_datasets`).
+        download: fetch and prepare the set if `data_dir` does not have it. With `False` nothing
+            is ever fetched.
+
+    Raises:
+        UserError: if the set cannot be had, the split or a language is unknown, or both
+            languages are the same.
+
+    Example:
+
+    ```python
+    corpus = TfdsCorpus("wmt14_translate/de-en", "validation", "en", "de")
+    source, target = next(iter(corpus))
+    ```
+    """
+
+    def __init__(
+        self,
+        name: str,
+        split: str,
+        source_language: str,
+        target_language: str,
+        data_dir: str | os.PathLike | None = None,
+        download: bool = True,
+    ):
+        self.name = name
+        self.split = split
+        self.source_language = source_language
+        self.target_language = target_language
+        if source_language == target_language:
+            raise UserError(
+                "source_language and target_language must differ. "
+                f"Received: source_language={source_language!r}, "
+                f"target_language={target_language!r}"
+            )
+        self._builder = _prepared_builder(name, data_dir, download)
+        self._path = _path_to_languages(self._builder, name, (source_language, target_language))
+        self._num_pairs = self._count_pairs()
+
+    def _count_pairs(self) -> int:
+        try:
+            number = self._builder.info.splits[self.split].num_examples
+        except Exception as error:  # several types, by what is wrong with the expression
+            raise UserError(
+                f"{self.name!r} has no split {self.split!r}: "
+                f"it has {', '.join(sorted(self._builder.info.splits))}."
+            ) from error
+        if not number:
+            raise UserError(f"The split {self.split!r} of {self.name!r} is empty.")
+        return number
+
+    def __len__(self) -> int:
+        return self._num_pairs
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        import tensorflow_datasets as tfds
+
+        dataset = self._builder.as_dataset(
+            split=self.split,
+            shuffle_files=False,
+            # One reader: the order of the pairs is a promise.
+            read_config=tfds.ReadConfig(interleave_cycle_length=1),
+        )
+        for number, example in enumerate(tfds.as_numpy(dataset)):
+            for key in self._path:
+                example = example[key]
+            yield (
+                self._text(example[self.source_language], number),
+                self._text(example[self.target_language], number),
+            )
+
+    def _text(self, value: bytes, number: int) -> str:
+        try:
+            # A line end inside a text would break every line-based file written from it.
+            return " ".join(value.decode("utf-8").split("\n"))
+        except UnicodeDecodeError as error:
+            raise UserError(
+                f"Example {number} of {self.name!r}, split {self.split!r}, is not valid UTF-8."
+            ) from error
+
+
+def _prepared_builder(name, data_dir, download):
+    import tensorflow_datasets as tfds
+
+    try:
+        builder = tfds.builder(name, data_dir=None if data_dir is None else os.fspath(data_dir))
+    except Exception as error:  # TFDS raises several types, by what is wrong with the name
+        raise UserError(
+            f"tensorflow-datasets cannot find the data set {name!r}: {_first_line(error)}"
+        ) from error
+    if not download:
+        if not builder.info.splits:
+            raise UserError(
+                f"The data set {name!r} is not prepared in {str(builder.data_dir)!r}, "
+                "and downloads are off."
+            )
+        return builder
+    try:
+        builder.download_and_prepare()
+    except Exception as error:  # network, disk, checksums, a dead server
+        raise UserError(
+            f"The data set {name!r} could not be downloaded: {_first_line(error)}"
+        ) from error
+    return builder
+
+
+def _path_to_languages(builder, name, languages) -> tuple[str, ...]:
+    """Where in an example the languages are: `()`, or the key of a feature that holds them."""
+    features = builder.info.features
+    candidates = {(): features}
+    candidates |= {(key,): feature for key, feature in features.items() if hasattr(feature, "keys")}
+    for path, feature in candidates.items():
+        if all(language in feature for language in languages):
+            return path
+    available = sorted({key for feature in candidates.values() for key in feature})
+    raise UserError(
+        f"{name!r} has no pair {languages[0]!r} - {languages[1]!r}: "
+        f"its features are {', '.join(available)}."
+    )
+
+
+def _first_line(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__

@@ -1,0 +1,271 @@
+"""Batches of about the same number of tokens, the model's inputs, labels and weights."""
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from keras_transformer.data.batch_plan import PlannedBatch, plan_batches
+from keras_transformer.data.batch_shapes import BatchShape, choose_shapes
+from keras_transformer.data.encoded_corpus import EncodedCorpus
+from keras_transformer.data.special_tokens import BOS_ID, EOS_ID, PAD_ID
+
+Batch = tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]
+
+# Small arrays; enough of them that training does not wait while the next epoch is encoded.
+_PREFETCHED = 16
+
+
+class _Epoch(NamedTuple):
+    number: int
+    encoded: EncodedCorpus
+    batches: list[PlannedBatch]
+
+
+class TokenBatches:
+    """Cuts an encoded corpus into shuffled batches by number of tokens, the same for a seed.
+
+    Each batch is `({"source", "target"}, labels, weights)`: source int32 `[rows, source_width]`
+    ends with EOS; target int32 `[rows, target_width]` is BOS and the sentence; labels, of the same
+    shape, are the sentence and EOS; weights float32 are 1 / (number of labels in the whole batch)
+    on labels and 0 on padding, so that a sum over all replicas is the mean per token. A few last
+    batches have rows of padding only, to keep rows divisible.
+
+    Sentences of similar lengths share a batch. The widths are chosen from the lengths of the corpus
+    such that there are few of them and little padding (`batch_shapes`).
+
+    Args:
+        encoded: `EncodedCorpus`; or a function `epoch -> EncodedCorpus`, called once for each
+            epoch, such as one that splits the text anew with BPE-dropout. It must give the same
+            corpus for the same epoch.
+        tokens_per_batch: upper bound of rows * width for the source and for the target. A pair
+            that is longer than this is a batch of its own.
+        seed: the order of pairs and batches is a function of the seed and the epoch.
+        shuffle: `False` for validation: the same batches in the same order in every epoch.
+        row_multiple: rows are a multiple of this number where so many fit. For training on
+            several replicas, a multiple of their number.
+        max_shapes: at most about so many different shapes (each is traced or compiled once).
+        batch_shapes: use these shapes, those of another `TokenBatches`, instead of choosing them.
+
+    Raises:
+        ValueError: for arguments out of range.
+
+    Example:
+
+    >>> from keras_transformer.data import EncodedCorpus, PairsCorpus, SubwordTokenizer
+    >>> from keras_transformer.data import TokenBatches
+    >>> corpus = PairsCorpus([("a b", "c"), ("a", "b c")])
+    >>> encoded = EncodedCorpus.from_corpus(corpus, SubwordTokenizer(["a", "b", "c"]))
+    >>> batches = TokenBatches(encoded, tokens_per_batch=16, row_multiple=2, shuffle=False)
+    >>> inputs, labels, weights = next(batches.batches(epoch=0))
+    >>> inputs["target"].tolist(), labels.tolist()
+    ([[2, 5, 6], [2, 6, 0]], [[5, 6, 3], [6, 3, 0]])
+
+    Reference:
+        Vaswani et al., 2017, section 5.1: batches of 25,000 source and 25,000 target tokens.
+    """
+
+    def __init__(
+        self,
+        encoded: EncodedCorpus | Callable[[int], EncodedCorpus],
+        tokens_per_batch: int,
+        seed: int = 0,
+        shuffle: bool = True,
+        row_multiple: int = 8,
+        max_shapes: int = 24,
+        batch_shapes: Sequence[BatchShape] | None = None,
+    ):
+        for name, value in (
+            ("tokens_per_batch", tokens_per_batch),
+            ("row_multiple", row_multiple),
+            ("max_shapes", max_shapes),
+        ):
+            if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
+                raise ValueError(f"{name} must be a positive integer. Received: {name}={value!r}")
+        if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
+            raise ValueError(f"seed must be an integer from 0. Received: seed={seed!r}")
+        self.tokens_per_batch = int(tokens_per_batch)
+        self.seed = int(seed)
+        self.shuffle = shuffle
+        self.row_multiple = int(row_multiple)
+        self._fixed = encoded if isinstance(encoded, EncodedCorpus) else None
+        self._encode_epoch = None if self._fixed is not None else encoded
+        self._last: _Epoch | None = None
+        self._steps: dict[int, int] = {}
+        self._lock = threading.RLock()  # tf.data runs the generator in a thread of its own
+        if batch_shapes is None:
+            first = self._fixed if self._fixed is not None else encoded(0)
+            if not len(first):
+                raise ValueError("There is no pair to make batches of. Received: len(encoded)=0")
+            batch_shapes = choose_shapes(
+                first.source_lengths,
+                first.target_lengths,
+                self.tokens_per_batch,
+                self.row_multiple,
+                max_shapes,
+            )
+        self.batch_shapes = tuple(batch_shapes)
+
+    def batches(self, epoch: int, start: int = 0) -> Iterator[Batch]:
+        """Yields the batches of an epoch from number `start` on, as NumPy arrays.
+
+        Args:
+            epoch: from 0.
+            start: how many batches to leave out.
+
+        Yields:
+            `({"source", "target"}, labels, weights)`.
+        """
+        current = self._epoch(epoch)
+        for batch in current.batches[start:]:
+            yield _make_batch(current.encoded, batch)
+
+    def steps_per_epoch(self, epoch: int = 0) -> int:
+        """Number of batches in an epoch; the same for all epochs of a fixed corpus."""
+        known = 0 if self._fixed is not None else epoch
+        if known not in self._steps:
+            self._epoch(known)
+        return self._steps[known]
+
+    def position(self, step: int, epoch: int = 0) -> tuple[int, int]:
+        """Returns (epoch, batch in it) of a step that is counted from the beginning of `epoch`.
+
+        With a function instead of a corpus every epoch in between has to be encoded to be counted.
+        Who stores epoch and batch needs no position: see `dataset(start_step=batch, epoch=epoch)`.
+
+        Args:
+            step: from 0.
+            epoch: where the count begins.
+
+        Returns:
+            `(epoch, batch)`, both from 0.
+        """
+        if step < 0:
+            raise ValueError(f"step must not be negative. Received: step={step!r}")
+        if self._fixed is not None:
+            epochs, batch = divmod(step, self.steps_per_epoch())
+            return epoch + epochs, batch
+        while step >= self.steps_per_epoch(epoch):
+            step -= self.steps_per_epoch(epoch)
+            epoch += 1
+        return epoch, step
+
+    def shapes(self, epoch: int = 0) -> Counter[BatchShape]:
+        """Returns how many batches of which `(rows, source_width, target_width)` an epoch has."""
+        return Counter(batch.shape for batch in self._epoch(epoch).batches)
+
+    def padding_share(self, epoch: int = 0) -> dict[str, float]:
+        """Returns the share of padding among all positions of an epoch.
+
+        Args:
+            epoch: from 0.
+
+        Returns:
+            `{"source": float, "target": float}`, from 0 (no padding) to 1.
+        """
+        current = self._epoch(epoch)
+        shapes = [batch.shape for batch in current.batches]
+        source = sum(shape.rows * shape.source_width for shape in shapes)
+        target = sum(shape.rows * shape.target_width for shape in shapes)
+        return {
+            "source": 1 - float(current.encoded.source_lengths.sum()) / source,
+            "target": 1 - float(current.encoded.target_lengths.sum()) / target,
+        }
+
+    def dataset(self, start_step: int = 0, repeat: bool = True, epoch: int = 0):
+        """Returns the batches as a `tf.data.Dataset`.
+
+        Under `tf.distribute.MirroredStrategy` each element is a global batch, split along axis 0.
+
+        Args:
+            start_step: how many batches to leave out, counted from the beginning of `epoch`; more
+                than the epoch has go on into the next ones.
+            repeat: `True` gives epoch after epoch without end; `False` the rest of one epoch.
+            epoch: where to begin.
+
+        Returns:
+            `tf.data.Dataset` of `({"source": int32 [rows, source_width], "target": int32 [rows,
+            target_width]}, labels int32 [rows, target_width], weights float32 [rows,
+            target_width])`.
+        """
+        import tensorflow as tf
+
+        if start_step < 0:
+            raise ValueError(
+                f"start_step must not be negative. Received: start_step={start_step!r}"
+            )
+        ids = tf.TensorSpec([None, None], tf.int32)
+        signature = ({"source": ids, "target": ids}, ids, tf.TensorSpec([None, None], tf.float32))
+        dataset = tf.data.Dataset.from_generator(
+            lambda: self._stream(start_step, repeat, epoch), output_signature=signature
+        )
+        if repeat:
+            cardinality = tf.data.INFINITE_CARDINALITY
+        else:
+            first, start = self.position(start_step, epoch)
+            cardinality = self.steps_per_epoch(first) - start
+        dataset = dataset.apply(tf.data.experimental.assert_cardinality(cardinality))
+        options = tf.data.Options()
+        options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
+        return dataset.with_options(options).prefetch(_PREFETCHED)
+
+    def _stream(self, start_step: int, repeat: bool, epoch: int) -> Iterator[Batch]:
+        epoch, start = self.position(start_step, epoch)
+        yield from self.batches(epoch, start)
+        while repeat:
+            epoch += 1
+            yield from self.batches(epoch)
+
+    def _epoch(self, number: int) -> _Epoch:
+        if number < 0:
+            raise ValueError(f"epoch must not be negative. Received: epoch={number!r}")
+        with self._lock:
+            if self._last is None or self._last.number != number:
+                self._last = self._plan(number)
+                self._steps[number] = len(self._last.batches)
+            return self._last
+
+    def _plan(self, number: int) -> _Epoch:
+        encoded = self._fixed if self._fixed is not None else self._encode_epoch(number)
+        generator = np.random.default_rng([self.seed, number]) if self.shuffle else None
+        batches = plan_batches(
+            self.batch_shapes,
+            encoded.source_lengths,
+            encoded.target_lengths,
+            self.tokens_per_batch,
+            self.row_multiple,
+            generator,
+        )
+        return _Epoch(number, encoded, batches)
+
+
+def _make_batch(encoded: EncodedCorpus, batch: PlannedBatch) -> Batch:
+    rows, source_width, target_width = batch.shape
+    source, _ = _padded(encoded.source_ids, encoded.source_offsets, batch.pairs, rows, source_width)
+    labels, lengths = _padded(
+        encoded.target_ids, encoded.target_offsets, batch.pairs, rows, target_width
+    )
+    target = np.empty_like(labels)
+    target[:, 0] = BOS_ID
+    target[:, 1:] = labels[:, :-1]
+    target[len(batch.pairs) :] = PAD_ID
+    filled = np.arange(len(batch.pairs))
+    labels[filled, lengths] = EOS_ID
+    mask = labels != PAD_ID
+    weights = mask.astype(np.float32) / np.float32(mask.sum())
+    return {"source": source, "target": target}, labels, weights
+
+
+def _padded(ids, offsets, pairs, rows, width):
+    """Returns the given rows as int32 `[rows, width]`, and their lengths."""
+    starts = offsets[pairs]
+    lengths = offsets[pairs + 1] - starts
+    columns = np.arange(width)
+    inside = columns < lengths[:, None]
+    padded = np.full((rows, width), PAD_ID, np.int32)
+    # Positions past a row's end read the next row, or the last id, and are masked.
+    gathered = np.take(ids, starts[:, None] + columns, mode="clip")
+    np.copyto(padded[: len(pairs)], gathered, where=inside)
+    return padded, lengths

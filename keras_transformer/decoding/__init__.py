@@ -1,0 +1,22 @@
+"""Searching for translations: greedy, beam search and sampling over a step function."""
+
+from keras_transformer.decoding.beam_search import BeamSearch
+from keras_transformer.decoding.compiled import compile_search
+from keras_transformer.decoding.greedy import GreedySearch
+from keras_transformer.decoding.length_penalty import length_penalty
+from keras_transformer.decoding.sampling import Sampling
+from keras_transformer.decoding.search_config import search_from_dict, search_to_dict
+from keras_transformer.decoding.search_result import SearchResult
+from keras_transformer.decoding.step import Step
+
+__all__ = [
+    "BeamSearch",
+    "GreedySearch",
+    "Sampling",
+    "SearchResult",
+    "Step",
+    "compile_search",
+    "length_penalty",
+    "search_from_dict",
+    "search_to_dict",
+]

@@ -1,0 +1,294 @@
+"""Beam search with a length penalty, n-best lists and an exact early stop."""
+
+import dataclasses
+from typing import Any, NamedTuple
+
+from keras import ops
+
+from keras_transformer.decoding.length_penalty import check_length_penalty, length_penalty
+from keras_transformer.decoding.search_result import SearchResult
+from keras_transformer.decoding.step import (
+    call_step,
+    check_limits,
+    check_positive_int,
+    keep_shapes,
+    log_sum_exp,
+    score_dtype,
+)
+from keras_transformer.decoding.top_k import top_k
+
+_MINUS_INFINITY = float("-inf")
+
+
+class BeamState(NamedTuple):
+    """Where the search is. Both sets are sorted, best first; empty places score -inf."""
+
+    index: Any  # int32 []: tokens generated so far
+    is_done: Any  # bool [batch]: the sentence's answer is final, and its state frozen
+    rows: Any  # int32 [batch * beam]: the row of the last step that each alive beam continues
+    last_tokens: Any  # int32 [batch * beam]: what the step is given next
+    alive_tokens: Any  # int32 [batch, beam, max_length]
+    alive_log_probabilities: Any  # float [batch, beam]
+    finished_tokens: Any  # int32 [batch, n, max_length]: hypotheses that end in EOS
+    finished_scores: Any  # float [batch, n]: log-probability / length penalty
+    finished_log_probabilities: Any  # float [batch, n]
+    finished_lengths: Any  # int32 [batch, n]: with EOS
+
+
+class Candidates(NamedTuple):
+    """Best extensions of the alive beams, best first."""
+
+    log_probabilities: Any  # float [batch, candidates]
+    parents: Any  # int32 [batch, candidates]: the alive beam that is extended, 0 .. beam - 1
+    last_tokens: Any  # int32 [batch, candidates]
+    tokens: Any  # int32 [batch, candidates, max_length]
+    is_finished: Any  # bool [batch, candidates]: the last token is EOS
+
+
+@dataclasses.dataclass(frozen=True)
+class BeamSearch:
+    """Beam search as the paper's code does it (Vaswani et al., 2017, section 6.1; tensor2tensor).
+
+    At each step the best `2 * beam_size` extensions of the alive beams are looked at. Those that
+    end in EOS go to the finished set with the score `log-probability / length_penalty(length)`; the
+    best `beam_size` others stay alive. A sentence stops at its own maximum length, or when its best
+    alive beam, even if it lost nothing more up to that length, could not pass the `n_best`-th
+    finished score. Its answer does not depend on the others in its batch. If fewer than `n_best`
+    hypotheses finished, alive beams follow them, with normalised scores. Equal scores: the lower
+    beam, then the lower id, then the hypothesis that finished first.
+
+    With `beam_size=1` one extension is looked at, not two: this is greedy search (as in
+    tensor2tensor and fairseq) with a normalised score.
+
+    Args:
+        beam_size: number of beams that stay alive.
+        length_penalty: alpha, not negative; 0 ranks by log-probability.
+        n_best: number of hypotheses returned, at most `beam_size`.
+        length_normalization: `"gnmt"`, the paper's `((5 + length) / 6) ** alpha`; or `"length"`,
+            `length ** alpha` as in fairseq and CTranslate2 (alpha 1: score divided by length).
+
+    Raises:
+        ValueError: if an argument is outside of what is said above.
+
+    Example:
+
+    >>> table = ops.log(ops.array([[1e-9, 1e-9, 1e-9, 0.6, 0.4], [1e-9, 1e-9, 1e-9, 0.9, 0.1]]))
+    >>> step = lambda tokens, rows, state: (ops.take(table, tokens // 4, axis=0), state)
+    >>> result = BeamSearch(beam_size=2, n_best=2)(step, (), max_lengths=[3], max_length=3)
+    >>> ops.convert_to_numpy(result.tokens).tolist()
+    [[[3, 0, 0], [4, 3, 0]]]
+    """
+
+    beam_size: int = 4
+    length_penalty: float = 0.6
+    n_best: int = 1
+    length_normalization: str = "gnmt"
+
+    def __post_init__(self):
+        check_positive_int("beam_size", self.beam_size)
+        check_positive_int("n_best", self.n_best)
+        if self.n_best > self.beam_size:
+            raise ValueError(
+                f"`n_best` must be at most `beam_size`, which is {self.beam_size}. "
+                f"Received: n_best={self.n_best!r}"
+            )
+        check_length_penalty(self.length_penalty, self.length_normalization)
+
+    @property
+    def width(self):
+        """Rows of a sentence in the step's batch."""
+        return self.beam_size
+
+    def __call__(self, step, state, max_lengths, max_length, bos_id=2, eos_id=3, pad_id=0):
+        """Searches for the best continuations of BOS.
+
+        Args:
+            step: a `Step`.
+            state: the step's state before the first call, of `batch * width` rows.
+            max_lengths: int32 `[batch]`, the most tokens each sentence may have, EOS included.
+            max_length: int or int32 scalar, the length of the result; a static int where shapes
+                must be static (JAX). A sentence's own maximum is cut to it.
+            bos_id, eos_id, pad_id: ids that begin, end and fill a hypothesis.
+
+        Returns:
+            A `SearchResult` with n = `n_best`.
+
+        Raises:
+            ValueError: if `max_lengths` is not `[batch]`, or `max_length` is below 1.
+        """
+        limits = check_limits(max_lengths, max_length)
+
+        def unfinished(beams, model_state):
+            del model_state
+            return ops.logical_not(ops.all(beams.is_done))
+
+        def extend(beams, model_state):
+            dtype = beams.alive_log_probabilities.dtype
+            logits, model_state = call_step(
+                step, beams.last_tokens, beams.rows, model_state, dtype
+            )
+            candidates = self._best_candidates(logits, beams, eos_id)
+            new_beams = self._advance(beams, candidates, limits)
+            return keep_shapes(new_beams, beams), model_state
+
+        start = self._start(limits, max_length, bos_id, pad_id, score_dtype(state))
+        beams, _ = ops.while_loop(unfinished, extend, (start, state))
+        return self._collect(beams, limits, pad_id)
+
+    def _start(self, limits, max_length, bos_id, pad_id, dtype):
+        batch = ops.shape(limits)[0]
+        # Only beam 0 counts at first: the others are the same hypothesis.
+        first = ops.where(ops.arange(self.beam_size) > 0, _MINUS_INFINITY, 0.0)  # [beam]
+        return BeamState(
+            index=ops.convert_to_tensor(0, dtype="int32"),
+            is_done=limits < 1,
+            rows=ops.arange(batch * self.beam_size, dtype="int32"),
+            last_tokens=ops.full((batch * self.beam_size,), bos_id, dtype="int32"),
+            alive_tokens=ops.full((batch, self.beam_size, max_length), pad_id, dtype="int32"),
+            alive_log_probabilities=ops.broadcast_to(
+                ops.cast(first, dtype), (batch, self.beam_size)
+            ),
+            finished_tokens=ops.full((batch, self.n_best, max_length), pad_id, dtype="int32"),
+            finished_scores=ops.full((batch, self.n_best), _MINUS_INFINITY, dtype=dtype),
+            finished_log_probabilities=ops.full(
+                (batch, self.n_best), _MINUS_INFINITY, dtype=dtype
+            ),
+            finished_lengths=ops.zeros((batch, self.n_best), dtype="int32"),
+        )
+
+    def _best_candidates(self, logits, beams, eos_id):
+        """The best `2 * beam_size` extensions; logits `[batch * beam, vocabulary]`."""
+        batch = ops.shape(beams.is_done)[0]
+        num_candidates = 1 if self.beam_size == 1 else 2 * self.beam_size
+        # No row has more than `num_candidates` of the best, so each gives its best first: cheaper
+        # than ranking a copy of all log-probabilities of a sentence.
+        per_row = min(num_candidates, logits.shape[-1])
+        num_candidates = min(num_candidates, self.beam_size * per_row)
+        largest, ids = top_k(logits, per_row)  # [batch * beam, per_row]
+        log_probabilities = ops.reshape(
+            largest - log_sum_exp(logits, largest[:, :1]), (batch, self.beam_size, per_row)
+        )  # [batch, beam, per_row]
+        totals = ops.expand_dims(beams.alive_log_probabilities, -1) + log_probabilities
+        totals = ops.reshape(totals, (batch, self.beam_size * per_row))  # [batch, beam * per_row]
+        totals, places = top_k(totals, num_candidates)  # [batch, candidates]
+        ids = ops.reshape(ids, (batch, self.beam_size * per_row))  # [batch, beam * per_row]
+        last_tokens = _gather(ids, places)
+        parents = places // per_row
+        tokens = _gather(beams.alive_tokens, parents)  # [batch, candidates, max_length]
+        is_here = ops.equal(ops.arange(ops.shape(tokens)[-1], dtype="int32"), beams.index)
+        return Candidates(
+            log_probabilities=totals,
+            parents=parents,
+            last_tokens=last_tokens,
+            tokens=ops.where(is_here, ops.expand_dims(last_tokens, -1), tokens),
+            is_finished=ops.equal(last_tokens, eos_id),
+        )
+
+    def _advance(self, beams, candidates, limits):
+        """The state after a step: finished set, alive beams, and which sentences are done."""
+        length = beams.index + 1
+        beams_after = self._keep_alive(beams, candidates)._replace(index=length)
+        beams_after = self._add_finished(beams_after, candidates, length)
+        best_possible = beams_after.alive_log_probabilities[:, 0] / self._penalty(
+            limits, beams_after.alive_log_probabilities.dtype
+        )
+        is_final = best_possible <= beams_after.finished_scores[:, -1]
+        is_done = ops.logical_or(is_final, length >= limits)
+        frozen = {
+            name: _where_sentence(beams.is_done, getattr(beams, name), getattr(beams_after, name))
+            for name in _FROZEN_FIELDS
+        }
+        return beams_after._replace(is_done=ops.logical_or(beams.is_done, is_done), **frozen)
+
+    def _keep_alive(self, beams, candidates):
+        # An EOS candidate that has to fill a place (a tiny vocabulary) is dead there.
+        alive = ops.where(
+            candidates.is_finished, _MINUS_INFINITY, candidates.log_probabilities
+        )
+        log_probabilities, places = top_k(alive, self.beam_size)  # [batch, beam]
+        parents = _gather(candidates.parents, places)  # [batch, beam]
+        first_rows = self.beam_size * ops.arange(ops.shape(parents)[0], dtype="int32")
+        return beams._replace(
+            rows=ops.reshape(ops.expand_dims(first_rows, -1) + parents, (-1,)),  # [batch * beam]
+            last_tokens=ops.reshape(_gather(candidates.last_tokens, places), (-1,)),
+            alive_tokens=_gather(candidates.tokens, places),
+            alive_log_probabilities=log_probabilities,
+        )
+
+    def _add_finished(self, beams, candidates, length):
+        log_probabilities = ops.where(
+            candidates.is_finished, candidates.log_probabilities, _MINUS_INFINITY
+        )
+        scores = log_probabilities / self._penalty(length, log_probabilities.dtype)
+        # Those that finished earlier come first, so a tie keeps them.
+        scores, places = top_k(ops.concatenate([beams.finished_scores, scores], 1), self.n_best)
+        lengths = ops.broadcast_to(length, ops.shape(candidates.last_tokens))
+
+        def merge(finished, new):
+            return _gather(ops.concatenate([finished, new], axis=1), places)  # [batch, n, ...]
+
+        return beams._replace(
+            finished_tokens=merge(beams.finished_tokens, candidates.tokens),
+            finished_scores=scores,
+            finished_log_probabilities=merge(
+                beams.finished_log_probabilities, log_probabilities
+            ),
+            finished_lengths=merge(beams.finished_lengths, lengths),
+        )
+
+    def _collect(self, beams, limits, pad_id):
+        """The n best: finished hypotheses, then alive beams, then empty places."""
+        alive_log_probabilities = beams.alive_log_probabilities
+        # Alive beams are only needed where a sentence ran to its maximum length.
+        limits = ops.expand_dims(ops.maximum(limits, 0), -1)  # [batch, 1]
+        penalty = self._penalty(limits, alive_log_probabilities.dtype)
+        lengths = ops.broadcast_to(limits, ops.shape(alive_log_probabilities))
+        scores = ops.concatenate(
+            [beams.finished_scores, alive_log_probabilities / penalty], axis=1
+        )  # [batch, n + beam]
+        is_empty = ops.equal(scores, _MINUS_INFINITY)
+        num_places = self.n_best + self.beam_size
+        rank = ops.arange(num_places, 0, -1, dtype="int32")  # distinct, the first place highest
+        rank = ops.where(is_empty, rank - num_places, rank)
+        _, places = top_k(rank, self.n_best)  # [batch, n]
+        is_empty = _gather(is_empty, places)
+        tokens = ops.concatenate([beams.finished_tokens, beams.alive_tokens], axis=1)
+        log_probabilities = ops.concatenate(
+            [beams.finished_log_probabilities, alive_log_probabilities], axis=1
+        )
+        lengths = ops.concatenate([beams.finished_lengths, lengths], axis=1)
+        return SearchResult(
+            tokens=ops.where(ops.expand_dims(is_empty, -1), pad_id, _gather(tokens, places)),
+            scores=_gather(scores, places),
+            log_probabilities=_gather(log_probabilities, places),
+            lengths=ops.where(is_empty, 0, _gather(lengths, places)),
+        )
+
+    def _penalty(self, lengths, dtype):
+        return length_penalty(
+            ops.cast(lengths, dtype), self.length_penalty, self.length_normalization
+        )
+
+
+_FROZEN_FIELDS = (
+    "alive_tokens",
+    "alive_log_probabilities",
+    "finished_tokens",
+    "finished_scores",
+    "finished_log_probabilities",
+    "finished_lengths",
+)
+
+
+def _where_sentence(condition, x, y):
+    """`x` where `condition`, bool `[batch]`, and `y` elsewhere; both `[batch, ...]`."""
+    shape = (-1,) + (1,) * (len(x.shape) - 1)
+    return ops.where(ops.reshape(condition, shape), x, y)
+
+
+def _gather(x, places):
+    """`x[b, places[b, i]]`: x `[batch, size, ...]`, places `[batch, n]`, to `[batch, n, ...]`."""
+    shape = ops.shape(x)
+    flat = ops.reshape(x, (-1, *shape[2:]))  # [batch * size, ...]
+    first = shape[1] * ops.arange(shape[0], dtype="int32")  # [batch]
+    return ops.take(flat, places + ops.expand_dims(first, -1), axis=0)

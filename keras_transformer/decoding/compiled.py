@@ -1,0 +1,85 @@
+"""A whole search as one compiled function, on whichever backend is in use."""
+
+import functools
+
+import keras
+
+
+def compile_search(function, variables=(), sizes=()):
+    """Compiles a function that searches, such as encoder, loop and all of `search(step, ...)`.
+
+    On TensorFlow it becomes one `tf.function`, which stops retracing for new batch sizes and
+    lengths after the second shape; on JAX one `jax.jit`, which compiles for each shape; on torch
+    it is called as it is, without gradients. Random states must not change inside: no dropout.
+
+    Args:
+        function: takes tensors, and Python ints named in `sizes`; returns a nest of tensors.
+        variables: the `keras.Variable`s that the function reads, `model.variables`. Their values
+            are looked up at each call, so that training goes on to count. (JAX compiles a
+            variable that is missing here into the program as a constant.)
+        sizes: names of int arguments that shapes are made of, such as `("max_length",)`; pass
+            them by name. On TensorFlow they become scalar tensors, so that a new value does not
+            retrace; on JAX each value compiles anew.
+
+    Returns:
+        A function with the arguments and the results of `function`.
+
+    Example:
+
+    >>> from keras import ops
+    >>> double = compile_search(lambda x, length: ops.zeros((length,)) + 2 * x, sizes=("length",))
+    >>> ops.convert_to_numpy(double(ops.array([1.0]), length=2)).tolist()
+    [2.0, 2.0]
+    """
+    backend = keras.config.backend()
+    if backend == "tensorflow":
+        return _compile_tensorflow(function, sizes)
+    if backend == "jax":
+        return _compile_jax(function, list(variables), sizes)
+    if backend == "torch":
+        return _without_gradients(function)
+    return function
+
+
+def _compile_tensorflow(function, sizes):
+    import tensorflow as tf
+
+    # Variables are captured by reference: nothing to hand over.
+    compiled = tf.function(function, reduce_retracing=True, autograph=False)
+
+    @functools.wraps(function)
+    def call(*args, **kwargs):
+        for name in sizes:
+            if isinstance(kwargs.get(name), int):
+                kwargs[name] = tf.constant(kwargs[name], dtype=tf.int32)
+        return compiled(*args, **kwargs)
+
+    return call
+
+
+def _compile_jax(function, variables, sizes):
+    import jax
+
+    def stateless(values, args, **kwargs):
+        mapping = list(zip(variables, values, strict=True))
+        with keras.StatelessScope(state_mapping=mapping):
+            return function(*args, **kwargs)
+
+    compiled = jax.jit(stateless, static_argnames=tuple(sizes))
+
+    @functools.wraps(function)
+    def call(*args, **kwargs):
+        return compiled([variable.value for variable in variables], args, **kwargs)
+
+    return call
+
+
+def _without_gradients(function):
+    import torch
+
+    @functools.wraps(function)
+    def call(*args, **kwargs):
+        with torch.no_grad():
+            return function(*args, **kwargs)
+
+    return call

@@ -1,0 +1,127 @@
+"""Greedy search, and the loop that it shares with sampling."""
+
+import dataclasses
+from typing import Any, NamedTuple
+
+from keras import ops
+
+from keras_transformer.decoding.search_result import SearchResult
+from keras_transformer.decoding.step import (
+    call_step,
+    check_limits,
+    keep_shapes,
+    log_sum_exp,
+    score_dtype,
+)
+from keras_transformer.decoding.top_k import top_k
+
+
+@dataclasses.dataclass(frozen=True)
+class GreedySearch:
+    """Takes the most probable token at each step, until EOS or the sentence's maximum length.
+
+    Equal probabilities: the lower id. The score is the log-probability (a length penalty with
+    alpha 0). `BeamSearch(beam_size=1)` finds the same tokens, with a normalised score.
+
+    Example:
+
+    >>> table = ops.array([[0.0, 0, 0, 0, 0], [0, 0, 0, 0, 0], [0, 0, 0, 0, 9], [0, 0, 0, 0, 0],
+    ...                    [0, 0, 0, 9, 0]])  # BOS 2 is followed by 4, 4 by EOS 3
+    >>> step = lambda tokens, rows, state: (ops.take(table, tokens, axis=0), state)
+    >>> result = GreedySearch()(step, (), max_lengths=[4], max_length=4)
+    >>> ops.convert_to_numpy(result.tokens).tolist()
+    [[[4, 3, 0, 0]]]
+    """
+
+    @property
+    def width(self):
+        """Rows of a sentence in the step's batch."""
+        return 1
+
+    def __call__(self, step, state, max_lengths, max_length, bos_id=2, eos_id=3, pad_id=0):
+        """Searches; arguments as of `BeamSearch`, `step` being called with `rows=None`.
+
+        Returns:
+            A `SearchResult` with n = 1.
+        """
+        return decode_rows(
+            step, state, _most_probable, 1, max_lengths, max_length, bos_id, eos_id, pad_id
+        )
+
+
+def _most_probable(logits, index):
+    del index
+    largest, tokens = top_k(logits, 1)
+    return tokens[:, 0], (largest - log_sum_exp(logits, largest))[:, 0]
+
+
+class RowsState(NamedTuple):
+    """Where a search is in which every row goes its own way."""
+
+    index: Any  # int32 []: tokens generated so far
+    is_done: Any  # bool [rows]: the row has its EOS, or its maximum length
+    last_tokens: Any  # int32 [rows]: what the step is given next
+    tokens: Any  # int32 [rows, max_length]: padding from `lengths` on
+    log_probabilities: Any  # float [rows]: sum over the tokens so far
+    lengths: Any  # int32 [rows]
+
+
+def decode_rows(step, state, choose, width, max_lengths, max_length, bos_id, eos_id, pad_id):
+    """Extends every row by one chosen token a step until all are done.
+
+    Args:
+        step, state, max_lengths, max_length, bos_id, eos_id, pad_id: as of `BeamSearch`.
+        choose: `choose(logits, index) -> (tokens, log_probabilities)`: float `[rows, vocabulary]`
+            and the int32 number of the step to int32 `[rows]` and float `[rows]`.
+        width: rows a sentence.
+
+    Returns:
+        A `SearchResult` with n = `width`.
+    """
+    limits = check_limits(max_lengths, max_length)
+    batch = ops.shape(limits)[0]
+    if width > 1:
+        limits = ops.repeat(limits, width)  # [batch * width]
+    dtype = score_dtype(state)
+
+    def unfinished(rows, model_state):
+        del model_state
+        return ops.logical_not(ops.all(rows.is_done))
+
+    def extend(rows, model_state):
+        logits, model_state = call_step(step, rows.last_tokens, None, model_state, dtype)
+        chosen, log_probabilities = choose(logits, rows.index)
+        chosen = ops.where(rows.is_done, pad_id, ops.cast(chosen, "int32"))
+        is_here = ops.equal(ops.arange(max_length, dtype="int32"), rows.index)  # [max_length]
+        length = rows.index + 1
+        new_rows = RowsState(
+            index=length,
+            is_done=ops.logical_or(
+                rows.is_done, ops.logical_or(ops.equal(chosen, eos_id), length >= limits)
+            ),
+            last_tokens=chosen,
+            tokens=ops.where(is_here, ops.expand_dims(chosen, -1), rows.tokens),
+            log_probabilities=ops.where(
+                rows.is_done, rows.log_probabilities, rows.log_probabilities + log_probabilities
+            ),
+            lengths=ops.where(rows.is_done, rows.lengths, length),
+        )
+        return keep_shapes(new_rows, rows), model_state
+
+    num_rows = ops.shape(limits)[0]
+    start = RowsState(
+        index=ops.convert_to_tensor(0, dtype="int32"),
+        is_done=limits < 1,
+        last_tokens=ops.full((num_rows,), bos_id, dtype="int32"),
+        tokens=ops.full((num_rows, max_length), pad_id, dtype="int32"),
+        log_probabilities=ops.zeros((num_rows,), dtype=dtype),
+        lengths=ops.zeros((num_rows,), dtype="int32"),
+    )
+    rows, _ = ops.while_loop(unfinished, extend, (start, state))
+    log_probabilities = ops.reshape(rows.log_probabilities, (batch, width))  # [batch, n]
+    return SearchResult(
+        tokens=ops.reshape(rows.tokens, (batch, width, max_length)),  # [batch, n, length]
+        scores=log_probabilities,
+        log_probabilities=log_probabilities,
+        lengths=ops.reshape(rows.lengths, (batch, width)),  # [batch, n]
+    )

@@ -1,0 +1,52 @@
+"""Searches as plain dictionaries, for the files that a model is saved with."""
+
+import dataclasses
+
+from keras_transformer.decoding.beam_search import BeamSearch
+from keras_transformer.decoding.greedy import GreedySearch
+from keras_transformer.decoding.sampling import Sampling
+
+_SEARCHES = {"beam": BeamSearch, "greedy": GreedySearch, "sampling": Sampling}
+
+
+def search_to_dict(search):
+    """The settings of a search as a dict that JSON can hold, with its `"name"`.
+
+    Example:
+
+    >>> search_to_dict(GreedySearch())
+    {'name': 'greedy'}
+    """
+    for name, search_class in _SEARCHES.items():
+        if isinstance(search, search_class):
+            return {"name": name, **dataclasses.asdict(search)}
+    raise ValueError(
+        f"A search must be one of {[c.__name__ for c in _SEARCHES.values()]}. "
+        f"Received: search={search!r}"
+    )
+
+
+def search_from_dict(settings):
+    """The search that `search_to_dict` wrote down.
+
+    Raises:
+        ValueError: for an unknown name or setting, or a value that the search refuses.
+
+    Example:
+
+    >>> search_from_dict({"name": "beam", "beam_size": 5}).beam_size
+    5
+    """
+    settings = dict(settings)
+    name = settings.pop("name", None)
+    if name not in _SEARCHES:
+        raise ValueError(
+            f"The name of a search must be one of {list(_SEARCHES)}. Received: name={name!r}"
+        )
+    known = [field.name for field in dataclasses.fields(_SEARCHES[name])]
+    unknown = sorted(set(settings) - set(known))
+    if unknown:
+        raise ValueError(
+            f"The settings of a {name} search are {known}. Received: unknown settings={unknown!r}"
+        )
+    return _SEARCHES[name](**settings)

@@ -1,0 +1,105 @@
+"""The step function that every search calls, and what is done around a call."""
+
+from typing import Any, Protocol
+
+import keras
+from keras import ops
+
+
+class Step(Protocol):
+    """One step of a decoder, for all rows of a batch: `step(tokens, rows, state)`.
+
+    A batch of sentences has `width` rows a sentence, those of the first sentence first. The search
+    knows nothing of the model beyond this function.
+
+    Args:
+        tokens: int32 `[batch * width]`, the last token of each row; BOS in the first call.
+        rows: int32 `[batch * width]` or None. Row r of this call continues row `rows[r]` of the
+            call before: the step reorders its caches by it. None means no change.
+        state: nest of tensors (dict, tuple, list) whose shapes and dtypes a step does not change.
+
+    Returns:
+        `(logits, state)`: float `[batch * width, vocabulary]`, and the new state. The vocabulary
+        size is static.
+    """
+
+    def __call__(self, tokens: Any, rows: Any, state: Any) -> tuple[Any, Any]: ...
+
+
+def score_dtype(state):
+    """Dtype that log-probabilities are added in: float32, float64 for a state that holds it."""
+    dtypes = [keras.backend.standardize_dtype(leaf.dtype) for leaf in keras.tree.flatten(state)
+              if hasattr(leaf, "dtype")]
+    return "float64" if "float64" in dtypes else "float32"
+
+
+def call_step(step, tokens, rows, state, dtype):
+    """Calls the step: logits in `dtype` (at least float32), and a state that fits the loop.
+
+    Returns:
+        `(logits, state)`: `[rows, vocabulary]`, and the state with the shapes it came with.
+    """
+    logits, new_state = step(tokens, rows, state)
+    if logits.shape[-1] is None:
+        raise ValueError(
+            "The vocabulary dimension of a step's logits must be static. "
+            f"Received: logits.shape={tuple(logits.shape)}"
+        )
+    return ops.cast(logits, dtype), keep_shapes(new_state, state)
+
+
+def keep_shapes(new, old):
+    """Gives the tensors of `new` the static shapes of `old`, as a loop's variables must have.
+
+    On TensorFlow a gather with dynamic indices forgets dimensions that were known before, and
+    `while_loop` refuses a variable that comes back with a less specific shape.
+    """
+    return keras.tree.map_structure(_keep_shape, new, old)
+
+
+def _keep_shape(new, old):
+    new = ops.convert_to_tensor(new)
+    if new.dtype != old.dtype:
+        raise ValueError(
+            "A step must return its state in the dtypes it was given. "
+            f"Received: dtype={new.dtype} where it was {old.dtype}"
+        )
+    if tuple(new.shape) == tuple(old.shape):
+        return new
+    return ops.reshape(new, ops.shape(old))
+
+
+def log_sum_exp(logits, largest):
+    """Normaliser of each row, by which logits exceed log-probabilities.
+
+    Args:
+        logits: float `[rows, vocabulary]`.
+        largest: float `[rows, 1]`, each row's maximum, which the caller knows already.
+
+    Returns:
+        Float `[rows, 1]`.
+    """
+    return ops.log(ops.sum(ops.exp(logits - largest), axis=-1, keepdims=True)) + largest
+
+
+def check_limits(max_lengths, max_length):
+    """Checks and converts the lengths a search was called with.
+
+    Returns:
+        int32 `[batch]`: each sentence's own maximum, at most `max_length`.
+    """
+    max_lengths = ops.cast(ops.convert_to_tensor(max_lengths), "int32")
+    if len(max_lengths.shape) != 1:
+        raise ValueError(
+            "`max_lengths` must have the shape [batch]. "
+            f"Received: max_lengths.shape={tuple(max_lengths.shape)}"
+        )
+    if isinstance(max_length, int) and max_length < 1:
+        raise ValueError(f"`max_length` must be at least 1. Received: max_length={max_length!r}")
+    return ops.minimum(max_lengths, max_length)
+
+
+def check_positive_int(name, value):
+    """Raises a ValueError unless `value` is an int >= 1."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ValueError(f"`{name}` must be an integer >= 1. Received: {name}={value!r}")

@@ -1,0 +1,93 @@
+"""The largest values of each row, with ties in a fixed order on every backend."""
+
+import functools
+import math
+
+import keras
+from keras import ops
+
+# Backends whose own top_k promises the lower index first among equal values.
+_STABLE_BACKENDS = ("tensorflow", "jax")
+
+
+# Rows are cut into blocks of about this many values: measured fastest on a CPU.
+_BLOCK_SIZES = (32, 256)
+_BEST_BLOCK_SIZE = 96
+
+
+def top_k(values, k):
+    """The `k` largest values of each row and their places; ties go to the lower index.
+
+    Long rows are searched by blocks: the k largest values lie in the k blocks whose maxima are
+    largest, so only these are ranked (at 128 rows of 32,000 values and k = 8, four times as fast
+    as `keras.ops.top_k` on a CPU).
+
+    Args:
+        values: tensor `[rows, size]`, without NaN; `size` static.
+        k: Python int, at most `size`.
+
+    Returns:
+        `(values, indices)`: `[rows, k]`, descending, and int32 `[rows, k]`.
+
+    Example:
+
+    >>> ops.convert_to_numpy(top_k(ops.array([[1.0, 4.0, 4.0]]), 2)[1])
+    array([[1, 2]], dtype=int32)
+    """
+    block_size = _block_size(values.shape[-1], k)
+    if block_size is None:
+        return _direct_top_k(values, k)
+    rows = ops.shape(values)[0]
+    num_blocks = values.shape[-1] // block_size
+    maxima = ops.max(ops.reshape(values, (rows, num_blocks, block_size)), axis=-1)
+    _, blocks = _direct_top_k(maxima, k)
+    # In ascending order, the lower of equal values still has the lower place among those kept.
+    blocks = ops.sort(blocks, axis=-1)  # [rows, k]
+    first_blocks = num_blocks * ops.arange(rows, dtype="int32")
+    kept = ops.take(
+        ops.reshape(values, (-1, block_size)), blocks + ops.expand_dims(first_blocks, -1), axis=0
+    )  # [rows, k, block_size]
+    largest, places = _direct_top_k(ops.reshape(kept, (rows, k * block_size)), k)
+    blocks = ops.take_along_axis(blocks, places // block_size, axis=-1)
+    return largest, blocks * block_size + places % block_size
+
+
+@functools.cache
+def _block_size(size, k):
+    """A divisor of `size` near the best block size; None where ranking all is as good."""
+    smallest, largest = _BLOCK_SIZES
+    divisors = [
+        block for block in range(smallest, largest + 1)
+        if size % block == 0 and size >= 4 * k * block
+    ]
+    if k == 1 or not divisors:
+        return None
+    return min(divisors, key=lambda block: abs(math.log(block / _BEST_BLOCK_SIZE)))
+
+
+def _direct_top_k(values, k):
+    largest, indices = ops.top_k(values, k)
+    if keras.config.backend() in _STABLE_BACKENDS:
+        return largest, ops.cast(indices, "int32")
+    return _first_of_ties(values, largest[:, k - 1 :], k)
+
+
+def _first_of_ties(values, smallest, k):
+    """`top_k` of rows whose k-th largest value is `smallest` (`[rows, 1]`), ties resolved."""
+    is_larger = values > smallest
+    is_equal = values == smallest
+    num_larger = ops.sum(ops.cast(is_larger, "int32"), axis=-1, keepdims=True)
+    rank_among_equals = ops.cumsum(ops.cast(is_equal, "int32"), axis=-1)
+    is_kept = ops.logical_or(
+        is_larger, ops.logical_and(is_equal, rank_among_equals <= k - num_larger)
+    )
+    # Distinct keys: the kept places in ascending order, so that a stable sort keeps them so.
+    size = values.shape[-1]
+    keys = ops.where(is_kept, size - ops.arange(size, dtype="int32"), 0)
+    places = ops.cast(ops.top_k(keys, k)[1], "int32")  # [rows, k]
+    largest = ops.take_along_axis(values, places, axis=-1)
+    order = ops.argsort(ops.negative(largest), axis=-1)
+    return (
+        ops.take_along_axis(largest, order, axis=-1),
+        ops.take_along_axis(places, order, axis=-1),
+    )

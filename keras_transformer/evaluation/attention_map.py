@@ -1,0 +1,119 @@
+"""Attention maps: which source piece each target piece looked at, head by head."""
+
+import math
+import os
+import pathlib
+from collections.abc import Sequence
+
+import numpy as np
+
+from keras_transformer.evaluation.figure import TEXT_COLOUR, new_figure, save_figure
+
+_CELL_INCHES = 0.27
+# Long sentences get smaller cells instead of a picture of a metre.
+_LONGEST_SIDE_INCHES = 18.0
+_MAX_COLUMNS = 4
+
+
+def plot_attention(
+    weights,
+    source_pieces: Sequence[str],
+    target_pieces: Sequence[str],
+    path: str | os.PathLike,
+    title: str | None = None,
+) -> pathlib.Path:
+    """Draws attention weights as a map, one small map for every head.
+
+    Rows are target pieces (the queries), columns source pieces (the keys); for self-attention both
+    are the same pieces. The maps share one colour scale, from 0 to the largest weight.
+
+    Args:
+        weights: float `[query_length, key_length]`, or `[num_heads, query_length, key_length]`:
+            attention after the softmax. Any array that NumPy can read.
+        source_pieces: key_length texts.
+        target_pieces: query_length texts.
+        path: the picture to write; .png, .pdf or .svg.
+        title: text above the plot.
+
+    Returns:
+        `path` as a `pathlib.Path`.
+
+    Raises:
+        ValueError: if the shape of `weights` and the numbers of pieces do not agree.
+        UserError: if matplotlib is missing, or cannot write such a file.
+
+    Example:
+
+    >>> import pathlib, tempfile
+    >>> from keras_transformer.evaluation import plot_attention
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "map.png"
+    >>> plot_attention([[0.9, 0.1], [0.2, 0.8]], ["half", "seven"], ["halb", "sieben"], path).name
+    'map.png'
+
+    Source: Vaswani et al. (2017), figures 3 to 5.
+    """
+    weights = np.asarray(weights, dtype="float64")
+    if weights.ndim == 2:
+        weights = weights[None]
+    pieces = (len(target_pieces), len(source_pieces))
+    if weights.ndim != 3 or weights.shape[1:] != pieces or 0 in weights.shape:
+        raise ValueError(
+            "weights must be [query_length, key_length] or [num_heads, query_length, key_length] "
+            "with query_length target pieces and key_length source pieces. Received: "
+            f"weights.shape={weights.shape}, {pieces[0]} target and {pieces[1]} source pieces"
+        )
+    num_heads = len(weights)
+    columns = min(num_heads, _MAX_COLUMNS if num_heads > 4 else 2)
+    rows = math.ceil(num_heads / columns)
+    cell = min(
+        _CELL_INCHES,
+        _LONGEST_SIDE_INCHES / (columns * pieces[1]),
+        _LONGEST_SIDE_INCHES / (rows * pieces[0]),
+    )
+    figure = new_figure(
+        width=max(4.0, cell * columns * pieces[1] + 2.4),
+        height=max(3.0, cell * rows * pieces[0] + 1.8 + 0.3 * rows),
+    )
+    if title:
+        figure.suptitle(title, color=TEXT_COLOUR, parse_math=False)
+    grid = figure.subplots(rows, columns, squeeze=False)
+    font_size = max(4.0, min(9.0, 72 * cell * 0.55))
+    largest = float(weights.max())
+    mesh = None
+    for head, axes in enumerate(grid.flat):
+        if head >= num_heads:
+            axes.set_axis_off()
+            continue
+        # White lines between the cells, so that a row can be followed to its piece.
+        mesh = axes.pcolormesh(
+            weights[head],
+            cmap="Blues",
+            vmin=0.0,
+            vmax=largest,
+            edgecolors="white",
+            linewidth=2 * cell,
+        )
+        axes.set_aspect("equal")
+        axes.invert_yaxis()
+        if num_heads > 1:
+            axes.set_title(f"head {head + 1}", fontsize=10, color=TEXT_COLOUR)
+        # Pieces are written once: under the last map of a column, left of the first of a row.
+        _name_cells(axes.xaxis, source_pieces if head + columns >= num_heads else (), font_size)
+        _name_cells(axes.yaxis, target_pieces if head % columns == 0 else (), font_size)
+        axes.tick_params(axis="x", rotation=90)
+        for spine in axes.spines.values():
+            spine.set_color("#bbbbbb")
+    figure.supxlabel("source pieces", fontsize=10, color=TEXT_COLOUR)
+    figure.supylabel("target pieces", fontsize=10, color=TEXT_COLOUR)
+    bar = figure.colorbar(mesh, ax=grid.ravel().tolist(), shrink=0.6, aspect=30, pad=0.02)
+    bar.set_label("attention weight", fontsize=10, color=TEXT_COLOUR)
+    bar.ax.tick_params(colors=TEXT_COLOUR, labelsize=8)
+    bar.outline.set_visible(False)
+    return save_figure(figure, path)
+
+
+def _name_cells(axis, pieces, font_size):
+    axis.set_ticks([number + 0.5 for number in range(len(pieces))])
+    axis.set_tick_params(length=0)
+    # A "$" in a piece is a dollar, not the start of a formula.
+    axis.set_ticklabels(pieces, fontsize=font_size, color=TEXT_COLOUR, parse_math=False)

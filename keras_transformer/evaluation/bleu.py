@@ -1,0 +1,197 @@
+"""sacreBLEU's BLEU and chrF, and exact match, each with a signature that says what was counted."""
+
+import dataclasses
+from collections.abc import Sequence
+
+from keras_transformer.errors import UserError
+
+
+@dataclasses.dataclass(frozen=True)
+class Score:
+    """One figure of an evaluation.
+
+    Attributes:
+        name: what was measured, e.g. "BLEU".
+        score: the figure, 0 to 100.
+        signature: how it was measured; two figures with different signatures are not comparable.
+        details: what the figure is made of, e.g. BLEU's precisions and brevity penalty.
+    """
+
+    name: str
+    score: float
+    signature: str
+    details: dict = dataclasses.field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.score:.2f} ({self.signature})"
+
+    def to_dict(self) -> dict:
+        """Returns the fields as a dict that JSON can hold."""
+        return dataclasses.asdict(self)
+
+
+def corpus_bleu(
+    hypotheses: Sequence[str],
+    references: Sequence[str] | Sequence[Sequence[str]],
+    lowercase: bool = False,
+    tokenize: str = "13a",
+) -> Score:
+    """BLEU of a whole corpus, computed by sacreBLEU.
+
+    Both sides are plain text: detokenised output, and references as they were written. Text that is
+    already tokenised (as in older papers) is scored with `tokenize="none"`.
+
+    Args:
+        hypotheses: the translations, one string per sentence.
+        references: one string per sentence; or several lists of them, each as long as
+            `hypotheses` (as read from several reference files).
+        lowercase: ignore case.
+        tokenize: sacreBLEU's tokenizer, e.g. "13a", "intl", "char", "zh", "none".
+
+    Returns:
+        `Score`; its details are `precisions` (four), `brevity_penalty`, `hypothesis_length` and
+        `reference_length`, the lengths in tokens.
+
+    Raises:
+        UserError: if the numbers of lines differ, there are none, or the tokenizer is unknown.
+
+    Example:
+
+    >>> from keras_transformer.evaluation import corpus_bleu
+    >>> score = corpus_bleu(["um halb acht am Montag"], ["um halb acht am Montag"])
+    >>> round(score.score, 2)
+    100.0
+
+    Source: Papineni et al. (2002); Post (2018), "A Call for Clarity in Reporting BLEU Scores".
+    """
+    from sacrebleu.metrics import BLEU
+
+    if tokenize not in BLEU.TOKENIZERS:
+        raise UserError(
+            f"tokenize must be one of {', '.join(sorted(BLEU.TOKENIZERS))}. "
+            f"Received: tokenize={tokenize!r}"
+        )
+    streams = reference_streams(hypotheses, references)
+    # Tokenised text ends in " ."; sacreBLEU suspects a mistake there unless it is told.
+    metric = BLEU(lowercase=lowercase, tokenize=tokenize, force=tokenize == "none")
+    return bleu_score("BLEU", metric, hypotheses, streams)
+
+
+def corpus_chrf(
+    hypotheses: Sequence[str],
+    references: Sequence[str] | Sequence[Sequence[str]],
+    lowercase: bool = False,
+    word_order: int = 0,
+) -> Score:
+    """chrF of a whole corpus (chrF++ with `word_order=2`), computed by sacreBLEU.
+
+    Args:
+        hypotheses: the translations, one string per sentence.
+        references: one string per sentence, or several lists of them (see `corpus_bleu`).
+        lowercase: ignore case.
+        word_order: longest word n-gram that counts beside the character 6-grams.
+
+    Returns:
+        `Score`.
+
+    Raises:
+        UserError: if the numbers of lines differ or there are none.
+
+    Example:
+
+    >>> from keras_transformer.evaluation import corpus_chrf
+    >>> corpus_chrf(["halb acht"], ["halb acht"]).score
+    100.0
+
+    Source: Popović (2015), "chrF: character n-gram F-score for automatic MT evaluation".
+    """
+    from sacrebleu.metrics import CHRF
+
+    streams = reference_streams(hypotheses, references)
+    metric = CHRF(lowercase=lowercase, word_order=word_order)
+    score = metric.corpus_score(list(hypotheses), streams).score
+    return Score("chrF" + "+" * word_order, score, str(metric.get_signature()))
+
+
+def exact_match(
+    hypotheses: Sequence[str],
+    references: Sequence[str] | Sequence[Sequence[str]],
+    lowercase: bool = False,
+) -> Score:
+    """Share of translations that equal a reference, in percent.
+
+    White space at either end does not count; everything else does.
+
+    Args:
+        hypotheses: the translations, one string per sentence.
+        references: one string per sentence, or several lists of them (see `corpus_bleu`): equal to
+            any one of a sentence's references is a match.
+        lowercase: ignore case.
+
+    Returns:
+        `Score`; its details are `num_matches` and `num_sentences`.
+
+    Raises:
+        UserError: if the numbers of lines differ or there are none.
+
+    Example:
+
+    >>> from keras_transformer.evaluation import exact_match
+    >>> exact_match(["eins", "drei"], ["eins", "zwei"]).score
+    50.0
+    """
+    streams = reference_streams(hypotheses, references)
+
+    def normalised(text):
+        return text.strip().lower() if lowercase else text.strip()
+
+    matches = sum(
+        normalised(hypothesis) in {normalised(reference) for reference in alternatives}
+        for hypothesis, *alternatives in zip(hypotheses, *streams, strict=True)
+    )
+    return Score(
+        "exact match",
+        100.0 * matches / len(hypotheses),
+        f"nrefs:{len(streams)}|case:{'lc' if lowercase else 'mixed'}",
+        {"num_matches": matches, "num_sentences": len(hypotheses)},
+    )
+
+
+def reference_streams(hypotheses, references) -> list[list[str]]:
+    """Checks both sides and returns the references as a list of lists, one per reference file."""
+    if isinstance(hypotheses, str) or isinstance(references, str):
+        raise UserError("Hypotheses and references must be lists of lines, not one string.")
+    streams = [list(references)] if _are_strings(references) else [list(s) for s in references]
+    if not hypotheses:
+        raise UserError("There are no hypotheses to score.")
+    if not streams:
+        raise UserError("There are no references to score against.")
+    for number, stream in enumerate(streams, start=1):
+        if len(stream) != len(hypotheses):
+            which = "references" if len(streams) == 1 else f"references of list {number}"
+            raise UserError(
+                f"There must be as many references as hypotheses. "
+                f"Received: {len(hypotheses)} hypotheses and {len(stream)} {which}"
+            )
+    for what, lines in (("hypothesis", hypotheses), *(("reference", s) for s in streams)):
+        for number, line in enumerate(lines, start=1):
+            if not isinstance(line, str):
+                raise UserError(f"Each {what} must be a string. Received: line {number} = {line!r}")
+    return streams
+
+
+def bleu_score(name, metric, hypotheses, streams) -> Score:
+    """Runs a sacreBLEU `BLEU` object and keeps what it says."""
+    result = metric.corpus_score(list(hypotheses), streams)
+    details = {
+        "precisions": list(result.precisions),
+        "brevity_penalty": result.bp,
+        "hypothesis_length": result.sys_len,
+        "reference_length": result.ref_len,
+    }
+    # Rounding errors of the geometric mean can leave a perfect score a hair above 100.
+    return Score(name, min(result.score, 100.0), str(metric.get_signature()), details)
+
+
+def _are_strings(references):
+    return len(references) > 0 and all(isinstance(line, str) for line in references)

@@ -1,0 +1,144 @@
+"""The learning curve: loss and BLEU over the steps of training."""
+
+import math
+import os
+import pathlib
+from collections.abc import Iterable, Mapping
+
+from keras_transformer.evaluation.figure import (
+    GRID_COLOUR,
+    TEXT_COLOUR,
+    new_figure,
+    save_figure,
+)
+
+# (keys of a history row, label, colour); of several keys the first one present is taken. The
+# colours can be told apart by colour-blind readers too.
+_LOSSES = (
+    (("loss", "train_loss"), "training", "#0072b2"),
+    (("val_loss", "valid_loss"), "validation", "#d55e00"),
+)
+_SCORES = (
+    (("bleu", "val_bleu", "valid_bleu"), "BLEU", "#009e73"),
+    (("exact_match", "val_exact_match", "valid_exact_match"), "exact match", "#cc79a7"),
+)
+
+
+def plot_learning_curve(
+    rows: Iterable[Mapping], path: str | os.PathLike, title: str | None = None
+) -> pathlib.Path:
+    """Draws loss, and BLEU where there is any, over the training steps.
+
+    Args:
+        rows: the history, one mapping per entry with "step" and any of "loss", "val_loss" (nats per
+            token), "bleu", "exact_match" (0 to 100); also with the prefix "val_" or "valid_".
+            Values may be numbers or their text; missing ones, None, "" and not-a-number are
+            skipped.
+        path: the picture to write; .png, .pdf or .svg.
+        title: text above the plot.
+
+    Returns:
+        `path` as a `pathlib.Path`.
+
+    Raises:
+        ValueError: if no row has a step and a value.
+        UserError: if matplotlib is missing, or cannot write such a file.
+
+    Example:
+
+    >>> import pathlib, tempfile
+    >>> from keras_transformer.evaluation import plot_learning_curve
+    >>> rows = [{"step": 100, "loss": 3.2}, {"step": 200, "loss": 1.4, "bleu": 41.0}]
+    >>> plot_learning_curve(rows, pathlib.Path(tempfile.mkdtemp()) / "curve.png").name
+    'curve.png'
+    """
+    rows = list(rows)
+    losses, scores = _curves(rows, _LOSSES), _curves(rows, _SCORES)
+    panels = [
+        (curves, label)
+        for curves, label in ((losses, "loss (nats per token)"), (scores, "score on held-out text"))
+        if curves
+    ]
+    if not panels:
+        raise ValueError(
+            "The history must have rows with 'step' and one of 'loss', 'val_loss', 'bleu', "
+            f"'exact_match'. Received: {len(rows)} rows without any"
+        )
+    figure = new_figure(width=5.2 * len(panels), height=3.8)
+    if title:
+        figure.suptitle(title, color=TEXT_COLOUR, parse_math=False)
+    for number, (curves, label) in enumerate(panels, start=1):
+        axes = figure.add_subplot(1, len(panels), number)
+        _draw(axes, curves, label)
+        if curves is scores:
+            # Room above 100 for the figure at the end of a curve.
+            axes.set_ylim(0, 112)
+            axes.set_yticks(range(0, 101, 20))
+            _write_last_values(axes, curves)
+        # Losses fall and scores rise: these corners stay free.
+        corner = "lower right" if curves is scores else "upper right"
+        axes.legend(frameon=False, labelcolor=TEXT_COLOUR, loc=corner)
+    return save_figure(figure, path)
+
+
+def _curves(rows, series):
+    """(label, colour, steps, values) of every series that has a value."""
+    curves = []
+    for keys, label, colour in series:
+        points = []
+        for row in rows:
+            value = next(
+                (number for key in keys if (number := _number(row.get(key))) is not None), None
+            )
+            step = _number(row.get("step"))
+            if step is not None and value is not None:
+                points.append((step, value))
+        if points:
+            curves.append((label, colour, *zip(*sorted(points), strict=True)))
+    return curves
+
+
+def _number(value):
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _draw(axes, curves, label):
+    for name, colour, steps, values in curves:
+        # A few points are shown one by one; many only as a line.
+        marker = "o" if len(steps) <= 30 else None
+        axes.plot(
+            steps, values, color=colour, label=name, linewidth=1.8, marker=marker, markersize=4
+        )
+    axes.set_xlabel("training step", color=TEXT_COLOUR)
+    axes.set_ylabel(label, color=TEXT_COLOUR)
+    axes.grid(color=GRID_COLOUR, linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set_color("#888888")
+    axes.tick_params(colors=TEXT_COLOUR)
+    axes.xaxis.set_major_formatter(lambda step, _: f"{step:,.0f}")
+    axes.locator_params(axis="x", nbins=6)
+    axes.set_xlim(left=0)
+    if min(min(values) for *_, values in curves) >= 0:
+        axes.set_ylim(bottom=0)
+
+
+def _write_last_values(axes, curves):
+    """Writes each curve's last value at its end, the highest above its curve, the rest below."""
+    highest = max(values[-1] for *_, values in curves)
+    for _, colour, steps, values in curves:
+        above = values[-1] == highest
+        axes.annotate(
+            f"{values[-1]:.1f}",
+            (steps[-1], values[-1]),
+            xytext=(0, 6 if above else -7),
+            textcoords="offset points",
+            ha="right",
+            va="bottom" if above else "top",
+            color=colour,
+            fontweight="bold",
+        )

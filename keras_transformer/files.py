@@ -1,0 +1,113 @@
+"""Files: written aside and renamed, read as strict UTF-8 lines from plain text or gzip."""
+
+import contextlib
+import gzip
+import os
+import pathlib
+import shutil
+import uuid
+import zlib
+from collections.abc import Iterator
+
+from keras_transformer.errors import UserError
+
+_BYTE_ORDER_MARK = "\ufeff"
+
+
+@contextlib.contextmanager
+def atomic_write(path: str | os.PathLike) -> Iterator[pathlib.Path]:
+    """Gives a temporary path beside `path`, which replaces `path` if the block succeeds.
+
+    A reader of `path` sees the old content or the whole new one, never a part. The temporary name
+    ends like `path`, because some writers (`model.save_weights`) look at the ending. A block that
+    fails leaves `path` as it was and nothing beside it.
+
+    Args:
+        path: the file to write. Its folder is made if need be.
+
+    Yields:
+        `pathlib.Path`, in the same folder, that does not exist yet.
+
+    Example:
+
+    >>> import tempfile, pathlib
+    >>> from keras_transformer.files import atomic_write
+    >>> target = pathlib.Path(tempfile.mkdtemp()) / "notes.txt"
+    >>> with atomic_write(target) as temporary:
+    ...     _ = temporary.write_text("kept")
+    >>> target.read_text()
+    'kept'
+    """
+    path = pathlib.Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.parent / f".writing-{uuid.uuid4().hex[:12]}-{path.name}"
+    try:
+        yield temporary
+        os.replace(temporary, path)
+    except BaseException:
+        _remove(temporary)
+        raise
+
+
+def _remove(path: pathlib.Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def require_file(path: str | os.PathLike) -> pathlib.Path:
+    """Returns `path` as a `pathlib.Path`, or raises if it is no existing file.
+
+    Args:
+        path: a file that must exist.
+
+    Returns:
+        `pathlib.Path`.
+
+    Raises:
+        UserError: if there is nothing there, or a folder.
+    """
+    path = pathlib.Path(path)
+    if path.is_dir():
+        raise UserError(f"Expected a file but {str(path)!r} is a folder.")
+    if not path.exists():
+        raise UserError(f"File not found: {str(path)!r}.")
+    return path
+
+
+def open_text(path: str | os.PathLike) -> Iterator[str]:
+    """Yields the lines of a UTF-8 text file, without their line ends; `.gz` is unpacked.
+
+    A line ends at `\\n` (and `\\r\\n`) only, as in `wc -l`: other separators that
+    `str.splitlines` knows (U+2028, form feed) stay in the text, or parallel files would shift
+    against each other. A byte order mark at the start is left out.
+
+    Args:
+        path: the file; one whose name ends in `.gz` is read as gzip.
+
+    Yields:
+        `str`, one per line.
+
+    Raises:
+        UserError: on the first line asked for, if the file is missing; later, if a line is not
+            UTF-8 (with the line's number) or the gzip data is damaged.
+    """
+    path = require_file(path)
+    opener = gzip.open if path.name.endswith(".gz") else open
+    number = 0
+    try:
+        with opener(path, "rb") as file:
+            for number, raw in enumerate(file, start=1):
+                raw = raw.removesuffix(b"\n").removesuffix(b"\r")
+                line = raw.decode("utf-8")
+                yield line.removeprefix(_BYTE_ORDER_MARK) if number == 1 else line
+    except UnicodeDecodeError as error:
+        raise UserError(
+            f"{str(path)!r}, line {number}: the text is not valid UTF-8 "
+            f"(byte 0x{error.object[error.start]:02x} at column {error.start + 1})."
+        ) from error
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise UserError(f"{str(path)!r} is not a complete gzip file: {error}") from error
+    except PermissionError as error:
+        raise UserError(f"{str(path)!r} cannot be read: permission denied.") from error

@@ -1,0 +1,41 @@
+"""Checks of constructor arguments that several layers share."""
+
+
+def check_positive_integer(name, value):
+    """Raise `ValueError` unless `value` is an integer of at least 1."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ValueError(f"`{name}` must be a positive integer. Received: {name}={value!r}")
+
+
+def check_rate(name, value):
+    """Raise `ValueError` unless `value` is a dropout rate, 0 <= rate < 1."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1:
+        raise ValueError(
+            f"`{name}` must be a number of at least 0 and less than 1. Received: {name}={value!r}"
+        )
+
+
+def check_rank(name, tensor, shape):
+    """Raise `ValueError` unless `tensor` is None or has as many axes as the text `shape` names."""
+    if tensor is not None and len(tensor.shape) != shape.count(",") + 1:
+        # Another rank would broadcast, and mask the wrong positions without a word.
+        raise ValueError(
+            f"`{name}` must have the shape {shape}. Received: {name} of shape "
+            f"{tuple(tensor.shape)}"
+        )
+
+
+def check_built(layer):
+    """Raise `ValueError` unless `layer` is built."""
+    if not layer.built:
+        raise ValueError(
+            "A cache has the sizes of a layer's weights: call or build the layer first. "
+            f"Received: {type(layer).__name__} {layer.name!r}, not built"
+        )
+
+
+def check_choice(name, value, allowed):
+    """Raise `ValueError` unless `value` is one of `allowed`."""
+    if value not in allowed:
+        choices = ", ".join(repr(choice) for choice in allowed)
+        raise ValueError(f"`{name}` must be one of {choices}. Received: {name}={value!r}")

@@ -1,0 +1,15 @@
+"""The precision rule of the package: positions, softmax and logits in at least float32."""
+
+import keras
+
+
+def at_least_float32(dtype):
+    """Return `dtype`, or float32 where `dtype` is a half precision.
+
+    Args:
+        dtype: Name of a floating dtype, such as a layer's `compute_dtype`.
+
+    Returns:
+        `"float32"` for float16, bfloat16 and float32; `"float64"` for float64.
+    """
+    return keras.backend.result_type(dtype, "float32")

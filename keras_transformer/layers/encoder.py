@@ -1,0 +1,79 @@
+"""The encoder: positions, dropout and a stack of blocks."""
+
+import keras
+
+from keras_transformer.layers.masks import combine_masks
+from keras_transformer.layers.stack import Stack
+
+
+@keras.saving.register_keras_serializable(package="keras_transformer")
+class Encoder(Stack):
+    """A stack of encoder blocks over embedded tokens.
+
+    Args:
+        blocks: The blocks, first to last: `EncoderBlock`s, or any layers that take
+            `(inputs, padding_mask=..., attention_mask=..., training=...)`.
+        position: `"sinusoidal"`, a layer that adds positions to `[batch, length, d_model]` (and
+            takes `positions=`), or None.
+        dropout: Dropout rate of the sum of embedding and position.
+        final_norm: Whether a layer norm follows the last block; None for yes if that block is
+            pre-norm.
+        epsilon: Added to the variance in the final norm.
+        seed: Integer seed of the dropout, or None.
+
+    Call arguments:
+        inputs: `[batch, length, d_model]`, embedded and scaled.
+        padding_mask: bool `[batch, length]`, `True` = a real position.
+        attention_mask: bool `[batch or 1, length, length]`, `True` = attend.
+        positions: int32 `[length]` or `[batch, length]`; None for 0 to length - 1.
+        return_attention_scores: Whether to return the attention weights as well.
+        training: Whether to drop.
+
+    Returns:
+        `[batch, length, d_model]`; with `return_attention_scores=True` a tuple of that and a list
+        of the weights of each block.
+
+    Example:
+
+    >>> from keras_transformer.layers import Encoder, EncoderBlock
+    >>> encoder = Encoder([EncoderBlock(num_heads=8, intermediate_dim=2048) for _ in range(6)])
+    >>> encoder(keras.random.normal((2, 5, 512))).shape
+    (2, 5, 512)
+
+    Reference: Vaswani et al. (2017), section 3.1.
+    """
+
+    def build(self, inputs_shape):
+        self._build_ends(inputs_shape)
+        for block in self.blocks:
+            self._build_once(block, inputs_shape)
+        self.built = True
+
+    def call(
+        self,
+        inputs,
+        padding_mask=None,
+        attention_mask=None,
+        positions=None,
+        return_attention_scores=False,
+        training=None,
+        mask=None,
+        inputs_mask=None,
+    ):
+        padding_mask = combine_masks(padding_mask, mask, inputs_mask)
+        outputs = self._begin(inputs, positions, training)
+        masks = {"padding_mask": padding_mask, "attention_mask": attention_mask}
+        if not return_attention_scores:
+            for block in self.blocks:
+                outputs = block(outputs, **masks, training=training)
+            return self._end(outputs)
+        scores = []
+        for block in self.blocks:
+            outputs, block_scores = block(
+                outputs, **masks, return_attention_scores=True, training=training
+            )
+            scores.append(block_scores)
+        return self._end(outputs), scores
+
+    def compute_output_shape(self, inputs_shape):
+        return inputs_shape

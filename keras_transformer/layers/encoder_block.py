@@ -1,0 +1,110 @@
+"""One block of the encoder, section 3.1."""
+
+import keras
+
+from keras_transformer.layers.checks import check_rank
+from keras_transformer.layers.masks import combine_masks, padding_to_attention_mask
+from keras_transformer.layers.residual_block import ResidualBlock
+
+
+@keras.saving.register_keras_serializable(package="keras_transformer")
+class EncoderBlock(ResidualBlock):
+    """Self-attention and a feed-forward network, each with residual connection and norm.
+
+    Args:
+        num_heads: Number of attention heads.
+        intermediate_dim: Width inside the feed-forward network.
+        key_dim: Size of the queries and keys of a head; None for width / num_heads.
+        value_dim: Size of the values of a head; None for width / num_heads.
+        dropout: Dropout rate of the output of each sub-layer.
+        attention_dropout: Dropout rate of the attention weights; 0 in the paper.
+        activation_dropout: Dropout rate inside the feed-forward network; 0 in the paper.
+        activation: Activation of the feed-forward network, as in `keras.layers.Dense`.
+        norm: `"post"`, LayerNorm(x + f(x)), as in the paper; or `"pre"`, x + f(LayerNorm(x)), as
+            in later versions of tensor2tensor, which needs a norm behind the last block.
+        use_bias: Whether the attention projections have biases; the feed-forward network has.
+        kernel_initializer: Initialiser of all matrices.
+        bias_initializer: Initialiser of all biases.
+        kernel_regularizer: Regulariser of all matrices.
+        epsilon: Added to the variance in the layer norms.
+        seed: Integer seed of the dropouts, or None.
+
+    Call arguments:
+        inputs: `[batch, length, d_model]`.
+        padding_mask: bool `[batch, length]`, `True` = a real position.
+        attention_mask: bool `[batch or 1, length, length]`, `True` = attend.
+        return_attention_scores: Whether to return the attention weights as well.
+        training: Whether to drop.
+
+    Returns:
+        A tensor of the shape of `inputs`; with `return_attention_scores=True` a tuple of that and
+        the weights `[batch, num_heads, length, length]`.
+
+    Example:
+
+    >>> block = keras_transformer.layers.EncoderBlock(num_heads=8, intermediate_dim=2048)
+    >>> block(keras.random.normal((2, 5, 512))).shape
+    (2, 5, 512)
+
+    Reference: Vaswani et al. (2017), section 3.1 and figure 1.
+    """
+
+    def build(self, inputs_shape):
+        self.attention = self._make_attention("attention", inputs_shape[-1])
+        self.attention.build(inputs_shape, inputs_shape)
+        self.feed_forward = self._make_feed_forward()
+        self.feed_forward.build(inputs_shape)
+        self.attention_norm, self.attention_dropout_layer = self._make_residual(
+            "attention", inputs_shape
+        )
+        self.feed_forward_norm, self.feed_forward_dropout_layer = self._make_residual(
+            "feed_forward", inputs_shape
+        )
+        self.built = True
+
+    def call(
+        self,
+        inputs,
+        padding_mask=None,
+        attention_mask=None,
+        return_attention_scores=False,
+        training=None,
+        mask=None,
+        inputs_mask=None,
+    ):
+        check_rank("padding_mask", padding_mask, "[batch, length]")
+        check_rank("attention_mask", attention_mask, "[batch, length, length]")
+        keys_mask = combine_masks(padding_mask, mask, inputs_mask)
+        attention_mask = combine_masks(attention_mask, padding_to_attention_mask(keys_mask))
+
+        def attend(states):
+            outputs = self.attention(
+                states,
+                states,
+                attention_mask=attention_mask,
+                return_attention_scores=return_attention_scores,
+                training=training,
+            )
+            return outputs if return_attention_scores else (outputs, None)
+
+        def feed_forward(states):
+            return self.feed_forward(states, training=training), None
+
+        outputs, scores = self._apply_residual(
+            inputs, attend, self.attention_norm, self.attention_dropout_layer, training
+        )
+        outputs, _ = self._apply_residual(
+            outputs,
+            feed_forward,
+            self.feed_forward_norm,
+            self.feed_forward_dropout_layer,
+            training,
+        )
+        return (outputs, scores) if return_attention_scores else outputs
+
+    def compute_output_spec(self, *args, **kwargs):
+        # Traced, since the form of the output depends on the arguments.
+        return keras.Operation.compute_output_spec(self, *args, **kwargs)
+
+    def compute_output_shape(self, inputs_shape):
+        return inputs_shape

@@ -1,0 +1,25 @@
+"""Seeds: the parts of a layer that was given one seed draw different numbers, reproducibly."""
+
+import zlib
+
+import keras
+
+
+def derive_seed(seed, name):
+    """Return the integer seed of the part `name` of what has `seed`; None for None."""
+    return None if seed is None else (seed + zlib.crc32(name.encode())) % 2**31
+
+
+def derive_initializer(initializer, name):
+    """Return the initialiser of the part `name`, which draws other numbers than other parts.
+
+    An initialiser that is used twice, or copied with its seed, gives equal matrices.
+    """
+    if not isinstance(initializer, keras.initializers.Initializer):
+        return initializer  # A function.
+    config = initializer.get_config()
+    seed = config.get("seed")
+    if isinstance(seed, int):
+        return type(initializer).from_config({**config, "seed": derive_seed(seed, name)})
+    # A seed generator draws new numbers with each use, and a copy would begin again.
+    return initializer if seed is not None else initializer.clone()

@@ -1,0 +1,70 @@
+"""Sinusoidal position encoding, section 3.5."""
+
+import math
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_transformer.layers.dtypes import at_least_float32
+
+
+@keras.saving.register_keras_serializable(package="keras_transformer")
+class SinusoidalPositionEncoding(keras.layers.Layer):
+    """Adds sines and cosines of the position to the inputs.
+
+    `PE(pos, 2i) = sin(pos / 10000^(2i / d_model))`, `PE(pos, 2i + 1) = cos(...)`, from position 0,
+    interleaved, computed in at least float32 and cast to the compute dtype last.
+
+    Differs from tensor2tensor, which concatenates sines and cosines and spaces `d_model / 2`
+    timescales over `d_model / 2 - 1` steps, and from OpenNMT-tf, which starts at position 1.
+
+    Args:
+        max_wavelength: 10,000 in the paper.
+
+    Call arguments:
+        inputs: `[batch, length, d_model]`, `d_model` even.
+        positions: int32 `[length]` or `[batch, length]`; None for 0 to length - 1.
+
+    Returns:
+        `inputs` plus the encoding, of the same shape.
+
+    Example:
+
+    >>> layer = keras_transformer.layers.SinusoidalPositionEncoding()
+    >>> layer(keras.ops.zeros((1, 10, 512))).shape
+    (1, 10, 512)
+
+    Reference: Vaswani et al. (2017), section 3.5.
+    """
+
+    def __init__(self, max_wavelength=10_000, **kwargs):
+        super().__init__(**kwargs)
+        self.max_wavelength = max_wavelength
+        self.supports_masking = True
+
+    def build(self, inputs_shape):
+        if inputs_shape[-1] % 2:
+            raise ValueError(
+                "The last axis of `inputs` must be even, for pairs of sine and cosine. "
+                f"Received: inputs_shape={tuple(inputs_shape)}"
+            )
+        self.built = True
+
+    def call(self, inputs, positions=None):
+        d_model = inputs.shape[-1]
+        dtype = at_least_float32(self.compute_dtype)
+        if positions is None:
+            positions = ops.arange(ops.shape(inputs)[1], dtype="int32")
+        exponents = -np.arange(0, d_model, 2) / d_model
+        frequencies = np.exp(exponents * math.log(self.max_wavelength))
+        angles = ops.expand_dims(ops.cast(positions, dtype), -1) * ops.cast(frequencies, dtype)
+        encoding = ops.stack([ops.sin(angles), ops.cos(angles)], axis=-1)
+        encoding = ops.reshape(encoding, (*ops.shape(positions), d_model))
+        return ops.add(inputs, ops.cast(encoding, inputs.dtype))
+
+    def compute_output_shape(self, inputs_shape):
+        return inputs_shape
+
+    def get_config(self):
+        return {**super().get_config(), "max_wavelength": self.max_wavelength}

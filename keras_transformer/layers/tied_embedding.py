@@ -1,0 +1,120 @@
+"""Token embedding whose matrix is also the pre-softmax linear map, section 3.4."""
+
+import keras
+from keras import ops
+
+from keras_transformer.layers.checks import check_positive_integer
+from keras_transformer.layers.dtypes import at_least_float32
+
+
+@keras.saving.register_keras_serializable(package="keras_transformer")
+class TiedEmbedding(keras.layers.Layer):
+    """Looks tokens up and, with the same matrix, projects states to logits.
+
+    The lookup multiplies by `sqrt(d_model)`; the projection does not. The padding id is looked
+    up as exact zeros.
+
+    Args:
+        vocab_size: Number of tokens.
+        d_model: Width of the embedding.
+        padding_id: Id that is looked up as zeros, or None for no such id.
+        mask_zero: Whether the lookup attaches a Keras mask that is False at `padding_id`.
+        embeddings_initializer: Initialiser of the matrix; None for N(0, d_model^-0.5).
+        embeddings_regularizer: Regulariser of the matrix.
+
+    Call arguments:
+        inputs: int `[batch, length]` ids; with `reverse=True` floating `[..., d_model]`.
+        reverse: Whether to project to logits instead of looking up.
+
+    Returns:
+        `[batch, length, d_model]`, or with `reverse=True` the logits `[..., vocab_size]` in at
+        least float32.
+
+    Example:
+
+    >>> layer = keras_transformer.layers.TiedEmbedding(vocab_size=1000, d_model=64)
+    >>> states = layer(keras.ops.array([[5, 7, 0]]))
+    >>> layer(states, reverse=True).shape
+    (1, 3, 1000)
+
+    Reference: Vaswani et al. (2017), section 3.4; Press and Wolf (2016).
+    """
+
+    def __init__(
+        self,
+        vocab_size,
+        d_model,
+        padding_id=0,
+        mask_zero=False,
+        embeddings_initializer=None,
+        embeddings_regularizer=None,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        check_positive_integer("vocab_size", vocab_size)
+        check_positive_integer("d_model", d_model)
+        self.vocab_size = vocab_size
+        self.d_model = d_model
+        self.padding_id = padding_id
+        self.mask_zero = mask_zero
+        self.embeddings_initializer = keras.initializers.get(embeddings_initializer)
+        self.embeddings_regularizer = keras.regularizers.get(embeddings_regularizer)
+        self.supports_masking = True
+
+    def build(self, inputs_shape=None):
+        self.embeddings = self.add_weight(
+            name="embeddings",
+            shape=(self.vocab_size, self.d_model),
+            initializer=self.embeddings_initializer
+            or keras.initializers.RandomNormal(stddev=self.d_model**-0.5),
+            regularizer=self.embeddings_regularizer,
+        )
+        self.built = True
+
+    def call(self, inputs, reverse=False):
+        return self._project(inputs) if reverse else self._look_up(inputs)
+
+    def _look_up(self, ids):
+        vectors = ops.take(self.embeddings, ids, axis=0)
+        scale = self.d_model**0.5
+        if self.padding_id is None:
+            return ops.multiply(vectors, scale)
+        is_token = ops.cast(ops.not_equal(ids, self.padding_id), vectors.dtype)
+        return ops.multiply(vectors, ops.expand_dims(is_token * scale, -1))
+
+    def _project(self, states):
+        # One product of two matrices, with the transposition left to the product.
+        leading = ops.shape(states)[:-1]
+        logits = ops.matmul(
+            ops.reshape(states, (-1, self.d_model)), ops.transpose(self.embeddings)
+        )
+        logits = ops.reshape(logits, (*leading, self.vocab_size))
+        return ops.cast(logits, at_least_float32(self.compute_dtype))
+
+    def compute_mask(self, inputs, previous_mask=None):
+        is_lookup = keras.backend.is_int_dtype(inputs.dtype)
+        if self.mask_zero and is_lookup and self.padding_id is not None:
+            return ops.not_equal(inputs, self.padding_id)
+        return previous_mask
+
+    def compute_output_spec(self, inputs, reverse=False):
+        if not reverse:
+            shape = (*inputs.shape, self.d_model)
+            return keras.KerasTensor(shape, dtype=self.compute_dtype)
+        shape = (*inputs.shape[:-1], self.vocab_size)
+        return keras.KerasTensor(shape, dtype=at_least_float32(self.compute_dtype))
+
+    def compute_output_shape(self, inputs_shape):
+        return (*inputs_shape, self.d_model)
+
+    def get_config(self):
+        initializer = self.embeddings_initializer
+        return {
+            **super().get_config(),
+            "vocab_size": self.vocab_size,
+            "d_model": self.d_model,
+            "padding_id": self.padding_id,
+            "mask_zero": self.mask_zero,
+            "embeddings_initializer": initializer and keras.initializers.serialize(initializer),
+            "embeddings_regularizer": keras.regularizers.serialize(self.embeddings_regularizer),
+        }

@@ -1,0 +1,62 @@
+"""Installs the keras_transformer library and its `keras-transformer` command."""
+
+import pathlib
+import re
+
+from setuptools import find_packages, setup
+
+ROOT = pathlib.Path(__file__).parent
+
+
+def read_version() -> str:
+    """The version stands once, in keras_transformer/__init__.py, and is read without importing."""
+    source = (ROOT / "keras_transformer" / "__init__.py").read_text(encoding="utf-8")
+    return re.search(r'^__version__ = "([^"]+)"$', source, re.MULTILINE).group(1)
+
+
+setup(
+    name="keras-transformer",
+    version=read_version(),
+    description="The Transformer of 'Attention Is All You Need' as Keras layers, and as a command "
+    "that trains, evaluates, translates and exports.",
+    long_description=(ROOT / "README.md").read_text(encoding="utf-8"),
+    long_description_content_type="text/markdown",
+    author="The keras_transformer authors",
+    license="Apache-2.0",
+    license_files=["LICENSE"],
+    packages=find_packages(include=["keras_transformer", "keras_transformer.*"]),
+    package_data={"keras_transformer": ["py.typed"]},
+    python_requires=">=3.11,<3.14",
+    # Lower bounds are the versions the tests ran with.
+    install_requires=[
+        # tensorflow-datasets 4.9 imports it without declaring it.
+        "importlib_resources>=6",
+        "keras>=3.15",
+        "matplotlib>=3.9",
+        "num2words>=0.5.14",
+        "numpy>=1.26",
+        "sacrebleu>=2.6",
+        "sentencepiece>=0.2",
+        "tensorflow>=2.21",
+        "tensorflow-datasets>=4.9",
+        # No wheels for Windows: layers and models work there, text in the graph does not.
+        'tensorflow-text>=2.21; sys_platform != "win32"',
+    ],
+    extras_require={
+        "test": ["hypothesis>=6.100", "pytest>=8"],
+        "lint": ["ruff>=0.9"],
+    },
+    entry_points={"console_scripts": ["keras-transformer=keras_transformer.cli:main"]},
+    classifiers=[
+        "Development Status :: 4 - Beta",
+        "Intended Audience :: Developers",
+        "Intended Audience :: Science/Research",
+        "Operating System :: OS Independent",
+        "Programming Language :: Python :: 3.11",
+        "Programming Language :: Python :: 3.12",
+        "Programming Language :: Python :: 3.13",
+        "Topic :: Scientific/Engineering :: Artificial Intelligence",
+        "Topic :: Text Processing :: Linguistic",
+        "Typing :: Typed",
+    ],
+)

@@ -1,0 +1,78 @@
+"""Few shapes, each pair fits in one, and less padding than one shape or uniform buckets."""
+
+import numpy as np
+import pytest
+
+from keras_transformer.data.batch_shapes import BatchShape, assign_shapes, choose_shapes, rows_for
+
+
+def _lengths(num_pairs=20_000, seed=0):
+    generator = np.random.default_rng(seed)
+    source = generator.integers(2, 60, num_pairs)
+    target = np.clip(source + generator.integers(-8, 9, num_pairs), 2, None)
+    return source, target
+
+
+def _padded(shapes, source, target):
+    assigned = assign_shapes(shapes, source, target)
+    widths = np.array([(shape.source_width, shape.target_width) for shape in shapes])
+    return (widths[assigned] * [1, 2]).sum()  # a target position costs twice a source one
+
+
+@pytest.mark.parametrize("max_shapes", [1, 2, 10, 24])
+def test_every_pair_fits_in_one_of_at_most_so_many_shapes(max_shapes):
+    source, target = _lengths()
+    shapes = choose_shapes(source, target, 1024, 8, max_shapes)
+    assert 1 <= len(shapes) <= max_shapes
+    assigned = assign_shapes(shapes, source, target)
+    assert assigned.max() < len(shapes)
+    for number in range(0, len(source), 97):
+        fitting = [
+            shape.source_width + 2 * shape.target_width
+            for shape in shapes
+            if source[number] <= shape.source_width and target[number] <= shape.target_width
+        ]
+        chosen = shapes[assigned[number]]
+        assert chosen.source_width + 2 * chosen.target_width == min(fitting)
+
+
+def test_more_shapes_pad_less_and_better_than_equal_steps():
+    source, target = _lengths()
+    padded = [
+        _padded(choose_shapes(source, target, 1024, 8, number), source, target)
+        for number in (1, 4, 12, 24)
+    ]
+    assert padded == sorted(padded, reverse=True)
+    # The same number of shapes as steps of the longer side.
+    longer = np.maximum(source, target)
+    steps = np.linspace(longer.min(), longer.max(), 25)[1:]
+    uniform = 3 * np.ceil(steps[np.searchsorted(steps, longer)]).sum()
+    assert padded[-1] < 0.98 * uniform
+
+
+def test_two_clusters_get_their_two_shapes():
+    source = np.repeat([5, 50], 1000)
+    target = np.repeat([7, 20], 1000)
+    assert choose_shapes(source, target, 500, 8, 10) == (
+        BatchShape(8, 50, 20),
+        BatchShape(64, 5, 7),
+    )
+
+
+def test_small_corpora_have_fewer_shapes():
+    source, target = _lengths(40)
+    assert len(choose_shapes(source, target, 10**6, 8, 24)) == 1
+
+
+def test_pairs_that_fit_nowhere_are_marked():
+    shapes = (BatchShape(8, 10, 10), BatchShape(8, 5, 10))
+    assigned = assign_shapes(shapes, np.array([5, 6, 11, 3]), np.array([10, 1, 1, 11]))
+    assert assigned.tolist() == [1, 0, 2, 2]
+
+
+@pytest.mark.parametrize(
+    "arguments, rows",
+    [((10, 20, 400, 8), 16), ((10, 20, 150, 8), 7), ((10, 20, 19, 8), 1), ((1, 1, 17, 4), 16)],
+)
+def test_rows_are_rounded_down_to_the_multiple(arguments, rows):
+    assert rows_for(*arguments) == rows

@@ -1,0 +1,106 @@
+"""An encoded corpus holds exactly the ids of the tokenizer, EOS on sources, long pairs left out."""
+
+import logging
+
+import numpy as np
+import pytest
+
+from keras_transformer.data import (
+    EOS_ID,
+    EncodedCorpus,
+    PairsCorpus,
+    ParallelTextCorpus,
+    SubwordTokenizer,
+    train_sentencepiece,
+)
+from keras_transformer.errors import UserError
+
+LETTERS = SubwordTokenizer(list("abcdefgh"))
+
+
+def _rows(ids, offsets):
+    return [ids[start:end].tolist() for start, end in zip(offsets, offsets[1:], strict=False)]
+
+
+def test_rows_are_the_tokenizers_ids_and_sources_end_with_eos():
+    encoded = EncodedCorpus.from_corpus(PairsCorpus([("a b", "c"), ("h", "a g")]), LETTERS)
+    assert _rows(encoded.source_ids, encoded.source_offsets) == [[4, 5, EOS_ID], [11, EOS_ID]]
+    assert _rows(encoded.target_ids, encoded.target_offsets) == [[6], [4, 10]]
+    assert encoded.source_lengths.tolist() == [3, 2]
+    assert encoded.target_lengths.tolist() == [2, 3]
+    assert encoded.source_ids.dtype == encoded.target_ids.dtype == np.int32
+
+
+def test_two_tokenizers_each_encode_their_side():
+    encoded = EncodedCorpus.from_corpus(
+        PairsCorpus([("a b", "b a")]), LETTERS, SubwordTokenizer(["b", "a"])
+    )
+    assert encoded.source_ids.tolist() == [4, 5, EOS_ID]
+    assert encoded.target_ids.tolist() == [4, 5]
+
+
+def test_long_and_empty_pairs_are_left_out_counted_and_reported(caplog):
+    pairs = [
+        ("a a a", "a"),  # 4 with EOS: just fits
+        ("a a a a", "a"),
+        ("a", "a a a a"),
+        ("", "a"),
+        ("a", " \t"),
+        ("b", "c"),
+    ]
+    with caplog.at_level(logging.WARNING):
+        encoded = EncodedCorpus.from_corpus(PairsCorpus(pairs), LETTERS, max_length=4)
+    assert len(encoded) == 2
+    assert (encoded.num_dropped_long, encoded.num_dropped_empty) == (2, 2)
+    assert "2 of 6 pairs have an empty side" in caplog.text
+    assert "2 of 6 pairs are longer than 4 tokens" in caplog.text
+
+
+def test_text_that_normalises_to_nothing_counts_as_empty():
+    tokenizer = train_sentencepiece(["some text here", "and more text"], 285)
+    assert tokenizer.encode("\x01") == []
+    encoded = EncodedCorpus.from_corpus(
+        PairsCorpus([("\x01", "text"), ("text", "text")]), tokenizer
+    )
+    assert (len(encoded), encoded.num_dropped_empty) == (1, 1)
+
+
+def test_nothing_left_is_a_user_error():
+    with pytest.raises(
+        UserError, match="No sentence pair is left of 2: 1 have an empty side, 1 are"
+    ):
+        EncodedCorpus.from_corpus(PairsCorpus([("a a a", "a"), ("", "")]), LETTERS, max_length=2)
+
+
+def test_progress_is_told_how_many_pairs_were_read():
+    seen = []
+    EncodedCorpus.from_corpus(PairsCorpus([("a", "b")] * 20_000), LETTERS, progress=seen.append)
+    assert seen == sorted(seen)
+    assert len(seen) > 1
+    assert seen[-1] == 20_000
+
+
+def test_dropout_is_a_function_of_the_seed(multi30k, multi30k_tokenizer):
+    corpus = PairsCorpus(list(ParallelTextCorpus(multi30k / "val.en.gz", multi30k / "val.de.gz")))
+
+    def encode(**arguments):
+        return EncodedCorpus.from_corpus(corpus, multi30k_tokenizer, **arguments)
+
+    plain, first = encode(), encode(dropout=0.1, seed=1)
+    again, other = encode(dropout=0.1, seed=1), encode(dropout=0.1, seed=2)
+    assert np.array_equal(first.target_ids, again.target_ids)
+    assert np.array_equal(first.source_ids, again.source_ids)
+    assert not np.array_equal(first.target_ids, other.target_ids)
+    assert len(first.target_ids) > 1.05 * len(plain.target_ids)
+    rows = _rows(first.target_ids, first.target_offsets)
+    texts = _rows(plain.target_ids, plain.target_offsets)
+    decode = multi30k_tokenizer.decode
+    assert [decode(row) for row in rows] == [decode(row) for row in texts]
+
+
+def test_offsets_that_do_not_fit_are_refused():
+    ids, offsets = np.zeros(3, np.int32), np.array([0, 2])
+    with pytest.raises(ValueError, match="source_offsets must go from 0 to the number of ids, 3"):
+        EncodedCorpus(ids, offsets, ids, offsets)
+    with pytest.raises(ValueError, match="1 source rows, 2 target rows"):
+        EncodedCorpus(ids, np.array([0, 3]), ids, np.array([0, 2, 3]))

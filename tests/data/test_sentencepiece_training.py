@@ -1,0 +1,88 @@
+"""Vocabularies come from files, lines or corpora, and a wrong size is explained with a number."""
+
+import gzip
+import re
+
+import pytest
+
+from keras_transformer.data import PairsCorpus, train_sentencepiece
+from keras_transformer.errors import UserError
+
+LINES = [f"{word} {other}" for word in ("red", "blue", "big") for other in ("house", "door", "car")]
+
+
+@pytest.mark.parametrize("model_type", ["bpe", "unigram"])
+def test_size_and_every_character_and_byte_are_as_asked(model_type):
+    tokenizer = train_sentencepiece([*LINES, "ñ 好"], 276, model_type)
+    assert tokenizer.vocab_size == 276
+    assert tokenizer.model_type == model_type
+    pieces = tokenizer.pieces(range(276))
+    assert pieces[:5] == ["<pad>", "<unk>", "<s>", "</s>", "<0x00>"]
+    assert {"ñ", "好"} <= set(pieces)
+    assert sum(bool(re.fullmatch("<0x[0-9A-F]{2}>", piece)) for piece in pieces) == 256
+
+
+def test_files_lines_and_corpora_give_the_same_vocabulary(tmp_path):
+    plain, packed = tmp_path / "a.txt", tmp_path / "b.txt.gz"
+    plain.write_text("\n".join(LINES[:4]) + "\n")
+    packed.write_bytes(gzip.compress(("\n".join(LINES[4:]) + "\n").encode()))
+    expected = train_sentencepiece(LINES, 285).model
+    assert train_sentencepiece(iter(LINES), 285).model == expected
+    assert train_sentencepiece([plain, packed], 285).model == expected
+    corpus = PairsCorpus(list(zip(LINES[::2], LINES[1::2], strict=False)))
+    assert train_sentencepiece(corpus, 285).model == train_sentencepiece(LINES[:8], 285).model
+    assert train_sentencepiece(str(plain), 280).model == train_sentencepiece(LINES[:4], 280).model
+
+
+@pytest.mark.parametrize("model_type", ["bpe", "unigram"])
+def test_a_size_that_the_text_cannot_fill_is_answered_with_the_largest_possible(model_type):
+    with pytest.raises(UserError, match="at most") as raised:
+        train_sentencepiece(LINES, 5000, model_type)
+    assert "\n" not in str(raised.value)
+    assert str(raised.value).endswith("Received: vocab_size=5000")
+    largest = int(re.search(r"at most (\d+) pieces", str(raised.value))[1])
+    assert train_sentencepiece(LINES, largest, model_type).vocab_size == largest
+    with pytest.raises(UserError, match=f"at most {largest}"):
+        train_sentencepiece(LINES, largest + 1, model_type)
+
+
+def test_a_size_below_the_characters_is_answered_with_the_smallest_possible():
+    with pytest.raises(UserError, match="at least") as raised:
+        train_sentencepiece(LINES, 100)
+    smallest = int(re.search(r"at least (\d+) pieces", str(raised.value))[1])
+    assert train_sentencepiece(LINES, smallest).vocab_size == smallest
+
+
+def test_empty_text_and_wrong_arguments_are_errors(tmp_path):
+    for lines in ([], ["", "  "]):
+        with pytest.raises(UserError, match="is empty"):
+            train_sentencepiece(lines, 300)
+    with pytest.raises(UserError, match="not found"):
+        train_sentencepiece(tmp_path / "nothing", 300)
+    with pytest.raises(ValueError, match="model_type='wordpiece'"):
+        train_sentencepiece(LINES, 300, "wordpiece")
+    with pytest.raises(ValueError, match="vocab_size=0"):
+        train_sentencepiece(LINES, 0)
+    with pytest.raises(TypeError, match="Received: item=3"):
+        train_sentencepiece([3], 300)
+
+
+def test_sampling_is_seeded_and_takes_every_line_with_the_same_chance():
+    from keras_transformer.data.text_lines import sample_lines
+
+    lines = [str(number) for number in range(100)]
+    assert sample_lines(lines, 100, 0) == lines
+    assert sample_lines(lines, 30, 1) == sample_lines(iter(lines), 30, 1)
+    assert sample_lines(lines, 30, 1) != sample_lines(lines, 30, 2)
+    counts = dict.fromkeys(lines, 0)
+    for seed in range(2000):
+        for line in sample_lines(lines, 30, seed):
+            counts[line] += 1
+    # Binomial(2000, 0.3): mean 600, standard deviation 20.5.
+    assert 500 < min(counts.values()) and max(counts.values()) < 700
+
+
+def test_training_is_quiet(capfd):
+    train_sentencepiece(LINES, 285)
+    captured = capfd.readouterr()
+    assert captured.out == captured.err == ""

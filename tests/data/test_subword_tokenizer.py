@@ -1,0 +1,88 @@
+"""Text in subwords: ids by frequency, `@@ ` joins, unknown pieces, a plain vocabulary file."""
+
+import collections
+import gzip
+import pickle
+
+import pytest
+
+from keras_transformer.data import (
+    BOS_ID,
+    EOS_ID,
+    PAD_ID,
+    UNK_ID,
+    SubwordTokenizer,
+    build_subword_vocabulary,
+)
+from keras_transformer.errors import UserError
+
+
+def test_the_most_frequent_piece_comes_first_and_ties_do_not_depend_on_the_order():
+    tokenizer = build_subword_vocabulary(["b a a", "c@@ d b a"])
+    assert tokenizer.pieces(range(tokenizer.vocab_size)) == [
+        *("<pad>", "<unk>", "<s>", "</s>"),
+        *("a", "b", "c@@", "d"),
+    ]
+    reversed_lines = build_subword_vocabulary(["c@@ d b a", "b a a"])
+    assert reversed_lines.pieces(range(8)) == tokenizer.pieces(range(8))
+    assert build_subword_vocabulary(["b a a"], max_size=5).vocab_size == 5
+    assert build_subword_vocabulary(["b a a"], min_count=2).encode("a b") == [4, UNK_ID]
+
+
+def test_decode_joins_at_the_marks_as_subword_nmt_does():
+    tokenizer = SubwordTokenizer(["pul@@", "ley", "system", "@@", "x@@y"])
+    assert tokenizer.decode(tokenizer.encode("pul@@ ley system")) == "pulley system"
+    assert tokenizer.decode(tokenizer.encode("system pul@@")) == "system pul"
+    assert tokenizer.decode(tokenizer.encode("x@@y system")) == "x@@y system"
+    ids = tokenizer.encode("system")
+    assert tokenizer.decode([BOS_ID, *ids, PAD_ID, EOS_ID, *ids]) == "system"
+    assert tokenizer.decode([UNK_ID, *ids, 99, -3]) == "<unk> system <unk> <unk>"
+    assert tokenizer.decode_batch([ids, []]) == ["system", ""]
+
+
+def test_text_cannot_spell_the_reserved_ids():
+    tokenizer = build_subword_vocabulary(["a <s> </s> <pad> <unk> a"])
+    assert tokenizer.vocab_size == 5
+    assert tokenizer.encode("a </s> <pad> <s>") == [4, UNK_ID, UNK_ID, UNK_ID]
+
+
+def test_only_ascii_whitespace_separates():
+    tokenizer = build_subword_vocabulary(["no\u00a0break\u2028x a\tb"])
+    assert tokenizer.vocab_size == 4 + 3
+    assert tokenizer.encode(" no\u00a0break\u2028x \v a\r\n") == [6, 4]
+    assert tokenizer.encode("") == []
+
+
+def test_multi30k_vocabulary_agrees_with_a_recount(multi30k):
+    paths = [multi30k / f"bpe10k.train.{language}.gz" for language in ("en", "de")]
+    tokenizer = build_subword_vocabulary(paths)
+    text = b"".join(gzip.open(path).read() for path in paths).decode()
+    counts = collections.Counter(text.split())
+    assert tokenizer.vocab_size == 4 + len(counts)
+    frequencies = [counts[piece] for piece in tokenizer.pieces(range(4, tokenizer.vocab_size))]
+    assert frequencies == sorted(counts.values(), reverse=True)
+    lines = text.split("\n")[::50]
+    for line in lines:
+        ids = tokenizer.encode(line)
+        assert UNK_ID not in ids
+        assert tokenizer.decode(ids) == line.replace("@@ ", "")
+
+
+def test_wrong_pieces_are_user_errors():
+    for pieces, message in (
+        (["a b"], "Received: piece='a b'"),
+        ([""], "Received: piece=''"),
+        (["a", "b", "a"], "Received: 'a' twice"),
+        (["</s>"], "with '</s>'"),
+    ):
+        with pytest.raises(UserError, match=message):
+            SubwordTokenizer(pieces)
+    with pytest.raises(UserError, match="is empty"):
+        build_subword_vocabulary(["", " "])
+    with pytest.raises(ValueError, match="max_size=4"):
+        build_subword_vocabulary(["a"], max_size=4)
+
+
+def test_pickling():
+    tokenizer = SubwordTokenizer(["a", "b"])
+    assert pickle.loads(pickle.dumps(tokenizer)).encode("b a") == [5, 4]

@@ -1,0 +1,66 @@
+"""A saved tokenizer loads as the same one, and a damaged or missing file is one clear line."""
+
+import pytest
+
+from keras_transformer.data import (
+    SubwordTokenizer,
+    load_tokenizer,
+    save_tokenizer,
+    train_sentencepiece,
+)
+from keras_transformer.errors import UserError
+
+LINES = ["the red house", "the blue house", "a red door and a blue door"]
+
+
+@pytest.fixture(scope="module", params=["sentencepiece", "subwords"])
+def tokenizer(request):
+    if request.param == "sentencepiece":
+        return train_sentencepiece(LINES, 285)
+    # A NUL, a line separator and a letter beyond ASCII inside pieces.
+    return SubwordTokenizer(["house", "x\0y\0", "a\u2028b", "ü@@", "red"])
+
+
+def test_what_was_saved_is_loaded(tokenizer, tmp_path):
+    path = save_tokenizer(tokenizer, tmp_path / "model", name="source")
+    assert path.is_file()
+    loaded = load_tokenizer(tmp_path / "model", name="source")
+    assert type(loaded) is type(tokenizer)
+    assert loaded.vocab_size == tokenizer.vocab_size
+    text = "red ü@@ house x\0y\0 a\u2028b"
+    assert loaded.encode(text) == tokenizer.encode(text)
+
+
+def test_saving_another_kind_replaces_the_old_tokenizer(tokenizer, tmp_path):
+    save_tokenizer(train_sentencepiece(LINES, 290), tmp_path)
+    save_tokenizer(SubwordTokenizer(["a"]), tmp_path)
+    save_tokenizer(tokenizer, tmp_path)
+    assert type(load_tokenizer(tmp_path)) is type(tokenizer)
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_missing_tokenizer_names_the_folder(tmp_path):
+    with pytest.raises(UserError, match=r"tokenizer\.model or tokenizer\.txt: '.*' has neither"):
+        load_tokenizer(tmp_path)
+    with pytest.raises(UserError, match="has neither"):
+        load_tokenizer(tmp_path / "nothing")
+
+
+def test_a_truncated_file_is_named(tokenizer, tmp_path):
+    path = save_tokenizer(tokenizer, tmp_path)
+    content = path.read_bytes()
+    for length in (0, 10, len(content) // 2, len(content) - 1):
+        path.write_bytes(content[:length])
+        with pytest.raises(
+            UserError, match=r"tokenizer\.(model|txt)' cannot be loaded: "
+        ) as raised:
+            load_tokenizer(tmp_path)
+        assert "\n" not in str(raised.value)
+
+
+def test_a_subword_file_is_plain_text_in_the_order_of_ids(tmp_path):
+    path = save_tokenizer(SubwordTokenizer(["b", "ä@@"]), tmp_path)
+    assert path.read_text(encoding="utf-8") == "<pad>\n<unk>\n<s>\n</s>\nb\nä@@\n"
+    path.write_bytes(b"<pad>\n<unk>\n<s>\n</s>\n\xff\n")
+    with pytest.raises(UserError, match="not valid UTF-8"):
+        load_tokenizer(tmp_path)

@@ -1,0 +1,235 @@
+"""Beam search == all sequences when wide enough, == a plain Python search when narrow."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_transformer.decoding import BeamSearch, GreedySearch
+from tests.decoding.toy_model import (
+    EOS,
+    ToyModel,
+    assert_same_hypotheses,
+    hypotheses,
+    table_step,
+)
+from tests.oracle import search as oracle
+
+PENALTIES = {"gnmt": oracle.gnmt, "length": oracle.by_length}
+
+
+def run(search, model, sentences, max_lengths, max_length=None, **ids):
+    max_length = max_length or max(max_lengths)
+    state = model.start(sentences, search.width)
+    return search(model.step, state, np.array(max_lengths, "int32"), max_length, **ids)
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.6, 2.0])
+@pytest.mark.parametrize("normalization", ["gnmt", "length"])
+@pytest.mark.parametrize("vocabulary,max_length,beam_size", [(4, 4, 108), (5, 3, 80), (6, 2, 30)])
+def test_a_beam_that_holds_every_prefix_finds_what_brute_force_finds(
+    vocabulary, max_length, beam_size, normalization, alpha
+):
+    search = BeamSearch(beam_size, alpha, n_best=7, length_normalization=normalization)
+    for seed in range(2):
+        model = ToyModel(vocabulary, seed, sharpness=2.0)
+        sentences = [11, 500, 700]
+        result = run(search, model, sentences, [max_length] * 3)
+        for i, sentence in enumerate(sentences):
+            expected = oracle.exhaustive_search(
+                model.next_log_probabilities(sentence), vocabulary, alpha, 7, max_length, EOS,
+                PENALTIES[normalization],
+            )
+            assert_same_hypotheses(hypotheses(result, i), expected)
+
+
+@pytest.mark.parametrize("vocabulary", [2, 3])
+@pytest.mark.parametrize("max_length", [1, 2, 3, 5])
+def test_tiny_vocabularies_match_brute_force_and_fill_up_with_unfinished_then_empty_places(
+    vocabulary, max_length
+):
+    model = ToyModel(vocabulary, seed=vocabulary, eos=1, bos=0)
+    beam_size = max(vocabulary ** max_length, 6)
+    search = BeamSearch(beam_size, n_best=6)
+    result = run(search, model, [5, 6], [max_length] * 2, bos_id=0, eos_id=1, pad_id=7)
+    for i, sentence in enumerate([5, 6]):
+        next_log_probabilities = model.next_log_probabilities(sentence)
+        expected = oracle.exhaustive_search(
+            next_log_probabilities, vocabulary, 0.6, 6, max_length, eos=1
+        )
+        found = hypotheses(result, i)
+        assert_same_hypotheses(found[: len(expected)], expected)
+        assert found[len(expected) :] == [((), -np.inf, -np.inf)] * (6 - len(expected))
+    tokens, lengths = ops.convert_to_numpy(result.tokens), ops.convert_to_numpy(result.lengths)
+    assert np.all((tokens == 7) == (np.arange(max_length) >= lengths[..., None]))
+
+
+@pytest.mark.parametrize("vocabulary", [2, 3, 5, 40])
+@pytest.mark.parametrize("beam_size", [1, 2, 4])
+@pytest.mark.parametrize("alpha,normalization", [(0.0, "gnmt"), (0.6, "gnmt"), (1.5, "length")])
+def test_narrow_beams_equal_a_plain_python_search(vocabulary, beam_size, alpha, normalization):
+    eos = vocabulary - 1 if vocabulary < 4 else EOS
+    sentences = list(range(0, 240, 24))
+    max_lengths = [1 + i % 9 for i in range(len(sentences))]
+    for n_best in {1, beam_size}:
+        for seed, eos_bias in ((0, 0.0), (1, -1.0)):
+            model = ToyModel(vocabulary, seed, eos=eos, bos=0, eos_bias=eos_bias)
+            search = BeamSearch(beam_size, alpha, n_best, normalization)
+            result = run(search, model, sentences, max_lengths, bos_id=0, eos_id=eos)
+            for i, sentence in enumerate(sentences):
+                expected = oracle.beam_search(
+                    model.next_log_probabilities(sentence), beam_size, alpha, n_best,
+                    max_lengths[i], eos, PENALTIES[normalization],
+                )
+                found = hypotheses(result, i)
+                assert_same_hypotheses(found[: len(expected)], expected)
+                assert all(score == -np.inf for _, score, _ in found[len(expected) :])
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.6, 3.0])
+def test_beam_size_1_is_greedy_search_with_a_normalised_score(alpha):
+    sentences, max_lengths = list(range(60)), [1 + i % 12 for i in range(60)]
+    model = ToyModel(6, seed=5, sharpness=1.0)
+    greedy = run(GreedySearch(), model, sentences, max_lengths)
+    beam = run(BeamSearch(1, alpha), model, sentences, max_lengths)
+    for name in ("tokens", "lengths", "log_probabilities"):
+        np.testing.assert_array_equal(
+            ops.convert_to_numpy(getattr(beam, name)), ops.convert_to_numpy(getattr(greedy, name))
+        )
+    lengths = ops.convert_to_numpy(beam.lengths)
+    np.testing.assert_allclose(
+        ops.convert_to_numpy(beam.scores),
+        ops.convert_to_numpy(greedy.scores) / ((5 + lengths) / 6) ** alpha,
+        rtol=1e-6,
+    )
+
+
+def test_finished_hypotheses_stop_adding_log_probabilities():
+    """P(EOS) = .6 at once against .4 * .9: the short one wins, and keeps log .6."""
+    table = np.full((5, 5), 1e-9)
+    table[2, [3, 4]] = 0.6, 0.4
+    table[4, [3, 4]] = 0.9, 0.1
+    table[3] = 0.2  # what would follow EOS if it were not the end
+    step = table_step(np.log(table))
+    result = BeamSearch(2, 0.0, n_best=2)(step, (), [6], 6)
+    expected = [((3,), np.log(0.6), np.log(0.6)), ((4, 3), np.log(0.36), np.log(0.36))]
+    assert_same_hypotheses(hypotheses(result, 0), expected)
+    assert ops.convert_to_numpy(result.tokens)[0].tolist() == [[3, 0, 0, 0, 0, 0],
+                                                               [4, 3, 0, 0, 0, 0]]
+
+
+def test_nothing_finished_gives_alive_beams_with_normalised_scores():
+    table = np.log(np.array([[0.2, 0.1, 0.05, 1.0, 0.65]] * 5))
+    table[:, 3] = -np.inf  # EOS can not follow, though it is among the best candidates
+    result = BeamSearch(3, 1.0, n_best=3)(table_step(table), (), [3], 4)
+    found = hypotheses(result, 0)
+    assert found[0][0] == (4, 4, 4)
+    np.testing.assert_allclose(found[0][1:], (3 * np.log(0.65) * 6 / 8, 3 * np.log(0.65)), 1e-6)
+    # Equal probabilities: the lower beam, then the lower id.
+    assert {one[0] for one in found[1:]} < {(0, 4, 4), (4, 0, 4), (4, 4, 0)}
+
+
+def test_ties_go_to_the_lower_beam_and_the_lower_id():
+    table = np.zeros((6, 6), "float32")
+    result = BeamSearch(2, 0.0, n_best=2)(table_step(table), (), [3], 3, eos_id=5)
+    assert [one[0] for one in hypotheses(result, 0)] == [(0, 0, 0), (0, 0, 1)]
+    result = GreedySearch()(table_step(table), (), [3], 3, eos_id=5)
+    assert hypotheses(result, 0)[0][0] == (0, 0, 0)
+
+
+def test_a_sentence_has_its_own_answer_alone_and_in_any_batch():
+    sentences = [3, 141, 592, 65, 358, 97]
+    max_lengths = [12, 2, 7, 1, 9, 5]
+    model = ToyModel(9, seed=2, eos_bias=-0.5)
+    for search in (BeamSearch(4, 0.6, n_best=3), BeamSearch(1), GreedySearch()):
+        together = run(search, model, sentences, max_lengths, max_length=20)
+        backwards = run(search, model, sentences[::-1], max_lengths[::-1], max_length=12)
+        for i, sentence in enumerate(sentences):
+            alone = hypotheses(run(search, model, [sentence], [max_lengths[i]]), 0)
+            assert_same_hypotheses(hypotheses(together, i), alone, tolerance=1e-6)
+            other = hypotheses(backwards, len(sentences) - 1 - i)
+            assert_same_hypotheses(other, alone, tolerance=1e-6)
+            assert all(len(one[0]) <= max_lengths[i] for one in alone)
+        assert ops.convert_to_numpy(together.tokens).shape[-1] == 20
+
+
+def test_the_search_stops_when_every_sentence_is_final():
+    calls = []
+    model = ToyModel(5, eos_bias=8.0)
+
+    def counting_step(tokens, rows, state):
+        logits, state = model.step(tokens, rows, state)
+        calls.append(state["caches"][1][0])
+        return logits, state
+
+    search = BeamSearch(3, 0.6)
+    result = search(counting_step, model.start([1, 2], 3), [50, 50], 50)
+    assert ops.convert_to_numpy(result.lengths).max() <= 3
+    if keras.config.backend() != "jax":  # a traced loop body runs once
+        assert len(calls) < 10
+
+
+def test_limits_of_zero_give_empty_hypotheses_and_limits_are_cut_to_the_buffer():
+    model = ToyModel(5)
+    for search in (BeamSearch(2, 0.6, length_normalization="length"), GreedySearch()):
+        result = run(search, model, [1, 2], [0, 99], max_length=3)
+        lengths = ops.convert_to_numpy(result.lengths)[:, 0]
+        assert lengths[0] == 0 and 1 <= lengths[1] <= 3
+        assert np.all(np.isfinite(ops.convert_to_numpy(result.scores)))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_half_precision_logits_are_normalised_and_added_in_float32(dtype):
+    model = ToyModel(12, seed=3, dtype=dtype)
+    result = run(BeamSearch(3), model, [7, 8], [10, 10])
+    assert keras.backend.standardize_dtype(result.scores.dtype) == "float32"
+    for i, sentence in enumerate([7, 8]):
+        expected = oracle.beam_search(
+            model.next_log_probabilities(sentence), 3, 0.6, 1, 10, EOS
+        )
+        assert_same_hypotheses(hypotheses(result, i), expected)
+
+
+def test_a_float64_state_keeps_scores_in_float64():
+    if keras.config.backend() == "jax":
+        pytest.skip("JAX has no float64 unless it is switched on")
+    step = table_step(np.log(np.full((5, 5), 0.2)), "float64")
+    state = {"cache": ops.zeros((2, 3), "float64")}
+    for search in (BeamSearch(2), GreedySearch()):
+        result = search(step, state, [4], 4)
+        assert keras.backend.standardize_dtype(result.scores.dtype) == "float64"
+        values = ops.convert_to_numpy(result.log_probabilities)[0, 0]
+        length = int(ops.convert_to_numpy(result.lengths)[0, 0])
+        np.testing.assert_allclose(values, length * np.log(0.2), rtol=1e-13)
+
+
+@pytest.mark.parametrize("settings,name", [
+    ({"beam_size": 0}, "beam_size=0"),
+    ({"beam_size": 2.0}, "beam_size=2.0"),
+    ({"beam_size": True}, "beam_size=True"),
+    ({"n_best": 0}, "n_best=0"),
+    ({"beam_size": 2, "n_best": 3}, "n_best=3"),
+    ({"length_penalty": -0.1}, "length_penalty=-0.1"),
+    ({"length_penalty": float("nan")}, "length_penalty=nan"),
+    ({"length_penalty": "0.6"}, "length_penalty='0.6'"),
+    ({"length_normalization": "log"}, "length_normalization='log'"),
+])
+def test_settings_that_make_no_sense_are_refused_by_name(settings, name):
+    with pytest.raises(ValueError, match=f"Received: {name}"):
+        BeamSearch(**settings)
+
+
+def test_lengths_that_make_no_sense_are_refused():
+    step = table_step(np.zeros((5, 5)))
+    with pytest.raises(ValueError, match="Received: max_length=0"):
+        BeamSearch()(step, (), [3], 0)
+    with pytest.raises(ValueError, match="max_lengths.shape"):
+        GreedySearch()(step, (), 3, 3)
+
+
+def test_a_step_that_changes_a_dtype_is_told_so():
+    def step(tokens, rows, state):
+        return ops.zeros((ops.shape(tokens)[0], 5)), ops.cast(state, "float16")
+
+    with pytest.raises(ValueError, match="dtypes it was given"):
+        GreedySearch()(step, ops.zeros((1, 2)), [3], 3)

@@ -1,0 +1,132 @@
+"""A compiled search answers as the eager one, for all shapes, and sees new weights."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_transformer.decoding import BeamSearch, GreedySearch, Sampling, compile_search
+from tests.decoding.toy_model import ToyModel
+
+SEARCHES = [
+    GreedySearch(),
+    BeamSearch(3, 0.6, n_best=2),
+    BeamSearch(1),
+    Sampling(num_samples=2),
+    Sampling(top_k=3, top_p=0.8, seed=5),
+]
+SHAPES = [([1, 2, 3], [6, 4, 5], 6), ([9], [3], 9), ([5, 6, 7, 8], [7, 1, 2, 7], 7)]
+
+
+def assert_same_result(found, expected):
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(
+            ops.convert_to_numpy(one), ops.convert_to_numpy(other), rtol=1e-5, atol=1e-6
+        )
+
+
+def searching(model, search):
+    def function(sentences, max_lengths, max_length):
+        return search(model.step, model.start(sentences, search.width), max_lengths, max_length)
+
+    return function
+
+
+@pytest.mark.parametrize("search", SEARCHES, ids=str)
+def test_compiled_equals_eager(search):
+    function = searching(ToyModel(6, seed=1), search)
+    compiled = compile_search(function, sizes=("max_length",))
+    for sentences, max_lengths, max_length in SHAPES:
+        arrays = np.array(sentences, "int32"), np.array(max_lengths, "int32")
+        result = compiled(*arrays, max_length=max_length)
+        assert_same_result(result, function(*arrays, max_length=max_length))
+        assert tuple(result.tokens.shape) == (len(sentences), result.scores.shape[1], max_length)
+
+
+@pytest.mark.parametrize("search,jit_compile", [
+    *((search, False) for search in SEARCHES), (SEARCHES[0], True), (SEARCHES[1], True),
+], ids=str)
+def test_one_graph_takes_every_batch_and_length(search, jit_compile):
+    if keras.config.backend() != "tensorflow":
+        pytest.skip("dynamic shapes are TensorFlow's")
+    import tensorflow as tf
+
+    function = searching(ToyModel(6, seed=1), search)
+    vector = tf.TensorSpec([None], tf.int32)
+    traced = tf.function(
+        function,
+        input_signature=[vector, vector, tf.TensorSpec([], tf.int32)],
+        jit_compile=jit_compile,
+    )
+    # XLA compiles for each shape: one will do.
+    for sentences, max_lengths, max_length in SHAPES[: 1 if jit_compile else None]:
+        found = traced(tf.constant(sentences), tf.constant(max_lengths), tf.constant(max_length))
+        expected = function(np.array(sentences), np.array(max_lengths, "int32"), max_length)
+        assert_same_result(found, expected)
+    assert traced.experimental_get_tracing_count() == 1
+
+
+@pytest.mark.parametrize("search", [GreedySearch(), BeamSearch(3)], ids=str)
+def test_a_step_that_forgets_static_shapes_is_accepted(search):
+    """Batch known outside, dynamic gather inside: `while_loop` alone would refuse the state."""
+    if keras.config.backend() != "tensorflow":
+        pytest.skip("static shapes can be unknown on TensorFlow only")
+    import tensorflow as tf
+
+    model = ToyModel(6, seed=1)
+
+    def forgetful_step(tokens, rows, state):
+        logits, state = model.step(tokens, rows, state)
+        return logits, tf.nest.map_structure(
+            lambda x: tf.compat.v1.placeholder_with_default(x, [None] * len(x.shape)), state
+        )
+
+    @tf.function
+    def compiled():
+        state = model.start([1, 2], search.width)
+        return search(forgetful_step, state, tf.constant([4, 5]), 5)
+
+    assert_same_result(
+        compiled(), search(model.step, model.start([1, 2], search.width), [4, 5], 5)
+    )
+
+
+def test_variables_are_read_at_each_call():
+    """What the function reads through `variables` may be trained between two calls."""
+    weights = keras.Variable(np.eye(5)[[3, 3, 4, 3, 3]] * 9.0)  # BOS 2, then 4, then EOS 3
+
+    def step(tokens, rows, state):
+        return ops.take(weights, tokens, axis=0), state
+
+    def function(max_lengths, max_length):
+        return GreedySearch()(step, (), max_lengths, max_length)
+
+    compiled = compile_search(function, [weights], sizes=("max_length",))
+    limits = np.array([4], "int32")
+    before = compiled(limits, max_length=4)
+    assert ops.convert_to_numpy(before.tokens)[0, 0].tolist() == [4, 3, 0, 0]
+    weights.assign(np.eye(5)[[3, 3, 3, 3, 3]] * 9.0)
+    after = compiled(limits, max_length=4)
+    assert ops.convert_to_numpy(after.tokens)[0, 0].tolist() == [3, 0, 0, 0]
+
+
+def test_a_new_seed_needs_no_new_function():
+    traces = []
+    search = Sampling(num_samples=4)
+    model = ToyModel(30, seed=2)
+
+    def function(sentences, seed, max_length):
+        traces.append(1)
+        state = model.start(sentences, search.width)
+        limits = ops.zeros_like(sentences) + max_length
+        return search(model.step, state, limits, max_length, seed=seed)
+
+    compiled = compile_search(function, sizes=("max_length",))
+    sentences = np.array([4, 5], "int32")
+    tokens = [
+        ops.convert_to_numpy(compiled(sentences, np.array(seed, "int32"), max_length=8).tokens)
+        for seed in (1, 2, 1)
+    ]
+    assert np.array_equal(tokens[0], tokens[2]) and not np.array_equal(tokens[0], tokens[1])
+    if keras.config.backend() != "torch":
+        assert len(traces) <= 2

@@ -1,0 +1,37 @@
+"""Searches survive JSON, and bad settings are named."""
+
+import json
+
+import pytest
+
+from keras_transformer.decoding import (
+    BeamSearch,
+    GreedySearch,
+    Sampling,
+    search_from_dict,
+    search_to_dict,
+)
+
+
+@pytest.mark.parametrize("search", [
+    GreedySearch(), BeamSearch(), BeamSearch(5, 1.0, 3, "length"), Sampling(),
+    Sampling(0.7, 10, 0.9, 4, 123),
+])
+def test_round_trip(search):
+    assert search_from_dict(json.loads(json.dumps(search_to_dict(search)))) == search
+
+
+@pytest.mark.parametrize("settings,message", [
+    ({}, "name=None"),
+    ({"name": "diverse"}, "name='diverse'"),
+    ({"name": "beam", "beams": 4}, "beams"),
+    ({"name": "beam", "beam_size": 0}, "beam_size=0"),
+])
+def test_bad_settings(settings, message):
+    with pytest.raises(ValueError, match=message):
+        search_from_dict(settings)
+
+
+def test_other_objects_are_no_searches():
+    with pytest.raises(ValueError, match="Received: search=4"):
+        search_to_dict(4)

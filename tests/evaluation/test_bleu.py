@@ -1,0 +1,146 @@
+"""BLEU, chrF and exact match: against a computation by hand and sacreBLEU's own command."""
+
+import collections
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from keras_transformer.errors import UserError
+from keras_transformer.evaluation import Score, corpus_bleu, corpus_chrf, exact_match
+
+HYPOTHESES = ["the cat sat on the mat today", "there is one dog in our garden now"]
+REFERENCES = ["the cat sat on a mat today", "there is a dog in our garden right now"]
+OTHER_REFERENCES = ["today the cat sat on the mat", "one dog is in our garden now"]
+GERMAN = ["Der Zug fährt um halb acht ab.", "Das kostet zwölf Euro, und mehr nicht!"]
+GERMAN_REFERENCES = ["Der Zug fährt um halb neun ab.", "Es kostet zwölf Euro und nicht mehr!"]
+
+
+def bleu_by_hand(hypotheses, streams):
+    """Papineni et al. (2002), equations 1 to 3, on text whose tokens are its words."""
+
+    def ngrams(words, order):
+        return collections.Counter(
+            tuple(words[i : i + order]) for i in range(len(words) + 1 - order)
+        )
+
+    correct, total = np.zeros(4), np.zeros(4)
+    hypothesis_length = reference_length = 0
+    for hypothesis, *references in zip(hypotheses, *streams, strict=True):
+        words = hypothesis.split()
+        references = [reference.split() for reference in references]
+        hypothesis_length += len(words)
+        # The reference whose length is nearest, the shorter one of two.
+        reference_length += min((abs(len(r) - len(words)), len(r)) for r in references)[1]
+        for order in range(1, 5):
+            allowed = collections.Counter()
+            for reference in references:
+                allowed |= ngrams(reference, order)
+            found = ngrams(words, order)
+            correct[order - 1] += (found & allowed).total()
+            total[order - 1] += found.total()
+    brevity_penalty = min(1.0, np.exp(1 - reference_length / hypothesis_length))
+    return 100 * brevity_penalty * np.exp(np.mean(np.log(correct / total))), correct / total
+
+
+def test_two_sentences_equal_the_computation_by_hand():
+    expected, precisions = bleu_by_hand(HYPOTHESES, [REFERENCES])
+    score = corpus_bleu(HYPOTHESES, REFERENCES)
+    # Counted by eye: so many words, pairs, triples and fours are in the reference.
+    np.testing.assert_allclose(precisions, [13 / 15, 8 / 13, 4 / 11, 2 / 9])
+    np.testing.assert_allclose(score.details["precisions"], 100 * precisions)
+    np.testing.assert_allclose(score.score, expected)
+    assert (score.details["hypothesis_length"], score.details["reference_length"]) == (15, 16)
+    np.testing.assert_allclose(score.details["brevity_penalty"], np.exp(1 - 16 / 15))
+
+
+def test_several_references_equal_the_computation_by_hand():
+    streams = [REFERENCES, OTHER_REFERENCES]
+    expected, _ = bleu_by_hand(HYPOTHESES, streams)
+    score = corpus_bleu(HYPOTHESES, streams)
+    np.testing.assert_allclose(score.score, expected)
+    assert score.signature.startswith("nrefs:2|")
+    assert score.score > corpus_bleu(HYPOTHESES, REFERENCES).score
+
+
+def test_one_list_and_a_list_of_one_list_are_the_same():
+    assert corpus_bleu(GERMAN, GERMAN_REFERENCES) == corpus_bleu(GERMAN, [GERMAN_REFERENCES])
+
+
+@pytest.mark.parametrize("lowercase", [False, True])
+@pytest.mark.parametrize("tokenize", ["13a", "intl", "char", "none"])
+def test_score_and_signature_are_those_of_the_sacrebleu_command(tmp_path, lowercase, tokenize):
+    (tmp_path / "hypothesis").write_text("\n".join(GERMAN) + "\n", encoding="utf-8")
+    (tmp_path / "reference").write_text("\n".join(GERMAN_REFERENCES) + "\n", encoding="utf-8")
+    command = [sys.executable, "-m", "sacrebleu", str(tmp_path / "reference")]
+    command += ["-i", str(tmp_path / "hypothesis"), "-m", "bleu", "chrf", "--tokenize", tokenize]
+    command += ["-w", "6"] + (["-lc", "--chrf-lowercase"] if lowercase else [])
+    output = subprocess.run(command, capture_output=True, check=True, text=True).stdout
+    for theirs, ours in zip(
+        json.loads(output),
+        [
+            corpus_bleu(GERMAN, GERMAN_REFERENCES, lowercase=lowercase, tokenize=tokenize),
+            corpus_chrf(GERMAN, GERMAN_REFERENCES, lowercase=lowercase),
+        ],
+        strict=True,
+    ):
+        assert ours.score == pytest.approx(theirs["score"], abs=1e-5)
+        assert ours.signature == theirs["signature"]
+
+
+def test_a_perfect_translation_scores_exactly_100():
+    for score in (corpus_bleu, corpus_chrf, exact_match):
+        assert score(GERMAN, GERMAN).score == 100.0
+
+
+def test_tokenised_text_gives_no_warning_about_its_full_stops(caplog):
+    corpus_bleu(["das ist gut ."] * 150, ["das ist gut ."] * 150, tokenize="none")
+    assert not caplog.records
+
+
+def test_chrf_plus_plus_has_its_name():
+    score = corpus_chrf(GERMAN, GERMAN_REFERENCES, word_order=2)
+    assert score.name == "chrF++"
+    assert "nw:2" in score.signature
+
+
+def test_exact_match_counts_sentences_that_equal_a_reference():
+    hypotheses = ["eins", " Zwei ", "drei", "vier"]
+    assert exact_match(hypotheses, ["eins", "Zwei", "Drei", "fünf"]).score == 50.0
+    assert exact_match(hypotheses, ["eins", "zwei", "Drei", "fünf"], lowercase=True).score == 75.0
+    score = exact_match(hypotheses, [["x", "x", "x", "x"], ["eins", "y", "drei", "vier"]])
+    assert (score.score, score.signature) == (75.0, "nrefs:2|case:mixed")
+    assert score.details == {"num_matches": 3, "num_sentences": 4}
+
+
+def test_a_score_is_printed_with_its_signature_and_goes_into_json():
+    score = corpus_bleu(HYPOTHESES, REFERENCES)
+    assert str(score) == f"BLEU {score.score:.2f} ({score.signature})"
+    assert Score(**json.loads(json.dumps(score.to_dict()))) == score
+
+
+@pytest.mark.parametrize("score", [corpus_bleu, corpus_chrf, exact_match])
+@pytest.mark.parametrize(
+    ("hypotheses", "references", "message"),
+    [
+        ([], [], "no hypotheses"),
+        (["a"], [], "no references"),
+        (["a", "b"], ["a"], "2 hypotheses and 1 references"),
+        (["a", "b"], [["a", "b"], ["a"]], "2 hypotheses and 1 references of list 2"),
+        ("a", ["a"], "not one string"),
+        (["a"], "a", "not one string"),
+        (["a", None], ["a", "b"], "hypothesis must be a string.*line 2 = None"),
+        (["a", "b"], [["a", 3]], "reference must be a string.*line 2 = 3"),
+    ],
+)
+def test_what_cannot_be_scored_is_said_in_one_line(score, hypotheses, references, message):
+    with pytest.raises(UserError, match=message) as error:
+        score(hypotheses, references)
+    assert "\n" not in str(error.value)
+
+
+def test_an_unknown_tokenizer_is_refused():
+    with pytest.raises(UserError, match="tokenize must be one of .*13a.* tokenize='14a'"):
+        corpus_bleu(GERMAN, GERMAN_REFERENCES, tokenize="14a")

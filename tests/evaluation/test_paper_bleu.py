@@ -1,0 +1,78 @@
+"""The paper's BLEU: tokenised as by Moses, compounds split, no smoothing, and labelled."""
+
+import numpy as np
+import pytest
+
+from keras_transformer.errors import UserError
+from keras_transformer.evaluation import corpus_bleu, paper_bleu
+from keras_transformer.evaluation.paper_bleu import tokenize_for_paper, tokenize_german
+
+
+@pytest.mark.parametrize(
+    ("text", "tokens"),
+    [
+        # The example of the Stanford NMT page that the convention goes back to.
+        ("rich-text format", "rich ##AT##-##AT## text format"),
+        ("E-Mail-Format", "E ##AT##-##AT## Mail ##AT##-##AT## Format"),
+        # Perl's s///g goes on behind a match, so a part of one letter is split off on one side.
+        ("a-b-c", "a ##AT##-##AT## b-c"),
+        ("Vor- und Nachname - beides", "Vor- und Nachname - beides"),
+    ],
+)
+def test_compounds_are_split_as_in_the_original(text, tokens):
+    assert tokenize_for_paper(text) == tokens
+
+
+@pytest.mark.parametrize(
+    ("text", "tokens"),
+    [
+        ('Er sagte: "Ja!" (leise).', 'Er sagte : " Ja ! " ( leise ) .'),
+        ("1,5 Millionen, also 1.500.000, nicht 3,", "1,5 Millionen , also 1.500.000 , nicht 3 ,"),
+        ("Am 3. Mai kam Dr. Weiß um 7.30 Uhr.", "Am 3. Mai kam Dr. Weiß um 7.30 Uhr ."),
+        ("Ludwig XIV. Kam z.B. Hans? J. Doe", "Ludwig XIV. Kam z.B. Hans ? J. Doe"),
+        ("Ende. Anfang", "Ende . Anfang"),
+        ("Das ist d. h. so usw. und so", "Das ist d. h. so usw. und so"),
+        ("Nun ... ja...nein..", "Nun ... ja ... nein .."),
+        ("Hans' Haus, wie geht's?", "Hans ' Haus , wie geht ' s ?"),
+        ("„Größe“ – 5 % von 10 €", "„ Größe “ – 5 % von 10 €"),
+        ("snake_case  and\ttabs", "snake _ case and tabs"),
+        ("", ""),
+    ],
+)
+def test_tokens_are_those_of_moses(text, tokens):
+    assert tokenize_german(text) == tokens
+
+
+def test_score_is_bleu_of_the_tokens_without_smoothing():
+    hypothesis = ["Das Text-Format ist neu und sehr gut."]
+    reference = ["Das Text-Datei-Format ist neu und gut."]
+    # Tokens: das text ## format ist neu und sehr gut .  (10) against
+    # das text ## datei ## format ist neu und gut .  (11), where ## stands for the split hyphen.
+    precisions = np.array([9 / 10, 7 / 9, 4 / 8, 2 / 7])
+    expected = 100 * np.exp(1 - 11 / 10) * np.exp(np.mean(np.log(precisions)))
+    score = paper_bleu(hypothesis, reference)
+    np.testing.assert_allclose(score.details["precisions"], 100 * precisions)
+    np.testing.assert_allclose(score.score, expected)
+
+
+def test_no_common_four_words_give_zero():
+    assert paper_bleu(["Das ist ganz neu"], ["Das ist sehr neu"]).score == 0.0
+    assert corpus_bleu(["Das ist ganz neu"], ["Das ist sehr neu"]).score > 0.0
+
+
+def test_it_cannot_be_mistaken_for_sacrebleu():
+    score = paper_bleu(["Ein Text-Format."], ["Ein Text-Format."], lowercase=True)
+    assert score.name == "BLEU (tokenised, compounds split)"
+    assert "|case:lc|" in score.signature
+    assert "|tok:moses-de+atat|smooth:none|" in score.signature
+
+
+def test_several_references_are_used():
+    hypotheses = ["Der Zug fährt um acht Uhr ab."]
+    first, second = ["Der Bus fährt um neun Uhr los."], hypotheses
+    assert paper_bleu(hypotheses, [first, second]).score == 100.0
+
+
+def test_numbers_of_lines_are_checked():
+    with pytest.raises(UserError, match="2 hypotheses and 1 references"):
+        paper_bleu(["a", "b"], ["a"])

@@ -1,0 +1,183 @@
+"""The Transformer in NumPy float64, written from the paper (Vaswani et al., 2017) alone.
+
+Nothing of the package is imported. Parameters are dicts of arrays. Loops over heads and positions
+stand where the paper has a formula for one head or one position: slow, short, and plain to check.
+Masks are boolean, True = may attend.
+"""
+
+import math
+
+import numpy as np
+
+
+def softmax(row):
+    exponentials = np.exp(row - row.max())
+    return exponentials / exponentials.sum()
+
+
+def attention(query, key, value, mask=None):
+    """Equation (1) for one head: `[m, d_k]`, `[n, d_k]`, `[n, d_v]` -> (`[m, d_v]`, `[m, n]`)."""
+    weights = np.zeros((len(query), len(key)))
+    for i, q in enumerate(query):
+        allowed = [j for j in range(len(key)) if mask is None or mask[i, j]]
+        if allowed:  # A query that may attend to nothing gets zeros.
+            scores = np.array([q @ key[j] / math.sqrt(len(q)) for j in allowed])
+            weights[i, allowed] = softmax(scores)
+    return weights @ value, weights
+
+
+def multi_head_attention(params, num_heads, query, value, key=None, mask=None):
+    """Section 3.2.2 for one sentence. Params: "query", "key", "value", "output" matrices, whose
+    columns (rows of "output") belong to head 1, head 2, ...; optional "query_bias" etc.
+
+    Returns `[m, d_model]` and the weights `[heads, m, n]`.
+    """
+
+    def linear(name, inputs):
+        return inputs @ params[name] + params.get(f"{name}_bias", 0.0)
+
+    queries = np.split(linear("query", query), num_heads, axis=1)
+    keys = np.split(linear("key", value if key is None else key), num_heads, axis=1)
+    values = np.split(linear("value", value), num_heads, axis=1)
+    heads = [attention(q, k, v, mask) for q, k, v in zip(queries, keys, values, strict=True)]
+    concatenated = np.concatenate([outputs for outputs, _ in heads], axis=1)
+    return linear("output", concatenated), np.stack([weights for _, weights in heads])
+
+
+def relu(inputs):
+    return np.maximum(0.0, inputs)
+
+
+def feed_forward(params, inputs, activation=relu):
+    """Equation (2)."""
+    hidden = activation(inputs @ params["inner"] + params.get("inner_bias", 0.0))
+    return hidden @ params["outer"] + params.get("outer_bias", 0.0)
+
+
+def layer_norm(params, inputs, epsilon=1e-6):
+    """Ba et al. (2016): each position by its own mean and (biased) variance."""
+    rows = [(row - row.mean()) / math.sqrt(row.var() + epsilon) for row in inputs]
+    return np.array(rows) * params["scale"] + params["shift"]
+
+
+def sinusoid(positions, d_model):
+    """Section 3.5."""
+    encoding = np.zeros((len(positions), d_model))
+    for row, position in enumerate(positions):
+        for i in range(d_model // 2):
+            angle = position / 10_000 ** (2 * i / d_model)
+            encoding[row, 2 * i] = math.sin(angle)
+            encoding[row, 2 * i + 1] = math.cos(angle)
+    return encoding
+
+
+def residual(norm, inputs, sublayer, norm_params):
+    if norm == "post":  # Section 3.1: LayerNorm(x + Sublayer(x))
+        return layer_norm(norm_params, inputs + sublayer(inputs))
+    return inputs + sublayer(layer_norm(norm_params, inputs))
+
+
+def causal_mask(length):
+    """Section 3.2.3: position i sees positions up to i."""
+    return np.array([[j <= i for j in range(length)] for i in range(length)])
+
+
+def key_mask(num_queries, padding_mask):
+    return None if padding_mask is None else np.tile(padding_mask, (num_queries, 1))
+
+
+def both(mask, other):
+    if mask is None or other is None:
+        return other if mask is None else mask
+    return mask & other
+
+
+def encoder_block(params, num_heads, inputs, padding_mask=None, mask=None, norm="post"):
+    """Section 3.1, one sentence `[n, d_model]`."""
+    mask = both(mask, key_mask(len(inputs), padding_mask))
+
+    def attend(states):
+        return multi_head_attention(params["attention"], num_heads, states, states, mask=mask)[0]
+
+    outputs = residual(norm, inputs, attend, params["attention_norm"])
+    return residual(
+        norm,
+        outputs,
+        lambda states: feed_forward(params["feed_forward"], states),
+        params["feed_forward_norm"],
+    )
+
+
+def decoder_block(
+    params, num_heads, inputs, memory=None, padding_mask=None, memory_mask=None, norm="post"
+):
+    mask = both(causal_mask(len(inputs)), key_mask(len(inputs), padding_mask))
+
+    def attend(states):
+        return multi_head_attention(params["self_attention"], num_heads, states, states, mask=mask)
+
+    def attend_to_memory(states):
+        source_mask = key_mask(len(states), memory_mask)
+        return multi_head_attention(
+            params["cross_attention"], num_heads, states, memory, mask=source_mask
+        )
+
+    outputs = residual(norm, inputs, lambda x: attend(x)[0], params["self_attention_norm"])
+    if memory is not None:
+        outputs = residual(
+            norm, outputs, lambda x: attend_to_memory(x)[0], params["cross_attention_norm"]
+        )
+    return residual(
+        norm,
+        outputs,
+        lambda states: feed_forward(params["feed_forward"], states),
+        params["feed_forward_norm"],
+    )
+
+
+def positions_of(params, length, d_model):
+    if "positions" in params:  # Learned, Table 3 row (E).
+        return params["positions"][:length]
+    return sinusoid(range(length), d_model)
+
+
+def encoder(params, num_heads, embedded, padding_mask=None, norm="post"):
+    outputs = embedded + positions_of(params, *embedded.shape)
+    for block in params["blocks"]:
+        outputs = encoder_block(block, num_heads, outputs, padding_mask, norm=norm)
+    return layer_norm(params["final_norm"], outputs) if norm == "pre" else outputs
+
+
+def decoder(
+    params, num_heads, embedded, memory=None, padding_mask=None, memory_mask=None, norm="post"
+):
+    outputs = embedded + positions_of(params, *embedded.shape)
+    for block in params["blocks"]:
+        outputs = decoder_block(
+            block, num_heads, outputs, memory, padding_mask, memory_mask, norm
+        )
+    return layer_norm(params["final_norm"], outputs) if norm == "pre" else outputs
+
+
+def embed(matrix, ids, padding_id=0):
+    """Section 3.4: the weights multiplied by sqrt(d_model); padding is nothing."""
+    vectors = [0.0 * matrix[i] if i == padding_id else matrix[i] for i in ids]
+    return np.array(vectors) * math.sqrt(matrix.shape[1])
+
+
+def transformer(params, num_heads, source, target, norm="post"):
+    """Logits `[target_length, vocabulary]` of one sentence pair of ids."""
+    source, target = np.asarray(source), np.asarray(target)
+    memory = encoder(
+        params["encoder"], num_heads, embed(params["source"], source), source != 0, norm
+    )
+    states = decoder(
+        params["decoder"],
+        num_heads,
+        embed(params["target"], target),
+        memory,
+        target != 0,
+        source != 0,
+        norm,
+    )
+    return states @ params["target"].T

@@ -1,0 +1,69 @@
+"""Files are written aside and renamed, and read as strict UTF-8 lines from plain text or gzip."""
+
+import gzip
+
+import pytest
+
+from keras_transformer.errors import UserError
+from keras_transformer.files import atomic_write, open_text, require_file
+
+
+def test_atomic_write_replaces_the_file_only_when_the_block_succeeds(tmp_path):
+    path = tmp_path / "made" / "result.txt"
+    with atomic_write(path) as temporary:
+        assert temporary.parent == path.parent
+        assert temporary.name.endswith("result.txt")
+        temporary.write_text("one")
+        assert not path.exists()
+    assert path.read_text() == "one"
+    with pytest.raises(KeyboardInterrupt), atomic_write(path) as temporary:
+        temporary.write_text("half of tw")
+        raise KeyboardInterrupt
+    assert path.read_text() == "one"
+    assert [item.name for item in path.parent.iterdir()] == ["result.txt"]
+
+
+def test_atomic_write_without_a_written_file_is_an_error_and_keeps_the_old_one(tmp_path):
+    path = tmp_path / "result.txt"
+    path.write_text("one")
+    with pytest.raises(FileNotFoundError), atomic_write(path):
+        pass
+    assert path.read_text() == "one"
+
+
+@pytest.mark.parametrize("name", ["text.txt", "text.txt.gz"])
+def test_open_text_ends_lines_at_newlines_only(tmp_path, name):
+    content = "\ufefffirst\r\nwith\u2028separators\x0c\x85 in it\n\nlast, no end".encode()
+    path = tmp_path / name
+    path.write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    lines = ["first", "with\u2028separators\x0c\x85 in it", "", "last, no end"]
+    assert list(open_text(path)) == lines
+    assert list(open_text(str(path))) == lines
+
+
+def test_open_text_names_file_line_and_byte_of_what_is_not_utf8(tmp_path):
+    path = tmp_path / "latin.txt"
+    path.write_bytes(b"fine\nalso fine\ncaf\xe9\n")
+    lines = open_text(path)
+    assert next(lines) == "fine"
+    with pytest.raises(
+        UserError, match=r"latin\.txt', line 3: .*not valid UTF-8.*0xe9 at column 4"
+    ):
+        list(lines)
+
+
+def test_damaged_gzip_is_a_user_error(tmp_path):
+    path = tmp_path / "text.gz"
+    path.write_bytes(gzip.compress(b"a line\n" * 5000)[:-20])
+    with pytest.raises(UserError, match="not a complete gzip file"):
+        list(open_text(path))
+    path.write_bytes(b"no gzip at all")
+    with pytest.raises(UserError, match="not a complete gzip file"):
+        list(open_text(path))
+
+
+def test_missing_files_and_folders_are_user_errors(tmp_path):
+    with pytest.raises(UserError, match=r"File not found: '.*nothing\.txt'"):
+        list(open_text(tmp_path / "nothing.txt"))
+    with pytest.raises(UserError, match="is a folder"):
+        require_file(tmp_path)
