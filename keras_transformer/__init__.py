@@ -1,21 +1,21 @@
 """The Transformer of "Attention Is All You Need" for Keras 3."""
 
 import importlib
-
-from keras_transformer import decoding, layers, models
-from keras_transformer.errors import UserError
-from keras_transformer.models import (
-    TrainingRecipe,
-    Transformer,
-    TransformerConfig,
-    get_preset,
-    list_presets,
-)
+import os
+import sys
 
 __version__ = "0.1.0"
 
-# Imported when first used: their dependencies are heavier than the layers need.
-_LAZY_PACKAGES = ("data", "evaluation", "export", "training")
+_PACKAGES = ("data", "decoding", "evaluation", "export", "layers", "models", "training")
+_HOMES = {
+    "TrainingRecipe": "models",
+    "Transformer": "models",
+    "TransformerConfig": "models",
+    "Translator": "translator",
+    "UserError": "errors",
+    "get_preset": "models",
+    "list_presets": "models",
+}
 
 __all__ = [
     "TrainingRecipe",
@@ -37,12 +37,25 @@ __all__ = [
 
 
 def __getattr__(name):
-    if name == "Translator":
-        return importlib.import_module("keras_transformer.translator").Translator
-    if name in _LAZY_PACKAGES:
+    if name in _PACKAGES:
         return importlib.import_module(f"keras_transformer.{name}")
+    if name in _HOMES:
+        return getattr(importlib.import_module(f"keras_transformer.{_HOMES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__():
     return __all__
+
+
+def _is_command_line():
+    """Return whether the `keras-transformer` command is starting, which must not load Keras yet."""
+    program = sys.argv[0] if getattr(sys, "argv", None) else ""
+    # Python puts "-m" there while it looks for the module to run.
+    return program == "-m" or os.path.basename(program).startswith("keras-transformer")
+
+
+# Layers and models are imported at once, so that `import keras_transformer` is all that Keras needs
+# to load a saved model; the rest, with heavier dependencies, when it is first used.
+if not _is_command_line():
+    importlib.import_module("keras_transformer.models")

@@ -64,9 +64,11 @@ def _keep_shape(new, old):
             "A step must return its state in the dtypes it was given. "
             f"Received: dtype={new.dtype} where it was {old.dtype}"
         )
-    if tuple(new.shape) == tuple(old.shape):
+    sizes = list(zip(new.shape, old.shape, ops.shape(new), strict=True))
+    if not any(size is None and before is not None for size, before, _ in sizes):
         return new
-    return ops.reshape(new, ops.shape(old))
+    # A dimension that was unknown before may grow, as a cache does.
+    return ops.reshape(new, [now if before is None else before for _, before, now in sizes])
 
 
 def log_sum_exp(logits, largest):

@@ -52,17 +52,21 @@ class LearnedPositionEmbedding(keras.layers.Layer):
         self.built = True
 
     def call(self, inputs, positions=None):
-        length = inputs.shape[1]
-        if length is not None and length > self.max_length:
-            raise ValueError(
-                f"`inputs` are longer than the table of positions, max_length={self.max_length}. "
-                f"Received: inputs.shape={tuple(inputs.shape)}"
-            )
+        self._check_length(inputs.shape)
         if positions is None:
             positions = ops.arange(ops.shape(inputs)[1], dtype="int32")
         return ops.add(inputs, ops.take(self.embeddings, positions, axis=0))
 
+    def _check_length(self, inputs_shape):
+        length = inputs_shape[1]
+        if length is not None and length > self.max_length:
+            raise ValueError(
+                f"`inputs` are longer than the table of positions, max_length={self.max_length}. "
+                f"Received: inputs.shape={tuple(inputs_shape)}"
+            )
+
     def compute_output_shape(self, inputs_shape):
+        self._check_length(inputs_shape)
         return inputs_shape
 
     def get_config(self):

@@ -156,7 +156,7 @@ class MultiHeadAttention(keras.layers.Layer):
         elif value is None:
             if use_causal_mask:
                 raise ValueError(
-                    "Queries have no positions among the keys of a cache that they do not extend. "
+                    "With value=None queries have no positions among the keys of the cache. "
                     "Received: use_causal_mask=True, value=None"
                 )
             return self._attend_to_cache(query, attention_mask, cache, training), cache
@@ -203,8 +203,9 @@ class MultiHeadAttention(keras.layers.Layer):
             return {"key": keys, "value": values}
         length = max_length
         if max_length is None:
-            # Computed, so that a graph leaves the length open and the cache can grow in a loop.
-            length = 0 * ops.max(ops.arange(1, dtype="int32"))
+            # 0, computed from a weight so that no graph folds it: the cache can grow in a loop.
+            number = self.query_kernel[0, 0]
+            length = ops.cast(number < number, "int32")
         leading = (batch_size, self.num_heads, length)
         cache = {
             "key": ops.zeros((*leading, self.key_dim), dtype=self.compute_dtype),
@@ -216,7 +217,10 @@ class MultiHeadAttention(keras.layers.Layer):
 
     def _project_value(self, value, key):
         """Return the keys and values of all heads, `[batch, num_heads, key_length, dim]`."""
-        keys = project(value if key is None else key, self.key_kernel, self.key_bias)
+        # Keras casts inputs inside `__call__` only, and caches are made outside of it.
+        value = ops.cast(value, self.compute_dtype)
+        key = value if key is None else ops.cast(key, self.compute_dtype)
+        keys = project(key, self.key_kernel, self.key_bias)
         values = project(value, self.value_kernel, self.value_bias)
         return self._split_heads(keys, self.key_dim), self._split_heads(values, self.value_dim)
 

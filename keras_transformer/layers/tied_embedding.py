@@ -75,6 +75,9 @@ class TiedEmbedding(keras.layers.Layer):
         return self._project(inputs) if reverse else self._look_up(inputs)
 
     def _look_up(self, ids):
+        if not keras.backend.is_int_dtype(ids.dtype):
+            # Keras builds a subclassed model that it loads with floating inputs.
+            ids = ops.cast(ids, "int32")
         vectors = ops.take(self.embeddings, ids, axis=0)
         scale = self.d_model**0.5
         if self.padding_id is None:

@@ -146,4 +146,5 @@ def get_preset(name):
         raise ValueError(
             f"`name` must be one of {', '.join(_PRESETS_BY_NAME)}. Received: name={name!r}"
         )
-    return _PRESETS_BY_NAME[name]
+    preset = _PRESETS_BY_NAME[name]
+    return dataclasses.replace(preset, config=dict(preset.config))  # A dict of the caller's own.

@@ -153,9 +153,7 @@ def decoder(
 ):
     outputs = embedded + positions_of(params, *embedded.shape)
     for block in params["blocks"]:
-        outputs = decoder_block(
-            block, num_heads, outputs, memory, padding_mask, memory_mask, norm
-        )
+        outputs = decoder_block(block, num_heads, outputs, memory, padding_mask, memory_mask, norm)
     return layer_norm(params["final_norm"], outputs) if norm == "pre" else outputs
 
 

@@ -1,0 +1,41 @@
+"""`model.fit` on several GPUs with `tf.distribute.MirroredStrategy`.
+
+The result equals that of one device on the same batches: the weights of `TokenBatches` count the
+tokens of the global batch, and the loss is a sum. Without GPUs it shows the same on two logical CPU
+devices.
+
+    python examples/train_on_several_gpus.py
+"""
+
+import keras
+import tensorflow as tf
+
+from keras_transformer import Transformer, get_preset
+from keras_transformer.data import EncodedCorpus, PairsCorpus, TokenBatches, number_corpus
+from keras_transformer.data import train_sentencepiece
+from keras_transformer.training import compile_model, mirrored_strategy
+
+if not tf.config.list_physical_devices("GPU"):
+    two_devices = [tf.config.LogicalDeviceConfiguration()] * 2
+    tf.config.set_logical_device_configuration(
+        tf.config.list_physical_devices("CPU")[0], two_devices
+    )
+
+
+def main():
+    keras.utils.set_random_seed(1)
+    pairs, _, _ = number_corpus(num_train=2_000, num_valid=10, num_test=10)
+    tokenizer = train_sentencepiece((text for pair in pairs for text in pair), vocab_size=500)
+    encoded = EncodedCorpus.from_corpus(PairsCorpus(pairs), tokenizer)
+
+    num_devices = len(tf.config.list_physical_devices("GPU")) or 2
+    strategy = mirrored_strategy(num_devices)
+    batches = TokenBatches(encoded, tokens_per_batch=2_048, row_multiple=8 * num_devices)
+    with strategy.scope():  # Model, optimiser and compile all belong inside.
+        model = Transformer.from_preset("tiny", vocab_size=tokenizer.vocab_size)
+        compile_model(model, get_preset("tiny").recipe)
+    model.fit(batches.dataset(), epochs=2, steps_per_epoch=batches.steps_per_epoch())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,60 @@
+"""Loss, schedule, metrics, averaging, checkpoints and the `train` function.
+
+TensorFlow is imported when something that needs it is called, never by the import of this package.
+"""
+
+from keras_transformer.training.adam import FusedAdam, GlobalClipAdam
+from keras_transformer.training.averaging import average_checkpoints
+from keras_transformer.training.callbacks import (
+    BleuOnDev,
+    HistoryFile,
+    StepProgress,
+    StopOnNonFiniteLoss,
+    TimeLimit,
+)
+from keras_transformer.training.checkpoints import (
+    Checkpoints,
+    load_weights_only,
+    save_weights_only,
+)
+from keras_transformer.training.distribution import mirrored_strategy, strategy_scope
+from keras_transformer.training.evaluate_tokens import (
+    TokenEvaluation,
+    TokenEvaluator,
+    evaluate_tokens,
+)
+from keras_transformer.training.label_smoothing import LabelSmoothedCrossEntropy
+from keras_transformer.training.metrics import Perplexity, TokenAccuracy, TokenLoss
+from keras_transformer.training.optimizer import compile_model, make_optimizer
+from keras_transformer.training.schedule import TransformerSchedule
+from keras_transformer.training.settings import TrainingSettings
+from keras_transformer.training.trainer import TrainingResult, train
+
+__all__ = [
+    "BleuOnDev",
+    "Checkpoints",
+    "FusedAdam",
+    "GlobalClipAdam",
+    "HistoryFile",
+    "LabelSmoothedCrossEntropy",
+    "Perplexity",
+    "StepProgress",
+    "StopOnNonFiniteLoss",
+    "TimeLimit",
+    "TokenAccuracy",
+    "TokenEvaluation",
+    "TokenEvaluator",
+    "TokenLoss",
+    "TrainingResult",
+    "TrainingSettings",
+    "TransformerSchedule",
+    "average_checkpoints",
+    "compile_model",
+    "evaluate_tokens",
+    "load_weights_only",
+    "make_optimizer",
+    "mirrored_strategy",
+    "save_weights_only",
+    "strategy_scope",
+    "train",
+]

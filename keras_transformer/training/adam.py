@@ -1,0 +1,115 @@
+"""Adam: one operation per variable on TensorFlow, and clipping that is right on several devices."""
+
+import keras
+from keras import ops
+
+from keras_transformer.training.distribution import num_replicas
+
+
+@keras.saving.register_keras_serializable(package="keras_transformer")
+class FusedAdam(keras.optimizers.Adam):
+    """`keras.optimizers.Adam` with TensorFlow's fused operation where that is possible.
+
+    Keras makes about twenty operations for each variable, each with a pass over it; TensorFlow has
+    one for all of them. The graph is smaller (a training starts seconds sooner) and a step
+    shorter. On other backends and on several replicas it is Keras' own Adam; the numbers are the
+    same up to rounding.
+
+    Args:
+        *args: as in `keras.optimizers.Adam`.
+        **kwargs: as in `keras.optimizers.Adam`.
+
+    Example:
+
+    >>> from keras_transformer.training import FusedAdam
+    >>> FusedAdam(1e-3, beta_2=0.98).beta_2
+    0.98
+
+    Source: Kingma and Ba (2015), the variant in the last paragraph of section 2, as in Keras.
+    """
+
+    def update_step(self, gradient, variable, learning_rate):
+        if keras.backend.backend() != "tensorflow" or num_replicas() > 1 or self.amsgrad:
+            return super().update_step(gradient, variable, learning_rate)
+        import tensorflow as tf
+
+        index = self._get_variable_index(variable)
+        dtype = variable.dtype
+        step = tf.cast(self.iterations + 1, dtype)
+        tf.raw_ops.ResourceApplyAdam(
+            var=_handle(variable),
+            m=_handle(self._momentums[index]),
+            v=_handle(self._velocities[index]),
+            beta1_power=tf.pow(tf.cast(self.beta_1, dtype), step),
+            beta2_power=tf.pow(tf.cast(self.beta_2, dtype), step),
+            lr=tf.cast(learning_rate, dtype),
+            beta1=tf.cast(self.beta_1, dtype),
+            beta2=tf.cast(self.beta_2, dtype),
+            epsilon=tf.cast(self.epsilon, dtype),
+            grad=tf.cast(tf.convert_to_tensor(gradient), dtype),
+        )
+
+
+def _handle(variable):
+    """The resource of a `tf.Variable`, or of the one inside a Keras variable."""
+    return (variable.value if isinstance(variable, keras.Variable) else variable).handle
+
+
+@keras.saving.register_keras_serializable(package="keras_transformer")
+class GlobalClipAdam(FusedAdam):
+    """Adam that clips by the norm of the whole gradient, after the sum over the replicas.
+
+    Differs from `keras.optimizers.Adam(global_clipnorm=...)`, which under `MirroredStrategy` clips
+    each replica's share of the gradient before the sum, and so trains other weights than one
+    device would.
+
+    Args:
+        learning_rate: float or schedule.
+        clip_norm: float, the largest norm of the whole gradient.
+        **kwargs: as in `keras.optimizers.Adam`.
+
+    Raises:
+        ValueError: if `clip_norm` is not positive.
+
+    Example:
+
+    >>> from keras_transformer.training import GlobalClipAdam
+    >>> GlobalClipAdam(1e-3, clip_norm=1.0).clip_norm
+    1.0
+    """
+
+    def __init__(self, learning_rate=0.001, clip_norm=1.0, **kwargs):
+        super().__init__(learning_rate, **kwargs)
+        if not 0 < clip_norm < float("inf"):
+            raise ValueError(
+                f"`clip_norm` must be positive and finite. Received: clip_norm={clip_norm!r}"
+            )
+        self.clip_norm = clip_norm
+
+    def apply(self, grads, trainable_variables=None):
+        grads, replicas = _sum_over_replicas(list(grads))
+        present = [grad for grad in grads if grad is not None]
+        norm = ops.sqrt(sum(ops.sum(ops.square(ops.cast(grad, "float32"))) for grad in present))
+        # Keras sums over the replicas once more: each hands in its share.
+        scale = ops.minimum(1.0, self.clip_norm / ops.maximum(norm, 1e-12)) / replicas
+        grads = [None if grad is None else grad * ops.cast(scale, grad.dtype) for grad in grads]
+        super().apply(grads, trainable_variables)
+
+    def get_config(self):
+        return {**super().get_config(), "clip_norm": self.clip_norm}
+
+
+def _sum_over_replicas(grads):
+    """Returns the gradients summed over the replicas, and the number of replicas."""
+    replicas = num_replicas()
+    if keras.backend.backend() != "tensorflow":
+        return grads, replicas
+    import tensorflow as tf
+
+    grads = [None if grad is None else tf.convert_to_tensor(grad) for grad in grads]
+    if replicas > 1:
+        present = [grad for grad in grads if grad is not None]
+        context = tf.distribute.get_replica_context()
+        summed = iter(context.all_reduce(tf.distribute.ReduceOp.SUM, present))
+        grads = [None if grad is None else next(summed) for grad in grads]
+    return grads, replicas

@@ -1,0 +1,130 @@
+"""Averages of weight files."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from keras_transformer.errors import UserError
+from keras_transformer.files import atomic_write
+
+WEIGHTS_SUFFIX = ".weights.h5"
+
+
+def average_checkpoints(paths: Sequence[str | os.PathLike], output: str | os.PathLike) -> Path:
+    """Writes the mean of several `.weights.h5` files of one model.
+
+    Floating-point weights are averaged in float64 and stored in their own dtype. Whatever is not
+    a weight (the states of random seeds, which are integers) is taken from the last file. The
+    optimiser is no part of such files.
+
+    Args:
+        paths: files written by `model.save_weights`, oldest first.
+        output: file to write, a `.weights.h5` file for `model.load_weights`.
+
+    Returns:
+        `output` as `pathlib.Path`.
+
+    Raises:
+        UserError: if there are no paths, or one is missing, damaged, or of another model.
+
+    Example:
+
+    >>> import tempfile, keras
+    >>> from keras_transformer.training import average_checkpoints
+    >>> folder = tempfile.mkdtemp()
+    >>> model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+    >>> for number, value in enumerate((1.0, 3.0)):
+    ...     model.layers[0].bias.assign([value])
+    ...     model.save_weights(f"{folder}/{number}.weights.h5")
+    >>> output = average_checkpoints(
+    ...     [f"{folder}/0.weights.h5", f"{folder}/1.weights.h5"], f"{folder}/mean.weights.h5")
+    >>> model.load_weights(output)
+    >>> float(model.layers[0].bias.value[0])
+    2.0
+
+    Source: Vaswani et al. (2017), section 6.1: the last 5 checkpoints (base) or 20 (big).
+    """
+    import h5py
+
+    paths = [Path(path) for path in paths]
+    output = Path(output)
+    if not paths:
+        raise UserError("There are no weight files to average. Give at least one.")
+    if not output.name.endswith(WEIGHTS_SUFFIX):
+        raise UserError(f"The output must end in {WEIGHTS_SUFFIX!r}. Received: {str(output)!r}")
+    sums = _sum(paths)
+    with atomic_write(output) as temporary:
+        # A copy of the last file brings along the groups, their attributes and the seeds.
+        temporary.write_bytes(paths[-1].read_bytes())
+        with h5py.File(temporary, "r+") as file:
+            for name, total in sums.items():
+                file[name][...] = (total / len(paths)).astype(file[name].dtype)
+    return output
+
+
+def _sum(paths: list[Path]) -> dict[str, np.ndarray]:
+    sums: dict[str, np.ndarray] = {}
+    for path in paths:
+        weights = read_weights(path)
+        if not sums:
+            sums = {name: value.astype("float64") for name, value in weights.items()}
+            continue
+        _check_same_model(paths[0], sums, path, weights)
+        for name, value in weights.items():
+            sums[name] += value
+    return sums
+
+
+def read_weights(path: str | os.PathLike) -> dict[str, np.ndarray]:
+    """Reads the floating-point arrays of a `.weights.h5` file.
+
+    Args:
+        path: file written by `model.save_weights`.
+
+    Returns:
+        dict from the name in the file to an array, float32 or float64.
+
+    Raises:
+        UserError: if the file is missing, damaged or holds no weights.
+
+    Example:
+
+    >>> import tempfile, keras
+    >>> from keras_transformer.training.averaging import read_weights
+    >>> path = tempfile.mkdtemp() + "/a.weights.h5"
+    >>> keras.Sequential([keras.Input((1,)), keras.layers.Dense(2)]).save_weights(path)
+    >>> sorted(value.shape for value in read_weights(path).values())
+    [(1, 2), (2,)]
+    """
+    import h5py
+
+    path = Path(path)
+    if not path.is_file():
+        raise UserError(f"Weight file not found: {str(path)!r}")
+    weights: dict[str, np.ndarray] = {}
+
+    def visit(name, item):
+        if isinstance(item, h5py.Dataset) and np.issubdtype(item.dtype, np.floating):
+            weights[name] = item[...]
+
+    try:
+        with h5py.File(path, "r") as file:
+            file.visititems(visit)
+    except (OSError, RuntimeError, KeyError) as error:
+        raise UserError(f"Weight file is damaged or not a weight file: {str(path)!r}") from error
+    if not weights:
+        raise UserError(f"Weight file holds no weights: {str(path)!r}")
+    return weights
+
+
+def _check_same_model(first, sums, path, weights):
+    for name in sorted(set(sums) | set(weights)):
+        here, there = weights.get(name), sums.get(name)
+        if here is None or there is None or here.shape != there.shape:
+            shapes = [None if value is None else value.shape for value in (there, here)]
+            raise UserError(
+                f"Weight files are of different models: {name!r} has shape {shapes[0]} in "
+                f"{str(first)!r} and {shapes[1]} in {str(path)!r}"
+            )

@@ -1,0 +1,259 @@
+"""What a training leaves on disk while it runs, such that a kill at any time loses little."""
+
+import contextlib
+import json
+import logging
+import os
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from keras_transformer.errors import UserError
+from keras_transformer.files import atomic_write
+from keras_transformer.training.averaging import WEIGHTS_SUFFIX
+
+_LOGGER = logging.getLogger(__name__)
+_METADATA = "metadata"
+
+
+class Checkpoints:
+    """The last weight files of a training, and its full state.
+
+    - `step-00001234.weights.h5`: weights after that many updates, for averaging; the last `keep`
+      are kept.
+    - `state.npz`: all that is needed to go on: every variable of the model (with the states of
+      its random seeds), every variable of the optimiser, and a dict of the caller's (data
+      position, best score, ...). `state.previous.npz` is the one before.
+
+    Every file is written aside and renamed. The members of an `.npz` file carry checksums: a
+    damaged state is noticed, and the previous one is used.
+
+    Args:
+        directory: folder of the files; made when first needed.
+        keep: int, number of weight files to keep.
+
+    Raises:
+        ValueError: if `keep` is below 1.
+
+    Example:
+
+    >>> import tempfile, keras
+    >>> from keras_transformer.training import Checkpoints
+    >>> checkpoints = Checkpoints(tempfile.mkdtemp(), keep=2)
+    >>> model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+    >>> model.compile("adam", "mse")
+    >>> checkpoints.save_state(model, {"step": 7})
+    >>> checkpoints.restore_state(model)
+    {'step': 7}
+    """
+
+    def __init__(self, directory: str | os.PathLike, keep: int = 5):
+        if keep < 1:
+            raise ValueError(f"`keep` must be at least 1. Received: keep={keep!r}")
+        self.directory = Path(directory)
+        self.keep = keep
+        self.state_path = self.directory / "state.npz"
+        self.previous_state_path = self.directory / "state.previous.npz"
+
+    def weight_files(self) -> list[Path]:
+        """Returns the weight files, oldest first."""
+        return sorted(self.directory.glob(f"step-*{WEIGHTS_SUFFIX}"), key=step_of)
+
+    def save_weights(self, model, step: int) -> Path:
+        """Writes the weights of `model` and removes the files that are too many.
+
+        Args:
+            model: `keras.Model`.
+            step: int, number of updates done.
+
+        Returns:
+            The file's path.
+        """
+        path = self.directory / f"step-{step:08d}{WEIGHTS_SUFFIX}"
+        with atomic_write(path) as temporary:
+            save_weights_only(model, temporary)
+        for old in self.weight_files()[: -self.keep]:
+            old.unlink(missing_ok=True)
+        return path
+
+    def save_state(self, model, metadata: Mapping) -> None:
+        """Writes the full state; the state of before stays as the previous one.
+
+        Args:
+            model: compiled `keras.Model`.
+            metadata: what else to remember; a dict for JSON.
+        """
+        arrays, paths = {}, {}
+        for group, variables in _variables(model).items():
+            paths[group] = [variable.path for variable in variables]
+            for number, variable in enumerate(variables):
+                arrays[f"{group}/{number}"] = _to_array(variable)
+        text = json.dumps({"format": 1, "paths": paths, "metadata": dict(metadata)})
+        arrays[_METADATA] = np.frombuffer(text.encode("utf-8"), dtype="uint8")
+        with atomic_write(self.state_path) as temporary:
+            with open(temporary, "wb") as file:
+                np.savez(file, **arrays)
+                file.flush()
+                os.fsync(file.fileno())
+            if self.state_path.exists():
+                os.replace(self.state_path, self.previous_state_path)
+
+    def exists(self) -> bool:
+        """Returns whether there is a state, damaged or not."""
+        return self.state_path.exists() or self.previous_state_path.exists()
+
+    def restore_state(self, model) -> dict | None:
+        """Sets all variables of a model and its optimiser to the newest readable state.
+
+        Weight files of later steps are removed: the training will write them again.
+
+        Args:
+            model: compiled `keras.Model` of the same architecture.
+
+        Returns:
+            The metadata that was saved, or None if no state was ever saved.
+
+        Raises:
+            UserError: if no state can be read, or it is of another model.
+        """
+        if not self.exists():
+            return None
+        for path in (self.state_path, self.previous_state_path):
+            try:
+                content, arrays = _read_state(path)
+            except FileNotFoundError:
+                continue
+            except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+                _LOGGER.warning("Training state %s is damaged (%s).", path, error)
+                continue
+            _assign(model, content["paths"], arrays, path)
+            metadata = content["metadata"]
+            for file in self.weight_files():
+                if step_of(file) > metadata.get("step", step_of(file)):
+                    file.unlink(missing_ok=True)
+            return metadata
+        raise UserError(f"The training state in {str(self.directory)!r} is damaged.")
+
+
+@contextlib.contextmanager
+def without_optimizer(model):
+    """Hides the optimiser of a compiled model for the length of a block.
+
+    Keras writes the optimiser's variables into `.weights.h5` files, which makes them three times
+    as large, and warns when a file that is loaded has none.
+
+    Args:
+        model: `keras.Model`.
+
+    Example:
+
+    >>> import keras
+    >>> from keras_transformer.training.checkpoints import without_optimizer
+    >>> model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+    >>> model.compile("sgd", "mse")
+    >>> with without_optimizer(model):
+    ...     model.optimizer is None
+    True
+    """
+    optimizer = getattr(model, "optimizer", None)
+    model.optimizer = None
+    try:
+        yield
+    finally:
+        model.optimizer = optimizer
+
+
+def save_weights_only(model, path: str | os.PathLike) -> None:
+    """Writes the weights of a model, compiled or not, without its optimiser.
+
+    Args:
+        model: `keras.Model`.
+        path: a `.weights.h5` file.
+    """
+    with without_optimizer(model):
+        model.save_weights(path)
+
+
+def load_weights_only(model, path: str | os.PathLike) -> None:
+    """Loads a weight file, and leaves the optimiser of a compiled model as it is.
+
+    Args:
+        model: `keras.Model`.
+        path: a `.weights.h5` file.
+
+    Raises:
+        UserError: if the file is missing, damaged or of another model.
+    """
+    try:
+        with without_optimizer(model):
+            model.load_weights(path)
+    except (OSError, ValueError, KeyError, RuntimeError) as error:
+        raise UserError(f"Weights cannot be loaded from {str(path)!r}: damaged file, or another model.") from error
+
+
+def step_of(path: str | os.PathLike) -> int:
+    """Returns the step in the name of a weight file.
+
+    Args:
+        path: e.g. `step-00001234.weights.h5`.
+
+    Returns:
+        int, -1 if the name has none.
+
+    Example:
+
+    >>> from keras_transformer.training.checkpoints import step_of
+    >>> step_of("checkpoints/step-00001234.weights.h5")
+    1234
+    """
+    number = Path(path).name.removeprefix("step-").removesuffix(WEIGHTS_SUFFIX)
+    return int(number) if number.isdigit() else -1
+
+
+def _variables(model) -> dict[str, list]:
+    optimizer = model.optimizer
+    if optimizer is None:
+        raise ValueError("The model must be compiled before its training state is saved.")
+    if not optimizer.built:
+        optimizer.build(model.trainable_variables)
+    return {"model": list(model.variables), "optimizer": list(optimizer.variables)}
+
+
+def _to_array(variable) -> np.ndarray:
+    # A bfloat16 array would come back from the file without its type; float32 holds it exactly.
+    dtype = "float32" if variable.dtype in ("bfloat16", "float16") else variable.dtype
+    return np.asarray(variable.numpy()).astype(dtype)
+
+
+def _read_state(path: Path) -> tuple[dict, dict[str, np.ndarray]]:
+    with np.load(path, allow_pickle=False) as file:
+        content = json.loads(file[_METADATA].tobytes().decode("utf-8"))
+        if not isinstance(content, dict) or content.get("format") != 1:
+            raise ValueError("unknown format")
+        arrays = {name: file[name] for name in file.files if name != _METADATA}
+    for group, paths in content["paths"].items():
+        for number in range(len(paths)):
+            arrays[f"{group}/{number}"]  # noqa: B018 - a KeyError here means a damaged file
+    return content, arrays
+
+
+def _assign(model, paths, arrays, file: Path) -> None:
+    pairs = []
+    for group, variables in _variables(model).items():
+        if len(paths.get(group, ())) != len(variables):
+            raise UserError(
+                f"{str(file)!r} is of another model: it has {len(paths.get(group, ()))} "
+                f"variables of the {group}, not {len(variables)}"
+            )
+        for number, variable in enumerate(variables):
+            value = arrays[f"{group}/{number}"]
+            if tuple(value.shape) != tuple(variable.shape):
+                raise UserError(
+                    f"{str(file)!r} is of another model: {variable.path!r} has shape "
+                    f"{tuple(value.shape)} there and {tuple(variable.shape)} here"
+                )
+            pairs.append((variable, value))
+    for variable, value in pairs:
+        variable.assign(value)

@@ -1,0 +1,209 @@
+"""What happens between steps of `train`: evaluations, checkpoints, the history."""
+
+import dataclasses
+import time
+from collections.abc import Callable
+
+import keras
+from keras import ops
+
+from keras_transformer.training.averaging import average_checkpoints
+from keras_transformer.training.callbacks import BleuOnDev, HistoryFile, TimeLimit
+from keras_transformer.training.checkpoints import (
+    Checkpoints,
+    load_weights_only,
+    save_weights_only,
+)
+from keras_transformer.training.evaluate_tokens import TokenEvaluator
+
+HISTORY_COLUMNS = (
+    "step",
+    "epoch",
+    "minutes",
+    "train_loss",
+    "learning_rate",
+    "tokens_per_second",
+    "valid_loss",
+    "valid_perplexity",
+    "valid_accuracy",
+    "valid_bleu",
+    "averaged",
+)
+
+
+@dataclasses.dataclass
+class Progress:
+    """What a run has reached; saved with the training state."""
+
+    step: int = 0
+    epoch: int = 0
+    batch: int = 0
+    minutes: float = 0.0
+    evaluations: int = 0
+    best_bleu: float | None = None
+    best_step: int = 0
+
+
+class EvaluationLoop(keras.callbacks.Callback):
+    """Evaluates and saves at the steps that the settings say.
+
+    At an evaluation the loss on the development set is taken of the current weights and, if
+    several checkpoints are to be averaged, of their average; the better one translates. The best
+    weights by BLEU stay in `best.weights.h5`.
+
+    Args:
+        data: `TrainingData`.
+        settings: `TrainingSettings`.
+        checkpoints: `Checkpoints`.
+        history: `HistoryFile`.
+        time_limit: `TimeLimit`, which knows the minutes used.
+        bleu: `BleuOnDev`, or None without translations.
+        window: int, number of checkpoints to average.
+        total_steps: int, when the run ends.
+        progress: `Progress` of the runs before.
+        report: called with one line per evaluation.
+    """
+
+    def __init__(
+        self,
+        data,
+        settings,
+        checkpoints: Checkpoints,
+        history: HistoryFile,
+        time_limit: TimeLimit,
+        bleu: BleuOnDev | None,
+        window: int,
+        total_steps: int,
+        progress: Progress,
+        report: Callable[[str], object],
+    ):
+        super().__init__()
+        self.progress = progress
+        self.best_path = checkpoints.directory / "best.weights.h5"
+        self._average_path = checkpoints.directory / "average.weights.h5"
+        self._data = data
+        self._checkpoints = checkpoints
+        self._history = history
+        self._time_limit = time_limit
+        self._bleu = bleu
+        self._bleu_every = settings.bleu_every
+        self._window = window
+        self._total_steps = total_steps
+        self._report = report
+        self.evaluate_every = settings.evaluate_every or data.steps_per_epoch
+        self._checkpoint_every = settings.checkpoint_every or data.steps_per_epoch
+        self._evaluator = None
+        self._steps_in_epoch = data.batches.steps_per_epoch(progress.epoch)
+        self._window_start = (progress.step, time.monotonic())
+        self._saved_step = self._evaluated_step = progress.step
+
+    def on_train_begin(self, logs=None):
+        self._window_start = (self.progress.step, time.monotonic())
+
+    def on_train_batch_end(self, batch, logs=None):
+        progress = self.progress
+        progress.step += 1
+        progress.batch += 1
+        if progress.batch >= self._steps_in_epoch:
+            progress.epoch, progress.batch = progress.epoch + 1, 0
+            self._steps_in_epoch = self._data.batches.steps_per_epoch(progress.epoch)
+        if progress.step >= self._total_steps:
+            self.model.stop_training = True
+        self._save_and_evaluate(logs, ends=self.model.stop_training)
+
+    def _save_and_evaluate(self, logs, ends: bool):
+        step = self.progress.step
+        saves = ends or step % self._checkpoint_every == 0
+        evaluates = ends or step % self.evaluate_every == 0
+        if saves:
+            self._checkpoints.save_weights(self.model, step)
+        if not (saves or evaluates):
+            return
+        try:
+            if evaluates:
+                self._evaluate(logs)
+        finally:
+            # After the evaluation, so that it is not done again by a run that resumes here; and
+            # even if it fails, or is interrupted, the steps before it are not lost.
+            self.progress.minutes = self._time_limit.elapsed_minutes
+            self._checkpoints.save_state(self.model, dataclasses.asdict(self.progress))
+
+    def _evaluate(self, logs):
+        progress = self.progress
+        first_step, start = self._window_start
+        seconds = max(time.monotonic() - start, 1e-9)
+        row = {
+            "step": progress.step,
+            "epoch": round(progress.epoch + progress.batch / self._steps_in_epoch, 3),
+            "minutes": round(self._time_limit.elapsed_minutes, 3),
+            "learning_rate": f"{float(ops.convert_to_numpy(self.model.optimizer.learning_rate)):.6g}",
+            "tokens_per_second": round(
+                (progress.step - first_step) * self._data.tokens_per_step / seconds
+            ),
+        }
+        if logs and "loss" in logs:
+            row["train_loss"] = round(float(logs["loss"]), 5)
+        if self._data.valid_batches is not None:
+            progress.evaluations += 1
+            translates = self._bleu and progress.evaluations % self._bleu_every == 0
+            self._evaluate_on_dev(row, translates)
+        self._history.append(row)
+        self._report(_line(row))
+        self._window_start = (progress.step, time.monotonic())
+
+    def _evaluate_on_dev(self, row, translates):
+        self._evaluator = self._evaluator or TokenEvaluator(self.model)
+        result = self._evaluator(self._data.valid_batches)
+        row.update(
+            valid_loss=round(result.loss, 5),
+            valid_perplexity=round(result.perplexity, 4),
+            valid_accuracy=round(result.accuracy, 5),
+            averaged=1,
+        )
+        if not translates:
+            return
+        current = [(variable, variable.numpy()) for variable in self.model.variables]
+        try:
+            row["averaged"] = self._load_average_if_better(result.loss, current)
+            row["valid_bleu"] = round(self._bleu.evaluate(self.model), 3)
+            self._keep_best(row["valid_bleu"])
+        finally:
+            _assign(current)
+
+    def _load_average_if_better(self, loss, current) -> int:
+        """Returns over how many checkpoints the model's weights are averaged now."""
+        files = self._checkpoints.weight_files()[-self._window :]
+        if len(files) < 2:
+            return 1
+        load_weights_only(self.model, average_checkpoints(files, self._average_path))
+        self._average_path.unlink()
+        if self._evaluator(self._data.valid_batches).loss < loss:
+            return len(files)
+        _assign(current)
+        return 1
+
+    def _keep_best(self, bleu):
+        progress = self.progress
+        if progress.best_bleu is None or bleu > progress.best_bleu:
+            progress.best_bleu, progress.best_step = bleu, progress.step
+            save_weights_only(self.model, self.best_path)
+
+
+def _assign(values):
+    for variable, value in values:
+        variable.assign(value)
+
+
+def _line(row) -> str:
+    parts = [f"step {row['step']:,}", f"epoch {row['epoch']:g}", f"{row['minutes']:.1f} min"]
+    if "train_loss" in row:
+        parts.append(f"loss {row['train_loss']:.3f}")
+    if "valid_loss" in row:
+        parts.append(f"valid loss {row['valid_loss']:.3f}")
+        parts.append(f"perplexity {row['valid_perplexity']:.2f}")
+        parts.append(f"accuracy {row['valid_accuracy']:.1%}")
+    if "valid_bleu" in row:
+        suffix = f" (average of {row['averaged']})" if row["averaged"] > 1 else ""
+        parts.append(f"BLEU {row['valid_bleu']:.2f}{suffix}")
+    parts.append(f"{row['tokens_per_second']:,} tokens/s")
+    return "  ".join(parts)

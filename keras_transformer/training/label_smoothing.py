@@ -1,0 +1,228 @@
+"""Cross-entropy with label smoothing, in closed form."""
+
+import keras
+from keras import ops
+
+CONVENTIONS = ("t2t", "keras")
+
+
+@keras.saving.register_keras_serializable(package="keras_transformer")
+class LabelSmoothedCrossEntropy(keras.losses.Loss):
+    """Cross-entropy of integer labels against a smoothed target, from logits.
+
+    With `e` the smoothing and `V` the number of ids, the target is a distribution:
+
+    - `convention="t2t"`: `1 - e` on the label and `e / (V - 1)` on every other id, padding
+      included, as in tensor2tensor, the paper's own code (the default);
+    - `convention="keras"`: `1 - e + e / V` on the label and `e / V` on the others, as in
+      `keras.losses.CategoricalCrossentropy` and `torch.nn.CrossEntropyLoss`.
+
+    Both are `(1 - a) * nll + a * (logsumexp(logits) - mean(logits))` with `a = e * V / (V - 1)`
+    or `a = e`, so the `[batch, length, V]` target is never built, and the gradient is written
+    down: it makes one array of the size of the logits.
+
+    Padding has no effect through `sample_weight`. With the weights of `TokenBatches`
+    (mask / number of tokens in the global batch) the sum, which is the default reduction, is the
+    exact mean over the tokens, on any number of replicas.
+
+    Differs from Keras: the default reduction is "sum", not "sum_over_batch_size".
+
+    Args:
+        label_smoothing: float `e` in [0, 1).
+        convention: "t2t" or "keras".
+        reduction: as in `keras.losses.Loss`; "none" gives the loss of every token.
+        name: name of the loss.
+        dtype: dtype of the loss; float64 logits are never cast down.
+
+    Call arguments:
+        y_true: int `[batch, length]`, ids in `[0, V)`.
+        y_pred: float `[batch, length, V]`, logits; half precisions are raised to float32.
+
+    Returns:
+        Scalar, or `[batch, length]` with `reduction="none"`.
+
+    Raises:
+        ValueError: if the smoothing is outside [0, 1) or the convention is unknown.
+
+    Example:
+
+    >>> import numpy as np
+    >>> from keras_transformer.training import LabelSmoothedCrossEntropy
+    >>> loss = LabelSmoothedCrossEntropy(0.1)
+    >>> value = loss(np.array([[1, 2]]), np.zeros((1, 2, 5), "float32"), np.array([[0.5, 0.5]]))
+    >>> round(float(value), 4)  # ln(5)
+    1.6094
+
+    Source: Vaswani et al. (2017), section 5.4; Szegedy et al. (2016), section 7; tensor2tensor's
+    `smoothing_cross_entropy`.
+    """
+
+    def __init__(
+        self,
+        label_smoothing=0.1,
+        convention="t2t",
+        reduction="sum",
+        name="label_smoothed_cross_entropy",
+        dtype=None,
+    ):
+        super().__init__(name=name, reduction=reduction, dtype=dtype)
+        if not 0.0 <= label_smoothing < 1.0:
+            raise ValueError(
+                f"`label_smoothing` must be in [0, 1). Received: label_smoothing={label_smoothing!r}"
+            )
+        if convention not in CONVENTIONS:
+            raise ValueError(
+                f"`convention` must be one of {CONVENTIONS}. Received: convention={convention!r}"
+            )
+        self.label_smoothing = float(label_smoothing)
+        self.convention = convention
+
+    def __call__(self, y_true, y_pred, sample_weight=None):
+        # keras.losses.Loss casts to its own dtype, which would round float64 logits.
+        wide = keras.backend.standardize_dtype(y_pred.dtype) == "float64"
+        if wide and self.dtype != "float64":
+            loss = self.from_config({**self.get_config(), "dtype": "float64"})
+            return loss(y_true, y_pred, sample_weight)
+        return super().__call__(y_true, y_pred, sample_weight)
+
+    def call(self, y_true, y_pred):
+        logits = ops.convert_to_tensor(y_pred)
+        dtype = keras.backend.result_type(logits.dtype, "float32")
+        logits = ops.cast(logits, dtype)
+        labels = ops.cast(y_true, "int32")
+        weight = smoothing_weight(self.label_smoothing, logits.shape[-1], self.convention)
+        return smoothed_cross_entropy(labels, logits, weight)
+
+    def get_config(self):
+        config = super().get_config()
+        config.update(label_smoothing=self.label_smoothing, convention=self.convention)
+        return config
+
+
+def smoothing_weight(label_smoothing: float, num_classes: int, convention: str = "t2t") -> float:
+    """Returns `a`, the share of the uniform distribution over all ids in the smoothed target.
+
+    Args:
+        label_smoothing: float `e` in [0, 1).
+        num_classes: int `V`, the number of ids.
+        convention: "t2t" (`e * V / (V - 1)`) or "keras" (`e`).
+
+    Returns:
+        float.
+
+    Example:
+
+    >>> from keras_transformer.training.label_smoothing import smoothing_weight
+    >>> smoothing_weight(0.1, 5)
+    0.125
+    """
+    if convention == "t2t" and num_classes > 1:
+        return label_smoothing * num_classes / (num_classes - 1)
+    return label_smoothing
+
+
+def smoothed_cross_entropy(labels, logits, weight: float):
+    """Returns `(1 - a) * nll + a * (logsumexp - mean)` of every position, with its own gradient.
+
+    Args:
+        labels: int32 `[...]`.
+        logits: float32 or float64 `[..., V]`.
+        weight: float `a`, see `smoothing_weight`.
+
+    Returns:
+        `[...]`, dtype of the logits.
+
+    Example:
+
+    >>> import keras
+    >>> from keras_transformer.training.label_smoothing import smoothed_cross_entropy
+    >>> labels, logits = keras.ops.zeros((1, 1), "int32"), keras.ops.zeros((1, 1, 4))
+    >>> round(float(smoothed_cross_entropy(labels, logits, 0.1)[0, 0]), 4)  # ln(4)
+    1.3863
+    """
+    backend = keras.backend.backend()
+    if backend == "tensorflow":
+        return _tensorflow_cross_entropy(labels, logits, weight)
+    if backend == "torch":
+        # Its own gradient needs no third array either, and `custom_gradient` has no torch.compile.
+        return closed_form(labels, logits, weight)
+    return _with_gradient(labels, logits, weight)
+
+
+def closed_form(labels, logits, weight: float):
+    """The same value as `smoothed_cross_entropy` by the formula, differentiated by the backend.
+
+    Args:
+        labels: int32 `[...]`.
+        logits: float `[..., V]`.
+        weight: float `a`.
+
+    Returns:
+        `[...]`, dtype of the logits.
+
+    Example:
+
+    >>> import keras
+    >>> from keras_transformer.training.label_smoothing import closed_form
+    >>> round(float(closed_form(keras.ops.zeros(1, "int32"), keras.ops.zeros((1, 4)), 0.1)[0]), 4)
+    1.3863
+    """
+    label_logits = ops.take_along_axis(logits, labels[..., None], axis=-1)[..., 0]
+    mean = ops.mean(logits, axis=-1)
+    return ops.logsumexp(logits, axis=-1) - (1.0 - weight) * label_logits - weight * mean
+
+
+def _with_gradient(labels, logits, weight):
+    """`closed_form` with `softmax - target` as its gradient, for backends that compile."""
+
+    @ops.custom_gradient
+    def loss(logits):
+        log_sum = ops.logsumexp(logits, axis=-1)
+        label_logits = ops.take_along_axis(logits, labels[..., None], axis=-1)[..., 0]
+        value = log_sum - (1.0 - weight) * label_logits - weight * ops.mean(logits, axis=-1)
+
+        def gradient(*args, upstream=None):
+            upstream = (args[0] if upstream is None else upstream)[..., None]
+            num_classes = logits.shape[-1]
+            is_label = ops.equal(ops.arange(num_classes, dtype="int32"), labels[..., None])
+            target = ops.cast(is_label, logits.dtype) * (1.0 - weight) + weight / num_classes
+            return (ops.exp(logits - log_sum[..., None]) - target) * upstream
+
+        return value, gradient
+
+    return loss(logits)
+
+
+def _tensorflow_cross_entropy(labels, logits, weight):
+    """The fast path: without XLA every operation is a pass over [tokens, V], so they are few.
+
+    Forward: maximum, exponential, sum, mean. Backward: scale the exponentials (in their own
+    buffer), subtract, and touch the label's entry alone.
+    """
+    import tensorflow as tf
+
+    num_classes = logits.shape[-1]
+    shape = tf.shape(labels)
+
+    @tf.custom_gradient
+    def loss(logits):
+        flat = tf.reshape(logits, [-1, num_classes])
+        flat_labels = tf.reshape(labels, [-1])
+        highest = tf.stop_gradient(tf.reduce_max(flat, axis=-1, keepdims=True))
+        exponentials = tf.exp(flat - highest)
+        total = tf.reduce_sum(exponentials, axis=-1, keepdims=True)
+        log_sum = (tf.math.log(total) + highest)[:, 0]
+        label_logits = tf.gather(flat, flat_labels, batch_dims=1)
+        value = log_sum - (1.0 - weight) * label_logits - weight * tf.reduce_mean(flat, axis=-1)
+
+        def gradient(upstream):
+            scale = tf.reshape(upstream, [-1, 1])
+            result = exponentials * (scale / total) - scale * (weight / num_classes)
+            rows = tf.range(tf.shape(flat_labels)[0])
+            positions = tf.stack([rows, flat_labels], axis=-1)
+            result = tf.tensor_scatter_nd_add(result, positions, (weight - 1.0) * scale[:, 0])
+            return tf.reshape(result, tf.shape(logits))
+
+        return tf.reshape(value, shape), gradient
+
+    return loss(logits)

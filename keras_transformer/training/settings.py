@@ -1,0 +1,183 @@
+"""Every setting of a training run, in one place that is saved beside the model."""
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from keras_transformer.errors import UserError
+from keras_transformer.files import atomic_write
+
+SETTINGS_FILE = "training.json"
+TOKENIZERS = ("bpe", "unigram", "subword")
+
+# These may differ when a training is resumed: they do not change what the next step computes.
+_MAY_CHANGE = frozenset(
+    "max_steps max_minutes checkpoint_every evaluate_every bleu_every keep_checkpoints "
+    "average_windows bleu_beam_size bleu_lowercase bleu_tokenize gpus".split()
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainingSettings:
+    """What `train` needs to know besides the text.
+
+    Args:
+        preset: name of model and recipe, see `keras_transformer.models.list_presets`.
+        model: changes to the preset's `TransformerConfig`, by field name.
+        recipe: changes to the preset's `TrainingRecipe`, by field name.
+        tokenizer: "bpe" or "unigram" learn subwords from raw text; "subword" takes text that is
+            already split into pieces, with `@@` where a word goes on.
+        vocab_size: number of subwords; for "subword" the largest number, None for all pieces.
+        shared_vocabulary: one vocabulary and embedding for both languages, or one for each.
+        bpe_dropout: share of merges left out at random while the training text is encoded, anew
+            for every epoch; 0 switches it off. Needs a tokenizer that can sample.
+        max_steps: updates in all, over all runs on the directory; None takes the recipe's.
+        max_minutes: minutes of training in all, over all runs; None for no limit.
+        evaluate_every: steps between evaluations on the development set; None for one epoch.
+        bleu_every: evaluations between two that also translate the development set; 0 never.
+        checkpoint_every: steps between checkpoints; None for one epoch.
+        keep_checkpoints: number of weight files to keep; None keeps what `average_windows` need.
+        average_windows: numbers of last checkpoints whose averages compete at the end, by BLEU on
+            the development set; None takes the recipe's number alone.
+        bleu_beam_size: beam of these translations; 1 is greedy.
+        bleu_lowercase: compare in lower case.
+        bleu_tokenize: sacreBLEU tokenizer; None takes "13a", or "none" for "subword" text, which
+            is tokenised already.
+        mixed_precision: compute in bfloat16, weights in float32.
+        gpus: number of devices; None uses one GPU if there is one.
+        jit_compile: compile steps with XLA; needs many seconds for each batch shape.
+        seed: seed of weights, order of the data and dropout.
+
+    Raises:
+        ValueError: if a value is out of range.
+
+    Example:
+
+    >>> from keras_transformer.training import TrainingSettings
+    >>> TrainingSettings(preset="tiny", max_minutes=3).seed
+    1
+    """
+
+    preset: str = "base"
+    model: Mapping = dataclasses.field(default_factory=dict)
+    recipe: Mapping = dataclasses.field(default_factory=dict)
+    tokenizer: str = "bpe"
+    vocab_size: int | None = 8000
+    shared_vocabulary: bool = True
+    bpe_dropout: float = 0.0
+    max_steps: int | None = None
+    max_minutes: float | None = None
+    evaluate_every: int | None = None
+    bleu_every: int = 1
+    checkpoint_every: int | None = None
+    keep_checkpoints: int | None = None
+    average_windows: tuple[int, ...] | None = None
+    bleu_beam_size: int = 1
+    bleu_lowercase: bool = False
+    bleu_tokenize: str | None = None
+    mixed_precision: bool = False
+    gpus: int | None = None
+    jit_compile: bool = False
+    seed: int = 1
+
+    def __post_init__(self):
+        for name in ("model", "recipe"):
+            object.__setattr__(self, name, dict(getattr(self, name)))
+        if self.average_windows is not None:
+            object.__setattr__(self, "average_windows", tuple(self.average_windows))
+        if self.tokenizer not in TOKENIZERS:
+            raise ValueError(
+                f"`tokenizer` must be one of {TOKENIZERS}. Received: tokenizer={self.tokenizer!r}"
+            )
+        if not 0.0 <= self.bpe_dropout < 1.0:
+            raise ValueError(
+                f"`bpe_dropout` must be in [0, 1). Received: bpe_dropout={self.bpe_dropout!r}"
+            )
+        positive = (
+            "vocab_size max_steps max_minutes evaluate_every checkpoint_every keep_checkpoints "
+            "bleu_beam_size gpus"
+        )
+        for name in positive.split():
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise ValueError(f"`{name}` must be positive. Received: {name}={value!r}")
+        if self.bleu_every < 0:
+            raise ValueError(
+                f"`bleu_every` must be 0 or more. Received: bleu_every={self.bleu_every!r}"
+            )
+        if self.average_windows is not None and (
+            not self.average_windows or min(self.average_windows) < 1
+        ):
+            raise ValueError(
+                "`average_windows` must be positive numbers. "
+                f"Received: average_windows={self.average_windows!r}"
+            )
+
+    def to_dict(self) -> dict:
+        """Returns the settings as a dict for JSON."""
+        content = dataclasses.asdict(self)
+        content["average_windows"] = self.average_windows and list(self.average_windows)
+        return content
+
+    @classmethod
+    def from_dict(cls, settings: Mapping) -> "TrainingSettings":
+        """Builds settings from a dict.
+
+        Args:
+            settings: field names and values.
+
+        Returns:
+            `TrainingSettings`.
+
+        Raises:
+            ValueError: if a name is unknown or a value wrong.
+        """
+        known = {field.name for field in dataclasses.fields(cls)}
+        unknown = sorted(set(settings) - known)
+        if unknown:
+            raise ValueError(
+                f"Unknown training settings {unknown}; known are {sorted(known)}. "
+                f"Received: settings={dict(settings)!r}"
+            )
+        return cls(**settings)
+
+    def save(self, directory: str | Path, fingerprint: Mapping) -> None:
+        """Writes the settings, and what they led to, into a model directory.
+
+        Args:
+            directory: model directory.
+            fingerprint: what must be the same when the training is resumed, e.g. the size of the
+                data.
+        """
+        content = {"settings": self.to_dict(), "fingerprint": dict(fingerprint)}
+        with atomic_write(Path(directory) / SETTINGS_FILE) as temporary:
+            temporary.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+
+    def check_resumes(self, directory: str | Path, fingerprint: Mapping) -> None:
+        """Raises if the training in a model directory was started with other settings or data.
+
+        Args:
+            directory: model directory.
+            fingerprint: as in `save`.
+
+        Raises:
+            UserError: names the first settings that differ, or the damaged file.
+        """
+        path = Path(directory) / SETTINGS_FILE
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+            before = {**content["fingerprint"], **content["settings"]}
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise UserError(f"Cannot resume: {str(path)!r} is missing or damaged.") from error
+        now = json.loads(json.dumps({**fingerprint, **self.to_dict()}))
+        differences = [
+            f"{name} was {before.get(name)!r}, now {value!r}"
+            for name, value in now.items()
+            if name not in _MAY_CHANGE and before.get(name) != value
+        ]
+        if differences:
+            raise UserError(
+                f"The training in {str(directory)!r} was started with other settings: "
+                f"{'; '.join(differences[:3])}. Use the same ones, or another output directory."
+            )

@@ -1,0 +1,171 @@
+"""From two corpora to tokenizers and batches of one training run."""
+
+import dataclasses
+import logging
+import re
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+
+from keras_transformer.data import (
+    EncodedCorpus,
+    SubwordTokenizer,
+    TokenBatches,
+    build_subword_vocabulary,
+    load_tokenizer,
+    save_tokenizer,
+    train_sentencepiece,
+)
+from keras_transformer.errors import UserError
+
+_LOGGER = logging.getLogger(__name__)
+_JOIN = re.compile(r"@@( |\Z)")
+
+
+@dataclasses.dataclass(frozen=True)
+class Tokenizers:
+    """The tokenizers of a run; `target` is None if both languages share one."""
+
+    source: object
+    target: object = None
+
+    @property
+    def of_target(self):
+        """The target's tokenizer, be it shared or not."""
+        return self.target or self.source
+
+    def save(self, directory: str | Path) -> None:
+        """Writes them into a model directory."""
+        for name, tokenizer in self._named().items():
+            save_tokenizer(tokenizer, directory, name)
+
+    def _named(self) -> dict:
+        if self.target is None:
+            return {"tokenizer": self.source}
+        return {"source_tokenizer": self.source, "target_tokenizer": self.target}
+
+
+def load_tokenizers(directory: str | Path, shared: bool) -> Tokenizers:
+    """Reads the tokenizers of a run that was started before.
+
+    Args:
+        directory: model directory.
+        shared: whether both languages share one.
+
+    Returns:
+        `Tokenizers`.
+
+    Raises:
+        UserError: if a file is missing or damaged.
+    """
+    if shared:
+        return Tokenizers(load_tokenizer(directory))
+    return Tokenizers(
+        load_tokenizer(directory, "source_tokenizer"), load_tokenizer(directory, "target_tokenizer")
+    )
+
+
+def make_tokenizers(corpus, settings) -> Tokenizers:
+    """Learns the vocabularies of the settings from a corpus.
+
+    Args:
+        corpus: yields pairs of `str`, as often as asked.
+        settings: `TrainingSettings`.
+
+    Returns:
+        `Tokenizers`.
+    """
+
+    def learn(lines):
+        if settings.tokenizer == "subword":
+            return build_subword_vocabulary(lines, max_size=settings.vocab_size)
+        if settings.vocab_size is None:
+            raise UserError("Learning subwords needs their number. Received: vocab_size=None")
+        return train_sentencepiece(lines, settings.vocab_size, model_type=settings.tokenizer)
+
+    if settings.shared_vocabulary:
+        return Tokenizers(learn(corpus))
+    return Tokenizers(*(learn(pair[side] for pair in corpus) for side in (0, 1)))
+
+
+class TrainingData:
+    """The encoded text of a run, as batches.
+
+    Args:
+        train_corpus: yields pairs of `str`.
+        valid_corpus: yields pairs of `str`, or None.
+        tokenizers: `Tokenizers`.
+        settings: `TrainingSettings`.
+        recipe: `TrainingRecipe`.
+        report: called with lines for people.
+
+    Attributes:
+        batches: `TokenBatches` of the training text.
+        valid_batches: list of batches of the development text, or None.
+        valid_sources: list of `str`, for translation.
+        valid_references: list of `str`, subwords joined.
+    """
+
+    def __init__(
+        self,
+        train_corpus,
+        valid_corpus,
+        tokenizers: Tokenizers,
+        settings,
+        recipe,
+        report: Callable[[str], object] = _LOGGER.info,
+    ):
+        self._tokenizers = tokenizers
+        self._max_length = recipe.max_length
+        encoded = self._encode(train_corpus)
+        self.fingerprint = {
+            "pairs": len(encoded),
+            "target_tokens": int(encoded.target_lengths.sum()),
+            "checksum": zlib.crc32(encoded.target_ids, zlib.crc32(encoded.source_ids)),
+        }
+        if settings.bpe_dropout:
+            corpus, dropout, seed = train_corpus, settings.bpe_dropout, settings.seed
+
+            def encode_epoch(epoch):
+                return self._encode(corpus, dropout, seed * 100_003 + epoch)
+
+            encoded_or_function = encode_epoch
+        else:
+            encoded_or_function = encoded
+        self.batches = TokenBatches(
+            encoded_or_function,
+            recipe.tokens_per_batch,
+            seed=settings.seed,
+            row_multiple=8 if settings.gpus is None else max(8, settings.gpus),
+        )
+        self.steps_per_epoch = self.batches.steps_per_epoch(0)
+        self.tokens_per_step = self.fingerprint["target_tokens"] / self.steps_per_epoch
+        report(
+            f"{len(encoded):,} training pairs, {self.fingerprint['target_tokens']:,} target tokens,"
+            f" {self.steps_per_epoch:,} steps an epoch, "
+            f"{self.batches.padding_share(0)['target']:.1%} padding"
+        )
+        self.valid_batches = None
+        self.valid_sources, self.valid_references = [], []
+        if valid_corpus is not None:
+            self._read_valid(valid_corpus, recipe)
+
+    def _encode(self, corpus, dropout=0.0, seed=0) -> EncodedCorpus:
+        return EncodedCorpus.from_corpus(
+            corpus,
+            self._tokenizers.source,
+            self._tokenizers.target,
+            max_length=self._max_length,
+            dropout=dropout,
+            seed=seed,
+        )
+
+    def _read_valid(self, valid_corpus, recipe):
+        batches = TokenBatches(self._encode(valid_corpus), recipe.tokens_per_batch, shuffle=False)
+        self.valid_batches = list(batches.batches(0))
+        pairs = [(source, target) for source, target in valid_corpus if source and target]
+        self.valid_sources = [source for source, _ in pairs]
+        references = [target for _, target in pairs]
+        if isinstance(self._tokenizers.of_target, SubwordTokenizer):
+            references = [_JOIN.sub("", reference) for reference in references]
+        self.valid_references = references

@@ -1,0 +1,258 @@
+"""SavedModel: raw text in a process that knows only TensorFlow; the Translator's answers; small."""
+
+import json
+import pathlib
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+
+from keras_transformer.data import SubwordTokenizer
+from keras_transformer.decoding import BeamSearch, GreedySearch
+from keras_transformer.errors import UserError
+from keras_transformer.export import export_saved_model
+from keras_transformer.translator import Translator
+from tests.tiny_translator import sentence, tiny_model, tiny_tokenizer, tiny_translator
+
+tf = pytest.importorskip("tensorflow")
+pytest.importorskip("tensorflow_text")
+if keras.backend.backend() != "tensorflow":
+    pytest.skip("a SavedModel is written on the TensorFlow backend", allow_module_level=True)
+
+NORMAL = sentence(5, seed=5)
+LONG = sentence(300, seed=1)
+MIXED = [b"", LONG.encode(), "😀🎉🏠".encode(), "红色的房子".encode(), b"\xff\xfe broken",
+         NORMAL.encode()]
+
+# A process of its own, that has neither Keras nor this library.
+CLIENT = """
+import json, sys
+import tensorflow as tf
+import tensorflow_text
+
+assert not any(name.startswith("keras_transformer") for name in sys.modules)
+loaded = tf.saved_model.load(sys.argv[1])
+texts = [bytes.fromhex(text) for text in sys.argv[2:]]
+best = loaded.signatures["serving_default"](text=tf.constant(texts))
+several = loaded.signatures["n_best"](text=tf.constant(texts))
+alone = loaded.signatures["serving_default"](text=tf.constant(texts[-1:]))
+none = loaded.signatures["serving_default"](text=tf.constant([], tf.string))
+none_of_several = loaded.signatures["n_best"](text=tf.constant([], tf.string))
+print(json.dumps({
+    "translation": [text.decode() for text in best["translation"].numpy()],
+    "score": best["score"].numpy().tolist(),
+    "translations": [[text.decode() for text in row] for row in several["translations"].numpy()],
+    "scores": several["scores"].numpy().tolist(),
+    "alone": [alone["translation"].numpy()[0].decode(), float(alone["score"][0])],
+    "none": [list(none["translation"].shape), list(none["score"].shape),
+             list(none_of_several["translations"].shape)],
+}))
+"""
+
+# What the graph may be made of: operations of TensorFlow itself, present in any model server, and
+# those of SentencePiece. No XLA operation is among them: a server may be built without XLA. Before
+# a new operation is added here, look whether a model server has it.
+ALLOWED = set(
+    """
+    AddV2 All Any ArgMax Assert AssignVariableOp BatchMatMulV2 BiasAdd Bitcast BitwiseAnd
+    BitwiseOr BroadcastTo Cast ConcatV2 Const Cos Cumsum DisableCopyOnRead EnsureShape Equal Erf
+    Exp ExpandDims Fill Floor FloorDiv FloorMod GatherV2 Greater GreaterEqual Identity If
+    IsFinite Less LessEqual Log LogicalAnd LogicalNot LogicalOr MatMul Max Maximum Mean
+    MergeV2Checkpoints Min Minimum Mul Neg NoOp NotEqual OneHot Pack Pad PadV2 PartitionedCall
+    Placeholder Pow Prod RaggedGather RaggedRange RaggedTensorToTensor Range ReadVariableOp
+    RealDiv Relu Reshape RestoreV2 Rsqrt SaveV2 Select SelectV2 SentencepieceDetokenizeOp
+    SentencepieceOp SentencepieceTokenizeOp Shape ShardedFilename Sin Slice Softmax Split Sqrt
+    Square SquaredDifference Squeeze StatefulPartitionedCall StatelessIf StatelessWhile
+    StaticRegexFullMatch StopGradient StridedSlice StringJoin Sub Sum Tanh TensorListFromTensor
+    TensorListGetItem Tile TopKV2 Transpose UnicodeTranscode Unpack VarHandleOp Where While
+    ZerosLike
+    """.split()
+)
+
+
+@pytest.fixture(scope="module")
+def translator():
+    return tiny_translator()
+
+
+@pytest.fixture(scope="module")
+def exported(translator, tmp_path_factory):
+    return export_saved_model(translator, tmp_path_factory.mktemp("export") / "1")
+
+
+@pytest.fixture(scope="module")
+def answers(exported):
+    """What a fresh process answers to the mixed batch."""
+    return _ask(CLIENT, exported, MIXED)
+
+
+def _ask(client, directory, texts):
+    texts = [text.encode() if isinstance(text, str) else text for text in texts]
+    command = [sys.executable, "-c", client, str(directory), *(text.hex() for text in texts)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=directory, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def _operations(directory):
+    from tensorflow.core.protobuf import saved_model_pb2
+
+    content = saved_model_pb2.SavedModel()
+    content.ParseFromString((directory / "saved_model.pb").read_bytes())
+    nodes = []
+    for meta_graph in content.meta_graphs:
+        nodes.extend(meta_graph.graph_def.node)
+        for function in meta_graph.graph_def.library.function:
+            nodes.extend(function.node_def)
+    return {node.op for node in nodes}
+
+
+class TestFreshProcess:
+    def test_answers_equal_the_translators(self, answers, translator):
+        texts = [text.decode("utf-8", "replace") for text in MIXED]
+        expected = translator.hypotheses(texts)
+        assert answers["translation"] == [row[0].text for row in expected]
+        np.testing.assert_allclose(answers["score"], [row[0].score for row in expected], rtol=1e-5)
+        assert len(answers["translation"][-1]) > 3
+
+    def test_empty_text_is_empty_with_score_zero(self, answers):
+        assert answers["translation"][0] == "" and answers["score"][0] == 0.0
+        assert answers["translations"][0] == [""] * 4
+
+    def test_n_best_equals_the_translators(self, answers, translator):
+        expected = translator.hypotheses([NORMAL], BeamSearch(n_best=4))[0]
+        assert answers["translations"][-1] == [answer.text for answer in expected]
+        np.testing.assert_allclose(
+            answers["scores"][-1], [answer.score for answer in expected], rtol=1e-5
+        )
+        # Its first column is the other signature's answer.
+        assert [row[0] for row in answers["translations"]] == answers["translation"]
+
+    def test_padding_changes_nothing(self, answers):
+        translation, score = answers["alone"]
+        assert translation == answers["translation"][-1]
+        assert score == pytest.approx(answers["score"][-1], abs=1e-5)
+
+    def test_batch_without_rows(self, answers):
+        assert answers["none"] == [[0], [0], [0, 4]]
+
+
+class TestContent:
+    def test_parameters_are_stored_once(self, exported, translator):
+        stored = [
+            (name, shape)
+            for name, shape in tf.train.list_variables(str(exported / "variables" / "variables"))
+            if name != "_CHECKPOINTABLE_OBJECT_GRAPH"
+        ]
+        assert sum(int(np.prod(shape)) for _, shape in stored) == translator.model.count_params()
+        assert not [name for name, _ in stored if "optim" in name.lower() or "seed" in name.lower()]
+
+    def test_operations_are_those_of_any_model_server(self, exported):
+        operations = _operations(exported)
+        assert operations - ALLOWED == set()
+        assert {"SentencepieceOp", "SentencepieceTokenizeOp"} <= operations
+
+    def test_saved_model_cli_shows_both_signatures(self, exported):
+        command = [sys.executable, "-m", "tensorflow.python.tools.saved_model_cli"]
+        done = subprocess.run(
+            [*command, "show", "--dir", str(exported), "--all"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr[-3000:]
+        shown = " ".join(done.stdout.split())
+        assert "signature_def['serving_default']" in shown
+        assert "signature_def['n_best']" in shown
+        assert "inputs['text'] tensor_info: dtype: DT_STRING shape: (-1)" in shown
+        assert "outputs['translation'] tensor_info: dtype: DT_STRING shape: (-1)" in shown
+        assert "outputs['score'] tensor_info: dtype: DT_FLOAT shape: (-1)" in shown
+        assert "outputs['translations'] tensor_info: dtype: DT_STRING shape: (-1, 4)" in shown
+        assert "outputs['scores'] tensor_info: dtype: DT_FLOAT shape: (-1, 4)" in shown
+
+
+class TestSettings:
+    def test_search_is_baked_in(self, translator, tmp_path):
+        search = BeamSearch(beam_size=2, length_penalty=1.0, n_best=2)
+        loaded = tf.saved_model.load(export_saved_model(translator, tmp_path / "m", search))
+        outputs = loaded.signatures["n_best"](text=tf.constant([NORMAL]))
+        expected = translator.hypotheses([NORMAL], search)[0]
+        found = [text.decode() for text in outputs["translations"].numpy()[0]]
+        assert found == [answer.text for answer in expected]
+        np.testing.assert_allclose(
+            outputs["scores"].numpy()[0], [answer.score for answer in expected], rtol=1e-5
+        )
+
+    def test_learned_positions_bound_sources_and_answers(self, tmp_path):
+        model = tiny_model(position="learned", max_length=12)
+        translator = Translator(model, tiny_tokenizer(), search=GreedySearch())
+        loaded = tf.saved_model.load(export_saved_model(translator, tmp_path / "m"))
+        outputs = loaded.signatures["serving_default"](text=tf.constant([LONG, NORMAL]))
+        found = [text.decode() for text in outputs["translation"].numpy()]
+        assert found == translator.translate([LONG, NORMAL])
+
+
+    def test_subword_vocabulary_needs_no_tensorflow_text(self, tmp_path):
+        tokenizer = SubwordTokenizer(["re@@", "d", "house", "a"])
+        model = tiny_model(vocab_size=tokenizer.vocab_size)
+        translator = Translator(model, tokenizer, search=GreedySearch())
+        texts = ["a re@@ d house", "", "unknown \u96ea"]
+        expected = translator.translate(texts)
+        directory = export_saved_model(translator, tmp_path / "m")
+        assert not [name for name in _operations(directory) if name.startswith("Sentencepiece")]
+        loaded = tf.saved_model.load(directory)
+        outputs = loaded.signatures["serving_default"](text=tf.constant(texts))
+        assert [text.decode() for text in outputs["translation"].numpy()] == expected
+
+    @pytest.mark.slow
+    def test_without_tensorflow_text_the_error_names_the_operation(self, exported):
+        done = subprocess.run(
+            [sys.executable, "-c", CLIENT.replace("import tensorflow_text", ""), str(exported)],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode != 0
+        assert "Op type not registered 'Sentencepiece" in done.stderr
+
+
+class TestFiles:
+    def test_failed_export_leaves_the_old_one(self, exported, translator, monkeypatch):
+        before = sorted(path for path in exported.rglob("*"))
+
+        def broken(*args, **kwargs):
+            pathlib.Path(args[1]).mkdir()
+            raise OSError("no space left on device")
+
+        monkeypatch.setattr(tf.saved_model, "save", broken)
+        with pytest.raises(OSError, match="no space"):
+            export_saved_model(translator, exported)
+        assert sorted(path for path in exported.rglob("*")) == before
+        assert [path.name for path in exported.parent.iterdir()] == [exported.name]
+
+    def test_complete_export_replaces_an_old_one(self, translator, tmp_path, monkeypatch):
+        directory = tmp_path / "m"
+        directory.mkdir()
+        (directory / "saved_model.pb").write_bytes(b"old")
+        (directory / "old").write_text("old")
+
+        def quick(module, path, signatures):
+            assert set(signatures) == {"serving_default", "n_best"}
+            pathlib.Path(path).mkdir()
+            (pathlib.Path(path) / "saved_model.pb").write_bytes(b"new")
+
+        monkeypatch.setattr(tf.saved_model, "save", quick)
+        export_saved_model(translator, directory)
+        assert [path.name for path in directory.iterdir()] == ["saved_model.pb"]
+        assert (directory / "saved_model.pb").read_bytes() == b"new"
+        assert [path.name for path in tmp_path.iterdir()] == ["m"]
+
+    def test_directory_with_other_files_is_refused(self, translator, tmp_path):
+        (tmp_path / "thesis.txt").write_text("years of work")
+        with pytest.raises(UserError, match="holds other files and no SavedModel"):
+            export_saved_model(translator, tmp_path)
+        with pytest.raises(UserError, match="is a file"):
+            export_saved_model(translator, tmp_path / "thesis.txt")
+        assert (tmp_path / "thesis.txt").read_text() == "years of work"

@@ -1,0 +1,251 @@
+"""Encoder and decoder blocks: the oracle's, post- and pre-norm, masked, cached, seeded."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_transformer.layers import DecoderBlock, EncoderBlock
+from tests.layers.oracle_parameters import array, block_parameters, randomize
+from tests.oracle import transformer as oracle
+
+RNG = np.random.default_rng(11)
+INPUTS = RNG.normal(size=(2, 5, 8))
+SOURCE = RNG.normal(size=(2, 7, 6))
+PADDING = np.arange(5) < np.array([[5], [3]])
+SOURCE_PADDING = np.arange(7) < np.array([[4], [7]])
+SIZES = {"num_heads": 2, "intermediate_dim": 12}
+
+
+def built(block, *inputs):
+    block(*inputs)
+    randomize(block)
+    return block
+
+
+@pytest.mark.parametrize("norm", ["post", "pre"])
+@pytest.mark.parametrize("dims", [{}, {"key_dim": 3, "value_dim": 5, "use_bias": True}])
+@pytest.mark.parametrize("padded,masked", [(False, False), (True, False), (True, True)])
+def test_encoder_block_equals_the_oracle(norm, dims, padded, masked):
+    block = built(EncoderBlock(**SIZES, **dims, norm=norm, dtype="float64"), INPUTS)
+    mask = RNG.random((2, 5, 5)) < 0.6 if masked else None
+    padding = PADDING if padded else None
+    outputs = array(block(INPUTS, padding_mask=padding, attention_mask=mask))
+    for row in range(2):
+        want = oracle.encoder_block(
+            block_parameters(block),
+            2,
+            INPUTS[row],
+            None if padding is None else padding[row],
+            None if mask is None else mask[row],
+            norm,
+        )
+        np.testing.assert_allclose(outputs[row], want, atol=1e-11)
+
+
+@pytest.mark.parametrize("norm", ["post", "pre"])
+@pytest.mark.parametrize("with_source", [True, False])
+@pytest.mark.parametrize("padded", [True, False])
+def test_decoder_block_equals_the_oracle(norm, with_source, padded):
+    source = SOURCE if with_source else None
+    block = built(
+        DecoderBlock(**SIZES, norm=norm, dtype="float64"), INPUTS, *([SOURCE] * with_source)
+    )
+    padding = PADDING if padded else None
+    source_padding = SOURCE_PADDING if padded and with_source else None
+    outputs = array(
+        block(INPUTS, source, padding_mask=padding, encoder_padding_mask=source_padding)
+    )
+    for row in range(2):
+        want = oracle.decoder_block(
+            block_parameters(block),
+            2,
+            INPUTS[row],
+            source[row] if with_source else None,
+            None if padding is None else padding[row],
+            None if source_padding is None else source_padding[row],
+            norm,
+        )
+        np.testing.assert_allclose(outputs[row], want, atol=1e-11)
+
+
+def test_a_post_norm_block_ends_in_a_norm_and_a_pre_norm_block_does_not():
+    means = {}
+    for norm in ("post", "pre"):
+        outputs = array(EncoderBlock(**SIZES, norm=norm, dropout=0.0)(INPUTS.astype("float32")))
+        means[norm] = np.abs(outputs.mean(-1)).max()
+    assert means["post"] < 1e-6 < 1e-2 < means["pre"]
+
+
+def test_layer_norms_use_the_papers_epsilon():
+    block = built(EncoderBlock(**SIZES), INPUTS.astype("float32"))
+    assert block.attention_norm.epsilon == block.feed_forward_norm.epsilon == 1e-6
+
+
+@pytest.mark.parametrize("max_length", [None, 5, 9])
+@pytest.mark.parametrize("cuts", [[1, 2, 3, 4, 5], [2, 5]])
+@pytest.mark.parametrize("width", [1, 3])
+@pytest.mark.parametrize("norm", ["post", "pre"])
+def test_cached_decoder_block_equals_uncached(max_length, cuts, width, norm):
+    block = built(DecoderBlock(**SIZES, norm=norm, dtype="float64"), INPUTS, SOURCE)
+    inputs = RNG.normal(size=(2 * width, 5, 8))
+    want = block(
+        inputs,
+        np.repeat(SOURCE, width, axis=0),
+        encoder_padding_mask=np.repeat(SOURCE_PADDING, width, axis=0),
+    )
+    cache = block.make_cache(SOURCE, batch_size=2 * width, max_length=max_length)
+    outputs, start = [], 0
+    for cut in cuts:
+        result, cache = block(
+            inputs[:, start:cut], encoder_padding_mask=SOURCE_PADDING, cache=cache
+        )
+        outputs.append(array(result))
+        start = cut
+    np.testing.assert_allclose(np.concatenate(outputs, axis=1), array(want), atol=1e-12)
+
+
+@pytest.mark.parametrize("policy", ["float64", "float32", "mixed_bfloat16", "mixed_float16"])
+def test_caches_have_the_compute_dtype_and_keep_it(policy):
+    """A loop needs the same dtypes after a step, and half precision halves the cache."""
+    block = DecoderBlock(**SIZES, dtype=policy)
+    inputs, source = INPUTS.astype("float32"), SOURCE.astype("float32")
+    block(inputs, source)
+    cache = block.make_cache(source, batch_size=2)
+    _, after = block(inputs, cache=cache)
+    for one in (cache, after):
+        for part in ("self", "cross"):
+            for name in ("key", "value"):
+                dtype = keras.backend.standardize_dtype(one[part][name].dtype)
+                assert dtype == block.compute_dtype, (part, name)
+
+
+def test_block_scores():
+    inputs, source = INPUTS.astype("float32"), SOURCE.astype("float32")
+    outputs, scores = EncoderBlock(**SIZES)(inputs, return_attention_scores=True)
+    assert outputs.shape == (2, 5, 8) and scores.shape == (2, 2, 5, 5)
+    outputs, scores = DecoderBlock(**SIZES)(inputs, source, return_attention_scores=True)
+    assert set(scores) == {"self", "cross"}
+    assert scores["self"].shape == (2, 2, 5, 5) and scores["cross"].shape == (2, 2, 5, 7)
+    assert not np.triu(array(scores["self"]), 1).any()
+
+
+def dropouts(block):
+    """Every dropout of a block, by its path."""
+    return {
+        layer.path: layer for layer in block._flatten_layers() if type(layer).__name__ == "Dropout"
+    }
+
+
+@pytest.mark.parametrize("seed", [0, 3, -1, None])
+def test_no_two_dropouts_of_a_block_draw_the_same_mask(seed):
+    def masks():
+        block = DecoderBlock(
+            **SIZES,
+            dropout=0.5,
+            attention_dropout=0.5,
+            activation_dropout=0.5,
+            seed=seed,
+            name="block",
+        )
+        block(INPUTS.astype("float32"), SOURCE.astype("float32"))
+        ones = np.ones((1, 64), "float32")
+        return [array(layer(ones, training=True)) for layer in dropouts(block).values()]
+
+    first = masks()
+    assert len(first) == 6
+    for i in range(6):
+        for j in range(i):
+            assert not np.array_equal(first[i], first[j])
+    assert (seed is None) != all(map(np.array_equal, first, masks()))
+
+
+def test_a_seeded_initialiser_gives_every_matrix_its_own_numbers():
+    initializer = keras.initializers.RandomNormal(seed=5)
+    block = DecoderBlock(2, 8, kernel_initializer=initializer)
+    block(INPUTS.astype("float32"), INPUTS.astype("float32"))
+    matrices = [array(weight) for weight in block.weights if len(weight.shape) == 2]
+    assert len(matrices) == 10
+    assert len({matrix.tobytes() for matrix in matrices}) == 10
+
+
+def test_regularisers_reach_every_matrix():
+    block = DecoderBlock(**SIZES, kernel_regularizer=keras.regularizers.L2(1.0))
+    block(INPUTS.astype("float32"), SOURCE.astype("float32"))
+    want = [np.sum(array(weight) ** 2) for weight in block.weights if len(weight.shape) == 2]
+    got = [array(loss) for loss in block.losses]
+    np.testing.assert_allclose(sorted(got), sorted(want), rtol=1e-5)
+
+
+@pytest.mark.parametrize("block_class", [EncoderBlock, DecoderBlock])
+@pytest.mark.parametrize(
+    "arguments,received",
+    [
+        ({"num_heads": 0}, "num_heads=0"),
+        ({"intermediate_dim": None}, "intermediate_dim=None"),
+        ({"key_dim": 0}, "key_dim=0"),
+        ({"value_dim": 0}, "value_dim=0"),
+        ({"norm": "middle"}, "norm='middle'"),
+        ({"dropout": 1}, "dropout=1"),
+        ({"attention_dropout": 2}, "attention_dropout=2"),
+        ({"activation_dropout": -1}, "activation_dropout=-1"),
+    ],
+)
+def test_bad_arguments_are_named(block_class, arguments, received):
+    with pytest.raises(ValueError, match=f"Received: {received}"):
+        block_class(**{**SIZES, **arguments})
+
+
+@pytest.mark.parametrize("block_class", [EncoderBlock, DecoderBlock])
+def test_heads_that_do_not_divide_the_width_are_refused(block_class):
+    with pytest.raises(
+        ValueError, match="`num_heads` must divide .*Received: num_heads=3, width 8"
+    ):
+        block_class(3, 12)(INPUTS)
+    assert block_class(3, 12, key_dim=2, value_dim=2)(INPUTS).shape == (2, 5, 8)
+
+
+@pytest.mark.parametrize(
+    "name,shape",
+    [
+        ("padding_mask", (2, 1, 5)),
+        ("padding_mask", (5,)),
+        ("attention_mask", (2, 5)),
+        ("attention_mask", (2, 2, 5, 5)),
+    ],
+)
+@pytest.mark.parametrize("block_class", [EncoderBlock, DecoderBlock])
+def test_masks_of_another_rank_are_refused(block_class, name, shape):
+    with pytest.raises(ValueError, match=f"`{name}` must have the shape"):
+        block_class(**SIZES)(INPUTS, **{name: np.ones(shape, bool)})
+
+
+def test_bad_decoder_calls_are_explained():
+    block = DecoderBlock(**SIZES)
+    with pytest.raises(ValueError, match="not built"):
+        block.make_cache(SOURCE, batch_size=2)
+    block(INPUTS, SOURCE)
+    with pytest.raises(ValueError, match="needs `encoder_outputs` or a cache"):
+        block(INPUTS)
+    cache = block.make_cache(SOURCE, batch_size=2)
+    with pytest.raises(ValueError, match="scores or a cache, not both"):
+        block(INPUTS, cache=cache, return_attention_scores=True)
+    alone = DecoderBlock(**SIZES)
+    alone(INPUTS)
+    with pytest.raises(ValueError, match="has no cross-attention"):
+        alone(INPUTS, SOURCE)
+
+
+@pytest.mark.parametrize("policy", ["float64", "float32", "mixed_bfloat16", "mixed_float16"])
+@pytest.mark.parametrize("norm", ["post", "pre"])
+def test_a_batch_of_nothing_but_padding_is_finite_and_trains(policy, norm):
+    block = DecoderBlock(**SIZES, norm=norm, dtype=policy)
+    inputs, source = keras.Input((5, 8)), keras.Input((7, 6))
+    target_mask, source_mask = ops.all(inputs != 0, -1), ops.all(source != 0, -1)
+    outputs = block(inputs, source, padding_mask=target_mask, encoder_padding_mask=source_mask)
+    model = keras.Model([inputs, source], outputs)
+    model.compile(keras.optimizers.SGD(0.1), "mse", jit_compile=False)
+    data = [np.zeros((2, 5, 8), "float32"), np.zeros((2, 7, 6), "float32")]
+    assert np.isfinite(array(model(data))).all()
+    assert np.isfinite(model.train_on_batch(data, np.ones((2, 5, 8), "float32")))
+    assert all(np.isfinite(weight).all() for weight in block.get_weights())

@@ -1,0 +1,58 @@
+"""Equation (2), against the oracle."""
+
+import keras
+import numpy as np
+import pytest
+
+from keras_transformer.layers import FeedForward
+from tests.layers.oracle_parameters import array, feed_forward_parameters, randomize
+from tests.oracle import transformer as oracle
+
+INPUTS = np.random.default_rng(2).normal(size=(2, 3, 8)).astype("float32")
+
+
+@pytest.mark.parametrize("use_bias", [True, False])
+@pytest.mark.parametrize("activation", ["relu", "tanh"])
+@pytest.mark.parametrize("inputs", [INPUTS, INPUTS[:, 0], INPUTS[None]])
+def test_equals_equation_2_on_any_leading_axes(inputs, use_bias, activation):
+    layer = FeedForward(16, activation=activation, use_bias=use_bias, dtype="float64")
+    layer(inputs)
+    randomize(layer)
+    function = {"relu": oracle.relu, "tanh": np.tanh}[activation]
+    want = oracle.feed_forward(feed_forward_parameters(layer), inputs, function)
+    np.testing.assert_allclose(array(layer(inputs)), want, atol=1e-12)
+
+
+def test_dropout_falls_behind_the_activation():
+    layer = FeedForward(
+        4000, activation=None, dropout=0.5, use_bias=False, seed=1, kernel_initializer="ones"
+    )
+    outputs = array(layer(np.ones((1, 1, 1), "float32"), training=True))
+    kept = outputs / 2  # Each of the 4,000 is 0 or 2.
+    assert kept == np.round(kept) and 1800 < kept < 2200
+
+
+def test_the_initial_matrices_differ_even_with_a_seed_and_equal_shapes():
+    layer = FeedForward(8, kernel_initializer=keras.initializers.GlorotUniform(seed=1))
+    layer(INPUTS)
+    assert not np.array_equal(array(layer.inner_kernel), array(layer.outer_kernel))
+
+
+def test_initial_std_is_glorots():
+    layer = FeedForward(2048)
+    layer.build((None, None, 512))
+    for weight in (layer.inner_kernel, layer.outer_kernel):
+        np.testing.assert_allclose(array(weight).std(), np.sqrt(2 / (512 + 2048)), rtol=0.01)
+    assert not array(layer.inner_bias).any() and not array(layer.outer_bias).any()
+
+
+@pytest.mark.parametrize(
+    "arguments,received",
+    [
+        ({"intermediate_dim": 0}, "intermediate_dim=0"),
+        ({"dropout": -0.1}, "dropout=-0.1"),
+    ],
+)
+def test_bad_arguments_are_named(arguments, received):
+    with pytest.raises(ValueError, match=f"Received: {received}"):
+        FeedForward(**{"intermediate_dim": 8, **arguments})

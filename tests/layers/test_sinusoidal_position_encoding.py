@@ -1,0 +1,70 @@
+"""Sinusoids: the paper's formula, in at least float32 whatever the policy."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_transformer.layers import SinusoidalPositionEncoding
+from tests.layers.oracle_parameters import array
+from tests.oracle import transformer as oracle
+
+
+def encoding(length, d_model, dtype="float32", **kwargs):
+    layer = SinusoidalPositionEncoding(dtype=dtype)
+    return array(layer(np.zeros((1, length, d_model), "float32"), **kwargs))[0]
+
+
+def test_values_computed_by_hand():
+    """d_model 4: wavelengths 1 and 100, sine and cosine interleaved, from position 0."""
+    np.testing.assert_allclose(
+        encoding(3, 4),
+        [
+            [0.0, 1.0, 0.0, 1.0],
+            [0.841470985, 0.540302306, 0.009999833, 0.999950000],
+            [0.909297427, -0.416146837, 0.019998667, 0.999800007],
+        ],
+        atol=1e-7,
+    )
+
+
+def test_last_pair_at_512_has_the_papers_wavelength():
+    """Pair 255: 10,000^(510/512) = 9646.616; tensor2tensor's spacing would have 10,000."""
+    values = encoding(101, 512)[100]
+    np.testing.assert_allclose(values[510], np.sin(100 / 9646.6162), atol=1e-7)
+
+
+@pytest.mark.parametrize(
+    "dtype,atol",
+    [
+        ("float64", 1e-11),
+        ("float32", 1e-3),
+        ("mixed_bfloat16", 2**-8 + 1e-3),
+        ("mixed_float16", 2**-11 + 1e-3),
+        ("bfloat16", 2**-8 + 1e-3),
+    ],
+)
+@pytest.mark.parametrize("positions", [range(0, 20), range(1000, 1020), range(4990, 5010)])
+def test_far_positions_are_right_in_each_precision(dtype, atol, positions):
+    """Computed in bfloat16, the error would be 1.99 from position 256 on."""
+    ids = np.array(positions, "int32")
+    values = encoding(20, 128, dtype, positions=ids)
+    np.testing.assert_allclose(values, oracle.sinusoid(positions, 128), atol=atol)
+
+
+def test_positions_may_differ_from_row_to_row():
+    layer = SinusoidalPositionEncoding(dtype="float64")
+    positions = np.array([[0, 1, 2], [7, 3, 0]], "int32")
+    inputs = np.ones((2, 3, 6))
+    want = [1 + oracle.sinusoid(row, 6) for row in positions]
+    np.testing.assert_allclose(array(layer(inputs, positions=positions)), want, atol=1e-12)
+
+
+def test_the_mask_of_the_inputs_is_passed_on():
+    inputs = keras.layers.Embedding(5, 4, mask_zero=True)(np.array([[1, 0]]))
+    assert np.array(SinusoidalPositionEncoding()(inputs)._keras_mask).tolist() == [[True, False]]
+
+
+def test_an_odd_width_is_refused():
+    with pytest.raises(ValueError, match=r"must be even.*Received: inputs_shape=\(1, 2, 7\)"):
+        SinusoidalPositionEncoding()(ops.zeros((1, 2, 7)))

@@ -1,0 +1,213 @@
+"""Encoder and decoder stacks: positions, norms, caches, and blocks that were there before."""
+
+import keras
+import numpy as np
+import pytest
+
+from keras_transformer.layers import (
+    Decoder,
+    DecoderBlock,
+    Encoder,
+    EncoderBlock,
+    LearnedPositionEmbedding,
+    SinusoidalPositionEncoding,
+    TiedEmbedding,
+)
+from tests.layers.oracle_parameters import array, randomize, stack_parameters
+from tests.oracle import transformer as oracle
+
+RNG = np.random.default_rng(13)
+INPUTS = RNG.normal(size=(2, 5, 8))
+SOURCE = RNG.normal(size=(2, 7, 8))
+PADDING = np.arange(5) < np.array([[5], [3]])
+SOURCE_PADDING = np.arange(7) < np.array([[4], [7]])
+
+
+def encoder(norm="post", position="sinusoidal", dtype="float64", **kwargs):
+    if position == "learned":
+        position = LearnedPositionEmbedding(9, dtype=dtype)
+    blocks = [EncoderBlock(2, 12, norm=norm, dtype=dtype) for _ in range(2)]
+    return Encoder(blocks, position=position, dtype=dtype, **kwargs)
+
+
+def decoder(norm="post", position="sinusoidal", dtype="float64", **kwargs):
+    if position == "learned":
+        position = LearnedPositionEmbedding(9, dtype=dtype)
+    blocks = [DecoderBlock(2, 12, norm=norm, dtype=dtype) for _ in range(2)]
+    return Decoder(blocks, position=position, dtype=dtype, **kwargs)
+
+
+@pytest.mark.parametrize("norm", ["post", "pre"])
+@pytest.mark.parametrize("position", ["sinusoidal", "learned"])
+def test_stacks_equal_the_oracle(norm, position):
+    stack, other = encoder(norm, position), decoder(norm, position)
+    stack(INPUTS)
+    other(INPUTS, SOURCE)
+    randomize(stack)
+    randomize(other, seed=1)
+    encoded = array(stack(INPUTS, padding_mask=PADDING))
+    decoded = array(
+        other(INPUTS, SOURCE, padding_mask=PADDING, encoder_padding_mask=SOURCE_PADDING)
+    )
+    for i in range(2):
+        want = oracle.encoder(stack_parameters(stack), 2, INPUTS[i], PADDING[i], norm)
+        np.testing.assert_allclose(encoded[i], want, atol=1e-10)
+        want = oracle.decoder(
+            stack_parameters(other), 2, INPUTS[i], SOURCE[i], PADDING[i], SOURCE_PADDING[i], norm
+        )
+        np.testing.assert_allclose(decoded[i], want, atol=1e-10)
+
+
+def test_pre_norm_adds_one_final_norm_and_post_norm_none():
+    for make in (encoder, decoder):
+        counts = {}
+        for norm in ("post", "pre"):
+            stack = make(norm)
+            stack(INPUTS)
+            counts[norm] = stack.count_params()
+        assert counts["pre"] == counts["post"] + 2 * 8
+    stack = encoder("post", final_norm=True)
+    stack(INPUTS)
+    assert stack.norm_layer.epsilon == 1e-6
+    stack = encoder("pre", final_norm=False)
+    stack(INPUTS)
+    assert stack.norm_layer is None
+
+
+def test_no_position_at_all():
+    stack = encoder(position=None)
+    np.testing.assert_allclose(
+        array(stack(INPUTS[:, ::-1].copy())), array(stack(INPUTS))[:, ::-1], atol=1e-12
+    )
+
+
+def test_own_positions_are_used():
+    stack = encoder()
+    shifted = array(stack(INPUTS, positions=np.arange(100, 105, dtype="int32")))
+    with_zeros = encoder(position=None)
+    with_zeros(INPUTS)
+    with_zeros.set_weights(stack.get_weights())
+    want = with_zeros(INPUTS + oracle.sinusoid(range(100, 105), 8))
+    np.testing.assert_allclose(shifted, array(want), atol=1e-10)
+
+
+@pytest.mark.parametrize("position", ["sinusoidal", "learned"])
+@pytest.mark.parametrize("max_length", [None, 5, 8])
+@pytest.mark.parametrize("cuts", [[1, 2, 3, 4, 5], [3, 5]])
+@pytest.mark.parametrize("with_source", [True, False])
+def test_cached_decoder_equals_uncached(position, max_length, cuts, with_source):
+    stack = decoder(position=position)
+    source = [SOURCE] * with_source
+    masks = {"encoder_padding_mask": SOURCE_PADDING} if with_source else {}
+    stack(INPUTS, *source)
+    randomize(stack)
+    want = array(stack(INPUTS, *source, **masks))
+    cache = stack.make_cache(*source, batch_size=2, max_length=max_length)
+    outputs, start = [], 0
+    for cut in cuts:
+        result, cache = stack(INPUTS[:, start:cut], cache=cache, **masks)
+        outputs.append(array(result))
+        start = cut
+        assert int(cache["length"]) == cut
+    np.testing.assert_allclose(np.concatenate(outputs, axis=1), want, atol=1e-11)
+
+
+def test_a_keras_mask_of_new_tokens_does_not_break_the_cache():
+    """It covers the new positions only; what precedes padding comes out as without a cache."""
+    embedding, stack = TiedEmbedding(10, 8, mask_zero=True), decoder(dtype="float32")
+    ids = np.array([[1, 2, 3, 4], [3, 4, 5, 0]], "int32")
+    want = array(stack(embedding(ids)))
+    for cuts in ([2, 4], [1, 2, 3, 4]):
+        for max_length in (None, 6):
+            cache, start, outputs = stack.make_cache(batch_size=2, max_length=max_length), 0, []
+            for cut in cuts:
+                result, cache = stack(embedding(ids[:, start:cut]), cache=cache)
+                outputs.append(array(result))
+                start = cut
+            outputs = np.concatenate(outputs, axis=1)
+            np.testing.assert_allclose(outputs[ids != 0], want[ids != 0], atol=1e-5)
+
+
+def test_scores_of_every_block():
+    outputs, scores = encoder()(INPUTS, return_attention_scores=True)
+    assert outputs.shape == INPUTS.shape and [s.shape for s in scores] == [(2, 2, 5, 5)] * 2
+    stack = decoder()
+    outputs, scores = stack(
+        INPUTS, SOURCE, encoder_padding_mask=SOURCE_PADDING, return_attention_scores=True
+    )
+    np.testing.assert_array_equal(
+        array(outputs), array(stack(INPUTS, SOURCE, encoder_padding_mask=SOURCE_PADDING))
+    )
+    for block_scores in scores:
+        assert not array(block_scores["cross"])[0, ..., 4:].any()
+        np.testing.assert_allclose(array(block_scores["cross"]).sum(-1), 1.0, atol=1e-12)
+
+
+def test_blocks_that_were_built_before_keep_their_weights():
+    """A block from elsewhere, or one position table for both stacks."""
+    block, table = EncoderBlock(2, 12), LearnedPositionEmbedding(9)
+    block(INPUTS), table(INPUTS)
+    before = [*block.get_weights(), *table.get_weights()]
+    stack = Encoder([block], position=table)
+    stack(INPUTS)
+    Decoder([DecoderBlock(2, 12)], position=table)(INPUTS)
+    after = [*block.get_weights(), *table.get_weights()]
+    assert all(map(np.array_equal, before, after))
+    assert len(stack.weights) == 13
+
+
+def test_a_block_may_serve_twice():
+    block = EncoderBlock(2, 12)
+    stack = Encoder([block, block])
+    stack(INPUTS)
+    assert len(stack.weights) == 12
+
+
+def test_config_holds_blocks_and_position():
+    stack = encoder("pre", position="learned", dropout=0.2, seed=3, name="mine")
+    again = Encoder.from_config(stack.get_config())
+    assert again.get_config() == stack.get_config()
+    assert [block.norm for block in again.blocks] == ["pre", "pre"]
+    assert again.position.max_length == 9
+    assert isinstance(
+        Encoder.from_config(encoder().get_config()).position, SinusoidalPositionEncoding
+    )
+    assert Encoder.from_config(encoder(position=None).get_config()).position is None
+
+
+def test_foreign_blocks_are_welcome():
+    @keras.saving.register_keras_serializable(package="test_stacks")
+    class Doubling(keras.layers.Layer):
+        def call(self, inputs, padding_mask=None, attention_mask=None, training=None):
+            return 2 * inputs
+
+    stack = Encoder([Doubling(), Doubling()], position=None)
+    np.testing.assert_allclose(array(stack(INPUTS)), 4 * INPUTS, rtol=1e-6)
+    assert isinstance(Encoder.from_config(stack.get_config()).blocks[0], Doubling)
+
+
+@pytest.mark.parametrize(
+    "arguments,received",
+    [
+        ({"blocks": []}, r"blocks=\[\]"),
+        ({"position": "rotary"}, "position='rotary'"),
+        ({"dropout": 1.0}, "dropout=1.0"),
+    ],
+)
+def test_bad_arguments_are_named(arguments, received):
+    for stack_class, block_class in ((Encoder, EncoderBlock), (Decoder, DecoderBlock)):
+        with pytest.raises(ValueError, match=f"Received: {received}"):
+            stack_class(**{"blocks": [block_class(2, 12)], **arguments})
+
+
+def test_a_cache_of_a_decoder_that_is_not_built_is_explained():
+    with pytest.raises(ValueError, match="Decoder 'decoder.*not built"):
+        decoder().make_cache(batch_size=1)
+
+
+def test_dropout_falls_on_the_sum_of_embedding_and_position_while_training():
+    stack = Encoder([EncoderBlock(2, 12, dropout=0.0)], dropout=0.9, seed=1)
+    ones = np.ones((1, 5, 8), "float32")
+    quiet = array(stack(ones))
+    assert not np.allclose(array(stack(ones, training=True)), quiet)
+    np.testing.assert_array_equal(array(stack(ones, training=False)), quiet)

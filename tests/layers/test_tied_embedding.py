@@ -1,0 +1,101 @@
+"""One matrix, two uses: scaled lookup with padding at zero, and unscaled projection."""
+
+import keras
+import numpy as np
+import pytest
+
+from keras_transformer.layers import TiedEmbedding
+from tests.layers.oracle_parameters import array
+from tests.oracle import transformer as oracle
+
+IDS = np.array([[5, 7, 0, 0], [1, 0, 10, 2]], "int32")
+
+
+def test_lookup_is_scaled_and_padding_is_exactly_zero():
+    layer = TiedEmbedding(11, 6, dtype="float64")
+    outputs = array(layer(IDS))
+    for row in range(2):
+        want = oracle.embed(array(layer.embeddings), IDS[row])
+        np.testing.assert_allclose(outputs[row], want, atol=1e-12)
+    assert not outputs[IDS == 0].any()
+
+
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16", "float64"])
+def test_padding_is_exactly_zero_in_each_precision(policy):
+    assert not array(TiedEmbedding(11, 6, dtype=policy)(IDS))[IDS == 0].any()
+
+
+def test_another_padding_id_or_none():
+    layer = TiedEmbedding(11, 6, padding_id=7)
+    outputs = array(layer(IDS))
+    assert not outputs[IDS == 7].any() and outputs[IDS == 0].all()
+    assert array(TiedEmbedding(11, 6, padding_id=None)(IDS)).all()
+
+
+@pytest.mark.parametrize("shape", [(2, 6), (2, 3, 6), (1, 2, 3, 6)])
+def test_projection_uses_the_same_matrix_unscaled_without_bias(shape):
+    layer = TiedEmbedding(11, 6, dtype="float64")
+    layer(IDS)
+    states = np.random.default_rng(1).normal(size=shape)
+    want = states @ array(layer.embeddings).T
+    np.testing.assert_allclose(array(layer(states, reverse=True)), want, atol=1e-12)
+    assert len(layer.weights) == 1
+
+
+@pytest.mark.parametrize(
+    "policy,dtype",
+    [
+        ("float64", "float64"),
+        ("float32", "float32"),
+        ("mixed_bfloat16", "float32"),
+        ("mixed_float16", "float32"),
+        ("bfloat16", "float32"),
+    ],
+)
+def test_logits_are_at_least_float32_eager_and_declared(policy, dtype):
+    layer = TiedEmbedding(11, 6, dtype=policy)
+    states = layer(IDS)
+    assert keras.backend.standardize_dtype(states.dtype) == layer.compute_dtype
+    assert keras.backend.standardize_dtype(layer(states, reverse=True).dtype) == dtype
+    declared = layer(keras.KerasTensor((None, None, 6), layer.compute_dtype), reverse=True)
+    assert declared.dtype == dtype and declared.shape == (None, None, 11)
+
+
+def test_initial_matrix_is_normal_with_std_of_the_inverse_root_of_the_width():
+    layer = TiedEmbedding(37_000, 64)
+    layer.build()
+    values = array(layer.embeddings)
+    np.testing.assert_allclose(values.std(), 64**-0.5, rtol=0.01)
+    np.testing.assert_allclose(np.mean(values**4) / values.var() ** 2, 3.0, rtol=0.02)
+
+
+def test_padding_never_gets_a_gradient_from_the_lookup():
+    layer = TiedEmbedding(11, 6)
+    inputs = keras.Input((None,), dtype="int32")
+    model = keras.Model(inputs, layer(inputs))
+    model.compile(keras.optimizers.SGD(1.0), "mse", jit_compile=False)
+    before = layer.get_weights()[0]
+    model.train_on_batch(IDS, np.ones((2, 4, 6), "float32"))
+    moved = np.any(layer.get_weights()[0] != before, axis=1)
+    assert moved.tolist() == [i in (1, 2, 5, 7, 10) for i in range(11)]
+
+
+def test_mask_zero_attaches_a_mask_to_the_lookup_alone():
+    layer = TiedEmbedding(11, 6, mask_zero=True)
+    states = layer(IDS)
+    assert np.array_equal(np.asarray(states._keras_mask), IDS != 0)
+    assert getattr(TiedEmbedding(11, 6)(IDS), "_keras_mask", None) is None
+    again = TiedEmbedding.from_config(layer.get_config())
+    assert again.mask_zero
+
+
+@pytest.mark.parametrize(
+    "arguments,received",
+    [
+        ({"vocab_size": 0}, "vocab_size=0"),
+        ({"d_model": "6"}, "d_model='6'"),
+    ],
+)
+def test_bad_arguments_are_named(arguments, received):
+    with pytest.raises(ValueError, match=f"Received: {received}"):
+        TiedEmbedding(**{"vocab_size": 11, "d_model": 6, **arguments})

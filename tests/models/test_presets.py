@@ -1,0 +1,137 @@
+"""Presets are the rows of the paper's Table 3, with its exact numbers of parameters."""
+
+import keras
+import pytest
+
+from keras_transformer.layers import Decoder, Encoder
+from keras_transformer.models import (
+    Preset,
+    TrainingRecipe,
+    Transformer,
+    TransformerConfig,
+    get_preset,
+    list_presets,
+)
+
+# Name: what Table 3 changes in base, and the parameters with 37,000 shared tokens.
+BASE = 63_045_632
+TABLE = {
+    "base": ({}, BASE),
+    "table3_a_h1": ({"num_heads": 1}, BASE),
+    "table3_a_h4": ({"num_heads": 4}, BASE),
+    "table3_a_h16": ({"num_heads": 16}, BASE),
+    "table3_a_h32": ({"num_heads": 32}, BASE),
+    "table3_b_dk16": ({"key_dim": 16}, 55_967_744),
+    "table3_b_dk32": ({"key_dim": 32}, 58_327_040),
+    "table3_c_n2": ({"num_encoder_layers": 2, "num_decoder_layers": 2}, 33_644_544),
+    "table3_c_n4": ({"num_encoder_layers": 4, "num_decoder_layers": 4}, 48_345_088),
+    "table3_c_n8": ({"num_encoder_layers": 8, "num_decoder_layers": 8}, 77_746_176),
+    "table3_c_d256": ({"d_model": 256}, 26_816_512),
+    "table3_c_d1024": ({"d_model": 1024}, 163_815_424),
+    "table3_c_ff1024": ({"intermediate_dim": 1024}, 50_450_432),
+    "table3_c_ff4096": ({"intermediate_dim": 4096}, 88_236_032),
+    "table3_d_dropout00": ({"dropout": 0.0}, BASE),
+    "table3_d_dropout02": ({"dropout": 0.2}, BASE),
+    "table3_d_smoothing00": ({}, BASE),
+    "table3_d_smoothing02": ({}, BASE),
+    "table3_e": ({"position": "learned", "max_length": 256}, 63_307_776),
+    "big": (
+        {"d_model": 1024, "intermediate_dim": 4096, "num_heads": 16, "dropout": 0.3},
+        214_171_648,
+    ),
+    "big_en_fr": (
+        {"d_model": 1024, "intermediate_dim": 4096, "num_heads": 16, "dropout": 0.1},
+        214_171_648,
+    ),
+}
+
+
+@pytest.fixture
+def weights_without_numbers(monkeypatch):
+    """Models are built as always, but weights take no memory and no call is traced: it is the
+    numbers of weights that count here."""
+
+    def same_shape(self, inputs, *args, **kwargs):
+        return keras.KerasTensor(inputs.shape, inputs.dtype)
+
+    for stack in (Encoder, Decoder):
+        monkeypatch.setattr(stack, "compute_output_spec", same_shape)
+    with keras.StatelessScope(initialize_variables=False):
+        yield
+    keras.utils.clear_session(free_memory=False)  # Forgets that weights still wait for numbers.
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_parameters_are_exactly_those_of_table_3(name, weights_without_numbers):
+    model = Transformer.from_preset(name, vocab_size=37_000)
+    assert model.count_params() == TABLE[name][1]
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_configurations_are_those_of_table_3(name):
+    config = TransformerConfig.from_dict({"vocab_size": 37_000, **get_preset(name).config})
+    assert config == TransformerConfig(vocab_size=37_000, **TABLE[name][0])
+
+
+def test_pre_norm_adds_two_final_norms(weights_without_numbers):
+    model = Transformer.from_preset("base", vocab_size=37_000, norm="pre")
+    assert model.count_params() == BASE + 2 * 2 * 512
+
+
+def test_separate_vocabularies_add_one_matrix(weights_without_numbers):
+    model = Transformer.from_preset("base", vocab_size=37_000, target_vocab_size=30_000)
+    assert model.count_params() == BASE + 30_000 * 512
+
+
+def test_the_published_size_of_tiny(weights_without_numbers):
+    """Wu et al. (2021) report 2.57M with 10,000 merges, which give some 9,800 tokens."""
+    count = Transformer.from_preset("tiny", vocab_size=9_776).count_params()
+    assert count == 4 * (131_968 + 197_760) + 9_776 * 128
+    assert abs(count - 2.57e6) < 0.01e6
+
+
+def test_the_list_holds_every_row_and_two_small_models():
+    assert set(list_presets()) == {*TABLE, "tiny", "small"}
+    for name in list_presets():
+        preset = get_preset(name)
+        assert isinstance(preset, Preset) and preset.name == name and preset.description
+        assert "\n" not in preset.description
+        assert isinstance(preset.recipe, TrainingRecipe)
+    sizes = {"num_encoder_layers": 3, "num_decoder_layers": 3, "d_model": 256}
+    small = get_preset("small").config
+    assert {**small, **sizes, "intermediate_dim": 1024, "num_heads": 8} == small
+
+
+def test_recipes_are_the_papers():
+    assert get_preset("base").recipe == TrainingRecipe()
+    for name in ("big", "big_en_fr"):
+        recipe = get_preset(name).recipe
+        assert recipe.max_steps == 300_000 and recipe.average_checkpoints == 20
+    assert get_preset("table3_d_smoothing00").recipe == TrainingRecipe(label_smoothing=0.0)
+    assert get_preset("table3_d_smoothing02").recipe == TrainingRecipe(label_smoothing=0.2)
+    for name in TABLE:
+        if name.startswith("table3") and "smoothing" not in name:
+            assert get_preset(name).recipe == TrainingRecipe()
+
+
+def test_an_unknown_name_is_answered_with_those_that_exist():
+    with pytest.raises(ValueError, match="one of base, big, .*Received: name='huge'"):
+        get_preset("huge")
+
+
+def test_changing_what_a_preset_returned_changes_no_preset():
+    get_preset("big").config["d_model"] = 3
+    assert get_preset("big").config["d_model"] == 1024
+
+
+def test_overrides():
+    model = Transformer.from_preset(
+        "tiny", 50, target_vocab_size=40, num_encoder_layers=1, num_decoder_layers=1, d_model=8
+    )
+    config = model.config
+    assert (config.num_encoder_layers, config.d_model, config.num_heads) == (1, 8, 4)
+    assert (config.vocab_size, config.target_vocab_size) == (50, 40)
+    with pytest.raises(ValueError, match="no such setting.*Received: layers"):
+        Transformer.from_preset("tiny", 50, layers=2)
+    with pytest.raises(ValueError, match="Received: num_heads=0"):
+        Transformer.from_preset("tiny", 50, num_heads=0)

@@ -1,0 +1,112 @@
+"""average_checkpoints: the mean of weights, and of nothing else; bad files in one line."""
+
+import h5py
+import keras
+import numpy as np
+import pytest
+
+from keras_transformer.errors import UserError
+from keras_transformer.training import average_checkpoints, save_weights_only
+
+
+def make_model(units=3):
+    return keras.Sequential(
+        [keras.Input((2,)), keras.layers.Dense(units), keras.layers.Dropout(0.5, seed=1)]
+    )
+
+
+@pytest.fixture
+def files(tmp_path):
+    generator = np.random.default_rng(0)
+    model, values, paths = make_model(), [], []
+    for number in range(3):
+        weights = [generator.normal(size=weight.shape) for weight in model.weights]
+        model.set_weights(weights)
+        path = tmp_path / f"{number}.weights.h5"
+        model.save_weights(path)
+        values.append(weights)
+        paths.append(path)
+    return paths, values
+
+
+def test_weights_are_the_mean_and_integers_those_of_the_last_file(files, tmp_path):
+    paths, values = files
+    for number, path in enumerate(paths):
+        with h5py.File(path, "r+") as file:
+            file["layers/seeds"] = np.array([number, 7], "uint32")
+    output = average_checkpoints(paths, tmp_path / "new" / "mean.weights.h5")
+    model = make_model()
+    model.load_weights(output)
+    for weight, *each in zip(model.get_weights(), *values, strict=True):
+        np.testing.assert_allclose(weight, np.mean(each, axis=0), rtol=1e-6)
+    with h5py.File(output) as file:
+        assert file["layers/seeds"][...].tolist() == [2, 7]
+
+
+def test_one_file_is_itself(files, tmp_path):
+    paths, values = files
+    average_checkpoints(paths[:1], tmp_path / "mean.weights.h5")
+    model = make_model()
+    model.load_weights(tmp_path / "mean.weights.h5")
+    np.testing.assert_allclose(model.get_weights()[0], values[0][0], rtol=1e-6)
+
+
+def test_the_output_may_be_one_of_the_inputs(files):
+    paths, values = files
+    average_checkpoints(paths, paths[0])
+    model = make_model()
+    model.load_weights(paths[0])
+    np.testing.assert_allclose(
+        model.get_weights()[0], np.mean([value[0] for value in values], axis=0), rtol=1e-6
+    )
+
+
+def test_weight_files_of_compiled_models_hold_no_optimizer(tmp_path):
+    model = make_model()
+    model.compile("adam", "mse")
+    model.fit(np.ones((4, 2)), np.ones((4, 3)), verbose=0)
+    save_weights_only(model, tmp_path / "a.weights.h5")
+    names = []
+    with h5py.File(tmp_path / "a.weights.h5") as file:
+        file.visit(names.append)
+    assert not [name for name in names if "optimizer" in name]
+    assert model.optimizer.iterations.numpy() == 1
+
+
+def truncate(path):
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def empty(path):
+    path.write_bytes(b"")
+
+
+def other_model(path):
+    make_model(4).save_weights(path)
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda path: path.unlink(), "not found"),
+        (truncate, "damaged"),
+        (empty, "damaged"),
+        (other_model, "different models"),
+    ],
+)
+def test_bad_files_give_one_line_and_leave_nothing(files, tmp_path, damage, message):
+    paths, _ = files
+    damage(paths[1])
+    output = tmp_path / "out" / "mean.weights.h5"
+    with pytest.raises(UserError, match=message) as error:
+        average_checkpoints(paths, output)
+    assert "\n" not in str(error.value)
+    assert "1.weights.h5" in str(error.value)
+    assert not output.exists()
+
+
+def test_no_files_and_wrong_name_are_refused(files, tmp_path):
+    with pytest.raises(UserError, match="at least one"):
+        average_checkpoints([], tmp_path / "mean.weights.h5")
+    with pytest.raises(UserError, match="must end in"):
+        average_checkpoints(files[0], tmp_path / "mean.h5")

@@ -1,0 +1,86 @@
+"""Metrics per token: every token with a positive weight counts once, over all batches."""
+
+import keras
+import numpy as np
+import pytest
+
+from keras_transformer.training import (
+    LabelSmoothedCrossEntropy,
+    Perplexity,
+    TokenAccuracy,
+    TokenLoss,
+)
+
+CLASSES = 7
+
+
+@pytest.fixture
+def batches():
+    """Two batches of very different token counts, with weights that sum to 1 in each."""
+    generator = np.random.default_rng(0)
+    result = []
+    for lengths in ([5, 5, 5], [1, 0, 1]):
+        mask = np.arange(5) < np.array(lengths)[:, None]
+        labels = generator.integers(0, CLASSES, mask.shape)
+        logits = generator.normal(0, 2, (*mask.shape, CLASSES)).astype("float32")
+        result.append((labels, logits, (mask / mask.sum()).astype("float32"), mask))
+    return result
+
+
+def losses(labels, logits):
+    log_softmax = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+    return -np.take_along_axis(log_softmax, labels[..., None], -1)[..., 0]
+
+
+def run(metric, batches):
+    for labels, logits, weights, _ in batches:
+        metric.update_state(labels, logits, weights)
+    return float(metric.result())
+
+
+def test_token_loss_and_perplexity_are_means_over_tokens_not_over_batches(batches):
+    values = np.concatenate([losses(labels, logits)[mask] for labels, logits, _, mask in batches])
+    np.testing.assert_allclose(run(TokenLoss(), batches), values.mean(), rtol=1e-5)
+    np.testing.assert_allclose(run(Perplexity(), batches), np.exp(values.mean()), rtol=1e-5)
+    batch_means = [losses(*batch[:2])[batch[3]].mean() for batch in batches]
+    assert abs(np.mean(batch_means) - values.mean()) > 1e-3  # the test can tell them apart
+
+
+def test_token_accuracy_counts_right_tokens(batches):
+    right = np.concatenate([(logits.argmax(-1) == labels)[m] for labels, logits, _, m in batches])
+    np.testing.assert_allclose(run(TokenAccuracy(), batches), right.mean(), rtol=1e-6)
+
+
+def test_without_weights_every_position_counts(batches):
+    labels, logits, _, _ = batches[0]
+    metric = TokenLoss()
+    metric.update_state(labels, logits)
+    np.testing.assert_allclose(float(metric.result()), losses(labels, logits).mean(), rtol=1e-5)
+
+
+def test_nothing_seen_is_zero_and_nan_on_padding_is_ignored(batches):
+    assert float(TokenLoss().result()) == 0
+    labels, logits, weights, mask = batches[1]
+    logits = np.where(mask[..., None], logits, np.nan)
+    metric = TokenLoss()
+    metric.update_state(labels, logits, weights)
+    assert np.isfinite(float(metric.result()))
+
+
+def test_work_as_weighted_metrics_of_fit_and_evaluate(batches):
+    inputs = keras.Input((5, CLASSES))
+    model = keras.Model(inputs, keras.layers.Activation("linear")(inputs))
+    labels, logits, weights, mask = batches[1]
+    metrics = [TokenLoss(), TokenAccuracy(), Perplexity()]
+    model.compile(loss=LabelSmoothedCrossEntropy(), weighted_metrics=metrics)
+    logs = model.evaluate(logits, labels, sample_weight=weights, verbose=0, return_dict=True)
+    expected = losses(labels, logits)[mask].mean()
+    np.testing.assert_allclose(logs["token_loss"], expected, rtol=1e-5)
+    np.testing.assert_allclose(logs["perplexity"], np.exp(expected), rtol=1e-5)
+
+
+@pytest.mark.parametrize("metric_class", [TokenLoss, Perplexity, TokenAccuracy])
+def test_config_round_trip(metric_class):
+    metric = keras.metrics.deserialize(keras.metrics.serialize(metric_class(name="mine")))
+    assert type(metric) is metric_class
+    assert metric.name == "mine"

@@ -1,0 +1,97 @@
+"""The optimiser of a recipe: Adam's numbers, fused or not; clipping; compile's clear errors."""
+
+import dataclasses
+
+import keras
+import numpy as np
+import pytest
+
+from keras_transformer.models import TrainingRecipe, Transformer, TransformerConfig
+from keras_transformer.training import (
+    FusedAdam,
+    GlobalClipAdam,
+    TokenLoss,
+    compile_model,
+    make_optimizer,
+)
+from keras_transformer.training.schedule import TransformerSchedule
+
+SMALL = TransformerConfig(
+    vocab_size=30,
+    num_encoder_layers=1,
+    num_decoder_layers=1,
+    d_model=8,
+    intermediate_dim=16,
+    num_heads=2,
+    dropout=0.0,
+)
+
+
+def fitted_weights(optimizer, steps=5):
+    keras.utils.set_random_seed(0)
+    model = Transformer(SMALL)
+    model.compile(optimizer, keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    ids = np.random.default_rng(0).integers(4, 30, (steps * 4, 5)).astype("int32")
+    inputs = {"source": ids, "target": ids[:, ::-1]}
+    model.fit(inputs, ids, batch_size=4, epochs=1, shuffle=False, verbose=0)
+    return model.get_weights()
+
+
+def assert_equal_weights(one, other, tolerance):
+    for first, second in zip(one, other, strict=True):
+        np.testing.assert_allclose(first, second, atol=tolerance)
+
+
+def test_fused_adam_trains_the_same_weights_as_keras_adam():
+    settings = {"beta_2": 0.98, "epsilon": 1e-4}
+    expected = fitted_weights(keras.optimizers.Adam(TransformerSchedule(8, 3), **settings))
+    fused = fitted_weights(FusedAdam(TransformerSchedule(8, 3), **settings))
+    assert_equal_weights(expected, fused, 2e-5)
+
+
+def test_clipping_on_one_device_equals_keras_global_clipnorm():
+    settings = {"epsilon": 1e-4}
+    expected = fitted_weights(keras.optimizers.Adam(0.01, global_clipnorm=0.1, **settings))
+    clipped = fitted_weights(GlobalClipAdam(0.01, clip_norm=0.1, **settings))
+    assert_equal_weights(expected, clipped, 2e-5)
+
+
+def test_make_optimizer_has_the_numbers_of_the_recipe():
+    optimizer = make_optimizer(TrainingRecipe(), d_model=512)
+    assert (optimizer.beta_1, optimizer.beta_2, optimizer.epsilon) == (0.9, 0.98, 1e-9)
+    schedule = optimizer.get_config()["learning_rate"]["config"]
+    assert schedule == {"d_model": 512, "warmup_steps": 4000, "scale": 1.0}
+
+
+def test_make_optimizer_peak_and_clipping():
+    recipe = TrainingRecipe(peak_learning_rate=5e-3, warmup_steps=2000, clip_norm=1.0)
+    optimizer = make_optimizer(recipe, d_model=128)
+    assert isinstance(optimizer, GlobalClipAdam)
+    assert optimizer.clip_norm == 1.0
+    optimizer.iterations.assign(1999)
+    np.testing.assert_allclose(float(optimizer.learning_rate), 5e-3, rtol=1e-6)
+
+
+@pytest.mark.parametrize("optimizer", [FusedAdam(0.1, beta_1=0.5), GlobalClipAdam(0.1, 2.0)])
+def test_config_round_trip(optimizer):
+    copy = keras.optimizers.deserialize(keras.optimizers.serialize(optimizer))
+    assert type(copy) is type(optimizer)
+    assert copy.get_config() == optimizer.get_config()
+
+
+@pytest.mark.parametrize("clip_norm", [0.0, -1.0, float("inf")])
+def test_wrong_clip_norm_says_what_was_received(clip_norm):
+    with pytest.raises(ValueError, match="Received: clip_norm="):
+        GlobalClipAdam(0.1, clip_norm=clip_norm)
+
+
+def test_compile_model_uses_the_recipe_and_keeps_metrics():
+    recipe = dataclasses.replace(TrainingRecipe(), label_smoothing=0.2)
+    model = compile_model(Transformer(SMALL), recipe, metrics=[TokenLoss()])
+    assert model.loss.label_smoothing == 0.2
+    assert not model.jit_compile
+    ids = np.ones((2, 3), "int32")
+    logs = model.train_on_batch(
+        {"source": ids, "target": ids}, ids, np.full((2, 3), 1 / 6, "float32"), return_dict=True
+    )
+    assert {"loss", "token_loss"} <= set(logs)
