@@ -11,8 +11,13 @@ import keras
 import tensorflow as tf
 
 from keras_transformer import Transformer, get_preset
-from keras_transformer.data import EncodedCorpus, PairsCorpus, TokenBatches, number_corpus
-from keras_transformer.data import train_sentencepiece
+from keras_transformer.data import (
+    EncodedCorpus,
+    PairsCorpus,
+    TokenBatches,
+    number_corpus,
+    train_sentencepiece,
+)
 from keras_transformer.training import compile_model, mirrored_strategy
 
 if not tf.config.list_physical_devices("GPU"):

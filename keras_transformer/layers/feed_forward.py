@@ -1,7 +1,6 @@
 """Position-wise feed-forward network, equation (2)."""
 
 import keras
-from keras import ops
 
 from keras_transformer.layers.checks import check_positive_integer, check_rate
 from keras_transformer.layers.dropout import Dropout

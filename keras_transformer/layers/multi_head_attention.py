@@ -274,7 +274,8 @@ class MultiHeadAttention(keras.layers.Layer):
     def _split_heads(self, inputs, dim):
         """`[batch, length, heads * dim]` to `[batch, heads, length, dim]`."""
         batch, length = ops.shape(inputs)[:2]
-        return ops.transpose(ops.reshape(inputs, (batch, length, self.num_heads, dim)), (0, 2, 1, 3))
+        heads = ops.reshape(inputs, (batch, length, self.num_heads, dim))
+        return ops.transpose(heads, (0, 2, 1, 3))
 
     def _merge_heads(self, inputs):
         """`[batch, heads, length, value_dim]` to `[batch, length, d_model]`."""

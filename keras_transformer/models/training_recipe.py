@@ -51,7 +51,7 @@ class TrainingRecipe(FrozenSettings):
             value = getattr(self, field.name)
             if field.type is int:
                 check_positive_integer(field.name, value)
-            elif not (value is None and field.type != float):
+            elif value is not None or field.type is float:
                 is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
                 self._check(field.name, is_number, "a number")
         for name in ("label_smoothing", "beta_1", "beta_2"):

@@ -13,6 +13,7 @@ import numpy as np
 from keras_transformer.errors import UserError
 from keras_transformer.files import atomic_write
 from keras_transformer.training.averaging import WEIGHTS_SUFFIX
+from keras_transformer.training.distribution import strategy_scope
 
 _LOGGER = logging.getLogger(__name__)
 _METADATA = "metadata"
@@ -190,7 +191,9 @@ def load_weights_only(model, path: str | os.PathLike) -> None:
         with without_optimizer(model):
             model.load_weights(path)
     except (OSError, ValueError, KeyError, RuntimeError) as error:
-        raise UserError(f"Weights cannot be loaded from {str(path)!r}: damaged file, or another model.") from error
+        raise UserError(
+            f"Weights cannot be loaded from {str(path)!r}: damaged file, or another model."
+        ) from error
 
 
 def step_of(path: str | os.PathLike) -> int:
@@ -217,7 +220,8 @@ def _variables(model) -> dict[str, list]:
     if optimizer is None:
         raise ValueError("The model must be compiled before its training state is saved.")
     if not optimizer.built:
-        optimizer.build(model.trainable_variables)
+        with strategy_scope(getattr(model, "distribute_strategy", None)):
+            optimizer.build(model.trainable_variables)
     return {"model": list(model.variables), "optimizer": list(optimizer.variables)}
 
 
@@ -233,9 +237,11 @@ def _read_state(path: Path) -> tuple[dict, dict[str, np.ndarray]]:
         if not isinstance(content, dict) or content.get("format") != 1:
             raise ValueError("unknown format")
         arrays = {name: file[name] for name in file.files if name != _METADATA}
-    for group, paths in content["paths"].items():
-        for number in range(len(paths)):
-            arrays[f"{group}/{number}"]  # noqa: B018 - a KeyError here means a damaged file
+    expected = {
+        f"{group}/{n}" for group, paths in content["paths"].items() for n in range(len(paths))
+    }
+    if expected != arrays.keys():
+        raise ValueError("variables are missing")
     return content, arrays
 
 

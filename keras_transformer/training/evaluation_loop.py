@@ -132,11 +132,12 @@ class EvaluationLoop(keras.callbacks.Callback):
         progress = self.progress
         first_step, start = self._window_start
         seconds = max(time.monotonic() - start, 1e-9)
+        learning_rate = float(ops.convert_to_numpy(self.model.optimizer.learning_rate))
         row = {
             "step": progress.step,
             "epoch": round(progress.epoch + progress.batch / self._steps_in_epoch, 3),
             "minutes": round(self._time_limit.elapsed_minutes, 3),
-            "learning_rate": f"{float(ops.convert_to_numpy(self.model.optimizer.learning_rate)):.6g}",
+            "learning_rate": f"{learning_rate:.6g}",
             "tokens_per_second": round(
                 (progress.step - first_step) * self._data.tokens_per_step / seconds
             ),

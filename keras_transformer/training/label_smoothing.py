@@ -68,7 +68,8 @@ class LabelSmoothedCrossEntropy(keras.losses.Loss):
         super().__init__(name=name, reduction=reduction, dtype=dtype)
         if not 0.0 <= label_smoothing < 1.0:
             raise ValueError(
-                f"`label_smoothing` must be in [0, 1). Received: label_smoothing={label_smoothing!r}"
+                "`label_smoothing` must be in [0, 1). "
+                f"Received: label_smoothing={label_smoothing!r}"
             )
         if convention not in CONVENTIONS:
             raise ValueError(
@@ -196,8 +197,9 @@ def _with_gradient(labels, logits, weight):
 def _tensorflow_cross_entropy(labels, logits, weight):
     """The fast path: without XLA every operation is a pass over [tokens, V], so they are few.
 
-    Forward: maximum, exponential, sum, mean. Backward: scale the exponentials (in their own
-    buffer), subtract, and touch the label's entry alone.
+    The softmax, which is one operation, serves the value (its maximum gives the logsumexp) and
+    the gradient. Measured on two cores, 4,096 x 9,716, forward and backward: 0.8 of the time of
+    the same with `tf.exp` and `tf.reduce_sum`, 0.25 of `closed_form` differentiated by TensorFlow.
     """
     import tensorflow as tf
 
@@ -208,16 +210,15 @@ def _tensorflow_cross_entropy(labels, logits, weight):
     def loss(logits):
         flat = tf.reshape(logits, [-1, num_classes])
         flat_labels = tf.reshape(labels, [-1])
-        highest = tf.stop_gradient(tf.reduce_max(flat, axis=-1, keepdims=True))
-        exponentials = tf.exp(flat - highest)
-        total = tf.reduce_sum(exponentials, axis=-1, keepdims=True)
-        log_sum = (tf.math.log(total) + highest)[:, 0]
+        softmax = tf.nn.softmax(flat)
+        # The largest probability is at least 1 / V: its logarithm is exact, whatever the logits.
+        log_sum = tf.reduce_max(flat, axis=-1) - tf.math.log(tf.reduce_max(softmax, axis=-1))
         label_logits = tf.gather(flat, flat_labels, batch_dims=1)
         value = log_sum - (1.0 - weight) * label_logits - weight * tf.reduce_mean(flat, axis=-1)
 
         def gradient(upstream):
             scale = tf.reshape(upstream, [-1, 1])
-            result = exponentials * (scale / total) - scale * (weight / num_classes)
+            result = (softmax - weight / num_classes) * scale
             rows = tf.range(tf.shape(flat_labels)[0])
             positions = tf.stack([rows, flat_labels], axis=-1)
             result = tf.tensor_scatter_nd_add(result, positions, (weight - 1.0) * scale[:, 0])

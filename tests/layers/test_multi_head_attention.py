@@ -58,8 +58,7 @@ def test_causal_mask_equals_the_oracle_and_combines_with_others():
 
 
 @pytest.mark.parametrize("policy", ["float64", "float32", "mixed_bfloat16", "mixed_float16"])
-@pytest.mark.parametrize("dropout", [0.0, 0.3])
-@pytest.mark.parametrize("with_scores", [False, True])
+@pytest.mark.parametrize("dropout,with_scores", [(0.0, True), (0.3, False), (0.3, True)])
 def test_causality_whatever_else_is_asked_for(policy, dropout, with_scores):
     """No output before position 4 depends on position 4 or later."""
     layer = MultiHeadAttention(2, 6, dropout=dropout, seed=1, dtype=policy)
@@ -102,10 +101,16 @@ def decode(layer, inputs, cache, cuts, mask=None):
     return np.concatenate(outputs, axis=1), cache
 
 
-@pytest.mark.parametrize("policy,atol", [("float64", 1e-13), ("mixed_float16", 5e-3)])
+@pytest.mark.parametrize(
+    "policy,atol,cuts,masked",
+    [
+        ("float64", 1e-13, range(1, 9), False),
+        ("float64", 1e-13, [3, 4, 8], True),
+        ("float64", 1e-13, [8], False),
+        ("mixed_float16", 5e-3, [3, 4, 8], True),
+    ],
+)
 @pytest.mark.parametrize("max_length", [None, 8, 11])
-@pytest.mark.parametrize("cuts", [range(1, 9), [3, 4, 8], [8]])
-@pytest.mark.parametrize("masked", [False, True])
 def test_cached_equals_uncached(policy, atol, max_length, cuts, masked):
     layer = MultiHeadAttention(3, 4, 5, use_bias=True, dtype=policy)
     inputs = states(8)

@@ -1,4 +1,4 @@
-"""The recipe's defaults are the paper's; bad values are named, also those of a hand-written file."""
+"""The recipe's defaults are the paper's; bad values are named, also those of a file."""
 
 import json
 

@@ -198,9 +198,6 @@ def test_a_cache_grows_in_a_loop_also_where_every_other_size_is_known(dtype):
 
 
 @only_tensorflow
-@pytest.mark.xfail(
-    strict=True, reason="decoding.step._keep_shape takes the length of the cache before the step"
-)
 @pytest.mark.parametrize("how", ["eager", "known_shapes"])
 def test_a_search_may_run_eagerly_and_where_the_batch_is_known(how):
     model = shared()

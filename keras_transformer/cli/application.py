@@ -1,0 +1,198 @@
+"""Entry point of `keras-transformer`: finds the subcommand, turns every failure into one line."""
+
+import contextlib
+import logging
+import os
+import re
+import sys
+from collections.abc import Iterator, Sequence
+
+from keras_transformer.cli import (
+    average,
+    evaluate,
+    export,
+    quickstart,
+    score,
+    train,
+    translate,
+    vocab,
+)
+from keras_transformer.cli.arguments import USAGE_ERROR, CommandParser
+from keras_transformer.cli.progress import say
+
+PROGRAM = "keras-transformer"
+COMMANDS = (quickstart, vocab, train, translate, evaluate, score, average, export)
+
+_UNEXPECTED_ERROR = 1
+_INTERRUPTED = 130  # 128 + SIGINT
+_BROKEN_PIPE = 141  # 128 + SIGPIPE
+_LONGEST_ERROR = 400  # characters
+
+_DESCRIPTION = """
+The Transformer of "Attention Is All You Need": trains on your own sentence pairs, evaluates,
+translates, and exports a model that takes and returns plain text.
+
+New here? `keras-transformer quickstart` needs no data and takes a few minutes.
+"""
+
+_EXAMPLE = """
+example:
+
+  keras-transformer train --source train.en --target train.de \\
+      --valid-source valid.en --valid-target valid.de --preset small --output runs/en-de
+  keras-transformer translate --model runs/en-de < input.en > output.de
+"""
+
+
+def build_parser() -> CommandParser:
+    """The parser of all subcommands; none of their modules imports TensorFlow at the top.
+
+    Returns:
+        The parser.
+    """
+    parser = CommandParser(prog=PROGRAM, description=_DESCRIPTION, epilog=_EXAMPLE)
+    parser.add_argument("--version", action="store_true", help="print the version and stop")
+    commands = parser.add_subparsers(
+        dest="command", metavar="COMMAND", title="commands (`COMMAND --help` for each)"
+    )
+    for command in COMMANDS:
+        command_parser = command.add_parser(commands)
+        command_parser.set_defaults(run=command.run, fail=command_parser.error)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one subcommand.
+
+    Args:
+        argv: the arguments without the program's name; `None` takes `sys.argv`.
+
+    Returns:
+        Exit status: 0, 2 for a mistake of the user, 130 after Ctrl-C, 141 if the reader of the
+        output went away, 1 for anything else.
+
+    Example:
+
+    >>> from keras_transformer.cli import main
+    >>> main(["vocab", "--size", "0", "--input", "text.en", "--output", "vocab.model"])
+    2
+    """
+    try:
+        return _run_command(argv)
+    except SystemExit as stop:
+        # From argparse, which has printed the help or the one line of its error.
+        return stop.code if isinstance(stop.code, int) else 0
+
+
+def _run_command(argv: Sequence[str] | None) -> int:
+    parser = build_parser()
+    arguments, unknown = parser.parse_known_args(argv)
+    if arguments.version:
+        from keras_transformer import __version__
+
+        sys.stdout.write(f"{PROGRAM} {__version__}\n")
+        return 0
+    if arguments.command is None:
+        parser.error("a command is required")
+    if unknown:
+        arguments.fail(f"unrecognized arguments: {' '.join(unknown)}")
+    try:
+        with _library_messages(arguments.command):
+            arguments.run(arguments)
+        # A full disk or a reader that left shows here rather than when Python exits.
+        sys.stdout.flush()
+        return 0
+    except BrokenPipeError:
+        _silence_stdout()
+        return _BROKEN_PIPE
+    except KeyboardInterrupt as interrupt:
+        return _report(arguments.command, str(interrupt) or "interrupted", _INTERRUPTED)
+    except (ValueError, OSError) as error:
+        if os.environ.get("KERAS_TRANSFORMER_DEBUG") == "1":
+            raise
+        _silence_stdout_after(error)
+        return _report(arguments.command, describe(error), USAGE_ERROR)
+    except Exception as error:
+        if os.environ.get("KERAS_TRANSFORMER_DEBUG") == "1":
+            raise
+        line = f"{describe(error)} ({type(error).__name__}; KERAS_TRANSFORMER_DEBUG=1 shows where)"
+        return _report(arguments.command, line, _UNEXPECTED_ERROR)
+
+
+@contextlib.contextmanager
+def _library_messages(command: str) -> Iterator[None]:
+    """Sends what the library logs to standard error: plain news, and warnings marked as such."""
+    logger = logging.getLogger("keras_transformer")
+    before = logger.level, logger.propagate
+    handler = _MessageHandler(command)
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.level, logger.propagate = before
+
+
+class _MessageHandler(logging.Handler):
+    def __init__(self, command: str):
+        super().__init__()
+        self._command = command
+
+    def emit(self, record: logging.LogRecord) -> None:
+        line = " ".join(record.getMessage().split())
+        if record.levelno >= logging.WARNING:
+            line = f"{PROGRAM} {self._command}: {record.levelname.lower()}: {line}"
+        say(line)
+
+
+def describe(error: BaseException) -> str:
+    """What went wrong as one line that a user understands.
+
+    Args:
+        error: the exception of a command.
+
+    Returns:
+        One line without the exception's type, with the file where one is known.
+    """
+    text = str(error)
+    if type(error).__name__ in ("ResourceExhaustedError", "MemoryError"):
+        return "out of memory; use a smaller --batch-size, or --tokens-per-batch in training"
+    if "Detected at node" in text or text.startswith("in user code"):
+        # A graph's error holds the trace of its Python code, and what happened in the last line.
+        lines = [line.strip() for line in text.splitlines()]
+        text = [line for line in lines if line and not line.startswith("[[")][-1]
+    text = " ".join(text.split()) or type(error).__name__
+    if isinstance(error, OSError):
+        # HDF5 hides the reason in a long text.
+        hidden = re.search(r"name = '([^']*)'.*error message = '([^']*)'", text)
+        if hidden:
+            return f"{hidden[2]}: {hidden[1]!r}"
+        if error.strerror:
+            return error.strerror + (f": {str(error.filename)!r}" if error.filename else "")
+    return text if len(text) <= _LONGEST_ERROR else text[:_LONGEST_ERROR] + "..."
+
+
+def _report(command: str, line: str, status: int) -> int:
+    try:
+        sys.stderr.write(f"{PROGRAM} {command}: error: {line}\n")
+        sys.stderr.flush()
+    except OSError:
+        pass  # nobody reads standard error; the exit status still says it
+    return status
+
+
+def _silence_stdout() -> None:
+    # Python flushes standard output once more when it exits, and would complain again.
+    try:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (OSError, ValueError):
+        pass  # not a real file (a test's capture): nothing will be flushed
+
+
+def _silence_stdout_after(error: BaseException) -> None:
+    try:
+        sys.stdout.flush()
+    except (OSError, ValueError):
+        _silence_stdout()

@@ -1,0 +1,154 @@
+"""What the subcommands' parsers share: one-line errors, number types, common groups of options."""
+
+import argparse
+import textwrap
+from typing import NoReturn
+
+USAGE_ERROR = 2
+
+TOKENIZE_CHOICES = ("13a", "intl", "char", "zh", "ja-mecab", "ko-mecab", "none")
+
+
+class _HelpFormatter(argparse.HelpFormatter):
+    """Wraps paragraphs but keeps indented lines (the examples) as they were written."""
+
+    def __init__(self, prog: str):
+        super().__init__(prog, max_help_position=28, width=100)
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        paragraphs = []
+        for paragraph in textwrap.dedent(text).strip().split("\n\n"):
+            if any(line.startswith(" ") for line in paragraph.splitlines()):
+                paragraphs.append(textwrap.indent(paragraph, indent))
+            else:
+                paragraphs.append(super()._fill_text(paragraph, width, indent))
+        return "\n\n".join(paragraphs)
+
+
+class CommandParser(argparse.ArgumentParser):
+    """An `ArgumentParser` whose errors are one line, and whose help keeps examples in shape."""
+
+    def __init__(self, **options):
+        super().__init__(formatter_class=_HelpFormatter, allow_abbrev=False, **options)
+
+    def error(self, message: str) -> NoReturn:
+        line = " ".join(message.split())
+        self.exit(USAGE_ERROR, f"{self.prog}: error: {line} (see `{self.prog} --help`)\n")
+
+
+def add_command(
+    commands: argparse._SubParsersAction, name: str, summary: str, description: str, example: str
+) -> CommandParser:
+    """Adds a subcommand whose help ends with an example.
+
+    Args:
+        commands: what `parser.add_subparsers` returned.
+        name: name of the subcommand.
+        summary: one line for the list of commands.
+        description: what a newcomer should know, in paragraphs.
+        example: command lines, shown as they are.
+
+    Returns:
+        The parser of the subcommand.
+    """
+    example = textwrap.indent(textwrap.dedent(example).strip("\n"), "  ")
+    return commands.add_parser(
+        name, help=summary, description=description, epilog=f"example:\n\n{example}"
+    )
+
+
+def _number(text: str, kind: type, allowed: str, accepts) -> float:
+    try:
+        value = kind(text)
+    except ValueError:
+        value = None
+    if value is None or not accepts(value):
+        raise argparse.ArgumentTypeError(f"expected {allowed}. Received: {text!r}")
+    return value
+
+
+def positive_int(text: str) -> int:
+    """A whole number of at least 1."""
+    return _number(text, int, "a whole number of at least 1", lambda value: value >= 1)
+
+
+def positive_ints(text: str) -> tuple[int, ...]:
+    """Whole numbers of at least 1, separated by commas."""
+    return tuple(positive_int(part.strip()) for part in text.split(","))
+
+
+def non_negative_int(text: str) -> int:
+    """A whole number of at least 0."""
+    return _number(text, int, "a whole number of at least 0", lambda value: value >= 0)
+
+
+def positive_float(text: str) -> float:
+    """A finite number above 0."""
+    return _number(text, float, "a number above 0", lambda value: 0 < value < float("inf"))
+
+
+def non_negative_float(text: str) -> float:
+    """A finite number of at least 0."""
+    return _number(text, float, "a number of at least 0", lambda value: 0 <= value < float("inf"))
+
+
+def rate(text: str) -> float:
+    """A share from 0 up to, but not including, 1."""
+    return _number(text, float, "a number from 0 to below 1", lambda value: 0 <= value < 1)
+
+
+def add_search_options(parser: argparse.ArgumentParser, n_best: bool = True) -> None:
+    """Adds the options of beam search, each falling back to the model's own setting.
+
+    Args:
+        parser: parser of a subcommand.
+        n_best: whether `--n-best` is offered.
+    """
+    group = parser.add_argument_group("search")
+    group.add_argument(
+        "--beam-size",
+        type=positive_int,
+        metavar="N",
+        help="number of hypotheses followed at once; 1 is greedy (default: the model's recipe)",
+    )
+    group.add_argument(
+        "--length-penalty",
+        type=non_negative_float,
+        metavar="ALPHA",
+        help="exponent of the length penalty ((5+length)/6)^ALPHA; larger gives longer answers, "
+        "0 none (default: the model's recipe)",
+    )
+    if n_best:
+        group.add_argument(
+            "--n-best",
+            type=positive_int,
+            metavar="N",
+            help="number of answers per line, at most the beam size (default: only the best)",
+        )
+
+
+def beam_search(arguments: argparse.Namespace, default):
+    """The search asked for by `add_search_options`, on top of the model's own.
+
+    Args:
+        arguments: parsed arguments.
+        default: the translator's search, whose settings stand where no option was given.
+
+    Returns:
+        A `keras_transformer.decoding.BeamSearch`, or `default` if no option was given.
+
+    Raises:
+        ValueError: if more answers are asked for than the beam holds.
+    """
+    from keras_transformer.decoding import BeamSearch
+
+    options = {
+        name: getattr(arguments, name, None) for name in ("beam_size", "length_penalty", "n_best")
+    }
+    options = {name: value for name, value in options.items() if value is not None}
+    if not options:
+        return default
+    if isinstance(default, BeamSearch):
+        own = {"beam_size": default.beam_size, "length_penalty": default.length_penalty}
+        options = own | options
+    return BeamSearch(**options)

@@ -1,0 +1,90 @@
+"""`keras-transformer average`: the mean of several checkpoints' weights."""
+
+import argparse
+import pathlib
+
+from keras_transformer.cli.arguments import add_command, positive_int
+from keras_transformer.cli.backend import load_backend
+from keras_transformer.cli.progress import say
+from keras_transformer.cli.text_files import check_output
+from keras_transformer.errors import UserError
+from keras_transformer.files import require_file
+
+_DESCRIPTION = """
+Averages the weights of checkpoints of one training run, which is nearly always better than the last
+one alone (the paper takes the last 5, and 20 for the big model). `train` does it at the end by
+itself; use this to try another number. With --model and --last the model directory translates with
+the new average from then on.
+"""
+
+_EXAMPLE = """
+keras-transformer average --model runs/en-de --last 10
+keras-transformer average --output mean.weights.h5 a.weights.h5 b.weights.h5
+"""
+
+
+def add_parser(commands: argparse._SubParsersAction) -> argparse.ArgumentParser:
+    """Adds the parser of this command.
+
+    Args:
+        commands: what `parser.add_subparsers` returned.
+
+    Returns:
+        The parser.
+    """
+    parser = add_command(commands, "average", "average checkpoints", _DESCRIPTION, _EXAMPLE)
+    parser.add_argument(
+        "checkpoints", nargs="*", metavar="CHECKPOINT", help="weights files (.weights.h5)"
+    )
+    parser.add_argument("--output", metavar="FILE", help="where the average goes (.weights.h5)")
+    parser.add_argument("--model", metavar="DIR", help="a model directory with checkpoints")
+    parser.add_argument(
+        "--last", type=positive_int, metavar="N", help="how many of its last checkpoints to average"
+    )
+    return parser
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Averages.
+
+    Args:
+        arguments: parsed arguments.
+    """
+    _check(arguments)
+    load_backend()
+    from keras_transformer.model_directory import WEIGHTS_FILE
+    from keras_transformer.training import average_checkpoints
+
+    if arguments.checkpoints:
+        paths, output = [pathlib.Path(path) for path in arguments.checkpoints], arguments.output
+    else:
+        paths = _last_checkpoints(arguments.model, arguments.last)
+        output = arguments.output or pathlib.Path(arguments.model) / WEIGHTS_FILE
+
+    average_checkpoints(paths, output)
+    say(f"wrote {output}: the average of {', '.join(path.name for path in paths)}")
+
+
+def _check(arguments: argparse.Namespace) -> None:
+    if arguments.checkpoints:
+        if arguments.model or arguments.last:
+            raise UserError("Give either the checkpoints or --model with --last, not both.")
+        if not arguments.output:
+            raise UserError("Checkpoints need --output FILE, where their average goes.")
+        for path in arguments.checkpoints:
+            require_file(path)
+    elif not arguments.model or not arguments.last:
+        raise UserError("Give the checkpoints to average, or --model DIR with --last N.")
+    check_output(arguments.output)
+
+
+def _last_checkpoints(model: str, number: int) -> list[pathlib.Path]:
+    from keras_transformer.model_directory import read_config
+    from keras_transformer.training import Checkpoints
+    from keras_transformer.training.trainer import CHECKPOINT_FOLDER
+
+    read_config(model)  # says what is wrong with a folder that is no model directory
+    paths = Checkpoints(pathlib.Path(model) / CHECKPOINT_FOLDER).weight_files()
+    if len(paths) < number:
+        raise UserError(f"{model!r} keeps {len(paths)} checkpoints. Received: --last {number}")
+    return paths[-number:]

@@ -1,0 +1,154 @@
+"""`keras-transformer evaluate`: BLEU and chrF of a model, or of a translation that exists."""
+
+import argparse
+import json
+import pathlib
+import sys
+import time
+
+from keras_transformer.cli.arguments import (
+    TOKENIZE_CHOICES,
+    add_command,
+    add_search_options,
+    beam_search,
+)
+from keras_transformer.cli.backend import load_backend
+from keras_transformer.cli.progress import Progress, say
+from keras_transformer.cli.text_files import (
+    check_output,
+    open_output,
+    read_all_lines,
+    require_same_length,
+)
+from keras_transformer.cli.translate import add_batch_size, check_lengths
+from keras_transformer.errors import UserError
+
+_DESCRIPTION = """
+Translates a source file with a model and compares with one or more reference translations, or
+compares a translation that exists already (--hypothesis). Prints sacreBLEU and chrF with the
+signatures that make them comparable, and, labelled as such, the tokenised, compound-split BLEU in
+which the paper reports its figures. References are raw text, never tokenised beforehand.
+"""
+
+_EXAMPLE = """
+keras-transformer evaluate --model runs/en-de --source test.en --reference test.de
+keras-transformer evaluate --hypothesis test.out --reference test.de --lowercase --json scores
+"""
+
+
+def add_parser(commands: argparse._SubParsersAction) -> argparse.ArgumentParser:
+    """Adds the parser of this command.
+
+    Args:
+        commands: what `parser.add_subparsers` returned.
+
+    Returns:
+        The parser.
+    """
+    parser = add_command(
+        commands, "evaluate", "BLEU and chrF against references", _DESCRIPTION, _EXAMPLE
+    )
+    files = parser.add_argument_group("what to evaluate: a model with a source, or a hypothesis")
+    what = files.add_mutually_exclusive_group(required=True)
+    what.add_argument("--model", metavar="DIR", help="model directory; needs --source")
+    what.add_argument(
+        "--hypothesis", metavar="FILE", help="a translation that exists already, plain text"
+    )
+    files.add_argument("--source", metavar="FILE", help="text to translate, one sentence a line")
+    files.add_argument(
+        "--reference",
+        required=True,
+        nargs="+",
+        metavar="FILE",
+        help="correct translations, as many lines; several files give several references a line",
+    )
+    files.add_argument("--output", metavar="FILE", help="keep the model's translation here")
+    files.add_argument("--json", metavar="FILE", help="write the scores here as JSON")
+    metric = parser.add_argument_group("metric")
+    metric.add_argument("--lowercase", action="store_true", help="ignore case")
+    metric.add_argument(
+        "--tokenize",
+        choices=TOKENIZE_CHOICES,
+        default="13a",
+        metavar="NAME",
+        help="sacreBLEU's tokenizer: " + ", ".join(TOKENIZE_CHOICES) + " (default: %(default)s)",
+    )
+    add_search_options(parser, n_best=False)
+    add_batch_size(parser)
+    return parser
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Evaluates.
+
+    Args:
+        arguments: parsed arguments.
+    """
+    _check(arguments)
+    references = [read_all_lines(path, "reference") for path in arguments.reference]
+    name = arguments.hypothesis or arguments.source
+    lines = read_all_lines(name, "hypothesis" if arguments.hypothesis else "source")
+    require_same_length([(name, lines), *zip(arguments.reference, references, strict=True)])
+
+    report = {"reference": arguments.reference, "num_lines": len(lines)}
+    if arguments.hypothesis:
+        report["hypothesis"] = arguments.hypothesis
+        hypotheses = lines
+    else:
+        hypotheses, details = _translate(arguments, lines)
+        report |= {"model": arguments.model, "source": arguments.source, **details}
+    scores = _scores(hypotheses, references, arguments.lowercase, arguments.tokenize)
+    width = max(len(score["name"]) for score in scores)
+    for score in scores:
+        sys.stdout.write(f"{score['name']:<{width}}  {score['score']:6.2f}  {score['signature']}\n")
+    if arguments.json:
+        report["scores"] = scores
+        with open_output(arguments.json) as file:
+            file.write(json.dumps(report, indent=2, ensure_ascii=False) + "\n")
+
+
+def _check(arguments: argparse.Namespace) -> None:
+    if arguments.model and not arguments.source:
+        raise UserError("--model needs --source FILE, the text to translate.")
+    for option in ("source", "output", "beam_size", "length_penalty"):
+        if arguments.hypothesis and getattr(arguments, option) is not None:
+            flag = "--" + option.replace("_", "-")
+            raise UserError(f"{flag} goes with --model: with --hypothesis nothing is translated.")
+    check_output(arguments.output)
+    check_output(arguments.json)
+
+
+def _translate(arguments: argparse.Namespace, sources: list[str]) -> tuple[list[str], dict]:
+    load_backend()
+    from keras_transformer import Translator
+    from keras_transformer.decoding import search_to_dict
+
+    translator = Translator.load(arguments.model)
+    search = beam_search(arguments, translator.search)
+    if not arguments.cut_long_lines:
+        check_lengths(translator, sources, repr(arguments.source))
+    start = time.monotonic()
+    with Progress("translating", total=len(sources), unit="lines") as progress:
+        hypotheses = translator.translate(
+            sources, search=search, batch_size=arguments.batch_size, progress=progress.update
+        )
+    seconds = time.monotonic() - start
+    say(f"translated {len(sources):,} lines in {seconds:.1f} s")
+    if arguments.output:
+        with open_output(arguments.output) as file:
+            file.writelines(line + "\n" for line in hypotheses)
+        say(f"wrote {pathlib.Path(arguments.output)}")
+    return hypotheses, {"search": search_to_dict(search), "seconds": round(seconds, 2)}
+
+
+def _scores(hypotheses, references, lowercase: bool, tokenize: str) -> list[dict]:
+    from keras_transformer.evaluation import corpus_bleu, corpus_chrf, paper_bleu
+
+    scores = [
+        corpus_bleu(hypotheses, references, lowercase=lowercase, tokenize=tokenize),
+        corpus_chrf(hypotheses, references, lowercase=lowercase),
+        paper_bleu(hypotheses, references, lowercase=lowercase),
+    ]
+    return [
+        {"name": score.name, "score": score.score, "signature": score.signature} for score in scores
+    ]

@@ -1,0 +1,91 @@
+"""`keras-transformer score`: how probable a model finds given translations."""
+
+import argparse
+import math
+
+from keras_transformer.cli.arguments import add_command
+from keras_transformer.cli.backend import load_backend
+from keras_transformer.cli.progress import Progress, say
+from keras_transformer.cli.text_files import (
+    check_output,
+    chunks,
+    open_output,
+    read_all_lines,
+    require_same_length,
+)
+from keras_transformer.cli.translate import add_batch_size, check_lengths
+
+_DESCRIPTION = """
+Scores translations that exist already. Writes one line per pair, two fields separated by a tab: the
+natural logarithm of the probability that the model gives to the target (the end of the sentence
+included, no length penalty), and the number of target tokens it is the sum of. A summary with the
+perplexity goes to standard error.
+"""
+
+_EXAMPLE = """
+keras-transformer score --model runs/en-de --source test.en --target test.de > test.scores
+"""
+
+_CHUNK_SIZE = 1024
+
+
+def add_parser(commands: argparse._SubParsersAction) -> argparse.ArgumentParser:
+    """Adds the parser of this command.
+
+    Args:
+        commands: what `parser.add_subparsers` returned.
+
+    Returns:
+        The parser.
+    """
+    parser = add_command(
+        commands, "score", "score given translations with a model", _DESCRIPTION, _EXAMPLE
+    )
+    files = parser.add_argument_group("model and files")
+    files.add_argument("--model", required=True, metavar="DIR", help="model directory")
+    files.add_argument(
+        "--source", required=True, metavar="FILE", help="UTF-8 text, one sentence a line, .gz too"
+    )
+    files.add_argument(
+        "--target", required=True, metavar="FILE", help="its translation, as many lines"
+    )
+    files.add_argument("--output", metavar="FILE", help="(default: standard output)")
+    add_batch_size(parser)
+    return parser
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Scores.
+
+    Args:
+        arguments: parsed arguments.
+    """
+    check_output(arguments.output)
+    sources = read_all_lines(arguments.source, "source")
+    targets = read_all_lines(arguments.target, "target")
+    require_same_length([(arguments.source, sources), (arguments.target, targets)])
+    load_backend()
+    from keras_transformer import Translator
+
+    translator = Translator.load(arguments.model)
+    if not arguments.cut_long_lines:
+        check_lengths(translator, sources, repr(arguments.source))
+    total_log_probability, total_tokens = 0.0, 0
+    with (
+        open_output(arguments.output) as output,
+        Progress("scoring", total=len(sources), unit="lines") as progress,
+    ):
+        for chunk in chunks(zip(sources, targets, strict=True), _CHUNK_SIZE):
+            chunk_sources, chunk_targets = map(list, zip(*chunk, strict=True))
+            for score in translator.score(
+                chunk_sources, chunk_targets, batch_size=arguments.batch_size
+            ):
+                output.write(f"{score.log_probability:.6f}\t{score.num_tokens}\n")
+                total_log_probability += score.log_probability
+                total_tokens += score.num_tokens
+            progress.advance(len(chunk))
+    perplexity = math.exp(-total_log_probability / total_tokens)
+    say(
+        f"{len(sources):,} lines, {total_tokens:,} tokens, "
+        f"log-probability {total_log_probability:.2f}, perplexity {perplexity:.3f}"
+    )

@@ -1,0 +1,156 @@
+"""Lines in and out of the commands: strict UTF-8, standard streams or files, written aside."""
+
+import contextlib
+import itertools
+import os
+import pathlib
+import stat
+import sys
+from collections.abc import Iterable, Iterator
+from typing import BinaryIO, TextIO
+
+from keras_transformer.errors import UserError
+from keras_transformer.files import atomic_write, open_text
+
+
+def read_lines(path: str | None) -> Iterator[str]:
+    """Yields the lines of a UTF-8 file (`.gz` too), or of standard input.
+
+    Args:
+        path: the file; `None` or `"-"` reads standard input.
+
+    Yields:
+        `str`, one per line, without line ends.
+
+    Raises:
+        UserError: if the file is missing, or a line is not UTF-8 (with the line's number).
+    """
+    if path is None or path == "-":
+        return _decoded_lines(sys.stdin.buffer, "standard input")
+    return open_text(path)
+
+
+def _decoded_lines(file: BinaryIO, name: str) -> Iterator[str]:
+    # `readline`, since iterating over a pipe reads ahead and would hold back what is typed.
+    for number, raw in enumerate(iter(file.readline, b""), start=1):
+        try:
+            yield raw.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise UserError(
+                f"{name}, line {number}: the text is not valid UTF-8 "
+                f"(byte 0x{error.object[error.start]:02x} at column {error.start + 1})."
+            ) from error
+
+
+def read_all_lines(path: str, what: str) -> list[str]:
+    """Reads a file that must not be empty.
+
+    Args:
+        path: the file.
+        what: what it holds, for the error, e.g. `"reference"`.
+
+    Returns:
+        The lines.
+
+    Raises:
+        UserError: as `read_lines`, or if the file has no line.
+    """
+    lines = list(read_lines(path))
+    if not lines:
+        raise UserError(f"The {what} file {path!r} is empty.")
+    return lines
+
+
+def require_same_length(files: Iterable[tuple[str, list[str]]]) -> None:
+    """Checks that files run in parallel.
+
+    Args:
+        files: pairs of name and lines.
+
+    Raises:
+        UserError: naming the first two files whose numbers of lines differ.
+    """
+    (first, lines), *others = files
+    for name, other in others:
+        if len(other) != len(lines):
+            raise UserError(
+                f"Parallel files must have the same number of lines. "
+                f"Received: {first!r} with {len(lines):,} and {name!r} with {len(other):,}."
+            )
+
+
+def chunks(lines: Iterable[str], size: int) -> Iterator[list[str]]:
+    """Splits lines into lists of `size`, the last one shorter.
+
+    Args:
+        lines: any lines.
+        size: lines in a list.
+
+    Yields:
+        Lists of lines.
+    """
+    iterator = iter(lines)
+    while chunk := list(itertools.islice(iterator, size)):
+        yield chunk
+
+
+def check_output(path: str | None) -> None:
+    """Finds out before the work, not after it, that an output cannot be written.
+
+    Args:
+        path: the file; `None` or `"-"` is standard output.
+
+    Raises:
+        UserError: if it is a folder, or its folder is missing or cannot be written to.
+    """
+    if path is None or path == "-":
+        return
+    target = pathlib.Path(path)
+    if target.is_dir():
+        raise UserError(f"The output must be a file. Received a folder: {path!r}.")
+    if not target.parent.is_dir():
+        raise UserError(f"The folder of the output does not exist. Received: {path!r}.")
+    if not os.access(target if _is_special(target) else target.parent, os.W_OK):
+        raise UserError(f"The output cannot be written (permission denied). Received: {path!r}.")
+
+
+@contextlib.contextmanager
+def open_output(path: str | None) -> Iterator[TextIO]:
+    """Opens an output for UTF-8 text; a file appears under its name only when it is complete.
+
+    Args:
+        path: the file; `None` or `"-"` is standard output.
+
+    Yields:
+        A text stream with plain `\\n` line ends.
+    """
+    if path is None or path == "-":
+        # Answers are UTF-8 whatever the locale says. A test's capture cannot be set, and need not.
+        if hasattr(sys.stdout, "reconfigure"):
+            sys.stdout.reconfigure(encoding="utf-8", newline="\n")
+        yield sys.stdout
+        sys.stdout.flush()
+        return
+    check_output(path)
+    target = pathlib.Path(path)
+    if _is_special(target):
+        # A device or a named pipe is written to; replacing it by a file would break the system.
+        with open(target, "w", encoding="utf-8", newline="\n") as file:
+            yield file
+        return
+    temporary = None
+    try:
+        with atomic_write(target) as temporary:
+            with open(temporary, "w", encoding="utf-8", newline="\n") as file:
+                yield file
+    except OSError as error:
+        if error.errno is not None and error.filename in (None, str(temporary)):
+            error.filename = path  # a full disk names no file
+        raise
+
+
+def _is_special(path: pathlib.Path) -> bool:
+    try:
+        return not stat.S_ISREG(path.stat().st_mode)
+    except FileNotFoundError:
+        return False

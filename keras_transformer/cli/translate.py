@@ -1,0 +1,171 @@
+"""`keras-transformer translate`: text in, text out, line by line."""
+
+import argparse
+import sys
+from collections.abc import Iterator, Sequence
+
+from keras_transformer.cli.arguments import (
+    add_command,
+    add_search_options,
+    beam_search,
+    positive_int,
+)
+from keras_transformer.cli.backend import load_backend
+from keras_transformer.cli.progress import Progress
+from keras_transformer.cli.text_files import check_output, chunks, open_output, read_lines
+from keras_transformer.errors import UserError
+
+_DESCRIPTION = """
+Translates text, one sentence a line, with a model directory that `train` wrote. Reads standard
+input and writes standard output unless told otherwise. Line N of the output belongs to line N of
+the input; an empty line stays empty.
+
+With --n-best every answer is a line of four fields separated by tabs: the number of the input line
+(from 1), the rank of the answer (from 1), its score (log-probability divided by the length penalty)
+and the text.
+"""
+
+_EXAMPLE = """
+keras-transformer translate --model runs/en-de --input test.en --output test.de
+echo "A dog runs." | keras-transformer translate --model runs/en-de --beam-size 8 --n-best 3
+"""
+
+
+def add_parser(commands: argparse._SubParsersAction) -> argparse.ArgumentParser:
+    """Adds the parser of this command.
+
+    Args:
+        commands: what `parser.add_subparsers` returned.
+
+    Returns:
+        The parser.
+    """
+    parser = add_command(commands, "translate", "translate lines of text", _DESCRIPTION, _EXAMPLE)
+    files = parser.add_argument_group("model and files")
+    files.add_argument("--model", required=True, metavar="DIR", help="model directory")
+    files.add_argument(
+        "--input",
+        metavar="FILE",
+        help="UTF-8 text, one sentence a line, .gz too (default: standard input)",
+    )
+    files.add_argument(
+        "--output",
+        metavar="FILE",
+        help="appears when everything is translated (default: standard output, as it comes)",
+    )
+    add_search_options(parser)
+    add_batch_size(parser)
+    files.add_argument(
+        "--chunk-size",
+        type=positive_int,
+        default=1024,
+        metavar="N",
+        help="lines that are read, sorted by length and translated together "
+        "(default: %(default)s; 1 when you type on a terminal)",
+    )
+    return parser
+
+
+def add_batch_size(parser: argparse.ArgumentParser) -> None:
+    """Adds `--batch-size` and `--cut-long-lines`.
+
+    Args:
+        parser: parser of a subcommand.
+    """
+    group = parser.add_argument_group("batches")
+    group.add_argument(
+        "--batch-size",
+        type=positive_int,
+        default=32,
+        metavar="N",
+        help="sentences computed at once (default: %(default)s)",
+    )
+    group.add_argument(
+        "--cut-long-lines",
+        action="store_true",
+        help="read only the beginning of a line that is longer than the model can take, instead "
+        "of stopping with an error",
+    )
+
+
+def check_lengths(translator, lines: Sequence[str], name: str, first: int = 1) -> None:
+    """Raises if a line is longer than the model can read: half a translation is a wrong one.
+
+    Args:
+        translator: the translator.
+        lines: source lines.
+        name: the file's name, for the error.
+        first: number of the first line.
+
+    Raises:
+        UserError: naming the first such line.
+    """
+    limit = translator.max_source_length - 1  # the end of the sentence takes one place
+    for number, ids in enumerate(translator.source_tokenizer.encode_batch(lines), start=first):
+        if len(ids) > limit:
+            raise UserError(
+                f"{name}, line {number}: {len(ids):,} subwords are more than the {limit:,} that "
+                f"the model reads; split the line, or use --cut-long-lines."
+            )
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Translates.
+
+    Args:
+        arguments: parsed arguments.
+    """
+    check_output(arguments.output)
+    is_file = arguments.input not in (None, "-")
+    # A bad line in a file is found now, not after an hour of translating.
+    total = _count_lines(arguments.input) if is_file else None
+    if not is_file and sys.stdin.isatty():
+        arguments.chunk_size = 1
+    load_backend()
+    from keras_transformer import Translator
+
+    translator = Translator.load(arguments.model)
+    search = beam_search(arguments, translator.search)
+    if is_file:
+        for _ in _chunks(translator, arguments):
+            pass  # the same for lines that are too long
+    with (
+        open_output(arguments.output) as output,
+        Progress("translating", total=total, unit="lines") as progress,
+    ):
+        for number, chunk in _chunks(translator, arguments):
+            for line in _answers(translator, chunk, number, search, arguments):
+                output.write(line + "\n")
+            output.flush()
+            # Answers on a terminal are progress enough; a bar would run through them.
+            if not output.isatty():
+                progress.advance(len(chunk))
+
+
+def _count_lines(path: str) -> int:
+    count = sum(1 for _ in read_lines(path))
+    if not count:
+        raise UserError(f"The input file {path!r} is empty.")
+    return count
+
+
+def _chunks(translator, arguments: argparse.Namespace) -> Iterator[tuple[int, list[str]]]:
+    """Yields the number of the first line, and lines that the model can read."""
+    name = "standard input" if arguments.input in (None, "-") else repr(arguments.input)
+    number = 1
+    for chunk in chunks(read_lines(arguments.input), arguments.chunk_size):
+        if not arguments.cut_long_lines:
+            check_lengths(translator, chunk, name, first=number)
+        yield number, chunk
+        number += len(chunk)
+
+
+def _answers(translator, chunk, number, search, arguments) -> Iterator[str]:
+    if arguments.n_best is None:
+        yield from translator.translate(chunk, search=search, batch_size=arguments.batch_size)
+        return
+    hypotheses = translator.hypotheses(chunk, search=search, batch_size=arguments.batch_size)
+    for offset, answers in enumerate(hypotheses):
+        for rank, answer in enumerate(answers, start=1):
+            text = answer.text.replace("\t", " ")
+            yield f"{number + offset}\t{rank}\t{answer.score:.6f}\t{text}"

@@ -1,0 +1,132 @@
+"""`keras-transformer vocab`: a subword vocabulary from text files."""
+
+import argparse
+import pathlib
+from collections.abc import Iterable, Iterator
+
+from keras_transformer.cli.arguments import add_command, positive_int
+from keras_transformer.cli.progress import Progress, say
+from keras_transformer.cli.text_files import check_output
+from keras_transformer.errors import UserError
+from keras_transformer.files import open_text, require_file
+
+DEFAULT_VOCAB_SIZE = 8000
+_SUFFIXES = {"bpe": ".model", "unigram": ".model", "subword": ".txt"}
+
+_DESCRIPTION = """
+Builds the vocabulary that a model reads and writes with, from the training text of both languages
+together (never from validation or test text). `train` does this by itself; use this command to
+share one vocabulary among several models.
+
+bpe and unigram are SentencePiece models: they take raw text and lose nothing of it. subword is for
+text that is already split into subwords by spaces, with @@ where a word goes on: it takes the
+pieces as they are, all of them unless --size says how many.
+"""
+
+_EXAMPLE = """
+keras-transformer vocab --input train.en train.de --size 8000 --output vocab.model
+keras-transformer train --vocabulary vocab.model --source train.en ...
+"""
+
+
+def add_parser(commands: argparse._SubParsersAction) -> argparse.ArgumentParser:
+    """Adds the parser of this command.
+
+    Args:
+        commands: what `parser.add_subparsers` returned.
+
+    Returns:
+        The parser.
+    """
+    parser = add_command(commands, "vocab", "build a subword vocabulary", _DESCRIPTION, _EXAMPLE)
+    parser.add_argument(
+        "--input", required=True, nargs="+", metavar="FILE", help="UTF-8 text, .gz too"
+    )
+    parser.add_argument(
+        "--output",
+        required=True,
+        metavar="FILE",
+        help="the vocabulary: .model for bpe and unigram, .txt for subword",
+    )
+    parser.add_argument(
+        "--size",
+        type=positive_int,
+        metavar="N",
+        help="number of subwords, special ones and single bytes included "
+        f"(default: {DEFAULT_VOCAB_SIZE}; with --type subword all)",
+    )
+    parser.add_argument(
+        "--type",
+        choices=("bpe", "unigram", "subword"),
+        default="bpe",
+        help="kind of vocabulary (default: %(default)s)",
+    )
+    return parser
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Builds and writes the vocabulary.
+
+    Args:
+        arguments: parsed arguments.
+    """
+    output = pathlib.Path(arguments.output)
+    suffix = _SUFFIXES[arguments.type]
+    if output.suffix != suffix:
+        raise UserError(
+            f"The output of a {arguments.type} vocabulary must end in {suffix}. "
+            f"Received: {arguments.output!r}"
+        )
+    check_output(arguments.output)
+    for path in arguments.input:
+        if next(iter(open_text(path)), None) is None:
+            raise UserError(f"The input file {path!r} is empty.")
+    tokenizer = _build(
+        _counted(pathlib.Path(path) for path in arguments.input), arguments.type, arguments.size
+    )
+    tokenizer.save(output.parent, output.stem)
+    say(f"wrote {output}: {tokenizer.vocab_size:,} subwords ({arguments.type})")
+
+
+def _counted(paths: Iterable[pathlib.Path]) -> Iterator[str]:
+    with Progress("reading", unit="lines") as progress:
+        for path in paths:
+            for line in open_text(path):
+                progress.advance()
+                yield line
+
+
+def _build(lines: Iterable[str], kind: str, size: int | None):
+    from keras_transformer.data import build_subword_vocabulary, train_sentencepiece
+
+    if kind == "subword":
+        return build_subword_vocabulary(lines, max_size=size)
+    return train_sentencepiece(lines, DEFAULT_VOCAB_SIZE if size is None else size, model_type=kind)
+
+
+def load_vocabulary(path: str):
+    """Loads the file that this command writes.
+
+    Args:
+        path: a `.model` or `.txt` file.
+
+    Returns:
+        The tokenizer.
+
+    Raises:
+        UserError: if the file is missing, damaged or of another kind.
+    """
+    from keras_transformer.data import SentencePieceTokenizer, SubwordTokenizer
+
+    content = require_file(path).read_bytes()
+    try:
+        if path.endswith(SentencePieceTokenizer.suffix):
+            return SentencePieceTokenizer(content)
+        if path.endswith(SubwordTokenizer.suffix):
+            return SubwordTokenizer.from_file_content(content)
+    except UserError as error:
+        raise UserError(f"{path!r} cannot be loaded: {error}") from error
+    raise UserError(
+        f"A vocabulary is a {SentencePieceTokenizer.suffix} or {SubwordTokenizer.suffix} file. "
+        f"Received: {path!r}"
+    )

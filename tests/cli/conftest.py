@@ -1,0 +1,64 @@
+"""What the tests of the command line share: a way to call it, and a model directory."""
+
+import dataclasses
+import shutil
+
+import pytest
+
+from keras_transformer.cli import main
+from tests.tiny_translator import sentence, tiny_translator
+
+
+@dataclasses.dataclass
+class Outcome:
+    """What a command did: exit status and what it wrote."""
+
+    status: int
+    output: str
+    errors: str
+
+
+@pytest.fixture
+def run(capfd):
+    """Calls the command line in this process."""
+
+    def run_command(*arguments):
+        capfd.readouterr()
+        status = main([str(argument) for argument in arguments])
+        captured = capfd.readouterr()
+        return Outcome(status, captured.out, captured.err)
+
+    return run_command
+
+
+@pytest.fixture(scope="session")
+def saved_model_directory(tmp_path_factory):
+    """A model directory with a tiny model that reads at most 39 subwords."""
+    directory = tmp_path_factory.mktemp("model") / "model"
+    tiny_translator(max_source_length=40).save(directory)
+    return directory
+
+
+@pytest.fixture
+def model(saved_model_directory, tmp_path):
+    """A copy of the model directory that a test may damage."""
+    return shutil.copytree(saved_model_directory, tmp_path / "model")
+
+
+@pytest.fixture
+def text(tmp_path):
+    """Writes a file of lines and returns its path."""
+
+    def write(name, lines):
+        path = tmp_path / name
+        content = lines if isinstance(lines, bytes) else "".join(f"{x}\n" for x in lines).encode()
+        path.write_bytes(content)
+        return path
+
+    return write
+
+
+@pytest.fixture
+def sentences(text):
+    """A file of six sentences that the tiny model knows the words of."""
+    return text("six.txt", [sentence(2 + seed, seed) for seed in range(6)])

@@ -1,0 +1,241 @@
+"""What users get wrong, tried on every command: one line, exit status 2, no traceback, no loss."""
+
+import os
+import pathlib
+
+import pytest
+
+GOOD = ["a red house", "the old dog sleeps", "a child sees the bird"]
+
+# What is wrong -> (arguments, part of the line). {model}, {good}, ... are filled in by `files`.
+MISSING = {
+    "vocab": "--input {missing} --output {out}.model",
+    "train source": "--source {missing} --target {good} --valid-source {good} --valid-target {good}"
+    " --output {out}",
+    "train valid": "--source {good} --target {good} --valid-source {good} --valid-target {missing}"
+    " --output {out}",
+    "train tsv": "--tsv {missing} --valid-tsv {tsv} --output {out}",
+    "train config": "--config {missing} --output {out}",
+    "train vocabulary": "--tsv {tsv} --valid-tsv {tsv} --vocabulary {missing}.model --output {out}",
+    "translate": "--model {model} --input {missing} --output {out}",
+    "evaluate source": "--model {model} --source {missing} --reference {good}",
+    "evaluate reference": "--hypothesis {good} --reference {good} {missing}",
+    "score": "--model {model} --source {good} --target {missing} --output {out}",
+    "average": "--output {out}.weights.h5 {missing}",
+}
+DIFFERENT_LENGTHS = {
+    "train": "--source {good} --target {short} --valid-source {good} --valid-target {good}"
+    " --output {out}",
+    "train valid": "--source {good} --target {good} --valid-source {good} --valid-target {short}"
+    " --output {out}",
+    "evaluate": "--model {model} --source {good} --reference {short}",
+    "evaluate hypothesis": "--hypothesis {good} --reference {good} {short} --json {out}",
+    "score": "--model {model} --source {good} --target {short} --output {out}",
+}
+EMPTY = {
+    "vocab": "--input {good} {empty} --output {out}.model",
+    "train": "--source {empty} --target {empty} --valid-source {good} --valid-target {good}"
+    " --output {out}",
+    "train tsv": "--tsv {tsv} --valid-tsv {empty} --output {out}",
+    "train vocabulary": "--tsv {tsv} --valid-tsv {tsv} --vocabulary {emptymodel} --output {out}",
+    "translate": "--model {model} --input {empty} --output {out}",
+    "evaluate": "--model {model} --source {good} --reference {empty}",
+    "evaluate hypothesis": "--hypothesis {empty} --reference {good}",
+    "score": "--model {model} --source {empty} --target {empty} --output {out}",
+    "average": "--output {out}.weights.h5 {empty}",
+}
+INVALID_UTF8 = {
+    "vocab": "--input {good} {invalid} --output {out}.model",
+    "train": "--source {good} --target {invalid} --valid-source {good} --valid-target {good}"
+    " --output {out}",
+    "train tsv": "--tsv {invalid} --valid-tsv {tsv} --output {out}",
+    "train config": "--config {invalid} --output {out}",
+    "translate": "--model {model} --input {invalid} --output {out}",
+    "evaluate": "--model {model} --source {good} --reference {invalid}",
+    "evaluate hypothesis": "--hypothesis {invalid} --reference {good}",
+    "score": "--model {model} --source {good} --target {invalid} --output {out}",
+}
+OVER_LONG_LINE = {
+    "translate": "--model {model} --input {long} --output {out}",
+    "evaluate": "--model {model} --source {long} --reference {good} --output {out}",
+    "score": "--model {model} --source {long} --target {good} --output {out}",
+}
+UNWRITABLE = {
+    "vocab": "--input {good} --size 290 --output {nowhere}.model",
+    "train": "--source {good} --target {good} --valid-source {good} --valid-target {good}"
+    " --output {good}",
+    "translate": "--model {model} --input {good} --output {nowhere}",
+    "translate folder": "--model {model} --input {good} --output {folder}",
+    "evaluate": "--hypothesis {good} --reference {good} --json {nowhere}",
+    "evaluate output": "--model {model} --source {good} --reference {good} --output {nowhere}",
+    "score": "--model {model} --source {good} --target {good} --output {nowhere}",
+    "average": "--output {nowhere}.weights.h5 {model}/model.weights.h5",
+    "export": "--model {model} --output {good}",
+    "export folder": "--model {model} --output {folder}",
+    "quickstart": "--output {good} --saved-model {out}",
+}
+WRONG_MODEL = {
+    "translate": "--model {model} --input {good} --output {out}",
+    "evaluate": "--model {model} --source {good} --reference {good}",
+    "score": "--model {model} --source {good} --target {good} --output {out}",
+    "export": "--model {model} --output {out}",
+    "average": "--model {model} --last 2",
+}
+WRONG_VALUES = {
+    "train preset": ("--preset huge --tsv {tsv} --valid-tsv {tsv} --output {out}", "'huge'"),
+    "train nothing": ("--output {out}", "--source and --target, from --tsv, or from --dataset"),
+    "train both": ("--tsv {tsv} --source {good} --output {out}", "--source and --tsv"),
+    "train half": ("--source {good} --output {out}", "also needs --target and --valid-source"),
+    "train output": ("--tsv {tsv} --valid-tsv {tsv}", "--output DIR is required"),
+    "train steps": ("--max-steps 0", "--max-steps: expected a whole number of at least 1"),
+    "train rate": ("--dropout 1", "--dropout: expected a number from 0 to below 1"),
+    "train flag": ("--droput 0.1", "unrecognized arguments: --droput"),
+    "train vocabulary": (
+        "--tsv {tsv} --valid-tsv {tsv} --vocabulary {tsv} --output {out}",
+        "A vocabulary is a .model or .txt file",
+    ),
+    "translate beam": ("--model {model} --beam-size 0", "expected a whole number of at least 1"),
+    "translate n-best": ("--model {model} --input {good} --beam-size 2 --n-best 3", "n_best"),
+    "translate penalty": ("--model {model} --length-penalty -1", "expected a number of at least 0"),
+    "translate model": ("--input {good}", "required: --model"),
+    "evaluate beam": ("--model {model} --reference {good} --beam-size 0", "at least 1"),
+    "evaluate source": ("--model {model} --reference {good}", "--model needs --source"),
+    "evaluate both": ("--hypothesis {good} --source {good} --reference {good}", "--source goes"),
+    "evaluate tokenize": ("--tokenize none-such", "invalid choice: 'none-such'"),
+    "score batch": ("--batch-size 0", "expected a whole number of at least 1"),
+    "average last": ("--model {model} --last 0", "expected a whole number of at least 1"),
+    "average nothing": ("--output {out}", "Give the checkpoints"),
+    "average both": ("--model {model} --output {out} {good}", "not both"),
+    "average too many": ("--model {model} --last 3", "keeps 0 checkpoints"),
+    "average suffix": ("--output {out} {model}/model.weights.h5", ".weights.h5"),
+    "export beam": ("--model {model} --output {out} --beam-size 0", "at least 1"),
+    "vocab size": ("--input {good} --size 0 --output {out}.model", "at least 1"),
+    "vocab too small": ("--input {good} --size 100 --output {out}.model", "100"),
+    "vocab too large": ("--input {good} --size 90000 --output {out}.model", "90000"),
+    "vocab suffix": ("--input {good} --output {out}.txt", "must end in .model"),
+    "vocab type": ("--input {good} --type words --output {out}", "invalid choice: 'words'"),
+    "quickstart minutes": ("--minutes 0", "expected a number above 0"),
+}
+
+
+@pytest.fixture
+def files(tmp_path, text, model):
+    """Names in the tables -> files."""
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "precious.txt").write_text("kept")
+    return {
+        "model": model,
+        "good": text("good.txt", GOOD),
+        "tsv": text("good.tsv", [f"{line}\t{line}" for line in GOOD]),
+        "short": text("short.txt", GOOD[:-1]),
+        "empty": text("empty.txt", []),
+        "emptymodel": text("empty.model", []),
+        "invalid": text("invalid.txt", b"a red\thouse\na b\xffd\xfe\tline\na\tboat\n"),
+        "long": text("long.txt", [GOOD[0], "red house " * 30, GOOD[2]]),
+        "missing": tmp_path / "no-such-file",
+        "nowhere": tmp_path / "no-such-folder" / "output",
+        "folder": tmp_path / "folder",
+        "out": tmp_path / "output",
+    }
+
+
+@pytest.fixture
+def fails(run, files, tmp_path):
+    """Runs a command that must fail as the house rules say; returns its line."""
+
+    def run_and_check(case, arguments, status=2):
+        command = case.split()[0]
+        before = snapshot(tmp_path)
+        outcome = run(command, *arguments.format(**files).split())
+        assert outcome.status == status
+        lines = outcome.errors.splitlines()
+        assert lines[-1].startswith(f"keras-transformer {command}: error: "), outcome.errors
+        assert len(lines) == 1, outcome.errors
+        assert not outcome.output
+        assert snapshot(tmp_path) == before
+        print(f"{case:<20} {lines[-1]}")  # `pytest -rP` shows the table
+        return lines[-1]
+
+    return run_and_check
+
+
+def snapshot(folder):
+    """Every file below a folder with its content."""
+    paths = (pathlib.Path(root) / name for root, _, names in os.walk(folder) for name in names)
+    return {path: path.read_bytes() for path in paths}
+
+
+def cases(table):
+    return pytest.mark.parametrize("case", table)
+
+
+@cases(MISSING)
+def test_a_missing_file_is_named(fails, case):
+    line = fails(case, MISSING[case])
+    assert "no-such-file" in line and "not found" in line.lower()
+
+
+@cases(DIFFERENT_LENGTHS)
+def test_files_of_different_lengths_are_named_with_their_lengths(fails, case):
+    line = fails(case, DIFFERENT_LENGTHS[case])
+    assert "good.txt" in line and "short.txt" in line
+    assert " 3" in line and " 2" in line
+
+
+@cases(EMPTY)
+def test_an_empty_file_is_named(fails, case):
+    line = fails(case, EMPTY[case])
+    assert "empty." in line
+
+
+@cases(INVALID_UTF8)
+def test_invalid_utf8_is_named_with_file_and_line(fails, case):
+    line = fails(case, INVALID_UTF8[case])
+    assert "invalid.txt" in line
+    assert "line 2" in line or case == "train config"
+
+
+@cases(OVER_LONG_LINE)
+def test_a_line_longer_than_the_model_reads_is_not_cut_silently(fails, case):
+    line = fails(case, OVER_LONG_LINE[case])
+    assert "long.txt" in line and "line 2" in line and "39" in line
+
+
+def test_an_over_long_line_is_cut_when_that_is_asked_for(run, files):
+    outcome = run("translate", "--model", files["model"], "--input", files["long"],
+                  "--beam-size", 1, "--cut-long-lines")  # fmt: skip
+    assert outcome.status == 0
+    assert len(outcome.output.splitlines()) == 3
+
+
+@cases(UNWRITABLE)
+def test_an_output_that_cannot_be_written_is_named_before_any_work(fails, case):
+    line = fails(case, UNWRITABLE[case])
+    assert any(name in line for name in ("no-such-folder", "folder", "good.txt"))
+
+
+@cases(WRONG_MODEL)
+@pytest.mark.parametrize(
+    "damage", ["no folder", "no config", "cut config", "no weights", "cut weights", "no tokenizer",
+               "cut tokenizer"]
+)  # fmt: skip
+def test_a_damaged_model_directory_is_named_with_the_file(fails, model, case, damage):
+    if case == "average" and damage not in ("no folder", "no config", "cut config"):
+        pytest.skip("average reads checkpoints, not the weights and the tokenizer")
+    name = {"config": "config.json", "weights": "model.weights.h5", "tokenizer": "tokenizer.model"}
+    kind, what = damage.split()
+    if what == "folder":
+        model.rename(model.with_name("gone"))
+    elif kind == "no":
+        (model / name[what]).unlink()
+    else:
+        content = (model / name[what]).read_bytes()
+        (model / name[what]).write_bytes(content[: len(content) // 2])
+    line = fails(case, WRONG_MODEL[case])
+    assert name.get(what, "model") in line
+
+
+@cases(WRONG_VALUES)
+def test_a_wrong_value_is_named_with_what_is_allowed(fails, case):
+    arguments, part = WRONG_VALUES[case]
+    assert part in fails(case, arguments)

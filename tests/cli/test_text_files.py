@@ -1,0 +1,85 @@
+"""Lines in and out: strict UTF-8, outputs that appear complete or not at all."""
+
+import io
+import os
+import stat
+
+import pytest
+
+from keras_transformer.cli.text_files import (
+    check_output,
+    chunks,
+    open_output,
+    read_all_lines,
+    read_lines,
+    require_same_length,
+)
+from keras_transformer.errors import UserError
+
+
+class StandardInput:
+    def __init__(self, content):
+        self.buffer = io.BytesIO(content)
+
+
+def test_standard_input_is_split_at_line_feeds_only(monkeypatch):
+    monkeypatch.setattr("sys.stdin", StandardInput("a\u2028b\r\n\nlast".encode()))
+    assert list(read_lines(None)) == ["a\u2028b", "", "last"]
+
+
+def test_invalid_utf8_on_standard_input_is_named_with_its_line(monkeypatch):
+    monkeypatch.setattr("sys.stdin", StandardInput(b"good\nb\xffd\n"))
+    with pytest.raises(UserError, match=r"standard input, line 2: .* 0xff at column 2"):
+        list(read_lines("-"))
+
+
+def test_an_empty_file_is_an_error_where_lines_are_needed(text):
+    with pytest.raises(UserError, match="reference file .* is empty"):
+        read_all_lines(str(text("empty.txt", [])), "reference")
+
+
+def test_files_of_different_lengths_are_both_named():
+    with pytest.raises(UserError, match=r"'a' with 2 and 'c' with 1"):
+        require_same_length([("a", ["1", "2"]), ("b", ["1", "2"]), ("c", ["1"])])
+
+
+def test_chunks_keep_every_line_in_order():
+    assert list(chunks("abcde", 2)) == [["a", "b"], ["c", "d"], ["e"]]
+
+
+def test_an_output_appears_when_it_is_complete(tmp_path):
+    path = tmp_path / "out.txt"
+    with open_output(str(path)) as file:
+        file.write("one\n")
+        assert not path.exists()
+    assert path.read_text() == "one\n"
+
+
+def test_a_failure_leaves_the_old_output_and_nothing_beside_it(tmp_path):
+    path = tmp_path / "out.txt"
+    path.write_text("old\n")
+    with pytest.raises(UserError), open_output(str(path)) as file:
+        file.write("half\n")
+        raise UserError("stop")
+    assert path.read_text() == "old\n"
+    assert os.listdir(tmp_path) == ["out.txt"]
+
+
+def test_a_device_is_written_to_and_not_replaced_by_a_file():
+    with open_output("/dev/null") as file:
+        file.write("gone\n")
+    assert stat.S_ISCHR(os.stat("/dev/null").st_mode)
+
+
+def test_a_full_disk_is_reported_with_the_outputs_name():
+    with pytest.raises(OSError, match="No space left on device"), open_output("/dev/full") as file:
+        file.write("lost\n")
+
+
+@pytest.mark.parametrize(
+    "name, message",
+    [("", "must be a file"), ("missing/out.txt", "folder of the output does not exist")],
+)
+def test_an_output_that_cannot_be_written_is_found_before_the_work(tmp_path, name, message):
+    with pytest.raises(UserError, match=message):
+        check_output(str(tmp_path / name))

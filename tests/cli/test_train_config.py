@@ -1,0 +1,167 @@
+"""Settings of `train`: a commented TOML file, read back strictly, and overruled by options."""
+
+import tomllib
+
+import pytest
+
+from keras_transformer.cli.application import build_parser
+from keras_transformer.cli.train import _training_settings
+from keras_transformer.cli.train_config import read_config, render_config, resolve
+from keras_transformer.cli.train_settings import GROUPS, SETTINGS
+from keras_transformer.errors import UserError
+from keras_transformer.models import TrainingRecipe, list_presets
+from keras_transformer.training import TrainingSettings
+
+
+def parse(*arguments):
+    return resolve(build_parser().parse_args(["train", *map(str, arguments)]))
+
+
+def test_the_printed_file_has_every_setting_with_a_comment_and_is_read_back(run, tmp_path):
+    text = run("train", "--print-config", "--preset", "tiny").output
+    lines = text.splitlines()
+    for name in SETTINGS:
+        (place,) = (i for i, x in enumerate(lines) if x.lstrip("# ").startswith(f"{name} = "))
+        assert lines[place - 1].startswith("# "), name
+    path = tmp_path / "settings.toml"
+    path.write_text(text)
+    assert parse("--config", path) == parse("--preset", "tiny")
+
+
+def test_a_setting_that_is_commented_out_shows_the_presets_value(run):
+    lines = run("train", "--print-config", "--preset", "tiny").output.splitlines()
+    assert "# warmup_steps = 2000" in lines
+    assert "# dropout = 0.3" in lines
+
+
+def test_every_line_that_is_switched_on_is_accepted(run, tmp_path):
+    text = run("train", "--print-config").output
+    switched_on = "\n".join(
+        line[2:] if line.startswith("# ") and " = " in line else line for line in text.splitlines()
+    )
+    path = tmp_path / "settings.toml"
+    path.write_text(switched_on.replace('bleu_tokenize = "..."', 'bleu_tokenize = "intl"'))
+    values = read_config(path)
+    missing = {name for name in SETTINGS if name not in values}
+    assert not missing
+    assert len(tomllib.loads(switched_on)) == len(GROUPS)
+
+
+def test_options_win_over_the_file_and_the_file_over_the_defaults(tmp_path):
+    path = tmp_path / "settings.toml"
+    path.write_text('[model]\npreset = "base"\ndropout = 0.2\n[training]\nseed = 5\n')
+    values = parse("--config", path, "--dropout", "0.4")
+    assert (values["preset"], values["dropout"], values["seed"]) == ("base", 0.4, 5)
+    assert values["bleu_every"] == SETTINGS["bleu_every"].default
+
+
+def test_a_switch_that_is_on_in_the_file_can_be_switched_off(tmp_path):
+    path = tmp_path / "settings.toml"
+    path.write_text("[machine]\nmixed_precision = true\n")
+    assert parse("--config", path)["mixed_precision"] is True
+    assert parse("--config", path, "--no-mixed-precision")["mixed_precision"] is False
+
+
+@pytest.mark.parametrize(
+    "content, message",
+    [
+        ("[training]\nwarmup_step = 5", "did you mean warmup_steps"),
+        ("[model]\nseed = 5", r"seed belongs in \[training\]"),
+        ("[nothing]\nseed = 5", r"one of the tables \[data\]"),
+        ("seed = 5", "one of the tables"),
+        ('[training]\nseed = "5"', "seed must be a number. Received: '5'"),
+        ("[training]\nseed = true", "seed must be a number. Received: True"),
+        ("[training]\nmax_steps = 0", "max_steps: expected a whole number of at least 1"),
+        ("[training]\nmax_steps = 1.5", "max_steps: expected a whole number of at least 1"),
+        ("[machine]\nmixed_precision = 1", "mixed_precision must be true or false"),
+        ("[data]\nsource = 3", "source must be text in quotes"),
+        ('[vocabulary]\nvocabulary_type = "words"', "one of bpe, unigram, subword"),
+        ("[checkpoints]\naverage_windows = [5, 0]", "whole number of at least 1"),
+        ("[checkpoints]\naverage_windows = 5", "a list of numbers"),
+        ("[training\nseed = 5", "not a valid TOML file"),
+    ],
+)
+def test_a_wrong_file_is_named_with_what_is_wrong(tmp_path, content, message):
+    path = tmp_path / "settings.toml"
+    path.write_text(content)
+    with pytest.raises(UserError, match=message) as error:
+        read_config(str(path))
+    assert str(path) in str(error.value)
+
+
+def test_every_setting_reaches_the_training():
+    """Each flag of model, recipe and run arrives in the field of the same name."""
+    arguments = (
+        "--preset base --num-encoder-layers 26 --num-decoder-layers 27 --d-model 28 "
+        "--intermediate-dim 29 --num-heads 14 --dropout 0.31 --attention-dropout 0.32 "
+        "--activation-dropout 0.33 "
+        "--max-length 34 --tokens-per-batch 35 --peak-learning-rate 0.36 --warmup-steps 37 "
+        "--label-smoothing 0.38 --clip-norm 3.9 --average-checkpoints 40 --seed 41 "
+        "--max-steps 42 --max-minutes 4.3 --average-windows 4,5 --checkpoint-every 44 "
+        "--keep-checkpoints 45 --evaluate-every 46 --bleu-every 47 --bleu-beam-size 48 "
+        "--bleu-lowercase --bleu-tokenize intl --mixed-precision --jit-compile --gpus 2 "
+        "--vocabulary-type unigram --vocab-size 490 --no-shared-vocabulary --bpe-dropout 0.5"
+    )
+    settings = _training_settings(parse(*arguments.split()))
+    assert settings == TrainingSettings(
+        preset="base",
+        model={
+            "num_encoder_layers": 26,
+            "num_decoder_layers": 27,
+            "d_model": 28,
+            "intermediate_dim": 29,
+            "num_heads": 14,
+            "dropout": 0.31,
+            "attention_dropout": 0.32,
+            "activation_dropout": 0.33,
+        },
+        recipe={
+            "max_length": 34,
+            "tokens_per_batch": 35,
+            "peak_learning_rate": 0.36,
+            "warmup_steps": 37,
+            "label_smoothing": 0.38,
+            "clip_norm": 3.9,
+            "average_checkpoints": 40,
+        },
+        tokenizer="unigram",
+        vocab_size=490,
+        shared_vocabulary=False,
+        bpe_dropout=0.5,
+        max_steps=42,
+        max_minutes=4.3,
+        evaluate_every=46,
+        bleu_every=47,
+        checkpoint_every=44,
+        keep_checkpoints=45,
+        average_windows=(4, 5),
+        bleu_beam_size=48,
+        bleu_lowercase=True,
+        bleu_tokenize="intl",
+        mixed_precision=True,
+        gpus=2,
+        jit_compile=True,
+        seed=41,
+    )
+
+
+def test_the_defaults_are_those_of_the_library():
+    settings = _training_settings(parse("--preset", "base"))
+    assert settings == TrainingSettings(preset="base")
+    assert TrainingRecipe.from_dict(settings.recipe) == TrainingRecipe()
+
+
+def test_subword_text_has_no_default_size():
+    assert _training_settings(parse("--vocabulary-type", "subword")).vocab_size is None
+
+
+@pytest.mark.parametrize("preset", list_presets())
+def test_a_file_can_be_printed_for_every_preset(run, preset):
+    assert f'preset = "{preset}"' in run("train", "--print-config", "--preset", preset).output
+
+
+def test_the_text_of_a_value_may_hold_quotes():
+    values = {name: setting.default for name, setting in SETTINGS.items()}
+    values["output"] = 'a "b"\\c'
+    parsed = tomllib.loads(render_config(values, {}))
+    assert parsed["machine"]["output"] == 'a "b"\\c'

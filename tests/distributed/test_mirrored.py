@@ -1,0 +1,71 @@
+"""Two devices train what one device trains: losses, weights, clipping; only dropout differs."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("tensorflow")
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def measured():
+    environment = {
+        **os.environ,
+        "KERAS_BACKEND": "tensorflow",
+        "CUDA_VISIBLE_DEVICES": "",
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),
+    }
+    process = subprocess.run(
+        [sys.executable, str(Path(__file__).parent / "two_devices.py")],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    if process.returncode:
+        pytest.fail(f"two_devices.py failed:\n{process.stderr[-3000:]}")
+    return json.loads(process.stdout.splitlines()[-1])
+
+
+@pytest.mark.parametrize(
+    "epoch", range(4), ids=["even", "uneven", "nothing_on_the_second", "uneven_last_batch"]
+)
+def test_losses_and_sgd_weights_equal_one_device(measured, epoch):
+    assert measured["replicas"] == 2
+    differences = measured["sgd"][epoch]
+    assert differences["weights"] < 1e-6
+    assert differences["token_loss"] < 1e-5
+    if epoch < 3:
+        # Keras weighs the loss that it displays by rows, which is not exact with uneven rows.
+        assert differences["loss"] < 1e-5
+
+
+def test_clipping_is_of_the_whole_gradient(measured):
+    assert measured["clipped"][0]["weights"] < 1e-6
+
+
+def test_replicas_draw_different_dropout_masks(measured):
+    for share in measured["dropout"]:
+        assert 0.4 < share < 0.6
+
+
+def test_train_on_two_devices_equals_one_and_resumes(measured):
+    one, two = measured["train"]["losses"]
+    assert one == pytest.approx(two, abs=2e-5)
+    assert measured["train"]["resumed_steps"] == 5
+
+
+def test_jit_compile_on_several_replicas_says_what_to_do(measured):
+    assert "Use jit_compile=False" in measured["jit_error"]
+    assert "2 replicas" in measured["jit_error"]
+
+
+def test_more_devices_than_there_are_is_one_clear_line(measured):
+    assert measured["too_many"] == "Asked for 3 devices, but this machine has no GPU."

@@ -1,0 +1,189 @@
+"""Runs in a process of its own, with two logical CPU devices; prints its measurements as JSON.
+
+Logical devices must be configured before TensorFlow starts, so a test process cannot do it.
+"""
+
+import dataclasses
+import json
+import sys
+import tempfile
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from keras_transformer.data import PairsCorpus
+from keras_transformer.errors import UserError
+from keras_transformer.layers import Dropout
+from keras_transformer.models import TrainingRecipe, Transformer, TransformerConfig
+from keras_transformer.training import (
+    GlobalClipAdam,
+    LabelSmoothedCrossEntropy,
+    TokenLoss,
+    TrainingSettings,
+    compile_model,
+    mirrored_strategy,
+    train,
+)
+
+SMALL = {
+    "num_encoder_layers": 1,
+    "num_decoder_layers": 1,
+    "d_model": 16,
+    "intermediate_dim": 32,
+    "num_heads": 2,
+    "dropout": 0.0,
+}
+VOCABULARY = 23
+
+
+def global_batch(generator, lengths):
+    """A batch with the weights of `TokenBatches`: mask / tokens of the global batch."""
+    lengths = np.array(lengths)
+    rows, width = len(lengths), max(int(lengths.max()), 1)
+    source = generator.integers(4, VOCABULARY, (rows, 5)).astype("int32")
+    mask = np.arange(width) < lengths[:, None]
+    labels = (generator.integers(4, VOCABULARY, (rows, width)) * mask).astype("int32")
+    target = np.concatenate([np.full((rows, 1), 2), labels[:, :-1]], axis=1).astype("int32")
+    weights = (mask / mask.sum()).astype("float32")
+    return {"source": source, "target": target}, labels, weights
+
+
+# Tokens of each row; a global batch is cut in the middle. The last has an odd number of rows.
+BATCHES = {
+    "even": [6, 6, 6, 6],
+    "uneven": [9, 9, 1, 1],
+    "nothing_on_the_second": [7, 5, 0, 0],
+    "uneven_last_batch": [8, 7, 6, 5, 2],
+}
+
+
+def train_on(model, batches):
+    """Loss and loss per token of an epoch over the batches, by `fit`, and the weights after it."""
+    ids = tf.TensorSpec([None, None], tf.int32)
+    signature = ({"source": ids, "target": ids}, ids, tf.TensorSpec([None, None], tf.float32))
+    dataset = tf.data.Dataset.from_generator(lambda: iter(batches), output_signature=signature)
+    options = tf.data.Options()
+    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
+    history = model.fit(dataset.with_options(options), verbose=0, shuffle=False).history
+    return (history["loss"][0], history["token_loss"][0]), model.get_weights()
+
+
+def compare(strategy, make_optimizer, epochs):
+    """Differences of one device and two after each epoch, from the same first weights.
+
+    An epoch is a list of names of batches. Keras looks at the first batch of `fit`, and needs
+    equal parts there.
+    """
+    config = TransformerConfig.from_dict({**SMALL, "vocab_size": VOCABULARY})
+
+    def build():
+        model = Transformer(config)
+        model.compile(
+            make_optimizer(), LabelSmoothedCrossEntropy(0.1), weighted_metrics=[TokenLoss()]
+        )
+        return model
+
+    one = build()
+    with strategy.scope():
+        two = build()
+    two.set_weights(one.get_weights())
+    generator = np.random.default_rng(0)
+    differences = []
+    for names in epochs:
+        batches = [global_batch(generator, BATCHES[name]) for name in names]
+        losses_one, weights_one = train_on(one, batches)
+        losses_two, weights_two = train_on(two, batches)
+        pairs = zip(weights_one, weights_two, strict=True)
+        differences.append(
+            {
+                "loss": abs(losses_one[0] - losses_two[0]),
+                "token_loss": abs(losses_one[1] - losses_two[1]),
+                "weights": max(float(np.abs(first - second).max()) for first, second in pairs),
+            }
+        )
+    return differences
+
+
+def dropout_masks(strategy):
+    """Share of positions in which the masks of two replicas are equal, twice in a row."""
+    with strategy.scope():
+        layer = Dropout(0.5, seed=1)
+
+    @tf.function
+    def draw():
+        return strategy.run(lambda: layer(tf.ones((1000,)), training=True))
+
+    draws = [strategy.experimental_local_results(draw()) for _ in range(2)]
+    return [float(np.mean(first.numpy() == second.numpy())) for first, second in draws]
+
+
+def jit_error(strategy):
+    with strategy.scope():
+        model = Transformer(TransformerConfig.from_dict({**SMALL, "vocab_size": VOCABULARY}))
+        try:
+            compile_model(model, TrainingRecipe(), jit_compile=True)
+        except ValueError as error:
+            return str(error)
+    return None
+
+
+def whole_training():
+    """`train` on two devices against one; the texts are of every length."""
+    corpus = PairsCorpus([("a " * (n % 9 + 1), "b " * (n % 7 + 1)) for n in range(40)])
+    results = []
+    for gpus in (None, 2):
+        directory = tempfile.mkdtemp()
+        settings = TrainingSettings(
+            preset="tiny",
+            model=SMALL,
+            recipe={"tokens_per_batch": 64, "warmup_steps": 5, "peak_learning_rate": 1e-3},
+            tokenizer="subword",
+            vocab_size=None,
+            max_steps=4,
+            evaluate_every=2,
+            checkpoint_every=2,
+            bleu_every=0,
+            gpus=gpus,
+        )
+        result = train(directory, corpus, corpus, settings)
+        results.append([float(row["valid_loss"]) for row in result.history])
+    resumed = train(directory, corpus, corpus, dataclasses.replace(settings, max_steps=5))
+    return {"losses": results, "resumed_steps": resumed.steps}
+
+
+def main():
+    devices = tf.config.list_physical_devices("CPU")
+    logical = [tf.config.LogicalDeviceConfiguration()] * 2
+    tf.config.set_logical_device_configuration(devices[0], logical)
+    tf.config.set_visible_devices([], "GPU")
+    tf.get_logger().setLevel("ERROR")
+    keras.utils.set_random_seed(0)
+    strategy = mirrored_strategy(2)
+    # Adam divides by the size of tiny gradients: 1e-3 keeps rounding from becoming a sign.
+    adam = {"beta_2": 0.98, "epsilon": 1e-3}
+    results = {
+        "replicas": strategy.num_replicas_in_sync,
+        "sgd": compare(
+            strategy,
+            lambda: keras.optimizers.SGD(0.5),
+            [["even"], ["uneven"], ["nothing_on_the_second"], ["even", "uneven_last_batch"]],
+        ),
+        "clipped": compare(
+            strategy,
+            lambda: GlobalClipAdam(0.01, clip_norm=0.05, **adam),
+            [["uneven", "nothing_on_the_second"]],
+        ),
+        "dropout": dropout_masks(strategy),
+        "jit_error": jit_error(strategy),
+        "train": whole_training(),
+    }
+    try:
+        mirrored_strategy(3)
+    except UserError as error:
+        results["too_many"] = str(error)
+    json.dump(results, sys.stdout)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,65 @@
+"""What the README promises: its commands exist with these options, its layers compose."""
+
+import pathlib
+import re
+import shlex
+
+import numpy as np
+import pytest
+
+from keras_transformer.cli.application import build_parser
+
+README = pathlib.Path(__file__).resolve().parents[2] / "README.md"
+TEXT = README.read_text(encoding="utf-8")
+
+
+def blocks(language):
+    return re.findall(rf"```{language}\n(.*?)```", TEXT, re.DOTALL)
+
+
+def commands():
+    """Every `keras-transformer ...` of the README, in blocks and in the text."""
+    lines = "\n".join(blocks("bash")).replace("\\\n", " ").splitlines()
+    inline = re.findall(r"`(keras-transformer [^`]+)`", TEXT)
+    for line in [*lines, *inline]:
+        place = line.find("keras-transformer ")
+        if place >= 0:
+            yield re.split(r"[<>|]", line[place:])[0].strip()
+
+
+@pytest.mark.parametrize("command", list(commands()))
+def test_every_command_of_the_readme_is_understood(command):
+    arguments = build_parser().parse_args(shlex.split(command)[1:])
+    assert arguments.run
+
+
+def test_the_readme_opens_with_the_two_commands_of_a_fresh_machine():
+    first, second = blocks("bash")[:2]
+    assert first.startswith("python3 -m venv .venv && .venv/bin/pip install . && ")
+    assert first.endswith("keras-transformer quickstart\n")
+    assert second == (
+        "python3 -m venv .venv && .venv/bin/pip install '.[test]' && .venv/bin/python -m pytest\n"
+    )
+
+
+def test_the_layers_compose_with_keras_as_shown():
+    """The classifier gives a padded sentence the answer of the sentence alone."""
+    (code,) = (block for block in blocks("python") if "classifier" in block)
+    names = {}
+    exec(code, names)
+    padded, alone = np.array([[5, 6, 7, 0, 0]]), np.array([[5, 6, 7]])
+    classifier = names["classifier"]
+    np.testing.assert_allclose(classifier(padded), classifier(alone), atol=1e-5)
+
+
+def test_the_count_of_parameters_is_right():
+    (code,) = (block for block in blocks("python") if "count_params" in block)
+    statement, count = re.search(r"(model\.count_params\(\))  # ([\d_]+)", code).groups()
+    names = {}
+    exec(code, names)
+    assert eval(statement, names) == int(count)
+
+
+@pytest.mark.parametrize("code", blocks("python"))
+def test_every_python_block_compiles(code):
+    assert compile(code, str(README), "exec")

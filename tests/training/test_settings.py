@@ -1,0 +1,67 @@
+"""TrainingSettings: validated, saved, and compared with those a directory was started with."""
+
+import dataclasses
+
+import pytest
+
+from keras_transformer.errors import UserError
+from keras_transformer.training import TrainingSettings
+
+DATA = {"pairs": 10, "checksum": 5}
+
+
+def test_dict_round_trip():
+    settings = TrainingSettings("tiny", {"dropout": 0.2}, average_windows=(5, 10), max_minutes=2.0)
+    assert TrainingSettings.from_dict(settings.to_dict()) == settings
+
+
+def test_unknown_names_are_refused():
+    with pytest.raises(ValueError, match="max_step'"):
+        TrainingSettings.from_dict({"max_step": 3})
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"tokenizer": "words"},
+        {"bpe_dropout": 1.0},
+        {"max_steps": 0},
+        {"max_minutes": -1.0},
+        {"bleu_every": -1},
+        {"average_windows": ()},
+        {"average_windows": (0,)},
+        {"gpus": 0},
+    ],
+)
+def test_wrong_values_say_what_was_received(changes):
+    (name,) = changes
+    with pytest.raises(ValueError, match=f"Received: {name}="):
+        TrainingSettings(**changes)
+
+
+def test_limits_may_change_when_a_training_is_resumed(tmp_path):
+    settings = TrainingSettings(max_steps=5, average_windows=(2,))
+    settings.save(tmp_path, DATA)
+    settings.check_resumes(tmp_path, DATA)
+    changed = dataclasses.replace(settings, max_steps=9, max_minutes=3.0, gpus=2)
+    changed.check_resumes(tmp_path, DATA)
+
+
+@pytest.mark.parametrize("changes", [{"seed": 9}, {"recipe": {"warmup_steps": 7}}])
+def test_other_settings_are_named(tmp_path, changes):
+    TrainingSettings().save(tmp_path, DATA)
+    with pytest.raises(UserError, match=f"{next(iter(changes))} was"):
+        TrainingSettings(**changes).check_resumes(tmp_path, DATA)
+
+
+def test_other_data_is_named(tmp_path):
+    TrainingSettings().save(tmp_path, DATA)
+    with pytest.raises(UserError, match="pairs was 10, now 11"):
+        TrainingSettings().check_resumes(tmp_path, {**DATA, "pairs": 11})
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"settings": {}}', '{"settings": 1}'])
+def test_a_damaged_file_is_one_line(tmp_path, content):
+    (tmp_path / "training.json").write_text(content)
+    with pytest.raises(UserError, match=r"training.json.*damaged"):
+        TrainingSettings().check_resumes(tmp_path, DATA)
