@@ -1,6 +1,7 @@
 """What the subcommands' parsers share: one-line errors, number types, common groups of options."""
 
 import argparse
+import dataclasses
 import textwrap
 from typing import NoReturn
 
@@ -149,6 +150,5 @@ def beam_search(arguments: argparse.Namespace, default):
     if not options:
         return default
     if isinstance(default, BeamSearch):
-        own = {"beam_size": default.beam_size, "length_penalty": default.length_penalty}
-        options = own | options
+        return dataclasses.replace(default, **options)
     return BeamSearch(**options)

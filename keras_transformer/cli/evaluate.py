@@ -15,6 +15,7 @@ from keras_transformer.cli.arguments import (
 from keras_transformer.cli.backend import load_backend
 from keras_transformer.cli.progress import Progress, say
 from keras_transformer.cli.text_files import (
+    as_line,
     check_output,
     open_output,
     read_all_lines,
@@ -132,6 +133,7 @@ def _translate(arguments: argparse.Namespace, sources: list[str]) -> tuple[list[
         hypotheses = translator.translate(
             sources, search=search, batch_size=arguments.batch_size, progress=progress.update
         )
+    hypotheses = [as_line(text) for text in hypotheses]
     seconds = time.monotonic() - start
     say(f"translated {len(sources):,} lines in {seconds:.1f} s")
     if arguments.output:

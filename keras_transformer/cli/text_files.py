@@ -94,6 +94,18 @@ def chunks(lines: Iterable[str], size: int) -> Iterator[list[str]]:
         yield chunk
 
 
+def as_line(text: str) -> str:
+    """Returns text on one line: a line break that a model writes would shift all that follow.
+
+    Args:
+        text: any text.
+
+    Returns:
+        The text with spaces for line breaks.
+    """
+    return text.replace("\r", " ").replace("\n", " ")
+
+
 def check_output(path: str | None) -> None:
     """Finds out before the work, not after it, that an output cannot be written.
 

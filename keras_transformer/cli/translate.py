@@ -12,7 +12,13 @@ from keras_transformer.cli.arguments import (
 )
 from keras_transformer.cli.backend import load_backend
 from keras_transformer.cli.progress import Progress
-from keras_transformer.cli.text_files import check_output, chunks, open_output, read_lines
+from keras_transformer.cli.text_files import (
+    as_line,
+    check_output,
+    chunks,
+    open_output,
+    read_lines,
+)
 from keras_transformer.errors import UserError
 
 _DESCRIPTION = """
@@ -162,10 +168,11 @@ def _chunks(translator, arguments: argparse.Namespace) -> Iterator[tuple[int, li
 
 def _answers(translator, chunk, number, search, arguments) -> Iterator[str]:
     if arguments.n_best is None:
-        yield from translator.translate(chunk, search=search, batch_size=arguments.batch_size)
+        texts = translator.translate(chunk, search=search, batch_size=arguments.batch_size)
+        yield from map(as_line, texts)
         return
     hypotheses = translator.hypotheses(chunk, search=search, batch_size=arguments.batch_size)
     for offset, answers in enumerate(hypotheses):
         for rank, answer in enumerate(answers, start=1):
-            text = answer.text.replace("\t", " ")
+            text = as_line(answer.text).replace("\t", " ")
             yield f"{number + offset}\t{rank}\t{answer.score:.6f}\t{text}"

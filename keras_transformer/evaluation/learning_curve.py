@@ -15,7 +15,8 @@ from keras_transformer.evaluation.figure import (
 # (keys of a history row, label, colour); of several keys the first one present is taken. The
 # colours can be told apart by colour-blind readers too.
 _LOSSES = (
-    (("loss", "train_loss"), "training", "#0072b2"),
+    (("loss",), "training", "#0072b2"),
+    (("train_loss",), "training, label-smoothed", "#0072b2"),
     (("val_loss", "valid_loss"), "validation", "#d55e00"),
 )
 _SCORES = (

@@ -11,9 +11,9 @@ class FusedAdam(keras.optimizers.Adam):
     """`keras.optimizers.Adam` with TensorFlow's fused operation where that is possible.
 
     Keras makes about twenty operations for each variable, each with a pass over it; TensorFlow has
-    one for all of them. The graph is smaller (a training starts seconds sooner) and a step
-    shorter. On other backends and on several replicas it is Keras' own Adam; the numbers are the
-    same up to rounding.
+    one for all of them. The graph is smaller, so that a training starts seconds sooner. On other
+    backends, on several replicas and for other dtypes than float32 it is Keras' own Adam; the
+    numbers are the same up to rounding.
 
     Args:
         *args: as in `keras.optimizers.Adam`.
@@ -28,25 +28,45 @@ class FusedAdam(keras.optimizers.Adam):
     Source: Kingma and Ba (2015), the variant in the last paragraph of section 2, as in Keras.
     """
 
+    _shared = None
+
+    def apply(self, grads, trainable_variables=None):
+        self._shared = self._shared_terms() if self._is_fused() else None
+        try:
+            super().apply(grads, trainable_variables)
+        finally:
+            self._shared = None
+
+    def _is_fused(self):
+        is_tensorflow = keras.backend.backend() == "tensorflow"
+        return is_tensorflow and num_replicas() == 1 and not self.amsgrad
+
+    def _shared_terms(self):
+        """What is the same for all variables: made once, not in 100 copies in the graph."""
+        import tensorflow as tf
+
+        step = tf.cast(self.iterations + 1, "float32")
+        return {
+            "beta1_power": tf.pow(tf.constant(self.beta_1, "float32"), step),
+            "beta2_power": tf.pow(tf.constant(self.beta_2, "float32"), step),
+            "beta1": tf.constant(self.beta_1, "float32"),
+            "beta2": tf.constant(self.beta_2, "float32"),
+            "epsilon": tf.constant(self.epsilon, "float32"),
+        }
+
     def update_step(self, gradient, variable, learning_rate):
-        if keras.backend.backend() != "tensorflow" or num_replicas() > 1 or self.amsgrad:
+        if self._shared is None or variable.dtype != "float32":
             return super().update_step(gradient, variable, learning_rate)
         import tensorflow as tf
 
         index = self._get_variable_index(variable)
-        dtype = variable.dtype
-        step = tf.cast(self.iterations + 1, dtype)
         tf.raw_ops.ResourceApplyAdam(
             var=_handle(variable),
             m=_handle(self._momentums[index]),
             v=_handle(self._velocities[index]),
-            beta1_power=tf.pow(tf.cast(self.beta_1, dtype), step),
-            beta2_power=tf.pow(tf.cast(self.beta_2, dtype), step),
-            lr=tf.cast(learning_rate, dtype),
-            beta1=tf.cast(self.beta_1, dtype),
-            beta2=tf.cast(self.beta_2, dtype),
-            epsilon=tf.cast(self.epsilon, dtype),
-            grad=tf.cast(tf.convert_to_tensor(gradient), dtype),
+            lr=tf.cast(learning_rate, "float32"),
+            grad=tf.cast(tf.convert_to_tensor(gradient), "float32"),
+            **self._shared,
         )
 
 

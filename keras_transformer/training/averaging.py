@@ -36,7 +36,7 @@ def average_checkpoints(paths: Sequence[str | os.PathLike], output: str | os.Pat
     >>> folder = tempfile.mkdtemp()
     >>> model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
     >>> for number, value in enumerate((1.0, 3.0)):
-    ...     model.layers[0].bias.assign([value])
+    ...     _ = model.layers[0].bias.assign([value])
     ...     model.save_weights(f"{folder}/{number}.weights.h5")
     >>> output = average_checkpoints(
     ...     [f"{folder}/0.weights.h5", f"{folder}/1.weights.h5"], f"{folder}/mean.weights.h5")

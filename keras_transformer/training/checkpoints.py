@@ -13,7 +13,7 @@ import numpy as np
 from keras_transformer.errors import UserError
 from keras_transformer.files import atomic_write
 from keras_transformer.training.averaging import WEIGHTS_SUFFIX
-from keras_transformer.training.distribution import strategy_scope
+from keras_transformer.training.distribution import model_scope
 
 _LOGGER = logging.getLogger(__name__)
 _METADATA = "metadata"
@@ -220,7 +220,7 @@ def _variables(model) -> dict[str, list]:
     if optimizer is None:
         raise ValueError("The model must be compiled before its training state is saved.")
     if not optimizer.built:
-        with strategy_scope(getattr(model, "distribute_strategy", None)):
+        with model_scope(model):
             optimizer.build(model.trainable_variables)
     return {"model": list(model.variables), "optimizer": list(optimizer.variables)}
 

@@ -95,3 +95,22 @@ def strategy_scope(strategy):
     ...     pass
     """
     return contextlib.nullcontext() if strategy is None else strategy.scope()
+
+
+def model_scope(model):
+    """Returns the scope of the strategy that a model was made in; variables are made inside it.
+
+    Args:
+        model: `keras.Model`.
+
+    Returns:
+        context manager.
+
+    Example:
+
+    >>> import keras
+    >>> from keras_transformer.training.distribution import model_scope
+    >>> with model_scope(keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])):
+    ...     pass
+    """
+    return strategy_scope(getattr(model, "distribute_strategy", None))

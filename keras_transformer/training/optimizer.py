@@ -3,7 +3,7 @@
 import keras
 
 from keras_transformer.training.adam import FusedAdam, GlobalClipAdam
-from keras_transformer.training.distribution import num_replicas
+from keras_transformer.training.distribution import model_scope, num_replicas
 from keras_transformer.training.label_smoothing import LabelSmoothedCrossEntropy
 from keras_transformer.training.schedule import TransformerSchedule
 
@@ -81,4 +81,8 @@ def compile_model(model, recipe, metrics=(), jit_compile=False, **kwargs):
         jit_compile=bool(jit_compile),
         **kwargs,
     )
+    if model.built:
+        # A first step that makes variables would be traced twice, which takes seconds.
+        with model_scope(model):
+            model.optimizer.build(model.trainable_variables)
     return model

@@ -31,7 +31,7 @@ class TrainingSettings:
         vocab_size: number of subwords; for "subword" the largest number, None for all pieces.
         shared_vocabulary: one vocabulary and embedding for both languages, or one for each.
         bpe_dropout: share of merges left out at random while the training text is encoded, anew
-            for every epoch; 0 switches it off. Needs a tokenizer that can sample.
+            for every epoch; 0 switches it off. Needs "bpe".
         max_steps: updates in all, over all runs on the directory; None takes the recipe's.
         max_minutes: minutes of training in all, over all runs; None for no limit.
         evaluate_every: steps between evaluations on the development set; None for one epoch.
@@ -93,6 +93,11 @@ class TrainingSettings:
         if not 0.0 <= self.bpe_dropout < 1.0:
             raise ValueError(
                 f"`bpe_dropout` must be in [0, 1). Received: bpe_dropout={self.bpe_dropout!r}"
+            )
+        if self.bpe_dropout and self.tokenizer != "bpe":
+            raise ValueError(
+                '`bpe_dropout` needs `tokenizer="bpe"`, which learns the merges that it drops. '
+                f"Received: bpe_dropout={self.bpe_dropout!r} with tokenizer={self.tokenizer!r}"
             )
         positive = (
             "vocab_size max_steps max_minutes evaluate_every checkpoint_every keep_checkpoints "

@@ -7,6 +7,7 @@ import stat
 import pytest
 
 from keras_transformer.cli.text_files import (
+    as_line,
     check_output,
     chunks,
     open_output,
@@ -83,3 +84,7 @@ def test_a_full_disk_is_reported_with_the_outputs_name():
 def test_an_output_that_cannot_be_written_is_found_before_the_work(tmp_path, name, message):
     with pytest.raises(UserError, match=message):
         check_output(str(tmp_path / name))
+
+
+def test_line_breaks_within_a_text_become_spaces():
+    assert as_line("one\ntwo\r\nthree") == "one two  three"

@@ -39,6 +39,11 @@ def test_wrong_values_say_what_was_received(changes):
         TrainingSettings(**changes)
 
 
+def test_bpe_dropout_needs_merges():
+    with pytest.raises(ValueError, match="Received: bpe_dropout=0.1 with tokenizer='subword'"):
+        TrainingSettings(tokenizer="subword", bpe_dropout=0.1)
+
+
 def test_limits_may_change_when_a_training_is_resumed(tmp_path):
     settings = TrainingSettings(max_steps=5, average_windows=(2,))
     settings.save(tmp_path, DATA)
