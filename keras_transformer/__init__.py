@@ -50,9 +50,10 @@ def __dir__():
 
 def _is_command_line():
     """Return whether the `keras-transformer` command is starting, which must not load Keras yet."""
-    program = sys.argv[0] if getattr(sys, "argv", None) else ""
-    # Python puts "-m" there while it looks for the module to run.
-    return program == "-m" or os.path.basename(program).startswith("keras-transformer")
+    program = os.path.basename(sys.argv[0]) if getattr(sys, "argv", None) else ""
+    if program == "-m":  # Python looks for the module to run.
+        return "keras_transformer.cli" in sys.orig_argv
+    return program in ("keras-transformer", "keras-transformer.exe", "keras-transformer-script.py")
 
 
 # Layers and models are imported at once, so that `import keras_transformer` is all that Keras needs

@@ -9,6 +9,7 @@ from keras import ops
 
 from keras_transformer.data.special_tokens import BOS_ID, EOS_ID, PAD_ID
 from keras_transformer.decoding import SearchResult, compile_search
+from keras_transformer.layers.checks import check_positive_integer
 
 # JAX compiles for each shape: lengths are rounded up to this, numbers of rows to a power of two.
 _LENGTH_MULTIPLE = 32
@@ -65,8 +66,7 @@ def cut_batches(sizes: Sequence[int], max_rows: int, max_total: int) -> list[lis
     >>> cut_batches([1, 9, 2, 3], max_rows=2, max_total=10)
     [[1], [3, 2], [0]]
     """
-    if isinstance(max_rows, bool) or not isinstance(max_rows, int) or max_rows < 1:
-        raise ValueError(f"batch_size must be an integer >= 1. Received: batch_size={max_rows!r}")
+    check_positive_integer("batch_size", max_rows)
     batches = []
     for index in sorted(range(len(sizes)), key=lambda index: -sizes[index]):
         largest = sizes[batches[-1][0]] if batches else 0

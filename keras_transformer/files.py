@@ -4,7 +4,9 @@ import contextlib
 import gzip
 import os
 import pathlib
+import re
 import shutil
+import time
 import uuid
 import zlib
 from collections.abc import Iterator
@@ -12,6 +14,8 @@ from collections.abc import Iterator
 from keras_transformer.errors import UserError
 
 _BYTE_ORDER_MARK = "\ufeff"
+# What is still being written is younger than that.
+_LEFTOVER_SECONDS = 3600
 
 
 @contextlib.contextmanager
@@ -20,7 +24,9 @@ def atomic_write(path: str | os.PathLike) -> Iterator[pathlib.Path]:
 
     A reader of `path` sees the old content or the whole new one, never a part. The temporary name
     ends like `path`, because some writers (`model.save_weights`) look at the ending. A block that
-    fails leaves `path` as it was and nothing beside it.
+    fails leaves `path` as it was and nothing beside it. What was written is on the disk before it
+    is renamed, so that a power cut does not leave an empty file either; what a killed process
+    left beside `path` is removed once it is an hour old.
 
     Args:
         path: the file to write. Its folder is made if need be.
@@ -40,16 +46,48 @@ def atomic_write(path: str | os.PathLike) -> Iterator[pathlib.Path]:
     """
     path = pathlib.Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.parent / f".writing-{uuid.uuid4().hex[:12]}-{path.name}"
+    remove_leftovers(path)
+    temporary = name_beside(path)
     try:
         yield temporary
+        sync_to_disk(temporary)
         os.replace(temporary, path)
     except BaseException:
-        _remove(temporary)
+        remove(temporary)
         raise
 
 
-def _remove(path: pathlib.Path) -> None:
+def name_beside(path: pathlib.Path, prefix: str = ".writing-") -> pathlib.Path:
+    """Returns a hidden path in the same folder that does not exist yet, and ends like `path`."""
+    return path.parent / f"{prefix}{uuid.uuid4().hex[:12]}-{path.name}"
+
+
+def remove_leftovers(path: pathlib.Path, prefix: str = ".writing-") -> None:
+    """Removes what a killed process left at a `name_beside(path, prefix)`, if it is an hour old.
+
+    Failing to is no error: leftovers are in nobody's way.
+    """
+    pattern = re.compile(f"{re.escape(prefix)}[0-9a-f]{{12}}-{re.escape(path.name)}")
+    with contextlib.suppress(OSError):
+        for leftover in path.parent.iterdir():
+            if not pattern.fullmatch(leftover.name):
+                continue
+            # A folder's own time does not change while a file in it grows.
+            times = [item.lstat().st_mtime for item in (leftover, *leftover.rglob("*"))]
+            if max(times) < time.time() - _LEFTOVER_SECONDS:
+                remove(leftover)
+
+
+def sync_to_disk(path: pathlib.Path) -> None:
+    """Waits until a file, or every file of a folder, is on the disk and not in a cache only."""
+    for file in path.rglob("*") if path.is_dir() else [path]:
+        if file.is_file():
+            with open(file, "rb+") as opened:
+                os.fsync(opened.fileno())
+
+
+def remove(path: pathlib.Path) -> None:
+    """Removes a file, a link or a whole folder, if it is there."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
     else:

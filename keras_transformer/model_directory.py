@@ -1,10 +1,7 @@
-"""Model directories: config, weights, tokenizer and recipe, each checked when it is read."""
+"""Model directories are read: config, weights, tokenizer and recipe, each of them checked."""
 
 import json
-import os
 import pathlib
-import shutil
-import uuid
 
 from keras_transformer.decoding import search_from_dict, search_to_dict
 from keras_transformer.errors import UserError
@@ -14,83 +11,8 @@ WEIGHTS_FILE = "model.weights.h5"
 RECIPE_FILE = "recipe.json"
 FORMAT = 1
 
-__all__ = ["load_weights", "one_line", "read_config", "read_json", "read_model",
-           "read_tokenizers", "search_from_dict", "search_to_dict", "write_model_directory"]
-
-
-def write_model_directory(
-    directory, *, model, source_tokenizer, target_tokenizer=None, settings, recipe=None
-) -> pathlib.Path:
-    """Writes a model directory: all of it aside first, then renamed into place.
-
-    Args:
-        directory: where to. Other files that are there already are left alone.
-        model: a `Transformer`.
-        source_tokenizer: its tokenizer.
-        target_tokenizer: the target's, or None if the two languages share one.
-        settings: `dict` of further entries of `config.json`.
-        recipe: a `TrainingRecipe` or its dict, or None.
-
-    Returns:
-        `pathlib.Path`: the directory.
-    """
-    import keras_transformer
-    from keras_transformer.data import save_tokenizer
-
-    directory = pathlib.Path(directory)
-    if directory.exists() and not directory.is_dir():
-        raise UserError(f"Expected a model directory but {str(directory)!r} is a file.")
-    config = {
-        "format": FORMAT,
-        "library_version": getattr(keras_transformer, "__version__", None),
-        "model": model.config.to_dict(),
-        "shared_tokenizer": target_tokenizer is None,
-        **settings,
-    }
-    # Beside a new directory (one rename makes it appear), inside an existing one.
-    exists = directory.is_dir()
-    parent = directory if exists else directory.parent
-    aside = parent / f".writing-{uuid.uuid4().hex[:12]}"
-    try:
-        aside.mkdir(parents=True)
-        _save_weights(model, aside / WEIGHTS_FILE)
-        for name, tokenizer in _named_tokenizers(source_tokenizer, target_tokenizer).items():
-            save_tokenizer(tokenizer, aside, name)
-        if recipe is not None:
-            recipe = recipe if isinstance(recipe, dict) else recipe.to_dict()
-            _write_json(aside / RECIPE_FILE, recipe)
-        _write_json(aside / CONFIG_FILE, config)
-        if exists:
-            # The config comes last: with an old config the new weights are recognised as such.
-            for path in sorted(aside.iterdir(), key=lambda path: path.name == CONFIG_FILE):
-                os.replace(path, directory / path.name)
-            aside.rmdir()
-        else:
-            os.rename(aside, directory)
-    except BaseException:
-        shutil.rmtree(aside, ignore_errors=True)
-        raise
-    return directory
-
-
-def _save_weights(model, path: pathlib.Path) -> None:
-    # Keras would write the optimizer's variables of a compiled model as well.
-    optimizer = getattr(model, "optimizer", None)
-    model.optimizer = None
-    try:
-        model.save_weights(path)
-    finally:
-        model.optimizer = optimizer
-
-
-def _named_tokenizers(source_tokenizer, target_tokenizer) -> dict:
-    if target_tokenizer is None:
-        return {"tokenizer": source_tokenizer}
-    return {"source_tokenizer": source_tokenizer, "target_tokenizer": target_tokenizer}
-
-
-def _write_json(path: pathlib.Path, content: dict) -> None:
-    path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+__all__ = ["load_weights", "one_line", "read_config", "read_json", "read_model", "read_recipe",
+           "read_tokenizers", "search_from_dict", "search_to_dict"]
 
 
 def read_json(path: pathlib.Path) -> dict:
@@ -150,6 +72,31 @@ def read_config(directory) -> dict:
     except (ValueError, TypeError, AttributeError) as error:
         raise UserError(f"{path}: {one_line(error)}") from error
     return config
+
+
+def read_recipe(directory):
+    """Reads the recipe of a model directory.
+
+    Args:
+        directory: the model directory.
+
+    Returns:
+        A `TrainingRecipe`, or None if the directory has none.
+
+    Raises:
+        UserError: if the file is damaged.
+    """
+    from keras_transformer.models import TrainingRecipe
+
+    path = pathlib.Path(directory) / RECIPE_FILE
+    if not path.exists():
+        return None
+    try:
+        return TrainingRecipe.from_dict(read_json(path))
+    except UserError:
+        raise
+    except (ValueError, TypeError) as error:
+        raise UserError(f"{path}: {one_line(error)}") from error
 
 
 def read_model(directory, config: dict, dtype=None):

@@ -10,12 +10,14 @@ from keras_transformer.batch_inference import BatchInference, cut_batches, one_a
 from keras_transformer.data.special_tokens import EOS_ID
 from keras_transformer.decoding import BeamSearch, search_to_dict
 from keras_transformer.errors import UserError
+from keras_transformer.layers.checks import check_positive_integer
 from keras_transformer.model_directory import (
     read_config,
     read_model,
+    read_recipe,
     read_tokenizers,
-    write_model_directory,
 )
+from keras_transformer.model_directory_writing import write_model_directory
 from keras_transformer.translation_result import Hypothesis, Score, to_hypotheses
 
 __all__ = ["Hypothesis", "Score", "Translator"]
@@ -78,10 +80,10 @@ class Translator:
         self.extra_length = extra_length
         self.recipe = recipe
         self._inference = BatchInference(model)
-        _check_positive("extra_length", extra_length)
+        check_positive_integer("extra_length", extra_length)
         if max_source_length is None:
             max_source_length = DEFAULT_MAX_SOURCE_LENGTH
-        _check_positive("max_source_length", max_source_length)
+        check_positive_integer("max_source_length", max_source_length)
         positions = model.config.max_length or max_source_length
         self.max_source_length = min(max_source_length, positions)
         _check_vocabulary("source", self.source_tokenizer, model.config.vocab_size)
@@ -104,11 +106,10 @@ class Translator:
         config = read_config(directory)
         source_tokenizer, target_tokenizer = read_tokenizers(directory, config)
         settings = {name: config[name] for name in _SETTINGS if config.get(name) is not None}
+        settings |= {"search": config["search"], "recipe": read_recipe(directory)}
         model = read_model(directory, config, dtype=dtype)
         try:
-            return cls(
-                model, source_tokenizer, target_tokenizer, search=config["search"], **settings
-            )
+            return cls(model, source_tokenizer, target_tokenizer, **settings)
         except (ValueError, TypeError) as error:
             raise UserError(f"{directory}/config.json: {error}") from error
 
@@ -120,6 +121,9 @@ class Translator:
 
         Returns:
             `pathlib.Path`: the directory.
+
+        Raises:
+            UserError: if a file there would be read as a part of the model and is none.
         """
         is_shared = self.target_tokenizer is self.source_tokenizer
         settings = {name: getattr(self, name) for name in _SETTINGS}
@@ -285,11 +289,6 @@ def _checked_texts(name, texts) -> list[str]:
             message = f"{name} must be a list of strings."
             raise ValueError(f"{message} Received: {name}[{index}]={text!r}")
     return texts
-
-
-def _check_positive(name, value):
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ValueError(f"{name} must be an integer >= 1. Received: {name}={value!r}")
 
 
 def _check_vocabulary(side, tokenizer, vocab_size):

@@ -1,6 +1,8 @@
 """Files are written aside and renamed, and read as strict UTF-8 lines from plain text or gzip."""
 
 import gzip
+import os
+import time
 
 import pytest
 
@@ -29,6 +31,50 @@ def test_atomic_write_without_a_written_file_is_an_error_and_keeps_the_old_one(t
     with pytest.raises(FileNotFoundError), atomic_write(path):
         pass
     assert path.read_text() == "one"
+
+
+def test_atomic_write_has_the_content_on_the_disk_before_it_renames(tmp_path, monkeypatch):
+    path = tmp_path / "result.txt"
+    events = []
+    sync, replace = os.fsync, os.replace
+    monkeypatch.setattr(
+        os, "fsync", lambda file: (events.append(os.fstat(file).st_size), sync(file))
+    )
+    monkeypatch.setattr(
+        os, "replace", lambda *names: (events.append("renamed"), replace(*names))
+    )
+    with atomic_write(path) as temporary:
+        temporary.write_text("seven b")
+    assert events == [7, "renamed"]
+    assert path.read_text() == "seven b"
+
+
+def test_old_leftovers_of_the_same_name_are_removed_and_no_others(tmp_path):
+    old = time.time() - 2 * 3600
+    names = [
+        ".writing-0123456789ab-result.txt",  # removed
+        ".writing-0123456789ab-other.txt",
+        ".writing-result.txt",
+        ".writing-0123456789ab-my-result.txt",
+        "x.writing-0123456789ab-result.txt",
+    ]
+    for name in names:
+        (tmp_path / name).write_text("half")
+        os.utime(tmp_path / name, (old, old))
+    (tmp_path / ".writing-ffffffffffff-result.txt").write_text("still being written")
+    folder = tmp_path / ".writing-eeeeeeeeeeee-result.txt"
+    folder.mkdir()
+    (folder / "growing").write_text("new in an old folder")
+    os.utime(folder, (old, old))
+    with atomic_write(tmp_path / "result.txt") as temporary:
+        temporary.write_text("one")
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "result.txt", ".writing-ffffffffffff-result.txt", folder.name, *names[1:]
+    }
+    os.utime(folder / "growing", (old, old))
+    with atomic_write(tmp_path / "result.txt") as temporary:
+        temporary.write_text("two")
+    assert not folder.exists()
 
 
 @pytest.mark.parametrize("name", ["text.txt", "text.txt.gz"])

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 import shutil
 
 import keras
@@ -227,6 +228,7 @@ class TestModelDirectory:
         assert loaded.translate(TEXTS) == translator.translate(TEXTS)
         assert loaded.search == translator.search
         assert loaded.extra_length == translator.extra_length
+        assert loaded.recipe is None
         assert sorted(path.name for path in saved.iterdir()) == [
             "config.json", "model.weights.h5", "tokenizer.model"
         ]
@@ -247,6 +249,8 @@ class TestModelDirectory:
         assert loaded.max_source_length == 99
         assert loaded.target_tokenizer.encode("c a") == subwords.encode("c a")
         assert json.loads((tmp_path / "two" / "recipe.json").read_text())["warmup_steps"] == 7
+        assert loaded.recipe == TrainingRecipe(warmup_steps=7)
+        assert Translator.load(loaded.save(tmp_path / "again")).recipe == loaded.recipe
 
     def test_optimizer_is_not_saved(self, saved, tmp_path):
         translator = tiny_translator()
@@ -282,6 +286,64 @@ class TestModelDirectory:
             loaded.model.weights, tiny_model(seed=6).weights, strict=True
         ):
             np.testing.assert_array_equal(weight, expected)
+
+    def test_recipe_that_could_not_be_read_is_not_written(self, tmp_path):
+        with pytest.raises(ValueError, match="colour"):
+            tiny_translator(recipe={"colour": "red"}).save(tmp_path / "model")
+        directory = tiny_translator(recipe={"warmup_steps": 7}).save(tmp_path / "model")
+        assert Translator.load(directory).recipe == TrainingRecipe(warmup_steps=7)
+
+    def test_saving_other_tokenizers_removes_those_of_before(self, tmp_path):
+        subwords = SubwordTokenizer(["a", "b", "c"])
+        size = subwords.vocab_size
+        model = tiny_model(vocab_size=320, target_vocab_size=size)
+        kept = [".hidden", "history.csv", "config.json", "model.weights.h5"]
+        for name in kept[:2]:
+            (tmp_path / name).write_text("kept")
+        for translator, files in [
+            (Translator(model, tiny_tokenizer(), subwords, recipe=TrainingRecipe()),
+             ["source_tokenizer.model", "target_tokenizer.txt", "recipe.json"]),
+            (Translator(tiny_model(vocab_size=size), subwords), ["tokenizer.txt"]),
+            (tiny_translator(), ["tokenizer.model"]),
+            (Translator(tiny_model(vocab_size=size), subwords, SubwordTokenizer(["d", "e", "f"])),
+             ["source_tokenizer.txt", "target_tokenizer.txt"]),
+        ]:
+            loaded = Translator.load(translator.save(tmp_path))
+            assert type(loaded.source_tokenizer) is type(translator.source_tokenizer)
+            assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*kept, *files])
+
+    @pytest.mark.parametrize("name", ["tokenizer.txt", "recipe.json"])
+    def test_a_file_that_is_no_part_of_a_model_is_never_deleted(self, tmp_path, name):
+        (tmp_path / name).write_text("years of work")
+        (tmp_path / "source_tokenizer.txt").write_text("in nobody's way")
+        with pytest.raises(UserError, match=f"{name}'? is in the way"):
+            tiny_translator().save(tmp_path)
+        assert len(list(tmp_path.iterdir())) == 2
+        (tmp_path / name).rename(tmp_path / "thesis.txt")
+        assert Translator.load(tiny_translator().save(tmp_path)).recipe is None
+        assert (tmp_path / "thesis.txt").read_text() == "years of work"
+        assert (tmp_path / "source_tokenizer.txt").read_text() == "in nobody's way"
+
+    @pytest.mark.parametrize("exists", [True, False])
+    def test_what_a_killed_save_left_is_removed(self, tmp_path, exists):
+        directory = tmp_path / "model"
+        leftover = tmp_path / ".writing-0123456789ab-model"
+        if exists:
+            leftover = directory / ".writing-0123456789ab-config.json"
+        leftover.mkdir(parents=True)
+        (leftover / "model.weights.h5").write_bytes(b"half")
+        for path in (leftover / "model.weights.h5", leftover):
+            os.utime(path, (1e9, 1e9))
+        tiny_translator().save(directory)
+        assert not leftover.exists()
+
+    @pytest.mark.parametrize(
+        "content", ["", "[1]", '{"warmup_steps": 0}', '{"colour": 1}', '{"warmup_steps": "many"}']
+    )
+    def test_damaged_recipe_is_named_in_one_line(self, saved, tmp_path, content):
+        directory = shutil.copytree(saved, tmp_path / "model")
+        (directory / "recipe.json").write_text(content)
+        _expect_user_error(directory, "recipe.json")
 
     @pytest.mark.parametrize("name", ["config.json", "model.weights.h5", "tokenizer"])
     @pytest.mark.parametrize("damage", ["missing", "empty", "truncated", "garbage"])

@@ -132,7 +132,8 @@ def _library_messages(command: str) -> Iterator[None]:
         yield
     finally:
         logger.removeHandler(handler)
-        logger.level, logger.propagate = before
+        logger.setLevel(before[0])  # unlike an assignment, forgets what loggers below have cached
+        logger.propagate = before[1]
 
 
 class _MessageHandler(logging.Handler):

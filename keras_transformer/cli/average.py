@@ -12,8 +12,9 @@ from keras_transformer.files import require_file
 
 _DESCRIPTION = """
 Averages the weights of checkpoints of one training run, which is nearly always better than the last
-one alone (the paper takes the last 5, and 20 for the big model). `train` does it at the end by
-itself; use this to try another number. With --model and --last the model directory translates with
+one alone (the paper takes the last 5, and 20 for the big model). `train` ends by itself with the
+average of the last N checkpoints, or a better single one by BLEU on the validation text; use this
+to try another number. With --model and --last the model directory translates with
 the new average from then on.
 """
 

@@ -28,7 +28,8 @@ _DESCRIPTION = """
 Translates a source file with a model and compares with one or more reference translations, or
 compares a translation that exists already (--hypothesis). Prints sacreBLEU and chrF with the
 signatures that make them comparable, and, labelled as such, the tokenised, compound-split BLEU in
-which the paper reports its figures. References are raw text, never tokenised beforehand.
+which the paper reports its figures: it is meant for German and English text as in the paper, so
+leave it aside for other languages. References are raw text, never tokenised beforehand.
 """
 
 _EXAMPLE = """

@@ -46,8 +46,9 @@ def run(arguments: argparse.Namespace) -> None:
     """
     load_backend()
     from keras_transformer import Translator
-    from keras_transformer.export import export_saved_model
+    from keras_transformer.export import check_export_directory, export_saved_model
 
+    check_export_directory(arguments.output)  # Before the model is loaded, not after.
     translator = Translator.load(arguments.model)
     search = beam_search(arguments, translator.search)
     export_saved_model(translator, arguments.output, search=search)

@@ -41,7 +41,7 @@ _SETTINGS = {
         "peak_learning_rate": 3e-3,
         "warmup_steps": 300,
         "tokens_per_batch": 2048,
-        "max_steps": 1000,
+        "max_steps": 800,
         "average_checkpoints": 5,
         "beam_size": 4,
         "length_penalty": 0.6,
@@ -114,8 +114,9 @@ def run(arguments: argparse.Namespace) -> None:
     load_backend()
     from keras_transformer.data import PairsCorpus
     from keras_transformer.data.number_corpus import number_corpus
-    from keras_transformer.export import export_saved_model
+    from keras_transformer.export import check_export_directory, export_saved_model
 
+    check_export_directory(arguments.saved_model)  # Before minutes of training, not after.
     train_pairs, valid_pairs, test_pairs = number_corpus(
         num_train=_NUM_TRAIN, num_valid=_NUM_VALID, num_test=_NUM_TEST
     )
@@ -179,8 +180,9 @@ def _plot(translator, history, output: pathlib.Path) -> None:
     curve = plot_learning_curve(history, output / "learning_curve.png")
     source = [*translator.source_tokenizer.encode(_SENTENCE), EOS_ID]
     answer = translator.hypotheses([_SENTENCE])[0][0]
-    # Row t of the attention is the step that reads token t - 1 and writes token t.
-    target = [*translator.target_tokenizer.encode(answer.text), EOS_ID]
+    # Row t of the attention is the step that reads token t - 1 and writes token t. The tokens are
+    # those that the search wrote: the text encoded again may be split otherwise.
+    target = list(answer.tokens)
     scores = translator.model.attention_scores(
         ops.convert_to_tensor([source], "int32"),
         ops.convert_to_tensor([[BOS_ID, *target[:-1]]], "int32"),

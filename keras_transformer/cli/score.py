@@ -13,7 +13,7 @@ from keras_transformer.cli.text_files import (
     read_all_lines,
     require_same_length,
 )
-from keras_transformer.cli.translate import add_batch_size, check_lengths
+from keras_transformer.cli.translate import add_batch_size, check_lengths, check_target_lengths
 
 _DESCRIPTION = """
 Scores translations that exist already. Writes one line per pair, two fields separated by a tab: the
@@ -50,7 +50,7 @@ def add_parser(commands: argparse._SubParsersAction) -> argparse.ArgumentParser:
         "--target", required=True, metavar="FILE", help="its translation, as many lines"
     )
     files.add_argument("--output", metavar="FILE", help="(default: standard output)")
-    add_batch_size(parser)
+    add_batch_size(parser, has_targets=True)
     return parser
 
 
@@ -70,6 +70,7 @@ def run(arguments: argparse.Namespace) -> None:
     translator = Translator.load(arguments.model)
     if not arguments.cut_long_lines:
         check_lengths(translator, sources, repr(arguments.source))
+    check_target_lengths(translator, targets, repr(arguments.target))
     total_log_probability, total_tokens = 0.0, 0
     with (
         open_output(arguments.output) as output,

@@ -12,6 +12,8 @@ from typing import BinaryIO, TextIO
 from keras_transformer.errors import UserError
 from keras_transformer.files import atomic_write, open_text
 
+_BYTE_ORDER_MARK = "\ufeff"
+
 
 def read_lines(path: str | None) -> Iterator[str]:
     """Yields the lines of a UTF-8 file (`.gz` too), or of standard input.
@@ -20,7 +22,7 @@ def read_lines(path: str | None) -> Iterator[str]:
         path: the file; `None` or `"-"` reads standard input.
 
     Yields:
-        `str`, one per line, without line ends.
+        `str`, one per line, without line ends and without a byte order mark at the start.
 
     Raises:
         UserError: if the file is missing, or a line is not UTF-8 (with the line's number).
@@ -34,7 +36,8 @@ def _decoded_lines(file: BinaryIO, name: str) -> Iterator[str]:
     # `readline`, since iterating over a pipe reads ahead and would hold back what is typed.
     for number, raw in enumerate(iter(file.readline, b""), start=1):
         try:
-            yield raw.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8")
+            line = raw.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8")
+            yield line.removeprefix(_BYTE_ORDER_MARK) if number == 1 else line
         except UnicodeDecodeError as error:
             raise UserError(
                 f"{name}, line {number}: the text is not valid UTF-8 "

@@ -15,8 +15,9 @@ from keras_transformer.cli.vocab import DEFAULT_VOCAB_SIZE, load_vocabulary
 from keras_transformer.errors import UserError
 
 _DESCRIPTION = """
-Trains a Transformer on sentence pairs and writes a model directory: config, averaged weights,
-tokenizer, recipe, checkpoints and history. Stopped at any moment and started again with the same
+Trains a Transformer on sentence pairs and writes a model directory: config, weights, tokenizer,
+recipe, checkpoints and history. The weights are the average of the last N checkpoints, or a better
+single one by BLEU on the validation text. Stopped at any moment and started again with the same
 --output, it goes on from the last checkpoint; --max-steps and --max-minutes may then be raised.
 
 The pairs come from two text files (--source, --target), from one TSV file (--tsv), or from
@@ -125,12 +126,24 @@ def _training_settings(values: Mapping[str, Any]):
     given = {name: value for name, value in values.items() if value is not None}
     kind = given["vocabulary_type"]
     return TrainingSettings(
-        model={name: given[name] for name in given.keys() & model},
+        model={name: given[name] for name in given.keys() & model} | _learned_positions(given),
         recipe={name: given[name] for name in given.keys() & recipe},
         tokenizer=kind,
         vocab_size=given.get("vocab_size", None if kind == "subword" else DEFAULT_VOCAB_SIZE),
         **{name: given[name] for name in given.keys() & own - {"vocab_size"}},
     )
+
+
+def _learned_positions(given: Mapping[str, Any]) -> dict[str, int]:
+    """How many positions are learned, if they are: as many as the longest sentence needs."""
+    from keras_transformer.models import get_preset
+
+    _check_preset(given["preset"])
+    preset = get_preset(given["preset"])
+    position = given.get("position", preset.config.get("position"))
+    if position != "learned" or not given.keys() & {"position", "max_length"}:
+        return {}
+    return {"max_length": given.get("max_length", preset.recipe.max_length)}
 
 
 # What each kind of data needs.

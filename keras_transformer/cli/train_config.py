@@ -100,8 +100,12 @@ def render_config(values: Mapping[str, Any], preset_values: Mapping[str, Any]) -
             elif preset_values.get(setting.name) is not None:
                 lines.append(f"# {setting.name} = {_toml(preset_values[setting.name])}")
             else:
-                lines.append(f"# {setting.name} = {_EXAMPLES.get(setting.kind, 1)}")
+                lines.append(f"# {setting.name} = {_example(setting)}")
     return "\n".join(lines) + "\n"
+
+
+def _example(setting: Setting) -> str:
+    return _toml(setting.choices[0]) if setting.choices else str(_EXAMPLES.get(setting.kind, 1))
 
 
 def _toml(value: Any) -> str:

@@ -8,6 +8,7 @@ from keras_transformer.cli.arguments import (
     positive_ints,
     rate,
 )
+from keras_transformer.cli.recipe_settings import MODEL, OPTIMIZATION, SEARCH
 from keras_transformer.cli.setting import Setting
 
 # Table of the TOML file -> heading of the help -> settings.
@@ -104,51 +105,7 @@ GROUPS: dict[str, tuple[str, tuple[Setting, ...]]] = {
                 "small",
                 metavar="NAME",
             ),
-            Setting(
-                "num_encoder_layers",
-                positive_int,
-                "encoder blocks (default: the preset's)",
-                metavar="N",
-            ),
-            Setting(
-                "num_decoder_layers",
-                positive_int,
-                "decoder blocks (default: the preset's)",
-                metavar="N",
-            ),
-            Setting(
-                "d_model", positive_int, "width of the model (default: the preset's)", metavar="N"
-            ),
-            Setting(
-                "intermediate_dim",
-                positive_int,
-                "width inside the feed-forward layers (default: the preset's)",
-                metavar="N",
-            ),
-            Setting(
-                "num_heads",
-                positive_int,
-                "attention heads, a divisor of the width (default: the preset's)",
-                metavar="N",
-            ),
-            Setting(
-                "dropout",
-                rate,
-                "share of activations dropped in training (default: the preset's)",
-                metavar="RATE",
-            ),
-            Setting(
-                "attention_dropout",
-                rate,
-                "the same for attention weights (default: the preset's)",
-                metavar="RATE",
-            ),
-            Setting(
-                "activation_dropout",
-                rate,
-                "the same inside the feed-forward layers (default: the preset's)",
-                metavar="RATE",
-            ),
+            *MODEL,
         ),
     ),
     "training": (
@@ -166,38 +123,7 @@ GROUPS: dict[str, tuple[str, tuple[Setting, ...]]] = {
                 "stop after this many minutes (default: no limit)",
                 metavar="M",
             ),
-            Setting(
-                "tokens_per_batch",
-                positive_int,
-                "subwords in a batch, padding included, on each side, over all GPUs "
-                "(default: the preset's)",
-                metavar="N",
-            ),
-            Setting(
-                "peak_learning_rate",
-                positive_float,
-                "learning rate at the end of the warm-up (default: the preset's)",
-                metavar="RATE",
-            ),
-            Setting(
-                "warmup_steps",
-                positive_int,
-                "steps until the peak; from there it falls with the square root of the step "
-                "(default: the preset's)",
-                metavar="N",
-            ),
-            Setting(
-                "label_smoothing",
-                rate,
-                "probability that the target gives to the other subwords (default: the preset's)",
-                metavar="EPSILON",
-            ),
-            Setting(
-                "clip_norm",
-                positive_float,
-                "clip the gradient's norm (default: the preset's)",
-                metavar="NORM",
-            ),
+            *OPTIMIZATION,
             Setting("seed", non_negative_int, "seed of weights, order and dropout", 1, metavar="N"),
         ),
     ),
@@ -207,15 +133,15 @@ GROUPS: dict[str, tuple[str, tuple[Setting, ...]]] = {
             Setting(
                 "average_checkpoints",
                 positive_int,
-                "the finished model is the average of this many last checkpoints "
-                "(default: the preset's)",
+                "the finished model is the average of the last N checkpoints, or a better single "
+                "one by BLEU on the validation text (default: the preset's)",
                 metavar="N",
             ),
             Setting(
                 "average_windows",
                 positive_ints,
-                "try these numbers of checkpoints instead, and keep the average with the best BLEU "
-                "on the validation text, e.g. 1,5,10",
+                "try several N, e.g. 1,5,10: the finished model is the best average of the last N "
+                "checkpoints, or a better single one by BLEU on the validation text",
                 metavar="N,N",
             ),
             Setting(
@@ -260,6 +186,7 @@ GROUPS: dict[str, tuple[str, tuple[Setting, ...]]] = {
             ),
         ),
     ),
+    "search": ("search that the finished model translates with", SEARCH),
     "machine": (
         "machine and output",
         (

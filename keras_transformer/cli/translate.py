@@ -1,6 +1,7 @@
 """`keras-transformer translate`: text in, text out, line by line."""
 
 import argparse
+import dataclasses
 import sys
 from collections.abc import Iterator, Sequence
 
@@ -20,6 +21,7 @@ from keras_transformer.cli.text_files import (
     read_lines,
 )
 from keras_transformer.errors import UserError
+from keras_transformer.files import require_file
 
 _DESCRIPTION = """
 Translates text, one sentence a line, with a model directory that `train` wrote. Reads standard
@@ -52,7 +54,7 @@ def add_parser(commands: argparse._SubParsersAction) -> argparse.ArgumentParser:
     files.add_argument(
         "--input",
         metavar="FILE",
-        help="UTF-8 text, one sentence a line, .gz too (default: standard input)",
+        help="UTF-8 text, one sentence a line, .gz too, or a pipe (default: standard input)",
     )
     files.add_argument(
         "--output",
@@ -72,11 +74,12 @@ def add_parser(commands: argparse._SubParsersAction) -> argparse.ArgumentParser:
     return parser
 
 
-def add_batch_size(parser: argparse.ArgumentParser) -> None:
+def add_batch_size(parser: argparse.ArgumentParser, has_targets: bool = False) -> None:
     """Adds `--batch-size` and `--cut-long-lines`.
 
     Args:
         parser: parser of a subcommand.
+        has_targets: whether the model also reads given translations, which are never cut.
     """
     group = parser.add_argument_group("batches")
     group.add_argument(
@@ -89,8 +92,9 @@ def add_batch_size(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--cut-long-lines",
         action="store_true",
-        help="read only the beginning of a line that is longer than the model can take, instead "
-        "of stopping with an error",
+        help="read only the beginning of a source line that is longer than the model can take, "
+        "instead of stopping with an error"
+        + ("; a target line is never cut: its score would be that of another text" * has_targets),
     )
 
 
@@ -106,12 +110,41 @@ def check_lengths(translator, lines: Sequence[str], name: str, first: int = 1) -
     Raises:
         UserError: naming the first such line.
     """
-    limit = translator.max_source_length - 1  # the end of the sentence takes one place
-    for number, ids in enumerate(translator.source_tokenizer.encode_batch(lines), start=first):
+    _check_lengths(
+        translator.source_tokenizer.encode_batch(lines),
+        translator.max_source_length,
+        name,
+        first,
+        "split the line, or use --cut-long-lines",
+    )
+
+
+def check_target_lengths(translator, lines: Sequence[str], name: str) -> None:
+    """Raises if a given translation is longer than the model has positions for.
+
+    Args:
+        translator: the translator.
+        lines: target lines.
+        name: the file's name, for the error.
+
+    Raises:
+        UserError: naming the first such line.
+    """
+    max_length = translator.model.config.max_length
+    if max_length is not None:
+        ids = translator.target_tokenizer.encode_batch(lines)
+        _check_lengths(ids, max_length, name, 1, "shorten it and its source")
+
+
+def _check_lengths(
+    lines: Sequence[Sequence[int]], max_length: int, name: str, first: int, advice: str
+) -> None:
+    limit = max_length - 1  # the end of the sentence takes one place
+    for number, ids in enumerate(lines, start=first):
         if len(ids) > limit:
             raise UserError(
                 f"{name}, line {number}: {len(ids):,} subwords are more than the {limit:,} that "
-                f"the model reads; split the line, or use --cut-long-lines."
+                f"the model reads; {advice}."
             )
 
 
@@ -122,10 +155,12 @@ def run(arguments: argparse.Namespace) -> None:
         arguments: parsed arguments.
     """
     check_output(arguments.output)
-    is_file = arguments.input not in (None, "-")
+    is_standard_input = arguments.input in (None, "-")
+    # A pipe (`--input <(zcat text.gz)`) can be read once only, like standard input.
+    is_file = not is_standard_input and require_file(arguments.input).is_file()
     # A bad line in a file is found now, not after an hour of translating.
     total = _count_lines(arguments.input) if is_file else None
-    if not is_file and sys.stdin.isatty():
+    if is_standard_input and sys.stdin.isatty():
         arguments.chunk_size = 1
     load_backend()
     from keras_transformer import Translator
@@ -140,12 +175,24 @@ def run(arguments: argparse.Namespace) -> None:
         Progress("translating", total=total, unit="lines") as progress,
     ):
         for number, chunk in _chunks(translator, arguments):
-            for line in _answers(translator, chunk, number, search, arguments):
+            chunk_search = _with_seed_offset(search, number - 1)
+            for line in _answers(translator, chunk, number, chunk_search, arguments):
                 output.write(line + "\n")
             output.flush()
             # Answers on a terminal are progress enough; a bar would run through them.
             if not output.isatty():
                 progress.advance(len(chunk))
+
+
+def _with_seed_offset(search, offset: int):
+    """Gives a search that draws at random other numbers for each chunk.
+
+    The offset is the number of lines before: a call takes a seed for each of its batches, of which
+    it has no more than lines, so no two batches of a file share one.
+    """
+    if not hasattr(search, "seed"):
+        return search
+    return dataclasses.replace(search, seed=(search.seed + offset) % 2**31)
 
 
 def _count_lines(path: str) -> int:

@@ -78,7 +78,10 @@ def run(arguments: argparse.Namespace) -> None:
             f"Received: {arguments.output!r}"
         )
     check_output(arguments.output)
+    from keras_transformer.data.corpora import require_regular_file
+
     for path in arguments.input:
+        require_regular_file(path)
         if next(iter(open_text(path)), None) is None:
             raise UserError(f"The input file {path!r} is empty.")
     tokenizer = _build(

@@ -1,11 +1,32 @@
 """Corpora: sources of (source, target) sentence pairs that can be read again and again."""
 
 import os
+import pathlib
 from collections.abc import Iterator, Sequence
 from typing import Protocol, runtime_checkable
 
 from keras_transformer.errors import UserError
 from keras_transformer.files import open_text, require_file
+
+
+def require_regular_file(path: str | os.PathLike) -> pathlib.Path:
+    """Returns `path`, or raises if it cannot be read again and again.
+
+    Args:
+        path: a file that must exist.
+
+    Returns:
+        `pathlib.Path`.
+
+    Raises:
+        UserError: if there is nothing there, a folder, or a pipe or device, which would be empty
+            the second time.
+    """
+    path = require_file(path)
+    if not path.is_file():
+        kind = "a pipe" if path.is_fifo() else "not a regular file"
+        raise UserError(f"{str(path)!r} is {kind}; it is read more than once: give a regular file.")
+    return path
 
 
 @runtime_checkable
@@ -79,8 +100,8 @@ class ParallelTextCorpus(_FileCorpus):
         target_path: UTF-8 text file with as many lines.
 
     Raises:
-        UserError: at once, if a file is missing; while reading, if a file is empty, the numbers
-            of lines differ, or a line is not valid UTF-8.
+        UserError: at once, if a file is missing or a pipe; while reading, if a file is empty, the
+            numbers of lines differ, or a line is not valid UTF-8.
 
     Example:
 
@@ -94,8 +115,8 @@ class ParallelTextCorpus(_FileCorpus):
     """
 
     def __init__(self, source_path: str | os.PathLike, target_path: str | os.PathLike):
-        self.source_path = require_file(source_path)
-        self.target_path = require_file(target_path)
+        self.source_path = require_regular_file(source_path)
+        self.target_path = require_regular_file(target_path)
 
     def _read(self) -> Iterator[tuple[str, str]]:
         sources = open_text(self.source_path)
@@ -133,8 +154,8 @@ class TsvCorpus(_FileCorpus):
         target_column: index of the column with the target, from 0.
 
     Raises:
-        UserError: at once, if the file is missing; while reading, if it is empty, a line has too
-            few columns or is not valid UTF-8.
+        UserError: at once, if the file is missing or a pipe; while reading, if it is empty, a line
+            has too few columns or is not valid UTF-8.
         ValueError: if a column is negative, or both are the same.
 
     Example:
@@ -153,7 +174,7 @@ class TsvCorpus(_FileCorpus):
                 "source_column and target_column must be two different indices from 0. "
                 f"Received: source_column={source_column!r}, target_column={target_column!r}"
             )
-        self.path = require_file(path)
+        self.path = require_regular_file(path)
         self.source_column = source_column
         self.target_column = target_column
 

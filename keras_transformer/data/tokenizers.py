@@ -26,6 +26,9 @@ def save_tokenizer(
     Returns:
         `pathlib.Path` of the file.
 
+    Raises:
+        UserError: if a file of the other kind's name is in the way that is no tokenizer.
+
     Example:
 
     >>> import tempfile
@@ -36,12 +39,53 @@ def save_tokenizer(
     >>> load_tokenizer(directory).encode("b a")
     [5, 4]
     """
+    obsolete = other_kind_files(tokenizer, directory, name)
     path = tokenizer.save(directory, name)
-    for kind in _KINDS:
-        # A tokenizer of the other kind that was here before would be found as well.
-        if not isinstance(tokenizer, kind):
-            (pathlib.Path(directory) / f"{name}{kind.suffix}").unlink(missing_ok=True)
+    for other in obsolete:
+        other.unlink(missing_ok=True)
     return path
+
+
+def other_kind_files(
+    tokenizer: Tokenizer, directory: str | os.PathLike, name: str
+) -> list[pathlib.Path]:
+    """Returns the files that `load_tokenizer` would find besides a tokenizer that is saved.
+
+    Args:
+        tokenizer, directory, name: as in `save_tokenizer`.
+
+    Returns:
+        List of `pathlib.Path`: tokenizers of the other kind, to be removed.
+
+    Raises:
+        UserError: if such a file is no tokenizer, and so not the library's to remove.
+    """
+    paths = [
+        pathlib.Path(directory) / f"{name}{kind.suffix}"
+        for kind in _KINDS
+        if not isinstance(tokenizer, kind)
+    ]
+    for path in paths:
+        if path.is_file() and not _is_tokenizer(path):
+            raise UserError(
+                f"{str(path)!r} is in the way and no tokenizer that can be replaced: move it "
+                "away, or name another directory."
+            )
+    return [path for path in paths if path.is_file()]
+
+
+def tokenizer_files(directory: str | os.PathLike, name: str) -> list[pathlib.Path]:
+    """Returns the files of a name that are tokenizers, of whatever kind."""
+    paths = [pathlib.Path(directory) / f"{name}{kind.suffix}" for kind in _KINDS]
+    return [path for path in paths if path.is_file() and _is_tokenizer(path)]
+
+
+def _is_tokenizer(path: pathlib.Path) -> bool:
+    try:
+        _load_file(path)
+    except UserError:
+        return False
+    return True
 
 
 def load_tokenizer(directory: str | os.PathLike, name: str = "tokenizer") -> Tokenizer:
@@ -64,10 +108,14 @@ def load_tokenizer(directory: str | os.PathLike, name: str = "tokenizer") -> Tok
         names = " or ".join(path.name for path in paths)
         number = "both" if found else "neither"
         raise UserError(f"A tokenizer is one file, {names}: {str(directory)!r} has {number}.")
-    content = found[0].read_bytes()
+    return _load_file(found[0])
+
+
+def _load_file(path: pathlib.Path) -> Tokenizer:
+    content = path.read_bytes()
     try:
-        if found[0].suffix == SentencePieceTokenizer.suffix:
+        if path.suffix == SentencePieceTokenizer.suffix:
             return SentencePieceTokenizer(content)
         return SubwordTokenizer.from_file_content(content)
     except UserError as error:
-        raise UserError(f"{str(found[0])!r} cannot be loaded: {error}") from error
+        raise UserError(f"{str(path)!r} cannot be loaded: {error}") from error

@@ -3,14 +3,18 @@
 import dataclasses
 import os
 import pathlib
-import shutil
-import uuid
 
 import keras
 
 from keras_transformer.batch_inference import one_answer, search_ids
 from keras_transformer.data.special_tokens import EOS_ID, PAD_ID
 from keras_transformer.errors import UserError
+from keras_transformer.files import name_beside, remove, remove_leftovers, sync_to_disk
+
+_REPLACED = ".replaced-"  # begins the name that an earlier export has while it is replaced
+_ENTRIES = {
+    "saved_model.pb", "variables", "assets", "assets.extra", "fingerprint.pb", "keras_metadata.pb"
+}
 
 
 def export_saved_model(translator, directory, search=None) -> pathlib.Path:
@@ -41,7 +45,7 @@ def export_saved_model(translator, directory, search=None) -> pathlib.Path:
         `pathlib.Path`: the directory.
 
     Raises:
-        UserError: if the directory holds something else, or Keras does not run on TensorFlow.
+        UserError: if the directory holds anything else, or Keras does not run on TensorFlow.
 
     Example:
 
@@ -55,26 +59,53 @@ def export_saved_model(translator, directory, search=None) -> pathlib.Path:
             f"Received: backend={keras.backend.backend()!r}"
         )
     directory = pathlib.Path(directory)
-    _check_replaceable(directory)
-    aside = directory.parent / f".writing-{uuid.uuid4().hex[:12]}-{directory.name}"
+    check_export_directory(directory)
+    remove_leftovers(directory)
+    aside = name_beside(directory)
     try:
         directory.parent.mkdir(parents=True, exist_ok=True)
         _write(translator, search or translator.search, aside)
+        sync_to_disk(aside)
         _replace(aside, directory)
     finally:
-        shutil.rmtree(aside, ignore_errors=True)
+        remove(aside)
+    # Not before: of an export killed half-way through, it may be all that was left.
+    remove_leftovers(directory, _REPLACED)
     return directory
 
 
-def _check_replaceable(directory: pathlib.Path) -> None:
+def check_export_directory(directory) -> None:
+    """Raises unless `export_saved_model` may write there; to be known before a model is loaded.
+
+    Args:
+        directory: missing, empty, or an earlier export without any file of another origin.
+
+    Raises:
+        UserError: if it is a file, or holds what replacing an export would delete.
+
+    Example:
+
+    >>> import tempfile
+    >>> from keras_transformer.export import check_export_directory
+    >>> check_export_directory(tempfile.mkdtemp())
+    """
+    directory = pathlib.Path(directory)
     if not directory.exists():
         return
     if not directory.is_dir():
         raise UserError(f"Expected a directory to export to but {str(directory)!r} is a file.")
-    if any(directory.iterdir()) and not (directory / "saved_model.pb").is_file():
+    names = {path.name for path in directory.iterdir()}
+    if names and not (directory / "saved_model.pb").is_file():
         raise UserError(
             f"{str(directory)!r} holds other files and no SavedModel: name a new directory, "
             "an empty one, or an earlier export."
+        )
+    foreign = sorted(names - _ENTRIES)
+    if foreign:
+        more = f" and {len(foreign) - 1} more" if len(foreign) > 1 else ""
+        raise UserError(
+            f"{str(directory)!r} holds {foreign[0]!r}{more}, which replacing the SavedModel there "
+            "would delete: move it away, or name a new directory."
         )
 
 
@@ -83,14 +114,14 @@ def _replace(new: pathlib.Path, directory: pathlib.Path) -> None:
         os.rename(new, directory)
         return
     # A directory that is not empty cannot be renamed onto: the old one steps aside first.
-    old = new.with_name(new.name + "-old")
+    old = name_beside(directory, _REPLACED)
     os.rename(directory, old)
     try:
         os.rename(new, directory)
     except BaseException:
         os.rename(old, directory)
         raise
-    shutil.rmtree(old, ignore_errors=True)
+    remove(old)
 
 
 def _write(translator, search, path: pathlib.Path) -> None:

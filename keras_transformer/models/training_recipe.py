@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from keras_transformer.layers.checks import check_positive_integer
+from keras_transformer.layers.checks import check_choice, check_positive_integer
 from keras_transformer.models.frozen_settings import FrozenSettings
 
 
@@ -25,6 +25,8 @@ class TrainingRecipe(FrozenSettings):
         average_checkpoints: Number of last checkpoints whose weights are averaged, section 6.1.
         beam_size: Beams of the search, section 6.1.
         length_penalty: Alpha of the search, section 6.1.
+        length_normalization: What alpha is the power of: `"gnmt"` for the paper's
+            (5 + length) / 6, or `"length"` for the length itself.
 
     Raises:
         ValueError: If a value is not allowed.
@@ -45,13 +47,14 @@ class TrainingRecipe(FrozenSettings):
     average_checkpoints: int = 5
     beam_size: int = 4
     length_penalty: float = 0.6
+    length_normalization: str = "gnmt"
 
     def __post_init__(self):
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
             if field.type is int:
                 check_positive_integer(field.name, value)
-            elif value is not None or field.type is float:
+            elif field.type is not str and (value is not None or field.type is float):
                 is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
                 self._check(field.name, is_number, "a number")
         for name in ("label_smoothing", "beta_1", "beta_2"):
@@ -61,6 +64,7 @@ class TrainingRecipe(FrozenSettings):
             self._check(name, value is None or value > 0, "greater than 0, or None")
         self._check("epsilon", self.epsilon > 0, "greater than 0")
         self._check("length_penalty", self.length_penalty >= 0, "at least 0")
+        check_choice("length_normalization", self.length_normalization, ("gnmt", "length"))
 
     def _check(self, name, is_allowed, rule):
         if not is_allowed:

@@ -125,6 +125,34 @@ class TimeLimit(keras.callbacks.Callback):
             self.model.stop_training = True
 
 
+def check_loss_is_finite(logs, step: int) -> None:
+    """Raises if the loss that Keras reports is no longer a number.
+
+    Args:
+        logs: dict of a Keras callback, or None; without "loss" nothing is checked.
+        step: int, for the message.
+
+    Raises:
+        UserError: if the loss is NaN or infinite.
+
+    Example:
+
+    >>> from keras_transformer.training.callbacks import check_loss_is_finite
+    >>> check_loss_is_finite({"loss": 2.5}, step=10)
+    """
+    loss = (logs or {}).get("loss")
+    if loss is not None and not math.isfinite(float(loss)):
+        raise UserError(diverged_message(f"The loss is {float(loss)}", step))
+
+
+def diverged_message(sign: str, step: int) -> str:
+    """Returns what to say and advise when a training has diverged."""
+    return (
+        f"{sign} at step {step}: the training has diverged. Lower the peak learning rate, or warm "
+        "up longer."
+    )
+
+
 class StopOnNonFiniteLoss(keras.callbacks.Callback):
     """Ends the training with a clear message when the loss is no longer a number.
 
@@ -155,13 +183,7 @@ class StopOnNonFiniteLoss(keras.callbacks.Callback):
         self._check(logs)
 
     def _check(self, logs):
-        loss = (logs or {}).get("loss")
-        if loss is not None and not math.isfinite(float(loss)):
-            step = int(self.model.optimizer.iterations)
-            raise UserError(
-                f"The loss is {float(loss)} at step {step}: the training has diverged. Lower the "
-                "peak learning rate, or warm up longer."
-            )
+        check_loss_is_finite(logs, int(self.model.optimizer.iterations))
 
 
 class HistoryFile:

@@ -5,10 +5,19 @@ import time
 from collections.abc import Callable
 
 import keras
+import numpy as np
 from keras import ops
 
+from keras_transformer.errors import UserError
+from keras_transformer.files import atomic_write
 from keras_transformer.training.averaging import average_checkpoints
-from keras_transformer.training.callbacks import BleuOnDev, HistoryFile, TimeLimit
+from keras_transformer.training.callbacks import (
+    BleuOnDev,
+    HistoryFile,
+    TimeLimit,
+    check_loss_is_finite,
+    diverged_message,
+)
 from keras_transformer.training.checkpoints import (
     Checkpoints,
     load_weights_only,
@@ -57,11 +66,15 @@ class EvaluationLoop(keras.callbacks.Callback):
         checkpoints: `Checkpoints`.
         history: `HistoryFile`.
         time_limit: `TimeLimit`, which knows the minutes used.
+        evaluator: `TokenEvaluator` of the model.
         bleu: `BleuOnDev`, or None without translations.
         window: int, number of checkpoints to average.
         total_steps: int, when the run ends.
         progress: `Progress` of the runs before.
         report: called with one line per evaluation.
+
+    Raises:
+        UserError: in training, before anything is saved, if the loss or a weight is no number.
     """
 
     def __init__(
@@ -71,6 +84,7 @@ class EvaluationLoop(keras.callbacks.Callback):
         checkpoints: Checkpoints,
         history: HistoryFile,
         time_limit: TimeLimit,
+        evaluator: TokenEvaluator,
         bleu: BleuOnDev | None,
         window: int,
         total_steps: int,
@@ -92,7 +106,7 @@ class EvaluationLoop(keras.callbacks.Callback):
         self._report = report
         self.evaluate_every = settings.evaluate_every or data.steps_per_epoch
         self._checkpoint_every = settings.checkpoint_every or data.steps_per_epoch
-        self._evaluator = None
+        self._evaluator = evaluator
         self._steps_in_epoch = data.batches.steps_per_epoch(progress.epoch)
         self._window_start = (progress.step, time.monotonic())
         self._saved_step = self._evaluated_step = progress.step
@@ -115,10 +129,11 @@ class EvaluationLoop(keras.callbacks.Callback):
         step = self.progress.step
         saves = ends or step % self._checkpoint_every == 0
         evaluates = ends or step % self.evaluate_every == 0
-        if saves:
-            self._checkpoints.save_weights(self.model, step)
         if not (saves or evaluates):
             return
+        self._check_finite(logs)
+        if saves:
+            self._checkpoints.save_weights(self.model, step)
         try:
             if evaluates:
                 self._evaluate(logs)
@@ -127,6 +142,15 @@ class EvaluationLoop(keras.callbacks.Callback):
             # even if it fails, or is interrupted, the steps before it are not lost.
             self.progress.minutes = self._time_limit.elapsed_minutes
             self._checkpoints.save_state(self.model, dataclasses.asdict(self.progress))
+
+    def _check_finite(self, logs):
+        step = self.progress.step
+        check_loss_is_finite(logs, step)
+        # The loss is of the weights before the update, which may have broken them.
+        for variable in self.model.trainable_variables:
+            if not np.isfinite(variable.numpy()).all():
+                sign = f"The weights of {variable.path!r} are no numbers"
+                raise UserError(diverged_message(sign, step))
 
     def _evaluate(self, logs):
         progress = self.progress
@@ -153,7 +177,6 @@ class EvaluationLoop(keras.callbacks.Callback):
         self._window_start = (progress.step, time.monotonic())
 
     def _evaluate_on_dev(self, row, translates):
-        self._evaluator = self._evaluator or TokenEvaluator(self.model)
         result = self._evaluator(self._data.valid_batches)
         row.update(
             valid_loss=round(result.loss, 5),
@@ -186,8 +209,9 @@ class EvaluationLoop(keras.callbacks.Callback):
     def _keep_best(self, bleu):
         progress = self.progress
         if progress.best_bleu is None or bleu > progress.best_bleu:
+            with atomic_write(self.best_path) as temporary:
+                save_weights_only(self.model, temporary)
             progress.best_bleu, progress.best_step = bleu, progress.step
-            save_weights_only(self.model, self.best_path)
 
 
 def _assign(values):

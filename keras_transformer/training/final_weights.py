@@ -1,11 +1,15 @@
 """Which weights a training ends with: averages of checkpoints against the best so far."""
 
+import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from keras_transformer.training.averaging import average_checkpoints
+from keras_transformer.errors import UserError
+from keras_transformer.training.averaging import WEIGHTS_SUFFIX, average_checkpoints
 from keras_transformer.training.checkpoints import Checkpoints, load_weights_only, step_of
+
+_LOGGER = logging.getLogger(__name__)
 
 
 class Candidate(NamedTuple):
@@ -23,12 +27,13 @@ def choose_final_weights(
     best_path: Path,
     score: Callable[[], float] | None,
     report: Callable[[str], object],
+    score_text: Callable[[float], str] = "{:.2f}".format,
 ) -> Candidate | None:
     """Loads the best weights of a finished training into its model.
 
     The candidates are the averages of the last checkpoints, one for each window, the last
     checkpoint alone, and the best weights seen at an evaluation. Without a score the average over
-    the first window is taken.
+    the first window is taken. Files that cannot be read are left out with a warning.
 
     Args:
         model: the model that was trained.
@@ -37,41 +42,50 @@ def choose_final_weights(
         best_path: weights that were best at an evaluation; may be missing.
         score: scores the weights that are loaded, higher is better; or None.
         report: called with a line for each candidate.
+        score_text: a score as people read it, with its name.
 
     Returns:
         The `Candidate` that is loaded now, or None if there is no checkpoint.
+
+    Raises:
+        UserError: if there are checkpoints but none can be read.
     """
     files = checkpoints.weight_files()
     if not files:
         return None
     candidates: list[Candidate] = []
-    sizes = dict.fromkeys([min(window, len(files)) for window in windows] + [1])
-    for number, size in enumerate(sizes):
-        if score is None and number:
+    error = None
+    for name, path, size in _files(checkpoints.directory, files, windows, best_path):
+        if score is None and (candidates or path == best_path):
             break
-        path = files[-1]
-        name = f"step {step_of(path)}"
-        if size > 1:
-            path = checkpoints.directory / f"average-{size}.weights.h5"
-            path = average_checkpoints(files[-size:], path)
-            name = f"average of the last {size} checkpoints"
-        candidates.append(_scored(model, name, path, score, report))
-    if score is not None and best_path.is_file():
-        candidates.append(_scored(model, "best at an evaluation", best_path, score, report))
+        try:
+            if size > 1:
+                average_checkpoints(files[-size:], path)
+            load_weights_only(model, path)
+        except UserError as problem:
+            error = problem
+            _LOGGER.warning("The weights of %s are left out: %s", name, problem)
+            continue
+        value = 0.0 if score is None else score()
+        if score is not None:
+            report(f"{name}: {score_text(value)}")
+        candidates.append(Candidate(name, path, value))
+    if not candidates:
+        raise error or UserError(f"No weights can be read in {str(checkpoints.directory)!r}.")
     # The first of equals: the average over the recipe's window.
     chosen = max(candidates, key=lambda candidate: candidate.score)
     load_weights_only(model, chosen.path)
-    for candidate in candidates:
-        if candidate.path.name.startswith("average-"):
-            candidate.path.unlink(missing_ok=True)
+    for path in checkpoints.directory.glob(f"average-*{WEIGHTS_SUFFIX}"):
+        path.unlink(missing_ok=True)
     report(f"Final weights: {chosen.name}.")
     return chosen
 
 
-def _scored(model, name, path, score, report) -> Candidate:
-    if score is None:
-        return Candidate(name, path, 0.0)
-    load_weights_only(model, path)
-    value = score()
-    report(f"{name}: {value:.2f}")
-    return Candidate(name, path, value)
+def _files(directory: Path, files: list[Path], windows, best_path: Path):
+    """Yields name, path and number of averaged checkpoints of every candidate, to be written."""
+    last = (f"step {step_of(files[-1])}", files[-1], 1)
+    for size in dict.fromkeys([min(window, len(files)) for window in windows] + [1]):
+        path = directory / f"average-{size}{WEIGHTS_SUFFIX}"
+        yield last if size == 1 else (f"average of the last {size} checkpoints", path, size)
+    if best_path.is_file():
+        yield "best at an evaluation", best_path, 1

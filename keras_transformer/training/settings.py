@@ -7,6 +7,7 @@ from pathlib import Path
 
 from keras_transformer.errors import UserError
 from keras_transformer.files import atomic_write
+from keras_transformer.models import TrainingRecipe
 
 SETTINGS_FILE = "training.json"
 TOKENIZERS = ("bpe", "unigram", "subword")
@@ -37,7 +38,8 @@ class TrainingSettings:
         evaluate_every: steps between evaluations on the development set; None for one epoch.
         bleu_every: evaluations between two that also translate the development set; 0 never.
         checkpoint_every: steps between checkpoints; None for one epoch.
-        keep_checkpoints: number of weight files to keep; None keeps what `average_windows` need.
+        keep_checkpoints: number of weight files to keep; None, or fewer than `average_windows`
+            need, keeps what these need.
         average_windows: numbers of last checkpoints whose averages compete at the end, by BLEU on
             the development set; None takes the recipe's number alone.
         bleu_beam_size: beam of these translations; 1 is greedy.
@@ -45,7 +47,8 @@ class TrainingSettings:
         bleu_tokenize: sacreBLEU tokenizer; None takes "13a", or "none" for "subword" text, which
             is tokenised already.
         mixed_precision: compute in bfloat16, weights in float32.
-        gpus: number of devices; None uses one GPU if there is one.
+        gpus: number of devices; None uses one GPU if there is one. A training may be resumed on
+            another number if the batches are the same, as with 1, 2, 4 and 8.
         jit_compile: compile steps with XLA; needs many seconds for each batch shape.
         seed: seed of weights, order of the data and dropout.
 
@@ -172,7 +175,10 @@ class TrainingSettings:
         path = Path(directory) / SETTINGS_FILE
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
-            before = {**content["fingerprint"], **content["settings"]}
+            before = {"row_multiple": 8, **content["fingerprint"], **content["settings"]}
+            if "train_recipe" in before:
+                # What older files do not have yet was the default.
+                before["train_recipe"] = {**TrainingRecipe().to_dict(), **before["train_recipe"]}
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise UserError(f"Cannot resume: {str(path)!r} is missing or damaged.") from error
         now = json.loads(json.dumps({**fingerprint, **self.to_dict()}))

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import keras
 
+from keras_transformer.data import SubwordTokenizer
 from keras_transformer.decoding import BeamSearch, GreedySearch
 from keras_transformer.errors import UserError
-from keras_transformer.models import TrainingRecipe, Transformer, TransformerConfig, get_preset
+from keras_transformer.models import TrainingRecipe, Transformer, get_preset
 from keras_transformer.training.callbacks import (
     BleuOnDev,
     HistoryFile,
@@ -21,20 +22,21 @@ from keras_transformer.training.callbacks import (
 )
 from keras_transformer.training.checkpoints import Checkpoints, without_optimizer
 from keras_transformer.training.distribution import mirrored_strategy, strategy_scope
-from keras_transformer.training.evaluate_tokens import evaluate_tokens
+from keras_transformer.training.evaluate_tokens import TokenEvaluator
 from keras_transformer.training.evaluation_loop import HISTORY_COLUMNS, EvaluationLoop, Progress
 from keras_transformer.training.final_weights import choose_final_weights
 from keras_transformer.training.optimizer import compile_model
-from keras_transformer.training.settings import SETTINGS_FILE, TrainingSettings
-from keras_transformer.training.training_data import (
-    Tokenizers,
-    TrainingData,
-    load_tokenizers,
-    make_tokenizers,
+from keras_transformer.training.settings import TrainingSettings
+from keras_transformer.training.training_data import Tokenizers, TrainingData
+from keras_transformer.training.training_setup import (
+    CHECKPOINT_FOLDER,
+    check_lengths,
+    check_output,
+    choose_tokenizers,
+    make_config,
 )
 
 HISTORY_FILE = "history.csv"
-CHECKPOINT_FOLDER = "checkpoints"
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -117,12 +119,13 @@ def train(
     preset = get_preset(settings.preset)
     recipe = TrainingRecipe.from_dict({**preset.recipe.to_dict(), **settings.recipe})
     strategy = mirrored_strategy(settings.gpus) if (settings.gpus or 1) > 1 else None
-    resumes = _check_output(output)
-    tokenizers = _tokenizers(
-        output, resumes, train_corpus, settings, source_tokenizer, target_tokenizer
+    resumes = check_output(output)
+    tokenizers = choose_tokenizers(
+        output, resumes, train_corpus, settings, source_tokenizer, target_tokenizer, report
     )
+    config = make_config(preset, settings, tokenizers)
+    check_lengths(config, recipe)
     data = TrainingData(train_corpus, valid_corpus, tokenizers, settings, recipe, report)
-    config = _config(preset, settings, tokenizers)
     fingerprint = {**data.fingerprint, "config": config.to_dict(), "train_recipe": recipe.to_dict()}
     if resumes:
         settings.check_resumes(output, fingerprint)
@@ -153,13 +156,14 @@ class _Run:
         self.recipe = recipe
         self.report = report
         self.windows = settings.average_windows or (recipe.average_checkpoints,)
-        keep = settings.keep_checkpoints or max(self.windows)
+        keep = max(settings.keep_checkpoints or 1, *self.windows)
         self.checkpoints = Checkpoints(output / CHECKPOINT_FOLDER, keep)
         self.history = HistoryFile(output / HISTORY_FILE, HISTORY_COLUMNS)
         self.total_steps = settings.max_steps or recipe.max_steps
         self.reached = Progress(**(self.checkpoints.restore_state(model) or {}))
         self.history.start(self.reached.step)
         self.time_limit = TimeLimit(settings.max_minutes, self.reached.minutes)
+        self.evaluator = TokenEvaluator(model)
         self.bleu = self._bleu() if settings.bleu_every and data.valid_sources else None
         self.loop = EvaluationLoop(
             data,
@@ -167,6 +171,7 @@ class _Run:
             self.checkpoints,
             self.history,
             self.time_limit,
+            self.evaluator,
             self.bleu,
             self.windows[0],
             self.total_steps,
@@ -185,16 +190,28 @@ class _Run:
         ):
             self.report("Nothing is left to train; allow more steps or minutes to go on.")
             return
-        every = self.loop.evaluate_every
+        # The loop must see whether the time is up.
         watchers = [self.time_limit, StopOnNonFiniteLoss(), self.loop]
         if progress is not None:
             watchers.append(StepProgress(progress, self.total_steps, self.data.tokens_per_step))
-        # The order matters: the loop must see whether the time is up, and may not save NaN.
+        # Keras' mean of the loss begins anew with each of its epochs. These end at evaluations, so
+        # that one resumed in between has a shorter first one.
+        every = self.loop.evaluate_every
+        started = self.reached.step // every
+        if steps := self.reached.step % every:
+            self._fit([*watchers, *callbacks], started, started + 1, every - steps, progress)
+            started += 1
+        if not self.model.stop_training and self.reached.step < self.total_steps:
+            epochs = math.ceil(self.total_steps / every)
+            self._fit([*watchers, *callbacks], started, epochs, every, progress)
+
+    def _fit(self, callbacks, first_epoch, epochs, steps_per_epoch, progress):
         self.model.fit(
             self.data.batches.dataset(start_step=self.reached.batch, epoch=self.reached.epoch),
-            epochs=math.ceil((self.total_steps - self.reached.step) / every),
-            steps_per_epoch=every,
-            callbacks=[*watchers, *callbacks],
+            initial_epoch=first_epoch,
+            epochs=epochs,
+            steps_per_epoch=steps_per_epoch,
+            callbacks=callbacks,
             shuffle=False,
             verbose=1 if progress is None and sys.stdout.isatty() else 0,
         )
@@ -203,20 +220,26 @@ class _Run:
         """Chooses the final weights and writes the model directory."""
         from keras_transformer.translator import Translator
 
-        score = None
+        score, score_text = None, "BLEU {:.2f}".format
         if self.bleu is not None:
             score = self.bleu.evaluate
         elif self.data.valid_batches is not None:
-            score = self._negative_loss
+            score, score_text = self._negative_loss, _loss_text
         chosen = choose_final_weights(
-            self.model, self.checkpoints, self.windows, self.loop.best_path, score, self.report
+            self.model,
+            self.checkpoints,
+            self.windows,
+            self.loop.best_path,
+            score,
+            self.report,
+            score_text,
         )
         if chosen is None:
             raise UserError("No step was trained: allow more steps or minutes.")
         valid_loss = None
         if self.data.valid_batches is not None:
-            valid_loss = evaluate_tokens(self.model, self.data.valid_batches).loss
-        search = BeamSearch(self.recipe.beam_size, self.recipe.length_penalty)
+            valid_loss = -self._negative_loss()
+        search = _beam_search(self.recipe, self.recipe.beam_size)
         translator = Translator(
             self.model,
             self.tokenizers.source,
@@ -238,14 +261,14 @@ class _Run:
         )
 
     def _negative_loss(self) -> float:
-        return -evaluate_tokens(self.model, self.data.valid_batches).loss
+        return -self.evaluator(self.data.valid_batches).loss
 
     def _bleu(self) -> BleuOnDev:
         settings, recipe = self.settings, self.recipe
         search = GreedySearch()
         if settings.bleu_beam_size > 1:
-            search = BeamSearch(settings.bleu_beam_size, recipe.length_penalty)
-        is_subword = settings.tokenizer == "subword"
+            search = _beam_search(recipe, settings.bleu_beam_size)
+        is_subword = isinstance(self.tokenizers.of_target, SubwordTokenizer)
         bleu = BleuOnDev(
             self.data.valid_sources,
             self.data.valid_references,
@@ -259,36 +282,11 @@ class _Run:
         return bleu
 
 
-def _check_output(output: Path) -> bool:
-    """Returns whether `output` holds a training to resume."""
-    if output.exists() and not output.is_dir():
-        raise UserError(f"The output must be a directory. Received: output={str(output)!r}")
-    if (output / SETTINGS_FILE).exists():
-        return True
-    if (output / "config.json").exists() or (output / CHECKPOINT_FOLDER).exists():
-        raise UserError(
-            f"{str(output)!r} holds a model without {SETTINGS_FILE}, which cannot be trained "
-            "further. Choose another output directory."
-        )
-    return False
-
-
-def _tokenizers(output, resumes, corpus, settings, source, target) -> Tokenizers:
-    if source is not None:
-        return Tokenizers(source, target)
-    if target is not None:
-        raise ValueError("`target_tokenizer` needs `source_tokenizer`. Received: None")
-    if resumes:
-        return load_tokenizers(output, settings.shared_vocabulary)
-    return make_tokenizers(corpus, settings)
-
-
-def _config(preset, settings, tokenizers: Tokenizers) -> TransformerConfig:
-    return TransformerConfig.from_dict(
-        {
-            **preset.config,
-            **settings.model,
-            "vocab_size": tokenizers.source.vocab_size,
-            "target_vocab_size": tokenizers.target.vocab_size if tokenizers.target else None,
-        }
+def _beam_search(recipe: TrainingRecipe, beam_size: int) -> BeamSearch:
+    return BeamSearch(
+        beam_size, recipe.length_penalty, length_normalization=recipe.length_normalization
     )
+
+
+def _loss_text(negative_loss: float) -> str:
+    return f"dev loss {-negative_loss:.3f}"

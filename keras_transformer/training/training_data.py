@@ -2,6 +2,7 @@
 
 import dataclasses
 import logging
+import math
 import re
 import zlib
 from collections.abc import Callable
@@ -19,6 +20,7 @@ from keras_transformer.data import (
 from keras_transformer.errors import UserError
 
 _LOGGER = logging.getLogger(__name__)
+_READ_BETWEEN_REPORTS = 1_000_000
 _JOIN = re.compile(r"@@( |\Z)")
 
 
@@ -65,16 +67,20 @@ def load_tokenizers(directory: str | Path, shared: bool) -> Tokenizers:
     )
 
 
-def make_tokenizers(corpus, settings) -> Tokenizers:
+def make_tokenizers(corpus, settings, report: Callable[[str], object] = _LOGGER.info) -> Tokenizers:
     """Learns the vocabularies of the settings from a corpus.
 
     Args:
         corpus: yields pairs of `str`, as often as asked.
         settings: `TrainingSettings`.
+        report: called with lines for people.
 
     Returns:
         `Tokenizers`.
     """
+    size = "all" if settings.vocab_size is None else f"{settings.vocab_size:,}"
+    sides = "for both languages" if settings.shared_vocabulary else "for each language"
+    report(f"Learning a vocabulary of {size} {settings.tokenizer} pieces {sides}.")
 
     def learn(lines):
         if settings.tokenizer == "subword":
@@ -99,6 +105,9 @@ class TrainingData:
         recipe: `TrainingRecipe`.
         report: called with lines for people.
 
+    Raises:
+        UserError: if no pair can be used, or the tokenizers cannot do BPE-dropout.
+
     Attributes:
         batches: `TokenBatches` of the training text.
         valid_batches: list of batches of the development text, or None.
@@ -117,11 +126,16 @@ class TrainingData:
     ):
         self._tokenizers = tokenizers
         self._max_length = recipe.max_length
-        encoded = self._encode(train_corpus)
+        if settings.bpe_dropout:
+            _check_drops(tokenizers)
+        report("Encoding the training text.")
+        encoded = self._encode(train_corpus, progress=_reads(report))
+        row_multiple = math.lcm(8, settings.gpus or 1)
         self.fingerprint = {
             "pairs": len(encoded),
             "target_tokens": int(encoded.target_lengths.sum()),
             "checksum": zlib.crc32(encoded.target_ids, zlib.crc32(encoded.source_ids)),
+            "row_multiple": row_multiple,
         }
         if settings.bpe_dropout:
             corpus, dropout, seed = train_corpus, settings.bpe_dropout, settings.seed
@@ -136,7 +150,7 @@ class TrainingData:
             encoded_or_function,
             recipe.tokens_per_batch,
             seed=settings.seed,
-            row_multiple=8 if settings.gpus is None else max(8, settings.gpus),
+            row_multiple=row_multiple,
         )
         self.steps_per_epoch = self.batches.steps_per_epoch(0)
         self.tokens_per_step = self.fingerprint["target_tokens"] / self.steps_per_epoch
@@ -150,12 +164,13 @@ class TrainingData:
         if valid_corpus is not None:
             self._read_valid(valid_corpus, recipe)
 
-    def _encode(self, corpus, dropout=0.0, seed=0) -> EncodedCorpus:
+    def _encode(self, corpus, dropout=0.0, seed=0, progress=None) -> EncodedCorpus:
         return EncodedCorpus.from_corpus(
             corpus,
             self._tokenizers.source,
             self._tokenizers.target,
             max_length=self._max_length,
+            progress=progress,
             dropout=dropout,
             seed=seed,
         )
@@ -169,3 +184,28 @@ class TrainingData:
         if isinstance(self._tokenizers.of_target, SubwordTokenizer):
             references = [_JOIN.sub("", reference) for reference in references]
         self.valid_references = references
+
+
+def _check_drops(tokenizers: Tokenizers) -> None:
+    for tokenizer in (tokenizers.source, tokenizers.of_target):
+        kind = getattr(tokenizer, "model_type", "bpe")
+        if isinstance(tokenizer, SubwordTokenizer):
+            kind = "subword"
+        if kind != "bpe":
+            raise UserError(
+                "`bpe_dropout` needs tokenizers of type 'bpe', whose merges it drops. "
+                f"Received: a tokenizer of type {kind!r}"
+            )
+
+
+def _reads(report: Callable[[str], object]) -> Callable[[int], None]:
+    """Returns a function of the number of pairs read that reports every million."""
+    reported = 0
+
+    def progress(num_read: int) -> None:
+        nonlocal reported
+        if num_read - reported >= _READ_BETWEEN_REPORTS:
+            reported = num_read
+            report(f"{num_read:,} pairs encoded")
+
+    return progress

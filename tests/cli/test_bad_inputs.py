@@ -5,6 +5,9 @@ import pathlib
 
 import pytest
 
+from keras_transformer.translator import Translator
+from tests.tiny_translator import tiny_model, tiny_tokenizer
+
 GOOD = ["a red house", "the old dog sleeps", "a child sees the bird"]
 
 # What is wrong -> (arguments, part of the line). {model}, {good}, ... are filled in by `files`.
@@ -60,6 +63,14 @@ OVER_LONG_LINE = {
     "evaluate": "--model {model} --source {long} --reference {good} --output {out}",
     "score": "--model {model} --source {long} --target {good} --output {out}",
 }
+PIPES = {
+    "vocab": "--input {good} {pipe} --output {out}.model",
+    "train source": "--source {pipe} --target {good} --valid-source {good} --valid-target {good}"
+    " --output {out}",
+    "train target": "--source {good} --target {pipe} --valid-source {good} --valid-target {good}"
+    " --output {out}",
+    "train valid": "--tsv {tsv} --valid-tsv {pipe} --output {out}",
+}
 UNWRITABLE = {
     "vocab": "--input {good} --size 290 --output {nowhere}.model",
     "train": "--source {good} --target {good} --valid-source {good} --valid-target {good}"
@@ -87,6 +98,10 @@ WRONG_VALUES = {
     "train both": ("--tsv {tsv} --source {good} --output {out}", "--source and --tsv"),
     "train half": ("--source {good} --output {out}", "also needs --target and --valid-source"),
     "train output": ("--tsv {tsv} --valid-tsv {tsv}", "--output DIR is required"),
+    "train dataset": (
+        "--dataset no_such_translation --source-language en --target-language de --output {out}",
+        "'no_such_translation'",
+    ),
     "train steps": ("--max-steps 0", "--max-steps: expected a whole number of at least 1"),
     "train rate": ("--dropout 1", "--dropout: expected a number from 0 to below 1"),
     "train flag": ("--droput 0.1", "unrecognized arguments: --droput"),
@@ -206,6 +221,44 @@ def test_an_over_long_line_is_cut_when_that_is_asked_for(run, files):
                   "--beam-size", 1, "--cut-long-lines")  # fmt: skip
     assert outcome.status == 0
     assert len(outcome.output.splitlines()) == 3
+
+
+def test_a_training_pair_that_is_too_long_is_left_out_and_counted(run, files, tmp_path):
+    (tmp_path / "long.tsv").write_text(
+        "".join(f"{line}\t{line}\n" for line in [*GOOD, "red house " * 30])
+    )
+    outcome = run("train", "--tsv", tmp_path / "long.tsv", "--valid-tsv", files["tsv"],
+                  "--vocabulary-type", "subword", "--max-length", 20, "--preset", "tiny",
+                  "--num-encoder-layers", 1, "--num-decoder-layers", 1, "--d-model", 8,
+                  "--intermediate-dim", 8, "--num-heads", 2, "--tokens-per-batch", 64,
+                  "--max-steps", 1, "--bleu-every", 0, "--output", files["out"])  # fmt: skip
+    assert outcome.status == 0, outcome.errors
+    assert "warning: 1 of 4 pairs are longer than 20 tokens and are left out" in outcome.errors
+
+
+def test_an_over_long_target_is_named_with_its_line_and_never_cut(run, files, text, tmp_path):
+    """The line counts from the file's start, also beyond the first 1,024 lines."""
+    directory = tmp_path / "learned"
+    model = tiny_model(position="learned", max_length=40)
+    Translator(model, tiny_tokenizer(), extra_length=12).save(directory)
+    source = text("many.txt", ["a red house"] * 1030)
+    target = text("target.txt", ["a red house"] * 1028 + ["red house " * 30, "a dog"])
+    for options in ([], ["--cut-long-lines"]):
+        outcome = run("score", "--model", directory, "--source", source, "--target", target,
+                      *options)  # fmt: skip
+        assert outcome.status == 2
+        assert not outcome.output
+        assert "target.txt', line 1029: " in outcome.errors and "39" in outcome.errors
+
+
+@cases(PIPES)
+def test_a_pipe_that_would_be_read_twice_is_refused(run, files, tmp_path, case):
+    files["pipe"] = tmp_path / "pipe.txt"
+    os.mkfifo(files["pipe"])
+    outcome = run(case.split()[0], *PIPES[case].format(**files).split())
+    assert outcome.status == 2
+    assert outcome.errors.count("\n") == 1
+    assert "pipe.txt' is a pipe; it is read more than once: give a regular file" in outcome.errors
 
 
 @cases(UNWRITABLE)

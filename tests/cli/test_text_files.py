@@ -28,6 +28,11 @@ def test_standard_input_is_split_at_line_feeds_only(monkeypatch):
     assert list(read_lines(None)) == ["a\u2028b", "", "last"]
 
 
+def test_standard_input_loses_a_byte_order_mark_as_files_do(monkeypatch):
+    monkeypatch.setattr("sys.stdin", StandardInput("\ufeffa\n\ufeffb\n".encode()))
+    assert list(read_lines(None)) == ["a", "\ufeffb"]
+
+
 def test_invalid_utf8_on_standard_input_is_named_with_its_line(monkeypatch):
     monkeypatch.setattr("sys.stdin", StandardInput(b"good\nb\xffd\n"))
     with pytest.raises(UserError, match=r"standard input, line 2: .* 0xff at column 2"):

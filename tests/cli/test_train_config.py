@@ -1,5 +1,6 @@
 """Settings of `train`: a commented TOML file, read back strictly, and overruled by options."""
 
+import dataclasses
 import tomllib
 
 import pytest
@@ -9,7 +10,12 @@ from keras_transformer.cli.train import _training_settings
 from keras_transformer.cli.train_config import read_config, render_config, resolve
 from keras_transformer.cli.train_settings import GROUPS, SETTINGS
 from keras_transformer.errors import UserError
-from keras_transformer.models import TrainingRecipe, list_presets
+from keras_transformer.models import (
+    TrainingRecipe,
+    TransformerConfig,
+    get_preset,
+    list_presets,
+)
 from keras_transformer.training import TrainingSettings
 
 
@@ -30,8 +36,9 @@ def test_the_printed_file_has_every_setting_with_a_comment_and_is_read_back(run,
 
 def test_a_setting_that_is_commented_out_shows_the_presets_value(run):
     lines = run("train", "--print-config", "--preset", "tiny").output.splitlines()
-    assert "# warmup_steps = 2000" in lines
-    assert "# dropout = 0.3" in lines
+    preset = get_preset("tiny")
+    assert f"# warmup_steps = {preset.recipe.warmup_steps}" in lines
+    assert f"# dropout = {preset.config['dropout']}" in lines
 
 
 def test_every_line_that_is_switched_on_is_accepted(run, tmp_path):
@@ -40,7 +47,7 @@ def test_every_line_that_is_switched_on_is_accepted(run, tmp_path):
         line[2:] if line.startswith("# ") and " = " in line else line for line in text.splitlines()
     )
     path = tmp_path / "settings.toml"
-    path.write_text(switched_on.replace('bleu_tokenize = "..."', 'bleu_tokenize = "intl"'))
+    path.write_text(switched_on)
     values = read_config(path)
     missing = {name for name in SETTINGS if name not in values}
     assert not missing
@@ -89,18 +96,44 @@ def test_a_wrong_file_is_named_with_what_is_wrong(tmp_path, content, message):
     assert str(path) in str(error.value)
 
 
+def test_every_field_of_model_and_recipe_has_a_setting():
+    """Only the vocabulary's sizes are not set by name: the text decides them."""
+    fields = {field.name for part in (TransformerConfig, TrainingRecipe)
+              for field in dataclasses.fields(part)}  # fmt: skip
+    assert not fields - SETTINGS.keys() - {"vocab_size", "target_vocab_size"}
+
+
+@pytest.mark.parametrize(
+    "arguments, positions",
+    [
+        ("--preset tiny", None),
+        ("--preset tiny --max-length 60", None),
+        ("--preset tiny --position learned", get_preset("tiny").recipe.max_length),
+        ("--preset tiny --position learned --max-length 60", 60),
+        ("--preset table3_e", None),
+        ("--preset table3_e --max-length 60", 60),
+    ],
+)
+def test_learned_positions_are_as_many_as_the_longest_sentence_needs(arguments, positions):
+    settings = _training_settings(parse(*arguments.split()))
+    assert settings.model.get("max_length") == positions
+    TransformerConfig(vocab_size=300, **{**get_preset(settings.preset).config, **settings.model})
+
+
 def test_every_setting_reaches_the_training():
     """Each flag of model, recipe and run arrives in the field of the same name."""
     arguments = (
         "--preset base --num-encoder-layers 26 --num-decoder-layers 27 --d-model 28 "
         "--intermediate-dim 29 --num-heads 14 --dropout 0.31 --attention-dropout 0.32 "
-        "--activation-dropout 0.33 "
+        "--activation-dropout 0.33 --key-dim 15 --value-dim 16 --activation gelu --norm pre "
+        "--position learned --beta-1 0.17 --beta-2 0.18 --epsilon 0.19 --beam-size 20 "
+        "--length-penalty 2.1 --length-normalization length "
         "--max-length 34 --tokens-per-batch 35 --peak-learning-rate 0.36 --warmup-steps 37 "
         "--label-smoothing 0.38 --clip-norm 3.9 --average-checkpoints 40 --seed 41 "
         "--max-steps 42 --max-minutes 4.3 --average-windows 4,5 --checkpoint-every 44 "
         "--keep-checkpoints 45 --evaluate-every 46 --bleu-every 47 --bleu-beam-size 48 "
         "--bleu-lowercase --bleu-tokenize intl --mixed-precision --jit-compile --gpus 2 "
-        "--vocabulary-type unigram --vocab-size 490 --no-shared-vocabulary --bpe-dropout 0.5"
+        "--vocabulary-type bpe --vocab-size 490 --no-shared-vocabulary --bpe-dropout 0.5"
     )
     settings = _training_settings(parse(*arguments.split()))
     assert settings == TrainingSettings(
@@ -114,6 +147,12 @@ def test_every_setting_reaches_the_training():
             "dropout": 0.31,
             "attention_dropout": 0.32,
             "activation_dropout": 0.33,
+            "key_dim": 15,
+            "value_dim": 16,
+            "activation": "gelu",
+            "norm": "pre",
+            "position": "learned",
+            "max_length": 34,
         },
         recipe={
             "max_length": 34,
@@ -123,8 +162,14 @@ def test_every_setting_reaches_the_training():
             "label_smoothing": 0.38,
             "clip_norm": 3.9,
             "average_checkpoints": 40,
+            "beta_1": 0.17,
+            "beta_2": 0.18,
+            "epsilon": 0.19,
+            "beam_size": 20,
+            "length_penalty": 2.1,
+            "length_normalization": "length",
         },
-        tokenizer="unigram",
+        tokenizer="bpe",
         vocab_size=490,
         shared_vocabulary=False,
         bpe_dropout=0.5,
@@ -143,6 +188,13 @@ def test_every_setting_reaches_the_training():
         jit_compile=True,
         seed=41,
     )
+    # With all of them set, none of model and recipe is left to the preset.
+    assert settings.recipe.keys() | {"max_steps"} == {
+        field.name for field in dataclasses.fields(TrainingRecipe)
+    }
+    assert settings.model.keys() | {"vocab_size", "target_vocab_size"} == {
+        field.name for field in dataclasses.fields(TransformerConfig)
+    }
 
 
 def test_the_defaults_are_those_of_the_library():
@@ -152,7 +204,8 @@ def test_the_defaults_are_those_of_the_library():
 
 
 def test_subword_text_has_no_default_size():
-    assert _training_settings(parse("--vocabulary-type", "subword")).vocab_size is None
+    settings = _training_settings(parse("--vocabulary-type", "subword"))
+    assert (settings.tokenizer, settings.vocab_size) == ("subword", None)
 
 
 @pytest.mark.parametrize("preset", list_presets())

@@ -39,6 +39,16 @@ def test_saving_another_kind_replaces_the_old_tokenizer(tokenizer, tmp_path):
     assert len(list(tmp_path.iterdir())) == 1
 
 
+def test_a_file_that_is_no_tokenizer_is_never_deleted(tokenizer, tmp_path):
+    other = tmp_path / ("tokenizer.txt" if tokenizer.suffix == ".model" else "tokenizer.model")
+    other.write_bytes(b"years of work")
+    with pytest.raises(UserError, match="is in the way and no tokenizer") as raised:
+        save_tokenizer(tokenizer, tmp_path)
+    assert other.name in str(raised.value) and "\n" not in str(raised.value)
+    assert other.read_bytes() == b"years of work"
+    assert [path.name for path in tmp_path.iterdir()] == [other.name]
+
+
 def test_a_missing_tokenizer_names_the_folder(tmp_path):
     with pytest.raises(UserError, match=r"tokenizer\.model or tokenizer\.txt: '.*' has neither"):
         load_tokenizer(tmp_path)

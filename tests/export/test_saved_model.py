@@ -1,6 +1,7 @@
 """SavedModel: raw text in a process that knows only TensorFlow; the Translator's answers; small."""
 
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -12,7 +13,7 @@ import pytest
 from keras_transformer.data import SubwordTokenizer
 from keras_transformer.decoding import BeamSearch, GreedySearch
 from keras_transformer.errors import UserError
-from keras_transformer.export import export_saved_model
+from keras_transformer.export import check_export_directory, export_saved_model
 from keras_transformer.translator import Translator
 from tests.tiny_translator import sentence, tiny_model, tiny_tokenizer, tiny_translator
 
@@ -236,7 +237,12 @@ class TestFiles:
         directory = tmp_path / "m"
         directory.mkdir()
         (directory / "saved_model.pb").write_bytes(b"old")
-        (directory / "old").write_text("old")
+        (directory / "variables").mkdir()
+        (directory / "variables" / "old").write_text("old")
+        # Left by exports that were killed.
+        for name in (".writing-0123456789ab-m", ".replaced-0123456789ab-m"):
+            (tmp_path / name).mkdir()
+            os.utime(tmp_path / name, (1e9, 1e9))
 
         def quick(module, path, signatures):
             assert set(signatures) == {"serving_default", "n_best"}
@@ -256,3 +262,17 @@ class TestFiles:
         with pytest.raises(UserError, match="is a file"):
             export_saved_model(translator, tmp_path / "thesis.txt")
         assert (tmp_path / "thesis.txt").read_text() == "years of work"
+
+    def test_export_with_a_file_of_another_origin_is_refused(self, translator, tmp_path):
+        (tmp_path / "saved_model.pb").write_bytes(b"old")
+        check_export_directory(tmp_path)
+        check_export_directory(str(tmp_path / "missing"))
+        (tmp_path / "thesis.txt").write_text("years of work")
+        for check in (check_export_directory, lambda path: export_saved_model(translator, path)):
+            with pytest.raises(UserError, match="holds 'thesis.txt', which replacing"):
+                check(tmp_path)
+        assert (tmp_path / "thesis.txt").read_text() == "years of work"
+        assert (tmp_path / "saved_model.pb").read_bytes() == b"old"
+
+    def test_an_export_can_be_replaced(self, exported):
+        check_export_directory(exported)

@@ -14,6 +14,7 @@ def test_the_defaults_are_those_of_section_5():
     assert recipe.label_smoothing == 0.1 and recipe.tokens_per_batch == 25_000
     assert recipe.max_steps == 100_000 and recipe.average_checkpoints == 5
     assert recipe.beam_size == 4 and recipe.length_penalty == 0.6
+    assert recipe.length_normalization == "gnmt"
 
 
 def test_json_round_trip():
@@ -36,6 +37,8 @@ def test_json_round_trip():
         {"clip_norm": -1},
         {"length_penalty": -0.1},
         {"length_penalty": [1]},
+        {"length_normalization": "wu"},
+        {"length_normalization": None},
         {"warmup_steps": 0},
         {"warmup_steps": 10.0},
         {"beam_size": 0},
@@ -52,3 +55,9 @@ def test_what_is_wrong_is_named(change):
 def test_unknown_settings_are_named():
     with pytest.raises(ValueError, match="no such setting.*Received: smoothing"):
         TrainingRecipe.from_dict({"smoothing": 0.1})
+
+
+def test_recipes_without_a_length_normalization_are_read():
+    values = TrainingRecipe(beam_size=7).to_dict()
+    del values["length_normalization"]
+    assert TrainingRecipe.from_dict(values) == TrainingRecipe(beam_size=7)
