@@ -183,7 +183,7 @@ class StopOnNonFiniteLoss(keras.callbacks.Callback):
         self._check(logs)
 
     def _check(self, logs):
-        check_loss_is_finite(logs, int(self.model.optimizer.iterations))
+        check_loss_is_finite(logs, int(self.model.optimizer.iterations.numpy()))
 
 
 class HistoryFile:
@@ -279,7 +279,7 @@ class StepProgress(keras.callbacks.Callback):
         self._window = (0, 0.0)
 
     def on_train_begin(self, logs=None):
-        self._step = int(self.model.optimizer.iterations)
+        self._step = int(self.model.optimizer.iterations.numpy())
         self._window = (self._step, time.monotonic())
 
     def on_epoch_begin(self, epoch, logs=None):
