@@ -17,7 +17,7 @@ Watch a Transformer learn to translate numbers, dates, clock times and amounts, 
 from English to German. No data is needed: the sentence pairs are generated, and those it is tested
 on are not among those it learns from.
 
-It trains for two to three minutes on two CPU cores, scores itself on the held-out pairs, shows ten
+It trains for a few minutes on two CPU cores, scores itself on the held-out pairs, shows ten
 of them, plots its learning curve and what it attends to, and is exported as a SavedModel, which a
 fresh process loads and asks. Run again, it shows the same model; delete the output to watch it
 learn once more.
