@@ -45,6 +45,16 @@ setup(
     extras_require={
         "test": ["hypothesis>=6.100", "pytest>=8"],
         "lint": ["ruff>=0.9"],
+        # Other backends. Ask for `torch==2.13.0` first and by itself where a CPU build will do:
+        # `pip install torch` alone may bring several GB of CUDA packages.
+        "jax": ["jax>=0.10"],
+        "torch": ["torch>=2.13"],
+        # Libraries whose weights `keras_transformer.bridges` reads and writes.
+        "oracles": ["keras-hub>=0.32", "torch>=2.13", "transformers>=5"],
+        # To run the notebook, build the distributions and sample mutants, as the tests do.
+        "docs": ["ipykernel>=6", "nbclient>=0.10", "nbformat>=5"],
+        "build": ["build>=1.2", "setuptools>=70.1"],
+        "mutation": ["cosmic-ray>=8.7"],
     },
     entry_points={"console_scripts": ["keras-transformer=keras_transformer.cli:main"]},
     classifiers=[

@@ -28,7 +28,7 @@ case "$setting" in
     ;;
   en-de | de-en | en-fr)
     source="${setting%-*}" target="${setting#*-}"
-    keras-transformer train --output "$output" --vocab-size 8000 --bpe-dropout 0.1 \
+    keras-transformer train --output "$output" --vocab-size 8000 \
       "${regularised[@]}" --bleu-lowercase \
       --source "$data/train.$source.gz" --target "$data/train.$target.gz" \
       --valid-source "$data/val.$source.gz" --valid-target "$data/val.$target.gz" \

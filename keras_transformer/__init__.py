@@ -6,7 +6,7 @@ import sys
 
 __version__ = "0.1.0"
 
-_PACKAGES = ("data", "decoding", "evaluation", "export", "layers", "models", "training")
+_PACKAGES = ("bridges", "data", "decoding", "evaluation", "export", "layers", "models", "training")
 _HOMES = {
     "TrainingRecipe": "models",
     "Transformer": "models",
@@ -24,6 +24,7 @@ __all__ = [
     "Translator",
     "UserError",
     "__version__",
+    "bridges",
     "data",
     "decoding",
     "evaluation",

@@ -11,8 +11,17 @@ WEIGHTS_FILE = "model.weights.h5"
 RECIPE_FILE = "recipe.json"
 FORMAT = 1
 
-__all__ = ["load_weights", "one_line", "read_config", "read_json", "read_model", "read_recipe",
-           "read_tokenizers", "search_from_dict", "search_to_dict"]
+__all__ = [
+    "load_weights",
+    "one_line",
+    "read_config",
+    "read_json",
+    "read_model",
+    "read_recipe",
+    "read_tokenizers",
+    "search_from_dict",
+    "search_to_dict",
+]
 
 
 def read_json(path: pathlib.Path) -> dict:

@@ -40,6 +40,7 @@ def write_model_directory(
     import keras_transformer
     from keras_transformer.data import save_tokenizer
     from keras_transformer.models import TrainingRecipe
+    from keras_transformer.models.weight_files import save_weights_only
 
     directory = pathlib.Path(directory)
     if directory.exists() and not directory.is_dir():
@@ -62,7 +63,7 @@ def write_model_directory(
     aside = name_beside(directory / CONFIG_FILE if exists else directory)
     try:
         aside.mkdir(parents=True)
-        _save_weights(model, aside / WEIGHTS_FILE)
+        save_weights_only(model, aside / WEIGHTS_FILE)
         for name, tokenizer in tokenizers.items():
             save_tokenizer(tokenizer, aside, name)
         if recipe is not None:
@@ -105,16 +106,6 @@ def _obsolete_files(directory: pathlib.Path, tokenizers: dict, recipe) -> list[p
             ) from error
         obsolete.append(path)
     return obsolete
-
-
-def _save_weights(model, path: pathlib.Path) -> None:
-    # Keras would write the optimizer's variables of a compiled model as well.
-    optimizer = getattr(model, "optimizer", None)
-    model.optimizer = None
-    try:
-        model.save_weights(path)
-    finally:
-        model.optimizer = optimizer
 
 
 def _named_tokenizers(source_tokenizer, target_tokenizer) -> dict:

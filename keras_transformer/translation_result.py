@@ -14,6 +14,13 @@ class Hypothesis(NamedTuple):
         num_tokens: number of tokens, EOS counted.
         tokens: the ids, EOS included if the hypothesis ended in it rather than at its maximum
             length.
+
+    Example:
+
+    >>> from keras_transformer.translator import Hypothesis
+    >>> answer = Hypothesis("um halb acht", score=-0.4, log_probability=-0.5, num_tokens=4)
+    >>> answer.text
+    'um halb acht'
     """
 
     text: str
@@ -29,6 +36,13 @@ class Score(NamedTuple):
     Attributes:
         log_probability: natural logarithm of the probability, EOS counted, no length penalty.
         num_tokens: number of tokens, EOS counted.
+
+    Example:
+
+    >>> from keras_transformer.translator import Score
+    >>> score = Score(log_probability=-4.0, num_tokens=4)
+    >>> float(np.exp(-score.log_probability / score.num_tokens))  # The perplexity.
+    2.718281828459045
     """
 
     log_probability: float
@@ -54,8 +68,9 @@ def to_hypotheses(result, tokenizer) -> list[list[Hypothesis]]:
                 texts, tokens.tolist(), *numbers, strict=True
             )
         ]
-        hypotheses = [answer._replace(tokens=answer.tokens[: answer.num_tokens])
-                      for answer in hypotheses]
+        hypotheses = [
+            answer._replace(tokens=answer.tokens[: answer.num_tokens]) for answer in hypotheses
+        ]
         # A tiny vocabulary may have fewer sequences than were asked for.
         real = [answer for answer in hypotheses if answer.log_probability > float("-inf")]
         answers.append(real or hypotheses[:1])

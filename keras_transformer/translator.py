@@ -53,8 +53,8 @@ class Translator:
 
     Example:
 
+    >>> from keras_transformer import Transformer, Translator
     >>> from keras_transformer.data import train_sentencepiece
-    >>> from keras_transformer.models import Transformer
     >>> tokenizer = train_sentencepiece(["a red house", "ein rotes Haus"], vocab_size=280)
     >>> translator = Translator(Transformer.from_preset("tiny", vocab_size=280), tokenizer)
     >>> translator.translate([""])

@@ -1,11 +1,27 @@
-"""Every test begins with the same seeds and Keras's own defaults."""
+"""Every test begins with the same seeds and Keras's own defaults.
+
+The environment variable KERAS_BACKEND chooses the backend that the tests run on.
+"""
 
 import os
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+if os.environ.get("KERAS_BACKEND") == "jax":
+    # Compiling is what the tests spend their time on there.
+    os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 
 import keras
 import pytest
+
+
+def pytest_collection_modifyitems(items):
+    if keras.backend.backend() == "tensorflow":
+        return
+    for item in items:
+        marker = item.get_closest_marker("tensorflow_only")
+        if marker is not None:
+            reason = ": ".join(("needs the TensorFlow backend", *marker.args))
+            item.add_marker(pytest.mark.skip(reason=reason))
 
 
 @pytest.fixture(autouse=True)

@@ -1,4 +1,4 @@
-"""`import keras_transformer` needs the backend alone."""
+"""`import keras_transformer` needs the backend alone, and on JAX and torch so does training."""
 
 import ast
 import importlib.util
@@ -12,16 +12,46 @@ import pytest
 import keras_transformer
 
 _PACKAGE = pathlib.Path(keras_transformer.__file__).parent
-_PROGRAM = """
+_IMPORT = """
 import sys, keras, keras_transformer
 import keras_transformer.layers, keras_transformer.models, keras_transformer.decoding
 assert keras.backend.backend() == sys.argv[1], keras.backend.backend()
 heavy = [name for name in sys.argv[2:] if name in sys.modules]
 assert not heavy, heavy
 """
+# Without saving a `.keras` file, and seeding: Keras itself imports TensorFlow there if it can.
+_TRAIN = (
+    _IMPORT
+    + """
+import numpy as np
+import keras_transformer.training, keras_transformer.translator
+def check(after):
+    assert "tensorflow" not in sys.modules, after
+check("importing the training")
+states = np.ones((2, 3, 8), "float32")
+keras_transformer.layers.DecoderBlock(num_heads=2, intermediate_dim=16)(states, states)
+check("building and calling a layer")
+model = keras_transformer.Transformer.from_preset(
+    "tiny", vocab_size=9, num_encoder_layers=1, num_decoder_layers=1, d_model=8
+)
+ids = np.ones((2, 3), "int32")
+inputs, weights = {"source": ids, "target": ids}, np.full((2, 3), 1 / 6, "float32")
+model(inputs)
+check("calling a model")
+state = model.start_decoding(ids, 1, 3)
+keras_transformer.decoding.GreedySearch()(model.decode_step, state, [3, 3], 3)
+check("searching")
+metrics = [keras_transformer.training.TokenLoss()]
+keras_transformer.training.compile_model(model, keras_transformer.TrainingRecipe(), metrics)
+model.fit(inputs, ids, sample_weight=weights, verbose=0)
+check("a step of fit")
+keras_transformer.training.evaluate_tokens(model, [(inputs, ids, weights)])
+check("an evaluation")
+"""
+)
 
 
-@pytest.mark.parametrize("package", ["layers", "models", "decoding"])
+@pytest.mark.parametrize("package", ["layers", "models", "decoding", "training"])
 def test_no_module_imports_tensorflow_when_it_is_imported(package):
     for path in (_PACKAGE / package).glob("**/*.py"):
         for node in ast.parse(path.read_text(encoding="utf-8")).body:
@@ -31,24 +61,24 @@ def test_no_module_imports_tensorflow_when_it_is_imported(package):
 
 
 @pytest.mark.parametrize("backend", ["jax", "torch"])
-def test_no_tensorflow_on_another_backend(backend):
-    if importlib.util.find_spec(backend) is None:
-        pytest.skip(f"{backend} is not installed")
-    if importlib.util.find_spec("tensorflow") is None:
-        pytest.skip("tensorflow is not installed: nothing could import it")
-    run_import(backend, "tensorflow", "tensorflow_text", "sentencepiece", "sacrebleu")
+def test_no_tensorflow_on_another_backend_however_it_is_used(backend):
+    for name, reason in ((backend, ""), ("tensorflow", ": nothing could import it")):
+        if importlib.util.find_spec(name) is None:
+            pytest.skip(f"{name} is not installed{reason}")
+    run(_TRAIN, backend, "tensorflow", "tensorflow_text", "sentencepiece", "sacrebleu")
 
 
 def test_no_heavy_package_on_tensorflow():
-    run_import(
+    run(
+        _IMPORT,
         "tensorflow",
         *("tensorflow_text", "tensorflow_datasets", "sentencepiece", "sacrebleu", "num2words"),
     )
 
 
-def run_import(backend, *unwanted):
+def run(program, backend, *unwanted):
     environment = {**os.environ, "KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "3"}
     environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
-    command = [sys.executable, "-c", _PROGRAM, backend, *unwanted]
+    command = [sys.executable, "-c", program, backend, *unwanted]
     result = subprocess.run(command, capture_output=True, text=True, env=environment)
     assert result.returncode == 0, result.stderr

@@ -67,9 +67,8 @@ class TestTranslate:
         translator.translate([*TEXTS, ""], batch_size=4, progress=lambda *call: calls.append(call))
         assert calls == [(5, 7), (7, 7)]
 
+    @pytest.mark.tensorflow_only("JAX compiles for each shape, torch compiles nothing")
     def test_one_trace_serves_all_shapes(self, monkeypatch):
-        if keras.backend.backend() != "tensorflow":
-            pytest.skip("JAX compiles for each shape, torch compiles nothing")
         translator = tiny_translator(search=GreedySearch())
         traces = []
         start = translator.model.start_decoding

@@ -88,6 +88,18 @@ MODEL: tuple[Setting, ...] = (
         choices=("sinusoidal", "learned"),
         metavar="KIND",
     ),
+    Setting(
+        "use_bias",
+        bool,
+        "add biases to the attention's maps of queries, keys, values and output "
+        "(default: the preset's)",
+    ),
+    Setting(
+        "norm_epsilon",
+        positive_float,
+        "added to the variance in the layer normalisations (default: the preset's)",
+        metavar="EPSILON",
+    ),
 )
 
 # Without the number of steps and of checkpoints, which stand with the run's own settings.

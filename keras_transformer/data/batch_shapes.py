@@ -18,7 +18,20 @@ _LEAST_BATCHES = 0.25
 
 
 class BatchShape(NamedTuple):
-    """Rows and padded lengths of a batch: `[rows, source_width]` and `[rows, target_width]`."""
+    """Rows and padded lengths of a batch: `[rows, source_width]` and `[rows, target_width]`.
+
+    Attributes:
+        rows: number of sentence pairs.
+        source_width: padded length of the source.
+        target_width: padded length of the target.
+
+    Example:
+
+    >>> from keras_transformer.data import BatchShape
+    >>> shape = BatchShape(rows=64, source_width=12, target_width=16)
+    >>> shape.rows * shape.target_width
+    1024
+    """
 
     rows: int
     source_width: int

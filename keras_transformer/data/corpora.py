@@ -34,6 +34,15 @@ class Corpus(Protocol):
     """What a corpus is: `iter(corpus)` begins anew and yields pairs of `str`, in a fixed order.
 
     `len(corpus)` may be there, and raises `TypeError` where the number is not known.
+
+    Example:
+
+    >>> from keras_transformer.data import Corpus
+    >>> class Squares:
+    ...     def __iter__(self):
+    ...         return ((str(number), str(number**2)) for number in range(4))
+    >>> isinstance(Squares(), Corpus), list(Squares())[3]
+    (True, ('3', '9'))
     """
 
     def __iter__(self) -> Iterator[tuple[str, str]]: ...

@@ -143,7 +143,11 @@ class SentencePieceTokenizer:
         return [self.decode(ids) for ids in batch]
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
-        """Returns the vocabulary's own spelling of every id (`▁` is a space), as in plots."""
+        """Returns the vocabulary's own spelling of every id (`▁` is a space), as in plots.
+
+        Args:
+            ids: int `[length]`.
+        """
         return [self._processor.id_to_piece(int(token)) for token in ids]
 
     def save(self, directory: str | os.PathLike, name: str = "tokenizer") -> pathlib.Path:

@@ -88,7 +88,11 @@ class SubwordTokenizer:
         return [find(piece, UNK_ID) for piece in _WHITESPACE.split(text) if piece]
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        """Returns the ids of every text; see `encode`."""
+        """Returns the ids of every text; see `encode`.
+
+        Args:
+            texts: sequence of `str`.
+        """
         return [self.encode(text) for text in texts]
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -104,11 +108,19 @@ class SubwordTokenizer:
         return _JOIN.sub("", " ".join(pieces))
 
     def decode_batch(self, batch: Sequence[Sequence[int]]) -> list[str]:
-        """Returns the text of every row of ids; see `decode`."""
+        """Returns the text of every row of ids; see `decode`.
+
+        Args:
+            batch: int `[batch, length]`, or rows of different lengths.
+        """
         return [self.decode(ids) for ids in batch]
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
-        """Returns the vocabulary's own spelling of every id, as in plots."""
+        """Returns the vocabulary's own spelling of every id, as in plots.
+
+        Args:
+            ids: int `[length]`.
+        """
         return [self._pieces[int(token)] for token in ids]
 
     def save(self, directory: str | os.PathLike, name: str = "tokenizer") -> pathlib.Path:
@@ -129,6 +141,9 @@ class SubwordTokenizer:
     @classmethod
     def from_file_content(cls, content: bytes) -> "SubwordTokenizer":
         """Returns the tokenizer whose `save` wrote `content`.
+
+        Args:
+            content: the file as `bytes`.
 
         Raises:
             UserError: if `content` is no such vocabulary.

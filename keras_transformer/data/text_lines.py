@@ -22,6 +22,12 @@ def text_lines(files_or_lines) -> Iterator[str]:
     Raises:
         UserError: for a missing, damaged or not UTF-8 file.
         TypeError: for items of another type.
+
+    Example:
+
+    >>> from keras_transformer.data import PairsCorpus, text_lines
+    >>> list(text_lines(PairsCorpus([("one", "eins"), ("two", "zwei")])))
+    ['one', 'eins', 'two', 'zwei']
     """
     if isinstance(files_or_lines, (str, os.PathLike)):
         yield from open_text(files_or_lines)

@@ -28,10 +28,11 @@ class TfdsCorpus:
 
     Example:
 
-    ```python
-    corpus = TfdsCorpus("wmt14_translate/de-en", "validation", "en", "de")
-    source, target = next(iter(corpus))
-    ```
+    >>> from keras_transformer.data import TfdsCorpus
+    >>> corpus = TfdsCorpus(  # doctest: +SKIP
+    ...     "wmt14_translate/de-en", "validation", source_language="en", target_language="de"
+    ... )
+    >>> source, target = next(iter(corpus))  # doctest: +SKIP
     """
 
     def __init__(

@@ -123,7 +123,11 @@ class TokenBatches:
             yield _make_batch(current.encoded, batch)
 
     def steps_per_epoch(self, epoch: int = 0) -> int:
-        """Number of batches in an epoch; the same for all epochs of a fixed corpus."""
+        """Returns the number of batches in an epoch; of a fixed corpus the same for all epochs.
+
+        Args:
+            epoch: from 0.
+        """
         known = 0 if self._fixed is not None else epoch
         if known not in self._steps:
             self._epoch(known)
@@ -153,7 +157,11 @@ class TokenBatches:
         return epoch, step
 
     def shapes(self, epoch: int = 0) -> Counter[BatchShape]:
-        """Returns how many batches of which `(rows, source_width, target_width)` an epoch has."""
+        """Returns how many batches of which `(rows, source_width, target_width)` an epoch has.
+
+        Args:
+            epoch: from 0.
+        """
         return Counter(batch.shape for batch in self._epoch(epoch).batches)
 
     def padding_share(self, epoch: int = 0) -> dict[str, float]:

@@ -100,6 +100,15 @@ def load_tokenizer(directory: str | os.PathLike, name: str = "tokenizer") -> Tok
 
     Raises:
         UserError: if there is no such file, or it is damaged.
+
+    Example:
+
+    >>> import tempfile
+    >>> from keras_transformer.data import SubwordTokenizer, load_tokenizer, save_tokenizer
+    >>> directory = tempfile.mkdtemp()
+    >>> path = save_tokenizer(SubwordTokenizer(["a", "b"]), directory, name="source")
+    >>> load_tokenizer(directory, name="source").vocab_size
+    6
     """
     directory = pathlib.Path(directory)
     paths = [directory / f"{name}{kind.suffix}" for kind in _KINDS]

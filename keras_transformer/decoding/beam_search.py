@@ -72,6 +72,7 @@ class BeamSearch:
 
     Example:
 
+    >>> from keras_transformer.decoding import BeamSearch
     >>> table = ops.log(ops.array([[1e-9, 1e-9, 1e-9, 0.6, 0.4], [1e-9, 1e-9, 1e-9, 0.9, 0.1]]))
     >>> step = lambda tokens, rows, state: (ops.take(table, tokens // 4, axis=0), state)
     >>> result = BeamSearch(beam_size=2, n_best=2)(step, (), max_lengths=[3], max_length=3)
@@ -124,9 +125,7 @@ class BeamSearch:
 
         def extend(beams, model_state):
             dtype = beams.alive_log_probabilities.dtype
-            logits, model_state = call_step(
-                step, beams.last_tokens, beams.rows, model_state, dtype
-            )
+            logits, model_state = call_step(step, beams.last_tokens, beams.rows, model_state, dtype)
             candidates = self._best_candidates(logits, beams, eos_id)
             new_beams = self._advance(beams, candidates, limits)
             return keep_shapes(new_beams, beams), model_state
@@ -150,9 +149,7 @@ class BeamSearch:
             ),
             finished_tokens=ops.full((batch, self.n_best, max_length), pad_id, dtype="int32"),
             finished_scores=ops.full((batch, self.n_best), _MINUS_INFINITY, dtype=dtype),
-            finished_log_probabilities=ops.full(
-                (batch, self.n_best), _MINUS_INFINITY, dtype=dtype
-            ),
+            finished_log_probabilities=ops.full((batch, self.n_best), _MINUS_INFINITY, dtype=dtype),
             finished_lengths=ops.zeros((batch, self.n_best), dtype="int32"),
         )
 
@@ -202,9 +199,7 @@ class BeamSearch:
 
     def _keep_alive(self, beams, candidates):
         # An EOS candidate that has to fill a place (a tiny vocabulary) is dead there.
-        alive = ops.where(
-            candidates.is_finished, _MINUS_INFINITY, candidates.log_probabilities
-        )
+        alive = ops.where(candidates.is_finished, _MINUS_INFINITY, candidates.log_probabilities)
         log_probabilities, places = top_k(alive, self.beam_size)  # [batch, beam]
         parents = _gather(candidates.parents, places)  # [batch, beam]
         first_rows = self.beam_size * ops.arange(ops.shape(parents)[0], dtype="int32")
@@ -230,9 +225,7 @@ class BeamSearch:
         return beams._replace(
             finished_tokens=merge(beams.finished_tokens, candidates.tokens),
             finished_scores=scores,
-            finished_log_probabilities=merge(
-                beams.finished_log_probabilities, log_probabilities
-            ),
+            finished_log_probabilities=merge(beams.finished_log_probabilities, log_probabilities),
             finished_lengths=merge(beams.finished_lengths, lengths),
         )
 

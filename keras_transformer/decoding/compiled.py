@@ -26,7 +26,7 @@ def compile_search(function, variables=(), sizes=()):
 
     Example:
 
-    >>> from keras import ops
+    >>> from keras_transformer.decoding import compile_search
     >>> double = compile_search(lambda x, length: ops.zeros((length,)) + 2 * x, sizes=("length",))
     >>> ops.convert_to_numpy(double(ops.array([1.0]), length=2)).tolist()
     [2.0, 2.0]

@@ -25,6 +25,7 @@ class GreedySearch:
 
     Example:
 
+    >>> from keras_transformer.decoding import GreedySearch
     >>> table = ops.array([[0.0, 0, 0, 0, 0], [0, 0, 0, 0, 0], [0, 0, 0, 0, 9], [0, 0, 0, 0, 0],
     ...                    [0, 0, 0, 9, 0]])  # BOS 2 is followed by 4, 4 by EOS 3
     >>> step = lambda tokens, rows, state: (ops.take(table, tokens, axis=0), state)

@@ -30,6 +30,7 @@ def length_penalty(lengths, alpha, normalization="gnmt"):
 
     Example:
 
+    >>> from keras_transformer.decoding import length_penalty
     >>> float(length_penalty(7, alpha=1.0))
     2.0
     """

@@ -36,6 +36,7 @@ class Sampling:
 
     Example:
 
+    >>> from keras_transformer.decoding import Sampling
     >>> table = ops.array([[0.0, 0, 0, 9, 0]] * 5)  # EOS 3 follows everything
     >>> step = lambda tokens, rows, state: (ops.take(table, tokens, axis=0), state)
     >>> search = Sampling(top_k=1, num_samples=2)

@@ -10,10 +10,20 @@ _SEARCHES = {"beam": BeamSearch, "greedy": GreedySearch, "sampling": Sampling}
 
 
 def search_to_dict(search):
-    """The settings of a search as a dict that JSON can hold, with its `"name"`.
+    """Returns the settings of a search as a dict that JSON can hold, with its `"name"`.
+
+    Args:
+        search: a `BeamSearch`, `GreedySearch` or `Sampling`.
+
+    Returns:
+        A dict.
+
+    Raises:
+        ValueError: for anything else.
 
     Example:
 
+    >>> from keras_transformer.decoding import GreedySearch, search_to_dict
     >>> search_to_dict(GreedySearch())
     {'name': 'greedy'}
     """
@@ -27,13 +37,20 @@ def search_to_dict(search):
 
 
 def search_from_dict(settings):
-    """The search that `search_to_dict` wrote down.
+    """Returns the search that `search_to_dict` wrote down.
+
+    Args:
+        settings: a dict with `"name"` and the arguments that differ from the defaults.
+
+    Returns:
+        A `BeamSearch`, `GreedySearch` or `Sampling`.
 
     Raises:
         ValueError: for an unknown name or setting, or a value that the search refuses.
 
     Example:
 
+    >>> from keras_transformer.decoding import search_from_dict
     >>> search_from_dict({"name": "beam", "beam_size": 5}).beam_size
     5
     """

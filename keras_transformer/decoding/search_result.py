@@ -21,6 +21,7 @@ class SearchResult(NamedTuple):
 
     Example:
 
+    >>> from keras_transformer.decoding import SearchResult
     >>> result = SearchResult(tokens=[[[7, 3]]], scores=[[-0.5]], log_probabilities=[[-0.5]],
     ...                       lengths=[[2]])
     >>> result.lengths

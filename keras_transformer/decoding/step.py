@@ -21,6 +21,15 @@ class Step(Protocol):
     Returns:
         `(logits, state)`: float `[batch * width, vocabulary]`, and the new state. The vocabulary
         size is static.
+
+    Example:
+
+    >>> from keras_transformer.decoding import GreedySearch
+    >>> def step(tokens, rows, state):  # Counts down from the state, then ends with EOS, 3.
+    ...     return ops.one_hot(ops.maximum(state, 3), 10), state - 1
+    >>> result = GreedySearch()(step, ops.array([6, 4]), max_lengths=[9, 9], max_length=5)
+    >>> ops.convert_to_numpy(result.tokens).tolist()
+    [[[6, 5, 4, 3, 0]], [[4, 3, 0, 0, 0]]]
     """
 
     def __call__(self, tokens: Any, rows: Any, state: Any) -> tuple[Any, Any]: ...
@@ -28,8 +37,11 @@ class Step(Protocol):
 
 def score_dtype(state):
     """Dtype that log-probabilities are added in: float32, float64 for a state that holds it."""
-    dtypes = [keras.backend.standardize_dtype(leaf.dtype) for leaf in keras.tree.flatten(state)
-              if hasattr(leaf, "dtype")]
+    dtypes = [
+        keras.backend.standardize_dtype(leaf.dtype)
+        for leaf in keras.tree.flatten(state)
+        if hasattr(leaf, "dtype")
+    ]
     return "float64" if "float64" in dtypes else "float32"
 
 

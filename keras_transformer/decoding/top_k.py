@@ -57,7 +57,8 @@ def _block_size(size, k):
     """A divisor of `size` near the best block size; None where ranking all is as good."""
     smallest, largest = _BLOCK_SIZES
     divisors = [
-        block for block in range(smallest, largest + 1)
+        block
+        for block in range(smallest, largest + 1)
         if size % block == 0 and size >= 4 * k * block
     ]
     if k == 1 or not divisors:

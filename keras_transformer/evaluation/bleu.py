@@ -15,6 +15,12 @@ class Score:
         score: the figure, 0 to 100.
         signature: how it was measured; two figures with different signatures are not comparable.
         details: what the figure is made of, e.g. BLEU's precisions and brevity penalty.
+
+    Example:
+
+    >>> from keras_transformer.evaluation import Score
+    >>> str(Score("exact match", 50.0, "case:mixed"))
+    'exact match 50.00 (case:mixed)'
     """
 
     name: str

@@ -13,7 +13,12 @@ from keras_transformer.files import name_beside, remove, remove_leftovers, sync_
 
 _REPLACED = ".replaced-"  # begins the name that an earlier export has while it is replaced
 _ENTRIES = {
-    "saved_model.pb", "variables", "assets", "assets.extra", "fingerprint.pb", "keras_metadata.pb"
+    "saved_model.pb",
+    "variables",
+    "assets",
+    "assets.extra",
+    "fingerprint.pb",
+    "keras_metadata.pb",
 }
 
 

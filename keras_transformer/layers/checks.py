@@ -15,13 +15,30 @@ def check_rate(name, value):
         )
 
 
+def check_positive_number(name, value):
+    """Raise `ValueError` unless `value` is a number greater than 0."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
+        raise ValueError(f"`{name}` must be a number greater than 0. Received: {name}={value!r}")
+
+
+def check_boolean(name, value):
+    """Raise `ValueError` unless `value` is True or False."""
+    if not isinstance(value, bool):
+        raise ValueError(f"`{name}` must be True or False. Received: {name}={value!r}")
+
+
+def check_seed(seed):
+    """Raise `ValueError` unless `seed` is an integer or None."""
+    if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int)):
+        raise ValueError(f"`seed` must be an integer or None. Received: seed={seed!r}")
+
+
 def check_rank(name, tensor, shape):
     """Raise `ValueError` unless `tensor` is None or has as many axes as the text `shape` names."""
     if tensor is not None and len(tensor.shape) != shape.count(",") + 1:
         # Another rank would broadcast, and mask the wrong positions without a word.
         raise ValueError(
-            f"`{name}` must have the shape {shape}. Received: {name} of shape "
-            f"{tuple(tensor.shape)}"
+            f"`{name}` must have the shape {shape}. Received: {name} of shape {tuple(tensor.shape)}"
         )
 
 

@@ -47,7 +47,7 @@ class Decoder(Stack):
 
     >>> from keras_transformer.layers import Decoder, DecoderBlock
     >>> decoder = Decoder([DecoderBlock(num_heads=8, intermediate_dim=2048) for _ in range(6)])
-    >>> decoder(keras.random.normal((2, 5, 512)), keras.random.normal((2, 7, 512))).shape
+    >>> ops.shape(decoder(keras.random.normal((2, 5, 512)), keras.random.normal((2, 7, 512))))
     (2, 5, 512)
 
     Reference: Vaswani et al. (2017), section 3.1.
@@ -120,6 +120,32 @@ class Decoder(Stack):
             block.make_cache(encoder_outputs, batch_size, max_length) for block in self.blocks
         ]
         return {"length": ops.zeros((), dtype="int32"), "blocks": blocks}
+
+    def reorder_cache(self, cache, rows):
+        """Return the cache whose row r is row `rows[r]` of `cache`, as a beam search asks for.
+
+        The keys and values of the encoder's outputs stay as they are: the rows of a sentence share
+        them.
+
+        Args:
+            cache: From `make_cache` or `call`.
+            rows: int32 `[rows]`, rows of the same sentence; None for no change.
+
+        Returns:
+            A cache.
+        """
+        if rows is None:
+            return cache
+
+        def reorder(block):
+            return {
+                # An index that counts positions is a scalar and the same for all rows.
+                name: ops.take(value, rows, axis=0) if len(value.shape) else value
+                for name, value in block["self"].items()
+            }
+
+        blocks = [{**block, "self": reorder(block)} for block in cache["blocks"]]
+        return {**cache, "blocks": blocks}
 
     def compute_output_shape(self, inputs_shape, encoder_outputs_shape=None):
         return inputs_shape

@@ -52,7 +52,7 @@ class DecoderBlock(ResidualBlock):
     Example:
 
     >>> block = keras_transformer.layers.DecoderBlock(num_heads=8, intermediate_dim=2048)
-    >>> block(keras.random.normal((2, 5, 512)), keras.random.normal((2, 7, 512))).shape
+    >>> ops.shape(block(keras.random.normal((2, 5, 512)), keras.random.normal((2, 7, 512))))
     (2, 5, 512)
 
     Reference: Vaswani et al. (2017), section 3.1 and figure 1.

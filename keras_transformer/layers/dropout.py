@@ -2,7 +2,7 @@
 
 import keras
 
-from keras_transformer.layers.checks import check_rate
+from keras_transformer.layers.checks import check_rate, check_seed
 
 
 class _ReplicaSeedGenerator(keras.random.SeedGenerator):
@@ -76,6 +76,7 @@ class Dropout(keras.layers.Layer):
     def __init__(self, rate, seed=None, **kwargs):
         super().__init__(**kwargs)
         check_rate("rate", rate)
+        check_seed(seed)
         self.rate = rate
         self.seed = seed
         self.supports_masking = True

@@ -10,6 +10,7 @@ def at_least_float32(dtype):
         dtype: Name of a floating dtype, such as a layer's `compute_dtype`.
 
     Returns:
-        `"float32"` for float16, bfloat16 and float32; `"float64"` for float64.
+        `"float32"` for float16, bfloat16 and float32; `"float64"` for float64 on TensorFlow, and
+        `"float32"` on JAX and torch, where Keras promotes no type beyond it.
     """
     return keras.backend.result_type(dtype, "float32")

@@ -37,7 +37,7 @@ class Encoder(Stack):
 
     >>> from keras_transformer.layers import Encoder, EncoderBlock
     >>> encoder = Encoder([EncoderBlock(num_heads=8, intermediate_dim=2048) for _ in range(6)])
-    >>> encoder(keras.random.normal((2, 5, 512))).shape
+    >>> ops.shape(encoder(keras.random.normal((2, 5, 512))))
     (2, 5, 512)
 
     Reference: Vaswani et al. (2017), section 3.1.

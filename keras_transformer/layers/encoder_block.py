@@ -43,7 +43,7 @@ class EncoderBlock(ResidualBlock):
     Example:
 
     >>> block = keras_transformer.layers.EncoderBlock(num_heads=8, intermediate_dim=2048)
-    >>> block(keras.random.normal((2, 5, 512))).shape
+    >>> ops.shape(block(keras.random.normal((2, 5, 512))))
     (2, 5, 512)
 
     Reference: Vaswani et al. (2017), section 3.1 and figure 1.

@@ -2,7 +2,12 @@
 
 import keras
 
-from keras_transformer.layers.checks import check_positive_integer, check_rate
+from keras_transformer.layers.checks import (
+    check_boolean,
+    check_positive_integer,
+    check_rate,
+    check_seed,
+)
 from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.projection import project
 from keras_transformer.layers.seeds import derive_initializer
@@ -35,7 +40,7 @@ class FeedForward(keras.layers.Layer):
     Example:
 
     >>> layer = keras_transformer.layers.FeedForward(2048)
-    >>> layer(keras.random.normal((2, 5, 512))).shape
+    >>> ops.shape(layer(keras.random.normal((2, 5, 512))))
     (2, 5, 512)
 
     Reference: Vaswani et al. (2017), section 3.3, equation (2).
@@ -56,6 +61,8 @@ class FeedForward(keras.layers.Layer):
         super().__init__(**kwargs)
         check_positive_integer("intermediate_dim", intermediate_dim)
         check_rate("dropout", dropout)
+        check_boolean("use_bias", use_bias)
+        check_seed(seed)
         self.intermediate_dim = intermediate_dim
         self.activation = keras.activations.get(activation)
         self.dropout = dropout

@@ -23,12 +23,13 @@ class LearnedPositionEmbedding(keras.layers.Layer):
         `inputs` plus the position vectors, of the same shape.
 
     Raises:
-        ValueError: If the length is known and greater than `max_length`.
+        ValueError: If the length is greater than `max_length`. Where TensorFlow learns the length
+            only when a graph runs, its own `InvalidArgumentError`.
 
     Example:
 
     >>> layer = keras_transformer.layers.LearnedPositionEmbedding(max_length=256)
-    >>> layer(keras.ops.zeros((1, 10, 512))).shape
+    >>> ops.shape(layer(keras.ops.zeros((1, 10, 512))))
     (1, 10, 512)
 
     Reference: Vaswani et al. (2017), section 3.5 and Table 3 row (E), after Gehring et al. (2017).
@@ -52,18 +53,35 @@ class LearnedPositionEmbedding(keras.layers.Layer):
         self.built = True
 
     def call(self, inputs, positions=None):
-        self._check_length(inputs.shape)
+        if not _is_placeholder(inputs):
+            self._check_length(inputs.shape)
         if positions is None:
-            positions = ops.arange(ops.shape(inputs)[1], dtype="int32")
+            positions = ops.arange(self._checked_length(inputs), dtype="int32")
         return ops.add(inputs, ops.take(self.embeddings, positions, axis=0))
 
     def _check_length(self, inputs_shape):
         length = inputs_shape[1]
-        if length is not None and length > self.max_length:
+        # An unknown length is None, and a symbol where Keras infers shapes on JAX.
+        if isinstance(length, int) and length > self.max_length:
             raise ValueError(
                 f"`inputs` are longer than the table of positions, max_length={self.max_length}. "
                 f"Received: inputs.shape={tuple(inputs_shape)}"
             )
+
+    def _checked_length(self, inputs):
+        """Return the length, checked also where TensorFlow learns it only when the graph runs.
+
+        Its lookup gives zeros on a GPU, and no error, for positions that are not in the table.
+        """
+        length = ops.shape(inputs)[1]
+        if inputs.shape[1] is not None or keras.backend.backend() != "tensorflow":
+            return length
+        import tensorflow as tf
+
+        message = f"`inputs` are longer than the table of positions, max_length={self.max_length}."
+        check = tf.debugging.assert_less_equal(length, self.max_length, message=message)
+        with tf.control_dependencies([check]):  # Else the lookup may come, and fail, first.
+            return tf.identity(length)
 
     def compute_output_shape(self, inputs_shape):
         self._check_length(inputs_shape)
@@ -76,3 +94,8 @@ class LearnedPositionEmbedding(keras.layers.Layer):
             "max_length": self.max_length,
             "embeddings_initializer": initializer and keras.initializers.serialize(initializer),
         }
+
+
+def _is_placeholder(inputs):
+    """Return whether torch infers shapes with `inputs`: an unknown length is a made-up number."""
+    return keras.backend.backend() == "torch" and inputs.device.type == "meta"

@@ -4,10 +4,12 @@ import keras
 from keras import ops
 
 from keras_transformer.layers.checks import (
+    check_boolean,
     check_built,
     check_positive_integer,
     check_rank,
     check_rate,
+    check_seed,
 )
 from keras_transformer.layers.masks import causal_mask, combine_masks, padding_to_attention_mask
 from keras_transformer.layers.projection import project
@@ -63,7 +65,7 @@ class MultiHeadAttention(keras.layers.Layer):
 
     >>> layer = keras_transformer.layers.MultiHeadAttention(num_heads=8, key_dim=64)
     >>> states = keras.random.normal((2, 5, 512))
-    >>> layer(states, states, use_causal_mask=True).shape
+    >>> ops.shape(layer(states, states, use_causal_mask=True))
     (2, 5, 512)
 
     Reference: Vaswani et al. (2017), section 3.2.2.
@@ -87,7 +89,9 @@ class MultiHeadAttention(keras.layers.Layer):
         check_positive_integer("key_dim", key_dim)
         if value_dim is not None:
             check_positive_integer("value_dim", value_dim)
+        check_boolean("use_bias", use_bias)
         check_rate("dropout", dropout)
+        check_seed(seed)
         self.num_heads = num_heads
         self.key_dim = key_dim
         self.value_dim = value_dim or key_dim

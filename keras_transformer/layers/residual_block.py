@@ -3,14 +3,22 @@
 import keras
 from keras import ops
 
-from keras_transformer.layers.checks import check_choice, check_positive_integer, check_rate
+from keras_transformer.layers.checks import (
+    check_boolean,
+    check_choice,
+    check_positive_integer,
+    check_positive_number,
+    check_rate,
+    check_seed,
+)
+from keras_transformer.layers.composite_layer import CompositeLayer
 from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.feed_forward import FeedForward
 from keras_transformer.layers.multi_head_attention import MultiHeadAttention
 from keras_transformer.layers.seeds import derive_initializer, derive_seed
 
 
-class ResidualBlock(keras.layers.Layer):
+class ResidualBlock(CompositeLayer):
     """Base of `EncoderBlock` and `DecoderBlock`; their docstrings describe the arguments."""
 
     def __init__(
@@ -42,6 +50,9 @@ class ResidualBlock(keras.layers.Layer):
         check_rate("dropout", dropout)
         check_rate("attention_dropout", attention_dropout)
         check_rate("activation_dropout", activation_dropout)
+        check_boolean("use_bias", use_bias)
+        check_positive_number("epsilon", epsilon)
+        check_seed(seed)
         self.num_heads = num_heads
         self.intermediate_dim = intermediate_dim
         self.key_dim = key_dim
@@ -79,6 +90,7 @@ class ResidualBlock(keras.layers.Layer):
             bias_initializer=derive_initializer(self.bias_initializer, name),
             kernel_regularizer=self.kernel_regularizer,
             seed=derive_seed(self.seed, name),
+            trainable=self.trainable,
             dtype=self.dtype_policy,
             name=name,
         )
@@ -92,6 +104,7 @@ class ResidualBlock(keras.layers.Layer):
             bias_initializer=derive_initializer(self.bias_initializer, "feed_forward"),
             kernel_regularizer=self.kernel_regularizer,
             seed=derive_seed(self.seed, "feed_forward"),
+            trainable=self.trainable,
             dtype=self.dtype_policy,
             name="feed_forward",
         )
@@ -99,7 +112,10 @@ class ResidualBlock(keras.layers.Layer):
     def _make_residual(self, name, shape):
         """Return the built norm and dropout of a sub-layer."""
         norm = keras.layers.LayerNormalization(
-            epsilon=self.epsilon, dtype=self.dtype_policy, name=f"{name}_norm"
+            epsilon=self.epsilon,
+            trainable=self.trainable,
+            dtype=self.dtype_policy,
+            name=f"{name}_norm",
         )
         norm.build(shape)
         name = f"{name}_dropout"

@@ -3,6 +3,7 @@
 import keras
 from keras import ops
 
+from keras_transformer.layers.checks import check_rate, check_seed
 from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.dtypes import at_least_float32
 
@@ -37,7 +38,7 @@ class ScaledDotProductAttention(keras.layers.Layer):
 
     >>> query = keras.random.normal((2, 8, 5, 64))
     >>> key = keras.random.normal((2, 8, 7, 64))
-    >>> keras_transformer.layers.ScaledDotProductAttention()(query, key, key).shape
+    >>> ops.shape(keras_transformer.layers.ScaledDotProductAttention()(query, key, key))
     (2, 8, 5, 64)
 
     Reference: Vaswani et al. (2017), section 3.2.1, equation (1).
@@ -45,6 +46,8 @@ class ScaledDotProductAttention(keras.layers.Layer):
 
     def __init__(self, dropout=0.0, seed=None, **kwargs):
         super().__init__(**kwargs)
+        check_rate("dropout", dropout)
+        check_seed(seed)
         self.dropout = dropout
         self.seed = seed
         self.dropout_layer = Dropout(dropout, seed=seed, dtype=self.dtype_policy, name="dropout")

@@ -6,7 +6,29 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_transformer.layers.checks import check_positive_number
 from keras_transformer.layers.dtypes import at_least_float32
+
+_LEADING_BITS = 8
+
+
+def _angles(positions, frequencies, dtype):
+    """Return `positions * frequencies` less whole turns, each within a few roundings of `dtype`.
+
+    In float32 the plain product is off by 3e-4 at position 5,000. Here the frequency, in turns,
+    is a sum of two parts of 8 bits and a small rest: products with the parts are exact up to
+    position 65,536, and so is taking whole turns off them.
+    """
+    positions = ops.expand_dims(ops.cast(positions, dtype), -1)
+    rest, turns = frequencies / (2 * math.pi), 0.0
+    for _ in range(2):
+        mantissa, exponent = np.frexp(rest)
+        part = np.ldexp(np.round(np.ldexp(mantissa, _LEADING_BITS)), exponent - _LEADING_BITS)
+        product = positions * ops.convert_to_tensor(part, dtype=dtype)
+        turns = turns + (product - ops.round(product))
+        rest = rest - part
+    small = positions * ops.convert_to_tensor(rest, dtype=dtype)
+    return (turns + small) * (2 * math.pi)
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -14,7 +36,8 @@ class SinusoidalPositionEncoding(keras.layers.Layer):
     """Adds sines and cosines of the position to the inputs.
 
     `PE(pos, 2i) = sin(pos / 10000^(2i / d_model))`, `PE(pos, 2i + 1) = cos(...)`, from position 0,
-    interleaved, computed in at least float32 and cast to the compute dtype last.
+    interleaved, computed in at least float32 and cast to the compute dtype last. Exact to the
+    rounding of that dtype up to position 65,536.
 
     Differs from tensor2tensor, which concatenates sines and cosines and spaces `d_model / 2`
     timescales over `d_model / 2 - 1` steps, and from OpenNMT-tf, which starts at position 1.
@@ -32,7 +55,7 @@ class SinusoidalPositionEncoding(keras.layers.Layer):
     Example:
 
     >>> layer = keras_transformer.layers.SinusoidalPositionEncoding()
-    >>> layer(keras.ops.zeros((1, 10, 512))).shape
+    >>> ops.shape(layer(keras.ops.zeros((1, 10, 512))))
     (1, 10, 512)
 
     Reference: Vaswani et al. (2017), section 3.5.
@@ -40,6 +63,7 @@ class SinusoidalPositionEncoding(keras.layers.Layer):
 
     def __init__(self, max_wavelength=10_000, **kwargs):
         super().__init__(**kwargs)
+        check_positive_number("max_wavelength", max_wavelength)
         self.max_wavelength = max_wavelength
         self.supports_masking = True
 
@@ -53,12 +77,10 @@ class SinusoidalPositionEncoding(keras.layers.Layer):
 
     def call(self, inputs, positions=None):
         d_model = inputs.shape[-1]
-        dtype = at_least_float32(self.compute_dtype)
         if positions is None:
             positions = ops.arange(ops.shape(inputs)[1], dtype="int32")
-        exponents = -np.arange(0, d_model, 2) / d_model
-        frequencies = np.exp(exponents * math.log(self.max_wavelength))
-        angles = ops.expand_dims(ops.cast(positions, dtype), -1) * ops.cast(frequencies, dtype)
+        frequencies = float(self.max_wavelength) ** (-np.arange(0, d_model, 2) / d_model)
+        angles = _angles(positions, frequencies, at_least_float32(self.compute_dtype))
         encoding = ops.stack([ops.sin(angles), ops.cos(angles)], axis=-1)
         encoding = ops.reshape(encoding, (*ops.shape(positions), d_model))
         return ops.add(inputs, ops.cast(encoding, inputs.dtype))

@@ -2,12 +2,18 @@
 
 import keras
 
-from keras_transformer.layers.checks import check_rate
+from keras_transformer.layers.checks import (
+    check_boolean,
+    check_positive_number,
+    check_rate,
+    check_seed,
+)
+from keras_transformer.layers.composite_layer import CompositeLayer
 from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.sinusoidal_position_encoding import SinusoidalPositionEncoding
 
 
-class Stack(keras.layers.Layer):
+class Stack(CompositeLayer):
     """Base of `Encoder` and `Decoder`; their docstrings describe the arguments."""
 
     def __init__(
@@ -21,10 +27,13 @@ class Stack(keras.layers.Layer):
         **kwargs,
     ):
         super().__init__(**kwargs)
+        _check_blocks(blocks)
         check_rate("dropout", dropout)
+        if final_norm is not None:
+            check_boolean("final_norm", final_norm)
+        check_positive_number("epsilon", epsilon)
+        check_seed(seed)
         self.blocks = list(blocks)
-        if not self.blocks:
-            raise ValueError(f"`blocks` must hold at least one layer. Received: blocks={blocks!r}")
         self.position = self._make_position(position)
         self.dropout = dropout
         self.final_norm = final_norm
@@ -32,6 +41,16 @@ class Stack(keras.layers.Layer):
         self.seed = seed
         self.supports_masking = True
         self.dropout_layer = Dropout(dropout, seed=seed, dtype=self.dtype_policy, name="dropout")
+        if not self.trainable:
+            # Keras freezes the parts when `trainable` is set, not when it is given here.
+            self._set_trainable([False] * len(self._parts()))
+
+    def _parts(self):
+        return [*self.blocks, *([] if self.position is None else [self.position])]
+
+    def _set_trainable(self, flags):
+        for part, trainable in zip(self._parts(), flags, strict=True):
+            part.trainable = trainable
 
     def _make_position(self, position):
         if position == "sinusoidal":
@@ -51,14 +70,19 @@ class Stack(keras.layers.Layer):
         self.norm_layer = None
         if needs_norm if self.final_norm is None else self.final_norm:
             self.norm_layer = keras.layers.LayerNormalization(
-                epsilon=self.epsilon, dtype=self.dtype_policy, name="final_norm"
+                epsilon=self.epsilon,
+                trainable=self.trainable,
+                dtype=self.dtype_policy,
+                name="final_norm",
             )
             self.norm_layer.build(inputs_shape)
 
     def _build_once(self, layer, *shapes):
-        # A layer that was built before, elsewhere or from a file, keeps its weights.
-        if layer is not None and not layer.built:
-            layer.build(*shapes)
+        # A layer that was built before, elsewhere or from a file, keeps its weights; one without
+        # a `build` of its own is built by its first call, as anywhere in Keras.
+        if layer is None or layer.built or type(layer).build is keras.layers.Layer.build:
+            return
+        layer.build(*shapes)
 
     def _begin(self, inputs, positions, training):
         if self.position is not None:
@@ -75,8 +99,8 @@ class Stack(keras.layers.Layer):
     def get_config(self):
         return {
             **super().get_config(),
-            "blocks": [keras.saving.serialize_keras_object(block) for block in self.blocks],
-            "position": keras.saving.serialize_keras_object(self.position),
+            "blocks": [_serialize_unbuilt(block) for block in self.blocks],
+            "position": _serialize_unbuilt(self.position),
             "dropout": self.dropout,
             "final_norm": self.final_norm,
             "epsilon": self.epsilon,
@@ -90,4 +114,22 @@ class Stack(keras.layers.Layer):
             keras.saving.deserialize_keras_object(block) for block in config["blocks"]
         ]
         config["position"] = keras.saving.deserialize_keras_object(config["position"])
-        return cls(**config)
+        flags = [block.trainable for block in config["blocks"]]
+        flags += [] if config["position"] is None else [config["position"].trainable]
+        stack = cls(**config)
+        stack._set_trainable(flags)  # A frozen stack may have free parts.
+        return stack
+
+
+def _check_blocks(blocks):
+    is_list = isinstance(blocks, (list, tuple))
+    if not is_list or not blocks or not all(isinstance(b, keras.layers.Layer) for b in blocks):
+        raise ValueError(
+            f"`blocks` must be a list of at least one layer. Received: blocks={blocks!r}"
+        )
+
+
+def _serialize_unbuilt(layer):
+    """Return a layer's config without its shapes: the stack builds it, under the stack's name."""
+    config = keras.saving.serialize_keras_object(layer)
+    return config and {key: value for key, value in config.items() if key != "build_config"}

@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from keras_transformer.layers.checks import check_positive_integer
+from keras_transformer.layers.checks import check_boolean, check_positive_integer
 from keras_transformer.layers.dtypes import at_least_float32
 
 
@@ -34,7 +34,7 @@ class TiedEmbedding(keras.layers.Layer):
 
     >>> layer = keras_transformer.layers.TiedEmbedding(vocab_size=1000, d_model=64)
     >>> states = layer(keras.ops.array([[5, 7, 0]]))
-    >>> layer(states, reverse=True).shape
+    >>> ops.shape(layer(states, reverse=True))
     (1, 3, 1000)
 
     Reference: Vaswani et al. (2017), section 3.4; Press and Wolf (2016).
@@ -53,6 +53,13 @@ class TiedEmbedding(keras.layers.Layer):
         super().__init__(**kwargs)
         check_positive_integer("vocab_size", vocab_size)
         check_positive_integer("d_model", d_model)
+        is_id = type(padding_id) is int and 0 <= padding_id < vocab_size
+        if padding_id is not None and not is_id:
+            raise ValueError(
+                f"`padding_id` must be None or an id below `vocab_size`, which is {vocab_size}. "
+                f"Received: padding_id={padding_id!r}"
+            )
+        check_boolean("mask_zero", mask_zero)
         self.vocab_size = vocab_size
         self.d_model = d_model
         self.padding_id = padding_id
@@ -88,9 +95,7 @@ class TiedEmbedding(keras.layers.Layer):
     def _project(self, states):
         # One product of two matrices, with the transposition left to the product.
         leading = ops.shape(states)[:-1]
-        logits = ops.matmul(
-            ops.reshape(states, (-1, self.d_model)), ops.transpose(self.embeddings)
-        )
+        logits = ops.matmul(ops.reshape(states, (-1, self.d_model)), ops.transpose(self.embeddings))
         logits = ops.reshape(logits, (*leading, self.vocab_size))
         return ops.cast(logits, at_least_float32(self.compute_dtype))
 

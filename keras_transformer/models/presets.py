@@ -14,6 +14,12 @@ class Preset:
         description: One line for lists.
         config: The fields of `TransformerConfig` that differ from the base model.
         recipe: How the paper, or the source in the description, trains it.
+
+    Example:
+
+    >>> preset = keras_transformer.models.get_preset("big")
+    >>> preset.config["d_model"], preset.recipe.average_checkpoints
+    (1024, 20)
     """
 
     name: str

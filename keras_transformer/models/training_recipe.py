@@ -31,6 +31,12 @@ class TrainingRecipe(FrozenSettings):
     Raises:
         ValueError: If a value is not allowed.
 
+    Example:
+
+    >>> recipe = keras_transformer.models.TrainingRecipe(warmup_steps=8_000)
+    >>> recipe.beta_1, recipe.beta_2, recipe.epsilon
+    (0.9, 0.98, 1e-09)
+
     Reference: Vaswani et al. (2017), sections 5 and 6.1.
     """
 

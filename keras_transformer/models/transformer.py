@@ -11,6 +11,7 @@ from keras_transformer.layers import (
     LearnedPositionEmbedding,
     TiedEmbedding,
 )
+from keras_transformer.layers.composite_layer import set_trainable_parts, trainable_parts
 from keras_transformer.models.presets import get_preset
 from keras_transformer.models.transformer_config import TransformerConfig
 
@@ -40,7 +41,7 @@ class Transformer(keras.Model):
 
     >>> model = keras_transformer.models.Transformer.from_preset("tiny", vocab_size=1000)
     >>> ids = keras.ops.array([[5, 6, 3]])
-    >>> model({"source": ids, "target": ids}).shape
+    >>> ops.shape(model({"source": ids, "target": ids}))
     (1, 3, 1000)
 
     Reference: Vaswani et al. (2017), section 3 and figure 1.
@@ -50,16 +51,18 @@ class Transformer(keras.Model):
         policy = keras.dtype_policies.get(dtype or keras.config.dtype_policy())
         embedding, source_embedding = _make_embeddings(config, policy)
         encoder = Encoder(
-            [_make_block(EncoderBlock, config, policy) for _ in range(config.num_encoder_layers)],
+            _make_blocks(EncoderBlock, config.num_encoder_layers, config, policy),
             position=_make_position(config, policy),
             dropout=config.dropout,
+            epsilon=config.norm_epsilon,
             dtype=policy,
             name="encoder",
         )
         decoder = Decoder(
-            [_make_block(DecoderBlock, config, policy) for _ in range(config.num_decoder_layers)],
+            _make_blocks(DecoderBlock, config.num_decoder_layers, config, policy),
             position=_make_position(config, policy),
             dropout=config.dropout,
+            epsilon=config.norm_epsilon,
             dtype=policy,
             name="decoder",
         )
@@ -154,7 +157,7 @@ class Transformer(keras.Model):
         Returns:
             Logits `[batch * width, target vocabulary]` in at least float32, and the state.
         """
-        cache = state["cache"] if rows is None else _reorder(state["cache"], rows)
+        cache = self.decoder.reorder_cache(state["cache"], rows)
         states, cache = self.decoder(
             self.target_embedding(ops.expand_dims(tokens, 1)),
             encoder_padding_mask=state["source_mask"],
@@ -202,6 +205,8 @@ class Transformer(keras.Model):
             "config": self.config.to_dict(),
             "dtype": keras.dtype_policies.serialize(self.policy),
             "name": self.name,
+            "trainable": self.trainable,
+            "trainable_parts": trainable_parts(self),
         }
 
     @classmethod
@@ -209,7 +214,12 @@ class Transformer(keras.Model):
         config = dict(config)
         config["config"] = TransformerConfig.from_dict(config["config"])
         config["dtype"] = keras.dtype_policies.deserialize(config["dtype"])
-        return cls(**config)
+        # Configs that were written before these two were saved do not have them.
+        trainable, parts = config.pop("trainable", True), config.pop("trainable_parts", {})
+        model = cls(**config)
+        model.trainable = trainable
+        set_trainable_parts(model, parts)
+        return model
 
 
 def _make_embeddings(config, policy):
@@ -224,36 +234,28 @@ def _make_embeddings(config, policy):
     return embedding, source_embedding
 
 
-def _make_block(block_class, config, policy):
-    return block_class(
-        num_heads=config.num_heads,
-        intermediate_dim=config.intermediate_dim,
-        key_dim=config.key_dim,
-        value_dim=config.value_dim,
-        dropout=config.dropout,
-        attention_dropout=config.attention_dropout,
-        activation_dropout=config.activation_dropout,
-        activation=config.activation,
-        norm=config.norm,
-        dtype=policy,
-    )
+def _make_blocks(block_class, number, config, policy):
+    return [
+        block_class(
+            num_heads=config.num_heads,
+            intermediate_dim=config.intermediate_dim,
+            key_dim=config.key_dim,
+            value_dim=config.value_dim,
+            dropout=config.dropout,
+            attention_dropout=config.attention_dropout,
+            activation_dropout=config.activation_dropout,
+            activation=config.activation,
+            norm=config.norm,
+            use_bias=config.use_bias,
+            epsilon=config.norm_epsilon,
+            dtype=policy,
+            name=f"block_{index}",
+        )
+        for index in range(number)
+    ]
 
 
 def _make_position(config, policy):
     if config.position == "learned":
         return LearnedPositionEmbedding(config.max_length, dtype=policy, name="position")
     return "sinusoidal"
-
-
-def _reorder(cache, rows):
-    """Return the cache whose row r is row `rows[r]`; cross-attention is shared by the rows."""
-
-    def reorder_block(block):
-        self_cache = {
-            # An index that counts positions is a scalar and the same for all rows.
-            name: ops.take(value, rows, axis=0) if len(value.shape) else value
-            for name, value in block["self"].items()
-        }
-        return {**block, "self": self_cache}
-
-    return {**cache, "blocks": [reorder_block(block) for block in cache["blocks"]]}

@@ -2,7 +2,13 @@
 
 import dataclasses
 
-from keras_transformer.layers.checks import check_choice, check_positive_integer, check_rate
+from keras_transformer.layers.checks import (
+    check_boolean,
+    check_choice,
+    check_positive_integer,
+    check_positive_number,
+    check_rate,
+)
 from keras_transformer.models.frozen_settings import FrozenSettings
 
 
@@ -30,6 +36,8 @@ class TransformerConfig(FrozenSettings):
         norm: `"post"` as in the paper, or `"pre"`.
         position: `"sinusoidal"`, or `"learned"` with a table of `max_length` for each side.
         max_length: Longest sequence; needed for learned positions, otherwise None.
+        use_bias: Whether the attention projections have biases; they have none in the paper.
+        norm_epsilon: Added to the variance in the layer norms.
 
     Raises:
         ValueError: If a value is not allowed.
@@ -59,6 +67,8 @@ class TransformerConfig(FrozenSettings):
     norm: str = "post"
     position: str = "sinusoidal"
     max_length: int | None = None
+    use_bias: bool = False
+    norm_epsilon: float = 1e-6
 
     def __post_init__(self):
         for field in dataclasses.fields(self):
@@ -67,8 +77,10 @@ class TransformerConfig(FrozenSettings):
                 check_positive_integer(field.name, value)
             elif field.type == int | None and value is not None:
                 check_positive_integer(field.name, value)
-            elif field.type is float:
+            elif field.type is float and field.name != "norm_epsilon":
                 check_rate(field.name, value)
+        check_boolean("use_bias", self.use_bias)
+        check_positive_number("norm_epsilon", self.norm_epsilon)
         check_choice("norm", self.norm, ("post", "pre"))
         check_choice("position", self.position, ("sinusoidal", "learned"))
         if not isinstance(self.activation, str):

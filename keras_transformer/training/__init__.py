@@ -3,6 +3,7 @@
 TensorFlow is imported when something that needs it is called, never by the import of this package.
 """
 
+from keras_transformer.models.weight_files import load_weights_only, save_weights_only
 from keras_transformer.training.adam import FusedAdam, GlobalClipAdam
 from keras_transformer.training.averaging import average_checkpoints
 from keras_transformer.training.callbacks import (
@@ -12,11 +13,7 @@ from keras_transformer.training.callbacks import (
     StopOnNonFiniteLoss,
     TimeLimit,
 )
-from keras_transformer.training.checkpoints import (
-    Checkpoints,
-    load_weights_only,
-    save_weights_only,
-)
+from keras_transformer.training.checkpoints import Checkpoints
 from keras_transformer.training.distribution import mirrored_strategy, strategy_scope
 from keras_transformer.training.evaluate_tokens import (
     TokenEvaluation,
@@ -24,6 +21,7 @@ from keras_transformer.training.evaluate_tokens import (
     evaluate_tokens,
 )
 from keras_transformer.training.label_smoothing import LabelSmoothedCrossEntropy
+from keras_transformer.training.layerwise_adam import LayerwiseAdam
 from keras_transformer.training.metrics import Perplexity, TokenAccuracy, TokenLoss
 from keras_transformer.training.optimizer import compile_model, make_optimizer
 from keras_transformer.training.schedule import TransformerSchedule
@@ -37,6 +35,7 @@ __all__ = [
     "GlobalClipAdam",
     "HistoryFile",
     "LabelSmoothedCrossEntropy",
+    "LayerwiseAdam",
     "Perplexity",
     "StepProgress",
     "StopOnNonFiniteLoss",

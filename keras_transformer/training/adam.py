@@ -16,7 +16,7 @@ class FusedAdam(keras.optimizers.Adam):
     numbers are the same up to rounding.
 
     Args:
-        *args: as in `keras.optimizers.Adam`.
+        learning_rate, beta_1, beta_2, epsilon: as in `keras.optimizers.Adam`.
         **kwargs: as in `keras.optimizers.Adam`.
 
     Example:

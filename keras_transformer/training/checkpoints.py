@@ -1,6 +1,5 @@
 """What a training leaves on disk while it runs, such that a kill at any time loses little."""
 
-import contextlib
 import json
 import logging
 import os
@@ -12,6 +11,7 @@ import numpy as np
 
 from keras_transformer.errors import UserError
 from keras_transformer.files import atomic_write
+from keras_transformer.models.weight_files import save_weights_only
 from keras_transformer.training.averaging import WEIGHTS_SUFFIX
 from keras_transformer.training.distribution import model_scope
 
@@ -136,64 +136,6 @@ class Checkpoints:
                     file.unlink(missing_ok=True)
             return metadata
         raise UserError(f"The training state in {str(self.directory)!r} is damaged.")
-
-
-@contextlib.contextmanager
-def without_optimizer(model):
-    """Hides the optimiser of a compiled model for the length of a block.
-
-    Keras writes the optimiser's variables into `.weights.h5` files, which makes them three times
-    as large, and warns when a file that is loaded has none.
-
-    Args:
-        model: `keras.Model`.
-
-    Example:
-
-    >>> import keras
-    >>> from keras_transformer.training.checkpoints import without_optimizer
-    >>> model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
-    >>> model.compile("sgd", "mse")
-    >>> with without_optimizer(model):
-    ...     model.optimizer is None
-    True
-    """
-    optimizer = getattr(model, "optimizer", None)
-    model.optimizer = None
-    try:
-        yield
-    finally:
-        model.optimizer = optimizer
-
-
-def save_weights_only(model, path: str | os.PathLike) -> None:
-    """Writes the weights of a model, compiled or not, without its optimiser.
-
-    Args:
-        model: `keras.Model`.
-        path: a `.weights.h5` file.
-    """
-    with without_optimizer(model):
-        model.save_weights(path)
-
-
-def load_weights_only(model, path: str | os.PathLike) -> None:
-    """Loads a weight file, and leaves the optimiser of a compiled model as it is.
-
-    Args:
-        model: `keras.Model`.
-        path: a `.weights.h5` file.
-
-    Raises:
-        UserError: if the file is missing, damaged or of another model.
-    """
-    try:
-        with without_optimizer(model):
-            model.load_weights(path)
-    except (OSError, ValueError, KeyError, RuntimeError) as error:
-        raise UserError(
-            f"Weights cannot be loaded from {str(path)!r}: damaged file, or another model."
-        ) from error
 
 
 def step_of(path: str | os.PathLike) -> int:

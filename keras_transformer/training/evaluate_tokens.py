@@ -3,14 +3,28 @@
 import math
 from typing import NamedTuple
 
-import keras
 from keras import ops
 
+from keras_transformer.decoding import compile_search
 from keras_transformer.training.label_smoothing import closed_form
 
 
 class TokenEvaluation(NamedTuple):
-    """Figures per token: cross-entropy in nats, its exponential, and the share of right tokens."""
+    """Figures per token of a data set.
+
+    Attributes:
+        loss: cross-entropy in nats.
+        perplexity: its exponential.
+        accuracy: share of tokens that the model finds the most probable.
+        num_tokens: number of target tokens, padding not counted.
+
+    Example:
+
+    >>> from keras_transformer.training import TokenEvaluation
+    >>> figures = TokenEvaluation(loss=1.0, perplexity=2.718, accuracy=0.7, num_tokens=900)
+    >>> figures.perplexity
+    2.718
+    """
 
     loss: float
     perplexity: float
@@ -38,7 +52,7 @@ class TokenEvaluator:
 
     def __init__(self, model):
         self.model = model
-        self._step = _compiled(self._sums)
+        self._step = compile_search(self._sums, model.variables)
 
     def __call__(self, batches) -> TokenEvaluation:
         """Runs over the batches once.
@@ -90,11 +104,3 @@ def evaluate_tokens(model, dataset) -> TokenEvaluation:
     2
     """
     return TokenEvaluator(model)(dataset)
-
-
-def _compiled(function):
-    if keras.backend.backend() != "tensorflow":
-        return function
-    import tensorflow as tf
-
-    return tf.function(function, reduce_retracing=True)

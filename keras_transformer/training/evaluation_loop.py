@@ -10,6 +10,7 @@ from keras import ops
 
 from keras_transformer.errors import UserError
 from keras_transformer.files import atomic_write
+from keras_transformer.models.weight_files import load_weights_only, save_weights_only
 from keras_transformer.training.averaging import average_checkpoints
 from keras_transformer.training.callbacks import (
     BleuOnDev,
@@ -18,11 +19,7 @@ from keras_transformer.training.callbacks import (
     check_loss_is_finite,
     diverged_message,
 )
-from keras_transformer.training.checkpoints import (
-    Checkpoints,
-    load_weights_only,
-    save_weights_only,
-)
+from keras_transformer.training.checkpoints import Checkpoints
 from keras_transformer.training.evaluate_tokens import TokenEvaluator
 
 HISTORY_COLUMNS = (

@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from keras_transformer.errors import UserError
+from keras_transformer.models.weight_files import load_weights_only
 from keras_transformer.training.averaging import WEIGHTS_SUFFIX, average_checkpoints
-from keras_transformer.training.checkpoints import Checkpoints, load_weights_only, step_of
+from keras_transformer.training.checkpoints import Checkpoints, step_of
 
 _LOGGER = logging.getLogger(__name__)
 

@@ -3,6 +3,8 @@
 import keras
 from keras import ops
 
+from keras_transformer.layers.dtypes import at_least_float32
+
 CONVENTIONS = ("t2t", "keras")
 
 
@@ -88,8 +90,7 @@ class LabelSmoothedCrossEntropy(keras.losses.Loss):
 
     def call(self, y_true, y_pred):
         logits = ops.convert_to_tensor(y_pred)
-        dtype = keras.backend.result_type(logits.dtype, "float32")
-        logits = ops.cast(logits, dtype)
+        logits = ops.cast(logits, at_least_float32(logits.dtype))
         labels = ops.cast(y_true, "int32")
         weight = smoothing_weight(self.label_smoothing, logits.shape[-1], self.convention)
         return smoothed_cross_entropy(labels, logits, weight)
@@ -168,9 +169,19 @@ def closed_form(labels, logits, weight: float):
     >>> round(float(closed_form(keras.ops.zeros(1, "int32"), keras.ops.zeros((1, 4)), 0.1)[0]), 4)
     1.3863
     """
-    label_logits = ops.take_along_axis(logits, labels[..., None], axis=-1)[..., 0]
-    mean = ops.mean(logits, axis=-1)
-    return ops.logsumexp(logits, axis=-1) - (1.0 - weight) * label_logits - weight * mean
+    largest = ops.stop_gradient(ops.max(logits, axis=-1, keepdims=True))
+    return _shifted_value(labels, logits - largest, weight)[0]
+
+
+def _shifted_value(labels, shifted, weight):
+    """Returns the loss and the logsumexp of logits whose largest is 0.
+
+    Without the shift, terms as large as the logits cancel, and the digits of the loss go with them.
+    """
+    log_sum = ops.log(ops.sum(ops.exp(shifted), axis=-1))
+    label_logits = ops.take_along_axis(shifted, labels[..., None], axis=-1)[..., 0]
+    value = log_sum - (1.0 - weight) * label_logits - weight * ops.mean(shifted, axis=-1)
+    return value, log_sum
 
 
 def _with_gradient(labels, logits, weight):
@@ -178,16 +189,15 @@ def _with_gradient(labels, logits, weight):
 
     @ops.custom_gradient
     def loss(logits):
-        log_sum = ops.logsumexp(logits, axis=-1)
-        label_logits = ops.take_along_axis(logits, labels[..., None], axis=-1)[..., 0]
-        value = log_sum - (1.0 - weight) * label_logits - weight * ops.mean(logits, axis=-1)
+        shifted = logits - ops.max(logits, axis=-1, keepdims=True)
+        value, log_sum = _shifted_value(labels, shifted, weight)
 
         def gradient(*args, upstream=None):
             upstream = (args[0] if upstream is None else upstream)[..., None]
             num_classes = logits.shape[-1]
             is_label = ops.equal(ops.arange(num_classes, dtype="int32"), labels[..., None])
             target = ops.cast(is_label, logits.dtype) * (1.0 - weight) + weight / num_classes
-            return (ops.exp(logits - log_sum[..., None]) - target) * upstream
+            return (ops.exp(shifted - log_sum[..., None]) - target) * upstream
 
         return value, gradient
 
@@ -211,10 +221,13 @@ def _tensorflow_cross_entropy(labels, logits, weight):
         flat = tf.reshape(logits, [-1, num_classes])
         flat_labels = tf.reshape(labels, [-1])
         softmax = tf.nn.softmax(flat)
-        # The largest probability is at least 1 / V: its logarithm is exact, whatever the logits.
-        log_sum = tf.reduce_max(flat, axis=-1) - tf.math.log(tf.reduce_max(softmax, axis=-1))
-        label_logits = tf.gather(flat, flat_labels, batch_dims=1)
-        value = log_sum - (1.0 - weight) * label_logits - weight * tf.reduce_mean(flat, axis=-1)
+        # The largest probability is at least 1 / V: its logarithm is exact, whatever the logits,
+        # and differences from the largest logit lose nothing where the logits are large.
+        log_sum = -tf.math.log(tf.reduce_max(softmax, axis=-1))
+        largest = tf.reduce_max(flat, axis=-1)
+        label_logits = tf.gather(flat, flat_labels, batch_dims=1) - largest
+        mean = tf.reduce_mean(flat, axis=-1) - largest
+        value = log_sum - (1.0 - weight) * label_logits - weight * mean
 
         def gradient(upstream):
             scale = tf.reshape(upstream, [-1, 1])

@@ -49,7 +49,8 @@ def compile_model(model, recipe, metrics=(), jit_compile=False, **kwargs):
         model: `Transformer`.
         recipe: `TrainingRecipe`.
         metrics: weighted metrics, e.g. `[TokenLoss(), TokenAccuracy()]`.
-        jit_compile: bool, XLA. It compiles anew for every batch shape.
+        jit_compile: bool, XLA. It compiles anew for every batch shape. On JAX a step is always
+            compiled: it would run operation by operation otherwise.
         **kwargs: further arguments of `keras.Model.compile`.
 
     Returns:
@@ -78,7 +79,7 @@ def compile_model(model, recipe, metrics=(), jit_compile=False, **kwargs):
         optimizer=make_optimizer(recipe, model.config.d_model),
         loss=LabelSmoothedCrossEntropy(recipe.label_smoothing, dtype=dtype),
         weighted_metrics=list(metrics) or None,
-        jit_compile=bool(jit_compile),
+        jit_compile=bool(jit_compile) or keras.backend.backend() == "jax",
         **kwargs,
     )
     if model.built:

@@ -20,7 +20,7 @@ from keras_transformer.training.callbacks import (
     StopOnNonFiniteLoss,
     TimeLimit,
 )
-from keras_transformer.training.checkpoints import Checkpoints, without_optimizer
+from keras_transformer.training.checkpoints import Checkpoints
 from keras_transformer.training.distribution import mirrored_strategy, strategy_scope
 from keras_transformer.training.evaluate_tokens import TokenEvaluator
 from keras_transformer.training.evaluation_loop import HISTORY_COLUMNS, EvaluationLoop, Progress
@@ -53,6 +53,16 @@ class TrainingResult:
         bleu: BLEU of the final weights on the development set, or None.
         valid_loss: cross-entropy per token of the final weights there, or None.
         history: rows of `history.csv`.
+
+    Example:
+
+    >>> from keras_transformer.training import TrainingResult
+    >>> result = TrainingResult(
+    ...     translator=None, steps=100, epochs=1.5, minutes=2.0, bleu=31.4, valid_loss=1.8,
+    ...     history=[],
+    ... )
+    >>> result.bleu
+    31.4
     """
 
     translator: object
@@ -247,8 +257,7 @@ class _Run:
             search=search,
             recipe=self.recipe,
         )
-        with without_optimizer(self.model):
-            translator.save(self.output)
+        translator.save(self.output)
         epochs = self.reached.epoch + self.reached.batch / self.data.steps_per_epoch
         return TrainingResult(
             translator=translator,

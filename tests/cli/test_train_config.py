@@ -126,7 +126,8 @@ def test_every_setting_reaches_the_training():
         "--preset base --num-encoder-layers 26 --num-decoder-layers 27 --d-model 28 "
         "--intermediate-dim 29 --num-heads 14 --dropout 0.31 --attention-dropout 0.32 "
         "--activation-dropout 0.33 --key-dim 15 --value-dim 16 --activation gelu --norm pre "
-        "--position learned --beta-1 0.17 --beta-2 0.18 --epsilon 0.19 --beam-size 20 "
+        "--position learned --use-bias --norm-epsilon 0.16 "
+        "--beta-1 0.17 --beta-2 0.18 --epsilon 0.19 --beam-size 20 "
         "--length-penalty 2.1 --length-normalization length "
         "--max-length 34 --tokens-per-batch 35 --peak-learning-rate 0.36 --warmup-steps 37 "
         "--label-smoothing 0.38 --clip-norm 3.9 --average-checkpoints 40 --seed 41 "
@@ -152,6 +153,8 @@ def test_every_setting_reaches_the_training():
             "activation": "gelu",
             "norm": "pre",
             "position": "learned",
+            "use_bias": True,
+            "norm_epsilon": 0.16,
             "max_length": 34,
         },
         recipe={

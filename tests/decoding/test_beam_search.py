@@ -64,9 +64,15 @@ def test_tiny_vocabularies_match_brute_force_and_fill_up_with_unfinished_then_em
     assert np.all((tokens == 7) == (np.arange(max_length) >= lengths[..., None]))
 
 
-@pytest.mark.parametrize("vocabulary", [2, 3, 5, 40])
-@pytest.mark.parametrize("beam_size", [1, 2, 4])
-@pytest.mark.parametrize("alpha,normalization", [(0.0, "gnmt"), (0.6, "gnmt"), (1.5, "length")])
+# Every two of a vocabulary, a beam and a penalty meet; all three would take three times as long.
+NARROW = [
+    (vocabulary, beam_size, *[(0.0, "gnmt"), (0.6, "gnmt"), (1.5, "length")][(i + j) % 3])
+    for i, vocabulary in enumerate([2, 3, 5, 40])
+    for j, beam_size in enumerate([1, 2, 4])
+]
+
+
+@pytest.mark.parametrize("vocabulary,beam_size,alpha,normalization", NARROW)
 def test_narrow_beams_equal_a_plain_python_search(vocabulary, beam_size, alpha, normalization):
     eos = vocabulary - 1 if vocabulary < 4 else EOS
     sentences = list(range(0, 240, 24))
@@ -138,8 +144,8 @@ def test_ties_go_to_the_lower_beam_and_the_lower_id():
 
 
 def test_a_sentence_has_its_own_answer_alone_and_in_any_batch():
-    sentences = [3, 141, 592, 65, 358, 97]
-    max_lengths = [12, 2, 7, 1, 9, 5]
+    sentences = [3, 141, 592, 65]
+    max_lengths = [12, 2, 7, 1]
     model = ToyModel(9, seed=2, eos_bias=-0.5)
     for search in (BeamSearch(4, 0.6, n_best=3), BeamSearch(1), GreedySearch()):
         together = run(search, model, sentences, max_lengths, max_length=20)

@@ -43,12 +43,11 @@ def test_compiled_equals_eager(search):
         assert tuple(result.tokens.shape) == (len(sentences), result.scores.shape[1], max_length)
 
 
+@pytest.mark.tensorflow_only("shapes can be unknown there alone")
 @pytest.mark.parametrize("search,jit_compile", [
     *((search, False) for search in SEARCHES), (SEARCHES[0], True), (SEARCHES[1], True),
 ], ids=str)
 def test_one_graph_takes_every_batch_and_length(search, jit_compile):
-    if keras.config.backend() != "tensorflow":
-        pytest.skip("dynamic shapes are TensorFlow's")
     import tensorflow as tf
 
     function = searching(ToyModel(6, seed=1), search)
@@ -66,11 +65,10 @@ def test_one_graph_takes_every_batch_and_length(search, jit_compile):
     assert traced.experimental_get_tracing_count() == 1
 
 
+@pytest.mark.tensorflow_only("shapes can be unknown there alone")
 @pytest.mark.parametrize("search", [GreedySearch(), BeamSearch(3)], ids=str)
 def test_a_step_that_forgets_static_shapes_is_accepted(search):
     """Batch known outside, dynamic gather inside: `while_loop` alone would refuse the state."""
-    if keras.config.backend() != "tensorflow":
-        pytest.skip("static shapes can be unknown on TensorFlow only")
     import tensorflow as tf
 
     model = ToyModel(6, seed=1)

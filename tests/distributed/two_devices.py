@@ -118,6 +118,30 @@ def dropout_masks(strategy):
     return [float(np.mean(first.numpy() == second.numpy())) for first, second in draws]
 
 
+class Scale(keras.layers.Layer):
+    """`inputs * scale`: the gradient of the sum of what is kept shows which elements are."""
+
+    def build(self, inputs_shape):
+        self.scale = self.add_weight(shape=inputs_shape[-1:], initializer="ones", name="scale")
+
+    def call(self, inputs):
+        return inputs * self.scale
+
+
+def kept_in_fit(strategy):
+    """Of 1,000 elements, how many 0, 1 and 2 replicas kept in a step of `fit`, at rate 0.5."""
+    with strategy.scope():
+        inputs = keras.Input((1000,))
+        scale = Scale()
+        model = keras.Model(inputs, Dropout(0.5, seed=1)(scale(inputs)))
+        # An element that is kept is doubled; its share in the mean of 1,000 is 2 / 1,000.
+        optimizer = keras.optimizers.SGD(1000 / 2)
+        model.compile(optimizer, loss=keras.losses.MeanAbsoluteError(reduction="sum"))
+    ones = np.ones((2, 1000), "float32")  # One row for each replica.
+    model.fit(ones, 0.0 * ones, batch_size=2, verbose=0)
+    return np.bincount(np.rint(1.0 - scale.scale.numpy()).astype(int), minlength=3).tolist()
+
+
 def jit_error(strategy):
     with strategy.scope():
         model = Transformer(TransformerConfig.from_dict({**SMALL, "vocab_size": VOCABULARY}))
@@ -143,13 +167,14 @@ def whole_training():
             max_steps=4,
             evaluate_every=2,
             checkpoint_every=2,
-            bleu_every=0,
+            bleu_every=1,
+            bleu_beam_size=2,
             gpus=gpus,
         )
         result = train(directory, corpus, corpus, settings)
-        results.append([float(row["valid_loss"]) for row in result.history])
+        results.append([(row["valid_loss"], row["valid_bleu"]) for row in result.history])
     resumed = train(directory, corpus, corpus, dataclasses.replace(settings, max_steps=5))
-    return {"losses": results, "resumed_steps": resumed.steps}
+    return {"evaluations": results, "resumed_steps": resumed.steps}
 
 
 def main():
@@ -175,6 +200,7 @@ def main():
             [["uneven", "nothing_on_the_second"]],
         ),
         "dropout": dropout_masks(strategy),
+        "kept_in_fit": kept_in_fit(strategy),
         "jit_error": jit_error(strategy),
         "train": whole_training(),
     }

@@ -58,17 +58,17 @@ print(json.dumps({
 ALLOWED = set(
     """
     AddV2 All Any ArgMax Assert AssignVariableOp BatchMatMulV2 BiasAdd Bitcast BitwiseAnd
-    BitwiseOr BroadcastTo Cast ConcatV2 Const Cos Cumsum DisableCopyOnRead EnsureShape Equal Erf
-    Exp ExpandDims Fill Floor FloorDiv FloorMod GatherV2 Greater GreaterEqual Identity If
+    BitwiseOr BroadcastTo Cast ConcatV2 Const Cos Cumsum DisableCopyOnRead EnsureShape Equal
+    Erf Exp ExpandDims Fill Floor FloorDiv FloorMod GatherV2 Greater GreaterEqual Identity If
     IsFinite Less LessEqual Log LogicalAnd LogicalNot LogicalOr MatMul Max Maximum Mean
     MergeV2Checkpoints Min Minimum Mul Neg NoOp NotEqual OneHot Pack Pad PadV2 PartitionedCall
     Placeholder Pow Prod RaggedGather RaggedRange RaggedTensorToTensor Range ReadVariableOp
-    RealDiv Relu Reshape RestoreV2 Rsqrt SaveV2 Select SelectV2 SentencepieceDetokenizeOp
-    SentencepieceOp SentencepieceTokenizeOp Shape ShardedFilename Sin Slice Softmax Split Sqrt
-    Square SquaredDifference Squeeze StatefulPartitionedCall StatelessIf StatelessWhile
-    StaticRegexFullMatch StopGradient StridedSlice StringJoin Sub Sum Tanh TensorListFromTensor
-    TensorListGetItem Tile TopKV2 Transpose UnicodeTranscode Unpack VarHandleOp Where While
-    ZerosLike
+    RealDiv Relu Reshape RestoreV2 Round Rsqrt SaveV2 Select SelectV2
+    SentencepieceDetokenizeOp SentencepieceOp SentencepieceTokenizeOp Shape ShardedFilename
+    Sin Slice Softmax Split Sqrt Square SquaredDifference Squeeze StatefulPartitionedCall
+    StatelessIf StatelessWhile StaticRegexFullMatch StopGradient StridedSlice StringJoin Sub
+    Sum Tanh TensorListFromTensor TensorListGetItem Tile TopKV2 Transpose UnicodeTranscode
+    Unpack VarHandleOp Where While ZerosLike
     """.split()
 )
 

@@ -1,74 +1,80 @@
-"""What every layer promises, checked by one call of `check_layer`."""
+"""What every layer promises, checked by one call of `check_layer`.
 
+A broken promise is an AssertionError that begins with the name of the promise.
+"""
+
+import contextlib
+import inspect
+import json
 import os
+import re
+import subprocess
+import sys
 import tempfile
 import warnings
 
 import keras
 import numpy as np
-from keras import ops
+
+from tests.layers.oracle_parameters import array, randomize
+from tests.precision.gradients import has_float64
 
 TOLERANCES = {
-    "float64": 1e-12,
+    **({"float64": 1e-12} if has_float64() else {}),
     "float32": 1e-5,
     "mixed_bfloat16": 0.1,
     "mixed_float16": 1e-2,
 }
+# Keras's own, with NumPy 2.
+_WARNINGS_OF_KERAS = "__array__ implementation doesn't accept a copy keyword"
+# Keras turns them into objects, and refuses what it does not know.
+_ARGUMENTS_OF_KERAS = re.compile(r"activation|\w+_(initializer|regularizer)")
 
 
 def check_layer(
     make,
     inputs,
     num_weights,
+    expected,
+    bad_arguments,
     num_seed_generators=0,
     output_shape=None,
     float_output=None,
+    without_gradient=(),
+    path=None,
+    package="keras_transformer",
 ):
     """Check the promises of a layer.
 
     Args:
-        make: Function of `dtype=...`, or of nothing, that returns a new layer.
+        make: Function of any constructor arguments, or of none, that returns a new layer.
         inputs: Dict of call arguments to NumPy arrays, the first positional.
         num_weights: Number of weights once built.
+        expected: Function of a built layer and `inputs` to its outputs outside training, computed
+            in NumPy float64.
+        bad_arguments: Dict of every constructor argument to what its error says is allowed, and a
+            list of values that are not.
         num_seed_generators: Number of random states once built.
         output_shape: Shape of the output; None for that of the first input.
         float_output: Dtype that the output never falls below, or None.
+        without_gradient: Names of weights on which, by the formula, no output depends.
+        path: Where to leave a model of the layer for `reload_in_a_fresh_process`; None to reload it
+            in this process.
+        package: Name that the layer is registered under for saving.
     """
     expected_shape = output_shape or next(iter(inputs.values())).shape
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        # Keras's own, on saving, with NumPy 2.
-        warnings.filterwarnings("ignore", "__array__ implementation", DeprecationWarning)
-        _check_policies(make, inputs, expected_shape, float_output)
+    with _no_warnings():
+        _check_config(make, package)
+        _check_errors(make, bad_arguments)
         layer = make()
-        _check_config(layer)
-        call(layer, inputs)
-        assert layer.built
-        assert len(layer.weights) == num_weights
-        assert len(layer.variables) - num_weights == num_seed_generators
+        _check_build(layer, inputs, num_weights, num_seed_generators)
+        randomize(layer)
+        _check_inference(layer, inputs)
+        _check_precision(make, inputs, expected, expected_shape, float_output)
         model = _check_symbolic(layer, inputs, expected_shape)
+        _check_reload(model, inputs, path)
         if num_weights:
-            _check_training(make(), inputs, expected_shape)
-        _check_reload(model, inputs, num_weights)
-
-
-def _check_policies(make, inputs, expected_shape, float_output):
-    """Every policy gives its dtype, keeps its weights, and computes what float64 computes."""
-    reference = weights = None
-    for policy, tolerance in TOLERANCES.items():
-        layer = make(dtype=policy)
-        outputs = call(layer, inputs)
-        assert outputs.shape == expected_shape
-        dtype = keras.dtype_policies.get(policy).compute_dtype
-        if float_output:
-            dtype = keras.backend.result_type(dtype, float_output)
-        assert keras.backend.standardize_dtype(outputs.dtype) == dtype, policy
-        for weight in layer.weights:
-            assert weight.dtype == ("float64" if policy == "float64" else "float32"), weight.path
-        if reference is None:
-            reference, weights = outputs, layer.get_weights()
-        layer.set_weights(weights)
-        _assert_close(call(layer, inputs), reference, tolerance, policy)
+            _check_training(model, layer, inputs, expected_shape, without_gradient)
 
 
 def call(layer, inputs, **kwargs):
@@ -76,22 +82,94 @@ def call(layer, inputs, **kwargs):
     return layer(inputs[first], **{name: inputs[name] for name in others}, **kwargs)
 
 
-def _assert_close(actual, expected, tolerance, what):
-    actual, expected = (np.asarray(ops.cast(x, "float64")) for x in (actual, expected))
-    assert np.isfinite(actual).all(), what
-    scale = max(1.0, np.abs(expected).max())
-    assert np.abs(actual - expected).max() <= tolerance * scale, what
+@contextlib.contextmanager
+def _no_warnings():
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        yield
+    found = [str(one.message) for one in caught]
+    found = [message for message in found if not message.startswith(_WARNINGS_OF_KERAS)]
+    assert not found, f"warnings: {found[0]}"
 
 
-def _check_config(layer):
-    layer_class = type(layer)
-    config = layer.get_config()
-    again = layer_class.from_config(config)
-    assert again.get_config() == config
+def _constructor_arguments(layer_class):
+    parameters = list(inspect.signature(layer_class.__init__).parameters.values())[1:]
+    return {one.name for one in parameters if one.kind is not one.VAR_KEYWORD}
+
+
+def _check_config(make, package):
+    """A layer of the same settings comes from its config, in this process or from a file."""
+    layer = make()
+    layer_class, config = type(layer), layer.get_config()
+    for name in _constructor_arguments(layer_class):
+        assert name in config, f"config: {name} is missing"
+        value = getattr(layer, name)
+        if isinstance(value, (bool, int, float, str)):
+            assert config[name] == value, f"config: {name} is {config[name]!r}, not {value!r}"
+    assert layer_class.from_config(config).get_config() == config, "config: it does not come back"
     registered = keras.saving.get_registered_name(layer_class)
-    assert registered == f"keras_transformer>{layer_class.__name__}"
-    serialized = keras.saving.serialize_keras_object(layer)
-    assert type(keras.saving.deserialize_keras_object(serialized)) is layer_class
+    assert registered == f"{package}>{layer_class.__name__}", f"config: {registered}"
+    serialized = json.loads(json.dumps(keras.saving.serialize_keras_object(layer)))
+    again = keras.saving.deserialize_keras_object(serialized)
+    assert type(again) is layer_class, f"config: {type(again)} comes back from JSON"
+
+
+def _check_errors(make, bad_arguments):
+    """Each argument is checked; the error says what is allowed, and ends in what was received."""
+    unchecked = _constructor_arguments(type(make())) - set(bad_arguments)
+    unchecked = {name for name in unchecked if not _ARGUMENTS_OF_KERAS.fullmatch(name)}
+    assert not unchecked, f"errors: no bad value is known of {sorted(unchecked)}"
+    for name, (allowed, values) in bad_arguments.items():
+        for value in values:
+            try:
+                make(**{name: value})
+            except ValueError as error:
+                message = str(error)
+            else:
+                raise AssertionError(f"errors: {name}={value!r} is accepted")
+            assert allowed in message, f"errors: {message!r} does not say {allowed!r}"
+            received = f". Received: {name}={value!r}"
+            assert message.endswith(received), f"errors: {message!r} does not end in {received!r}"
+
+
+def _check_precision(make, inputs, expected, expected_shape, float_output):
+    """Under every policy: the right shape and dtypes, and what `expected` computes in float64."""
+    wide = {
+        name: value.astype("float64") if value.dtype.kind == "f" else value
+        for name, value in inputs.items()
+    }
+    for policy, tolerance in TOLERANCES.items():
+        layer = make(dtype=policy)
+        outputs = call(layer, inputs)
+        assert tuple(outputs.shape) == tuple(expected_shape), f"shape: {outputs.shape}"
+        dtype = keras.dtype_policies.get(policy).compute_dtype
+        if float_output:
+            dtype = keras.backend.result_type(dtype, float_output)
+        found = keras.backend.standardize_dtype(outputs.dtype)
+        assert found == dtype, f"dtype: {found}, not {dtype}, under {policy}"
+        for weight in layer.weights:
+            wanted = "float64" if policy == "float64" else "float32"
+            assert weight.dtype == wanted, f"dtype: {weight.path} is {weight.dtype}"
+        randomize(layer)
+        actual, wanted = array(call(layer, inputs)), expected(layer, wide)
+        assert np.isfinite(actual).all(), f"finite: not under {policy}"
+        error = np.abs(actual - wanted).max() / max(1.0, np.abs(wanted).max())
+        assert error <= tolerance, f"precision: an error of {error:.1e} under {policy}"
+
+
+def _check_build(layer, inputs, num_weights, num_seed_generators):
+    """The first call builds all of it."""
+    call(layer, inputs)
+    assert layer.built, "build: `built` is not set"
+    assert len(layer.weights) == num_weights, f"weights: {len(layer.weights)}, not {num_weights}"
+    others = len(layer.variables) - num_weights
+    assert others == num_seed_generators, f"seeds: {others}, not {num_seed_generators}"
+
+
+def _check_inference(layer, inputs):
+    """Outside training nothing is random, and nothing is remembered."""
+    first, second = array(call(layer, inputs)), array(call(layer, inputs))
+    assert np.array_equal(first, second, equal_nan=True), "inference: two calls differ"
 
 
 def _symbolic(inputs):
@@ -106,47 +184,66 @@ def _symbolic(inputs):
 
 
 def _check_symbolic(layer, inputs, expected_shape):
-    """Lengths are unknown; the last axis and the rank are declared."""
+    """What a functional model is told of the output is true; return such a model."""
     symbolic = _symbolic(inputs)
-    outputs = call(layer, symbolic)
-    assert len(outputs.shape) == len(expected_shape)
-    assert outputs.shape[-1] == expected_shape[-1]
-    assert outputs.shape[0] is None
-    eager = call(layer, inputs)
-    assert keras.backend.standardize_dtype(eager.dtype) == outputs.dtype
-    model = keras.Model(symbolic, outputs)
-    _assert_close(model(inputs), eager, 1e-6, "functional")
-    static = call(
-        layer,
-        {
-            name: keras.KerasTensor(value.shape, keras.backend.standardize_dtype(value.dtype))
-            for name, value in inputs.items()
-        },
-    )
-    assert static.shape == expected_shape
+    declared, eager = call(layer, symbolic), call(layer, inputs)
+    assert len(declared.shape) == len(expected_shape), f"shape: {declared.shape} is declared"
+    assert declared.shape[0] is None, f"shape: a batch of {declared.shape[0]} is declared"
+    assert declared.shape[-1] == expected_shape[-1], f"shape: {declared.shape} is declared"
+    dtype = keras.backend.standardize_dtype(eager.dtype)
+    assert declared.dtype == dtype, f"dtype: {declared.dtype} is declared for {dtype}"
+    static = {
+        name: keras.KerasTensor(value.shape, keras.backend.standardize_dtype(value.dtype))
+        for name, value in inputs.items()
+    }
+    known = call(layer, static).shape
+    assert tuple(known) == tuple(expected_shape), f"shape: {known} is declared, all lengths known"
+    model = keras.Model(symbolic, declared)
+    error = np.abs(array(model(inputs)) - array(eager)).max()
+    assert error <= 1e-6, f"functional: an error of {error:.1e}"
     return model
 
 
-def _check_training(layer, inputs, expected_shape):
-    """One compiled step moves every weight and leaves it finite."""
-    symbolic = _symbolic(inputs)
-    model = keras.Model(symbolic, call(layer, symbolic))
-    model.compile(optimizer=keras.optimizers.SGD(0.1), loss="mse", jit_compile=False)
-    before = layer.get_weights()
-    targets = np.random.default_rng(1).normal(size=expected_shape).astype("float32")
-    loss = model.train_on_batch(inputs, targets)
-    assert np.isfinite(loss)
-    for weight, old, new in zip(layer.weights, before, layer.get_weights(), strict=True):
-        assert np.isfinite(new).all(), weight.path
-        assert not weight.trainable or np.any(new != old), f"{weight.path} did not move"
-
-
-def _check_reload(model, inputs, num_weights):
+def _check_reload(model, inputs, path):
+    """A model that is saved and loaded computes the same bits; with a `path` that is for later."""
+    outputs = array(model(inputs))
+    if path is not None:
+        model.save(f"{path}.keras")
+        np.savez(f"{path}.npz", outputs=outputs, **inputs)
+        return
     with tempfile.TemporaryDirectory() as directory:
         path = os.path.join(directory, "model.keras")
         model.save(path)
         again = keras.saving.load_model(path)
-    assert len(again.weights) == num_weights
-    for one, other in zip(model.weights, again.weights, strict=True):
-        assert one.shape == other.shape
-    _assert_close(again(inputs), model(inputs), 0.0, "reloaded")
+    assert np.array_equal(array(again(inputs)), outputs), "reload: other outputs"
+
+
+def _check_training(model, layer, inputs, expected_shape, without_gradient):
+    """One compiled step has the loss of eager calls, and moves every weight a finite way."""
+    targets = np.random.default_rng(1).normal(size=expected_shape).astype("float32")
+    eager_loss = ((array(call(layer, inputs)) - targets) ** 2).mean()
+    eager_loss += sum(array(loss) for loss in layer.losses)
+    before = layer.get_weights()
+    model.compile(optimizer=keras.optimizers.SGD(0.01), loss="mse")
+    loss = float(model.train_on_batch(inputs, targets))
+    assert np.isfinite(loss), "finite: the loss is not"
+    if len(layer.variables) == len(layer.weights):  # Nothing is dropped.
+        assert abs(loss / eager_loss - 1) < 1e-4, f"compiled: loss {loss}, eager {eager_loss}"
+    for weight, old, new in zip(layer.weights, before, layer.get_weights(), strict=True):
+        assert np.isfinite(new).all(), f"finite: {weight.path} is not after a step"
+        stays = weight.name in without_gradient or not weight.trainable
+        assert stays or np.any(new != old), f"training: {weight.path} did not move"
+
+
+def reload_in_a_fresh_process(folder):
+    """Load what `check_layer` left in `folder` where only `import keras_transformer` went before.
+
+    Returns:
+        A dict of names to the largest difference of the outputs from those before saving.
+    """
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    program = os.path.join(os.path.dirname(__file__), "fresh_process.py")
+    command = [sys.executable, "-W", "error:::keras_transformer", program, str(folder)]
+    result = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert result.returncode == 0, f"reload: {result.stderr}"
+    return json.loads(result.stdout.splitlines()[-1])

@@ -5,7 +5,7 @@ from keras import ops
 
 
 def array(tensor):
-    return np.asarray(ops.convert_to_numpy(ops.cast(tensor, "float64")))
+    return np.asarray(ops.convert_to_numpy(tensor)).astype("float64")
 
 
 def randomize(layer, seed=0, scale=1.0):

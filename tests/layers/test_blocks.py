@@ -7,6 +7,7 @@ from keras import ops
 
 from keras_transformer.layers import DecoderBlock, EncoderBlock
 from tests.layers.oracle_parameters import array, block_parameters, randomize
+from tests.layers.widest_float import FLOAT64, WIDEST, within
 from tests.oracle import transformer as oracle
 
 RNG = np.random.default_rng(11)
@@ -27,7 +28,7 @@ def built(block, *inputs):
 @pytest.mark.parametrize("dims", [{}, {"key_dim": 3, "value_dim": 5, "use_bias": True}])
 @pytest.mark.parametrize("padded,masked", [(False, False), (True, False), (True, True)])
 def test_encoder_block_equals_the_oracle(norm, dims, padded, masked):
-    block = built(EncoderBlock(**SIZES, **dims, norm=norm, dtype="float64"), INPUTS)
+    block = built(EncoderBlock(**SIZES, **dims, norm=norm, dtype=WIDEST), INPUTS)
     mask = RNG.random((2, 5, 5)) < 0.6 if masked else None
     padding = PADDING if padded else None
     outputs = array(block(INPUTS, padding_mask=padding, attention_mask=mask))
@@ -40,7 +41,7 @@ def test_encoder_block_equals_the_oracle(norm, dims, padded, masked):
             None if mask is None else mask[row],
             norm,
         )
-        np.testing.assert_allclose(outputs[row], want, atol=1e-11)
+        np.testing.assert_allclose(outputs[row], want, atol=within(1e-11))
 
 
 @pytest.mark.parametrize("norm", ["post", "pre"])
@@ -48,9 +49,7 @@ def test_encoder_block_equals_the_oracle(norm, dims, padded, masked):
 @pytest.mark.parametrize("padded", [True, False])
 def test_decoder_block_equals_the_oracle(norm, with_source, padded):
     source = SOURCE if with_source else None
-    block = built(
-        DecoderBlock(**SIZES, norm=norm, dtype="float64"), INPUTS, *([SOURCE] * with_source)
-    )
+    block = built(DecoderBlock(**SIZES, norm=norm, dtype=WIDEST), INPUTS, *([SOURCE] * with_source))
     padding = PADDING if padded else None
     source_padding = SOURCE_PADDING if padded and with_source else None
     outputs = array(
@@ -66,7 +65,7 @@ def test_decoder_block_equals_the_oracle(norm, with_source, padded):
             None if source_padding is None else source_padding[row],
             norm,
         )
-        np.testing.assert_allclose(outputs[row], want, atol=1e-11)
+        np.testing.assert_allclose(outputs[row], want, atol=within(1e-11))
 
 
 def test_a_post_norm_block_ends_in_a_norm_and_a_pre_norm_block_does_not():
@@ -88,7 +87,7 @@ def test_layer_norms_use_the_papers_epsilon():
     [("post", 3, [1, 2, 3, 4, 5]), ("post", 1, [2, 5]), ("pre", 3, [2, 5])],
 )
 def test_cached_decoder_block_equals_uncached(max_length, cuts, width, norm):
-    block = built(DecoderBlock(**SIZES, norm=norm, dtype="float64"), INPUTS, SOURCE)
+    block = built(DecoderBlock(**SIZES, norm=norm, dtype=WIDEST), INPUTS, SOURCE)
     inputs = RNG.normal(size=(2 * width, 5, 8))
     want = block(
         inputs,
@@ -103,10 +102,10 @@ def test_cached_decoder_block_equals_uncached(max_length, cuts, width, norm):
         )
         outputs.append(array(result))
         start = cut
-    np.testing.assert_allclose(np.concatenate(outputs, axis=1), array(want), atol=1e-12)
+    np.testing.assert_allclose(np.concatenate(outputs, axis=1), array(want), atol=within(1e-12))
 
 
-@pytest.mark.parametrize("policy", ["float64", "float32", "mixed_bfloat16", "mixed_float16"])
+@pytest.mark.parametrize("policy", [FLOAT64, "float32", "mixed_bfloat16", "mixed_float16"])
 def test_caches_have_the_compute_dtype_and_keep_it(policy):
     """A loop needs the same dtypes after a step, and half precision halves the cache."""
     block = DecoderBlock(**SIZES, dtype=policy)
@@ -240,7 +239,7 @@ def test_bad_decoder_calls_are_explained():
 @pytest.mark.parametrize(
     "policy,norm",
     [
-        ("float64", "post"),
+        (WIDEST, "post"),
         ("float32", "pre"),
         ("mixed_bfloat16", "post"),
         ("mixed_float16", "post"),

@@ -6,6 +6,7 @@ import pytest
 
 from keras_transformer.layers import FeedForward
 from tests.layers.oracle_parameters import array, feed_forward_parameters, randomize
+from tests.layers.widest_float import WIDEST, within
 from tests.oracle import transformer as oracle
 
 INPUTS = np.random.default_rng(2).normal(size=(2, 3, 8)).astype("float32")
@@ -15,12 +16,12 @@ INPUTS = np.random.default_rng(2).normal(size=(2, 3, 8)).astype("float32")
 @pytest.mark.parametrize("activation", ["relu", "tanh"])
 @pytest.mark.parametrize("inputs", [INPUTS, INPUTS[:, 0], INPUTS[None]])
 def test_equals_equation_2_on_any_leading_axes(inputs, use_bias, activation):
-    layer = FeedForward(16, activation=activation, use_bias=use_bias, dtype="float64")
+    layer = FeedForward(16, activation=activation, use_bias=use_bias, dtype=WIDEST)
     layer(inputs)
     randomize(layer)
     function = {"relu": oracle.relu, "tanh": np.tanh}[activation]
     want = oracle.feed_forward(feed_forward_parameters(layer), inputs, function)
-    np.testing.assert_allclose(array(layer(inputs)), want, atol=1e-12)
+    np.testing.assert_allclose(array(layer(inputs)), want, atol=within(1e-12))
 
 
 def test_dropout_falls_behind_the_activation():

@@ -6,18 +6,19 @@ import pytest
 
 from keras_transformer.layers import LearnedPositionEmbedding
 from tests.layers.oracle_parameters import array
+from tests.layers.widest_float import WIDEST, within
 
 INPUTS = np.random.default_rng(2).normal(size=(2, 4, 6))
 
 
 def test_adds_the_row_of_each_position():
-    layer = LearnedPositionEmbedding(10, dtype="float64")
+    layer = LearnedPositionEmbedding(10, dtype=WIDEST)
     outputs = array(layer(INPUTS))
     table = array(layer.embeddings)
-    np.testing.assert_allclose(outputs, INPUTS + table[:4], atol=1e-12)
+    np.testing.assert_allclose(outputs, INPUTS + table[:4], atol=within(1e-12))
     for positions in (np.array([9, 0, 3, 3]), np.array([[0, 1, 2, 3], [6, 7, 8, 9]])):
         outputs = array(layer(INPUTS, positions=positions.astype("int32")))
-        np.testing.assert_allclose(outputs, INPUTS + table[positions], atol=1e-12)
+        np.testing.assert_allclose(outputs, INPUTS + table[positions], atol=within(1e-12))
 
 
 def test_initial_std_is_that_of_the_token_embedding():

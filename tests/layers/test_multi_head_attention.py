@@ -7,6 +7,7 @@ from keras import ops
 
 from keras_transformer.layers import MultiHeadAttention
 from tests.layers.oracle_parameters import array, attention_parameters, randomize
+from tests.layers.widest_float import FLOAT64, WIDEST, within
 from tests.oracle import transformer as oracle
 
 RNG = np.random.default_rng(7)
@@ -35,7 +36,7 @@ def expected(layer, query, value, key=None, mask=None):
 @pytest.mark.parametrize("num_heads,key_dim,value_dim", [(1, 12, None), (3, 4, None), (2, 3, 5)])
 @pytest.mark.parametrize("use_bias", [False, True])
 def test_equals_the_oracle(num_heads, key_dim, value_dim, use_bias):
-    layer = MultiHeadAttention(num_heads, key_dim, value_dim, use_bias, dtype="float64")
+    layer = MultiHeadAttention(num_heads, key_dim, value_dim, use_bias, dtype=WIDEST)
     query, value, key = states(5), states(7, 9), states(7, 4)
     layer(query, value, key)
     randomize(layer)
@@ -43,21 +44,22 @@ def test_equals_the_oracle(num_heads, key_dim, value_dim, use_bias):
     mask[0, 2] = False
     outputs, scores = layer(query, value, key, attention_mask=mask, return_attention_scores=True)
     want = expected(layer, query, value, key, mask)
-    np.testing.assert_allclose(array(outputs), want[0], atol=1e-12)
-    np.testing.assert_allclose(array(scores), want[1], atol=1e-13)
-    np.testing.assert_array_equal(array(layer(query, value, key, attention_mask=mask)), outputs)
+    np.testing.assert_allclose(array(outputs), want[0], atol=within(1e-12))
+    np.testing.assert_allclose(array(scores), want[1], atol=within(1e-13))
+    again = layer(query, value, key, attention_mask=mask)
+    np.testing.assert_array_equal(array(again), array(outputs))
 
 
 def test_causal_mask_equals_the_oracle_and_combines_with_others():
-    layer = MultiHeadAttention(3, 4, dtype="float64")
+    layer = MultiHeadAttention(3, 4, dtype=WIDEST)
     query = states(6)
     mask = RNG.random((2, 6, 6)) < 0.7
     outputs = layer(query, query, attention_mask=mask, use_causal_mask=True)
     want, _ = expected(layer, query, query, mask=mask & oracle.causal_mask(6))
-    np.testing.assert_allclose(array(outputs), want, atol=1e-12)
+    np.testing.assert_allclose(array(outputs), want, atol=within(1e-12))
 
 
-@pytest.mark.parametrize("policy", ["float64", "float32", "mixed_bfloat16", "mixed_float16"])
+@pytest.mark.parametrize("policy", [FLOAT64, "float32", "mixed_bfloat16", "mixed_float16"])
 @pytest.mark.parametrize("dropout,with_scores", [(0.0, True), (0.3, False), (0.3, True)])
 def test_causality_whatever_else_is_asked_for(policy, dropout, with_scores):
     """No output before position 4 depends on position 4 or later."""
@@ -104,9 +106,9 @@ def decode(layer, inputs, cache, cuts, mask=None):
 @pytest.mark.parametrize(
     "policy,atol,cuts,masked",
     [
-        ("float64", 1e-13, range(1, 9), False),
-        ("float64", 1e-13, [3, 4, 8], True),
-        ("float64", 1e-13, [8], False),
+        (WIDEST, within(1e-13), range(1, 9), False),
+        (WIDEST, within(1e-13), [3, 4, 8], True),
+        (WIDEST, within(1e-13), [8], False),
         ("mixed_float16", 5e-3, [3, 4, 8], True),
     ],
 )
@@ -129,23 +131,23 @@ def test_cached_equals_uncached(policy, atol, max_length, cuts, masked):
 @pytest.mark.parametrize("width", [1, 3])
 @pytest.mark.parametrize("query_length", [1, 4])
 def test_rows_of_one_sentence_share_its_keys(width, query_length):
-    layer = MultiHeadAttention(3, 4, dtype="float64")
+    layer = MultiHeadAttention(3, 4, dtype=WIDEST)
     source, query = states(7), states(query_length, batch=2 * width)
     repeated = np.repeat(source, width, axis=0)
     mask = np.arange(7) < np.array([[7], [4]])
     want = layer(query, repeated, attention_mask=np.repeat(mask, width, axis=0)[:, None])
     cache = layer.make_cache(source)
     outputs, again = layer(query, None, cache=cache, attention_mask=mask[:, None])
-    np.testing.assert_allclose(array(outputs), array(want), atol=1e-13)
+    np.testing.assert_allclose(array(outputs), array(want), atol=within(1e-13))
     assert again is cache or all(again[name] is cache[name] for name in cache)
 
 
 def test_a_cache_of_values_with_keys_of_their_own():
-    layer = MultiHeadAttention(3, 4, dtype="float64")
+    layer = MultiHeadAttention(3, 4, dtype=WIDEST)
     query, value, key = states(2), states(7), states(7, 5)
     want = layer(query, value, key)
     outputs, _ = layer(query, None, cache=layer.make_cache(value, key))
-    np.testing.assert_allclose(array(outputs), array(want), atol=1e-13)
+    np.testing.assert_allclose(array(outputs), array(want), atol=within(1e-13))
 
 
 def test_there_are_three_return_forms():
@@ -172,20 +174,20 @@ def test_implicit_masks_of_value_and_key_are_honoured_and_that_of_the_query_pass
         def compute_mask(self, inputs, previous_mask=None):
             return ops.not_equal(inputs[..., 0], 0)
 
-    layer = MultiHeadAttention(3, 4, dtype="float64")
+    layer = MultiHeadAttention(3, 4, dtype=WIDEST)
     query, value, key = states(5), states(7), states(7)
     value[0, 5:, 0] = 0.0
     key[1, :2, 0] = 0.0
     query[0, 1, 0] = 0.0
     mask = (value[..., 0] != 0) & (key[..., 0] != 0)
-    masking = Mask(dtype="float64")
+    masking = Mask(dtype=WIDEST)
     outputs = layer(masking(query), masking(value), masking(key))
     want = layer(query, value, key, attention_mask=mask[:, None])
     np.testing.assert_array_equal(array(outputs), array(want))
-    np.testing.assert_array_equal(np.asarray(outputs._keras_mask), query[..., 0] != 0)
+    np.testing.assert_array_equal(array(outputs._keras_mask), query[..., 0] != 0)
 
 
-@pytest.mark.parametrize("policy", ["float64", "float32", "mixed_bfloat16", "mixed_float16"])
+@pytest.mark.parametrize("policy", [FLOAT64, "float32", "mixed_bfloat16", "mixed_float16"])
 def test_dead_rows_are_zero_and_their_training_step_is_finite(policy):
     inputs = keras.Input((4, 8))
     mask = keras.Input((4, 4), dtype="bool")

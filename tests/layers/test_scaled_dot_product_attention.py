@@ -6,10 +6,11 @@ import pytest
 
 from keras_transformer.layers import ScaledDotProductAttention
 from tests.layers.oracle_parameters import array
+from tests.layers.widest_float import FLOAT64, WIDEST, within
 from tests.oracle import transformer as oracle
 
 RNG = np.random.default_rng(5)
-POLICIES = ["float64", "float32", "mixed_bfloat16", "mixed_float16", "bfloat16"]
+POLICIES = [FLOAT64, "float32", "mixed_bfloat16", "mixed_float16", "bfloat16"]
 
 
 def heads(length, dim, scale=1.0):
@@ -20,7 +21,7 @@ def heads(length, dim, scale=1.0):
 def test_equals_equation_1(mask_shape):
     query, key, value = heads(5, 4), heads(7, 4), heads(7, 6)
     mask = None if mask_shape is None else RNG.random(mask_shape) < 0.6
-    layer = ScaledDotProductAttention(dtype="float64")
+    layer = ScaledDotProductAttention(dtype=WIDEST)
     outputs, scores = layer(query, key, value, attention_mask=mask, return_attention_scores=True)
     full = None if mask is None else np.broadcast_to(mask, (2, 5, 7))
     for row in range(2):
@@ -31,8 +32,8 @@ def test_equals_equation_1(mask_shape):
                 value[row, head],
                 None if full is None else full[row],
             )
-            np.testing.assert_allclose(array(outputs)[row, head], expected[0], atol=1e-13)
-            np.testing.assert_allclose(array(scores)[row, head], expected[1], atol=1e-13)
+            np.testing.assert_allclose(array(outputs)[row, head], expected[0], atol=within(1e-13))
+            np.testing.assert_allclose(array(scores)[row, head], expected[1], atol=within(1e-13))
 
 
 @pytest.mark.parametrize("policy", POLICIES)

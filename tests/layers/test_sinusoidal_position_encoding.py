@@ -7,6 +7,7 @@ from keras import ops
 
 from keras_transformer.layers import SinusoidalPositionEncoding
 from tests.layers.oracle_parameters import array
+from tests.layers.widest_float import WIDEST, within
 from tests.oracle import transformer as oracle
 
 
@@ -37,7 +38,7 @@ def test_last_pair_at_512_has_the_papers_wavelength():
 @pytest.mark.parametrize(
     "dtype,atol",
     [
-        ("float64", 1e-11),
+        (WIDEST, within(1e-11)),
         ("float32", 1e-3),
         ("mixed_bfloat16", 2**-8 + 1e-3),
         ("mixed_float16", 2**-11 + 1e-3),
@@ -53,16 +54,16 @@ def test_far_positions_are_right_in_each_precision(dtype, atol, positions):
 
 
 def test_positions_may_differ_from_row_to_row():
-    layer = SinusoidalPositionEncoding(dtype="float64")
+    layer = SinusoidalPositionEncoding(dtype=WIDEST)
     positions = np.array([[0, 1, 2], [7, 3, 0]], "int32")
     inputs = np.ones((2, 3, 6))
     want = [1 + oracle.sinusoid(row, 6) for row in positions]
-    np.testing.assert_allclose(array(layer(inputs, positions=positions)), want, atol=1e-12)
+    np.testing.assert_allclose(array(layer(inputs, positions=positions)), want, atol=within(1e-12))
 
 
 def test_the_mask_of_the_inputs_is_passed_on():
     inputs = keras.layers.Embedding(5, 4, mask_zero=True)(np.array([[1, 0]]))
-    assert np.array(SinusoidalPositionEncoding()(inputs)._keras_mask).tolist() == [[True, False]]
+    assert array(SinusoidalPositionEncoding()(inputs)._keras_mask).tolist() == [[1, 0]]
 
 
 def test_an_odd_width_is_refused():

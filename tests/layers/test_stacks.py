@@ -14,6 +14,7 @@ from keras_transformer.layers import (
     TiedEmbedding,
 )
 from tests.layers.oracle_parameters import array, randomize, stack_parameters
+from tests.layers.widest_float import WIDEST, within
 from tests.oracle import transformer as oracle
 
 RNG = np.random.default_rng(13)
@@ -23,14 +24,14 @@ PADDING = np.arange(5) < np.array([[5], [3]])
 SOURCE_PADDING = np.arange(7) < np.array([[4], [7]])
 
 
-def encoder(norm="post", position="sinusoidal", dtype="float64", **kwargs):
+def encoder(norm="post", position="sinusoidal", dtype=WIDEST, **kwargs):
     if position == "learned":
         position = LearnedPositionEmbedding(9, dtype=dtype)
     blocks = [EncoderBlock(2, 12, norm=norm, dtype=dtype) for _ in range(2)]
     return Encoder(blocks, position=position, dtype=dtype, **kwargs)
 
 
-def decoder(norm="post", position="sinusoidal", dtype="float64", **kwargs):
+def decoder(norm="post", position="sinusoidal", dtype=WIDEST, **kwargs):
     if position == "learned":
         position = LearnedPositionEmbedding(9, dtype=dtype)
     blocks = [DecoderBlock(2, 12, norm=norm, dtype=dtype) for _ in range(2)]
@@ -51,11 +52,11 @@ def test_stacks_equal_the_oracle(norm, position):
     )
     for i in range(2):
         want = oracle.encoder(stack_parameters(stack), 2, INPUTS[i], PADDING[i], norm)
-        np.testing.assert_allclose(encoded[i], want, atol=1e-10)
+        np.testing.assert_allclose(encoded[i], want, atol=within(1e-10))
         want = oracle.decoder(
             stack_parameters(other), 2, INPUTS[i], SOURCE[i], PADDING[i], SOURCE_PADDING[i], norm
         )
-        np.testing.assert_allclose(decoded[i], want, atol=1e-10)
+        np.testing.assert_allclose(decoded[i], want, atol=within(1e-10))
 
 
 def test_pre_norm_adds_one_final_norm_and_post_norm_none():
@@ -77,7 +78,7 @@ def test_pre_norm_adds_one_final_norm_and_post_norm_none():
 def test_no_position_at_all():
     stack = encoder(position=None)
     np.testing.assert_allclose(
-        array(stack(INPUTS[:, ::-1].copy())), array(stack(INPUTS))[:, ::-1], atol=1e-12
+        array(stack(INPUTS[:, ::-1].copy())), array(stack(INPUTS))[:, ::-1], atol=within(1e-12)
     )
 
 
@@ -88,7 +89,7 @@ def test_own_positions_are_used():
     with_zeros(INPUTS)
     with_zeros.set_weights(stack.get_weights())
     want = with_zeros(INPUTS + oracle.sinusoid(range(100, 105), 8))
-    np.testing.assert_allclose(shifted, array(want), atol=1e-10)
+    np.testing.assert_allclose(shifted, array(want), atol=within(1e-10))
 
 
 @pytest.mark.parametrize(
@@ -115,7 +116,7 @@ def test_cached_decoder_equals_uncached(position, max_length, cuts, with_source)
         outputs.append(array(result))
         start = cut
         assert int(cache["length"]) == cut
-    np.testing.assert_allclose(np.concatenate(outputs, axis=1), want, atol=1e-11)
+    np.testing.assert_allclose(np.concatenate(outputs, axis=1), want, atol=within(1e-11))
 
 
 def test_a_keras_mask_of_new_tokens_does_not_break_the_cache():
@@ -146,7 +147,7 @@ def test_scores_of_every_block():
     )
     for block_scores in scores:
         assert not array(block_scores["cross"])[0, ..., 4:].any()
-        np.testing.assert_allclose(array(block_scores["cross"]).sum(-1), 1.0, atol=1e-12)
+        np.testing.assert_allclose(array(block_scores["cross"]).sum(-1), 1.0, atol=within(1e-12))
 
 
 def test_blocks_that_were_built_before_keep_their_weights():

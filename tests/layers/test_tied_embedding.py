@@ -6,21 +6,22 @@ import pytest
 
 from keras_transformer.layers import TiedEmbedding
 from tests.layers.oracle_parameters import array
+from tests.layers.widest_float import FLOAT64, WIDEST, within
 from tests.oracle import transformer as oracle
 
 IDS = np.array([[5, 7, 0, 0], [1, 0, 10, 2]], "int32")
 
 
 def test_lookup_is_scaled_and_padding_is_exactly_zero():
-    layer = TiedEmbedding(11, 6, dtype="float64")
+    layer = TiedEmbedding(11, 6, dtype=WIDEST)
     outputs = array(layer(IDS))
     for row in range(2):
         want = oracle.embed(array(layer.embeddings), IDS[row])
-        np.testing.assert_allclose(outputs[row], want, atol=1e-12)
+        np.testing.assert_allclose(outputs[row], want, atol=within(1e-12))
     assert not outputs[IDS == 0].any()
 
 
-@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16", "float64"])
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16", FLOAT64])
 def test_padding_is_exactly_zero_in_each_precision(policy):
     assert not array(TiedEmbedding(11, 6, dtype=policy)(IDS))[IDS == 0].any()
 
@@ -34,18 +35,18 @@ def test_another_padding_id_or_none():
 
 @pytest.mark.parametrize("shape", [(2, 6), (2, 3, 6), (1, 2, 3, 6)])
 def test_projection_uses_the_same_matrix_unscaled_without_bias(shape):
-    layer = TiedEmbedding(11, 6, dtype="float64")
+    layer = TiedEmbedding(11, 6, dtype=WIDEST)
     layer(IDS)
     states = np.random.default_rng(1).normal(size=shape)
     want = states @ array(layer.embeddings).T
-    np.testing.assert_allclose(array(layer(states, reverse=True)), want, atol=1e-12)
+    np.testing.assert_allclose(array(layer(states, reverse=True)), want, atol=within(1e-12))
     assert len(layer.weights) == 1
 
 
 @pytest.mark.parametrize(
     "policy,dtype",
     [
-        ("float64", "float64"),
+        (WIDEST, WIDEST),
         ("float32", "float32"),
         ("mixed_bfloat16", "float32"),
         ("mixed_float16", "float32"),
@@ -83,7 +84,7 @@ def test_padding_never_gets_a_gradient_from_the_lookup():
 def test_mask_zero_attaches_a_mask_to_the_lookup_alone():
     layer = TiedEmbedding(11, 6, mask_zero=True)
     states = layer(IDS)
-    assert np.array_equal(np.asarray(states._keras_mask), IDS != 0)
+    assert np.array_equal(array(states._keras_mask), IDS != 0)
     assert getattr(TiedEmbedding(11, 6)(IDS), "_keras_mask", None) is None
     again = TiedEmbedding.from_config(layer.get_config())
     assert again.mask_zero

@@ -2,9 +2,6 @@
 
 import functools
 import json
-import os
-import subprocess
-import sys
 
 import keras
 import numpy as np
@@ -13,6 +10,7 @@ from keras import ops
 
 from keras_transformer.models import Transformer, TransformerConfig
 from tests.layers.oracle_parameters import array, randomize, transformer_parameters
+from tests.layers.widest_float import WIDEST, within
 from tests.oracle import transformer as oracle
 
 SOURCE = np.array([[5, 9, 3, 0, 0], [7, 8, 11, 6, 3]], "int32")
@@ -42,12 +40,13 @@ VARIANTS = {
     "learned": {"position": "learned", "max_length": 6},
     "two_vocabularies": {"target_vocab_size": 15, "num_encoder_layers": 2},
     "heads_of_their_own": {"num_heads": 3, "key_dim": 2, "value_dim": 5},
+    "attention_biases": {"use_bias": True},
 }
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_logits_equal_the_oracles(variant):
-    model = shared("float64", **VARIANTS[variant])
+    model = shared(WIDEST, **VARIANTS[variant])
     randomize(model)
     logits = array(model(IDS))
     assert logits.shape == (2, 4, model.config.output_vocab_size)
@@ -56,7 +55,7 @@ def test_logits_equal_the_oracles(variant):
         want = oracle.transformer(
             params, model.config.num_heads, SOURCE[row], TARGET[row], model.config.norm
         )
-        np.testing.assert_allclose(logits[row], want, atol=1e-10)
+        np.testing.assert_allclose(logits[row], want, atol=within(1e-10))
 
 
 def test_one_matrix_is_shared_three_ways():
@@ -70,24 +69,24 @@ def test_one_matrix_is_shared_three_ways():
 
 
 def test_padding_changes_nothing():
-    model = shared("float64")
+    model = shared(WIDEST)
     longer = {name: np.pad(ids, ((0, 0), (0, 3))) for name, ids in IDS.items()}
-    np.testing.assert_allclose(array(model(longer))[:, :4], array(model(IDS)), atol=1e-12)
+    np.testing.assert_allclose(array(model(longer))[:, :4], array(model(IDS)), atol=within(1e-12))
 
 
 def test_no_logits_depend_on_later_target_tokens():
-    model = shared("float64")
+    model = shared(WIDEST)
     changed = TARGET.copy()
     changed[:, 2:] = 11
     one, other = array(model(IDS)), array(model({**IDS, "target": changed}))
-    np.testing.assert_allclose(one[:, :2], other[:, :2], atol=1e-13)
+    np.testing.assert_allclose(one[:, :2], other[:, :2], atol=within(1e-13))
     assert np.abs(one[0, 2:] - other[0, 2:]).max() > 1e-3
 
 
 @pytest.mark.parametrize(
     "dtype,logits_dtype,atol",
     [
-        ("float64", "float64", 1e-12),
+        (WIDEST, WIDEST, within(1e-12)),
         ("float32", "float32", 1e-5),
         ("mixed_bfloat16", "float32", 0.15),
         ("mixed_float16", "float32", 0.02),
@@ -95,7 +94,7 @@ def test_no_logits_depend_on_later_target_tokens():
     ],
 )
 def test_precision(dtype, logits_dtype, atol):
-    reference, model = shared("float64"), shared(dtype)
+    reference, model = shared(WIDEST), shared(dtype)
     model.set_weights(reference.get_weights())
     assert model.output.dtype == logits_dtype
     logits = model(IDS)
@@ -104,16 +103,16 @@ def test_precision(dtype, logits_dtype, atol):
 
 
 def test_the_global_policy_is_the_default():
-    keras.config.set_dtype_policy("float64")
+    keras.config.set_dtype_policy("bfloat16")
     model = small()
-    assert model.output.dtype == "float64"
-    assert {weight.dtype for weight in model.weights} == {"float64"}
+    assert model.encoder.compute_dtype == model.decoder.compute_dtype == "bfloat16"
+    assert {weight.dtype for weight in model.weights} == {"bfloat16"}
 
 
 @pytest.mark.parametrize(
     "variant,dtype,atol",
     [
-        *((variant, "float64", 1e-12) for variant in VARIANTS),
+        *((variant, WIDEST, within(1e-12)) for variant in VARIANTS),
         ("pre_norm", "mixed_float16", 0.02),
     ],
 )
@@ -132,7 +131,7 @@ def test_steps_equal_the_whole(variant, width, dtype, atol):
 
 
 def test_rows_go_on_where_other_rows_were():
-    model = shared("float64")
+    model = shared(WIDEST)
     state = model.start_decoding(SOURCE, width=2, max_length=3)
     tokens = np.array([4, 5, 6, 7], "int32")
     rows = np.array([1, 1, 2, 3], "int32")
@@ -141,7 +140,7 @@ def test_rows_go_on_where_other_rows_were():
     logits, _ = model.decode_step(after, rows, state)
     targets = np.stack([tokens[rows], after], axis=1)
     want = model({"source": np.repeat(SOURCE, 2, axis=0), "target": targets})
-    np.testing.assert_allclose(array(logits), array(want)[:, -1], atol=1e-12)
+    np.testing.assert_allclose(array(logits), array(want)[:, -1], atol=within(1e-12))
 
 
 def test_the_state_of_decoding_keeps_its_dtypes():
@@ -170,12 +169,7 @@ def compiled(function, *signature):
     return tf.function(function, input_signature=specs)
 
 
-only_tensorflow = pytest.mark.skipif(
-    keras.backend.backend() != "tensorflow", reason="caches grow in a graph on TensorFlow only"
-)
-
-
-@only_tensorflow
+@pytest.mark.tensorflow_only("caches grow in a graph there alone")
 @pytest.mark.parametrize("dtype", ["float32", "mixed_float16"])
 def test_a_cache_grows_in_a_loop_also_where_every_other_size_is_known(dtype):
     """It begins with a length of 0, which a graph must not take for constant."""
@@ -197,7 +191,7 @@ def test_a_cache_grows_in_a_loop_also_where_every_other_size_is_known(dtype):
     np.testing.assert_array_equal(compiled(last_tokens, (2, 5))(SOURCE), tokens)
 
 
-@only_tensorflow
+@pytest.mark.tensorflow_only("shapes can be unknown there alone")
 @pytest.mark.parametrize("how", ["eager", "known_shapes"])
 def test_a_search_may_run_eagerly_and_where_the_batch_is_known(how):
     model = shared()
@@ -219,41 +213,13 @@ def test_attention_scores_are_those_of_the_call():
     np.testing.assert_allclose(cross.sum(-1), 1.0, atol=1e-5)
 
 
-_LOAD = """
-import sys, json, keras, numpy as np
-import keras_transformer
-model = keras.saving.load_model(sys.argv[1])
-assert type(model) is keras_transformer.Transformer, type(model)
-assert model.config.to_dict() == json.loads(sys.argv[2]), model.config
-logits = model({"source": np.array(json.loads(sys.argv[3]), "int32"),
-                "target": np.array(json.loads(sys.argv[4]), "int32")})
-state = model.start_decoding(np.array(json.loads(sys.argv[3]), "int32"), 1, 2)
-model.decode_step(np.array([2, 2], "int32"), None, state)
-np.save(sys.argv[5], keras.ops.convert_to_numpy(logits))
-"""
-
-
-def test_a_fresh_process_loads_a_transformer_with_the_same_logits(tmp_path):
-    model = small(target_vocab_size=15, position="learned", max_length=6, norm="pre")
-    model.save(tmp_path / "model.keras")
-    arguments = [json.dumps(x) for x in (model.config.to_dict(), SOURCE.tolist(), TARGET.tolist())]
-    result = subprocess.run(
-        [
-            sys.executable,
-            "-W",
-            "error:::keras_transformer",
-            "-c",
-            _LOAD,
-            str(tmp_path / "model.keras"),
-            *arguments,
-            str(tmp_path / "logits.npy"),
-        ],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
-    )
-    assert result.returncode == 0, result.stderr
-    np.testing.assert_allclose(np.load(tmp_path / "logits.npy"), array(model(IDS)), atol=1e-6)
+def test_norm_epsilon_reaches_every_norm():
+    model = small(norm="pre", norm_epsilon=1e-3)
+    norms = [model.encoder.norm_layer, model.decoder.norm_layer]
+    for block in (*model.encoder.blocks, *model.decoder.blocks):
+        # dir and not vars: a torch module keeps its parts outside its dictionary.
+        norms += [getattr(block, name) for name in dir(block) if name.endswith("_norm")]
+    assert [norm.epsilon for norm in norms] == [1e-3] * 7
 
 
 @pytest.mark.parametrize("dtype", [None, "mixed_bfloat16"])
@@ -278,8 +244,7 @@ def test_plain_compile_and_fit_train_it(dtype):
     model = small(dtype, dropout=0.0)
     labels = np.roll(TARGET, -1, axis=1)
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    # Compiling with XLA takes longer than all 25 steps.
-    model.compile(keras.optimizers.Adam(0.01), loss, jit_compile=False)
+    model.compile(keras.optimizers.Adam(0.01), loss)
     history = model.fit(IDS, labels, epochs=25, verbose=0).history["loss"]
     assert history[-1] < 0.3 * history[0]
 

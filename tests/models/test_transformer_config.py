@@ -26,12 +26,14 @@ def test_the_defaults_are_the_papers_base_model():
         "norm": "post",
         "position": "sinusoidal",
         "max_length": None,
+        "use_bias": False,
+        "norm_epsilon": 1e-6,
     }
 
 
 def test_json_round_trip():
     config = TransformerConfig(
-        100, 120, 1, 2, 32, 64, 3, 5, 7, 0.2, 0.3, 0.4, "gelu", "pre", "learned", 50
+        100, 120, 1, 2, 32, 64, 3, 5, 7, 0.2, 0.3, 0.4, "gelu", "pre", "learned", 50, True, 1e-5
     )
     values = json.loads(json.dumps(config.to_dict()))
     assert TransformerConfig.from_dict(values) == config
@@ -68,6 +70,8 @@ def test_width_of_the_logits():
         ({"attention_dropout": -0.1}, "Received: attention_dropout=-0.1"),
         ({"activation_dropout": None}, "Received: activation_dropout=None"),
         ({"activation": None}, "Received: activation=None"),
+        ({"use_bias": 1}, "True or False. Received: use_bias=1"),
+        ({"norm_epsilon": 0}, "greater than 0. Received: norm_epsilon=0"),
         ({"norm": "Pre"}, "one of 'post', 'pre'. Received: norm='Pre'"),
         ({"position": None}, "one of 'sinusoidal', 'learned'. Received: position=None"),
         ({"position": "learned"}, "needs `max_length`. Received: max_length=None"),

@@ -35,9 +35,7 @@ def greedy_search(next_log_probabilities, max_length, eos):
     return [Hypothesis(tokens, total, total)]
 
 
-def beam_search(
-    next_log_probabilities, beam_size, alpha, n_best, max_length, eos, penalty=gnmt
-):
+def beam_search(next_log_probabilities, beam_size, alpha, n_best, max_length, eos, penalty=gnmt):
     """Beam search over the best 2k candidates; only one for k = 1, which makes it greedy."""
     alive = [((), 0.0)]  # (tokens, log-probability), best first
     finished = []  # Hypothesis, best first

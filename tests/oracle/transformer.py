@@ -109,30 +109,41 @@ def encoder_block(params, num_heads, inputs, padding_mask=None, mask=None, norm=
 
 
 def decoder_block(
-    params, num_heads, inputs, memory=None, padding_mask=None, memory_mask=None, norm="post"
+    params,
+    num_heads,
+    inputs,
+    memory=None,
+    padding_mask=None,
+    memory_mask=None,
+    norm="post",
+    mask=None,
+    cross_mask=None,
 ):
-    mask = both(causal_mask(len(inputs)), key_mask(len(inputs), padding_mask))
+    """`mask` comes on top of the causal one, `cross_mask` on top of the memory's padding."""
+    self_mask, source_mask = decoder_masks(inputs, padding_mask, memory_mask, mask, cross_mask)
 
     def attend(states):
-        return multi_head_attention(params["self_attention"], num_heads, states, states, mask=mask)
+        own = params["self_attention"]
+        return multi_head_attention(own, num_heads, states, states, mask=self_mask)[0]
 
     def attend_to_memory(states):
-        source_mask = key_mask(len(states), memory_mask)
-        return multi_head_attention(
-            params["cross_attention"], num_heads, states, memory, mask=source_mask
-        )
+        own = params["cross_attention"]
+        return multi_head_attention(own, num_heads, states, memory, mask=source_mask)[0]
 
-    outputs = residual(norm, inputs, lambda x: attend(x)[0], params["self_attention_norm"])
+    outputs = residual(norm, inputs, attend, params["self_attention_norm"])
     if memory is not None:
-        outputs = residual(
-            norm, outputs, lambda x: attend_to_memory(x)[0], params["cross_attention_norm"]
-        )
+        outputs = residual(norm, outputs, attend_to_memory, params["cross_attention_norm"])
     return residual(
         norm,
         outputs,
         lambda states: feed_forward(params["feed_forward"], states),
         params["feed_forward_norm"],
     )
+
+
+def decoder_masks(inputs, padding_mask, memory_mask, mask, cross_mask):
+    self_mask = both(causal_mask(len(inputs)), key_mask(len(inputs), padding_mask))
+    return both(self_mask, mask), both(key_mask(len(inputs), memory_mask), cross_mask)
 
 
 def positions_of(params, length, d_model):

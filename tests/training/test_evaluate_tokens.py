@@ -1,5 +1,6 @@
 """evaluate_tokens: means over tokens, equal to a NumPy sum over all batches of all shapes."""
 
+import keras
 import numpy as np
 
 from keras_transformer.models import Transformer, TransformerConfig
@@ -26,7 +27,7 @@ def test_equals_numpy_over_batches_of_different_shapes_without_dropout():
         mask = np.arange(width) < np.r_[length, [1] * (rows - 1)][:, None]
         inputs = {"source": ids, "target": ids}
         batches.append((inputs, labels * mask, (mask / mask.sum()).astype("float32")))
-        logits = np.asarray(model(inputs, training=False), "float64")
+        logits = keras.ops.convert_to_numpy(model(inputs, training=False)).astype("float64")
         log_softmax = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
         loss = -np.take_along_axis(log_softmax, labels[..., None], -1)[..., 0]
         losses.append(loss[mask])

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("tensorflow")
+pytestmark = pytest.mark.tensorflow_only("`train` reads its data with tf.data")
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = """

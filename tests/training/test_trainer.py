@@ -12,7 +12,7 @@ from keras_transformer.data import PairsCorpus, SubwordTokenizer, train_sentence
 from keras_transformer.errors import UserError
 from keras_transformer.training import TrainingSettings, train
 
-pytest.importorskip("tensorflow")
+pytestmark = pytest.mark.tensorflow_only("`train` reads its data with tf.data")
 
 WORDS = [chr(code) for code in range(ord("a"), ord("f"))]
 SMALL = {

@@ -1,0 +1,186 @@
+"""KerasHub's `TransformerEncoder` and `TransformerDecoder`, to and from our blocks.
+
+Their attention kernels have an axis of their own for the heads, `[width, heads, dim]` and for the
+output `[heads, dim, width]`. Ours hold the same numbers in the same order, head after head, in
+matrices: a copy is a reshape.
+"""
+
+import numpy as np
+from keras import ops
+
+from keras_transformer.bridges.peer import (
+    check_built,
+    check_supported,
+    check_type,
+    import_peer,
+)
+from keras_transformer.layers import DecoderBlock, EncoderBlock
+
+_CLASSES = {EncoderBlock: "TransformerEncoder", DecoderBlock: "TransformerDecoder"}
+# Attentions of our blocks -> how KerasHub calls the attention, and its norm.
+_ATTENTIONS = {
+    EncoderBlock: {"attention": ("self_attention_layer", "self_attention_layer_norm")},
+    DecoderBlock: {
+        "self_attention": ("self_attention", "self_attention_layer_norm"),
+        "cross_attention": ("cross_attention", "cross_attention_layer_norm"),
+    },
+}
+_MAPS = {"query": "query", "key": "key", "value": "value", "output": "attention_output"}
+_DENSE = {"inner": "feedforward_intermediate_dense", "outer": "feedforward_output_dense"}
+_FEED_FORWARD_NORM = "feedforward_layer_norm"
+
+
+def from_keras_hub(layer, dtype=None):
+    """Return our block with the weights of a KerasHub layer: the two compute the same.
+
+    | keras_hub.layers | here |
+    |---|---|
+    | `TransformerEncoder` | `EncoderBlock` |
+    | `TransformerDecoder`, with or without cross-attention | `DecoderBlock` |
+
+    Masks are the same, `True` = attend. Differs from KerasHub: its `decoder_padding_mask` and
+    `decoder_attention_mask` are `padding_mask` and `attention_mask` here, our decoder is always
+    causal, and a query that may attend to nothing gets zeros here and an average there.
+
+    Args:
+        layer: One of these layers, built, of exactly this class.
+        dtype: Dtype policy of the block; None for the layer's.
+
+    Returns:
+        A built block, with the layer's rate of dropout at sub-layers and attention weights.
+
+    Raises:
+        ValueError: If the layer is another one, or is not built.
+        ImportError: If KerasHub is not installed.
+
+    Example:
+
+    >>> import keras_hub
+    >>> layer = keras_hub.layers.TransformerEncoder(intermediate_dim=2048, num_heads=8)
+    >>> layer.build((None, None, 512))
+    >>> block = keras_transformer.bridges.from_keras_hub(layer)
+    >>> ops.shape(block(keras.random.normal((2, 5, 512))))
+    (2, 5, 512)
+    """
+    classes = {theirs: ours for ours, theirs in _keras_hub_classes().items()}
+    check_type("layer", layer, classes)
+    check_built(layer)
+    block_class = classes[type(layer)]
+    weights = {_short_path(weight): weight for weight in layer.weights}
+    d_model = weights[f"{_FEED_FORWARD_NORM}/gamma"].shape[0]
+    block = block_class(
+        num_heads=layer.num_heads,
+        intermediate_dim=layer.intermediate_dim,
+        # Heads that do not divide the width are rounded down there.
+        key_dim=d_model // layer.num_heads,
+        value_dim=d_model // layer.num_heads,
+        dropout=layer.dropout,
+        attention_dropout=layer.dropout,
+        activation=layer.activation,
+        norm="pre" if layer.normalize_first else "post",
+        use_bias=True,
+        epsilon=layer.layer_norm_epsilon,
+        dtype=dtype or layer.dtype_policy,
+    )
+    shapes = [(None, None, d_model)]
+    if "cross_attention/key/kernel" in weights:
+        shapes.append((None, None, weights["cross_attention/key/kernel"].shape[0]))
+    block.build(*shapes)
+    for path, variable in _variables(block).items():
+        variable.assign(ops.reshape(weights[path], variable.shape))
+    return block
+
+
+def to_keras_hub(layer):
+    """Return a KerasHub layer with the weights of our block: the two compute the same.
+
+    Args:
+        layer: A built `EncoderBlock` or `DecoderBlock`.
+
+    Returns:
+        A new, built `keras_hub.layers.TransformerEncoder` or `TransformerDecoder`. Its attentions
+        have biases, of zero where ours have none. Its single rate of dropout is that of our
+        sub-layers.
+
+    Raises:
+        ValueError: If the layer is another one, is not built, or has keys or values of another
+            size than width / heads.
+        ImportError: If KerasHub is not installed.
+
+    Example:
+
+    >>> block = keras_transformer.layers.EncoderBlock(num_heads=8, intermediate_dim=2048)
+    >>> block.build((None, None, 512))
+    >>> keras_transformer.bridges.to_keras_hub(block).num_heads
+    8
+    """
+    classes = _keras_hub_classes()
+    check_type("layer", layer, classes)
+    check_built(layer)
+    attentions = _attentions(layer)
+    for attention in attentions.values():
+        _check_head_dim(attention)
+    theirs = classes[type(layer)](
+        intermediate_dim=layer.intermediate_dim,
+        num_heads=layer.num_heads,
+        dropout=layer.dropout,
+        activation=layer.activation,
+        layer_norm_epsilon=layer.epsilon,
+        normalize_first=layer.norm == "pre",
+        dtype=layer.dtype_policy,
+    )
+    theirs.build(*((None, None, one.key_kernel.shape[0]) for one in attentions.values()))
+    variables = _variables(layer)
+    for weight in theirs.weights:
+        variable = variables.get(_short_path(weight))
+        is_missing = variable is None  # The bias of an attention without biases.
+        weight.assign(np.zeros(weight.shape) if is_missing else ops.reshape(variable, weight.shape))
+    return theirs
+
+
+def _keras_hub_classes():
+    """Return our classes -> KerasHub's."""
+    layers = import_peer("keras_hub", "oracles").layers
+    return {ours: getattr(layers, name) for ours, name in _CLASSES.items()}
+
+
+def _short_path(weight):
+    """Return the path of a weight inside KerasHub's layer, such as `"self_attention/key/bias"`."""
+    parts = weight.path.split("/")
+    is_in_attention = parts[-2] in _MAPS.values()
+    return "/".join(parts[-3:] if is_in_attention else parts[-2:])
+
+
+def _attentions(block):
+    """Return the attentions of our block by name, those that it has."""
+    attentions = {name: getattr(block, name) for name in _ATTENTIONS[type(block)]}
+    return {name: layer for name, layer in attentions.items() if layer is not None}
+
+
+def _variables(block):
+    """Return the variables of our block by the path that KerasHub gives them."""
+    variables = {}
+    for name, attention in _attentions(block).items():
+        theirs, norm = _ATTENTIONS[type(block)][name]
+        for ours, map_name in _MAPS.items():
+            variables[f"{theirs}/{map_name}/kernel"] = getattr(attention, f"{ours}_kernel")
+            variables[f"{theirs}/{map_name}/bias"] = getattr(attention, f"{ours}_bias")
+        variables |= _norm_variables(norm, getattr(block, f"{name}_norm"))
+    for ours, dense in _DENSE.items():
+        variables[f"{dense}/kernel"] = getattr(block.feed_forward, f"{ours}_kernel")
+        variables[f"{dense}/bias"] = getattr(block.feed_forward, f"{ours}_bias")
+    return variables | _norm_variables(_FEED_FORWARD_NORM, block.feed_forward_norm)
+
+
+def _norm_variables(name, norm):
+    return {f"{name}/gamma": norm.gamma, f"{name}/beta": norm.beta}
+
+
+def _check_head_dim(attention):
+    d_model = attention.query_kernel.shape[0]
+    check_supported(
+        attention.key_dim == attention.value_dim == d_model // attention.num_heads,
+        "Keys and values must have the size width / num_heads, as KerasHub's have",
+        f"key_dim={attention.key_dim}, value_dim={attention.value_dim}, "
+        f"num_heads={attention.num_heads}, width {d_model}",
+    )

@@ -1,0 +1,71 @@
+"""Freezing that outlasts building, saving and loading, for layers that are made of layers."""
+
+import keras
+
+
+class CompositeLayer(keras.layers.Layer):
+    """Base of layers whose parts are layers: a part that is frozen stays frozen in a saved model.
+
+    Keras saves `trainable` of a layer but not of its parts, so that a reloaded
+    `keras.layers.MultiHeadAttention` that was frozen trains again.
+    """
+
+    def get_build_config(self):
+        config = super().get_build_config()
+        return None if config is None else {**config, "trainable_parts": trainable_parts(self)}
+
+    def build_from_config(self, config):
+        super().build_from_config(config)
+        set_trainable_parts(self, config.get("trainable_parts", {}))
+
+
+def trainable_parts(layer):
+    """Return the parts of a layer that are frozen or free other than the layer around them.
+
+    Args:
+        layer: A built `keras.layers.Layer`; its parts are found in its public attributes.
+
+    Returns:
+        A dict of paths, such as `"blocks.0.feed_forward"`, to `trainable`; outer parts first.
+    """
+    found = {}
+    _collect_parts(layer, "", {id(layer)}, found)
+    return found
+
+
+def set_trainable_parts(layer, parts):
+    """Set `trainable` of parts of a layer to what `trainable_parts` returned.
+
+    Args:
+        layer: A layer with the same parts.
+        parts: A dict of paths to `trainable`.
+    """
+    for path, trainable in parts.items():
+        part = layer
+        for name in path.split("."):
+            part = part[int(name)] if name.isdigit() else getattr(part, name)
+        part.trainable = trainable
+
+
+def _collect_parts(layer, prefix, seen, found):
+    for name, part in _named_parts(layer):
+        if id(part) in seen or not part.weights:
+            continue
+        seen.add(id(part))
+        if part.trainable != layer.trainable:
+            found[prefix + name] = part.trainable
+        _collect_parts(part, f"{prefix}{name}.", seen, found)
+
+
+def _named_parts(layer):
+    # On torch a layer is a module, which keeps its parts apart from its attributes.
+    modules = layer.named_children() if keras.backend.backend() == "torch" else ()
+    for name, value in {**vars(layer), **dict(modules)}.items():
+        if name.startswith("_"):
+            continue
+        if isinstance(value, keras.layers.Layer):
+            yield name, value
+        elif isinstance(value, list):
+            for index, item in enumerate(value):
+                if isinstance(item, keras.layers.Layer):
+                    yield f"{name}.{index}", item

@@ -1,0 +1,83 @@
+"""Weights of a model to and from a file, without those of its optimiser."""
+
+import contextlib
+import os
+
+from keras_transformer.errors import UserError
+
+
+@contextlib.contextmanager
+def without_optimizer(model):
+    """Hides the optimiser of a compiled model for the length of a block.
+
+    Keras writes the optimiser's variables into `.weights.h5` files, which makes them three times
+    as large, and warns when a file that is loaded has none.
+
+    Args:
+        model: `keras.Model`.
+
+    Example:
+
+    >>> import keras
+    >>> from keras_transformer.models.weight_files import without_optimizer
+    >>> model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+    >>> model.compile("sgd", "mse")
+    >>> with without_optimizer(model):
+    ...     model.optimizer is None
+    True
+    """
+    optimizer = getattr(model, "optimizer", None)
+    model.optimizer = None
+    try:
+        yield
+    finally:
+        model.optimizer = optimizer
+
+
+def save_weights_only(model, path: str | os.PathLike) -> None:
+    """Writes the weights of a model, compiled or not, without its optimiser.
+
+    Args:
+        model: `keras.Model`.
+        path: a `.weights.h5` file.
+
+    Example:
+
+    >>> import tempfile
+    >>> from keras_transformer.training import load_weights_only, save_weights_only
+    >>> path = tempfile.mkdtemp() + "/model.weights.h5"
+    >>> model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    >>> model.compile("adam", "mse")
+    >>> save_weights_only(model, path)
+    >>> load_weights_only(model, path)
+    """
+    with without_optimizer(model):
+        model.save_weights(path)
+
+
+def load_weights_only(model, path: str | os.PathLike) -> None:
+    """Loads a weight file, and leaves the optimiser of a compiled model as it is.
+
+    Args:
+        model: `keras.Model`.
+        path: a `.weights.h5` file.
+
+    Raises:
+        UserError: if the file is missing, damaged or of another model.
+
+    Example:
+
+    >>> import tempfile
+    >>> from keras_transformer.training import load_weights_only, save_weights_only
+    >>> path = tempfile.mkdtemp() + "/model.weights.h5"
+    >>> model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    >>> save_weights_only(model, path)
+    >>> load_weights_only(model, path)
+    """
+    try:
+        with without_optimizer(model):
+            model.load_weights(path)
+    except (OSError, ValueError, KeyError, RuntimeError) as error:
+        raise UserError(
+            f"Weights cannot be loaded from {str(path)!r}: damaged file, or another model."
+        ) from error

@@ -1,0 +1,108 @@
+"""KerasHub's blocks and ours compute the same, and hand their weights to each other."""
+
+import keras
+import numpy as np
+import pytest
+from hypothesis import given
+
+from keras_transformer.bridges import from_keras_hub, to_keras_hub
+from keras_transformer.layers import DecoderBlock, EncoderBlock
+from tests.bridges.cases import SWEEP, Case, cases
+from tests.bridges.comparison import assert_close, assert_same_weights
+from tests.bridges.keras_hub_peer import KINDS, calls, keras_hub_errors, make_layer
+from tests.layers.oracle_parameters import array, randomize
+
+keras_hub = pytest.importorskip("keras_hub")
+BLOCK = {"num_heads": 2, "intermediate_dim": 6}
+SHAPE = (None, None, 8)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_ours_equals_keras_hubs(kind):
+    @SWEEP
+    @given(case=cases(activations=("relu", "silu")))
+    def sweep(case):
+        assert_close(keras_hub_errors(kind, case), "float32")
+
+    sweep()
+
+
+def built(layer, *shapes):
+    layer.build(*shapes)
+    randomize(layer)
+    return layer
+
+
+@pytest.mark.parametrize(
+    "layer,shapes",
+    [
+        (keras_hub.layers.TransformerEncoder(6, 2, dropout=0.1), [SHAPE]),
+        (
+            keras_hub.layers.TransformerDecoder(6, 2, activation="gelu", normalize_first=True),
+            [SHAPE, SHAPE],
+        ),
+        (keras_hub.layers.TransformerDecoder(6, 2, layer_norm_epsilon=1e-3), [SHAPE]),
+        (keras_hub.layers.TransformerDecoder(6, 2), [SHAPE, (None, None, 5)]),
+        (keras_hub.layers.TransformerEncoder(6, 3), [SHAPE]),
+    ],
+    ids=["encoder", "decoder", "decoder_only", "another_encoder_width", "heads_rounded_down"],
+)
+def test_round_trip(layer, shapes):
+    """Every weight and setting comes back, both ways."""
+    block = from_keras_hub(built(layer, *shapes))
+    exported = to_keras_hub(block)
+    assert_same_weights(exported, layer)
+    again = from_keras_hub(exported)
+    assert_same_weights(again, block)
+    for one, other in ((exported, layer), (again, block)):
+        config, expected = one.get_config(), other.get_config()
+        del config["name"], expected["name"]
+        assert config == expected
+    inputs = [np.random.default_rng(0).normal(size=(2, 4, shape[-1])) for shape in shapes]
+    np.testing.assert_allclose(array(block(*inputs)), array(layer(*inputs)), atol=1e-5)
+
+
+@pytest.mark.parametrize("norm", ["post", "pre"])
+@pytest.mark.parametrize("block_class", [EncoderBlock, DecoderBlock])
+def test_the_papers_blocks_without_biases_are_exported_with_zeros(block_class, norm):
+    shapes = [SHAPE] * (1 if block_class is EncoderBlock else 2)
+    block = built(block_class(**BLOCK, norm=norm), *shapes)
+    layer = to_keras_hub(block)
+    inputs, ours, theirs = calls(Case(), block, layer)
+    np.testing.assert_allclose(array(theirs(*inputs)), array(ours(*inputs)), atol=1e-5)
+    biases = [one for one in layer.weights if one.path.endswith(("key/bias", "_output/bias"))]
+    assert len(biases) == 2 * len(shapes)
+    assert not any(array(bias).any() for bias in biases)
+
+
+def test_a_layer_inside_a_model_is_imported():
+    """There, too, its weights are found by name."""
+    inputs = keras.Input((4, 8))
+    layer = make_layer("TransformerEncoder", Case())
+    model = keras.Model(inputs, layer(inputs), name="outer")
+    states = np.random.default_rng(0).normal(size=(2, 4, 8))
+    block = from_keras_hub(model.layers[1])
+    np.testing.assert_allclose(array(block(states)), array(model(states)), atol=1e-5)
+
+
+def test_the_dtype_is_the_layers_unless_another_is_asked_for():
+    layer = keras_hub.layers.TransformerEncoder(6, 2, dtype="mixed_bfloat16")
+    layer.build(SHAPE)
+    block = from_keras_hub(layer)
+    assert block.dtype_policy.name == "mixed_bfloat16"
+    assert to_keras_hub(block).dtype_policy.name == "mixed_bfloat16"
+    assert from_keras_hub(layer, dtype="float32").dtype_policy.name == "float32"
+
+
+def test_what_cannot_be_copied_is_refused():
+    with pytest.raises(ValueError, match="one of TransformerDecoder, TransformerEncoder. Receiv"):
+        from_keras_hub(keras.layers.Dense(3))
+    with pytest.raises(ValueError, match="Received: TransformerEncoder .*not built"):
+        from_keras_hub(keras_hub.layers.TransformerEncoder(6, 2))
+    with pytest.raises(ValueError, match="Received: EncoderBlock .*not built"):
+        to_keras_hub(EncoderBlock(**BLOCK))
+    with pytest.raises(ValueError, match="one of DecoderBlock, EncoderBlock. Received"):
+        to_keras_hub(keras.layers.Dense(3))
+    block = built(EncoderBlock(**BLOCK, key_dim=3, value_dim=5), SHAPE)
+    with pytest.raises(ValueError, match="size width / num_heads.*key_dim=3, value_dim=5"):
+        to_keras_hub(block)

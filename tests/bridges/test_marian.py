@@ -1,0 +1,198 @@
+"""A MarianMTModel and our Transformer give the same logits, and hand weights to each other."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+from keras_transformer.bridges import from_marian, to_marian
+from keras_transformer.decoding import GreedySearch
+from keras_transformer.models import Transformer, TransformerConfig
+from tests.bridges.cases import SWEEP, Case, cases
+from tests.bridges.comparison import (
+    DTYPES,
+    OUTPUT_TOLERANCE,
+    assert_close,
+    assert_same_weights,
+)
+from tests.bridges.marian_peer import draw_ids, make_marian, marian_call, marian_errors
+from tests.layers.oracle_parameters import array, randomize
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+PADDED = Case(masks=frozenset(["padding"]), batch=3, length=6, source_length=5)
+SMALL = {
+    "vocab_size": 13,
+    "num_encoder_layers": 1,
+    "num_decoder_layers": 2,
+    "d_model": 8,
+    "intermediate_dim": 6,
+    "num_heads": 2,
+}
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_logits_and_gradients_equal_marians(dtype):
+    @settings(SWEEP, max_examples=5)
+    @given(case=cases(dtype, activations=("relu", "swish")))
+    def sweep(case):
+        assert_close(marian_errors(case), dtype)
+
+    sweep()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_decoding_in_steps_equals_marians(dtype):
+    """Their cache of keys and values, and ours; and both are the logits of teacher forcing."""
+    case = Case(**{**vars(PADDED), "dtype": dtype})
+    marian = make_marian(case)
+    model = from_marian(marian)
+    source, _ = draw_ids(case)
+    target = np.random.default_rng(2).integers(1, 13, (3, 6)).astype("int32")
+    whole = marian_call(marian, source, target).detach().numpy()
+    atol = OUTPUT_TOLERANCE[dtype] * np.abs(whole).max()
+    mask = torch.tensor(source != 0)
+    memory = marian.model.encoder(torch.tensor(source).long(), attention_mask=mask)
+    state = model.start_decoding(source, max_length=6)
+    cache = None
+    for step in range(6):
+        tokens = target[:, step]
+        theirs = marian(
+            encoder_outputs=memory,
+            attention_mask=mask,
+            decoder_input_ids=torch.tensor(tokens).long()[:, None],
+            past_key_values=cache,
+            use_cache=True,
+        )
+        cache = theirs.past_key_values
+        logits, state = model.decode_step(tokens, None, state)
+        np.testing.assert_allclose(
+            array(logits), theirs.logits[:, 0].detach().numpy(), rtol=0, atol=atol
+        )
+        np.testing.assert_allclose(array(logits), whole[:, step], rtol=0, atol=atol)
+
+
+def test_an_exported_model_generates_what_greedy_search_finds():
+    model = Transformer(TransformerConfig(**SMALL))
+    randomize(model)
+    source, _ = draw_ids(PADDED)
+    tokens = to_marian(model).generate(
+        torch.tensor(source).long(),
+        attention_mask=torch.tensor(source != 0),
+        do_sample=False,
+        num_beams=1,
+        max_new_tokens=6,
+    )
+    state = model.start_decoding(source, max_length=6)
+    found = array(GreedySearch()(model.decode_step, state, [6] * 3, 6).tokens)[:, 0]
+    assert (tokens[:, 0] == 2).all()
+    np.testing.assert_array_equal(tokens[:, 1:].numpy(), found[:, : tokens.shape[1] - 1])
+    assert not found[:, tokens.shape[1] - 1 :].any()
+
+
+@pytest.mark.parametrize("activation", ["relu", "silu", "gelu"])
+def test_round_trip(activation):
+    """Every weight and setting comes back, both ways."""
+    config = TransformerConfig(
+        **SMALL,
+        dropout=0.1,
+        attention_dropout=0.2,
+        activation_dropout=0.3,
+        activation=activation,
+        use_bias=True,
+        norm_epsilon=1e-4,
+    )
+    model = Transformer(config)
+    randomize(model)
+    marian = to_marian(model, max_length=32)
+    assert not marian.training
+    again = from_marian(marian)
+    assert again.config == config
+    assert_same_weights(again, model)
+    state, expected = to_marian(again, max_length=32).state_dict(), marian.state_dict()
+    assert state.keys() == expected.keys()
+    assert all(torch.equal(state[name], expected[name]) for name in expected)
+
+
+def test_the_papers_model_without_biases_is_exported_with_zeros():
+    model = Transformer(TransformerConfig(**SMALL))
+    randomize(model)
+    marian = to_marian(model)
+    assert not marian.model.encoder.layers[0].self_attn.q_proj.bias.any()
+    source, target = draw_ids(PADDED)
+    want = marian_call(marian, source, target).detach().numpy()
+    logits = array(model({"source": source, "target": target})) * (target != 0)[..., None]
+    np.testing.assert_allclose(logits, want, rtol=0, atol=1e-5 * np.abs(want).max())
+
+
+def test_an_exported_model_survives_its_files(tmp_path):
+    """But for the epsilon, which Marian's configuration does not hold."""
+    model = Transformer(TransformerConfig(**SMALL))
+    randomize(model)
+    marian = to_marian(model)
+    marian.save_pretrained(tmp_path)
+    again = transformers.MarianMTModel.from_pretrained(tmp_path)
+    source, target = draw_ids(PADDED)
+    want = marian_call(marian, source, target).detach().numpy()
+    logits = marian_call(again, source, target).detach().numpy()
+    np.testing.assert_allclose(logits, want, rtol=0, atol=1e-4 * np.abs(want).max())
+    assert_same_weights(from_marian(again), from_marian(marian))
+
+
+def test_padding_is_looked_up_as_zeros_here():
+    """The padding row counts in the logits alone, so it must not be lost."""
+    marian = make_marian(PADDED)
+    embeddings = marian.model.shared.weight.detach().numpy()
+    assert embeddings[0].any()
+    row = array(from_marian(marian).target_embedding.embeddings)[0]
+    np.testing.assert_array_equal(np.concatenate([row[0::2], row[1::2]]), embeddings[0])
+
+
+@pytest.mark.parametrize(
+    "settings,message",
+    [
+        ({"scale_embedding": False}, "must have scale_embedding=True.*scale_embedding=False"),
+        (
+            {"share_encoder_decoder_embeddings": False},
+            "Received: share_encoder_decoder_embeddings=False",
+        ),
+        ({"pad_token_id": 1}, "must have pad_token_id=0. Received: pad_token_id=1"),
+        ({"decoder_start_token_id": 0}, "another id than padding.*decoder_start_token_id=0"),
+        ({"decoder_attention_heads": 4}, r"`attention_heads` must be the same.*\[2, 4\]"),
+        ({"decoder_ffn_dim": 5}, r"`ffn_dim` must be the same everywhere.*\[9, 5\]"),
+        ({"activation_function": "gelu_new"}, "one of 'relu', .*activation_function='gelu_new'"),
+        ({"decoder_layerdrop": 0.1}, "Received: decoder_layerdrop=0.1"),
+    ],
+)
+def test_what_our_model_does_not_have_is_refused(settings, message):
+    with pytest.raises(ValueError, match=message):
+        from_marian(make_marian(Case(), **settings))
+
+
+def test_a_bias_of_the_logits_other_positions_and_other_models_are_refused():
+    marian = make_marian(Case())
+    marian.final_logits_bias[0, 5] = 2.0
+    with pytest.raises(ValueError, match="must be zero.*final_logits_bias of up to 2.0"):
+        from_marian(marian)
+    marian = make_marian(Case())
+    marian.model.decoder.embed_positions.weight[1] = 0.0
+    with pytest.raises(ValueError, match="sinusoids. Received: embed_positions"):
+        from_marian(marian)
+    with pytest.raises(ValueError, match="one of MarianMTModel. Received: .*type MarianModel"):
+        from_marian(marian.model)
+
+
+@pytest.mark.parametrize(
+    "settings,message",
+    [
+        ({"target_vocab_size": 9}, "models with target_vocab_size=None.*target_vocab_size=9"),
+        ({"norm": "pre"}, "norm='post'. Received: norm='pre'"),
+        ({"position": "learned", "max_length": 9}, "Received: position='learned'"),
+        ({"key_dim": 3}, "key_dim=None or 4.0. Received: key_dim=3"),
+        ({"value_dim": 5}, "Received: value_dim=5"),
+        ({"activation": "tanh"}, "one of 'relu', 'silu', 'gelu'. Received: activation='tanh'"),
+    ],
+)
+def test_what_marian_does_not_have_is_refused(settings, message):
+    model = Transformer(TransformerConfig(**{**SMALL, **settings}))
+    with pytest.raises(ValueError, match=message):
+        to_marian(model)

@@ -1,0 +1,226 @@
+"""torch.nn's modules and our layers compute the same, and hand their weights to each other."""
+
+import keras
+import numpy as np
+import pytest
+from hypothesis import given
+
+from keras_transformer.bridges import from_torch, to_torch
+from keras_transformer.layers import (
+    Decoder,
+    DecoderBlock,
+    Encoder,
+    EncoderBlock,
+    MultiHeadAttention,
+)
+from tests.bridges.cases import SWEEP, Case, cases
+from tests.bridges.comparison import DTYPES, assert_close, assert_same_weights
+from tests.bridges.torch_peer import KINDS, calls, make_module, torch_errors
+from tests.layers.oracle_parameters import array, randomize
+
+torch = pytest.importorskip("torch")
+nn = torch.nn
+BLOCK = {"num_heads": 2, "intermediate_dim": 6}
+SHAPE = (None, None, 8)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_ours_equals_torchs(kind, dtype):
+    @SWEEP
+    @given(case=cases(dtype))
+    def sweep(case):
+        assert_close(torch_errors(kind, case), dtype)
+
+    sweep()
+
+
+@SWEEP
+@given(case=cases())
+def test_an_attention_of_other_widths_for_keys_and_values_equals_torchs(case):
+    assert_close(torch_errors("MultiheadAttention", case, kdim=3, vdim=5), "float32")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_modules_without_biases_equal_torchs(kind):
+    """Feed-forward networks and norms have biases here, which are zero then."""
+    assert_close(torch_errors(kind, Case(), bias=False), "float32")
+
+
+@pytest.mark.parametrize("norm", ["post", "pre"])
+@pytest.mark.parametrize("kind", ["TransformerEncoderLayer", "TransformerEncoder"])
+def test_ours_equals_torchs_fast_path(kind, norm):
+    """Without gradients torch runs another implementation."""
+    case = Case(norm=norm)
+    module = make_module(kind, case)
+    (inputs,), ours, theirs = calls(kind, case, from_torch(module), module)
+    with torch.no_grad():
+        want = theirs(torch.tensor(inputs)).numpy()
+    np.testing.assert_allclose(array(ours(inputs)), want, atol=1e-5 * np.abs(want).max())
+
+
+@pytest.mark.parametrize("norm", ["post", "pre"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_round_trip(kind, norm):
+    """Every weight and setting comes back, both ways."""
+    module = make_module(kind, Case(norm=norm, activation="gelu", epsilon=1e-4))
+    layer = from_torch(module)
+    exported = to_torch(layer)
+    assert not exported.training
+    assert str(exported) == str(module)
+    state, expected = exported.state_dict(), module.state_dict()
+    assert state.keys() == expected.keys()
+    assert all(torch.equal(state[name], expected[name]) for name in expected)
+    again = from_torch(exported)
+    assert_same_weights(again, layer)
+    assert strip_names(again.get_config()) == strip_names(layer.get_config())
+
+
+def strip_names(config):
+    """A configuration without the names that Keras makes up."""
+    if isinstance(config, dict):
+        return {key: strip_names(value) for key, value in config.items() if key != "name"}
+    return [strip_names(value) for value in config] if isinstance(config, list) else config
+
+
+@pytest.mark.parametrize("norm", ["post", "pre"])
+@pytest.mark.parametrize("block_class", [EncoderBlock, DecoderBlock])
+def test_the_papers_blocks_without_biases_are_exported_with_zeros(block_class, norm):
+    case = Case(num_heads=2, key_dim=4)
+    block = block_class(**BLOCK, norm=norm)
+    block.build(*[SHAPE] * (1 if block_class is EncoderBlock else 2))
+    randomize(block)
+    module = to_torch(block)
+    assert not module.self_attn.in_proj_bias.any()
+    inputs, ours, theirs = calls(type(module).__name__, case, block, module)
+    want = theirs(*map(torch.tensor, inputs)).detach().numpy()
+    np.testing.assert_allclose(array(ours(*inputs)), want, atol=1e-5 * np.abs(want).max())
+
+
+def test_rates_of_dropout_are_kept():
+    block = EncoderBlock(**BLOCK, dropout=0.1, attention_dropout=0.2, activation_dropout=0.3)
+    block.build(SHAPE)
+    module = to_torch(block)
+    rates = (module.dropout1.p, module.dropout2.p, module.self_attn.dropout, module.dropout.p)
+    assert rates == (0.1, 0.1, 0.2, 0.3)
+    again = from_torch(module)
+    assert (again.dropout, again.attention_dropout, again.activation_dropout) == (0.1, 0.2, 0.3)
+    attention = MultiHeadAttention(2, 4, dropout=0.4)
+    attention.build(SHAPE, SHAPE)
+    assert to_torch(attention).dropout == 0.4
+    assert from_torch(to_torch(attention)).dropout == 0.4
+
+
+def test_a_module_that_is_not_batch_first_has_the_same_weights():
+    module = nn.TransformerEncoderLayer(8, 2, 6)
+    inputs = np.random.default_rng(0).normal(size=(3, 5, 8)).astype("float32")
+    module.eval()
+    want = module(torch.tensor(inputs.swapaxes(0, 1))).detach().numpy().swapaxes(0, 1)
+    np.testing.assert_allclose(array(from_torch(module)(inputs)), want, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "dtype,policy,expected",
+    [
+        (torch.float32, None, "float32"),
+        (torch.bfloat16, None, "bfloat16"),
+        (torch.float32, "mixed_bfloat16", "mixed_bfloat16"),
+    ],
+)
+def test_the_dtype_is_the_modules_unless_another_is_asked_for(dtype, policy, expected):
+    module = nn.MultiheadAttention(8, 2, dtype=dtype)
+    layer = from_torch(module, dtype=policy)
+    assert layer.dtype_policy.name == expected
+    exported = to_torch(layer)
+    assert exported.in_proj_weight.dtype == dtype
+    assert torch.equal(exported.in_proj_weight, module.in_proj_weight)
+
+
+def test_imported_layers_can_be_saved_and_loaded(tmp_path):
+    layer = from_torch(make_module("TransformerEncoder", Case(norm="pre", epsilon=1e-4)))
+    inputs = keras.Input(SHAPE[1:])
+    model = keras.Model(inputs, layer(inputs))
+    model.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras")
+    states = np.random.default_rng(0).normal(size=(2, 5, 8)).astype("float32")
+    np.testing.assert_array_equal(array(again(states)), array(model(states)))
+
+
+def with_(module, **attributes):
+    for name, value in attributes.items():
+        setattr(module, name, value)
+    return module
+
+
+@pytest.mark.parametrize(
+    "module,message",
+    [
+        (nn.Linear(2, 2), "one of MultiheadAttention, .*Received: module of type Linear"),
+        (nn.MultiheadAttention(8, 2, add_bias_kv=True), "Received: add_bias_kv=True"),
+        (nn.MultiheadAttention(8, 2, add_zero_attn=True), "add_zero_attn=True"),
+        (
+            nn.TransformerEncoderLayer(8, 2, 6, activation=nn.GELU(approximate="tanh")),
+            "ReLU or exact GELU. Received: activation=GELU",
+        ),
+        (nn.TransformerEncoderLayer(8, 2, 6, activation=nn.functional.silu), "Received: activat"),
+        (
+            with_(nn.TransformerEncoderLayer(8, 2, 6), norm1=nn.LayerNorm(8, eps=1e-3)),
+            "`layer_norm_eps` must be the same everywhere. Received: .*0.001, 1e-05",
+        ),
+        (
+            with_(nn.TransformerEncoderLayer(8, 2, 6), norm2=nn.RMSNorm(8)),
+            "must be a torch.nn.LayerNorm with weights. Received: RMSNorm",
+        ),
+        (
+            with_(nn.TransformerDecoderLayer(8, 2, 6), dropout2=nn.Dropout(0.5)),
+            "`dropout` must be the same",
+        ),
+        (
+            nn.TransformerEncoder(
+                nn.TransformerEncoderLayer(8, 2, 6, batch_first=True),
+                1,
+                nn.LayerNorm(8, elementwise_affine=False),
+            ),
+            "LayerNorm with weights",
+        ),
+    ],
+)
+def test_what_our_layers_do_not_have_is_refused(module, message):
+    with pytest.raises(ValueError, match=message):
+        from_torch(module)
+
+
+def built(layer, *shapes):
+    layer.build(*shapes)
+    return layer
+
+
+@pytest.mark.parametrize(
+    "make,message",
+    [
+        (lambda: keras.layers.Dense(3), "one of Decoder, .*Received: layer of type Dense"),
+        (lambda: EncoderBlock(**BLOCK), "build it first. Received: EncoderBlock .*not built"),
+        (
+            lambda: built(MultiHeadAttention(2, 3), SHAPE, SHAPE),
+            "width / num_heads.*Received: key_dim=3, value_dim=3, num_heads=2, width 8",
+        ),
+        (lambda: built(EncoderBlock(**BLOCK, value_dim=5), SHAPE), "Received: .*value_dim=5"),
+        (
+            lambda: built(EncoderBlock(**BLOCK, activation="silu"), SHAPE),
+            "one of 'relu', 'gelu'. Received: activation='silu'",
+        ),
+        (lambda: built(DecoderBlock(**BLOCK), SHAPE), "must have cross-attention"),
+        (
+            lambda: built(DecoderBlock(**BLOCK), SHAPE, (None, None, 6)),
+            r"as wide as the encoder.*Received: width 8, encoder_outputs of width \[6\]",
+        ),
+        (lambda: built(Encoder([EncoderBlock(**BLOCK)]), SHAPE), "`position` must be None"),
+        (
+            lambda: built(Decoder([EncoderBlock(**BLOCK)], position=None), SHAPE),
+            "`blocks` must be one of DecoderBlock. Received: blocks of type EncoderBlock",
+        ),
+    ],
+)
+def test_what_torch_does_not_have_is_refused(make, message):
+    with pytest.raises(ValueError, match=message):
+        to_torch(make())

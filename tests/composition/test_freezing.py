@@ -1,0 +1,166 @@
+"""Freezing: `layer.trainable = False` before `compile`; weights stay, also after save and load.
+
+Keras saves `trainable` of the layers of a functional model, not of their parts: a frozen
+`keras.layers.MultiHeadAttention` trains again once reloaded. Our stacks, blocks and models keep it.
+"""
+
+import keras
+import numpy as np
+import pytest
+
+from keras_transformer.layers import Encoder, EncoderBlock, LearnedPositionEmbedding
+from keras_transformer.models import Transformer, TransformerConfig
+
+IDS = np.random.default_rng(1).integers(4, 20, (8, 5)).astype("int32")
+INPUTS = {"source": IDS, "target": IDS[:, ::-1].copy()}
+
+
+def make_transformer(**overrides):
+    settings = {"vocab_size": 20, "num_encoder_layers": 2, "num_decoder_layers": 1, "d_model": 8}
+    settings.update(intermediate_dim=16, num_heads=2, dropout=0.0, **overrides)
+    return Transformer(TransformerConfig(**settings))
+
+
+def make_encoder_model(**kwargs):
+    blocks = [EncoderBlock(2, 16, norm="pre", name=f"block_{index}") for index in range(2)]
+    encoder = Encoder(
+        blocks, position=LearnedPositionEmbedding(9, name="position"), name="encoder", **kwargs
+    )
+    inputs = keras.Input((None, 8))
+    return keras.Model(inputs, keras.layers.Dense(3)(encoder(inputs))), encoder
+
+
+def fit(model, epochs=2):
+    if not model.compiled:
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        model.compile(keras.optimizers.Adam(1e-2), loss)
+    model.fit(INPUTS, IDS, epochs=epochs, batch_size=8, shuffle=False, verbose=0)
+    return model.get_weights()
+
+
+def moved(model):
+    """Paths of the weights that two steps of training move."""
+    before = model.get_weights()
+    after = fit(model)
+    pairs = zip(model.weights, before, after, strict=True)
+    return {weight.path for weight, old, new in pairs if np.any(old != new)}
+
+
+def reload(model, path):
+    model.save(path / "model.keras")
+    return keras.saving.load_model(path / "model.keras")
+
+
+def frozen_paths(model):
+    return {weight.path for weight in model.weights} - {w.path for w in model.trainable_weights}
+
+
+def test_a_frozen_encoder_does_not_move_and_all_else_does():
+    model = make_transformer()
+    model.encoder.trainable = False
+    paths = {weight.path for weight in model.weights}
+    assert moved(model) == {path for path in paths if not path.startswith("encoder/")}
+
+
+def freeze_encoder(model):
+    model.encoder.trainable = False
+
+
+def freeze_all_but_the_last_block(model):
+    model.encoder.trainable = False
+    model.encoder.blocks[-1].trainable = True
+
+
+def freeze_the_feed_forward_parts(model):
+    for block in (*model.encoder.blocks, *model.decoder.blocks):
+        block.feed_forward.trainable = False
+
+
+def freeze_the_embedding(model):
+    model.target_embedding.trainable = False
+
+
+def freeze_everything(model):
+    model.trainable = False
+
+
+@pytest.mark.parametrize(
+    "freeze",
+    [
+        freeze_encoder,
+        freeze_all_but_the_last_block,
+        freeze_the_feed_forward_parts,
+        freeze_the_embedding,
+        freeze_everything,
+    ],
+)
+@pytest.mark.parametrize("norm", ["post", "pre"])
+def test_a_transformer_that_is_saved_and_loaded_stays_frozen(freeze, norm, tmp_path):
+    model = make_transformer(norm=norm)
+    freeze(model)
+    frozen = frozen_paths(model)
+    assert frozen
+    again = reload(model, tmp_path)
+    assert [weight.path for weight in again.weights] == [weight.path for weight in model.weights]
+    assert frozen_paths(again) == frozen
+    assert frozen_paths(Transformer.from_config(model.get_config())) == frozen
+
+
+def test_a_training_goes_on_exactly_where_it_was_saved(tmp_path):
+    """With other weights frozen than before, Keras could not load the state of the optimiser."""
+    model = make_transformer()
+    model.encoder.trainable = False
+    fit(model)
+    again = reload(model, tmp_path)
+    for one, other in zip(fit(model), fit(again), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def freeze_a_stack(encoder):
+    encoder.trainable = False
+
+
+def freeze_a_block(encoder):
+    encoder.blocks[0].trainable = False
+
+
+def freeze_all_of_a_stack_but_one_part(encoder):
+    encoder.trainable = False
+    encoder.blocks[1].attention.trainable = True
+
+
+def freeze_parts(encoder):
+    encoder.position.trainable = False
+    encoder.norm_layer.trainable = False
+    encoder.blocks[1].attention.trainable = False
+
+
+@pytest.mark.parametrize(
+    "freeze", [freeze_a_stack, freeze_a_block, freeze_all_of_a_stack_but_one_part, freeze_parts]
+)
+def test_our_layers_in_any_functional_model_stay_frozen(freeze, tmp_path):
+    model, encoder = make_encoder_model()
+    freeze(encoder)
+    frozen = frozen_paths(model)
+    assert frozen
+    again = reload(model, tmp_path)
+    assert [weight.path for weight in again.weights] == [weight.path for weight in model.weights]
+    assert frozen_paths(again) == frozen
+
+
+def test_a_clone_of_a_functional_model_is_frozen_where_it_was():
+    """A clone is made of configs, from which layers are not built: stacks, blocks and positions."""
+    model, encoder = make_encoder_model()
+    encoder.trainable = False
+    encoder.blocks[1].trainable = True
+    assert frozen_paths(keras.models.clone_model(model)) == frozen_paths(model) != set()
+
+
+@pytest.mark.parametrize("is_built_first", [False, True])
+def test_trainable_false_reaches_every_weight(is_built_first):
+    """In the constructor as well, which Keras' own wrappers do not pass on."""
+    model, encoder = make_encoder_model(**({} if is_built_first else {"trainable": False}))
+    if is_built_first:
+        encoder.trainable = False
+    expected = {weight.path for weight in encoder.weights}
+    assert frozen_paths(model) == expected != set()

@@ -1,0 +1,69 @@
+"""docs/correctness.md is what its command wrote, and leaves out no precision, layer, bridge or bug.
+
+The figures may be those of another machine; everything else has to be up to date.
+"""
+
+import pathlib
+import re
+
+import pytest
+
+from tests import correctness_table
+from tests.found_bugs import FOUND_BUGS
+from tests.precision.components import COMPONENTS
+from tests.precision.measurements import POLICIES
+
+ROOT = pathlib.Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def page():
+    return correctness_table.PATH.read_text(encoding="utf-8")
+
+
+def test_the_prose_is_that_of_the_command(page):
+    for text in (
+        correctness_table.introduction(),
+        correctness_table.PRECISIONS,
+        correctness_table.BRIDGES,
+        correctness_table.BUGS,
+        correctness_table.bug_list(),
+    ):
+        assert text in page, f"run `{correctness_table.COMMAND}`"
+
+
+def rows(page, title):
+    """The tables behind a title: a dict of the first cell of each row to the others."""
+    text = page.split(f"{title}\n", 1)[1].split("\n#", 1)[0]
+    cells = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("|")]
+    return {first: others for first, *others in cells}
+
+
+@pytest.mark.parametrize("backend", correctness_table.BACKENDS.values())
+def test_every_precision_and_component_has_a_figure_within_its_bound(page, backend):
+    table = rows(page, f"### {backend}")
+    policies = [policy for policy in POLICIES if policy != "float64" or backend == "TensorFlow"]
+    assert page.count(f"|  | {' | '.join(policies)} |") >= 1
+    for name, component in COMPONENTS.items():
+        figures = table[name]
+        assert len(figures) == len(policies)
+        for figure, policy in zip(figures, policies, strict=True):
+            error, bound = figure.split(" / ")
+            assert bound == f"{component.bound(policy):.1e}"
+            assert float(error) <= float(bound)
+
+
+def test_every_bridge_has_a_figure(page):
+    from tests.bridges.errors import BRIDGE_ERRORS
+
+    table = rows(page, "## Against other libraries")
+    for name in BRIDGE_ERRORS:
+        error, bound = table[name][0].split(" / ")
+        assert float(error) <= float(bound)
+
+
+def test_the_tests_that_hold_the_bugs_exist():
+    for _, test in FOUND_BUGS:
+        path, name = test.split("::")
+        source = (ROOT / path).read_text(encoding="utf-8")
+        assert re.search(rf"^def {name}\(", source, re.MULTILINE), test

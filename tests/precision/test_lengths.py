@@ -1,0 +1,84 @@
+"""One token, the longest length of learned positions, and one more."""
+
+import functools
+
+import numpy as np
+import pytest
+
+from keras_transformer.models import Transformer, TransformerConfig
+from tests.layers.oracle_parameters import randomize
+from tests.precision.against_oracle import relative_error, transformer_logits
+from tests.precision.components import TRANSFORMER, roundings
+from tests.precision.gradients import array
+from tests.precision.measurements import policies
+
+MAX_LENGTH = 6
+LEARNED = {"position": "learned", "max_length": MAX_LENGTH}
+TOO_LONG = r"longer than the table of positions, max_length=6"
+
+
+def transformer(policy, **overrides):
+    values = {"num_encoder_layers": 1, "num_decoder_layers": 1, "d_model": 16, "num_heads": 2}
+    config = TransformerConfig(
+        vocab_size=11, intermediate_dim=12, dropout=0.0, **values, **overrides
+    )
+    model = Transformer(config, dtype=policy)
+    randomize(model)
+    return model
+
+
+# The tests change nothing in these, and building is what takes the time.
+@functools.cache
+def learned(policy="float32"):
+    return transformer(policy, **LEARNED)
+
+
+@functools.cache
+def pre_norm(policy="float32"):
+    return transformer(policy, norm="pre")
+
+
+def ids(source_length, target_length):
+    rng = np.random.default_rng(source_length)
+    return {
+        "source": rng.integers(1, 11, (2, source_length)).astype("int32"),
+        "target": rng.integers(1, 11, (2, target_length)).astype("int32"),
+    }
+
+
+@pytest.mark.parametrize("policy", policies())
+def test_one_token_on_each_side(policy):
+    for model in (learned(policy), pre_norm(policy)):
+        expected = transformer_logits(model, **ids(1, 1))
+        bound = roundings(TRANSFORMER)(policy)
+        assert relative_error(array(model(ids(1, 1))), expected) <= bound
+
+
+@pytest.mark.parametrize("policy", policies())
+def test_the_longest_length_has_its_positions(policy):
+    model = learned(policy)
+    inputs = ids(MAX_LENGTH, MAX_LENGTH)
+    expected = transformer_logits(model, **inputs)
+    assert relative_error(array(model(inputs)), expected) <= roundings(TRANSFORMER)(policy)
+
+
+def test_one_more_is_refused_by_name():
+    for lengths in ((MAX_LENGTH + 1, 2), (2, MAX_LENGTH + 1)):
+        with pytest.raises(ValueError, match=TOO_LONG):
+            learned()(ids(*lengths))
+        # A model of its own: on JAX, Keras leaves a model without weights where `predict` fails.
+        with pytest.raises(ValueError, match=TOO_LONG):
+            transformer("float32", **LEARNED).predict(ids(*lengths), verbose=0)
+
+
+@pytest.mark.tensorflow_only("graphs of unknown lengths are TensorFlow's")
+def test_one_more_is_refused_in_a_graph_of_unknown_length():
+    """Where TensorFlow's own lookup would give zeros on a GPU."""
+    import tensorflow as tf
+
+    specification = {name: tf.TensorSpec((None, None), "int32") for name in ("source", "target")}
+    model = tf.function(learned(), input_signature=[specification])
+    assert model(ids(MAX_LENGTH, MAX_LENGTH)).shape == (2, MAX_LENGTH, 11)
+    for lengths in ((MAX_LENGTH + 1, 2), (2, MAX_LENGTH + 1)):
+        with pytest.raises(tf.errors.InvalidArgumentError, match=TOO_LONG):
+            model(ids(*lengths))
