@@ -43,7 +43,7 @@ setup(
         'tensorflow-text>=2.21; sys_platform != "win32"',
     ],
     extras_require={
-        "test": ["hypothesis>=6.100", "pytest>=8"],
+        "test": ["hypothesis>=6.100", "pytest>=8", "pytest-xdist>=3.6"],
         "lint": ["ruff>=0.9"],
         # Other backends. Ask for `torch==2.13.0` first and by itself where a CPU build will do:
         # `pip install torch` alone may bring several GB of CUDA packages.

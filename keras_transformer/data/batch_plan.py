@@ -5,62 +5,94 @@ from typing import NamedTuple
 
 import numpy as np
 
-from keras_transformer.data.batch_shapes import BatchShape, assign_shapes, rows_for
+from keras_transformer.data.batch_shapes import BatchShape, BatchSize, assign_shapes
 
 
-class PlannedBatch(NamedTuple):
-    """Pairs (int64 `[at most shape.rows]`, indices in the corpus) and the shape they are put in."""
+class BatchPlan(NamedTuple):
+    """How a corpus is cut into batches: the same in every epoch, whatever the order of its pairs.
 
+    An epoch arranges the pairs by `group`, in an order of its own within each. Batch `i` takes
+    those at `places[splits[i]:splits[i + 1]]` of that arrangement.
+
+    Attributes:
+        groups: int64 `[pairs]`, index of the shape that each pair was assigned to.
+        places: int64 `[pairs]`, every place of the arrangement once.
+        splits: int64 `[batches + 1]`.
+        shapes: int64 `[batches, 3]`: rows, source width and target width.
+    """
+
+    groups: np.ndarray
+    places: np.ndarray
+    splits: np.ndarray
+    shapes: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.shapes)
+
+
+class EpochArrays(NamedTuple):
+    """All that makes the batches of an epoch, as arrays or tensors.
+
+    Attributes:
+        source_ids: int32 `[source tokens]`.
+        source_offsets: int64 `[pairs + 1]`.
+        target_ids: int32 `[target tokens]`.
+        target_offsets: int64 `[pairs + 1]`.
+        pairs: int64 `[pairs]`, in the order of their batches.
+        splits: int64 `[batches + 1]`: batch `i` has `pairs[splits[i]:splits[i + 1]]`.
+        shapes: int64 `[batches, 3]`: rows, source width and target width.
+        order: int64 `[batches]`: which batch comes when.
+    """
+
+    source_ids: np.ndarray
+    source_offsets: np.ndarray
+    target_ids: np.ndarray
+    target_offsets: np.ndarray
     pairs: np.ndarray
-    shape: BatchShape
+    splits: np.ndarray
+    shapes: np.ndarray
+    order: np.ndarray
 
 
 def plan_batches(
     shapes: Sequence[BatchShape],
     source_lengths: np.ndarray,
     target_lengths: np.ndarray,
-    tokens_per_batch: int,
-    row_multiple: int,
-    generator: np.random.Generator | None,
-) -> list[PlannedBatch]:
+    size: BatchSize,
+) -> BatchPlan:
     """Puts every pair in exactly one batch.
 
     Pairs go to the cheapest shape that they fit in. What is left of a shape after its full batches
     is completed with pairs of the next smaller shapes, so only a few last batches are not full;
-    those have rows filled up to a multiple of `row_multiple`. How many batches there are, and
-    of which shapes, depends on the lengths alone, not on the generator.
+    those have rows filled up to a multiple of `row_multiple`.
 
     Args:
         shapes: as `choose_shapes` gives them, of this corpus or of another.
         source_lengths: int `[pairs]`.
         target_lengths: int `[pairs]`.
-        tokens_per_batch: upper bound of rows * width, for each side.
-        row_multiple: rows are a multiple of this number where so many fit.
-        generator: shuffles pairs and batches; `None` keeps the order of the corpus in each shape.
+        size: `BatchSize`.
 
     Returns:
-        list of `PlannedBatch`.
+        `BatchPlan`.
     """
-    order = np.arange(len(source_lengths))
-    if generator is not None:
-        generator.shuffle(order)
-    assigned = assign_shapes(shapes, source_lengths, target_lengths)
+    groups = assign_shapes(shapes, source_lengths, target_lengths)
     shapes = list(shapes)
-    if len(order) and assigned.max() == len(shapes):
+    if len(groups) and groups.max() == len(shapes):
         # Shapes of another corpus, or of another epoch's split into subwords.
-        unfit = assigned == len(shapes)
+        unfit = groups == len(shapes)
         widths = int(source_lengths[unfit].max()), int(target_lengths[unfit].max())
-        shapes.append(BatchShape(rows_for(*widths, tokens_per_batch, row_multiple), *widths))
-    by_shape = order[np.argsort(assigned[order], kind="stable")]
-    ends = np.cumsum(np.bincount(assigned, minlength=len(shapes)))
-    waiting = np.split(by_shape, ends[:-1])
+        shapes.append(BatchShape(size.rows(*widths), *widths))
+    ends = np.cumsum(np.bincount(groups, minlength=len(shapes)))
+    waiting = np.split(np.arange(len(groups)), ends[:-1])
     batches, rest = _full_batches(shapes, waiting)
-    batches += _last_batches(
-        rest, source_lengths, target_lengths, shapes, tokens_per_batch, row_multiple
+    batches += _last_batches(rest, ends, shapes, size)
+    places = [places for places, _ in batches]
+    return BatchPlan(
+        groups.astype(np.int64),
+        np.concatenate(places),
+        np.cumsum([0, *map(len, places)]),
+        np.array([shape for _, shape in batches], np.int64),
     )
-    if generator is not None:
-        generator.shuffle(batches)
-    return batches
 
 
 def _full_batches(shapes, waiting):
@@ -68,53 +100,54 @@ def _full_batches(shapes, waiting):
     batches, rest = [], []
     area = [(shape.source_width + shape.target_width, index) for index, shape in enumerate(shapes)]
     descending = [index for _, index in sorted(area, reverse=True)]
-    for place, index in enumerate(descending):
-        shape, pairs = shapes[index], waiting[index]
-        full = len(pairs) - len(pairs) % shape.rows
+    for position, index in enumerate(descending):
+        shape, places = shapes[index], waiting[index]
+        full = len(places) - len(places) % shape.rows
         batches += [
-            PlannedBatch(pairs[start : start + shape.rows], shape)
-            for start in range(0, full, shape.rows)
+            (places[start : start + shape.rows], shape) for start in range(0, full, shape.rows)
         ]
-        parts = [pairs[full:]]
+        parts = [places[full:]]
         if not len(parts[0]):
             continue
         missing = shape.rows - len(parts[0])
-        for other in descending[place + 1 :]:
+        for other in descending[position + 1 :]:
             if missing and _contains(shape, shapes[other]):
                 available = waiting[other]
                 taken = min(missing, len(available))
                 parts.append(available[len(available) - taken :])
                 waiting[other] = available[: len(available) - taken]
                 missing -= taken
-        pairs = np.concatenate(parts)
+        places = np.concatenate(parts)
         if missing:
-            rest.append(pairs)
+            rest.append(places)
         else:
-            batches.append(PlannedBatch(pairs, shape))
+            batches.append((places, shape))
     return batches, rest
 
 
-def _last_batches(rest, source_lengths, target_lengths, shapes, tokens_per_batch, row_multiple):
-    """Batches of the few pairs that fill no shape: longest first, as many as fit each time."""
+def _last_batches(rest, ends, shapes, size):
+    """Batches of the few pairs that fill no shape: widest first, as many as fit each time."""
     batches = []
-    pairs = np.concatenate(rest) if rest else np.zeros(0, np.int64)
-    order = np.lexsort((-source_lengths[pairs], -target_lengths[pairs]))
-    pairs = pairs[order]
-    while len(pairs):
-        target_width = int(target_lengths[pairs[0]])
-        source_widths = np.maximum.accumulate(source_lengths[pairs[:tokens_per_batch]])
-        widths = np.maximum(source_widths, target_width)
-        fitting = np.arange(1, len(widths) + 1) * widths <= tokens_per_batch
+    places = np.concatenate(rest) if rest else np.zeros(0, np.int64)
+    # Which pair will be there changes with the epoch; the widths of its shape hold for all.
+    widths = np.array([shape[1:] for shape in shapes])[np.searchsorted(ends, places, side="right")]
+    order = np.lexsort((-widths[:, 0], -widths[:, 1]))
+    places, widths = places[order], widths[order]
+    while len(places):
+        target_width = int(widths[0, 1])
+        source_widths = np.maximum.accumulate(widths[: size.tokens, 0])
+        widest = np.maximum(source_widths, target_width)
+        fitting = np.arange(1, len(widest) + 1) * widest <= size.tokens
         count = max(1, int(fitting.sum()))
-        if row_multiple <= count < len(pairs):
-            count -= count % row_multiple
+        if size.row_multiple <= count < len(places):
+            count -= count % size.row_multiple
         source_width = int(source_widths[count - 1])
-        most = rows_for(source_width, target_width, tokens_per_batch, row_multiple)
+        most = size.rows(source_width, target_width)
         count = min(count, most)
-        rows = min(most, -(-count // row_multiple) * row_multiple)
+        rows = min(most, -(-count // size.row_multiple) * size.row_multiple)
         shape = _cheapest_known(BatchShape(rows, source_width, target_width), shapes)
-        batches.append(PlannedBatch(pairs[:count], shape))
-        pairs = pairs[count:]
+        batches.append((places[:count], shape))
+        places, widths = places[count:], widths[count:]
     return batches
 
 

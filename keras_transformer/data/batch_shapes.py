@@ -38,27 +38,46 @@ class BatchShape(NamedTuple):
     target_width: int
 
 
-def rows_for(source_width: int, target_width: int, tokens_per_batch: int, row_multiple: int) -> int:
-    """Returns how many rows fit: a multiple of `row_multiple` if so many fit, and at least 1.
+class BatchSize(NamedTuple):
+    """How large a batch may be.
 
-    Args:
-        source_width: padded length of the source.
-        target_width: padded length of the target.
-        tokens_per_batch: upper bound of rows * width, for each side.
-        row_multiple: rows are rounded down to a multiple of this number.
+    Attributes:
+        tokens: upper bound of rows * width, for each side.
+        row_multiple: rows are a multiple of this number where so many fit.
+        num_replicas: rows are a multiple of this number always, though a batch of very long
+            sentences be larger than `tokens` then.
 
-    Returns:
-        `int`.
+    Example:
+
+    >>> from keras_transformer.data.batch_shapes import BatchSize
+    >>> size = BatchSize(tokens=100, row_multiple=8, num_replicas=2)
+    >>> size.rows(source_width=5, target_width=6), size.rows(20, 12), size.rows(200, 10)
+    (16, 4, 2)
     """
-    rows = tokens_per_batch // max(source_width, target_width)
-    return max(1, rows - rows % row_multiple if rows >= row_multiple else rows)
+
+    tokens: int
+    row_multiple: int
+    num_replicas: int = 1
+
+    def rows(self, source_width: int, target_width: int) -> int:
+        """Returns the number of rows of these widths.
+
+        Args:
+            source_width: padded length of the source.
+            target_width: padded length of the target.
+
+        Returns:
+            `int`, at least `num_replicas`.
+        """
+        rows = self.tokens // max(source_width, target_width)
+        multiple = self.row_multiple if rows >= self.row_multiple else self.num_replicas
+        return max(self.num_replicas, rows - rows % multiple)
 
 
 def choose_shapes(
     source_lengths: np.ndarray,
     target_lengths: np.ndarray,
-    tokens_per_batch: int,
-    row_multiple: int,
+    size: BatchSize,
     max_shapes: int,
 ) -> tuple[BatchShape, ...]:
     """Chooses at most `max_shapes` shapes for a corpus, a function of its lengths only.
@@ -69,8 +88,7 @@ def choose_shapes(
     Args:
         source_lengths: int `[pairs]`, at least one.
         target_lengths: int `[pairs]`.
-        tokens_per_batch: upper bound of rows * width, for each side.
-        row_multiple: rows are rounded down to a multiple of this number.
+        size: `BatchSize`.
         max_shapes: how many shapes at most.
 
     Returns:
@@ -81,7 +99,7 @@ def choose_shapes(
     keys, counts = np.unique(source_lengths * base + target_lengths, return_counts=True)
     lengths = np.stack(np.divmod(keys, base), axis=1)
     regions = [(lengths, counts)]
-    cuts = [_best_cut(lengths, counts, tokens_per_batch)]
+    cuts = [_best_cut(lengths, counts, size.tokens)]
     while len(regions) < max_shapes:
         best = max(range(len(regions)), key=lambda region: cuts[region][0])
         saving, side, position = cuts[best]
@@ -91,12 +109,10 @@ def choose_shapes(
         low = lengths[:, side] <= position
         regions[best] = (lengths[low], counts[low])
         regions.append((lengths[~low], counts[~low]))
-        cuts[best] = _best_cut(*regions[best], tokens_per_batch)
-        cuts.append(_best_cut(*regions[-1], tokens_per_batch))
+        cuts[best] = _best_cut(*regions[best], size.tokens)
+        cuts.append(_best_cut(*regions[-1], size.tokens))
     widths = [tuple(int(width) for width in lengths.max(axis=0)) for lengths, _ in regions]
-    shapes = [
-        BatchShape(rows_for(*pair, tokens_per_batch, row_multiple), *pair) for pair in set(widths)
-    ]
+    shapes = [BatchShape(size.rows(*pair), *pair) for pair in set(widths)]
     return tuple(sorted(shapes, key=lambda shape: (-_cost(shape), shape)))
 
 

@@ -163,6 +163,10 @@ class EncodedCorpus:
         """int64 `[pairs]`: tokens of each target with EOS, that is of the labels."""
         return np.diff(self.target_offsets) + 1
 
+    def arrays(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Returns source ids and offsets, target ids and offsets."""
+        return self.source_ids, self.source_offsets, self.target_ids, self.target_offsets
+
 
 class _Side:
     """Grows in place: a list of arrays would need twice the memory when it is joined."""

@@ -1,27 +1,22 @@
 """Batches of about the same number of tokens, the model's inputs, labels and weights."""
 
+import math
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
 
 import numpy as np
 
-from keras_transformer.data.batch_plan import PlannedBatch, plan_batches
-from keras_transformer.data.batch_shapes import BatchShape, choose_shapes
+from keras_transformer.data.batch_plan import BatchPlan, EpochArrays, plan_batches
+from keras_transformer.data.batch_shapes import BatchShape, BatchSize, choose_shapes
 from keras_transformer.data.encoded_corpus import EncodedCorpus
+from keras_transformer.data.epoch_order import arrange_pairs, shuffle_batches
 from keras_transformer.data.special_tokens import BOS_ID, EOS_ID, PAD_ID
 
 Batch = tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]
 
 # Small arrays; enough of them that training does not wait while the next epoch is encoded.
 _PREFETCHED = 16
-
-
-class _Epoch(NamedTuple):
-    number: int
-    encoded: EncodedCorpus
-    batches: list[PlannedBatch]
 
 
 class TokenBatches:
@@ -44,8 +39,9 @@ class TokenBatches:
             that is longer than this is a batch of its own.
         seed: the order of pairs and batches is a function of the seed and the epoch.
         shuffle: `False` for validation: the same batches in the same order in every epoch.
-        row_multiple: rows are a multiple of this number where so many fit. For training on
-            several replicas, a multiple of their number.
+        row_multiple: rows are a multiple of this number where so many fit.
+        num_replicas: devices that share a batch: rows are a multiple of this number always, for
+            which a few batches of very long sentences may be larger than `tokens_per_batch`.
         max_shapes: at most about so many different shapes (each is traced or compiled once).
         batch_shapes: use these shapes, those of another `TokenBatches`, instead of choosing them.
 
@@ -61,7 +57,7 @@ class TokenBatches:
     >>> batches = TokenBatches(encoded, tokens_per_batch=16, row_multiple=2, shuffle=False)
     >>> inputs, labels, weights = next(batches.batches(epoch=0))
     >>> inputs["target"].tolist(), labels.tolist()
-    ([[2, 5, 6], [2, 6, 0]], [[5, 6, 3], [6, 3, 0]])
+    ([[2, 6, 0], [2, 5, 6]], [[6, 3, 0], [5, 6, 3]])
 
     Reference:
         Vaswani et al., 2017, section 5.1: batches of 25,000 source and 25,000 target tokens.
@@ -74,12 +70,14 @@ class TokenBatches:
         seed: int = 0,
         shuffle: bool = True,
         row_multiple: int = 8,
+        num_replicas: int = 1,
         max_shapes: int = 24,
         batch_shapes: Sequence[BatchShape] | None = None,
     ):
         for name, value in (
             ("tokens_per_batch", tokens_per_batch),
             ("row_multiple", row_multiple),
+            ("num_replicas", num_replicas),
             ("max_shapes", max_shapes),
         ):
             if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
@@ -89,12 +87,15 @@ class TokenBatches:
         self.tokens_per_batch = int(tokens_per_batch)
         self.seed = int(seed)
         self.shuffle = shuffle
-        self.row_multiple = int(row_multiple)
+        self.num_replicas = int(num_replicas)
+        self.row_multiple = math.lcm(int(row_multiple), self.num_replicas)
+        self._size = BatchSize(self.tokens_per_batch, self.row_multiple, self.num_replicas)
         self._fixed = encoded if isinstance(encoded, EncodedCorpus) else None
         self._encode_epoch = None if self._fixed is not None else encoded
-        self._last: _Epoch | None = None
+        self._fixed_plan: BatchPlan | None = None
+        self._last: tuple[int, EpochArrays] | None = None
         self._steps: dict[int, int] = {}
-        self._lock = threading.RLock()  # tf.data runs the generator in a thread of its own
+        self._lock = threading.RLock()  # tf.data encodes epochs in a thread of its own
         if batch_shapes is None:
             first = self._fixed if self._fixed is not None else encoded(0)
             if not len(first):
@@ -102,8 +103,7 @@ class TokenBatches:
             batch_shapes = choose_shapes(
                 first.source_lengths,
                 first.target_lengths,
-                self.tokens_per_batch,
-                self.row_multiple,
+                self._size,
                 max_shapes,
             )
         self.batch_shapes = tuple(batch_shapes)
@@ -118,9 +118,9 @@ class TokenBatches:
         Yields:
             `({"source", "target"}, labels, weights)`.
         """
-        current = self._epoch(epoch)
-        for batch in current.batches[start:]:
-            yield _make_batch(current.encoded, batch)
+        arrays = self._epoch(epoch)
+        for number in arrays.order[start:].tolist():
+            yield _make_batch(arrays, number)
 
     def steps_per_epoch(self, epoch: int = 0) -> int:
         """Returns the number of batches in an epoch; of a fixed corpus the same for all epochs.
@@ -162,7 +162,7 @@ class TokenBatches:
         Args:
             epoch: from 0.
         """
-        return Counter(batch.shape for batch in self._epoch(epoch).batches)
+        return Counter(BatchShape(*shape) for shape in self._epoch(epoch).shapes.tolist())
 
     def padding_share(self, epoch: int = 0) -> dict[str, float]:
         """Returns the share of padding among all positions of an epoch.
@@ -173,13 +173,13 @@ class TokenBatches:
         Returns:
             `{"source": float, "target": float}`, from 0 (no padding) to 1.
         """
-        current = self._epoch(epoch)
-        shapes = [batch.shape for batch in current.batches]
-        source = sum(shape.rows * shape.source_width for shape in shapes)
-        target = sum(shape.rows * shape.target_width for shape in shapes)
+        arrays = self._epoch(epoch)
+        rows, source_widths, target_widths = arrays.shapes.T
+        # The targets have no EOS there; a label each.
+        num_labels = len(arrays.target_ids) + len(arrays.pairs)
         return {
-            "source": 1 - float(current.encoded.source_lengths.sum()) / source,
-            "target": 1 - float(current.encoded.target_lengths.sum()) / target,
+            "source": 1 - len(arrays.source_ids) / int((rows * source_widths).sum()),
+            "target": 1 - num_labels / int((rows * target_widths).sum()),
         }
 
     def dataset(self, start_step: int = 0, repeat: bool = True, epoch: int = 0):
@@ -200,67 +200,87 @@ class TokenBatches:
         """
         import tensorflow as tf
 
+        from keras_transformer.data.batch_dataset import (
+            batch_dataset,
+            loaded_epochs,
+            planned_epochs,
+        )
+
         if start_step < 0:
             raise ValueError(
                 f"start_step must not be negative. Received: start_step={start_step!r}"
             )
-        ids = tf.TensorSpec([None, None], tf.int32)
-        signature = ({"source": ids, "target": ids}, ids, tf.TensorSpec([None, None], tf.float32))
-        dataset = tf.data.Dataset.from_generator(
-            lambda: self._stream(start_step, repeat, epoch), output_signature=signature
-        )
+        epoch, start = self.position(start_step, epoch)
+        if self._fixed is not None:
+            seed = self.seed if self.shuffle else None
+            epochs = planned_epochs(self._fixed, self._plan(self._fixed), seed, epoch, repeat)
+        else:
+            epochs = loaded_epochs(self._epoch, epoch, repeat)
+        dataset = batch_dataset(epochs, epoch, start)
         if repeat:
             cardinality = tf.data.INFINITE_CARDINALITY
         else:
-            first, start = self.position(start_step, epoch)
-            cardinality = self.steps_per_epoch(first) - start
+            cardinality = self.steps_per_epoch(epoch) - start
         dataset = dataset.apply(tf.data.experimental.assert_cardinality(cardinality))
         options = tf.data.Options()
         options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
         return dataset.with_options(options).prefetch(_PREFETCHED)
 
-    def _stream(self, start_step: int, repeat: bool, epoch: int) -> Iterator[Batch]:
-        epoch, start = self.position(start_step, epoch)
-        yield from self.batches(epoch, start)
-        while repeat:
-            epoch += 1
-            yield from self.batches(epoch)
+    def finish_encoding(self) -> None:
+        """Waits until no epoch is being encoded in a thread of `tf.data`.
 
-    def _epoch(self, number: int) -> _Epoch:
+        Only for a function in the place of a corpus: an iterator of its `dataset` must not be
+        deleted meanwhile, since deleting waits for the thread, and keeps Python from it.
+        """
+        with self._lock:
+            pass
+
+    def _epoch(self, number: int) -> EpochArrays:
         if number < 0:
             raise ValueError(f"epoch must not be negative. Received: epoch={number!r}")
         with self._lock:
-            if self._last is None or self._last.number != number:
-                self._last = self._plan(number)
-                self._steps[number] = len(self._last.batches)
-            return self._last
+            if self._last is None or self._last[0] != number:
+                self._last = number, self._arrange(number)
+                self._steps[number] = len(self._last[1].order)
+            return self._last[1]
 
-    def _plan(self, number: int) -> _Epoch:
+    def _arrange(self, number: int) -> EpochArrays:
         encoded = self._fixed if self._fixed is not None else self._encode_epoch(number)
-        generator = np.random.default_rng([self.seed, number]) if self.shuffle else None
-        batches = plan_batches(
+        plan = self._plan(encoded)
+        if self.shuffle:
+            arranged = arrange_pairs(plan.groups, self.seed, number)
+            order = shuffle_batches(len(plan), self.seed, number)
+        else:
+            arranged = np.argsort(plan.groups, kind="stable")
+            order = np.arange(len(plan))
+        return EpochArrays(
+            *encoded.arrays(), arranged[plan.places], plan.splits, plan.shapes, order
+        )
+
+    def _plan(self, encoded: EncodedCorpus) -> BatchPlan:
+        if encoded is self._fixed and self._fixed_plan is not None:
+            return self._fixed_plan
+        plan = plan_batches(
             self.batch_shapes,
             encoded.source_lengths,
             encoded.target_lengths,
-            self.tokens_per_batch,
-            self.row_multiple,
-            generator,
+            self._size,
         )
-        return _Epoch(number, encoded, batches)
+        if encoded is self._fixed:
+            self._fixed_plan = plan
+        return plan
 
 
-def _make_batch(encoded: EncodedCorpus, batch: PlannedBatch) -> Batch:
-    rows, source_width, target_width = batch.shape
-    source, _ = _padded(encoded.source_ids, encoded.source_offsets, batch.pairs, rows, source_width)
-    labels, lengths = _padded(
-        encoded.target_ids, encoded.target_offsets, batch.pairs, rows, target_width
-    )
+def _make_batch(arrays: EpochArrays, number: int) -> Batch:
+    pairs = arrays.pairs[arrays.splits[number] : arrays.splits[number + 1]]
+    rows, source_width, target_width = arrays.shapes[number]
+    source, _ = _padded(arrays.source_ids, arrays.source_offsets, pairs, rows, source_width)
+    labels, lengths = _padded(arrays.target_ids, arrays.target_offsets, pairs, rows, target_width)
     target = np.empty_like(labels)
     target[:, 0] = BOS_ID
     target[:, 1:] = labels[:, :-1]
-    target[len(batch.pairs) :] = PAD_ID
-    filled = np.arange(len(batch.pairs))
-    labels[filled, lengths] = EOS_ID
+    target[len(pairs) :] = PAD_ID
+    labels[np.arange(len(pairs)), lengths] = EOS_ID
     mask = labels != PAD_ID
     weights = mask.astype(np.float32) / np.float32(mask.sum())
     return {"source": source, "target": target}, labels, weights

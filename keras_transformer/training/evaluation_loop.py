@@ -39,13 +39,17 @@ HISTORY_COLUMNS = (
 
 @dataclasses.dataclass
 class Progress:
-    """What a run has reached; saved with the training state."""
+    """What a run has reached; saved with the training state.
+
+    `unfinished_row` is the row of the history whose evaluation was broken off.
+    """
 
     step: int = 0
     epoch: int = 0
     batch: int = 0
     minutes: float = 0.0
     evaluations: int = 0
+    unfinished_row: dict | None = None
     best_bleu: float | None = None
     best_step: int = 0
 
@@ -106,7 +110,6 @@ class EvaluationLoop(keras.callbacks.Callback):
         self._evaluator = evaluator
         self._steps_in_epoch = data.batches.steps_per_epoch(progress.epoch)
         self._window_start = (progress.step, time.monotonic())
-        self._saved_step = self._evaluated_step = progress.step
 
     def on_train_begin(self, logs=None):
         self._window_start = (self.progress.step, time.monotonic())
@@ -131,9 +134,20 @@ class EvaluationLoop(keras.callbacks.Callback):
         self._check_finite(logs)
         if saves:
             self._checkpoints.save_weights(self.model, step)
+        if evaluates:
+            self.progress.unfinished_row = self._training_figures(logs)
+        self._evaluate_and_save_state()
+
+    def finish_evaluation(self):
+        """Does again the evaluation that was broken off, if the run before ended in one."""
+        if self.progress.unfinished_row:
+            self._evaluate_and_save_state()
+
+    def _evaluate_and_save_state(self):
         try:
-            if evaluates:
-                self._evaluate(logs)
+            if self.progress.unfinished_row:
+                self._evaluate(dict(self.progress.unfinished_row))
+                self.progress.unfinished_row = None
         finally:
             # After the evaluation, so that it is not done again by a run that resumes here; and
             # even if it fails, or is interrupted, the steps before it are not lost.
@@ -149,7 +163,7 @@ class EvaluationLoop(keras.callbacks.Callback):
                 sign = f"The weights of {variable.path!r} are no numbers"
                 raise UserError(diverged_message(sign, step))
 
-    def _evaluate(self, logs):
+    def _training_figures(self, logs) -> dict:
         progress = self.progress
         first_step, start = self._window_start
         seconds = max(time.monotonic() - start, 1e-9)
@@ -165,13 +179,18 @@ class EvaluationLoop(keras.callbacks.Callback):
         }
         if logs and "loss" in logs:
             row["train_loss"] = round(float(logs["loss"]), 5)
+        return row
+
+    def _evaluate(self, row):
+        progress = self.progress
         if self._data.valid_batches is not None:
-            progress.evaluations += 1
-            translates = self._bleu and progress.evaluations % self._bleu_every == 0
+            translates = self._bleu and (progress.evaluations + 1) % self._bleu_every == 0
             self._evaluate_on_dev(row, translates)
         self._history.append(row)
         self._report(_line(row))
         self._window_start = (progress.step, time.monotonic())
+        if self._data.valid_batches is not None:
+            progress.evaluations += 1
 
     def _evaluate_on_dev(self, row, translates):
         result = self._evaluator(self._data.valid_batches)

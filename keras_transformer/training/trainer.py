@@ -171,7 +171,8 @@ class _Run:
         self.history = HistoryFile(output / HISTORY_FILE, HISTORY_COLUMNS)
         self.total_steps = settings.max_steps or recipe.max_steps
         self.reached = Progress(**(self.checkpoints.restore_state(model) or {}))
-        self.history.start(self.reached.step)
+        # An evaluation that was broken off is done again: its row, if written, goes.
+        self.history.start(self.reached.step - bool(self.reached.unfinished_row))
         self.time_limit = TimeLimit(settings.max_minutes, self.reached.minutes)
         self.evaluator = TokenEvaluator(model)
         self.bleu = self._bleu() if settings.bleu_every and data.valid_sources else None
@@ -195,6 +196,8 @@ class _Run:
             self.report(
                 f"Resuming after step {self.reached.step:,}, {self.reached.minutes:.1f} minutes."
             )
+        self.loop.set_model(self.model)
+        self.loop.finish_evaluation()
         if self.reached.step >= self.total_steps or (
             limit is not None and self.reached.minutes >= limit
         ):
@@ -216,15 +219,21 @@ class _Run:
             self._fit([*watchers, *callbacks], started, epochs, every, progress)
 
     def _fit(self, callbacks, first_epoch, epochs, steps_per_epoch, progress):
-        self.model.fit(
-            self.data.batches.dataset(start_step=self.reached.batch, epoch=self.reached.epoch),
-            initial_epoch=first_epoch,
-            epochs=epochs,
-            steps_per_epoch=steps_per_epoch,
-            callbacks=callbacks,
-            shuffle=False,
-            verbose=1 if progress is None and sys.stdout.isatty() else 0,
-        )
+        batches = self.data.batches
+        ends = keras.callbacks.LambdaCallback(on_train_end=lambda logs: batches.finish_encoding())
+        try:
+            self.model.fit(
+                batches.dataset(start_step=self.reached.batch, epoch=self.reached.epoch),
+                initial_epoch=first_epoch,
+                epochs=epochs,
+                steps_per_epoch=steps_per_epoch,
+                callbacks=[*callbacks, ends],
+                shuffle=False,
+                verbose=1 if progress is None and sys.stdout.isatty() else 0,
+            )
+        except BaseException:
+            batches.finish_encoding()
+            raise
 
     def finish(self) -> TrainingResult:
         """Chooses the final weights and writes the model directory."""

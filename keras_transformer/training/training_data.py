@@ -21,6 +21,7 @@ from keras_transformer.errors import UserError
 
 _LOGGER = logging.getLogger(__name__)
 _READ_BETWEEN_REPORTS = 1_000_000
+_ROW_MULTIPLE = 8
 _JOIN = re.compile(r"@@( |\Z)")
 
 
@@ -130,12 +131,12 @@ class TrainingData:
             _check_drops(tokenizers)
         report("Encoding the training text.")
         encoded = self._encode(train_corpus, progress=_reads(report))
-        row_multiple = math.lcm(8, settings.gpus or 1)
+        num_replicas = settings.gpus or 1
         self.fingerprint = {
             "pairs": len(encoded),
             "target_tokens": int(encoded.target_lengths.sum()),
             "checksum": zlib.crc32(encoded.target_ids, zlib.crc32(encoded.source_ids)),
-            "row_multiple": row_multiple,
+            "row_multiple": math.lcm(_ROW_MULTIPLE, num_replicas),
         }
         if settings.bpe_dropout:
             corpus, dropout, seed = train_corpus, settings.bpe_dropout, settings.seed
@@ -150,7 +151,8 @@ class TrainingData:
             encoded_or_function,
             recipe.tokens_per_batch,
             seed=settings.seed,
-            row_multiple=row_multiple,
+            row_multiple=_ROW_MULTIPLE,
+            num_replicas=num_replicas,
         )
         self.steps_per_epoch = self.batches.steps_per_epoch(0)
         self.tokens_per_step = self.fingerprint["target_tokens"] / self.steps_per_epoch

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from keras_transformer.data.batch_shapes import BatchShape, assign_shapes, choose_shapes, rows_for
+from keras_transformer.data.batch_shapes import BatchShape, BatchSize, assign_shapes, choose_shapes
 
 
 def _lengths(num_pairs=20_000, seed=0):
@@ -22,7 +22,7 @@ def _padded(shapes, source, target):
 @pytest.mark.parametrize("max_shapes", [1, 2, 10, 24])
 def test_every_pair_fits_in_one_of_at_most_so_many_shapes(max_shapes):
     source, target = _lengths()
-    shapes = choose_shapes(source, target, 1024, 8, max_shapes)
+    shapes = choose_shapes(source, target, BatchSize(1024, 8), max_shapes)
     assert 1 <= len(shapes) <= max_shapes
     assigned = assign_shapes(shapes, source, target)
     assert assigned.max() < len(shapes)
@@ -39,7 +39,7 @@ def test_every_pair_fits_in_one_of_at_most_so_many_shapes(max_shapes):
 def test_more_shapes_pad_less_and_better_than_equal_steps():
     source, target = _lengths()
     padded = [
-        _padded(choose_shapes(source, target, 1024, 8, number), source, target)
+        _padded(choose_shapes(source, target, BatchSize(1024, 8), number), source, target)
         for number in (1, 4, 12, 24)
     ]
     assert padded == sorted(padded, reverse=True)
@@ -53,7 +53,7 @@ def test_more_shapes_pad_less_and_better_than_equal_steps():
 def test_two_clusters_get_their_two_shapes():
     source = np.repeat([5, 50], 1000)
     target = np.repeat([7, 20], 1000)
-    assert choose_shapes(source, target, 500, 8, 10) == (
+    assert choose_shapes(source, target, BatchSize(500, 8), 10) == (
         BatchShape(8, 50, 20),
         BatchShape(64, 5, 7),
     )
@@ -61,7 +61,7 @@ def test_two_clusters_get_their_two_shapes():
 
 def test_small_corpora_have_fewer_shapes():
     source, target = _lengths(40)
-    assert len(choose_shapes(source, target, 10**6, 8, 24)) == 1
+    assert len(choose_shapes(source, target, BatchSize(10**6, 8), 24)) == 1
 
 
 def test_pairs_that_fit_nowhere_are_marked():
@@ -71,8 +71,16 @@ def test_pairs_that_fit_nowhere_are_marked():
 
 
 @pytest.mark.parametrize(
-    "arguments, rows",
-    [((10, 20, 400, 8), 16), ((10, 20, 150, 8), 7), ((10, 20, 19, 8), 1), ((1, 1, 17, 4), 16)],
+    "size, widths, rows",
+    [
+        (BatchSize(400, 8), (10, 20), 16),
+        (BatchSize(150, 8), (10, 20), 7),
+        (BatchSize(150, 8, 2), (10, 20), 6),
+        (BatchSize(150, 8, 4), (10, 20), 4),
+        (BatchSize(19, 8), (10, 20), 1),
+        (BatchSize(19, 8, 4), (10, 20), 4),
+        (BatchSize(17, 4), (1, 1), 16),
+    ],
 )
-def test_rows_are_rounded_down_to_the_multiple(arguments, rows):
-    assert rows_for(*arguments) == rows
+def test_rows_are_rounded_down_to_the_multiple(size, widths, rows):
+    assert size.rows(*widths) == rows

@@ -1,6 +1,7 @@
 """Every pair in exactly one batch of an epoch, as the model wants it, in few shapes, by seed."""
 
 import collections
+import itertools
 import subprocess
 import sys
 
@@ -101,6 +102,15 @@ def test_rows_are_a_multiple_where_so_many_fit():
             assert shape.rows % multiple == 0 or 500 // widest < multiple
 
 
+@pytest.mark.parametrize("tokens_per_batch", [1, 64, 500])
+def test_every_replica_has_as_many_rows_as_the_others(tokens_per_batch):
+    encoded, pairs = make_corpus()
+    batches = TokenBatches(encoded, tokens_per_batch, num_replicas=3)
+    found = list(batches.batches(0))
+    assert {len(labels) % 3 for _, labels, _ in found} == {0}
+    assert count(sum(map(read_back, found), [])) == count(pairs)
+
+
 def test_a_pair_longer_than_a_batch_is_a_batch_of_its_own():
     encoded = encode([([5] * 90, [6] * 3), ([7], [8]), ([9] * 2, [10] * 200)])
     batches = TokenBatches(encoded, 64)
@@ -173,6 +183,21 @@ def test_dataset_has_the_exact_signature_and_length():
     assert len(list(rest)) == rest.cardinality().numpy() == batches.steps_per_epoch() - 4
 
 
+@pytest.mark.parametrize("shuffle", [True, False])
+@pytest.mark.parametrize("encodes", [False, True], ids=["corpus", "function"])
+def test_the_graph_makes_the_very_batches_of_numpy(shuffle, encodes):
+    encoded, _ = make_corpus()
+    batches = TokenBatches((lambda epoch: encoded) if encodes else encoded, 300, 5, shuffle)
+    number = 2 * batches.steps_per_epoch()
+    dataset = batches.dataset(epoch=3).take(number).as_numpy_iterator()
+    expected = itertools.chain(batches.batches(3), batches.batches(4))
+    for (inputs, labels, weights), found in zip(expected, dataset, strict=True):
+        for name, array in inputs.items():
+            np.testing.assert_array_equal(found[0][name], array)
+        np.testing.assert_array_equal(found[1], labels)
+        np.testing.assert_array_equal(found[2], weights)
+
+
 def test_an_epoch_can_be_encoded_anew():
     """A function of the epoch in the place of a corpus: shapes stay, content changes."""
     asked = []
@@ -211,6 +236,7 @@ def test_wrong_arguments_are_named():
     for arguments, message in (
         ({"tokens_per_batch": 0}, "tokens_per_batch=0"),
         ({"row_multiple": 1.5}, "row_multiple=1.5"),
+        ({"num_replicas": 0}, "num_replicas=0"),
         ({"max_shapes": True}, "max_shapes=True"),
         ({"seed": -1}, "seed=-1"),
     ):

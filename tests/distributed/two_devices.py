@@ -161,7 +161,7 @@ def whole_training():
         settings = TrainingSettings(
             preset="tiny",
             model=SMALL,
-            recipe={"tokens_per_batch": 64, "warmup_steps": 5, "peak_learning_rate": 1e-3},
+            recipe={"tokens_per_batch": 80, "warmup_steps": 5, "peak_learning_rate": 1e-3},
             tokenizer="subword",
             vocab_size=None,
             max_steps=4,

@@ -11,6 +11,7 @@ import pytest
 from keras_transformer.data import PairsCorpus, SubwordTokenizer, train_sentencepiece
 from keras_transformer.errors import UserError
 from keras_transformer.training import TrainingSettings, train
+from keras_transformer.training.evaluate_tokens import TokenEvaluator
 
 pytestmark = pytest.mark.tensorflow_only("`train` reads its data with tf.data")
 
@@ -124,6 +125,33 @@ def test_interrupted_and_resumed_equals_uninterrupted(tmp_path):
         expected.translator.model.get_weights(), resumed.translator.model.get_weights(), strict=True
     ):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("interrupted_step", [3, 6])
+@pytest.mark.parametrize("written", [False, True], ids=["before its row", "after its row"])
+def test_an_evaluation_that_is_interrupted_is_done_by_the_next_run(
+    tmp_path, finished, monkeypatch, interrupted_step, written
+):
+    def interrupt(line):
+        if line.startswith(f"step {interrupted_step}"):
+            raise KeyboardInterrupt
+
+    evaluate, calls = TokenEvaluator.__call__, []
+
+    def interrupted_evaluator(evaluator, batches):
+        calls.append(1)
+        if len(calls) == interrupted_step // 3:
+            raise KeyboardInterrupt
+        return evaluate(evaluator, batches)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        if not written:
+            patch.setattr(TokenEvaluator, "__call__", interrupted_evaluator)
+        train(tmp_path / "model", corpus(1), corpus(2, 8), settings(), report=interrupt)
+    history, expected = run(tmp_path / "model").history, finished[1].history
+    assert [row["step"] for row in history] == ["3", "6"]
+    for name in ("train_loss", "learning_rate", "valid_loss", "valid_accuracy", "averaged"):
+        assert [row[name] for row in history] == [row[name] for row in expected]
 
 
 def test_a_finished_training_goes_on_with_more_steps(directory):

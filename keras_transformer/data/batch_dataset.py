@@ -1,0 +1,123 @@
+"""Batches as TensorFlow operations.
+
+A `tf.data` thread that waits for Python while Python waits for that thread to end, as it does
+where an iterator is deleted, waits for ever. So the batches of a corpus are cut without any Python.
+"""
+
+from collections.abc import Callable
+
+import tensorflow as tf
+
+from keras_transformer.data.batch_plan import BatchPlan, EpochArrays
+from keras_transformer.data.encoded_corpus import EncodedCorpus
+from keras_transformer.data.epoch_order import arrange_pairs_in_graph, shuffle_batches_in_graph
+from keras_transformer.data.special_tokens import BOS_ID, EOS_ID, PAD_ID
+
+
+def planned_epochs(
+    encoded: EncodedCorpus, plan: BatchPlan, seed: int | None, first: int, repeat: bool
+) -> tf.data.Dataset:
+    """Returns the epochs of a corpus that is the same in each.
+
+    Args:
+        encoded: the corpus.
+        plan: its plan.
+        seed: of the order; None: as in the corpus.
+        first: int, number of the first epoch.
+        repeat: without end, or only this one.
+
+    Returns:
+        dataset of (number, `EpochArrays`).
+    """
+    corpus = [tf.constant(array) for array in encoded.arrays()]
+    groups, places, splits, shapes = map(tf.constant, plan)
+
+    def arrange(epoch):
+        if seed is None:
+            arranged, order = tf.argsort(groups, stable=True), tf.range(len(plan), dtype=tf.int64)
+        else:
+            arranged = arrange_pairs_in_graph(groups, seed, epoch)
+            order = shuffle_batches_in_graph(len(plan), seed, epoch)
+        pairs = tf.gather(tf.cast(arranged, tf.int64), places)
+        return epoch, EpochArrays(*corpus, pairs, splits, shapes, order)
+
+    # One epoch ahead, so that no step waits for an order.
+    return _epoch_numbers(first, repeat).map(arrange).prefetch(1)
+
+
+def loaded_epochs(load: Callable[[int], EpochArrays], first: int, repeat: bool) -> tf.data.Dataset:
+    """Returns epochs that a Python function makes, each while the one before is used.
+
+    Args:
+        load: from the number of an epoch to its `EpochArrays`.
+        first: int, number of the first epoch.
+        repeat: without end, or only this one.
+
+    Returns:
+        dataset of (number, `EpochArrays`).
+    """
+    dtypes = [tf.int32, tf.int64, tf.int32, tf.int64, tf.int64, tf.int64, tf.int64, tf.int64]
+
+    def arrange(epoch):
+        arrays = tf.numpy_function(lambda number: tuple(load(int(number))), [epoch], dtypes)
+        for array, dimensions in zip(arrays, [1, 1, 1, 1, 1, 1, 2, 1], strict=True):
+            array.set_shape([None] * dimensions)
+        return epoch, EpochArrays(*arrays)
+
+    return _epoch_numbers(first, repeat).map(arrange).prefetch(1)
+
+
+def batch_dataset(
+    epochs: tf.data.Dataset, first_epoch: int, first_batch: int = 0
+) -> tf.data.Dataset:
+    """Cuts epochs into batches.
+
+    Args:
+        epochs: of `planned_epochs` or `loaded_epochs`.
+        first_epoch: int, number of the first of them.
+        first_batch: int, how many of its batches to leave out.
+
+    Returns:
+        dataset of `({"source", "target"}, labels, weights)`.
+    """
+
+    def batches(epoch, arrays):
+        first = tf.where(tf.equal(epoch, first_epoch), tf.constant(first_batch, tf.int64), 0)
+        numbers = tf.data.Dataset.range(first, tf.size(arrays.order, tf.int64))
+        return numbers.map(lambda number: _make_batch(arrays, arrays.order[number]))
+
+    return epochs.flat_map(batches)
+
+
+def _epoch_numbers(first, repeat):
+    return tf.data.Dataset.range(first, tf.int64.max if repeat else first + 1)
+
+
+def _make_batch(arrays, number):
+    pairs = arrays.pairs[arrays.splits[number] : arrays.splits[number + 1]]
+    rows, source_width, target_width = tf.unstack(arrays.shapes[number], num=3)
+    source, _ = _padded(arrays.source_ids, arrays.source_offsets, pairs, rows, source_width)
+    target, lengths = _padded(arrays.target_ids, arrays.target_offsets, pairs, rows, target_width)
+    columns = tf.range(target_width)
+    filled = tf.expand_dims(tf.range(rows) < tf.size(pairs, tf.int64), 1)
+    ends = tf.logical_and(tf.equal(columns, tf.expand_dims(lengths, 1)), filled)
+    labels = tf.where(ends, EOS_ID, target)
+    # The rows that hold no pair stay padding.
+    begin = tf.where(filled, BOS_ID, PAD_ID)
+    inputs = tf.concat([begin, target[:, :-1]], axis=1)
+    mask = tf.cast(tf.not_equal(labels, PAD_ID), tf.float32)
+    return {"source": source, "target": inputs}, labels, mask / tf.reduce_sum(mask)
+
+
+def _padded(ids, offsets, pairs, rows, width):
+    """Returns the given rows as int32 `[rows, width]`, and the lengths of `rows` rows."""
+    starts = tf.gather(offsets, pairs)
+    lengths = tf.gather(offsets, pairs + 1) - starts
+    empty = [[0, rows - tf.size(pairs, tf.int64)]]
+    starts, lengths = tf.pad(starts, empty), tf.pad(lengths, empty)
+    columns = tf.range(width)
+    # Positions past a row's end read the next row, or the last id, and are masked.
+    positions = tf.expand_dims(starts, 1) + columns
+    gathered = tf.gather(ids, tf.minimum(positions, tf.size(ids, tf.int64) - 1))
+    inside = columns < tf.expand_dims(lengths, 1)
+    return tf.where(inside, gathered, PAD_ID), lengths
