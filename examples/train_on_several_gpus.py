@@ -35,11 +35,12 @@ def main():
 
     num_devices = len(tf.config.list_physical_devices("GPU")) or 2
     strategy = mirrored_strategy(num_devices)
-    batches = TokenBatches(encoded, tokens_per_batch=2_048, row_multiple=8 * num_devices)
+    batches = TokenBatches(encoded, tokens_per_batch=2_048, num_replicas=num_devices)
     with strategy.scope():  # Model, optimiser and compile all belong inside.
         model = Transformer.from_preset("tiny", vocab_size=tokenizer.vocab_size)
         compile_model(model, get_preset("tiny").recipe)
-    model.fit(batches.dataset(), epochs=2, steps_per_epoch=batches.steps_per_epoch())
+    steps = batches.steps_per_epoch()
+    model.fit(batches.dataset(), epochs=2, steps_per_epoch=steps, shuffle=False)
 
 
 if __name__ == "__main__":

@@ -40,7 +40,10 @@ def main():
     model = Transformer.from_preset("tiny", vocab_size=tokenizer.vocab_size)
     compile_model(model, recipe)
     model.fit(
-        batches.dataset(), epochs=arguments.epochs, steps_per_epoch=batches.steps_per_epoch()
+        batches.dataset(),
+        epochs=arguments.epochs,
+        steps_per_epoch=batches.steps_per_epoch(),
+        shuffle=False,  # They are shuffled already.
     )
 
     translator = Translator(model, tokenizer, search=BeamSearch(beam_size=4, length_penalty=0.6))

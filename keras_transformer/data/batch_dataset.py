@@ -58,8 +58,13 @@ def loaded_epochs(load: Callable[[int], EpochArrays], first: int, repeat: bool) 
     """
     dtypes = [tf.int32, tf.int64, tf.int32, tf.int64, tf.int64, tf.int64, tf.int64, tf.int64]
 
+    def arrays_of(number):
+        arrays = load(int(number))
+        ids = {name: getattr(arrays, name).astype("int32") for name in ("source_ids", "target_ids")}
+        return tuple(arrays._replace(**ids))
+
     def arrange(epoch):
-        arrays = tf.numpy_function(lambda number: tuple(load(int(number))), [epoch], dtypes)
+        arrays = tf.numpy_function(arrays_of, [epoch], dtypes)
         for array, dimensions in zip(arrays, [1, 1, 1, 1, 1, 1, 2, 1], strict=True):
             array.set_shape([None] * dimensions)
         return epoch, EpochArrays(*arrays)
@@ -120,4 +125,4 @@ def _padded(ids, offsets, pairs, rows, width):
     positions = tf.expand_dims(starts, 1) + columns
     gathered = tf.gather(ids, tf.minimum(positions, tf.size(ids, tf.int64) - 1))
     inside = columns < tf.expand_dims(lengths, 1)
-    return tf.where(inside, gathered, PAD_ID), lengths
+    return tf.where(inside, tf.cast(gathered, tf.int32), PAD_ID), lengths

@@ -34,9 +34,9 @@ class EpochArrays(NamedTuple):
     """All that makes the batches of an epoch, as arrays or tensors.
 
     Attributes:
-        source_ids: int32 `[source tokens]`.
+        source_ids: uint16 or int32 `[source tokens]`.
         source_offsets: int64 `[pairs + 1]`.
-        target_ids: int32 `[target tokens]`.
+        target_ids: uint16 or int32 `[target tokens]`.
         target_offsets: int64 `[pairs + 1]`.
         pairs: int64 `[pairs]`, in the order of their batches.
         splits: int64 `[batches + 1]`: batch `i` has `pairs[splits[i]:splits[i + 1]]`.

@@ -15,16 +15,16 @@ _LOGGER = logging.getLogger(__name__)
 
 
 class EncodedCorpus:
-    """Sentence pairs as ids: one flat int32 array and one array of offsets a side.
+    """Sentence pairs as ids: one flat array of ids and one of offsets a side.
 
     Row `i` of the source is `source_ids[source_offsets[i]:source_offsets[i + 1]]`, and ends with
     EOS. The target has neither BOS nor EOS: `TokenBatches` puts BOS before the decoder's input
     and EOS behind the labels.
 
     Args:
-        source_ids: int32 `[source tokens]`.
+        source_ids: uint16 or int32 `[source tokens]`. Half the memory, where 65,536 ids are enough.
         source_offsets: int64 `[pairs + 1]`.
-        target_ids: int32 `[target tokens]`.
+        target_ids: uint16 or int32 `[target tokens]`.
         target_offsets: int64 `[pairs + 1]`.
         num_dropped_long: pairs that were left out because a side was too long.
         num_dropped_empty: pairs that were left out because a side was empty.
@@ -64,9 +64,9 @@ class EncodedCorpus:
                 "Both sides must have the same number of rows. Received: "
                 f"{len(source_offsets) - 1} source rows, {len(target_offsets) - 1} target rows"
             )
-        self.source_ids = np.asarray(source_ids, np.int32)
+        self.source_ids = _as_ids(source_ids)
         self.source_offsets = np.asarray(source_offsets, np.int64)
-        self.target_ids = np.asarray(target_ids, np.int32)
+        self.target_ids = _as_ids(target_ids)
         self.target_offsets = np.asarray(target_offsets, np.int64)
         self.num_dropped_long = num_dropped_long
         self.num_dropped_empty = num_dropped_empty
@@ -102,7 +102,10 @@ class EncodedCorpus:
             UserError: if no pair is left.
         """
         target_tokenizer = target_tokenizer or source_tokenizer
-        sides = (_Side(), _Side())
+        sides = [
+            _Side(getattr(tokenizer, "vocab_size", None))
+            for tokenizer in (source_tokenizer, target_tokenizer)
+        ]
         num_read = num_long = num_empty = 0
         for number, chunk in enumerate(_chunks(corpus, _CHUNK)):
             num_read += len(chunk)
@@ -171,8 +174,10 @@ class EncodedCorpus:
 class _Side:
     """Grows in place: a list of arrays would need twice the memory when it is joined."""
 
-    def __init__(self):
-        self._ids = array.array("i")
+    def __init__(self, vocab_size: int | None):
+        is_narrow = vocab_size is not None and vocab_size <= 2**16
+        self._dtype = np.uint16 if is_narrow else np.int32
+        self._ids = array.array("H" if is_narrow else "i")
         self._offsets = array.array("q", [0])
 
     def extend(self, rows: Iterable[Sequence[int]], end: list[int]) -> None:
@@ -183,8 +188,12 @@ class _Side:
 
     def arrays(self) -> tuple[np.ndarray, np.ndarray]:
         if not self._ids:
-            return np.zeros(0, np.int32), np.asarray(self._offsets, np.int64)
-        return np.frombuffer(self._ids, np.int32), np.frombuffer(self._offsets, np.int64)
+            return np.zeros(0, self._dtype), np.asarray(self._offsets, np.int64)
+        return np.frombuffer(self._ids, self._dtype), np.frombuffer(self._offsets, np.int64)
+
+
+def _as_ids(ids):
+    return np.asarray(ids, ids.dtype if ids.dtype == np.uint16 else np.int32)
 
 
 def _chunks(items: Iterable, size: int):

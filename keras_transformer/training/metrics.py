@@ -3,6 +3,7 @@
 import keras
 from keras import ops
 
+from keras_transformer.layers.dtypes import at_least_float32
 from keras_transformer.training.label_smoothing import closed_form
 
 
@@ -66,7 +67,7 @@ class TokenLoss(_TokenMean):
         super().__init__(name=name, dtype=dtype)
 
     def token_values(self, labels, logits):
-        logits = ops.cast(logits, keras.backend.result_type(logits.dtype, "float32"))
+        logits = ops.cast(logits, at_least_float32(logits.dtype))
         return closed_form(labels, logits, 0.0)
 
 

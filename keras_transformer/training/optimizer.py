@@ -2,6 +2,7 @@
 
 import keras
 
+from keras_transformer.layers.dtypes import at_least_float32
 from keras_transformer.training.adam import FusedAdam, GlobalClipAdam
 from keras_transformer.training.distribution import model_scope, num_replicas
 from keras_transformer.training.label_smoothing import LabelSmoothedCrossEntropy
@@ -74,7 +75,7 @@ def compile_model(model, recipe, metrics=(), jit_compile=False, **kwargs):
             "compile the exchange of gradients with XLA. Use jit_compile=False. "
             f"Received: jit_compile={jit_compile!r} with {replicas} replicas"
         )
-    dtype = keras.backend.result_type(model.compute_dtype, "float32")
+    dtype = at_least_float32(model.compute_dtype)
     model.compile(
         optimizer=make_optimizer(recipe, model.config.d_model),
         loss=LabelSmoothedCrossEntropy(recipe.label_smoothing, dtype=dtype),

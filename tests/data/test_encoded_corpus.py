@@ -28,7 +28,15 @@ def test_rows_are_the_tokenizers_ids_and_sources_end_with_eos():
     assert _rows(encoded.target_ids, encoded.target_offsets) == [[6], [4, 10]]
     assert encoded.source_lengths.tolist() == [3, 2]
     assert encoded.target_lengths.tolist() == [2, 3]
-    assert encoded.source_ids.dtype == encoded.target_ids.dtype == np.int32
+    assert encoded.source_ids.dtype == encoded.target_ids.dtype == np.uint16
+
+
+def test_large_vocabularies_need_wide_ids():
+    words = SubwordTokenizer([f"w{number}" for number in range(2**16)])
+    encoded = EncodedCorpus.from_corpus(PairsCorpus([("w65535", "w0")]), LETTERS, words)
+    assert encoded.target_ids.tolist() == [4]
+    encoded = EncodedCorpus.from_corpus(PairsCorpus([("w65535", "w0")]), words, LETTERS)
+    assert encoded.source_ids.tolist() == [2**16 + 3, EOS_ID]
 
 
 def test_two_tokenizers_each_encode_their_side():
