@@ -203,6 +203,12 @@ GROUPS: dict[str, tuple[str, tuple[Setting, ...]]] = {
                 "compile the training step with XLA: slow to start, faster on GPUs afterwards",
                 False,
             ),
+            Setting(
+                "deterministic",
+                bool,
+                "the same bits every time, also when resumed; slower on GPUs",
+                False,
+            ),
             Setting("gpus", positive_int, "number of GPUs (default: one, if any)", metavar="N"),
         ),
     ),

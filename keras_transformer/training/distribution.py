@@ -114,3 +114,13 @@ def model_scope(model):
     ...     pass
     """
     return strategy_scope(getattr(model, "distribute_strategy", None))
+
+
+def enable_determinism() -> None:
+    """Makes TensorFlow choose operations that give the same bits every time, in this process.
+
+    Without them sums over threads may differ in their last bits from run to run.
+    """
+    import tensorflow as tf
+
+    tf.config.experimental.enable_op_determinism()

@@ -50,6 +50,8 @@ class TrainingSettings:
         gpus: number of devices; None uses one GPU if there is one. A training may be resumed on
             another number if the batches are the same, as with 1, 2, 4 and 8.
         jit_compile: compile steps with XLA; needs many seconds for each batch shape.
+        deterministic: use operations that give the same bits every time, where TensorFlow has
+            faster ones that do not; for the whole process, from then on.
         seed: seed of weights, order of the data and dropout.
 
     Raises:
@@ -82,6 +84,7 @@ class TrainingSettings:
     mixed_precision: bool = False
     gpus: int | None = None
     jit_compile: bool = False
+    deterministic: bool = False
     seed: int = 1
 
     def __post_init__(self):

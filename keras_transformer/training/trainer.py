@@ -21,7 +21,11 @@ from keras_transformer.training.callbacks import (
     TimeLimit,
 )
 from keras_transformer.training.checkpoints import Checkpoints
-from keras_transformer.training.distribution import mirrored_strategy, strategy_scope
+from keras_transformer.training.distribution import (
+    enable_determinism,
+    mirrored_strategy,
+    strategy_scope,
+)
 from keras_transformer.training.evaluate_tokens import TokenEvaluator
 from keras_transformer.training.evaluation_loop import HISTORY_COLUMNS, EvaluationLoop, Progress
 from keras_transformer.training.final_weights import choose_final_weights
@@ -144,6 +148,8 @@ def train(
         tokenizers.save(output)
         settings.save(output, fingerprint)
     keras.utils.set_random_seed(settings.seed)
+    if settings.deterministic:
+        enable_determinism()
     with strategy_scope(strategy):
         policy = "mixed_bfloat16" if settings.mixed_precision else None
         model = compile_model(

@@ -154,6 +154,9 @@ class TrainingData:
             row_multiple=_ROW_MULTIPLE,
             num_replicas=num_replicas,
         )
+        # What another number of devices may change, where sentences are long.
+        shapes = sorted(self.batches.shapes(0).items())
+        self.fingerprint["batch_shapes"] = zlib.crc32(repr(shapes).encode())
         self.steps_per_epoch = self.batches.steps_per_epoch(0)
         self.tokens_per_step = self.fingerprint["target_tokens"] / self.steps_per_epoch
         report(
