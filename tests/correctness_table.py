@@ -71,6 +71,19 @@ BUGS = """## Bugs that the oracles found
 Each was in this library, is fixed, and is held by the test named.
 """
 
+MUTATION = """## Do the tests notice?
+
+A mutation tester (cosmic-ray) changes a line of the layers, the loss or the search, and the tests
+should fail. Of a random sample of 220 such mutants 201 are noticed on TensorFlow, 18 are not and
+one cannot be imported: 91.8 % (2026-11-21, seed 0). Three of the 18 are noticed on JAX or torch;
+the others change nothing that a user could see, such as which block sizes a search for the largest
+tries. With the extra `mutation` installed, half an hour on two cores:
+
+```bash
+python -m tests.mutation --sample 220 --seed 0 --workers 2
+```
+"""
+
 
 def measure():
     """The errors on the backend of this process, as a dict that can be written as JSON."""
@@ -188,7 +201,7 @@ def render(results):
     for measured in results.values():
         if "bridges" in measured:
             parts += [BRIDGES, bridge_table(measured["bridges"])]
-    return "\n".join([*parts, BUGS, bug_list()])
+    return "\n".join([*parts, MUTATION, BUGS, bug_list()])
 
 
 def main():

@@ -70,3 +70,13 @@ def test_odd_sizes(shape):
 def test_bad_rates_are_named(rate):
     with pytest.raises(ValueError, match="Received: rate="):
         Dropout(rate)
+
+
+@pytest.mark.tensorflow_only("its own strategies")
+def test_a_layer_is_called_in_the_scope_of_a_strategy_too():
+    """Where models are built, and where there is no replica whose mask it could be."""
+    import tensorflow as tf
+
+    with tf.distribute.MirroredStrategy(["CPU:0"]).scope():
+        outputs = Dropout(0.5, seed=1)(np.ones((101, 999), "float32"), training=True)
+    assert abs((array(outputs) == 0).mean() - 0.5) < 0.01

@@ -1,5 +1,6 @@
 """Every public layer keeps every promise of the harness."""
 
+import json
 from functools import partial
 
 import keras
@@ -128,7 +129,10 @@ OF_FEED_FORWARD = {
 OF_EMBEDDING = {
     "vocab_size": INTEGER,
     "d_model": INTEGER,
-    "padding_id": ("must be None or an id below `vocab_size`, which is 11", [-1, 11, 0.0, True]),
+    "padding_id": (
+        "must be None or an id below `vocab_size`, which is 11",
+        [-1, 11, 12, 0.0, True],
+    ),
     "mask_zero": BOOLEAN,
 }
 OF_BLOCK = {
@@ -340,6 +344,12 @@ def saved(tmp_path_factory):
 def test_layer_keeps_its_promises(case, saved):
     make, inputs, promises = CASES[case]
     check_layer(make, inputs, **promises, path=saved / case)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_config_is_plain_data(case):
+    config = CASES[case][0]().get_config()
+    assert json.loads(json.dumps(config)) == config
 
 
 def test_a_fresh_process_reloads_every_layer_bit_for_bit(saved):

@@ -27,6 +27,11 @@ def test_initial_std_is_that_of_the_token_embedding():
     np.testing.assert_allclose(array(layer.embeddings).std(), 512**-0.5, rtol=0.01)
 
 
+def test_the_mask_of_the_inputs_is_passed_on():
+    inputs = keras.layers.Embedding(5, 4, mask_zero=True)(np.array([[1, 0]]))
+    assert array(LearnedPositionEmbedding(3)(inputs)._keras_mask).tolist() == [[1, 0]]
+
+
 def test_a_longer_input_is_refused():
     layer = LearnedPositionEmbedding(3)
     with pytest.raises(ValueError, match=r"max_length=3.*Received: inputs.shape=\(2, 4, 6\)"):

@@ -53,6 +53,13 @@ def test_far_positions_are_right_in_each_precision(dtype, atol, positions):
     np.testing.assert_allclose(values, oracle.sinusoid(positions, 128), atol=atol)
 
 
+def test_float32_keeps_its_digits_up_to_position_65536():
+    """The plain product of position and frequency would be off by 3e-3."""
+    positions = range(65_473, 65_537)
+    values = encoding(64, 128, positions=np.array(positions, "int32"))
+    np.testing.assert_allclose(values, oracle.sinusoid(positions, 128), atol=2e-6)
+
+
 def test_positions_may_differ_from_row_to_row():
     layer = SinusoidalPositionEncoding(dtype=WIDEST)
     positions = np.array([[0, 1, 2], [7, 3, 0]], "int32")

@@ -104,6 +104,12 @@ def test_compiled_graph_has_no_one_hot_and_one_gradient(example):
     np.testing.assert_allclose(step(labels, logits), expected, atol=1e-6)
 
 
+def test_weight_of_few_classes():
+    """With one id, no other could share what is taken from the label: the loss is 0 anyway."""
+    assert [smoothing_weight(0.1, num_classes) for num_classes in (1, 2, 5)] == [0.1, 0.2, 0.125]
+    assert [smoothing_weight(0.1, num_classes, "keras") for num_classes in (1, 2)] == [0.1, 0.1]
+
+
 def test_config_round_trip():
     loss = LabelSmoothedCrossEntropy(0.2, "keras", reduction="none")
     copy = keras.losses.deserialize(keras.losses.serialize(loss))
