@@ -11,6 +11,7 @@ from keras_transformer.cli import (
     average,
     evaluate,
     export,
+    prepare,
     quickstart,
     score,
     train,
@@ -21,7 +22,7 @@ from keras_transformer.cli.arguments import USAGE_ERROR, CommandParser
 from keras_transformer.cli.progress import say
 
 PROGRAM = "keras-transformer"
-COMMANDS = (quickstart, vocab, train, translate, evaluate, score, average, export)
+COMMANDS = (quickstart, vocab, prepare, train, translate, evaluate, score, average, export)
 
 _UNEXPECTED_ERROR = 1
 _INTERRUPTED = 130  # 128 + SIGINT

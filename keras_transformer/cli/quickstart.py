@@ -172,26 +172,12 @@ def _evaluate(translator, pairs) -> None:
 
 
 def _plot(translator, history, output: pathlib.Path) -> None:
-    from keras import ops
-
-    from keras_transformer.data.special_tokens import BOS_ID, EOS_ID
     from keras_transformer.evaluation import plot_attention, plot_learning_curve
+    from keras_transformer.training.tensorboard_log import cross_attention
 
     curve = plot_learning_curve(history, output / "learning_curve.png")
-    source = [*translator.source_tokenizer.encode(_SENTENCE), EOS_ID]
-    answer = translator.hypotheses([_SENTENCE])[0][0]
-    # Row t of the attention is the step that reads token t - 1 and writes token t. The tokens are
-    # those that the search wrote: the text encoded again may be split otherwise.
-    target = list(answer.tokens)
-    scores = translator.model.attention_scores(
-        ops.convert_to_tensor([source], "int32"),
-        ops.convert_to_tensor([[BOS_ID, *target[:-1]]], "int32"),
-    )
-    weights = ops.convert_to_numpy(scores["cross"][-1])[0]
     attention = plot_attention(
-        weights,
-        translator.source_tokenizer.pieces(source),
-        translator.target_tokenizer.pieces(target),
+        *cross_attention(translator, _SENTENCE),
         output / "attention.png",
         title="Last decoder block: what each output piece looks at",
     )

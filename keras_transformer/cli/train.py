@@ -6,9 +6,10 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from keras_transformer.cli.arguments import add_command
+from keras_transformer.cli.arguments import add_command, positive_float
 from keras_transformer.cli.backend import load_backend
 from keras_transformer.cli.progress import Progress, say
+from keras_transformer.cli.recipes import RECIPES
 from keras_transformer.cli.train_config import render_config, resolve
 from keras_transformer.cli.train_settings import GROUPS, SETTINGS
 from keras_transformer.cli.vocab import DEFAULT_VOCAB_SIZE, load_vocabulary
@@ -20,8 +21,9 @@ recipe, checkpoints and history. The weights are the average of the last N check
 single one by BLEU on the validation text. Stopped at any moment and started again with the same
 --output, it goes on from the last checkpoint; --max-steps and --max-minutes may then be raised.
 
-The pairs come from two text files (--source, --target), from one TSV file (--tsv), or from
-tensorflow-datasets (--dataset); each with its validation pairs. Settings can also be kept in a TOML
+The pairs come from two text files (--source, --target), from one TSV file (--tsv), from
+tensorflow-datasets (--dataset), each with its validation pairs, or from what
+`keras-transformer prepare` has encoded before (--prepared). Settings can also be kept in a TOML
 file (--config), which `--print-config` writes with a comment for each; options on the command line
 win over it. A model and its recipe go by name (--preset): tiny for some 10,000 pairs, small for
 some 100,000, base for millions.
@@ -32,14 +34,16 @@ _USAGE = """keras-transformer train --output DIR [--preset NAME] [options]
           --source FILE --target FILE --valid-source FILE --valid-target FILE
         | --tsv FILE --valid-tsv FILE
         | --dataset NAME --source-language CODE --target-language CODE
+        | --prepared DIR
+        | --recipe NAME
         | --config FILE"""
 
 _EXAMPLE = """
 keras-transformer train --source train.en --target train.de \\
     --valid-source valid.en --valid-target valid.de --preset tiny --output runs/en-de
 keras-transformer train --dataset wmt14_translate/de-en --source-language en \\
-    --target-language de --preset base --vocab-size 37000 --gpus 4 --mixed-precision \\
-    --output runs/wmt14
+    --target-language de --preset small --output runs/wmt14-small
+keras-transformer train --recipe wmt14-en-de-base --gpus 8 --mixed-precision --plan
 keras-transformer train --print-config --preset tiny > settings.toml
 """
 
@@ -57,6 +61,26 @@ def add_parser(commands: argparse._SubParsersAction) -> argparse.ArgumentParser:
         commands, "train", "train a model, or go on training it", _DESCRIPTION, _EXAMPLE
     )
     parser.usage = _USAGE
+    recipes = parser.add_argument_group("recipes: built-in settings", _recipe_list())
+    recipes.add_argument(
+        "--recipe",
+        choices=tuple(RECIPES),
+        metavar="NAME",
+        help="train as this recipe says; --config and options on the command line win over it",
+    )
+    plan = parser.add_argument_group("plan")
+    plan.add_argument(
+        "--plan",
+        action="store_true",
+        help="print what would run, its memory and its time, and stop: no text is read; a few "
+        "steps of the model are measured",
+    )
+    plan.add_argument(
+        "--device-memory",
+        type=positive_float,
+        metavar="GB",
+        help="with --plan: say whether a step fits into so much memory of each device",
+    )
     config = parser.add_argument_group("settings in a file")
     config.add_argument("--config", metavar="FILE", help="TOML file with any of these settings")
     config.add_argument(
@@ -82,17 +106,28 @@ def run(arguments: argparse.Namespace) -> None:
         load_backend()
         sys.stdout.write(render_config(values, _preset_values(values["preset"])))
         return
+    if arguments.plan:
+        _plan(arguments.recipe, values, arguments.device_memory)
+        return
+    if arguments.device_memory:
+        raise UserError("--device-memory goes with --plan.")
     if not values["output"]:
         raise UserError("--output DIR is required: where the model goes.")
-    kind = _data_kind(values)
+    kind = data_kind(values)
     # What can be wrong with files is found before TensorFlow is loaded.
-    corpora = None if kind == "dataset" else _file_corpora(kind, values)
+    corpora = file_corpora(kind, values) if kind in ("source", "tsv") else None
     vocabulary = load_vocabulary(values["vocabulary"]) if values["vocabulary"] else None
+    target_vocabulary = None
+    if kind == "prepared":
+        prepared = _load_prepared(values)
+        vocabulary, target_vocabulary = prepared.source_tokenizer, prepared.target_tokenizer
     load_backend()
     _check_preset(values["preset"])
     from keras_transformer.training import train
 
-    train_corpus, valid_corpus = corpora or _dataset_corpora(values)
+    if kind == "prepared":
+        corpora = prepared.read("train"), prepared.valid_text
+    train_corpus, valid_corpus = corpora or dataset_corpora(values)
     try:
         with Progress("training", unit="steps") as progress:
             result = train(
@@ -101,6 +136,7 @@ def run(arguments: argparse.Namespace) -> None:
                 valid_corpus,
                 _training_settings(values),
                 source_tokenizer=vocabulary,
+                target_tokenizer=target_vocabulary,
                 report=say,
                 progress=progress.update,
             )
@@ -112,6 +148,21 @@ def run(arguments: argparse.Namespace) -> None:
         f"wrote {values['output']}: {result.steps:,} steps, {result.epochs:.1f} epochs, "
         f"{result.minutes:.1f} minutes"
     )
+
+
+def _recipe_list() -> str:
+    width = max(map(len, RECIPES))
+    rows = (f"  {recipe.name:<{width}}  {recipe.description}" for recipe in RECIPES.values())
+    return "\n".join(("The paper's trainings on WMT 2014:\n", *rows))
+
+
+def _plan(recipe: str | None, values: Mapping[str, Any], device_memory: float | None) -> None:
+    vocabulary = load_vocabulary(values["vocabulary"]) if values["vocabulary"] else None
+    load_backend()
+    _check_preset(values["preset"])
+    from keras_transformer.cli.train_plan import print_plan
+
+    print_plan(recipe, values, _training_settings(values), vocabulary, device_memory)
 
 
 def _training_settings(values: Mapping[str, Any]):
@@ -151,14 +202,27 @@ _DATA_KINDS = {
     "source": ("source", "target", "valid_source", "valid_target"),
     "tsv": ("tsv", "valid_tsv"),
     "dataset": ("dataset", "source_language", "target_language"),
+    "prepared": ("prepared",),
 }
 
 
-def _data_kind(values: Mapping[str, Any]) -> str:
+def data_kind(values: Mapping[str, Any]) -> str:
+    """Finds where the sentence pairs come from.
+
+    Args:
+        values: settings by name.
+
+    Returns:
+        `"source"` (two text files), `"tsv"`, `"dataset"` or `"prepared"`.
+
+    Raises:
+        UserError: if they come from nowhere or from two places, or a part is missing.
+    """
     kinds = [kind for kind, names in _DATA_KINDS.items() if any(values[name] for name in names)]
     if len(kinds) != 1:
         raise UserError(
-            "Sentence pairs come from --source and --target, from --tsv, or from --dataset. "
+            "Sentence pairs come from --source and --target, from --tsv, or from --dataset; in "
+            "`train` also from --prepared. "
             f"Received: {' and '.join('--' + kind for kind in kinds) or 'none of them'}"
         )
     (kind,) = kinds
@@ -168,7 +232,16 @@ def _data_kind(values: Mapping[str, Any]) -> str:
     return kind
 
 
-def _file_corpora(kind: str, values: Mapping[str, Any]) -> tuple:
+def file_corpora(kind: str, values: Mapping[str, Any]) -> tuple:
+    """Opens the text files and reads them once, to find what is wrong with them.
+
+    Args:
+        kind: `"source"` or `"tsv"`.
+        values: settings by name.
+
+    Returns:
+        The training and the validation corpus.
+    """
     from keras_transformer.data import ParallelTextCorpus, TsvCorpus
 
     if kind == "tsv":
@@ -183,7 +256,15 @@ def _file_corpora(kind: str, values: Mapping[str, Any]) -> tuple:
     return corpora
 
 
-def _dataset_corpora(values: Mapping[str, Any]) -> tuple:
+def dataset_corpora(values: Mapping[str, Any]) -> tuple:
+    """Opens the dataset, which is downloaded if need be.
+
+    Args:
+        values: settings by name.
+
+    Returns:
+        The training and the validation corpus.
+    """
     from keras_transformer.data import TfdsCorpus
 
     return tuple(
@@ -196,6 +277,27 @@ def _dataset_corpora(values: Mapping[str, Any]) -> tuple:
         )
         for split in ("train_split", "valid_split")
     )
+
+
+def _load_prepared(values: dict[str, Any]):
+    """Opens the prepared corpus, whose vocabularies and longest sentence become settings."""
+    for name in ("vocabulary", "vocab_size", "bpe_dropout"):
+        if values[name]:
+            raise UserError(
+                "--prepared brings a vocabulary and its ids. Received: --prepared and "
+                f"{SETTINGS[name].flag}"
+            )
+    from keras_transformer.data import PreparedCorpus
+
+    prepared = PreparedCorpus.load(values["prepared"])
+    values["shared_vocabulary"] = prepared.target_tokenizer is None
+    values["max_length"] = values["max_length"] or prepared.max_length
+    if values["max_length"] > prepared.max_length:
+        raise UserError(
+            f"{values['prepared']!r} has no sentence of more than {prepared.max_length} subwords. "
+            f"Received: --max-length {values['max_length']}"
+        )
+    return prepared
 
 
 def _check_preset(name: str) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from keras_transformer.cli.arguments import positive_float, positive_ints
+from keras_transformer.cli.recipes import recipe_values
 from keras_transformer.cli.setting import Setting
 from keras_transformer.cli.train_settings import GROUPS, SETTINGS
 from keras_transformer.errors import UserError
@@ -58,7 +59,7 @@ def _unknown(name: str, table: str, known: Mapping[str, Setting]) -> str:
 
 
 def resolve(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Puts together the defaults, the TOML file and the command line, the last one winning.
+    """Puts together defaults, recipe, TOML file and command line, the last one winning.
 
     Args:
         arguments: parsed arguments.
@@ -67,10 +68,12 @@ def resolve(arguments: argparse.Namespace) -> dict[str, Any]:
         The value of every setting, by name.
     """
     values = {name: setting.default for name, setting in SETTINGS.items()}
-    if arguments.config:
-        values |= read_config(arguments.config)
-    given = {name: getattr(arguments, name) for name in SETTINGS}
-    return values | {name: value for name, value in given.items() if value is not None}
+    given = read_config(arguments.config) if arguments.config else {}
+    options = {name: getattr(arguments, name) for name in SETTINGS}
+    given |= {name: value for name, value in options.items() if value is not None}
+    if arguments.recipe:
+        values |= recipe_values(arguments.recipe, given)
+    return values | given
 
 
 def render_config(values: Mapping[str, Any], preset_values: Mapping[str, Any]) -> str:

@@ -45,6 +45,12 @@ GROUPS: dict[str, tuple[str, tuple[Setting, ...]]] = {
                 "validation",
                 metavar="SPLIT",
             ),
+            Setting(
+                "prepared",
+                str,
+                "encoded pairs that `keras-transformer prepare` wrote, validation pairs included",
+                metavar="DIR",
+            ),
             Setting("data_dir", str, "where tensorflow-datasets keeps its files", metavar="DIR"),
             Setting(
                 "max_length",
@@ -192,6 +198,13 @@ GROUPS: dict[str, tuple[str, tuple[Setting, ...]]] = {
         (
             Setting("output", str, "model directory; an existing one is resumed", metavar="DIR"),
             Setting(
+                "tensorboard",
+                bool,
+                "write figures, sample translations and attention maps for TensorBoard into the "
+                "folder tensorboard of the model directory",
+                False,
+            ),
+            Setting(
                 "mixed_precision",
                 bool,
                 "compute in half precision (bfloat16); weights stay in single",
@@ -202,6 +215,13 @@ GROUPS: dict[str, tuple[str, tuple[Setting, ...]]] = {
                 bool,
                 "compile the training step with XLA: slow to start, faster on GPUs afterwards",
                 False,
+            ),
+            Setting(
+                "micro_batches",
+                positive_int,
+                "cut each batch into N parts and sum their gradients: less memory, the same step",
+                1,
+                metavar="N",
             ),
             Setting(
                 "deterministic",

@@ -8,6 +8,7 @@ from keras_transformer.data.batch_shapes import BatchShape
 from keras_transformer.data.corpora import Corpus, PairsCorpus, ParallelTextCorpus, TsvCorpus
 from keras_transformer.data.encoded_corpus import EncodedCorpus
 from keras_transformer.data.number_corpus import number_corpus
+from keras_transformer.data.prepared_corpus import PreparedCorpus, prepare_corpus
 from keras_transformer.data.sentencepiece_tokenizer import SentencePieceTokenizer
 from keras_transformer.data.sentencepiece_training import train_sentencepiece
 from keras_transformer.data.special_tokens import BOS_ID, EOS_ID, PAD_ID, UNK_ID
@@ -27,6 +28,7 @@ __all__ = [
     "EncodedCorpus",
     "PairsCorpus",
     "ParallelTextCorpus",
+    "PreparedCorpus",
     "SentencePieceTokenizer",
     "SubwordTokenizer",
     "TfdsCorpus",
@@ -35,6 +37,7 @@ __all__ = [
     "build_subword_vocabulary",
     "load_tokenizer",
     "number_corpus",
+    "prepare_corpus",
     "save_tokenizer",
     "text_lines",
     "train_sentencepiece",

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
+from keras_transformer.data.aligned_arrays import shared_tensor
 from keras_transformer.data.batch_plan import BatchPlan, EpochArrays
 from keras_transformer.data.encoded_corpus import EncodedCorpus
 from keras_transformer.data.epoch_order import arrange_pairs_in_graph, shuffle_batches_in_graph
@@ -29,8 +30,8 @@ def planned_epochs(
     Returns:
         dataset of (number, `EpochArrays`).
     """
-    corpus = [tf.constant(array) for array in encoded.arrays()]
-    groups, places, splits, shapes = map(tf.constant, plan)
+    corpus = [shared_tensor(array) for array in encoded.arrays()]
+    groups, places, splits, shapes = map(shared_tensor, plan)
 
     def arrange(epoch):
         if seed is None:
@@ -89,7 +90,9 @@ def batch_dataset(
     def batches(epoch, arrays):
         first = tf.where(tf.equal(epoch, first_epoch), tf.constant(first_batch, tf.int64), 0)
         numbers = tf.data.Dataset.range(first, tf.size(arrays.order, tf.int64))
-        return numbers.map(lambda number: _make_batch(arrays, arrays.order[number]))
+        return numbers.map(
+            lambda number: _make_batch(arrays, arrays.order[number]), tf.data.AUTOTUNE
+        )
 
     return epochs.flat_map(batches)
 

@@ -3,10 +3,11 @@
 import array
 import itertools
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 
+from keras_transformer.data.aligned_arrays import aligned
 from keras_transformer.data.special_tokens import EOS_ID
 from keras_transformer.errors import UserError
 
@@ -65,9 +66,9 @@ class EncodedCorpus:
                 f"{len(source_offsets) - 1} source rows, {len(target_offsets) - 1} target rows"
             )
         self.source_ids = _as_ids(source_ids)
-        self.source_offsets = np.asarray(source_offsets, np.int64)
+        self.source_offsets = aligned(np.asarray(source_offsets, np.int64))
         self.target_ids = _as_ids(target_ids)
-        self.target_offsets = np.asarray(target_offsets, np.int64)
+        self.target_offsets = aligned(np.asarray(target_offsets, np.int64))
         self.num_dropped_long = num_dropped_long
         self.num_dropped_empty = num_dropped_empty
 
@@ -102,56 +103,24 @@ class EncodedCorpus:
             UserError: if no pair is left.
         """
         target_tokenizer = target_tokenizer or source_tokenizer
-        sides = [
-            _Side(getattr(tokenizer, "vocab_size", None))
-            for tokenizer in (source_tokenizer, target_tokenizer)
-        ]
-        num_read = num_long = num_empty = 0
-        for number, chunk in enumerate(_chunks(corpus, _CHUNK)):
-            num_read += len(chunk)
-            pairs = [(source, target) for source, target in chunk if source.strip()]
-            pairs = [(source, target) for source, target in pairs if target.strip()]
-            source_rows = _encode(source_tokenizer, pairs, 0, dropout, (seed, number))
-            target_rows = _encode(target_tokenizer, pairs, 1, dropout, (seed, number))
-            # A control character alone is not whitespace and has no ids either.
-            lengths = [_lengths(source_rows), _lengths(target_rows)]
-            filled = (lengths[0] > 0) & (lengths[1] > 0)
-            longest = np.maximum(*lengths) + 1
-            keep = filled if max_length is None else filled & (longest <= max_length)
-            num_empty += len(chunk) - int(filled.sum())
-            num_long += int(filled.sum()) - int(keep.sum())
-            sides[0].extend(itertools.compress(source_rows, keep), end=[EOS_ID])
-            sides[1].extend(itertools.compress(target_rows, keep), end=[])
+        sides = [_Side(_id_dtype(tokenizer)) for tokenizer in (source_tokenizer, target_tokenizer)]
+        counts = np.zeros(3, np.int64)
+        for block in encode_blocks(
+            corpus, source_tokenizer, target_tokenizer, max_length, dropout, seed
+        ):
+            sides[0].extend(block.source_ids, block.source_offsets)
+            sides[1].extend(block.target_ids, block.target_offsets)
+            counts += len(block), block.num_dropped_long, block.num_dropped_empty
             if progress is not None:
-                progress(num_read)
-        encoded = cls(
-            *sides[0].arrays(),
-            *sides[1].arrays(),
+                progress(int(counts.sum()))
+        num_pairs, num_long, num_empty = counts.tolist()
+        report_drops(num_pairs, num_long, num_empty, max_length)
+        return cls(
+            *sides[0].take(),
+            *sides[1].take(),
             num_dropped_long=num_long,
             num_dropped_empty=num_empty,
         )
-        encoded._report(num_read, max_length)
-        return encoded
-
-    def _report(self, num_read: int, max_length: int | None) -> None:
-        if not len(self):
-            raise UserError(
-                f"No sentence pair is left of {num_read}: {self.num_dropped_empty} have an empty "
-                f"side, {self.num_dropped_long} are longer than {max_length} tokens."
-            )
-        if self.num_dropped_empty:
-            _LOGGER.warning(
-                "%d of %d pairs have an empty side and are left out.",
-                self.num_dropped_empty,
-                num_read,
-            )
-        if self.num_dropped_long:
-            _LOGGER.warning(
-                "%d of %d pairs are longer than %d tokens and are left out.",
-                self.num_dropped_long,
-                num_read,
-                max_length,
-            )
 
     def __len__(self) -> int:
         return len(self.source_offsets) - 1
@@ -170,30 +139,137 @@ class EncodedCorpus:
         """Returns source ids and offsets, target ids and offsets."""
         return self.source_ids, self.source_offsets, self.target_ids, self.target_offsets
 
+    def up_to(self, max_length: int) -> "EncodedCorpus":
+        """Returns the corpus that `from_corpus` with a smaller `max_length` would have given.
+
+        Args:
+            max_length: pairs with more tokens on either side, EOS counted, are left out.
+
+        Returns:
+            `EncodedCorpus`: itself, if nothing is longer.
+
+        Raises:
+            UserError: if no pair is left.
+        """
+        keep = (self.source_lengths <= max_length) & (self.target_lengths <= max_length)
+        if keep.all():
+            return self
+        num_long = self.num_dropped_long + len(self) - int(keep.sum())
+        report_drops(int(keep.sum()), num_long, self.num_dropped_empty, max_length)
+        return EncodedCorpus(
+            *_rows_kept(self.source_ids, self.source_offsets, keep),
+            *_rows_kept(self.target_ids, self.target_offsets, keep),
+            num_dropped_long=num_long,
+            num_dropped_empty=self.num_dropped_empty,
+        )
+
+
+def encode_blocks(
+    corpus: Iterable[tuple[str, str]],
+    source_tokenizer,
+    target_tokenizer=None,
+    max_length: int | None = 256,
+    dropout: float = 0.0,
+    seed: int = 0,
+) -> Iterator[EncodedCorpus]:
+    """Encodes a corpus piece by piece, in its order.
+
+    Args:
+        corpus, source_tokenizer, target_tokenizer, max_length, dropout, seed: as for
+            `EncodedCorpus.from_corpus`.
+
+    Yields:
+        `EncodedCorpus` of what is left of some thousand pairs, perhaps of none.
+    """
+    tokenizers = source_tokenizer, target_tokenizer or source_tokenizer
+    for number, chunk in enumerate(_chunks(corpus, _CHUNK)):
+        pairs = [(source, target) for source, target in chunk if source.strip() and target.strip()]
+        rows = [
+            _encode(tokenizer, pairs, side, dropout, (seed, number))
+            for side, tokenizer in enumerate(tokenizers)
+        ]
+        # A control character alone is not whitespace and has no ids either.
+        lengths = [_lengths(rows[0]), _lengths(rows[1])]
+        filled = (lengths[0] > 0) & (lengths[1] > 0)
+        keep = filled if max_length is None else filled & (np.maximum(*lengths) < max_length)
+        source_ids, source_offsets = _flat(rows[0], lengths[0], keep, _id_dtype(tokenizers[0]))
+        target_ids, target_offsets = _flat(rows[1], lengths[1], keep, _id_dtype(tokenizers[1]))
+        yield EncodedCorpus(
+            np.insert(source_ids, source_offsets[1:], EOS_ID),
+            source_offsets + np.arange(len(source_offsets)),
+            target_ids,
+            target_offsets,
+            num_dropped_long=int(filled.sum()) - int(keep.sum()),
+            num_dropped_empty=len(chunk) - int(filled.sum()),
+        )
+
+
+def report_drops(num_pairs: int, num_long: int, num_empty: int, max_length: int | None) -> None:
+    """Warns of pairs that were left out, and raises if no other is left.
+
+    Args:
+        num_pairs: pairs that are left.
+        num_long: pairs that were too long.
+        num_empty: pairs with an empty side.
+        max_length: the longest that is allowed.
+
+    Raises:
+        UserError: if no pair is left.
+    """
+    num_read = num_pairs + num_long + num_empty
+    if not num_pairs:
+        raise UserError(
+            f"No sentence pair is left of {num_read}: {num_empty} have an empty side, {num_long} "
+            f"are longer than {max_length} tokens."
+        )
+    if num_empty:
+        _LOGGER.warning("%d of %d pairs have an empty side and are left out.", num_empty, num_read)
+    if num_long:
+        _LOGGER.warning(
+            "%d of %d pairs are longer than %d tokens and are left out.",
+            num_long,
+            num_read,
+            max_length,
+        )
+
 
 class _Side:
     """Grows in place: a list of arrays would need twice the memory when it is joined."""
 
-    def __init__(self, vocab_size: int | None):
-        is_narrow = vocab_size is not None and vocab_size <= 2**16
-        self._dtype = np.uint16 if is_narrow else np.int32
-        self._ids = array.array("H" if is_narrow else "i")
+    def __init__(self, dtype):
+        self._ids = array.array("H" if dtype == np.uint16 else "i")
         self._offsets = array.array("q", [0])
 
-    def extend(self, rows: Iterable[Sequence[int]], end: list[int]) -> None:
-        for row in rows:
-            self._ids.extend(row)
-            self._ids.extend(end)
-            self._offsets.append(len(self._ids))
+    def extend(self, ids: np.ndarray, offsets: np.ndarray) -> None:
+        self._offsets.frombytes((offsets[1:] + len(self._ids)).tobytes())
+        self._ids.frombytes(ids.tobytes())
 
-    def arrays(self) -> tuple[np.ndarray, np.ndarray]:
-        if not self._ids:
-            return np.zeros(0, self._dtype), np.asarray(self._offsets, np.int64)
-        return np.frombuffer(self._ids, self._dtype), np.frombuffer(self._offsets, np.int64)
+    def take(self) -> tuple[np.ndarray, np.ndarray]:
+        """Returns ids and offsets, and forgets them: the copy is for one side at a time."""
+        ids, self._ids = aligned(np.asarray(self._ids)), None
+        offsets, self._offsets = aligned(np.asarray(self._offsets)), None
+        return ids, offsets
+
+
+def _id_dtype(tokenizer):
+    vocab_size = getattr(tokenizer, "vocab_size", None)
+    return np.uint16 if vocab_size is not None and vocab_size <= 2**16 else np.int32
 
 
 def _as_ids(ids):
-    return np.asarray(ids, ids.dtype if ids.dtype == np.uint16 else np.int32)
+    return aligned(np.asarray(ids, ids.dtype if ids.dtype == np.uint16 else np.int32))
+
+
+def _rows_kept(ids, offsets, keep):
+    lengths = np.diff(offsets)
+    return ids[np.repeat(keep, lengths)], np.append(0, np.cumsum(lengths[keep]))
+
+
+def _flat(rows, lengths, keep, dtype):
+    """Returns the ids of the rows to keep one after another, and where each begins and ends."""
+    offsets = np.append(0, np.cumsum(lengths[keep]))
+    ids = itertools.chain.from_iterable(itertools.compress(rows, keep))
+    return np.fromiter(ids, dtype, int(offsets[-1])), offsets
 
 
 def _chunks(items: Iterable, size: int):

@@ -223,6 +223,8 @@ class TokenBatches:
             cardinality = self.steps_per_epoch(epoch) - start
         dataset = dataset.apply(tf.data.experimental.assert_cardinality(cardinality))
         options = tf.data.Options()
+        # Its rewriting would put a copy of the whole corpus into the graph, and find little to do.
+        options.experimental_optimization.apply_default_optimizations = False
         options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
         return dataset.with_options(options).prefetch(_PREFETCHED)
 

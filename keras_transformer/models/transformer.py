@@ -12,6 +12,7 @@ from keras_transformer.layers import (
     TiedEmbedding,
 )
 from keras_transformer.layers.composite_layer import set_trainable_parts, trainable_parts
+from keras_transformer.models.micro_batches import MicroBatchModel
 from keras_transformer.models.presets import get_preset
 from keras_transformer.models.transformer_config import TransformerConfig
 
@@ -19,7 +20,7 @@ _PADDING_ID = 0
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
-class Transformer(keras.Model):
+class Transformer(MicroBatchModel):
     """The Transformer: token ids of source and target to logits of the next target token.
 
     A functional model, for `compile` and `fit`, with the methods that decoding needs. Id 0 is

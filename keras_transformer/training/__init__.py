@@ -10,11 +10,11 @@ from keras_transformer.training.callbacks import (
     BleuOnDev,
     HistoryFile,
     StepProgress,
-    StopOnNonFiniteLoss,
     TimeLimit,
 )
 from keras_transformer.training.checkpoints import Checkpoints
 from keras_transformer.training.distribution import mirrored_strategy, strategy_scope
+from keras_transformer.training.divergence import StopOnNonFiniteLoss
 from keras_transformer.training.evaluate_tokens import (
     TokenEvaluation,
     TokenEvaluator,
@@ -23,6 +23,7 @@ from keras_transformer.training.evaluate_tokens import (
 from keras_transformer.training.label_smoothing import LabelSmoothedCrossEntropy
 from keras_transformer.training.layerwise_adam import LayerwiseAdam
 from keras_transformer.training.metrics import Perplexity, TokenAccuracy, TokenLoss
+from keras_transformer.training.model_parallel import model_parallel_layout
 from keras_transformer.training.optimizer import compile_model, make_optimizer
 from keras_transformer.training.schedule import TransformerSchedule
 from keras_transformer.training.settings import TrainingSettings
@@ -53,6 +54,7 @@ __all__ = [
     "load_weights_only",
     "make_optimizer",
     "mirrored_strategy",
+    "model_parallel_layout",
     "save_weights_only",
     "strategy_scope",
     "train",

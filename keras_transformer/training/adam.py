@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from keras_transformer.training.distribution import num_replicas
+from keras_transformer.training.distribution import model_scope, num_replicas
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -19,6 +19,10 @@ class FusedAdam(keras.optimizers.Adam):
         learning_rate, beta_1, beta_2, epsilon: as in `keras.optimizers.Adam`.
         **kwargs: as in `keras.optimizers.Adam`.
 
+    Attributes:
+        gradient_norm: scalar variable with the norm of the last gradient, before any clipping;
+            None without `watch_gradient_norm`.
+
     Example:
 
     >>> from keras_transformer.training import FusedAdam
@@ -29,8 +33,33 @@ class FusedAdam(keras.optimizers.Adam):
     """
 
     _shared = None
+    gradient_norm = None
+
+    def watch_gradient_norm(self, model):
+        """Keeps the norm of the whole gradient, before any clipping, in `gradient_norm`.
+
+        Costs a pass over the gradient in each step, and with several replicas an exchange of it.
+        On TensorFlow only; to be called before the first step.
+
+        Args:
+            model: the model that is trained.
+        """
+        import tensorflow as tf
+
+        if self.gradient_norm is None:
+            with model_scope(model):
+                # No Keras variable, which would become a part of the optimizer's saved state.
+                self.gradient_norm = tf.Variable(
+                    0.0, trainable=False, aggregation=tf.VariableAggregation.MEAN
+                )
 
     def apply(self, grads, trainable_variables=None):
+        grads = list(grads)
+        if self.gradient_norm is not None:
+            self.gradient_norm.assign(_global_norm(_sum_over_replicas(grads)[0]))
+        self._apply_as_they_are(grads, trainable_variables)
+
+    def _apply_as_they_are(self, grads, trainable_variables):
         self._shared = self._shared_terms() if self._is_fused() else None
         try:
             super().apply(grads, trainable_variables)
@@ -108,15 +137,21 @@ class GlobalClipAdam(FusedAdam):
 
     def apply(self, grads, trainable_variables=None):
         grads, replicas = _sum_over_replicas(list(grads))
-        present = [grad for grad in grads if grad is not None]
-        norm = ops.sqrt(sum(ops.sum(ops.square(ops.cast(grad, "float32"))) for grad in present))
+        norm = _global_norm(grads)
+        if self.gradient_norm is not None:
+            self.gradient_norm.assign(norm)
         # Keras sums over the replicas once more: each hands in its share.
         scale = ops.minimum(1.0, self.clip_norm / ops.maximum(norm, 1e-12)) / replicas
         grads = [None if grad is None else grad * ops.cast(scale, grad.dtype) for grad in grads]
-        super().apply(grads, trainable_variables)
+        self._apply_as_they_are(grads, trainable_variables)
 
     def get_config(self):
         return {**super().get_config(), "clip_norm": self.clip_norm}
+
+
+def _global_norm(grads):
+    present = [grad for grad in grads if grad is not None]
+    return ops.sqrt(sum(ops.sum(ops.square(ops.cast(grad, "float32"))) for grad in present))
 
 
 def _sum_over_replicas(grads):

@@ -1,14 +1,12 @@
 """Keras callbacks: BLEU on the development set, limits, history, what people watch."""
 
 import csv
-import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import keras
 
-from keras_transformer.errors import UserError
 from keras_transformer.files import atomic_write
 
 
@@ -28,6 +26,7 @@ class BleuOnDev(keras.callbacks.Callback):
     Attributes:
         history: list of (epoch from 0, BLEU).
         hypotheses: the last translations.
+        translator: `Translator` of the last evaluation, or None.
 
     Example:
 
@@ -63,7 +62,7 @@ class BleuOnDev(keras.callbacks.Callback):
         self._tokenizers = (source_tokenizer, target_tokenizer)
         self._search = search
         self._score_options = {"lowercase": lowercase, "tokenize": tokenize}
-        self._translator = None
+        self.translator = None
 
     def on_epoch_end(self, epoch, logs=None):
         if (epoch + 1) % self.every:
@@ -88,10 +87,10 @@ class BleuOnDev(keras.callbacks.Callback):
 
         model = model or self.model
         # One translator for all calls: its search is compiled once.
-        if self._translator is None or self._translator.model is not model:
+        if self.translator is None or self.translator.model is not model:
             search = self._search or GreedySearch()
-            self._translator = Translator(model, *self._tokenizers, search=search)
-        self.hypotheses = self._translator.translate(self.sources)
+            self.translator = Translator(model, *self._tokenizers, search=search)
+        self.hypotheses = self.translator.translate(self.sources)
         return corpus_bleu(self.hypotheses, self.references, **self._score_options).score
 
 
@@ -123,67 +122,6 @@ class TimeLimit(keras.callbacks.Callback):
     def on_train_batch_end(self, batch, logs=None):
         if self.minutes is not None and self.elapsed_minutes >= self.minutes:
             self.model.stop_training = True
-
-
-def check_loss_is_finite(logs, step: int) -> None:
-    """Raises if the loss that Keras reports is no longer a number.
-
-    Args:
-        logs: dict of a Keras callback, or None; without "loss" nothing is checked.
-        step: int, for the message.
-
-    Raises:
-        UserError: if the loss is NaN or infinite.
-
-    Example:
-
-    >>> from keras_transformer.training.callbacks import check_loss_is_finite
-    >>> check_loss_is_finite({"loss": 2.5}, step=10)
-    """
-    loss = (logs or {}).get("loss")
-    if loss is not None and not math.isfinite(float(loss)):
-        raise UserError(diverged_message(f"The loss is {float(loss)}", step))
-
-
-def diverged_message(sign: str, step: int) -> str:
-    """Returns what to say and advise when a training has diverged."""
-    return (
-        f"{sign} at step {step}: the training has diverged. Lower the peak learning rate, or warm "
-        "up longer."
-    )
-
-
-class StopOnNonFiniteLoss(keras.callbacks.Callback):
-    """Ends the training with a clear message when the loss is no longer a number.
-
-    Args:
-        every: int, steps between looks; on a GPU each one waits for the step to finish.
-
-    Raises:
-        UserError: in training, if the loss is NaN or infinite.
-
-    Example:
-
-    >>> from keras_transformer.training import StopOnNonFiniteLoss
-    >>> StopOnNonFiniteLoss(every=10).every
-    10
-    """
-
-    def __init__(self, every: int = 10):
-        super().__init__()
-        self.every = every
-        self._batches = 0
-
-    def on_train_batch_end(self, batch, logs=None):
-        self._batches += 1
-        if self._batches % self.every == 0:
-            self._check(logs)
-
-    def on_epoch_end(self, epoch, logs=None):
-        self._check(logs)
-
-    def _check(self, logs):
-        check_loss_is_finite(logs, int(self.model.optimizer.iterations.numpy()))
 
 
 class HistoryFile:
@@ -255,6 +193,7 @@ class StepProgress(keras.callbacks.Callback):
         total: int or None, steps in all.
         tokens_per_step: float, target tokens of an average step, padding not counted.
         every: int, steps between looks at the loss.
+        bleu: called for the last BLEU on the development set, a float or None.
 
     Example:
 
@@ -269,12 +208,14 @@ class StepProgress(keras.callbacks.Callback):
         total: int | None,
         tokens_per_step: float,
         every: int = 10,
+        bleu: Callable[[], float | None] | None = None,
     ):
         super().__init__()
         self.total = total
         self._progress = progress
         self._tokens_per_step = tokens_per_step
         self._every = every
+        self._bleu = bleu
         self._note = ""
         self._window = (0, 0.0)
 
@@ -294,4 +235,6 @@ class StepProgress(keras.callbacks.Callback):
             loss = (logs or {}).get("loss")
             self._note = f"loss {float(loss):.3f}  " if loss is not None else ""
             self._note += f"{speed:,.0f} tokens/s"
+            bleu = None if self._bleu is None else self._bleu()
+            self._note += "" if bleu is None else f"  BLEU {bleu:.2f}"
         self._progress(self._step, self.total, self._note)

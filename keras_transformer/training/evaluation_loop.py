@@ -8,7 +8,6 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_transformer.errors import UserError
 from keras_transformer.files import atomic_write
 from keras_transformer.models.weight_files import load_weights_only, save_weights_only
 from keras_transformer.training.averaging import average_checkpoints
@@ -16,10 +15,9 @@ from keras_transformer.training.callbacks import (
     BleuOnDev,
     HistoryFile,
     TimeLimit,
-    check_loss_is_finite,
-    diverged_message,
 )
 from keras_transformer.training.checkpoints import Checkpoints
+from keras_transformer.training.divergence import DivergedError, check_loss_is_finite
 from keras_transformer.training.evaluate_tokens import TokenEvaluator
 
 HISTORY_COLUMNS = (
@@ -52,6 +50,7 @@ class Progress:
     unfinished_row: dict | None = None
     best_bleu: float | None = None
     best_step: int = 0
+    last_bleu: float | None = None
 
 
 class EvaluationLoop(keras.callbacks.Callback):
@@ -73,6 +72,7 @@ class EvaluationLoop(keras.callbacks.Callback):
         total_steps: int, when the run ends.
         progress: `Progress` of the runs before.
         report: called with one line per evaluation.
+        board: `TensorBoardLog` that the figures and translations go to as well, or None.
 
     Raises:
         UserError: in training, before anything is saved, if the loss or a weight is no number.
@@ -91,6 +91,7 @@ class EvaluationLoop(keras.callbacks.Callback):
         total_steps: int,
         progress: Progress,
         report: Callable[[str], object],
+        board=None,
     ):
         super().__init__()
         self.progress = progress
@@ -105,6 +106,7 @@ class EvaluationLoop(keras.callbacks.Callback):
         self._window = window
         self._total_steps = total_steps
         self._report = report
+        self._board = board
         self.evaluate_every = settings.evaluate_every or data.steps_per_epoch
         self._checkpoint_every = settings.checkpoint_every or data.steps_per_epoch
         self._evaluator = evaluator
@@ -160,8 +162,7 @@ class EvaluationLoop(keras.callbacks.Callback):
         # The loss is of the weights before the update, which may have broken them.
         for variable in self.model.trainable_variables:
             if not np.isfinite(variable.numpy()).all():
-                sign = f"The weights of {variable.path!r} are no numbers"
-                raise UserError(diverged_message(sign, step))
+                raise DivergedError(f"The weights of {variable.path!r} are no numbers", step)
 
     def _training_figures(self, logs) -> dict:
         progress = self.progress
@@ -187,6 +188,8 @@ class EvaluationLoop(keras.callbacks.Callback):
             translates = self._bleu and (progress.evaluations + 1) % self._bleu_every == 0
             self._evaluate_on_dev(row, translates)
         self._history.append(row)
+        if self._board is not None:
+            self._board.write_evaluation(row)
         self._report(_line(row))
         self._window_start = (progress.step, time.monotonic())
         if self._data.valid_batches is not None:
@@ -206,7 +209,10 @@ class EvaluationLoop(keras.callbacks.Callback):
         try:
             row["averaged"] = self._load_average_if_better(result.loss, current)
             row["valid_bleu"] = round(self._bleu.evaluate(self.model), 3)
+            self.progress.last_bleu = row["valid_bleu"]
             self._keep_best(row["valid_bleu"])
+            if self._board is not None:
+                self._board.write_translations(row["step"], self._bleu)
         finally:
             _assign(current)
 

@@ -15,7 +15,7 @@ TOKENIZERS = ("bpe", "unigram", "subword")
 # These may differ when a training is resumed: they do not change what the next step computes.
 _MAY_CHANGE = frozenset(
     "max_steps max_minutes checkpoint_every evaluate_every bleu_every keep_checkpoints "
-    "average_windows bleu_beam_size bleu_lowercase bleu_tokenize gpus".split()
+    "average_windows bleu_beam_size bleu_lowercase bleu_tokenize gpus tensorboard".split()
 )
 
 
@@ -49,9 +49,13 @@ class TrainingSettings:
         mixed_precision: compute in bfloat16, weights in float32.
         gpus: number of devices; None uses one GPU if there is one. A training may be resumed on
             another number if the batches are the same, as with 1, 2, 4 and 8.
+        micro_batches: parts that each batch is cut into, whose gradients are summed: the memory of
+            a part, for the same step.
         jit_compile: compile steps with XLA; needs many seconds for each batch shape.
         deterministic: use operations that give the same bits every time, where TensorFlow has
             faster ones that do not; for the whole process, from then on.
+        tensorboard: write figures, sample translations and attention maps for TensorBoard into
+            `tensorboard/` in the model directory.
         seed: seed of weights, order of the data and dropout.
 
     Raises:
@@ -83,8 +87,10 @@ class TrainingSettings:
     bleu_tokenize: str | None = None
     mixed_precision: bool = False
     gpus: int | None = None
+    micro_batches: int = 1
     jit_compile: bool = False
     deterministic: bool = False
+    tensorboard: bool = False
     seed: int = 1
 
     def __post_init__(self):
@@ -107,7 +113,7 @@ class TrainingSettings:
             )
         positive = (
             "vocab_size max_steps max_minutes evaluate_every checkpoint_every keep_checkpoints "
-            "bleu_beam_size gpus"
+            "bleu_beam_size gpus micro_batches"
         )
         for name in positive.split():
             value = getattr(self, name)
@@ -178,9 +184,10 @@ class TrainingSettings:
         path = Path(directory) / SETTINGS_FILE
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
-            before = {"row_multiple": 8, **content["fingerprint"], **content["settings"]}
+            # What older files do not have yet was the default.
+            defaults = {"row_multiple": 8, **TrainingSettings().to_dict()}
+            before = {**defaults, **content["fingerprint"], **content["settings"]}
             if "train_recipe" in before:
-                # What older files do not have yet was the default.
                 before["train_recipe"] = {**TrainingRecipe().to_dict(), **before["train_recipe"]}
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise UserError(f"Cannot resume: {str(path)!r} is missing or damaged.") from error

@@ -17,7 +17,6 @@ from keras_transformer.training.callbacks import (
     BleuOnDev,
     HistoryFile,
     StepProgress,
-    StopOnNonFiniteLoss,
     TimeLimit,
 )
 from keras_transformer.training.checkpoints import Checkpoints
@@ -26,11 +25,17 @@ from keras_transformer.training.distribution import (
     mirrored_strategy,
     strategy_scope,
 )
+from keras_transformer.training.divergence import (
+    DivergedError,
+    StopOnNonFiniteLoss,
+    save_diverged_batch,
+)
 from keras_transformer.training.evaluate_tokens import TokenEvaluator
 from keras_transformer.training.evaluation_loop import HISTORY_COLUMNS, EvaluationLoop, Progress
 from keras_transformer.training.final_weights import choose_final_weights
 from keras_transformer.training.optimizer import compile_model
 from keras_transformer.training.settings import TrainingSettings
+from keras_transformer.training.tensorboard_log import TENSORBOARD_FOLDER, TensorBoardLog
 from keras_transformer.training.training_data import Tokenizers, TrainingData
 from keras_transformer.training.training_setup import (
     CHECKPOINT_FOLDER,
@@ -41,6 +46,8 @@ from keras_transformer.training.training_setup import (
 )
 
 HISTORY_FILE = "history.csv"
+# Nats per token: guessing costs the logarithm of the vocabulary's size, about 10.
+_EXPLODED_LOSS = 100.0
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -99,7 +106,7 @@ def train(
     Args:
         output: path of the model directory.
         train_corpus: yields pairs of `str` (source, target), as often as asked, e.g. a
-            `ParallelTextCorpus`.
+            `ParallelTextCorpus`; or an `EncodedCorpus`, with the tokenizers it was encoded with.
         valid_corpus: likewise, for evaluations and the choice of the final weights; None: the
             average of the last checkpoints is final. Never the test set.
         settings: `TrainingSettings`; None for the defaults.
@@ -137,7 +144,7 @@ def train(
     tokenizers = choose_tokenizers(
         output, resumes, train_corpus, settings, source_tokenizer, target_tokenizer, report
     )
-    config = make_config(preset, settings, tokenizers)
+    config = make_config(preset, settings, *tokenizers.sizes)
     check_lengths(config, recipe)
     data = TrainingData(train_corpus, valid_corpus, tokenizers, settings, recipe, report)
     fingerprint = {**data.fingerprint, "config": config.to_dict(), "train_recipe": recipe.to_dict()}
@@ -152,9 +159,9 @@ def train(
         enable_determinism()
     with strategy_scope(strategy):
         policy = "mixed_bfloat16" if settings.mixed_precision else None
-        model = compile_model(
-            Transformer(config, dtype=policy), recipe, jit_compile=settings.jit_compile
-        )
+        model = Transformer(config, dtype=policy)
+        model.micro_batches = settings.micro_batches
+        compile_model(model, recipe, jit_compile=settings.jit_compile)
     run = _Run(output, model, tokenizers, data, settings, recipe, report)
     run.fit(list(callbacks), progress)
     return run.finish()
@@ -182,6 +189,11 @@ class _Run:
         self.time_limit = TimeLimit(settings.max_minutes, self.reached.minutes)
         self.evaluator = TokenEvaluator(model)
         self.bleu = self._bleu() if settings.bleu_every and data.valid_sources else None
+        self.board = None
+        if settings.tensorboard:
+            self.board = TensorBoardLog(
+                output / TENSORBOARD_FOLDER, data.tokens_per_step, data.batches.padding_share(0)
+            )
         self.loop = EvaluationLoop(
             data,
             settings,
@@ -194,6 +206,7 @@ class _Run:
             self.total_steps,
             self.reached,
             report,
+            self.board,
         )
 
     def fit(self, callbacks, progress):
@@ -209,10 +222,20 @@ class _Run:
         ):
             self.report("Nothing is left to train; allow more steps or minutes to go on.")
             return
-        # The loop must see whether the time is up.
-        watchers = [self.time_limit, StopOnNonFiniteLoss(), self.loop]
+        watchers = [self.time_limit, StopOnNonFiniteLoss(every=1, limit=_EXPLODED_LOSS)]
+        if self.board is not None:
+            watchers.append(self.board)
+        # The loop must see whether the time is up; what it does is no part of the others' times.
+        watchers.append(self.loop)
         if progress is not None:
-            watchers.append(StepProgress(progress, self.total_steps, self.data.tokens_per_step))
+            watchers.append(
+                StepProgress(
+                    progress,
+                    self.total_steps,
+                    self.data.tokens_per_step,
+                    bleu=lambda: self.reached.last_bleu,
+                )
+            )
         # Keras' mean of the loss begins anew with each of its epochs. These end at evaluations, so
         # that one resumed in between has a shorter first one.
         every = self.loop.evaluate_every
@@ -237,6 +260,13 @@ class _Run:
                 shuffle=False,
                 verbose=1 if progress is None and sys.stdout.isatty() else 0,
             )
+        except DivergedError as error:
+            batches.finish_encoding()
+            # The loop may or may not have counted the step when it was seen.
+            back = self.reached.step + 1 - error.step
+            position = (self.reached.epoch, self.reached.batch)
+            path = save_diverged_batch(self.output, batches, position, back)
+            raise UserError(f"{error} The batch of that step is in {str(path)!r}.") from error
         except BaseException:
             batches.finish_encoding()
             raise

@@ -37,6 +37,11 @@ class Tokenizers:
         """The target's tokenizer, be it shared or not."""
         return self.target or self.source
 
+    @property
+    def sizes(self) -> tuple[int, int | None]:
+        """The numbers of source and target ids; None if both languages share them."""
+        return self.source.vocab_size, self.target.vocab_size if self.target else None
+
     def save(self, directory: str | Path) -> None:
         """Writes them into a model directory."""
         for name, tokenizer in self._named().items():
@@ -99,7 +104,7 @@ class TrainingData:
     """The encoded text of a run, as batches.
 
     Args:
-        train_corpus: yields pairs of `str`.
+        train_corpus: yields pairs of `str`; or an `EncodedCorpus`, of the same tokenizers.
         valid_corpus: yields pairs of `str`, or None.
         tokenizers: `Tokenizers`.
         settings: `TrainingSettings`.
@@ -128,10 +133,12 @@ class TrainingData:
         self._tokenizers = tokenizers
         self._max_length = recipe.max_length
         if settings.bpe_dropout:
-            _check_drops(tokenizers)
-        report("Encoding the training text.")
+            _check_drops(train_corpus, tokenizers)
+        if not isinstance(train_corpus, EncodedCorpus):
+            report("Encoding the training text.")
         encoded = self._encode(train_corpus, progress=_reads(report))
-        num_replicas = settings.gpus or 1
+        # Each replica cuts its rows into parts of its own.
+        num_replicas = (settings.gpus or 1) * settings.micro_batches
         self.fingerprint = {
             "pairs": len(encoded),
             "target_tokens": int(encoded.target_lengths.sum()),
@@ -170,6 +177,8 @@ class TrainingData:
             self._read_valid(valid_corpus, recipe)
 
     def _encode(self, corpus, dropout=0.0, seed=0, progress=None) -> EncodedCorpus:
+        if isinstance(corpus, EncodedCorpus):
+            return corpus.up_to(self._max_length)
         return EncodedCorpus.from_corpus(
             corpus,
             self._tokenizers.source,
@@ -191,7 +200,11 @@ class TrainingData:
         self.valid_references = references
 
 
-def _check_drops(tokenizers: Tokenizers) -> None:
+def _check_drops(corpus, tokenizers: Tokenizers) -> None:
+    if isinstance(corpus, EncodedCorpus):
+        raise UserError(
+            "`bpe_dropout` encodes the text anew in every epoch. Received: an encoded corpus"
+        )
     for tokenizer in (tokenizers.source, tokenizers.of_target):
         kind = getattr(tokenizer, "model_type", "bpe")
         if isinstance(tokenizer, SubwordTokenizer):

@@ -48,13 +48,15 @@ def choose_tokenizers(
     return make_tokenizers(corpus, settings, report)
 
 
-def make_config(preset: Preset, settings, tokenizers: Tokenizers) -> TransformerConfig:
+def make_config(
+    preset: Preset, settings, vocab_size: int, target_vocab_size: int | None = None
+) -> TransformerConfig:
     """Returns the preset's config with the changes of the settings and the vocabularies' sizes."""
     return TransformerConfig.from_dict(
         {
             **preset.config,
             **settings.model,
-            "vocab_size": tokenizers.source.vocab_size,
-            "target_vocab_size": tokenizers.target.vocab_size if tokenizers.target else None,
+            "vocab_size": vocab_size,
+            "target_vocab_size": target_vocab_size,
         }
     )

@@ -8,7 +8,17 @@ import pytest
 
 import keras_transformer
 
-COMMANDS = ("quickstart", "vocab", "train", "translate", "evaluate", "score", "average", "export")
+COMMANDS = (
+    "quickstart",
+    "vocab",
+    "prepare",
+    "train",
+    "translate",
+    "evaluate",
+    "score",
+    "average",
+    "export",
+)
 
 
 def test_the_main_help_lists_every_command(run):

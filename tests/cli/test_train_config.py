@@ -134,7 +134,8 @@ def test_every_setting_reaches_the_training():
         "--max-steps 42 --max-minutes 4.3 --average-windows 4,5 --checkpoint-every 44 "
         "--keep-checkpoints 45 --evaluate-every 46 --bleu-every 47 --bleu-beam-size 48 "
         "--bleu-lowercase --bleu-tokenize intl --mixed-precision --jit-compile --gpus 2 "
-        "--vocabulary-type bpe --vocab-size 490 --no-shared-vocabulary --bpe-dropout 0.5"
+        "--vocabulary-type bpe --vocab-size 490 --no-shared-vocabulary --bpe-dropout 0.5 "
+        "--tensorboard"
     )
     settings = _training_settings(parse(*arguments.split()))
     assert settings == TrainingSettings(
@@ -189,6 +190,7 @@ def test_every_setting_reaches_the_training():
         mixed_precision=True,
         gpus=2,
         jit_compile=True,
+        tensorboard=True,
         seed=41,
     )
     # With all of them set, none of model and recipe is left to the preset.

@@ -52,6 +52,18 @@ def test_clipping_is_of_the_whole_gradient(measured):
     assert measured["clipped"][0]["weights"] < 1e-6
 
 
+@pytest.mark.parametrize("name", ["clipped", "in_parts"])
+def test_the_gradient_norm_is_of_the_whole_gradient(measured, name):
+    one, two = measured[name][0]["gradient_norms"]
+    assert one > 0.05  # Before the clipping.
+    assert two == pytest.approx(one, rel=1e-5)
+
+
+def test_steps_in_parts_on_two_devices_equal_whole_ones_on_one(measured):
+    assert measured["in_parts"][0]["weights"] < 1e-6
+    assert measured["in_parts"][0]["token_loss"] < 1e-5
+
+
 def test_replicas_draw_different_dropout_masks(measured):
     for share in measured["dropout"]:
         assert 0.4 < share < 0.6

@@ -69,7 +69,7 @@ def train_on(model, batches):
     return (history["loss"][0], history["token_loss"][0]), model.get_weights()
 
 
-def compare(strategy, make_optimizer, epochs):
+def compare(strategy, make_optimizer, epochs, micro_batches=1):
     """Differences of one device and two after each epoch, from the same first weights.
 
     An epoch is a list of names of batches. Keras looks at the first batch of `fit`, and needs
@@ -88,6 +88,10 @@ def compare(strategy, make_optimizer, epochs):
     with strategy.scope():
         two = build()
     two.set_weights(one.get_weights())
+    two.micro_batches = micro_batches
+    watches = isinstance(one.optimizer, GlobalClipAdam)
+    for model in (one, two) if watches else ():
+        model.optimizer.watch_gradient_norm(model)
     generator = np.random.default_rng(0)
     differences = []
     for names in epochs:
@@ -102,6 +106,9 @@ def compare(strategy, make_optimizer, epochs):
                 "weights": max(float(np.abs(first - second).max()) for first, second in pairs),
             }
         )
+        if watches:
+            norms = [float(model.optimizer.gradient_norm.numpy()) for model in (one, two)]
+            differences[-1]["gradient_norms"] = norms
     return differences
 
 
@@ -170,6 +177,7 @@ def whole_training():
             bleu_every=1,
             bleu_beam_size=2,
             gpus=gpus,
+            micro_batches=gpus or 1,
         )
         result = train(directory, corpus, corpus, settings)
         results.append([(row["valid_loss"], row["valid_bleu"]) for row in result.history])
@@ -198,6 +206,12 @@ def main():
             strategy,
             lambda: GlobalClipAdam(0.01, clip_norm=0.05, **adam),
             [["uneven", "nothing_on_the_second"]],
+        ),
+        "in_parts": compare(
+            strategy,
+            lambda: GlobalClipAdam(0.01, clip_norm=0.05, **adam),
+            [["even", "uneven", "nothing_on_the_second"]],
+            micro_batches=2,
         ),
         "dropout": dropout_masks(strategy),
         "kept_in_fit": kept_in_fit(strategy),

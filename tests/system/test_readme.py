@@ -38,7 +38,8 @@ def test_the_readme_opens_with_the_two_commands_of_a_fresh_machine():
     assert first.startswith("python3 -m venv .venv && .venv/bin/pip install . && ")
     assert first.endswith("keras-transformer quickstart\n")
     assert second == (
-        "python3 -m venv .venv && .venv/bin/pip install '.[test]' && .venv/bin/python -m pytest\n"
+        "python3 -m venv .venv && .venv/bin/pip install '.[test]' && "
+        ".venv/bin/python -m pytest -n 2\n"
     )
 
 

@@ -90,8 +90,13 @@ def test_history_file_is_appended_and_cut_at_the_step_of_a_resumed_training(tmp_
 
 def test_step_progress_tells_steps_loss_and_speed():
     told = []
-    fit([StepProgress(lambda *values: told.append(values), 12, tokens_per_step=7.0, every=3)])
+    bleus = iter([None, 12.5])
+    callback = StepProgress(
+        lambda *values: told.append(values), 12, tokens_per_step=7.0, every=3, bleu=bleus.__next__
+    )
+    fit([callback])
     assert [(done, total) for done, total, _ in told] == [(n, 12) for n in range(1, 7)]
     assert told[0][2] == ""
     assert "loss" in told[-1][2]
     assert "tokens/s" in told[-1][2]
+    assert ["BLEU 12.50" in note for *_, note in told] == [False] * 5 + [True]

@@ -1,0 +1,103 @@
+"""keras_transformer, base preset, `model.fit`: one training step.
+
+Usage: step_ours.py POLICY [xla] [limit]
+
+With "limit" it also measures what the matrix products alone would take in this process.
+"""
+
+import sys
+import time
+
+import keras
+import numpy as np
+from setting import (
+    BATCH,
+    D_MODEL,
+    INTERMEDIATE,
+    LAYERS,
+    SOURCE,
+    STEPS,
+    TARGET,
+    VOCAB,
+    WARM_UP,
+    report,
+)
+
+from keras_transformer import Transformer, get_preset
+from keras_transformer.training import compile_model
+
+
+class Clock(keras.callbacks.Callback):
+    """Seconds of each step; the loss is read, so that the step is done."""
+
+    def __init__(self):
+        super().__init__()
+        self.seconds = []
+
+    def on_train_batch_begin(self, batch, logs=None):
+        self.start = time.perf_counter()
+
+    def on_train_batch_end(self, batch, logs=None):
+        float(logs["loss"])
+        self.seconds.append(time.perf_counter() - self.start)
+
+
+def product_seconds(dtype):
+    """Seconds of all matrix products of a step, forward and backward, each timed alone."""
+    import tensorflow as tf
+
+    tokens = BATCH * TARGET
+    products = {
+        (D_MODEL, D_MODEL): LAYERS * (4 + 8),
+        (D_MODEL, INTERMEDIATE): LAYERS * 2,
+        (INTERMEDIATE, D_MODEL): LAYERS * 2,
+        (D_MODEL, VOCAB): 1,
+    }
+
+    @tf.function
+    def backward_too(inputs, kernel, upstream):
+        return (
+            tf.matmul(inputs, kernel),
+            tf.matmul(upstream, kernel, transpose_b=True),
+            tf.matmul(inputs, upstream, transpose_a=True),
+        )
+
+    total = 0.0
+    for (rows, columns), count in products.items():
+        arrays = [
+            tf.cast(tf.random.normal(shape), dtype)
+            for shape in ((tokens, rows), (rows, columns), (tokens, columns))
+        ]
+        seconds = []
+        for _ in range(8):
+            start = time.perf_counter()
+            for array in backward_too(*arrays):
+                array[0, 0].numpy()
+            seconds.append(time.perf_counter() - start)
+        total += count * sorted(seconds)[len(seconds) // 2]
+    return total
+
+
+policy = sys.argv[1]
+keras.utils.set_random_seed(0)
+model = Transformer.from_preset("base", vocab_size=VOCAB, dtype=policy)
+compile_model(model, get_preset("base").recipe, jit_compile="xla" in sys.argv[2:])
+generator = np.random.default_rng(0)
+source, target, labels = (
+    generator.integers(1, VOCAB, (BATCH, length)).astype("int32")
+    for length in (SOURCE, TARGET, TARGET)
+)
+weights = np.full((BATCH, TARGET), 1 / (BATCH * TARGET), "float32")
+
+
+def batches():
+    while True:
+        yield {"source": source, "target": target}, labels, weights
+
+
+clock = Clock()
+model.fit(batches(), steps_per_epoch=WARM_UP + STEPS, callbacks=[clock], verbose=0)
+more = {}
+if "limit" in sys.argv[2:]:
+    more["product_seconds"] = product_seconds(keras.DTypePolicy(policy).compute_dtype)
+report(clock.seconds, **more)

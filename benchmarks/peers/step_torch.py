@@ -1,0 +1,69 @@
+"""torch.nn.Transformer: one training step.
+
+Usage: step_torch.py float32|bfloat16 [compile]
+"""
+
+import sys
+
+import torch
+from setting import (
+    BATCH,
+    D_MODEL,
+    DROPOUT,
+    HEADS,
+    INTERMEDIATE,
+    LAYERS,
+    SMOOTHING,
+    SOURCE,
+    TARGET,
+    VOCAB,
+    report,
+    time_steps,
+)
+from torch import nn
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embedding = nn.Embedding(VOCAB, D_MODEL, padding_idx=0)
+        self.transformer = nn.Transformer(
+            D_MODEL, HEADS, LAYERS, LAYERS, INTERMEDIATE, DROPOUT, batch_first=True
+        )
+        self.register_buffer("positions", torch.randn(1, 512, D_MODEL))
+        self.dropout = nn.Dropout(DROPOUT)
+
+    def embed(self, ids):
+        states = self.embedding(ids) * D_MODEL**0.5 + self.positions[:, : ids.shape[1]]
+        return self.dropout(states)
+
+    def forward(self, source, target):
+        mask = nn.Transformer.generate_square_subsequent_mask(TARGET, device=target.device)
+        states = self.transformer(
+            self.embed(source), self.embed(target), tgt_mask=mask, tgt_is_causal=True
+        )
+        return states @ self.embedding.weight.t()
+
+
+half = sys.argv[1] == "bfloat16"
+device = "cuda" if torch.cuda.is_available() else "cpu"
+torch.manual_seed(0)
+model = Model().to(device)
+optimizer = torch.optim.Adam(model.parameters(), 1e-4, betas=(0.9, 0.98), eps=1e-9, fused=True)
+forward = torch.compile(model) if "compile" in sys.argv[2:] else model
+source, target, labels = (
+    torch.randint(1, VOCAB, (BATCH, length), device=device) for length in (SOURCE, TARGET, TARGET)
+)
+
+
+def step():
+    with torch.autocast(device, torch.bfloat16, enabled=half):
+        logits = forward(source, target).view(-1, VOCAB)
+        loss = nn.functional.cross_entropy(logits, labels.view(-1), label_smoothing=SMOOTHING)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    loss.item()
+
+
+report(time_steps(step))

@@ -1,0 +1,212 @@
+"""`keras-transformer train --plan`: what a training will take, printed before it begins."""
+
+import math
+import pathlib
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from keras_transformer.cli.progress import Progress
+from keras_transformer.cli.recipes import RECIPES
+from keras_transformer.errors import UserError
+
+_GIGABYTE = 10**9
+_LABEL_WIDTH = 20
+# Of this machine's memory: others may need some.
+_FREE_SHARE = 0.8
+
+
+def print_plan(
+    recipe_name: str | None,
+    values: Mapping[str, Any],
+    settings,
+    vocabulary,
+    device_memory: float | None,
+) -> None:
+    """Prints the model, the memory of a device, the steps and the hours of a training.
+
+    Args:
+        recipe_name: a key of `RECIPES`, or None.
+        values: settings by name, as `resolve` returns them.
+        settings: `TrainingSettings`.
+        vocabulary: the tokenizer that the training is given, or None.
+        device_memory: gigabytes of a device, or None.
+
+    Raises:
+        UserError: if the size of the vocabulary is not known before the text is read, or the
+            settings cannot go together.
+    """
+    import tensorflow as tf
+
+    from keras_transformer.models import TrainingRecipe, get_preset
+    from keras_transformer.training.training_plan import CPU_TOKENS, measure_step
+    from keras_transformer.training.training_setup import check_lengths, make_config
+
+    preset = get_preset(settings.preset)
+    recipe = TrainingRecipe.from_dict({**preset.recipe.to_dict(), **settings.recipe})
+    size = settings.vocab_size if vocabulary is None else vocabulary.vocab_size
+    if size is None:
+        raise UserError("--plan needs --vocab-size N: the text that decides it is not read.")
+    is_shared = settings.shared_vocabulary or vocabulary is not None
+    config = make_config(preset, settings, size, None if is_shared else size)
+    check_lengths(config, recipe)
+    num_devices = settings.gpus or 1
+    share = math.ceil(recipe.tokens_per_batch / num_devices)
+    steps = settings.max_steps or recipe.max_steps
+
+    if settings.jit_compile and num_devices > 1:
+        raise UserError(
+            f"--jit-compile works on one device only. Received: it with --gpus {num_devices}"
+        )
+
+    if recipe_name:
+        _line("recipe", f"{recipe_name}: {RECIPES[recipe_name].description}")
+    _print_run(values, settings, recipe, config, size, is_shared, steps)
+    _print_memory(config, recipe, settings, device_memory)
+    is_gpu = bool(tf.config.list_physical_devices("GPU"))
+    part = math.ceil(share / settings.micro_batches)
+    slice_tokens = part if is_gpu else min(part, CPU_TOKENS)
+    if not is_gpu and not _has_room(config, recipe, slice_tokens):
+        _line("time", "not measured: this machine has too little free memory for the model")
+        return
+    sys.stdout.flush()
+    with Progress("measuring", unit="steps") as progress:
+        measured = measure_step(
+            config,
+            recipe,
+            slice_tokens,
+            settings.mixed_precision,
+            settings.jit_compile,
+            progress.update,
+        )
+    _print_time(measured, share, steps, num_devices, "GPU" if is_gpu else "CPU", settings)
+
+
+def _line(label: str, text: str) -> None:
+    sys.stdout.write(f"{label:<{_LABEL_WIDTH}}{text}\n")
+
+
+def _print_run(values, settings, recipe, config, vocab_size, is_shared, steps):
+    from keras_transformer.training.training_plan import count_parameters
+
+    if values["dataset"]:
+        pair = f"{values['source_language']} to {values['target_language']}"
+        splits = f"{values['train_split']}, validated on {values['valid_split']}"
+        _line("data", f"{values['dataset']}, {pair}: {splits}")
+    else:
+        files = [values[name] for name in ("prepared", "tsv", "source", "target") if values[name]]
+        _line("data", " and ".join(files) or "not given yet")
+    sides = "for both languages" if is_shared else "for each language"
+    _line("vocabulary", f"{vocab_size:,} {settings.tokenizer} pieces {sides}")
+    _line(
+        "model",
+        f"{settings.preset}: {config.num_encoder_layers} + {config.num_decoder_layers} layers, "
+        f"d_model {config.d_model:,}, feed-forward {config.intermediate_dim:,}, "
+        f"{config.num_heads} heads",
+    )
+    _line("parameters", f"{count_parameters(config):,}")
+    limit = "" if settings.max_minutes is None else f", or {settings.max_minutes:g} minutes"
+    _line("steps", f"{steps:,}{limit}")
+    batch = f"{recipe.tokens_per_batch:,}"
+    _line("batch", f"{batch} source + {batch} target tokens, padding counted")
+    windows = settings.average_windows or (recipe.average_checkpoints,)
+    every = settings.checkpoint_every
+    between = "one epoch" if every is None else f"{every:,} steps"
+    numbers = " or ".join(str(window) for window in windows)
+    _line("final weights", f"average of the last {numbers} checkpoints, {between} apart")
+    _line("search", f"beam {recipe.beam_size}, length penalty {recipe.length_penalty:g}")
+
+
+def _print_memory(config, recipe, settings, device_memory):
+    from keras_transformer.training.training_plan import estimate_memory, most_tokens
+
+    num_devices, parts = settings.gpus or 1, settings.micro_batches
+    share = math.ceil(recipe.tokens_per_batch / num_devices)
+    tokens = math.ceil(share / parts)
+    width = min(recipe.max_length, tokens)
+    how = (settings.mixed_precision, num_devices, parts)
+    memory = estimate_memory(config, tokens, width, *how)
+    cut = "" if parts == 1 else f", in {parts} micro-batches of {tokens:,} + {tokens:,}"
+    _line("devices", f"{num_devices}, each with {share:,} + {share:,} tokens of a batch{cut}")
+    _line(
+        "memory per device",
+        f"about {_gigabytes(memory.total)} GB, an estimate, for sentences of {width} tokens:",
+    )
+    for name in ("weights", "gradients", "moments", "activations", "logits"):
+        label = {"moments": "Adam's moments"}.get(name, name)
+        _line("", f"{_gigabytes(getattr(memory, name)):>6} GB  {label}")
+    if device_memory is None:
+        _line("fits", "--device-memory GB says whether it does")
+        return
+
+    def most(*how):
+        return most_tokens(device_memory * _GIGABYTE, config, width, *how)
+
+    if most(*how) >= tokens:
+        _line("fits", f"yes, in {device_memory:g} GB")
+        return
+    ways = list(_ways_to_fit(recipe.tokens_per_batch, share, width, most, how))
+    _line("fits", f"no, not in {device_memory:g} GB" + ("; these would:" if ways else ":"))
+    for way in ways:
+        _line("", f"  {way}")
+    if not ways:
+        _line(
+            "",
+            f"weights, gradients and moments take {_gigabytes(memory.fixed)} GB, and leave too "
+            "little room for",
+        )
+        _line("", f"a sentence of {width} tokens, however the batch is cut")
+
+
+def _ways_to_fit(tokens_per_batch, share, width, most, how):
+    """Yields options of `train` with which a step fits; less than a sentence is no batch."""
+    mixed_precision, num_devices, parts = how
+    part = most(mixed_precision, num_devices, 2)
+    if part >= width:
+        yield f"--micro-batches {math.ceil(share / part)}: the same step, one part after the other"
+    part = most(mixed_precision, 2, parts)
+    if part >= width:
+        enough = math.ceil(tokens_per_batch / (part * parts))
+        yield f"--gpus {enough}: the same step, on more devices"
+    part = most(*how)
+    if part >= width:
+        yield f"--tokens-per-batch {part * num_devices * parts}: smaller steps, another training"
+
+
+def _print_time(measured, tokens, steps, num_devices, kind, settings):
+    seconds = measured.scaled_to(tokens)
+    words = f"{measured.seconds:.2f} s a step of {measured.tokens:,} + {measured.tokens:,} tokens"
+    _line("measured", f"{words} on this machine's {kind}")
+    if measured.tokens < tokens:
+        _line("", f"in proportion {seconds:.1f} s for {tokens:,} + {tokens:,}: a rough figure")
+    hours = seconds * steps / 3600
+    devices = "this device" if num_devices == 1 else f"{num_devices} such devices"
+    _line("time", f"{_hours(hours)} for {steps:,} steps on {devices}")
+    exchange = "" if num_devices == 1 else "the exchange of gradients and "
+    _line("", f"{exchange}evaluations come on top")
+    if settings.max_minutes is not None and settings.max_minutes < hours * 60:
+        reached = int(settings.max_minutes * 60 / seconds)
+        _line("", f"{settings.max_minutes:g} minutes are enough for about {reached:,} steps")
+
+
+def _hours(hours: float) -> str:
+    if hours < 1:
+        return f"{hours * 60:.1f} minutes"
+    return f"{hours:,.1f} hours" if hours < 72 else f"{hours:,.0f} hours ({hours / 24:,.0f} days)"
+
+
+def _gigabytes(size: int) -> str:
+    return f"{size / _GIGABYTE:.2f}"
+
+
+def _has_room(config, recipe, tokens: int) -> bool:
+    """Returns whether a step fits into the memory that is free here; yes where it is not known."""
+    from keras_transformer.training.training_plan import estimate_memory
+
+    try:
+        lines = pathlib.Path("/proc/meminfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return True
+    (available,) = (int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAv"))
+    needed = estimate_memory(config, tokens, min(recipe.max_length, tokens)).total
+    return needed < _FREE_SHARE * available

@@ -1,0 +1,342 @@
+"""A corpus that was encoded once and lies on the disk: TFRecord shards and their description."""
+
+import dataclasses
+import itertools
+import json
+import os
+import pathlib
+import re
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+
+from keras_transformer.data.corpora import PairsCorpus
+from keras_transformer.data.corpus_shards import LONGEST_ROW, read_shards, write_shard
+from keras_transformer.data.encoded_corpus import EncodedCorpus, encode_blocks, report_drops
+from keras_transformer.data.tokenizers import load_tokenizer, save_tokenizer
+from keras_transformer.errors import UserError
+from keras_transformer.files import name_beside, remove, remove_leftovers, sync_to_disk
+
+DESCRIPTION_FILE = "prepared.json"
+VALID_TEXT_FILE = "valid.jsonl"
+FORMAT = 1
+
+_BLOCKS_PER_SHARD = 64
+_SHARD = "{}-{:05d}-of-{:05d}.tfrecord"
+_OWN_FILES = re.compile(
+    rf"(train|valid)-\d{{5}}-of-\d{{5}}\.tfrecord|{re.escape(VALID_TEXT_FILE)}|"
+    rf"{re.escape(DESCRIPTION_FILE)}|(source_|target_)?tokenizer\.(model|txt)"
+)
+_REPLACED = ".replaced-"  # begins the name that an earlier directory has while it is replaced
+
+
+def prepare_corpus(
+    directory: str | os.PathLike,
+    train_corpus: Iterable[tuple[str, str]],
+    valid_corpus: Iterable[tuple[str, str]] | None,
+    source_tokenizer,
+    target_tokenizer=None,
+    max_length: int = 256,
+    progress: Callable[[int], object] | None = None,
+) -> "PreparedCorpus":
+    """Encodes a corpus, some thousand pairs at a time, into a directory to train from.
+
+    The directory is written aside and renamed; a prepared one that is there already is replaced
+    when the new one is complete.
+
+    Args:
+        directory: where to; missing, empty, or prepared before.
+        train_corpus: yields pairs of `str`, in the order that is kept.
+        valid_corpus: likewise, or None. Its text is stored too, to compare translations with.
+        source_tokenizer: has `encode_batch(texts) -> list[list[int]]`, and is stored.
+        target_tokenizer: likewise; None: the same as for the source.
+        max_length: pairs with more tokens on either side, EOS counted, are left out and counted;
+            at most 65,535.
+        progress: called after every few thousand pairs with the number of pairs read so far, of
+            both corpora together.
+
+    Returns:
+        `PreparedCorpus`.
+
+    Raises:
+        UserError: if the directory holds anything else, or no pair is left of a corpus.
+        ValueError: if `max_length` is out of range.
+
+    Example:
+
+    >>> import tempfile
+    >>> from keras_transformer.data import PairsCorpus, SubwordTokenizer, prepare_corpus
+    >>> tokenizer = SubwordTokenizer(["a", "b", "c"])
+    >>> train, valid = PairsCorpus([("a b", "c"), ("b", "a a a")]), PairsCorpus([("a", "b")])
+    >>> prepared = prepare_corpus(tempfile.mkdtemp(), train, valid, tokenizer)
+    >>> prepared.read("train").target_ids.tolist(), list(prepared.valid_text)
+    ([6, 4, 4, 4], [('a', 'b')])
+    """
+    if isinstance(max_length, bool) or not 1 <= max_length <= LONGEST_ROW:
+        raise ValueError(
+            f"max_length must be from 1 to {LONGEST_ROW}. Received: max_length={max_length!r}"
+        )
+    directory = pathlib.Path(directory)
+    check_prepared_directory(directory)
+    remove_leftovers(directory)
+    aside = name_beside(directory)
+    tokenizers = {"tokenizer": source_tokenizer}
+    if target_tokenizer is not None:
+        tokenizers = {"source_tokenizer": source_tokenizer, "target_tokenizer": target_tokenizer}
+    encode = _Encoding(source_tokenizer, target_tokenizer, max_length, progress)
+    try:
+        aside.mkdir(parents=True)
+        files = [save_tokenizer(tokenizer, aside, name) for name, tokenizer in tokenizers.items()]
+        splits = {"train": encode.write(aside, "train", train_corpus)}
+        if valid_corpus is not None:
+            pairs = list(valid_corpus)
+            lines = (json.dumps(pair) + "\n" for pair in pairs)
+            (aside / VALID_TEXT_FILE).write_text("".join(lines), encoding="utf-8")
+            splits["valid"] = encode.write(aside, "valid", pairs)
+        description = {
+            "format": FORMAT,
+            "max_length": max_length,
+            "tokenizers": {path.name: _checksum(path) for path in files},
+            "splits": {name: dataclasses.asdict(split) for name, split in splits.items()},
+        }
+        text = json.dumps(description, indent=2) + "\n"
+        (aside / DESCRIPTION_FILE).write_text(text, encoding="utf-8")
+        sync_to_disk(aside)
+        _replace(aside, directory)
+    finally:
+        remove(aside)
+    # Not before: of a directory killed while it was replaced, it may be all that was left.
+    remove_leftovers(directory, _REPLACED)
+    return PreparedCorpus.load(directory)
+
+
+def check_prepared_directory(directory: str | os.PathLike) -> None:
+    """Raises unless `prepare_corpus` may write there; to be known before the text is read.
+
+    Args:
+        directory: missing, empty, or prepared before without any file of another origin.
+
+    Raises:
+        UserError: if it is a file, or holds what replacing it would delete.
+    """
+    directory = pathlib.Path(directory)
+    if directory.exists() and not directory.is_dir():
+        raise UserError(f"The output must be a directory. Received a file: {str(directory)!r}.")
+    names = {path.name for path in directory.iterdir()} if directory.exists() else set()
+    foreign = sorted(name for name in names if not _OWN_FILES.fullmatch(name))
+    if names and (foreign or DESCRIPTION_FILE not in names):
+        raise UserError(
+            f"{str(directory)!r} is not a prepared corpus that can be replaced: it holds "
+            f"{(foreign or sorted(names))[0]!r}. Choose another output directory."
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class PreparedSplit:
+    """What a directory says of its training or validation pairs.
+
+    Attributes:
+        pairs: number of pairs.
+        dropped_long: pairs that were left out because a side was too long.
+        dropped_empty: pairs that were left out because a side was empty.
+        tokens: number of ids of `"source"`, with EOS, and `"target"`, without.
+        dtypes: `"uint16"` or `"int32"`, of the ids of each.
+        shards: sizes in bytes by file name, in order.
+    """
+
+    pairs: int
+    dropped_long: int
+    dropped_empty: int
+    tokens: dict[str, int]
+    dtypes: dict[str, str]
+    shards: dict[str, int]
+
+
+@dataclasses.dataclass(frozen=True)
+class PreparedCorpus:
+    """A directory that `prepare_corpus` wrote: what to train from without the text.
+
+    Attributes:
+        directory: `pathlib.Path`.
+        source_tokenizer: the tokenizer of the source, or of both languages.
+        target_tokenizer: the tokenizer of the target, or None if they share one.
+        max_length: tokens of the longest sentence that was kept, EOS counted.
+        splits: `PreparedSplit` of `"train"`, and of `"valid"` if there was such text.
+
+    Example:
+
+    >>> import tempfile
+    >>> from keras_transformer.data import PairsCorpus, PreparedCorpus, SubwordTokenizer
+    >>> from keras_transformer.data import prepare_corpus
+    >>> directory = tempfile.mkdtemp()
+    >>> corpus = PairsCorpus([("a b", "c"), ("b", "a a a")])
+    >>> _ = prepare_corpus(directory, corpus, None, SubwordTokenizer(["a", "b", "c"]))
+    >>> prepared = PreparedCorpus.load(directory)
+    >>> len(prepared.read("train")), prepared.max_length, prepared.valid_text
+    (2, 256, None)
+    """
+
+    directory: pathlib.Path
+    source_tokenizer: object
+    target_tokenizer: object
+    max_length: int
+    splits: dict[str, PreparedSplit]
+
+    @classmethod
+    def load(cls, directory: str | os.PathLike) -> "PreparedCorpus":
+        """Reads the description and the tokenizers, and finds whether all shards are there.
+
+        Args:
+            directory: as `prepare_corpus` wrote it.
+
+        Returns:
+            `PreparedCorpus`.
+
+        Raises:
+            UserError: if it is no such directory, of another version, or incomplete.
+        """
+        directory = pathlib.Path(directory)
+        max_length, checksums, splits = _read_description(directory)
+        for split in splits.values():
+            for name, size in split.shards.items():
+                _check_size(directory / name, size)
+        for name, checksum in checksums.items():
+            if not (directory / name).is_file() or _checksum(directory / name) != checksum:
+                raise UserError(
+                    f"{str(directory / name)!r} is not the tokenizer that the corpus was encoded "
+                    "with: prepare the corpus again."
+                )
+        if len(checksums) == 1:
+            tokenizers = load_tokenizer(directory), None
+        else:
+            names = "source_tokenizer", "target_tokenizer"
+            tokenizers = [load_tokenizer(directory, name) for name in names]
+        return cls(directory, *tokenizers, max_length, splits)
+
+    def read(self, split: str = "train") -> EncodedCorpus:
+        """Reads the ids of a split into memory, about 2 bytes a token and 16 a pair.
+
+        Args:
+            split: `"train"` or `"valid"`.
+
+        Returns:
+            `EncodedCorpus`: the one that `EncodedCorpus.from_corpus` makes of the text.
+
+        Raises:
+            UserError: if there is no such split, or a shard is damaged.
+        """
+        if split not in self.splits:
+            raise UserError(f"{str(self.directory)!r} has no {split!r} text.")
+        description = self.splits[split]
+        encoded = read_shards(
+            [self.directory / name for name in description.shards],
+            description.pairs,
+            description.tokens,
+            description.dtypes,
+        )
+        encoded.num_dropped_long = description.dropped_long
+        encoded.num_dropped_empty = description.dropped_empty
+        return encoded
+
+    @property
+    def valid_text(self) -> PairsCorpus | None:
+        """The raw text of the validation pairs, or None if there is none."""
+        if "valid" not in self.splits:
+            return None
+        path = self.directory / VALID_TEXT_FILE
+        try:
+            lines = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
+            return PairsCorpus([json.loads(line) for line in lines])
+        except (OSError, ValueError, TypeError) as error:
+            raise UserError(f"{str(path)!r} is missing or damaged.") from error
+
+
+class _Encoding:
+    """Writes corpora as shards, one after another, and counts the pairs read."""
+
+    def __init__(self, source_tokenizer, target_tokenizer, max_length, progress):
+        self._tokenizers = source_tokenizer, target_tokenizer
+        self._max_length = max_length
+        self._progress = progress
+        self._num_read = 0
+
+    def write(self, folder: pathlib.Path, split: str, corpus) -> PreparedSplit:
+        blocks = encode_blocks(corpus, *self._tokenizers, self._max_length)
+        counts = dict.fromkeys(("pairs", "dropped_long", "dropped_empty"), 0)
+        tokens, dtypes = {"source": 0, "target": 0}, {}
+        paths = []
+
+        def counted(blocks: Iterable[EncodedCorpus]) -> Iterator[EncodedCorpus]:
+            for block in blocks:
+                found = len(block), block.num_dropped_long, block.num_dropped_empty
+                for name, number in zip(counts, found, strict=True):
+                    counts[name] += number
+                for side, ids in (("source", block.source_ids), ("target", block.target_ids)):
+                    tokens[side] += len(ids)
+                    dtypes[side] = ids.dtype.name
+                yield block
+                self._num_read += sum(found)
+                if self._progress is not None:
+                    self._progress(self._num_read)
+
+        for first in blocks:
+            paths.append(folder / f"{split}-{len(paths)}.tfrecord")
+            rest = itertools.islice(blocks, _BLOCKS_PER_SHARD - 1)
+            write_shard(paths[-1], counted(itertools.chain([first], rest)))
+        report_drops(*counts.values(), self._max_length)
+        shards = {}
+        for number, path in enumerate(paths):
+            path = path.rename(folder / _SHARD.format(split, number, len(paths)))
+            shards[path.name] = path.stat().st_size
+        return PreparedSplit(**counts, tokens=tokens, dtypes=dtypes, shards=shards)
+
+
+def _read_description(directory: pathlib.Path):
+    """Returns the maximal length, the tokenizers' checksums and the splits."""
+    path = directory / DESCRIPTION_FILE
+    if not path.is_file():
+        raise UserError(
+            f"{str(directory)!r} is not a prepared corpus: it has no {DESCRIPTION_FILE}."
+        )
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        if content["format"] != FORMAT:
+            raise UserError(
+                f"{str(directory)!r} has format {content['format']!r}, this version reads "
+                f"{FORMAT}: prepare the corpus again."
+            )
+        splits = {name: PreparedSplit(**split) for name, split in content["splits"].items()}
+        return content["max_length"], content["tokenizers"], splits
+    except UserError:
+        raise
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UserError(f"{str(path)!r} is damaged.") from error
+
+
+def _check_size(path: pathlib.Path, size: int) -> None:
+    if not path.is_file():
+        raise UserError(f"The shard {str(path)!r} is missing: prepare the corpus again.")
+    found = path.stat().st_size
+    if found != size:
+        raise UserError(
+            f"The shard {str(path)!r} has {found:,} bytes, not {size:,}: it was cut or changed; "
+            "prepare the corpus again."
+        )
+
+
+def _checksum(path: pathlib.Path) -> int:
+    return zlib.crc32(path.read_bytes())
+
+
+def _replace(new: pathlib.Path, directory: pathlib.Path) -> None:
+    if not directory.exists():
+        os.rename(new, directory)
+        return
+    # A directory that is not empty cannot be renamed onto: the old one steps aside first.
+    old = name_beside(directory, _REPLACED)
+    os.rename(directory, old)
+    try:
+        os.rename(new, directory)
+    except BaseException:
+        os.rename(old, directory)
+        raise
+    remove(old)

@@ -1,0 +1,101 @@
+"""A training step in several parts: the gradient of a large batch in the memory of a small one."""
+
+import keras
+
+from keras_transformer.layers.dtypes import at_least_float32
+
+
+class MicroBatchModel(keras.Model):
+    """A `keras.Model` whose `fit` can sum the gradient over parts of each batch.
+
+    With `micro_batches` above 1 the rows of a batch, on every replica its own, are cut into so many
+    parts; their gradients are summed and applied once. That is the step of the whole batch exactly
+    if the loss is a sum, as `LabelSmoothedCrossEntropy` with weights that are normalised over the
+    whole batch; Keras' own `gradient_accumulation_steps` takes the mean of the parts whatever
+    number of tokens each has, and fails on several replicas.
+
+    Attributes:
+        micro_batches: int; set it before `compile`.
+    """
+
+    micro_batches = 1
+
+    def train_step(self, *args, **kwargs):
+        if self.micro_batches == 1:
+            return super().train_step(*args, **kwargs)
+        if keras.backend.backend() != "tensorflow":
+            raise NotImplementedError(
+                "Steps in several parts need the TensorFlow backend. Received: "
+                f"micro_batches={self.micro_batches}, backend={keras.backend.backend()!r}"
+            )
+        return self._step_in_parts(*args, **kwargs)
+
+    def _step_in_parts(self, data):
+        import tensorflow as tf
+
+        weights = self.trainable_weights
+        parts = tf.nest.map_structure(self._cut, keras.utils.unpack_x_y_sample_weight(data))
+        number = self.micro_batches
+
+        def add_part(index, total, gradients):
+            part = tf.nest.map_structure(lambda cut: cut[index], parts)
+            loss, part_gradients = self._part_gradients(part, weights)
+            sums = [s + tf.cast(p, s.dtype) for s, p in zip(gradients, part_gradients, strict=True)]
+            return index + 1, total + tf.cast(loss, total.dtype), sums
+
+        # One at a time: parts side by side would need the memory of the whole batch.
+        _, loss, gradients = tf.while_loop(
+            lambda index, *_: index < number,
+            add_part,
+            (
+                0,
+                tf.zeros((), at_least_float32(self.compute_dtype)),
+                [tf.zeros(weight.shape, weight.dtype) for weight in weights],
+            ),
+            parallel_iterations=1,
+            maximum_iterations=number,
+        )
+        self.optimizer.apply(gradients, weights)
+        self._track_loss(loss, tf.shape(tf.nest.flatten(data)[0])[0])
+        return self.get_metrics_result()
+
+    def _cut(self, array):
+        """`[rows, ...]` to `[micro_batches, rows / micro_batches, ...]`."""
+        import tensorflow as tf
+
+        if array is None:
+            return None
+        number = self.micro_batches
+        rows = array.shape[0] or tf.shape(array)[0]
+        check = tf.debugging.assert_equal(
+            rows % number,
+            0,
+            f"The rows of a batch, on each replica, must be a multiple of {number}",
+        )
+        with tf.control_dependencies([check] if check is not None else []):
+            shape = tf.concat([[number, rows // number], tf.shape(array)[1:]], axis=0)
+        return tf.ensure_shape(tf.reshape(array, shape), [number, None, *array.shape[1:]])
+
+    def _part_gradients(self, part, weights):
+        """Returns the loss of a part, and its gradients, dense."""
+        import tensorflow as tf
+
+        inputs, labels, sample_weight = part
+        with tf.GradientTape() as tape:
+            outputs = self(inputs, training=True)
+            loss = self.compute_loss(inputs, labels, outputs, sample_weight, training=True)
+            # Regularisers belong to the step, not to each of its parts.
+            loss -= sum(self.losses, 0.0) * (1 - 1 / self.micro_batches)
+            scaled = self.optimizer.scale_loss(loss)
+        gradients = tape.gradient(scaled, weights, unconnected_gradients="zero")
+        self.compute_metrics(inputs, labels, outputs, sample_weight)
+        return loss, [tf.convert_to_tensor(gradient) for gradient in gradients]
+
+    def _track_loss(self, loss, rows):
+        import tensorflow as tf
+
+        # Of all replicas: Keras takes the mean over them.
+        replicas = tf.distribute.get_strategy().num_replicas_in_sync
+        for metric in self.metrics:
+            if metric.name == "loss":
+                metric.update_state(loss * replicas, sample_weight=rows)

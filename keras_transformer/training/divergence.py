@@ -1,0 +1,161 @@
+"""A loss that is no number, or explodes: noticed, explained, and its batch kept."""
+
+import math
+import os
+from pathlib import Path
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_transformer.errors import UserError
+from keras_transformer.files import atomic_write
+
+DIVERGED_BATCH_FILE = "diverged-batch.npz"
+
+
+class DivergedError(UserError):
+    """The loss or a weight is no number any more, or the loss has exploded.
+
+    Args:
+        sign: what was seen, the beginning of a sentence.
+        step: int, the update at which it was seen, from 1.
+    """
+
+    def __init__(self, sign: str, step: int):
+        super().__init__(
+            f"{sign} at step {step}: the training has diverged. Lower the peak learning rate, or "
+            "warm up longer."
+        )
+        self.step = step
+
+
+def check_loss_is_finite(logs, step: int) -> None:
+    """Raises if the loss that Keras reports is no longer a number.
+
+    Args:
+        logs: dict of a Keras callback, or None; without "loss" nothing is checked.
+        step: int, for the message.
+
+    Raises:
+        DivergedError: if the loss is NaN or infinite.
+
+    Example:
+
+    >>> from keras_transformer.training.divergence import check_loss_is_finite
+    >>> check_loss_is_finite({"loss": 2.5}, step=10)
+    """
+    loss = (logs or {}).get("loss")
+    if loss is not None and not math.isfinite(float(loss)):
+        raise DivergedError(f"The loss is {float(loss)}", step)
+
+
+class RecentLoss:
+    """The mean of the loss since it was last asked for; Keras reports that of the whole epoch.
+
+    To be made when an epoch begins: there Keras begins its mean anew.
+
+    Args:
+        model: compiled `keras.Model`.
+    """
+
+    def __init__(self, model):
+        self._tracker = next((m for m in model.metrics if m.name == "loss"), None)
+        self._before = (0.0, 0.0)
+
+    def __call__(self) -> float | None:
+        """Returns the mean, or None if there was no step. Waits for the last step to finish."""
+        if self._tracker is None:
+            return None
+        now = tuple(
+            float(ops.convert_to_numpy(variable))
+            for variable in (self._tracker.total, self._tracker.count)
+        )
+        total, count = (new - old for new, old in zip(now, self._before, strict=True))
+        self._before = now
+        return total / count if count > 0 else None
+
+
+class StopOnNonFiniteLoss(keras.callbacks.Callback):
+    """Ends the training with a clear message when the loss is no longer a number, or explodes.
+
+    Args:
+        every: int, steps between looks.
+        limit: float, a mean loss since the last look that counts as exploded; None for no limit.
+
+    Raises:
+        UserError: in training, if the loss is NaN or infinite, or above the limit.
+
+    Example:
+
+    >>> from keras_transformer.training import StopOnNonFiniteLoss
+    >>> StopOnNonFiniteLoss(every=10).every
+    10
+    """
+
+    def __init__(self, every: int = 10, limit: float | None = None):
+        super().__init__()
+        self.every = every
+        self.limit = limit
+        self._batches = 0
+        self._recent_loss = None
+
+    def on_epoch_begin(self, epoch, logs=None):
+        if self.limit is not None:
+            self._recent_loss = RecentLoss(self.model)
+
+    def on_train_batch_end(self, batch, logs=None):
+        self._batches += 1
+        if self._batches % self.every == 0:
+            self._check(logs)
+
+    def on_epoch_end(self, epoch, logs=None):
+        self._check(logs)
+
+    def _check(self, logs):
+        step = int(self.model.optimizer.iterations.numpy())
+        check_loss_is_finite(logs, step)
+        loss = None if self._recent_loss is None else self._recent_loss()
+        if loss is not None and loss > self.limit:
+            raise DivergedError(f"The loss is {loss:.3g}, above {self.limit:.3g},", step)
+
+
+def save_diverged_batch(directory: str | os.PathLike, batches, position, back: int) -> Path:
+    """Writes the batch that a training diverged at into `diverged-batch.npz`.
+
+    The file has `source`, `target`, `labels` and `weights` of the batch, and its `epoch` and
+    `batch` number, from 0. It also has those of the batch before, as `previous_source` and so on:
+    a loss that is no number may come from weights which the update before has broken.
+
+    Args:
+        directory: model directory.
+        batches: `TokenBatches`.
+        position: (epoch, batch), from 0, which the training would read next.
+        back: int, how many batches before that the diverged one is.
+
+    Returns:
+        The file's path.
+    """
+    position = _step_back(batches, position, back)
+    content = _batch_at(batches, position)
+    if position != (0, 0):
+        previous = _batch_at(batches, _step_back(batches, position, 1))
+        content |= {f"previous_{name}": value for name, value in previous.items()}
+    path = Path(directory) / DIVERGED_BATCH_FILE
+    with atomic_write(path) as temporary, open(temporary, "wb") as file:
+        np.savez(file, **content)
+    return path
+
+
+def _step_back(batches, position, count: int) -> tuple[int, int]:
+    epoch, batch = position
+    while batch < count:
+        epoch -= 1
+        batch += batches.steps_per_epoch(epoch)
+    return epoch, batch - count
+
+
+def _batch_at(batches, position) -> dict:
+    inputs, labels, weights = next(batches.batches(*position))
+    epoch, batch = position
+    return {**inputs, "labels": labels, "weights": weights, "epoch": epoch, "batch": batch}

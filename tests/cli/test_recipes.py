@@ -1,0 +1,145 @@
+"""`train --recipe` and `--plan`: the paper's settings by name, overruled, and what they take."""
+
+import pathlib
+
+import pytest
+
+from keras_transformer.cli.application import build_parser
+from keras_transformer.cli.recipes import RECIPES
+from keras_transformer.cli.train import _training_settings
+from keras_transformer.cli.train_config import resolve
+from keras_transformer.cli.train_settings import SETTINGS
+from keras_transformer.models import TrainingRecipe, get_preset
+
+
+def parse(arguments):
+    return resolve(build_parser().parse_args(["train", *arguments.split()]))
+
+
+DOCS = pathlib.Path(__file__).resolve().parents[2] / "docs/training.md"
+# The paper's sections 5.1 to 5.4 and 6.1: set, pieces, dropout, steps, averaged checkpoints.
+PAPER = {
+    "wmt14-en-de-base": ("wmt14_translate/de-en", "de", 37_000, 512, 0.1, 100_000, 5),
+    "wmt14-en-de-big": ("wmt14_translate/de-en", "de", 37_000, 1024, 0.3, 300_000, 20),
+    "wmt14-en-fr-base": ("wmt14_translate/fr-en", "fr", 32_000, 512, 0.1, 100_000, 5),
+    "wmt14-en-fr-big": ("wmt14_translate/fr-en", "fr", 32_000, 1024, 0.1, 300_000, 20),
+}
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_recipe_is_the_papers(name):
+    dataset, target, pieces, d_model, dropout, steps, averaged = PAPER[name]
+    values = parse(f"--recipe {name}")
+    settings = _training_settings(values)
+    preset = get_preset(settings.preset)
+    config = {"d_model": 512, "dropout": 0.1, **preset.config, **settings.model}
+    recipe = TrainingRecipe.from_dict({**preset.recipe.to_dict(), **settings.recipe})
+    assert (values["dataset"], values["source_language"]) == (dataset, "en")
+    assert (values["target_language"], values["valid_split"]) == (target, "validation")
+    assert (settings.vocab_size, settings.tokenizer, settings.shared_vocabulary) == (
+        pieces,
+        "bpe",
+        True,
+    )
+    assert (config["d_model"], config["dropout"]) == (d_model, dropout)
+    assert (settings.max_steps, recipe.average_checkpoints) == (steps, averaged)
+    assert (recipe.tokens_per_batch, recipe.beam_size, recipe.length_penalty) == (25_000, 4, 0.6)
+    assert (recipe.label_smoothing, recipe.warmup_steps) == (0.1, 4_000)
+    assert recipe.peak_learning_rate is None
+
+
+def test_all_of_them_are_settings_and_in_the_help(run):
+    text = run("train", "--help").output
+    for name, recipe in RECIPES.items():
+        assert recipe.values.keys() <= SETTINGS.keys()
+        assert f"{name} " in text and recipe.description in text
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_the_table_in_the_docs_is_that_of_the_recipes(name):
+    values = RECIPES[name].values
+    row = f"| `{name}` | `{values['dataset']}` | {values['vocab_size']:,} | `{values['preset']}` | "
+    row += f"{values['max_steps']:,} | {values['average_checkpoints']} |"
+    assert row in DOCS.read_text("utf-8")
+
+
+def test_a_file_and_options_win_over_a_recipe(tmp_path):
+    path = tmp_path / "settings.toml"
+    path.write_text("[training]\nmax_steps = 7\ntokens_per_batch = 8\n")
+    values = parse(f"--recipe wmt14-en-de-big --config {path} --tokens-per-batch 9 --preset tiny")
+    assert (values["max_steps"], values["tokens_per_batch"]) == (7, 9)
+    assert (values["preset"], values["vocab_size"]) == ("tiny", 37_000)
+
+
+@pytest.mark.parametrize("text", ["--tsv a --valid-tsv b", "--source a --target b", "--prepared c"])
+def test_text_of_ones_own_takes_the_place_of_the_data_set(text):
+    values = parse(f"--recipe wmt14-en-de-base {text}")
+    assert values["dataset"] is None and values["source_language"] is None
+    assert values["vocab_size"] == 37_000
+
+
+def test_a_plan_says_what_will_run(run):
+    outcome = run(*"train --recipe wmt14-en-fr-base --plan --num-encoder-layers 1 --gpus 4 "
+                  "--num-decoder-layers 1 --d-model 64 --intermediate-dim 128".split())  # fmt: skip
+    assert outcome.status == 0, outcome.errors
+    lines = {line[:20].strip(): line[20:] for line in outcome.output.splitlines()}
+    assert lines["recipe"] == "wmt14-en-fr-base: English-French, the base model"
+    assert lines["data"].startswith("wmt14_translate/fr-en, en to fr: train, validated on valid")
+    assert lines["vocabulary"] == "32,000 bpe pieces for both languages"
+    # Encoder and decoder block, and the embedding, counted by hand.
+    encoder = 4 * 64**2 + 2 * 64 * 128 + 128 + 64 + 4 * 64
+    decoder = 8 * 64**2 + 2 * 64 * 128 + 128 + 64 + 6 * 64
+    assert lines["parameters"] == f"{encoder + decoder + 32_000 * 64:,}"
+    assert lines["steps"] == "100,000"
+    assert lines["devices"] == "4, each with 6,250 + 6,250 tokens of a batch"
+    assert "an estimate" in lines["memory per device"]
+    assert "512 + 512 tokens on this machine's" in lines["measured"]
+    assert lines["time"].endswith("for 100,000 steps on 4 such devices")
+
+
+@pytest.mark.parametrize(
+    "memory, expected",
+    [
+        ("16", ["yes, in 16 GB"]),
+        (
+            "2",
+            [
+                "no, not in 2 GB; these would:",
+                "--micro-batches 3",
+                "--gpus 3",
+                "--tokens-per-batch",
+            ],
+        ),
+        ("0.04", ["no, not in 0.04 GB:", "leave too little room"]),
+    ],
+)
+def test_a_plan_says_whether_a_step_fits_and_what_else_would(run, memory, expected):
+    """Every way that is named does fit, by the same plan."""
+    plan = ["train", "--plan", "--preset", "tiny", "--tokens-per-batch", "25000"]
+    plan += ["--num-encoder-layers", "1", "--num-decoder-layers", "1"]
+    output = run(*plan, "--device-memory", memory).output
+    assert all(text in output for text in expected)
+    ways = [line.split(":")[0].split() for line in output.splitlines() if line[20:24] == "  --"]
+    assert len(ways) == (3 if "these would" in expected[0] else 0)
+    for way in ways:
+        output = run(*plan, *way, "--device-memory", memory).output
+        assert f"yes, in {memory} GB" in output, way
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ("--recipe wmt15 --plan", "invalid choice: 'wmt15' (choose from 'wmt14-en-de-base'"),
+        ("--plan --preset huge", "--preset must be one of"),
+        ("--plan --vocabulary-type subword", "--plan needs --vocab-size"),
+        ("--plan --device-memory 0", "--device-memory: expected a number above 0"),
+        ("--plan --jit-compile --gpus 2", "--jit-compile works on one device only"),
+        ("--device-memory 8 --output x", "--device-memory goes with --plan"),
+        ("--plan --num-heads 7", "`num_heads` must divide"),
+    ],
+)
+def test_what_cannot_be_planned_is_one_line(run, arguments, message):
+    outcome = run("train", *arguments.split())
+    assert outcome.status == 2
+    assert outcome.errors.count("\n") == 1 and message in outcome.errors
+    assert outcome.output == ""

@@ -1,0 +1,285 @@
+"""A prepared corpus is the encoded text again, trains to the same weights, and damage is named."""
+
+import json
+import pathlib
+import struct
+
+import numpy as np
+import pytest
+
+from keras_transformer.data import (
+    EncodedCorpus,
+    PairsCorpus,
+    PreparedCorpus,
+    SubwordTokenizer,
+    TokenBatches,
+    prepare_corpus,
+)
+from keras_transformer.data import prepared_corpus as module
+from keras_transformer.errors import UserError
+from tests.tiny_translator import sentence, tiny_tokenizer
+
+LETTERS = SubwordTokenizer(list("abcdefgh"))
+
+
+def pairs(number, seed=0):
+    """Random pairs, among them some that are empty or too long."""
+    generator = np.random.default_rng(seed)
+    lengths = generator.integers(0, 12, [number, 2])
+    texts = [" ".join(generator.choice(list("abcdefgh"), length)) for length in lengths.flat]
+    return PairsCorpus(list(zip(texts[::2], texts[1::2], strict=True)))
+
+
+def assert_equal(first, second):
+    for left, right in zip(first.arrays(), second.arrays(), strict=True):
+        assert left.dtype == right.dtype
+        np.testing.assert_array_equal(left, right)
+    assert first.num_dropped_long == second.num_dropped_long
+    assert first.num_dropped_empty == second.num_dropped_empty
+
+
+@pytest.fixture
+def prepared(tmp_path):
+    valid = PairsCorpus([("a\u2028 b\n", 'c "'), ("d", "e")])
+    return prepare_corpus(tmp_path / "prepared", pairs(300), valid, LETTERS, max_length=10)
+
+
+def test_many_blocks_and_shards_are_the_corpus_encoded_at_once(tmp_path, monkeypatch):
+    monkeypatch.setattr("keras_transformer.data.encoded_corpus._CHUNK", 70)
+    monkeypatch.setattr(module, "_BLOCKS_PER_SHARD", 3)
+    corpus, wide = pairs(1000), SubwordTokenizer([*"hgfedcba", *map(str, range(2**16))])
+    seen = []
+    prepare_corpus(tmp_path / "p", corpus, None, LETTERS, wide, 10, progress=seen.append)
+    monkeypatch.undo()
+    loaded = PreparedCorpus.load(tmp_path / "p")
+    assert len(loaded.splits["train"].shards) == 5
+    assert seen == [*range(70, 1000, 70), 1000]
+    expected = EncodedCorpus.from_corpus(corpus, LETTERS, wide, max_length=10)
+    assert expected.num_dropped_long and expected.num_dropped_empty
+    assert expected.source_ids.dtype == np.uint16 and expected.target_ids.dtype == np.int32
+    assert_equal(loaded.read("train"), expected)
+    assert (loaded.max_length, loaded.valid_text) == (10, None)
+    assert loaded.source_tokenizer.encode("a b") == [4, 5]
+    assert loaded.target_tokenizer.encode("h g") == [4, 5]
+
+
+def test_a_shorter_limit_leaves_out_what_the_text_would_have(prepared):
+    expected = EncodedCorpus.from_corpus(pairs(300), LETTERS, max_length=6)
+    assert_equal(prepared.read("train").up_to(6), expected)
+    with pytest.raises(UserError, match="No sentence pair is left of 300"):
+        prepared.read("train").up_to(1)
+
+
+def test_the_validation_text_comes_back_to_the_character(prepared):
+    assert list(prepared.valid_text) == [("a\u2028 b\n", 'c "'), ("d", "e")]
+    assert len(prepared.read("valid")) == 2
+    assert prepared.target_tokenizer is None
+
+
+def test_records_can_be_read_with_tensorflow_alone(prepared):
+    """As the documentation says: no code of this library."""
+    import tensorflow as tf
+
+    names = [f"{side}_{what}" for side in ("source", "target") for what in ("lengths", "ids")]
+    features = {name: tf.io.FixedLenFeature([], tf.string) for name in names}
+    (path,) = prepared.directory.glob("train-00000-of-00001.tfrecord")
+    (record,) = tf.data.TFRecordDataset(str(path))
+    record = tf.io.parse_single_example(record, features)
+    arrays = {name: tf.io.decode_raw(value, tf.uint16) for name, value in record.items()}
+    rows = tf.RaggedTensor.from_row_lengths(
+        tf.cast(arrays["target_ids"], tf.int32), tf.cast(arrays["target_lengths"], tf.int32)
+    )
+    encoded = prepared.read("train")
+    ends = zip(encoded.target_offsets, encoded.target_offsets[1:], strict=False)
+    expected = [encoded.target_ids[start:end].tolist() for start, end in ends]
+    assert rows.to_list() == expected
+
+
+def test_arrays_reach_tensorflow_without_a_copy(prepared):
+    from keras_transformer.data.aligned_arrays import shared_tensor
+
+    for encoded in (prepared.read(), EncodedCorpus.from_corpus(pairs(50), LETTERS)):
+        for array in encoded.arrays():
+            tensor = shared_tensor(array)
+            np.testing.assert_array_equal(tensor, array)
+            assert np.shares_memory(np.asarray(memoryview(tensor)), array)
+
+
+@pytest.mark.tensorflow_only("`train` reads its data with tf.data")
+def test_training_is_that_from_the_text(tmp_path):
+    from keras_transformer.training import TrainingSettings, train
+
+    texts = [sentence(2 + seed % 8, seed) for seed in range(330)]
+    corpus = PairsCorpus(list(zip(texts, texts[1:], strict=False))[:300])
+    valid = PairsCorpus(list(zip(texts[300:], texts[300:], strict=True)))
+    tokenizer = tiny_tokenizer()
+    prepared = prepare_corpus(tmp_path / "p", corpus, valid, tokenizer)
+    sizes = {"d_model": 16, "intermediate_dim": 32, "num_heads": 2, "num_encoder_layers": 1}
+    settings = TrainingSettings(
+        preset="tiny",
+        model={**sizes, "num_decoder_layers": 1},
+        recipe={"tokens_per_batch": 200, "max_length": 20, "average_checkpoints": 1},
+        max_steps=5,
+        evaluate_every=5,
+        deterministic=True,
+    )
+    assert len(prepared.read().up_to(20)) < 300
+    results = [
+        train(tmp_path / name, train_pairs, valid_pairs, settings, source_tokenizer=tokenizer)
+        for name, train_pairs, valid_pairs in (
+            ("text", corpus, valid),
+            ("ids", PreparedCorpus.load(tmp_path / "p").read(), prepared.valid_text),
+        )
+    ]
+    for left, right in zip(*(result.translator.model.weights for result in results), strict=True):
+        np.testing.assert_array_equal(left.numpy(), right.numpy())
+    assert results[0].bleu == results[1].bleu
+    assert results[0].valid_loss == results[1].valid_loss
+    fingerprints = [(tmp_path / name / "training.json").read_text() for name in ("text", "ids")]
+    assert fingerprints[0] == fingerprints[1]
+
+
+def test_dropout_of_merges_needs_the_text(prepared):
+    from keras_transformer.training import TrainingSettings, train
+
+    with pytest.raises(UserError, match="`bpe_dropout` encodes the text anew in every epoch"):
+        train(
+            prepared.directory / "model",
+            prepared.read(),
+            settings=TrainingSettings(preset="tiny", bpe_dropout=0.1),
+            source_tokenizer=LETTERS,
+        )
+
+
+def shard(directory) -> pathlib.Path:
+    return next(directory.glob("train-*.tfrecord"))
+
+
+def change(path, old, new):
+    content = path.read_text(encoding="utf-8")
+    assert old in content
+    path.write_text(content.replace(old, new, 1), encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda folder: shard(folder).unlink(), "shard .*train-00000-of-00001.tfrecord' is miss"),
+        (
+            lambda folder: shard(folder).write_bytes(shard(folder).read_bytes()[:-5]),
+            "train-00000-of-00001.tfrecord' has .* bytes, not .*: it was cut or changed",
+        ),
+        (lambda folder: (folder / "prepared.json").unlink(), "not a prepared corpus: it has no"),
+        (lambda folder: (folder / "prepared.json").write_text("{"), "prepared.json' is damaged"),
+        (
+            lambda folder: change(folder / "prepared.json", '"pairs"', '"pears"'),
+            "prepared.json' is damaged",
+        ),
+        (
+            lambda folder: change(folder / "prepared.json", '"format": 1', '"format": 2'),
+            "has format 2, this version reads 1: prepare",
+        ),
+        (
+            lambda folder: change(folder / "tokenizer.txt", "\na\nb\n", "\nb\na\n"),
+            "tokenizer.txt' is not the tokenizer that the corpus was encoded with",
+        ),
+        (lambda folder: (folder / "tokenizer.txt").unlink(), "is not the tokenizer that"),
+    ],
+)
+def test_a_damaged_directory_is_refused_before_it_is_read(prepared, damage, message):
+    damage(prepared.directory)
+    with pytest.raises(UserError, match=message):
+        PreparedCorpus.load(prepared.directory)
+
+
+def flip_a_bit(path):
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def test_a_shard_with_one_wrong_bit_is_named(prepared):
+    flip_a_bit(shard(prepared.directory))
+    with pytest.raises(UserError, match="train-00000-of-00001.tfrecord' is damaged: a record can"):
+        PreparedCorpus.load(prepared.directory).read()
+
+
+@pytest.mark.parametrize(
+    ("difference", "message"),
+    [(-1, "is damaged: it has more pairs"), (1, "have fewer pairs than they should")],
+)
+def test_a_description_of_other_shards_is_found(prepared, difference, message):
+    path = prepared.directory / "prepared.json"
+    description = json.loads(path.read_text())
+    description["splits"]["train"]["pairs"] += difference
+    path.write_text(json.dumps(description))
+    with pytest.raises(UserError, match=message):
+        PreparedCorpus.load(prepared.directory).read()
+
+
+def test_tfrecords_of_another_kind_are_named(prepared):
+    import tensorflow as tf
+
+    path = shard(prepared.directory)
+    size = path.stat().st_size
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        # A field of bytes that fills the file to the size it had; 16 bytes are the frame's.
+        length = size - 16 - 4
+        writer.write(
+            b"\xa2\x1f" + struct.pack("BB", length % 128 | 128, length // 128) + b"x" * length
+        )
+    assert path.stat().st_size == size
+    with pytest.raises(UserError, match="is damaged: a record is not one of a prepared corpus"):
+        PreparedCorpus.load(prepared.directory).read()
+
+
+def test_what_is_missing_of_the_validation_text_is_named(prepared, tmp_path):
+    (prepared.directory / "valid.jsonl").write_text('["a"]\n')
+    with pytest.raises(UserError, match="valid.jsonl' is missing or damaged"):
+        prepared.valid_text  # noqa: B018
+    alone = prepare_corpus(tmp_path / "alone", pairs(20), None, LETTERS)
+    with pytest.raises(UserError, match="has no 'valid' text"):
+        alone.read("valid")
+
+
+def test_an_earlier_one_is_replaced_whole_and_nothing_else_is(prepared, tmp_path):
+    prepare_corpus(prepared.directory, pairs(20), None, tiny_tokenizer())
+    names = {path.name for path in prepared.directory.iterdir()}
+    assert names == {"prepared.json", "tokenizer.model", "train-00000-of-00001.tfrecord"}
+    (prepared.directory / "notes.txt").write_text("mine")
+    with pytest.raises(UserError, match="cannot be replaced|that can be replaced: .* 'notes.txt'"):
+        prepare_corpus(prepared.directory, pairs(20), None, LETTERS)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="must be a directory. Received a file"):
+        prepare_corpus(tmp_path / "file", pairs(20), None, LETTERS)
+
+
+def test_what_fails_half_way_leaves_the_earlier_one(prepared):
+    def broken():
+        yield from pairs(20)
+        raise UserError("line 21 is broken")
+
+    before = prepared.read()
+    with pytest.raises(UserError, match="line 21 is broken"):
+        prepare_corpus(prepared.directory, broken(), None, LETTERS)
+    assert_equal(PreparedCorpus.load(prepared.directory).read(), before)
+    assert [path.name for path in prepared.directory.parent.iterdir()] == ["prepared"]
+
+
+def test_sentences_longer_than_the_format_holds_are_refused(tmp_path):
+    with pytest.raises(ValueError, match="max_length must be from 1 to 65535"):
+        prepare_corpus(tmp_path / "p", pairs(20), None, LETTERS, max_length=2**16)
+    longest = PairsCorpus([("a " * (2**16 - 2), "b")])
+    loaded = prepare_corpus(tmp_path / "p", longest, None, LETTERS, max_length=2**16 - 1)
+    assert loaded.read().source_lengths.tolist() == [2**16 - 1]
+
+
+def test_batches_are_those_of_the_text(prepared):
+    encoded = EncodedCorpus.from_corpus(pairs(300), LETTERS, max_length=10)
+    for first, second in zip(
+        TokenBatches(encoded, 60, seed=3).dataset(repeat=False).as_numpy_iterator(),
+        TokenBatches(prepared.read(), 60, seed=3).batches(0),
+        strict=True,
+    ):
+        np.testing.assert_array_equal(first[0]["source"], second[0]["source"])
+        np.testing.assert_array_equal(first[1], second[1])

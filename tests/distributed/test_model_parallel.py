@@ -1,0 +1,38 @@
+"""A model cut over two devices, on JAX, trains as on one, and each holds half of the matrices."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_a_model_cut_in_two_trains_the_same_weights():
+    pytest.importorskip("jax", reason="needs jax: pip install '.[jax]'")
+    environment = {
+        **os.environ,
+        "KERAS_BACKEND": "jax",
+        "JAX_PLATFORMS": "cpu",
+        "XLA_FLAGS": "--xla_force_host_platform_device_count=2",
+        "PYTHONPATH": str(ROOT),
+    }
+    process = subprocess.run(
+        [sys.executable, str(Path(__file__).parent / "model_parallel.py")],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert process.returncode == 0, process.stderr[-3000:]
+    measured = json.loads(process.stdout.splitlines()[-1])
+    assert measured["losses"][0] == pytest.approx(measured["losses"][1], rel=1e-5)
+    assert measured["weights"] < 1e-5
+    for path, share in measured["shares"].items():
+        is_cut = ("kernel" in path or "embeddings" in path) or any(
+            name in path for name in ("query_bias", "key_bias", "value_bias", "inner_bias")
+        )
+        assert share == (0.5 if is_cut else 1), path

@@ -1,0 +1,106 @@
+"""A step in parts is the step of the whole batch, however the tokens are spread over the parts."""
+
+import keras
+import numpy as np
+import pytest
+
+from keras_transformer.models import TrainingRecipe, Transformer, TransformerConfig
+from keras_transformer.training import TokenAccuracy, TokenLoss, compile_model
+
+pytestmark = pytest.mark.tensorflow_only("steps in parts need the TensorFlow backend")
+
+
+def batch(rows=6, length=5):
+    """One row is full, the next has one token, and so on: no two parts weigh the same."""
+    generator = np.random.default_rng(0)
+    ids = generator.integers(4, 12, (rows, length)).astype("int32")
+    lengths = np.resize([length, 1, 3], rows)
+    ids[np.arange(length) >= lengths[:, None]] = 0
+    mask = (ids != 0).astype("float32")
+    return {"source": ids, "target": ids}, np.roll(ids, -1, axis=1), mask / mask.sum()
+
+
+def make(micro_batches, optimizer=None, dtype=None, dropout=0.0, **recipe):
+    keras.utils.set_random_seed(1)
+    config = TransformerConfig(
+        vocab_size=12,
+        num_encoder_layers=1,
+        num_decoder_layers=1,
+        d_model=8,
+        intermediate_dim=16,
+        num_heads=2,
+        dropout=dropout,
+    )
+    model = Transformer(config, dtype=dtype)
+    compile_model(model, TrainingRecipe(**recipe), [TokenLoss(), TokenAccuracy()])
+    if optimizer is not None:
+        model.optimizer = optimizer
+    model.micro_batches = micro_batches
+    return model
+
+
+def train(model, data=None):
+    """Three steps: what each reported, and the weights."""
+    data = data or batch()
+    return [model.train_on_batch(*data, return_dict=True) for _ in range(3)], model.get_weights()
+
+
+def assert_same(found, expected, tolerance):
+    for step, expected_step in zip(found[0], expected[0], strict=True):
+        assert step.keys() == expected_step.keys()
+        for name, value in step.items():
+            assert value == pytest.approx(expected_step[name], rel=1e-5), name
+    for one, other in zip(found[1], expected[1], strict=True):
+        np.testing.assert_allclose(one, other, atol=tolerance)
+
+
+@pytest.mark.parametrize("micro_batches", [2, 3, 6])
+def test_losses_metrics_and_weights_are_those_of_the_whole_batch(micro_batches):
+    expected = train(make(1, keras.optimizers.SGD(0.3)))
+    assert_same(train(make(micro_batches, keras.optimizers.SGD(0.3))), expected, 1e-6)
+
+
+def test_the_whole_gradient_is_clipped():
+    recipe = {"clip_norm": 0.01, "warmup_steps": 10, "epsilon": 1e-3}
+    assert_same(train(make(3, **recipe)), train(make(1, **recipe)), 1e-6)
+
+
+def test_regularisers_count_once():
+    results = []
+    for micro_batches in (1, 3):
+        model = make(micro_batches, keras.optimizers.SGD(0.1))
+        model.target_embedding.embeddings.regularizer = keras.regularizers.L2(1.0)
+        results.append(train(model))
+    assert_same(results[1], results[0], 1e-6)
+
+
+def test_the_scaled_loss_of_float16_is_unscaled():
+    (first, *_), weights = train(make(3, dtype="mixed_float16"))
+    (expected, *_), _ = train(make(1, dtype="mixed_float16"))
+    assert first["loss"] == pytest.approx(expected["loss"], rel=2e-3)
+    assert all(np.isfinite(value).all() for value in weights)
+
+
+def test_rows_that_cannot_be_cut_are_refused():
+    with pytest.raises(Exception, match="must be a multiple of 4"):
+        train(make(4))
+
+
+def test_the_parts_draw_dropout_masks_of_their_own():
+    """Equal rows with equal masks would give equal gradients: the sum would be twice the one."""
+    inputs, labels, weights = batch(rows=1)
+    doubled = {name: np.repeat(ids, 2, axis=0) for name, ids in inputs.items()}
+    moves = []
+    for micro_batches, data in (
+        (1, (inputs, labels, weights)),
+        (2, (doubled, np.repeat(labels, 2, axis=0), np.repeat(weights, 2, axis=0))),
+    ):
+        model = make(micro_batches, keras.optimizers.SGD(1.0), dropout=0.5)
+        before = model.get_weights()
+        model.train_on_batch(*data)
+        moves.append(
+            np.concatenate(
+                [(b - a).ravel() for a, b in zip(before, model.get_weights(), strict=True)]
+            )
+        )
+    assert not np.allclose(moves[1], 2 * moves[0], atol=1e-4)

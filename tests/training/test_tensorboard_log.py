@@ -1,0 +1,132 @@
+"""The event files of a training, read back: the figures of the history, sentences, a picture."""
+
+import collections
+
+import numpy as np
+import pytest
+
+from keras_transformer.data import PairsCorpus
+from keras_transformer.models import TrainingRecipe, Transformer, TransformerConfig
+from keras_transformer.training import TrainingSettings, compile_model, train
+from tests.tiny_translator import sentence
+
+pytestmark = pytest.mark.tensorflow_only("TensorFlow writes the files")
+
+SMALL = {
+    "num_encoder_layers": 1,
+    "num_decoder_layers": 1,
+    "d_model": 16,
+    "intermediate_dim": 32,
+    "num_heads": 2,
+}
+DEV = [("a red house", "a red house"), ("the dog", "the dog | opens *it*"), ("on the boat", "boat")]
+
+
+def run(directory, **changes):
+    pairs = PairsCorpus([(sentence(3, seed), sentence(4, seed)) for seed in range(80)])
+    settings = {
+        "preset": "tiny",
+        "model": SMALL,
+        "recipe": {"tokens_per_batch": 128, "warmup_steps": 20, "clip_norm": 0.1},
+        "tokenizer": "subword",
+        "vocab_size": None,
+        "max_steps": 20,
+        "evaluate_every": 10,
+        "checkpoint_every": 10,
+        "tensorboard": True,
+    }
+    return train(directory, pairs, PairsCorpus(DEV), TrainingSettings(**{**settings, **changes}))
+
+
+def read(directory):
+    """Event files as {tag: {step: value}}."""
+    import tensorflow as tf
+
+    found = collections.defaultdict(dict)
+    for path in sorted((directory / "tensorboard").iterdir()):
+        for record in tf.data.TFRecordDataset(str(path)).as_numpy_iterator():
+            event = tf.compat.v1.Event.FromString(record)
+            for value in event.summary.value:
+                plugin = value.metadata.plugin_data.plugin_name
+                found[plugin, value.tag][event.step] = tf.make_ndarray(value.tensor)
+    return found
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """The history of a training and its event files."""
+    directory = tmp_path_factory.mktemp("run") / "model"
+    return run(directory).history, read(directory)
+
+
+@pytest.mark.parametrize(
+    "column, tag",
+    [
+        ("train_loss", "train/loss"),
+        ("learning_rate", "train/learning_rate"),
+        ("valid_loss", "valid/loss"),
+        ("valid_perplexity", "valid/perplexity"),
+        ("valid_accuracy", "valid/accuracy"),
+        ("valid_bleu", "valid/bleu"),
+    ],
+)
+def test_figures_are_those_of_the_history(trained, column, tag):
+    history, found = trained
+    expected = {int(row["step"]): float(row[column]) for row in history}
+    assert expected.keys() == {10, 20}
+    assert found["scalars", tag] == pytest.approx(expected, rel=1e-4, abs=1e-5)
+
+
+def test_speed_and_padding(trained):
+    _, found = trained
+    assert all(speed > 0 for speed in found["scalars", "train/tokens_per_second"].values())
+    for side in ("source", "target"):
+        assert 0 <= found["scalars", f"padding/{side}"][10] < 0.5
+    # The norm before clipping at 0.1.
+    assert found["scalars", "train/gradient_norm"][10] > 0.1
+
+
+def test_sentences_are_shown_with_their_translations(trained):
+    _, found = trained
+    table = found["text", "valid/translations"][20]
+    rows = [tuple(cell.decode() for cell in row) for row in table]
+    assert rows[0] == ("source", "translation", "reference")
+    assert [(source, reference) for source, _, reference in rows[1:]] == DEV
+
+
+def test_attention_is_a_picture_of_the_size_it_says(trained):
+    import tensorflow as tf
+
+    _, found = trained
+    width, height, picture = found["images", "valid/attention"][10]
+    assert tf.io.decode_png(picture).shape[:2] == (int(height), int(width))
+
+
+def test_a_training_may_be_resumed_with_it_on(tmp_path):
+    run(tmp_path / "model", max_steps=10, tensorboard=False)
+    assert not (tmp_path / "model" / "tensorboard").exists()
+    run(tmp_path / "model", max_steps=20, bleu_every=0)
+    found = read(tmp_path / "model")
+    assert set(found["scalars", "train/loss"]) == {20}
+    assert ("scalars", "valid/bleu") not in found
+
+
+@pytest.mark.parametrize("clip_norm", [None, 0.01])
+def test_the_gradient_norm_is_that_of_the_gradient_before_clipping(clip_norm):
+    import tensorflow as tf
+
+    config = TransformerConfig(vocab_size=12, dropout=0.0, **SMALL)
+    model = compile_model(Transformer(config), TrainingRecipe(clip_norm=clip_norm))
+    ids = np.random.default_rng(0).integers(4, 12, (4, 5)).astype("int32")
+    inputs, weights = {"source": ids, "target": ids}, np.full((4, 5), 1 / 20, "float32")
+    with tf.GradientTape() as tape:
+        loss = model.loss(ids, model(inputs, training=True), weights)
+    gradients = tape.gradient(loss, [v.value for v in model.trainable_variables])
+    expected = float(tf.linalg.global_norm(gradients))
+    state = [variable.path for variable in model.optimizer.variables]
+    model.optimizer.watch_gradient_norm(model)
+    model.train_on_batch(inputs, ids, weights)
+    assert float(model.optimizer.gradient_norm) == pytest.approx(expected, rel=1e-5)
+    assert expected > 0.01
+    # The state that a training resumes from is the same with and without it.
+    assert [variable.path for variable in model.optimizer.variables] == state

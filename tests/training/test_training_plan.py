@@ -1,0 +1,76 @@
+"""What is said of a training before it begins: exact counts, and what fits into a memory."""
+
+import pytest
+
+from keras_transformer.models import (
+    TrainingRecipe,
+    Transformer,
+    TransformerConfig,
+    get_preset,
+)
+from keras_transformer.training.training_plan import (
+    USABLE_MEMORY,
+    count_parameters,
+    estimate_memory,
+    measure_step,
+    most_tokens,
+)
+
+TINY = {"vocab_size": 60, "d_model": 16, "intermediate_dim": 24, "num_heads": 2}
+BIG = TransformerConfig(vocab_size=37_000, **get_preset("big").config)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"num_encoder_layers": 1, "num_decoder_layers": 3},
+        {"key_dim": 5},
+        {"value_dim": 3, "use_bias": True},
+        {"norm": "pre"},
+        {"position": "learned", "max_length": 7},
+        {"target_vocab_size": 50},
+    ],
+)
+def test_the_count_is_that_of_the_model(changes):
+    config = TransformerConfig(**{**TINY, **changes})
+    assert count_parameters(config) == Transformer(config).count_params()
+
+
+@pytest.mark.parametrize(
+    "preset, expected", [("base", 63_045_632), ("big", 214_171_648), ("table3_e", 63_307_776)]
+)
+def test_the_counts_of_the_paper(preset, expected):
+    assert count_parameters(TransformerConfig(37_000, **get_preset(preset).config)) == expected
+
+
+def test_memory_without_a_batch_is_sixteen_bytes_a_parameter():
+    """Weights, gradients and two moments in single precision."""
+    assert estimate_memory(BIG, 100, 32).fixed == 16 * 214_171_648
+    # And a copy in half precision, the exchange, the sum over micro-batches.
+    assert estimate_memory(BIG, 100, 32, True, 2, 4).fixed == (16 + 2 + 4 + 4) * 214_171_648
+
+
+@pytest.mark.parametrize("how", [(), (True,), (False, 8), (True, 2, 3)])
+@pytest.mark.parametrize("memory", [16e9, 80e9])
+def test_most_tokens_are_the_last_that_fit(memory, how):
+    tokens = most_tokens(memory, BIG, 256, *how)
+    fits = [estimate_memory(BIG, n, 256, *how).total <= USABLE_MEMORY * memory
+            for n in (tokens, tokens + 1)]  # fmt: skip
+    assert fits == [True, False]
+
+
+def test_no_token_fits_beside_weights_that_are_too_large():
+    assert most_tokens(3e9, BIG, 256) == 0
+
+
+def test_a_measured_step_has_the_tokens_it_says_and_scales_with_them():
+    told = []
+    measured = measure_step(
+        TransformerConfig(**TINY), TrainingRecipe(max_length=20), 100,
+        progress=lambda *values: told.append(values),
+    )  # fmt: skip
+    assert measured.tokens == 100
+    assert told == [(n, 4) for n in range(1, 5)]
+    assert measured.scaled_to(1000) == pytest.approx(10 * measured.seconds)
+    assert 0 < measured.seconds < 60
