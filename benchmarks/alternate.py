@@ -16,11 +16,14 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 
 
-def run_program(command: Sequence[str], timeout: float = 1800) -> dict:
+def run_program(
+    command: Sequence[str], more: Mapping[str, str] | None = None, timeout: float = 1800
+) -> dict:
     """Runs one program.
 
     Args:
         command: its file and arguments.
+        more: variables of its environment beside those of this process.
         timeout: seconds.
 
     Returns:
@@ -29,7 +32,7 @@ def run_program(command: Sequence[str], timeout: float = 1800) -> dict:
     Raises:
         RuntimeError: if it failed, with the end of what it said.
     """
-    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
+    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", **(more or {})}
     environment["PYTHONPATH"] = os.pathsep.join(
         filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])
     )
@@ -41,12 +44,15 @@ def run_program(command: Sequence[str], timeout: float = 1800) -> dict:
     return json.loads(result.stdout.splitlines()[-1])
 
 
-def alternate(programs: Mapping[str, Sequence[str]], rounds: int) -> dict[str, list[dict]]:
+def alternate(
+    programs: Mapping[str, Sequence[str]], rounds: int, environment: Mapping[str, str] | None = None
+) -> dict[str, list[dict]]:
     """Runs every program once in each round, and says how far it is.
 
     Args:
         programs: command by name; one that fails is reported and left out.
         rounds: int.
+        environment: variables for all of them.
 
     Returns:
         what each printed, by name.
@@ -58,7 +64,7 @@ def alternate(programs: Mapping[str, Sequence[str]], rounds: int) -> dict[str, l
             elapsed = (time.monotonic() - start) / 60
             print(f"[{elapsed:4.1f} min] round {number + 1} of {rounds}: {name}", file=sys.stderr)
             try:
-                results[name].append(run_program(command))
+                results[name].append(run_program(command, environment))
             except (RuntimeError, subprocess.TimeoutExpired) as error:
                 print(f"  {error}", file=sys.stderr)
     return {name: found for name, found in results.items() if found}

@@ -1,18 +1,31 @@
-"""The step that every peer does: base size, fixed shapes, nothing but tokens."""
+"""The step that every peer does: base size unless told otherwise, fixed shapes, only tokens.
+
+BENCHMARK_MODEL, base or big, and BENCHMARK_BATCH, sentences in a batch, change it.
+"""
 
 import json
+import os
 import resource
 import statistics
 import time
 
-LAYERS, D_MODEL, INTERMEDIATE, HEADS, VOCAB = 6, 512, 2048, 8, 32_000
-BATCH, SOURCE, TARGET = 64, 32, 32
+MODEL = os.environ.get("BENCHMARK_MODEL", "base")
+LAYERS, D_MODEL, INTERMEDIATE, HEADS = {"base": (6, 512, 2048, 8), "big": (6, 1024, 4096, 16)}[
+    MODEL
+]
+VOCAB = 32_000
+BATCH, SOURCE, TARGET = int(os.environ.get("BENCHMARK_BATCH", "64")), 32, 32
 DROPOUT, SMOOTHING = 0.1, 0.1
 WARM_UP, STEPS = 3, 8
 
 
 def report(seconds: list[float], **more) -> None:
-    """Prints the result of a program: the median step after the first ones, and its memory."""
+    """Prints the result of a program: the median step after the first ones, and its memory.
+
+    Args:
+        seconds: of each step.
+        **more: further figures; `peak_memory_mb` is that of the process unless given.
+    """
     median = statistics.median(seconds[WARM_UP:])
     result = {
         "seconds": median,

@@ -10,11 +10,14 @@ import time
 
 import keras
 import numpy as np
+from keras import ops
 from setting import (
     BATCH,
     D_MODEL,
+    DROPOUT,
     INTERMEDIATE,
     LAYERS,
+    MODEL,
     SOURCE,
     STEPS,
     TARGET,
@@ -44,8 +47,6 @@ class Clock(keras.callbacks.Callback):
 
 def product_seconds(dtype):
     """Seconds of all matrix products of a step, forward and backward, each timed alone."""
-    import tensorflow as tf
-
     tokens = BATCH * TARGET
     products = {
         (D_MODEL, D_MODEL): LAYERS * (4 + 8),
@@ -54,34 +55,52 @@ def product_seconds(dtype):
         (D_MODEL, VOCAB): 1,
     }
 
-    @tf.function
     def backward_too(inputs, kernel, upstream):
         return (
-            tf.matmul(inputs, kernel),
-            tf.matmul(upstream, kernel, transpose_b=True),
-            tf.matmul(inputs, upstream, transpose_a=True),
+            ops.matmul(inputs, kernel),
+            ops.matmul(upstream, ops.transpose(kernel)),
+            ops.matmul(ops.transpose(inputs), upstream),
         )
 
+    if keras.backend.backend() == "jax":
+        import jax
+
+        backward_too = jax.jit(backward_too)
+    else:
+        import tensorflow as tf
+
+        backward_too = tf.function(backward_too)
     total = 0.0
     for (rows, columns), count in products.items():
         arrays = [
-            tf.cast(tf.random.normal(shape), dtype)
+            ops.cast(keras.random.normal(shape), dtype)
             for shape in ((tokens, rows), (rows, columns), (tokens, columns))
         ]
         seconds = []
         for _ in range(8):
             start = time.perf_counter()
             for array in backward_too(*arrays):
-                array[0, 0].numpy()
+                float(array[0, 0])
             seconds.append(time.perf_counter() - start)
         total += count * sorted(seconds)[len(seconds) // 2]
     return total
 
 
+def device_memory_mb():
+    """The peak of the accelerator's memory, or None without one."""
+    if keras.backend.backend() != "jax":
+        return None
+    import jax
+
+    statistics = jax.devices()[0].memory_stats() or {}
+    peak = statistics.get("peak_bytes_in_use")
+    return peak and peak / 2**20
+
+
 policy = sys.argv[1]
 keras.utils.set_random_seed(0)
-model = Transformer.from_preset("base", vocab_size=VOCAB, dtype=policy)
-compile_model(model, get_preset("base").recipe, jit_compile="xla" in sys.argv[2:])
+model = Transformer.from_preset(MODEL, dropout=DROPOUT, vocab_size=VOCAB, dtype=policy)
+compile_model(model, get_preset(MODEL).recipe, jit_compile="xla" in sys.argv[2:])
 generator = np.random.default_rng(0)
 source, target, labels = (
     generator.integers(1, VOCAB, (BATCH, length)).astype("int32")
@@ -98,6 +117,8 @@ def batches():
 clock = Clock()
 model.fit(batches(), steps_per_epoch=WARM_UP + STEPS, callbacks=[clock], verbose=0)
 more = {}
+if device_memory_mb():
+    more["peak_memory_mb"] = device_memory_mb()
 if "limit" in sys.argv[2:]:
     more["product_seconds"] = product_seconds(keras.DTypePolicy(policy).compute_dtype)
 report(clock.seconds, **more)

@@ -66,4 +66,8 @@ def step():
     loss.item()
 
 
-report(time_steps(step))
+seconds = time_steps(step)
+more = {}
+if device == "cuda":
+    more["peak_memory_mb"] = torch.cuda.max_memory_allocated() / 2**20
+report(seconds, **more)
