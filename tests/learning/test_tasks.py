@@ -91,7 +91,7 @@ def trained(task):
             yield training_batch([training[index] for index in chosen])
 
     model.fit(
-        batches(), steps_per_epoch=STEPS_OF.get(task, 1500), epochs=1, shuffle=False, verbose=0
+        batches(), steps_per_epoch=STEPS_OF.get(task, 2500), epochs=1, shuffle=False, verbose=0
     )
     return model, held_out
 
