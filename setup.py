@@ -51,6 +51,12 @@ setup(
         "torch": ["torch>=2.13"],
         # Libraries whose weights `keras_transformer.bridges` reads and writes.
         "oracles": ["keras-hub>=0.32", "torch>=2.13", "transformers>=5"],
+        # The messages of TensorFlow Serving's gRPC interface, for clients.
+        "serving": ["tensorflow-serving-api>=2.21"],
+        # What `keras-transformer export --format` needs, and what runs its exports.
+        "ctranslate2": ["ctranslate2>=4.8"],
+        "onnx": ["onnx>=1.23", "onnxruntime>=1.31", "tf2onnx>=1.17"],
+        "litert": ["ai-edge-litert>=2.3"],
         # To run the notebook, build the distributions and sample mutants, as the tests do.
         "docs": ["ipykernel>=6", "nbclient>=0.10", "nbformat>=5"],
         "build": ["build>=1.2", "setuptools>=70.1"],

@@ -20,6 +20,7 @@ def programs(precision: str, xla: bool) -> dict[str, list[str]]:
     policy = "mixed_bfloat16" if precision == "bfloat16" else "float32"
     chosen = {
         "keras_transformer": [PEERS / "step_ours.py", policy, "limit"],
+        "keras_transformer, `LossModel`": [PEERS / "step_ours.py", policy, "loss_model"],
         "KerasHub": [PEERS / "step_kerashub.py", policy],
         "torch": [PEERS / "step_torch.py", precision],
     }

@@ -8,7 +8,7 @@ import numpy as np
 from keras import ops
 
 from keras_transformer.data.special_tokens import BOS_ID, EOS_ID, PAD_ID
-from keras_transformer.decoding import SearchResult, compile_search
+from keras_transformer.decoding import ForcedPrefix, SearchResult, compile_search
 from keras_transformer.layers.checks import check_positive_integer
 
 # JAX compiles for each shape: lengths are rounded up to this, numbers of rows to a power of two.
@@ -77,6 +77,26 @@ def cut_batches(sizes: Sequence[int], max_rows: int, max_total: int) -> list[lis
     return batches
 
 
+def cut_pair_batches(sources, targets, max_rows, max_total, progress=None):
+    """Cuts pairs of sources and targets into batches, as `cut_batches` does.
+
+    Args:
+        sources, targets: lists of lists of ids; EOS or BOS comes to each.
+        max_rows, max_total: as of `cut_batches`.
+        progress: called with the numbers of pairs done and in all, when the next batch is taken.
+
+    Yields:
+        Lists of indices.
+    """
+    sizes = [max(len(s), len(t)) + 1 for s, t in zip(sources, targets, strict=True)]
+    num_done = 0
+    for indices in cut_batches(sizes, max_rows, max_total):
+        yield indices
+        num_done += len(indices)
+        if progress is not None:
+            progress(num_done, len(sizes))
+
+
 class BatchInference:
     """Compiled inference of one model. What was compiled is kept, for each search once.
 
@@ -90,7 +110,7 @@ class BatchInference:
         self.model = model
         self._compiled = {}
 
-    def search(self, sources, max_lengths, search, seed_offset=0) -> SearchResult:
+    def search(self, sources, max_lengths, search, seed_offset=0, prefixes=None) -> SearchResult:
         """Searches for the answers of one batch.
 
         Args:
@@ -99,69 +119,107 @@ class BatchInference:
             search: a search of `keras_transformer.decoding`.
             seed_offset: added to the seed of a search that has one, so that the batches of one
                 call draw different numbers.
+            prefixes: list of lists of ids that the answers begin with; None for no beginnings.
 
         Returns:
             `SearchResult` of NumPy arrays.
         """
         # An int where shapes have to be static (`sizes` below), otherwise a tensor.
         options = {"max_length": _rounded(max(max_lengths))}
-        key = search
+        compiled_search = search
         if hasattr(search, "seed"):
             # The seed is an input, not a constant: another seed is not compiled anew.
             options["seed"] = np.int32((search.seed + seed_offset) % 2**31)
-            key = dataclasses.replace(search, seed=0)
+            compiled_search = dataclasses.replace(search, seed=0)
+        has_prefixes = prefixes is not None and any(prefixes)
+        if has_prefixes:
+            options["prefixes"] = _tensor(padded(prefixes))
+        key = compiled_search, has_prefixes
         if key not in self._compiled:
-            self._compiled[key] = self._compile_search(key)
+            self._compiled[key] = self._compile_search(*key)
         num_rows = len(sources)
         source = padded(sources)
         limits = np.ones(len(source), "int32")  # rows that only fill up the shape end at once
         limits[:num_rows] = max_lengths
-        result = self._compiled[key](_tensor(source), _tensor(limits), **options)
+        result = self._compiled[key](source=_tensor(source), max_lengths=_tensor(limits), **options)
         return SearchResult(*(ops.convert_to_numpy(part)[:num_rows] for part in result))
 
-    def log_probabilities(self, sources, targets) -> np.ndarray:
-        """Returns the plain log-probability of given answers, EOS counted: float `[batch]`.
+    def log_probabilities(self, sources, targets) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the plain log-probabilities of given answers, EOS counted.
 
         Args:
             sources: list of lists of ids, with EOS.
             targets: list of lists of ids, without BOS and EOS.
+
+        Returns:
+            Of all tokens of an answer, float `[batch]`, and of each, float `[batch, length]`, 0 on
+            padding.
         """
         if "score" not in self._compiled:
-            self._compiled["score"] = self._compile(self._score, ranks=(2, 2, 2))
+            ranks = {"source": 2, "target": 2, "labels": 2}
+            self._compiled["score"] = self._compile(self._score, ranks)
         inputs = padded([[BOS_ID, *ids] for ids in targets])
         labels = padded([[*ids, EOS_ID] for ids in targets])
-        arguments = (_tensor(array) for array in (padded(sources), inputs, labels))
-        return ops.convert_to_numpy(self._compiled["score"](*arguments))[: len(sources)]
+        found = self._compiled["score"](
+            source=_tensor(padded(sources)), target=_tensor(inputs), labels=_tensor(labels)
+        )
+        return tuple(ops.convert_to_numpy(part)[: len(sources)] for part in found)
+
+    def cross_attention(self, sources, targets, layer) -> np.ndarray:
+        """Returns how much each token of given answers looks at each of the source's.
+
+        Args:
+            sources: list of lists of ids, with EOS.
+            targets: list of lists of ids, without BOS and EOS.
+            layer: block of the decoder.
+
+        Returns:
+            Float `[batch, length + 1, source length]`: in row t the mean over the heads at the
+            position that predicts token t.
+        """
+
+        def attention(source, target):
+            scores = self.model.attention_scores(source, target)["cross"][layer]
+            return ops.mean(ops.cast(scores, "float32"), axis=1)
+
+        key = "attention", layer
+        if key not in self._compiled:
+            self._compiled[key] = self._compile(attention, {"source": 2, "target": 2})
+        inputs = padded([[BOS_ID, *ids] for ids in targets])
+        found = self._compiled[key](source=_tensor(padded(sources)), target=_tensor(inputs))
+        return ops.convert_to_numpy(found)[: len(sources)]
 
     def _score(self, source, target, labels):
         logits = self.model({"source": source, "target": target}, training=False)
         chosen = ops.take_along_axis(logits, ops.expand_dims(labels, -1), axis=-1)
         log_probabilities = ops.squeeze(chosen, -1) - ops.logsumexp(logits, axis=-1)
-        return ops.sum(ops.where(ops.not_equal(labels, PAD_ID), log_probabilities, 0.0), axis=1)
+        log_probabilities = ops.where(ops.not_equal(labels, PAD_ID), log_probabilities, 0.0)
+        return ops.sum(log_probabilities, axis=1), log_probabilities
 
-    def _compile_search(self, search):
-        if hasattr(search, "seed"):
+    def _compile_search(self, search, has_prefixes):
+        ranks = {"source": 2, "max_lengths": 1, "max_length": 0}
+        ranks |= {"seed": 0} if hasattr(search, "seed") else {}
+        ranks |= {"prefixes": 2} if has_prefixes else {}
 
-            def run(source, max_lengths, max_length, seed):
-                return search_ids(self.model, source, max_lengths, search, max_length, seed=seed)
+        def run(source, max_lengths, max_length, **options):
+            if has_prefixes:
+                prefix = ForcedPrefix(options.pop("prefixes"), pad_id=PAD_ID)
+                options["constraints"] = [prefix]
+            return search_ids(self.model, source, max_lengths, search, max_length, **options)
 
-            return self._compile(run, ranks=(2, 1, 0, 0))
-
-        def run(source, max_lengths, max_length):
-            return search_ids(self.model, source, max_lengths, search, max_length)
-
-        return self._compile(run, ranks=(2, 1, 0))
+        return self._compile(run, ranks)
 
     def _compile(self, function, ranks):
-        """Compiles a function of int32 tensors of the given ranks."""
+        """Compiles a function of int32 tensors, to call by name; ranks by names of arguments."""
         if keras.config.backend() != "tensorflow":
             return compile_search(function, self.model.variables, sizes=("max_length",))
         import tensorflow as tf
 
         # With a signature one trace serves all shapes, from the first call on.
-        signature = [tf.TensorSpec([None] * rank, tf.int32) for rank in ranks]
-        compiled = tf.function(function, input_signature=signature, autograph=False)
-        return compiled.get_concrete_function()
+        signature = {
+            name: tf.TensorSpec([None] * rank, tf.int32, name) for name, rank in ranks.items()
+        }
+        return tf.function(function, autograph=False).get_concrete_function(**signature)
 
 
 def padded(rows: Sequence[Sequence[int]]) -> np.ndarray:

@@ -16,6 +16,7 @@ from keras_transformer.errors import UserError
 _BYTE_ORDER_MARK = "\ufeff"
 # What is still being written is younger than that.
 _LEFTOVER_SECONDS = 3600
+_REPLACED = ".replaced-"  # begins the name that an earlier folder has while it is replaced
 
 
 @contextlib.contextmanager
@@ -55,6 +56,58 @@ def atomic_write(path: str | os.PathLike) -> Iterator[pathlib.Path]:
     except BaseException:
         remove(temporary)
         raise
+
+
+@contextlib.contextmanager
+def atomic_folder(directory: str | os.PathLike) -> Iterator[pathlib.Path]:
+    """Gives a path beside `directory`, for a folder that replaces it if the block succeeds.
+
+    As `atomic_write`, for a whole folder: a block that fails leaves `directory` as it was.
+
+    Args:
+        directory: the folder to write; what it holds is removed in the end.
+
+    Yields:
+        `pathlib.Path`, in the same folder, that does not exist yet.
+
+    Example:
+
+    >>> import tempfile, pathlib
+    >>> from keras_transformer.files import atomic_folder
+    >>> target = pathlib.Path(tempfile.mkdtemp()) / "notes"
+    >>> with atomic_folder(target) as temporary:
+    ...     temporary.mkdir()
+    ...     _ = (temporary / "first.txt").write_text("kept")
+    >>> [path.name for path in target.iterdir()]
+    ['first.txt']
+    """
+    directory = pathlib.Path(directory)
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    remove_leftovers(directory)
+    temporary = name_beside(directory)
+    try:
+        yield temporary
+        sync_to_disk(temporary)
+        _replace_folder(temporary, directory)
+    finally:
+        remove(temporary)
+    # Not before: of a folder killed while it was replaced, it may be all that was left.
+    remove_leftovers(directory, _REPLACED)
+
+
+def _replace_folder(new: pathlib.Path, directory: pathlib.Path) -> None:
+    if not directory.exists():
+        os.rename(new, directory)
+        return
+    # A folder that is not empty cannot be renamed onto: the old one steps aside first.
+    old = name_beside(directory, _REPLACED)
+    os.rename(directory, old)
+    try:
+        os.rename(new, directory)
+    except BaseException:
+        os.rename(old, directory)
+        raise
+    remove(old)
 
 
 def name_beside(path: pathlib.Path, prefix: str = ".writing-") -> pathlib.Path:

@@ -36,6 +36,9 @@ class Score(NamedTuple):
     Attributes:
         log_probability: natural logarithm of the probability, EOS counted, no length penalty.
         num_tokens: number of tokens, EOS counted.
+        tokens: the ids, EOS included.
+        token_log_probabilities: natural logarithm of the probability of each token, given those
+            before it; they sum to `log_probability`.
 
     Example:
 
@@ -47,6 +50,8 @@ class Score(NamedTuple):
 
     log_probability: float
     num_tokens: int
+    tokens: tuple[int, ...] = ()
+    token_log_probabilities: tuple[float, ...] = ()
 
 
 def to_hypotheses(result, tokenizer) -> list[list[Hypothesis]]:

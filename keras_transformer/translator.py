@@ -6,7 +6,12 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from keras import ops
 
-from keras_transformer.batch_inference import BatchInference, cut_batches, one_answer
+from keras_transformer.batch_inference import (
+    BatchInference,
+    cut_batches,
+    cut_pair_batches,
+    one_answer,
+)
 from keras_transformer.data.special_tokens import EOS_ID
 from keras_transformer.decoding import BeamSearch, search_to_dict
 from keras_transformer.errors import UserError
@@ -19,8 +24,16 @@ from keras_transformer.model_directory import (
 )
 from keras_transformer.model_directory_writing import write_model_directory
 from keras_transformer.translation_result import Hypothesis, Score, to_hypotheses
+from keras_transformer.translator_inputs import (
+    check_targets,
+    check_vocabulary,
+    checked_texts,
+    encode_prefixes,
+    encode_words,
+)
+from keras_transformer.word_alignment import Alignment, align_words, layer_index
 
-__all__ = ["Hypothesis", "Score", "Translator"]
+__all__ = ["Alignment", "Hypothesis", "Score", "Translator"]
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -29,6 +42,8 @@ DEFAULT_MAX_SOURCE_LENGTH = 1024
 _MAX_BATCH_TOKENS = 32_768
 # Bounds the logits of a batch that is scored, `[batch, length, vocabulary]`: 256 MB.
 _MAX_BATCH_LOGITS = 2**26
+# Bounds the attention of a batch that is aligned, whose size goes with the square of the length.
+_MAX_ALIGNED_TOKENS = 8_192
 
 _SETTINGS = ("extra_length", "max_source_length")
 Progress = Callable[[int, int], object]
@@ -86,8 +101,8 @@ class Translator:
         check_positive_integer("max_source_length", max_source_length)
         positions = model.config.max_length or max_source_length
         self.max_source_length = min(max_source_length, positions)
-        _check_vocabulary("source", self.source_tokenizer, model.config.vocab_size)
-        _check_vocabulary("target", self.target_tokenizer, model.config.output_vocab_size)
+        check_vocabulary("source", self.source_tokenizer, model.config.vocab_size)
+        check_vocabulary("target", self.target_tokenizer, model.config.output_vocab_size)
 
     @classmethod
     def load(cls, directory, dtype=None) -> "Translator":
@@ -142,6 +157,7 @@ class Translator:
         search=None,
         batch_size: int = 32,
         progress: Progress | None = None,
+        prefixes: Sequence[str] | None = None,
     ) -> list[str]:
         """Translates texts: sorted by length, in batches, and put back in order.
 
@@ -150,14 +166,20 @@ class Translator:
             search: search to use instead of the translator's.
             batch_size: most texts in a batch; of long texts fewer are taken.
             progress: called after each batch with the numbers of texts done and in all.
+            prefixes: how each translation begins, `""` for anyhow; None for all anyhow. A prefix
+                is split into subwords on its own: it had better end with a word, though the
+                translation may go on with the rest of one, and a space at its end means nothing.
 
         Returns:
-            `list[str]`: a translation for every text.
+            `list[str]`: a translation for every text, its prefix included.
 
         Raises:
-            ValueError: if `texts` is a single string, or holds something else than strings.
+            ValueError: if `texts` or `prefixes` is a single string, or holds something else than
+                strings, or there are not as many prefixes as texts.
+            UserError: if a prefix leaves its translation no room.
         """
-        answers = self.hypotheses(texts, one_answer(search or self.search), batch_size, progress)
+        search = one_answer(search or self.search)
+        answers = self.hypotheses(texts, search, batch_size, progress, prefixes)
         return [hypotheses[0].text for hypotheses in answers]
 
     def hypotheses(
@@ -166,24 +188,36 @@ class Translator:
         search=None,
         batch_size: int = 32,
         progress: Progress | None = None,
+        prefixes: Sequence[str] | None = None,
     ) -> list[list[Hypothesis]]:
         """Translates texts and returns all answers of the search, with their scores.
 
         Args:
-            texts, search, batch_size, progress: as in `translate`.
+            texts, search, batch_size, progress, prefixes: as in `translate`.
 
         Returns:
             A list of `Hypothesis` for every text, best first; `search.n_best` of them for
-            a `BeamSearch`. Text without subwords has the one hypothesis `""`, with score 0.
+            a `BeamSearch`. Text without subwords has the one hypothesis `""`, with score 0; a text
+            for which the search's constraints allow nothing `""` with score minus infinity.
         """
         search, subwords = search or self.search, self._encode_sources(texts)
+        num_subwords = np.array([len(ids) for ids in subwords], "int32")
+        limits = ops.convert_to_numpy(self.max_lengths(num_subwords)).tolist()
+        prefixes = encode_prefixes(self.target_tokenizer, prefixes, subwords, limits)
         answers = [[Hypothesis("", 0.0, 0.0, 0)] for _ in subwords]
         todo = [index for index, ids in enumerate(subwords) if ids]
         sizes = [search.width * (2 * len(subwords[i]) + self.extra_length) for i in todo]
         num_done = len(subwords) - len(todo)
         for number, places in enumerate(cut_batches(sizes, batch_size, _MAX_BATCH_TOKENS)):
             indices = [todo[place] for place in places]
-            found = self._search_batch([subwords[index] for index in indices], search, number)
+            result = self._inference.search(
+                [[*subwords[index], EOS_ID] for index in indices],
+                [limits[index] for index in indices],
+                search,
+                seed_offset=number,
+                prefixes=[prefixes[index] for index in indices],
+            )
+            found = to_hypotheses(result, self.target_tokenizer)
             for index, hypotheses in zip(indices, found, strict=True):
                 answers[index] = hypotheses
             num_done += len(indices)
@@ -206,35 +240,79 @@ class Translator:
             batch_size, progress: as in `translate`.
 
         Returns:
-            A `Score` for every pair: natural logarithm, without length penalty.
+            A `Score` for every pair: natural logarithms, without length penalty, of the whole
+            target and of each token.
 
         Raises:
             ValueError: if there are not as many targets as sources.
             UserError: if a target is longer than the model's learned positions.
         """
         sources = self._encode_sources(sources)
-        targets = self.target_tokenizer.encode_batch(_checked_texts("targets", targets))
-        if len(sources) != len(targets):
-            raise ValueError(
-                "score() needs as many targets as sources. "
-                f"Received: {len(sources)} sources and {len(targets)} targets"
-            )
-        self._check_target_lengths(targets)
-        sizes = [max(len(s), len(t)) + 1 for s, t in zip(sources, targets, strict=True)]
+        targets = self.target_tokenizer.encode_batch(checked_texts("targets", targets))
+        check_targets("score", sources, targets, self.model.config.max_length)
         max_tokens = _MAX_BATCH_LOGITS // self.model.config.output_vocab_size
         scores = [Score(0.0, 0)] * len(sources)
-        num_done = 0
-        for indices in cut_batches(sizes, batch_size, min(max_tokens, _MAX_BATCH_TOKENS)):
+        max_tokens = min(max_tokens, _MAX_BATCH_TOKENS)
+        for indices in cut_pair_batches(sources, targets, batch_size, max_tokens, progress):
             found = self._inference.log_probabilities(
                 [[*sources[index], EOS_ID] for index in indices],
                 [targets[index] for index in indices],
             )
-            for index, value in zip(indices, found, strict=True):
-                scores[index] = Score(float(value), len(targets[index]) + 1)
-            num_done += len(indices)
-            if progress is not None:
-                progress(num_done, len(sources))
+            for index, value, values in zip(indices, *found, strict=True):
+                tokens = (*targets[index], EOS_ID)
+                of_tokens = tuple(values[: len(tokens)].tolist())
+                scores[index] = Score(float(value), len(tokens), tokens, of_tokens)
         return scores
+
+    def align(
+        self,
+        sources: Sequence[str],
+        translations: Sequence[str],
+        layer: int = -2,
+        batch_size: int = 32,
+        progress: Progress | None = None,
+    ) -> list[Alignment]:
+        """Aligns the words of translations with those of their sources, by the model's attention.
+
+        Words are what white space separates. Each target word goes to the source word that gets
+        most of the attention, averaged over the heads of one layer, at the positions that predict
+        its subwords. This needs no training for it, and is less exact than a trained aligner.
+
+        Args:
+            sources: sequence of `str`; cut at `max_source_length` as in `translate`.
+            translations: sequence of `str`, as many, such as `translate` gave.
+            layer: block of the decoder, counted from 0, or from the end with a minus. The last but
+                one is the usual choice; a decoder of a single layer has that one.
+            batch_size, progress: as in `translate`.
+
+        Returns:
+            An `Alignment` for every pair.
+
+        Raises:
+            ValueError: if there are not as many translations as sources, or no such layer.
+            UserError: if a translation is longer than the model's learned positions.
+
+        Reference: Garg et al. (2019), https://arxiv.org/abs/1909.02074.
+        """
+        layer = layer_index(layer, self.model.config.num_decoder_layers)
+        sources, source_words = encode_words(self.source_tokenizer, "sources", sources)
+        sources = self._cut_sources(sources)
+        targets, target_words = encode_words(self.target_tokenizer, "translations", translations)
+        check_targets("align", sources, targets, self.model.config.max_length)
+        alignments = [None] * len(sources)
+        for indices in cut_pair_batches(
+            sources, targets, batch_size, _MAX_ALIGNED_TOKENS, progress
+        ):
+            found = self._inference.cross_attention(
+                [[*sources[index], EOS_ID] for index in indices],
+                [targets[index] for index in indices],
+                layer,
+            )
+            for index, attention in zip(indices, found, strict=True):
+                attention = attention[: len(targets[index]), : len(sources[index])]
+                words = source_words[index], target_words[index]
+                alignments[index] = align_words(attention, *words)
+        return alignments
 
     def max_lengths(self, num_subwords):
         """Returns the most tokens each translation may have, EOS included.
@@ -253,47 +331,12 @@ class Translator:
 
     def _encode_sources(self, texts) -> list[list[int]]:
         """Ids of each source without EOS, cut at `max_source_length`."""
-        subwords = self.source_tokenizer.encode_batch(_checked_texts("texts", texts))
+        return self._cut_sources(self.source_tokenizer.encode_batch(checked_texts("texts", texts)))
+
+    def _cut_sources(self, subwords) -> list[list[int]]:
         longest = self.max_source_length - 1  # and EOS
         num_cut = sum(len(ids) > longest for ids in subwords)
         if num_cut:
             message = "%d of %d sources have more than %d subwords and were cut to that length."
             _LOGGER.warning(message, num_cut, len(subwords), longest)
         return [ids[:longest] for ids in subwords]
-
-    def _search_batch(self, subwords, search, number) -> list[list[Hypothesis]]:
-        limits = ops.convert_to_numpy(self.max_lengths(np.array([len(ids) for ids in subwords])))
-        sources = [[*ids, EOS_ID] for ids in subwords]
-        result = self._inference.search(sources, limits.tolist(), search, seed_offset=number)
-        return to_hypotheses(result, self.target_tokenizer)
-
-    def _check_target_lengths(self, targets):
-        limit = self.model.config.max_length
-        for index, ids in enumerate(targets):
-            if limit is not None and len(ids) + 1 > limit:
-                raise UserError(
-                    f"Target {index} (counted from 0) has {len(ids) + 1} tokens with EOS; the "
-                    f"model has learned positions for at most {limit}."
-                )
-
-
-def _checked_texts(name, texts) -> list[str]:
-    if isinstance(texts, str | bytes):
-        raise ValueError(
-            f"{name} must be a list of strings; put one text into a list. "
-            f"Received: {name}={texts!r}"
-        )
-    texts = list(texts)
-    for index, text in enumerate(texts):
-        if not isinstance(text, str):
-            message = f"{name} must be a list of strings."
-            raise ValueError(f"{message} Received: {name}[{index}]={text!r}")
-    return texts
-
-
-def _check_vocabulary(side, tokenizer, vocab_size):
-    if tokenizer.vocab_size != vocab_size:
-        raise ValueError(
-            f"The {side} tokenizer must have as many pieces as the model has {side} ids, "
-            f"{vocab_size}. Received: {side}_tokenizer.vocab_size={tokenizer.vocab_size}"
-        )

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from keras_transformer.errors import UserError
-from keras_transformer.files import atomic_write, open_text, require_file
+from keras_transformer.files import atomic_folder, atomic_write, open_text, require_file
 
 
 def test_atomic_write_replaces_the_file_only_when_the_block_succeeds(tmp_path):
@@ -23,6 +23,21 @@ def test_atomic_write_replaces_the_file_only_when_the_block_succeeds(tmp_path):
         raise KeyboardInterrupt
     assert path.read_text() == "one"
     assert [item.name for item in path.parent.iterdir()] == ["result.txt"]
+
+
+def test_atomic_folder_replaces_the_whole_folder_only_when_the_block_succeeds(tmp_path):
+    folder = tmp_path / "new" / "model"
+    for content in ("first", "second"):
+        with atomic_folder(folder) as temporary:
+            temporary.mkdir()
+            (temporary / content).write_text(content)
+        assert [path.name for path in folder.iterdir()] == [content]
+    with pytest.raises(KeyboardInterrupt), atomic_folder(folder) as temporary:
+        temporary.mkdir()
+        (temporary / "third").write_text("third")
+        raise KeyboardInterrupt
+    assert [path.name for path in folder.iterdir()] == ["second"]
+    assert [path.name for path in folder.parent.iterdir()] == ["model"]
 
 
 def test_atomic_write_without_a_written_file_is_an_error_and_keeps_the_old_one(tmp_path):

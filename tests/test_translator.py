@@ -12,10 +12,11 @@ import pytest
 from keras_transformer import translator as translator_module
 from keras_transformer.batch_inference import cut_batches
 from keras_transformer.data import BOS_ID, EOS_ID, SubwordTokenizer
-from keras_transformer.decoding import BeamSearch, GreedySearch, Sampling
+from keras_transformer.decoding import BeamSearch, GreedySearch, MinimumLength, Sampling
 from keras_transformer.errors import UserError
 from keras_transformer.models import TrainingRecipe
 from keras_transformer.translator import Translator
+from keras_transformer.word_alignment import align_words
 from tests.tiny_translator import sentence, tiny_model, tiny_tokenizer, tiny_translator
 
 TEXTS = [sentence(number_of_words, number_of_words) for number_of_words in (5, 2, 9, 3, 7, 4)]
@@ -190,6 +191,9 @@ class TestScore:
             expected = sum(logits[i, token] for i, token in enumerate([*ids, EOS_ID]))
             assert score.num_tokens == len(ids) + 1
             assert score.log_probability == pytest.approx(expected, abs=1e-4)
+            each = [logits[i, token] for i, token in enumerate([*ids, EOS_ID])]
+            assert score.token_log_probabilities == pytest.approx(each, abs=1e-4)
+            assert score.tokens == (*ids, EOS_ID)
 
     def test_agrees_with_the_search(self, translator):
         compared = 0
@@ -221,6 +225,101 @@ class TestScore:
         assert translator.score([], []) == []
 
 
+class TestPrefixes:
+    PREFIXES = ["a red", "", "the old man", "", "window", "a"]
+
+    @pytest.mark.parametrize(
+        "search", [GreedySearch(), BeamSearch(n_best=3), Sampling(num_samples=3)]
+    )
+    def test_every_hypothesis_begins_with_the_prefix_of_its_text(self, translator, search):
+        plain = translator.hypotheses(TEXTS, search)
+        found = translator.hypotheses(TEXTS, search, prefixes=self.PREFIXES)
+        num_longer = 0
+        for prefix, answers, without in zip(self.PREFIXES, found, plain, strict=True):
+            ids = tuple(tiny_tokenizer().encode(prefix))
+            assert all(answer.tokens[: len(ids)] == ids for answer in answers)
+            assert all(answer.text.startswith(prefix) for answer in answers)
+            if not prefix:
+                assert [answer.tokens for answer in answers] == [a.tokens for a in without]
+            else:
+                num_longer += any(len(answer.tokens) > len(ids) + 1 for answer in answers)
+        assert num_longer >= 2
+
+    def test_a_beginning_of_the_greedy_translation_is_continued_as_it_was(self, translator):
+        for text in TEXTS:
+            answer = translator.hypotheses([text])[0][0]
+            words = answer.text.split()
+            prefix = " ".join(words[: len(words) // 2])
+            ids = tuple(tiny_tokenizer().encode(prefix))
+            if answer.tokens[: len(ids)] == ids:  # the model spelt it as the tokenizer does
+                again = translator.hypotheses([text], prefixes=[prefix])[0][0]
+                assert again.tokens == answer.tokens
+                assert again.log_probability == pytest.approx(answer.log_probability, abs=1e-4)
+
+    def test_batches_do_not_matter_and_empty_text_stays_empty(self, translator):
+        texts, prefixes = ["", *TEXTS], ["a", *self.PREFIXES]
+        together = translator.translate(texts, prefixes=prefixes)
+        assert together[0] == ""
+        assert translator.translate(texts, batch_size=1, prefixes=prefixes) == together
+
+    def test_prefixes_that_do_not_fit_are_refused(self, translator):
+        with pytest.raises(ValueError, match="1 prefixes and 2 texts"):
+            translator.translate(["a", "b"], prefixes=["c"])
+        with pytest.raises(ValueError, match="prefixes must be a list"):
+            translator.translate(["a"], prefixes="c")
+        with pytest.raises(UserError, match="'a a a .*may have at most 1[0-9]"):
+            translator.translate(["a"], prefixes=["a " * 40])
+
+
+class TestAlign:
+    def test_words_go_where_the_attention_of_their_subwords_goes(self):
+        translator = Translator(tiny_model(num_decoder_layers=3), tiny_tokenizer())
+        tokenizer, targets = tiny_tokenizer(), TEXTS[::-1]
+        found = translator.align(TEXTS, targets)
+        alone = [translator.align([s], [t])[0] for s, t in zip(TEXTS, targets, strict=True)]
+        for source, target, alignment, same in zip(TEXTS, targets, found, alone, strict=True):
+            # The pieces of the words are those of the sentence.
+            of_words = [list(map(tokenizer.encode, text.split())) for text in (source, target)]
+            source_ids, target_ids = (sum(words, []) for words in of_words)
+            assert source_ids == tokenizer.encode(source)
+            inputs = [*source_ids, EOS_ID], [BOS_ID, *target_ids]
+            weights = translator.model.attention_scores(*(np.array([x], "int32") for x in inputs))
+            weights = weights["cross"][1]  # the last but one of three
+            weights = keras.ops.convert_to_numpy(weights)[0].mean(axis=0)
+            expected, row = [], 0
+            for place, pieces in enumerate(of_words[1]):
+                totals, column = [], 0
+                for others in of_words[0]:
+                    part = weights[row : row + len(pieces), column : column + len(others)]
+                    totals.append(part.sum() / len(pieces))
+                    column += len(others)
+                row += len(pieces)
+                np.testing.assert_allclose(alignment.attention[place], totals, atol=1e-5)
+                expected.append((totals.index(max(totals)), place))
+            assert alignment.pairs == same.pairs == tuple(sorted(expected))
+
+    def test_layers_and_lengths(self, translator, monkeypatch):
+        monkeypatch.setattr(translator, "max_source_length", 4)
+        (cut,) = translator.align([TEXTS[2]], [TEXTS[2]], layer=-1)
+        assert cut.attention.shape == (9, 9)
+        assert cut.attention[:, 4:].max() == 0.0
+        pairs = [alignment.pairs for alignment in translator.align(["", "a", ""], ["a", "", ""])]
+        assert pairs == [(), (), ()]
+        for layer in (1, -3, True):
+            with pytest.raises(ValueError, match=f"Received: layer={layer}"):
+                translator.align(["a"], ["a"], layer=layer)
+        with pytest.raises(ValueError, match="2 sources and 1 targets"):
+            translator.align(["a", "b"], ["c"])
+
+    def test_a_word_of_two_pieces_counts_by_sum_in_the_source_and_by_mean_in_the_target(self):
+        weights = np.array([[0.4, 0.3, 0.3], [0.5, 0.1, 0.1], [0.9, 0.0, 0.1]])
+        alignment = align_words(weights, source_words=[1, 2], target_words=[2, 0, 1])
+        assert alignment.attention == pytest.approx(
+            np.array([[0.45, 0.4], [0.0, 0.0], [0.9, 0.1]])
+        )
+        assert alignment.pharaoh() == "0-0 0-2"
+
+
 class TestModelDirectory:
     def test_loads_what_was_saved(self, translator, saved):
         loaded = Translator.load(saved)
@@ -239,12 +338,12 @@ class TestModelDirectory:
             model,
             tiny_tokenizer(),
             subwords,
-            search=Sampling(top_k=3),
+            search=Sampling(top_k=3, constraints=[MinimumLength(4)]),
             max_source_length=99,
             recipe=TrainingRecipe(warmup_steps=7),
         )
         loaded = Translator.load(translator.save(tmp_path / "two"))
-        assert loaded.search == Sampling(top_k=3)
+        assert loaded.search == Sampling(top_k=3, constraints=[MinimumLength(4)])
         assert loaded.max_source_length == 99
         assert loaded.target_tokenizer.encode("c a") == subwords.encode("c a")
         assert json.loads((tmp_path / "two" / "recipe.json").read_text())["warmup_steps"] == 7
@@ -419,4 +518,4 @@ def test_wrong_settings_are_refused(settings, message):
 
 
 def test_public_names():
-    assert translator_module.__all__ == ["Hypothesis", "Score", "Translator"]
+    assert translator_module.__all__ == ["Alignment", "Hypothesis", "Score", "Translator"]

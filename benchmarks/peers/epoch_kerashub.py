@@ -1,7 +1,6 @@
 """KerasHub's blocks on Multi30k as its guides compose them: padded batches of 64, in bfloat16."""
 
 import tempfile
-import time
 from pathlib import Path
 
 import keras
@@ -15,9 +14,9 @@ from epoch_setting import (
     HEADS,
     INTERMEDIATE,
     LAYERS,
-    SECONDS,
     VOCAB,
     WARM_UP_STEPS,
+    Clock,
     read_pairs,
     report,
 )
@@ -47,22 +46,6 @@ def build():
         decoded = block(decoded, encoded, encoder_padding_mask=mask)
     logits = layers.Activation("linear", dtype="float32")(embedding(decoded, reverse=True))
     return keras.Model([source, target], logits)
-
-
-class Clock(keras.callbacks.Callback):
-    """Counts steps and time after the first ones."""
-
-    def __init__(self):
-        super().__init__()
-        self.steps = 0
-
-    def on_train_batch_end(self, batch, logs=None):
-        self.steps += 1
-        if self.steps == WARM_UP_STEPS:
-            self.start = time.perf_counter()
-        elif self.steps > WARM_UP_STEPS:
-            self.seconds = time.perf_counter() - self.start
-            self.model.stop_training = self.seconds > SECONDS
 
 
 pairs = read_pairs()

@@ -4,7 +4,10 @@ import gzip
 import json
 import os
 import resource
+import time
 from pathlib import Path
+
+import keras
 
 LAYERS, D_MODEL, INTERMEDIATE, HEADS, VOCAB, DROPOUT = 3, 256, 1024, 8, 8_000, 0.2
 SECONDS = 60.0
@@ -19,6 +22,28 @@ def read_pairs() -> list[tuple[str, str]]:
         for language in ("en", "de")
     ]
     return list(zip(*sides, strict=True))
+
+
+class Clock(keras.callbacks.Callback):
+    """Counts steps and, after the first ones, in which batches are traced, their time.
+
+    Attributes:
+        steps: int, all of them.
+        seconds: float, of those after `WARM_UP_STEPS`.
+    """
+
+    def __init__(self):
+        super().__init__()
+        self.steps = 0
+
+    def on_train_batch_end(self, batch, logs=None):
+        float(logs["loss"])  # The step is done.
+        self.steps += 1
+        if self.steps == WARM_UP_STEPS:
+            self.start = time.perf_counter()
+        elif self.steps > WARM_UP_STEPS:
+            self.seconds = time.perf_counter() - self.start
+            self.model.stop_training = self.seconds > SECONDS
 
 
 def report(tokens: int, seconds: float, tokens_per_epoch: int) -> None:

@@ -1,8 +1,9 @@
 """keras_transformer, base preset, `model.fit`: one training step.
 
-Usage: step_ours.py POLICY [xla] [limit]
+Usage: step_ours.py POLICY [xla] [limit] [loss_model]
 
-With "limit" it also measures what the matrix products alone would take in this process.
+With "loss_model" projection and loss are one. With "limit" it also measures what the matrix
+products alone would take in this process.
 """
 
 import sys
@@ -27,7 +28,7 @@ from setting import (
 )
 
 from keras_transformer import Transformer, get_preset
-from keras_transformer.training import compile_model
+from keras_transformer.training import LossModel, compile_model
 
 
 class Clock(keras.callbacks.Callback):
@@ -100,6 +101,9 @@ def device_memory_mb():
 policy = sys.argv[1]
 keras.utils.set_random_seed(0)
 model = Transformer.from_preset(MODEL, dropout=DROPOUT, vocab_size=VOCAB, dtype=policy)
+arrange = LossModel.arrange if "loss_model" in sys.argv[2:] else lambda *batch: batch
+if "loss_model" in sys.argv[2:]:
+    model = LossModel(model)
 compile_model(model, get_preset(MODEL).recipe, jit_compile="xla" in sys.argv[2:])
 generator = np.random.default_rng(0)
 source, target, labels = (
@@ -111,7 +115,7 @@ weights = np.full((BATCH, TARGET), 1 / (BATCH * TARGET), "float32")
 
 def batches():
     while True:
-        yield {"source": source, "target": target}, labels, weights
+        yield arrange({"source": source, "target": target}, labels, weights)
 
 
 clock = Clock()

@@ -152,3 +152,69 @@ def beam_search(arguments: argparse.Namespace, default):
     if isinstance(default, BeamSearch):
         return dataclasses.replace(default, **options)
     return BeamSearch(**options)
+
+
+def add_constraint_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of what answers may look like, on top of the model's own constraints.
+
+    Args:
+        parser: parser of a subcommand.
+    """
+    group = parser.add_argument_group("constraints")
+    group.add_argument(
+        "--min-length",
+        type=positive_int,
+        metavar="N",
+        help="fewest subwords of an answer, the end of the sentence counted as one",
+    )
+    group.add_argument(
+        "--no-repeat-ngram",
+        type=positive_int,
+        metavar="N",
+        help="no sequence of N subwords comes twice in an answer; 3 or 4 against loops",
+    )
+    group.add_argument(
+        "--repetition-penalty",
+        type=positive_float,
+        metavar="P",
+        help="multiply the log-probability of each subword that an answer has already by P; above "
+        "1 against repetition",
+    )
+    group.add_argument(
+        "--suppress-unknown", action="store_true", help="no answer has the unknown token"
+    )
+
+
+def constrain_search(arguments: argparse.Namespace, search):
+    """The search with the constraints asked for by `add_constraint_options`.
+
+    Args:
+        arguments: parsed arguments.
+        search: a search; of a kind of constraint that it has already, the option counts.
+
+    Returns:
+        A search of the same kind.
+    """
+    from keras_transformer.data.special_tokens import UNK_ID
+    from keras_transformer.decoding import (
+        MinimumLength,
+        NoRepeatNgrams,
+        RepetitionPenalty,
+        SuppressTokens,
+    )
+
+    asked = []
+    if arguments.min_length is not None:
+        asked.append(MinimumLength(arguments.min_length))
+    if arguments.no_repeat_ngram is not None:
+        asked.append(NoRepeatNgrams(arguments.no_repeat_ngram))
+    if arguments.repetition_penalty is not None:
+        asked.append(RepetitionPenalty(arguments.repetition_penalty))
+    # Other tokens that the model's own search suppresses stay so.
+    replaced = tuple(map(type, asked))
+    if arguments.suppress_unknown:
+        asked.append(SuppressTokens([UNK_ID]))
+    if not asked:
+        return search
+    kept = [one for one in search.constraints if not isinstance(one, replaced)]
+    return dataclasses.replace(search, constraints=(*kept, *asked))

@@ -1,22 +1,43 @@
-"""`keras-transformer export`: a model directory becomes a SavedModel that takes raw text."""
+"""`keras-transformer export`: a model directory becomes what another program runs."""
 
 import argparse
 
 from keras_transformer.cli.arguments import add_command, add_search_options, beam_search
 from keras_transformer.cli.backend import load_backend
 from keras_transformer.cli.progress import say
+from keras_transformer.errors import UserError
 
 _DESCRIPTION = """
-Exports a model directory as a TensorFlow SavedModel: text in, text out, with the tokenizer and the
-search inside. It needs only `tensorflow` and `tensorflow_text` to run, and is what TensorFlow
-Serving loads. Signature `serving_default` gives one translation and its score for each string,
-`n_best` several.
+Exports a model directory, by default as a TensorFlow SavedModel: text in, text out, with the
+tokenizer and the search inside. It needs only `tensorflow` and `tensorflow_text` to run, and is
+what TensorFlow Serving loads. Signature `serving_default` gives one translation and its score for
+each string, `n_best` several; `score` and `attention` look at given translations, and `limits`
+tells how long a text may be. docs/serving.md shows how it is served.
+
+The other formats hold the model and, in files of their own, the tokenizers; the program that runs
+them searches. ctranslate2 is for the engine of that name, which has its own beam search; onnx
+and litert hold the encoder and one step of the decoder, for onnxruntime and for LiteRT (formerly
+TensorFlow Lite). docs/runtimes.md shows how each is used.
 """
 
 _EXAMPLE = """
 keras-transformer export --model runs/en-de --output saved_models/en-de
 saved_model_cli show --dir saved_models/en-de --all
+keras-transformer export --model runs/en-de --precision bfloat16 --output saved_models/en-de-small
+keras-transformer export --model runs/en-de --format ctranslate2 --quantization int8 \\
+    --output exports/en-de
 """
+
+PRECISIONS = ("float32", "bfloat16")
+FORMATS = ("saved_model", "ctranslate2", "onnx", "litert")
+# Options that only one format has.
+_OWN_OPTIONS = {
+    "--beam-size": "saved_model",
+    "--length-penalty": "saved_model",
+    "--n-best": "saved_model",
+    "--precision": "saved_model",
+    "--quantization": "ctranslate2",
+}
 
 
 def add_parser(commands: argparse._SubParsersAction) -> argparse.ArgumentParser:
@@ -28,12 +49,30 @@ def add_parser(commands: argparse._SubParsersAction) -> argparse.ArgumentParser:
     Returns:
         The parser.
     """
-    parser = add_command(
-        commands, "export", "export a SavedModel for serving", _DESCRIPTION, _EXAMPLE
-    )
+    parser = add_command(commands, "export", "export a model for serving", _DESCRIPTION, _EXAMPLE)
     files = parser.add_argument_group("model and files")
     files.add_argument("--model", required=True, metavar="DIR", help="model directory")
-    files.add_argument("--output", required=True, metavar="DIR", help="folder of the SavedModel")
+    files.add_argument("--output", required=True, metavar="DIR", help="folder of the export")
+    files.add_argument(
+        "--format",
+        choices=FORMATS,
+        default="saved_model",
+        help=f"one of {', '.join(FORMATS)} (default: saved_model)",
+        metavar="NAME",
+    )
+    files.add_argument(
+        "--precision",
+        choices=PRECISIONS,
+        help="with --format saved_model: what it stores and computes in; bfloat16 halves the size "
+        "and changes some translations (default: float32)",
+        metavar="TYPE",
+    )
+    files.add_argument(
+        "--quantization",
+        metavar="TYPE",
+        help="with --format ctranslate2: type of the weights, such as int8, int8_float16 or "
+        "float16 (default: float32)",
+    )
     add_search_options(parser)
     return parser
 
@@ -44,12 +83,26 @@ def run(arguments: argparse.Namespace) -> None:
     Args:
         arguments: parsed arguments.
     """
+    for option, format in _OWN_OPTIONS.items():
+        value = getattr(arguments, option.removeprefix("--").replace("-", "_"))
+        if value is not None and format != arguments.format:
+            raise UserError(
+                f"{option} is for --format {format}. Received: --format {arguments.format}"
+            )
     load_backend()
-    from keras_transformer import Translator
-    from keras_transformer.export import check_export_directory, export_saved_model
+    from keras_transformer import Translator, export
 
-    check_export_directory(arguments.output)  # Before the model is loaded, not after.
-    translator = Translator.load(arguments.model)
-    search = beam_search(arguments, translator.search)
-    export_saved_model(translator, arguments.output, search=search)
+    # Before the model is loaded, not after.
+    export.check_export_directory(arguments.output, arguments.format)
+    export.check_export_packages(arguments.format)
+    translator = Translator.load(arguments.model, dtype=arguments.precision)
+    if arguments.format == "saved_model":
+        search = beam_search(arguments, translator.search)
+        export.export_saved_model(translator, arguments.output, search, arguments.precision)
+    elif arguments.format == "ctranslate2":
+        export.export_ctranslate2(translator, arguments.output, arguments.quantization)
+    elif arguments.format == "onnx":
+        export.export_onnx(translator, arguments.output)
+    else:
+        export.export_litert(translator, arguments.output)
     say(f"wrote {arguments.output}")

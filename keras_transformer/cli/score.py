@@ -18,8 +18,9 @@ from keras_transformer.cli.translate import add_batch_size, check_lengths, check
 _DESCRIPTION = """
 Scores translations that exist already. Writes one line per pair, two fields separated by a tab: the
 natural logarithm of the probability that the model gives to the target (the end of the sentence
-included, no length penalty), and the number of target tokens it is the sum of. A summary with the
-perplexity goes to standard error.
+included, no length penalty), and the number of target tokens it is the sum of. With --per-token a
+third field has the logarithms of the single tokens, separated by spaces, the end of the sentence
+last. A summary with the perplexity goes to standard error.
 """
 
 _EXAMPLE = """
@@ -50,6 +51,9 @@ def add_parser(commands: argparse._SubParsersAction) -> argparse.ArgumentParser:
         "--target", required=True, metavar="FILE", help="its translation, as many lines"
     )
     files.add_argument("--output", metavar="FILE", help="(default: standard output)")
+    parser.add_argument(
+        "--per-token", action="store_true", help="write the log-probability of each token too"
+    )
     add_batch_size(parser, has_targets=True)
     return parser
 
@@ -81,7 +85,10 @@ def run(arguments: argparse.Namespace) -> None:
             for score in translator.score(
                 chunk_sources, chunk_targets, batch_size=arguments.batch_size
             ):
-                output.write(f"{score.log_probability:.6f}\t{score.num_tokens}\n")
+                fields = [f"{score.log_probability:.6f}", str(score.num_tokens)]
+                if arguments.per_token:
+                    fields.append(" ".join(f"{x:.6f}" for x in score.token_log_probabilities))
+                output.write("\t".join(fields) + "\n")
                 total_log_probability += score.log_probability
                 total_tokens += score.num_tokens
             progress.advance(len(chunk))

@@ -224,6 +224,12 @@ GROUPS: dict[str, tuple[str, tuple[Setting, ...]]] = {
                 metavar="N",
             ),
             Setting(
+                "packed_width",
+                positive_int,
+                "put several pairs into each row of N positions: one batch shape, less padding",
+                metavar="N",
+            ),
+            Setting(
                 "deterministic",
                 bool,
                 "the same bits every time, also when resumed; slower on GPUs",

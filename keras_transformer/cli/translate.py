@@ -7,8 +7,10 @@ from collections.abc import Iterator, Sequence
 
 from keras_transformer.cli.arguments import (
     add_command,
+    add_constraint_options,
     add_search_options,
     beam_search,
+    constrain_search,
     positive_int,
 )
 from keras_transformer.cli.backend import load_backend
@@ -18,6 +20,7 @@ from keras_transformer.cli.text_files import (
     check_output,
     chunks,
     open_output,
+    read_all_lines,
     read_lines,
 )
 from keras_transformer.errors import UserError
@@ -61,7 +64,13 @@ def add_parser(commands: argparse._SubParsersAction) -> argparse.ArgumentParser:
         metavar="FILE",
         help="appears when everything is translated (default: standard output, as it comes)",
     )
+    files.add_argument(
+        "--prefix",
+        metavar="FILE",
+        help="how each answer begins: as many lines as the input; an empty line leaves it open",
+    )
     add_search_options(parser)
+    add_constraint_options(parser)
     add_batch_size(parser)
     files.add_argument(
         "--chunk-size",
@@ -160,13 +169,18 @@ def run(arguments: argparse.Namespace) -> None:
     is_file = not is_standard_input and require_file(arguments.input).is_file()
     # A bad line in a file is found now, not after an hour of translating.
     total = _count_lines(arguments.input) if is_file else None
+    prefixes = None
+    if arguments.prefix is not None:
+        prefixes = read_all_lines(arguments.prefix, "prefix")
+        if is_file:
+            _check_prefixes(prefixes, total, arguments.prefix)
     if is_standard_input and sys.stdin.isatty():
         arguments.chunk_size = 1
     load_backend()
     from keras_transformer import Translator
 
     translator = Translator.load(arguments.model)
-    search = beam_search(arguments, translator.search)
+    search = constrain_search(arguments, beam_search(arguments, translator.search))
     if is_file:
         for _ in _chunks(translator, arguments):
             pass  # the same for lines that are too long
@@ -174,14 +188,21 @@ def run(arguments: argparse.Namespace) -> None:
         open_output(arguments.output) as output,
         Progress("translating", total=total, unit="lines") as progress,
     ):
+        num_lines = 0
         for number, chunk in _chunks(translator, arguments):
+            num_lines = number - 1 + len(chunk)
+            of_chunk = None if prefixes is None else prefixes[number - 1 : num_lines]
+            if of_chunk is not None and len(of_chunk) < len(chunk):
+                break
             chunk_search = _with_seed_offset(search, number - 1)
-            for line in _answers(translator, chunk, number, chunk_search, arguments):
+            for line in _answers(translator, chunk, number, of_chunk, chunk_search, arguments):
                 output.write(line + "\n")
             output.flush()
             # Answers on a terminal are progress enough; a bar would run through them.
             if not output.isatty():
                 progress.advance(len(chunk))
+        if prefixes is not None:
+            _check_prefixes(prefixes, num_lines, arguments.prefix)
 
 
 def _with_seed_offset(search, offset: int):
@@ -213,12 +234,22 @@ def _chunks(translator, arguments: argparse.Namespace) -> Iterator[tuple[int, li
         number += len(chunk)
 
 
-def _answers(translator, chunk, number, search, arguments) -> Iterator[str]:
+def _check_prefixes(prefixes: list[str], num_lines: int, path: str) -> None:
+    if len(prefixes) != num_lines:
+        # There may be lines that nobody has read yet.
+        number = "more" if len(prefixes) < num_lines else f"{num_lines:,}"
+        raise UserError(
+            "The prefix file must have as many lines as the input. "
+            f"Received: {path!r} with {len(prefixes):,}, and {number} lines of input."
+        )
+
+
+def _answers(translator, chunk, number, prefixes, search, arguments) -> Iterator[str]:
+    options = {"search": search, "batch_size": arguments.batch_size, "prefixes": prefixes}
     if arguments.n_best is None:
-        texts = translator.translate(chunk, search=search, batch_size=arguments.batch_size)
-        yield from map(as_line, texts)
+        yield from map(as_line, translator.translate(chunk, **options))
         return
-    hypotheses = translator.hypotheses(chunk, search=search, batch_size=arguments.batch_size)
+    hypotheses = translator.hypotheses(chunk, **options)
     for offset, answers in enumerate(hypotheses):
         for rank, answer in enumerate(answers, start=1):
             text = as_line(answer.text).replace("\t", " ")

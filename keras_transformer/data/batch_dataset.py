@@ -74,7 +74,7 @@ def loaded_epochs(load: Callable[[int], EpochArrays], first: int, repeat: bool) 
 
 
 def batch_dataset(
-    epochs: tf.data.Dataset, first_epoch: int, first_batch: int = 0
+    epochs: tf.data.Dataset, first_epoch: int, first_batch: int, packed: bool
 ) -> tf.data.Dataset:
     """Cuts epochs into batches.
 
@@ -82,16 +82,17 @@ def batch_dataset(
         epochs: of `planned_epochs` or `loaded_epochs`.
         first_epoch: int, number of the first of them.
         first_batch: int, how many of its batches to leave out.
+        packed: whether rows have several segments, each of which EOS ends.
 
     Returns:
-        dataset of `({"source", "target"}, labels, weights)`.
+        dataset of `(inputs, labels, weights)`, as `TokenBatches` describes them.
     """
 
     def batches(epoch, arrays):
         first = tf.where(tf.equal(epoch, first_epoch), tf.constant(first_batch, tf.int64), 0)
         numbers = tf.data.Dataset.range(first, tf.size(arrays.order, tf.int64))
         return numbers.map(
-            lambda number: _make_batch(arrays, arrays.order[number]), tf.data.AUTOTUNE
+            lambda number: _make_batch(arrays, arrays.order[number], packed), tf.data.AUTOTUNE
         )
 
     return epochs.flat_map(batches)
@@ -101,7 +102,7 @@ def _epoch_numbers(first, repeat):
     return tf.data.Dataset.range(first, tf.int64.max if repeat else first + 1)
 
 
-def _make_batch(arrays, number):
+def _make_batch(arrays, number, packed):
     pairs = arrays.pairs[arrays.splits[number] : arrays.splits[number + 1]]
     rows, source_width, target_width = tf.unstack(arrays.shapes[number], num=3)
     source, _ = _padded(arrays.source_ids, arrays.source_offsets, pairs, rows, source_width)
@@ -112,9 +113,14 @@ def _make_batch(arrays, number):
     labels = tf.where(ends, EOS_ID, target)
     # The rows that hold no pair stay padding.
     begin = tf.where(filled, BOS_ID, PAD_ID)
-    inputs = tf.concat([begin, target[:, :-1]], axis=1)
+    target = tf.concat([begin, target[:, :-1]], axis=1)
+    inputs = {"source": source, "target": target}
+    if packed:
+        inputs["target"] = tf.where(tf.equal(target, EOS_ID), BOS_ID, target)
+        inputs["source_segments"] = _segments(source)
+        inputs["target_segments"] = _segments(labels)
     mask = tf.cast(tf.not_equal(labels, PAD_ID), tf.float32)
-    return {"source": source, "target": inputs}, labels, mask / tf.reduce_sum(mask)
+    return inputs, labels, mask / tf.reduce_sum(mask)
 
 
 def _padded(ids, offsets, pairs, rows, width):
@@ -129,3 +135,9 @@ def _padded(ids, offsets, pairs, rows, width):
     gathered = tf.gather(ids, tf.minimum(positions, tf.size(ids, tf.int64) - 1))
     inside = columns < tf.expand_dims(lengths, 1)
     return tf.where(inside, tf.cast(gathered, tf.int32), PAD_ID), lengths
+
+
+def _segments(ids):
+    """Returns 1, 2, ... for what each EOS of a row ends, and 0 on padding."""
+    ends = tf.cast(tf.equal(ids, EOS_ID), tf.int32)
+    return tf.where(tf.equal(ids, PAD_ID), 0, 1 + tf.cumsum(ends, axis=1, exclusive=True))

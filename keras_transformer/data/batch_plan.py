@@ -95,6 +95,25 @@ def plan_batches(
     )
 
 
+def plan_equal_batches(num_pairs: int, shape: BatchShape) -> BatchPlan:
+    """Puts every pair in exactly one batch, all of the same shape; the last may not be full.
+
+    Args:
+        num_pairs: how many pairs, each of which fits in the shape.
+        shape: of every batch.
+
+    Returns:
+        `BatchPlan`.
+    """
+    num_batches = -(-num_pairs // shape.rows)
+    return BatchPlan(
+        np.zeros(num_pairs, np.int64),
+        np.arange(num_pairs),
+        np.minimum(np.arange(num_batches + 1) * shape.rows, num_pairs),
+        np.tile(np.array(shape, np.int64), (num_batches, 1)),
+    )
+
+
 def _full_batches(shapes, waiting):
     """Cuts full batches, the largest shape first; returns them and what could not be completed."""
     batches, rest = [], []

@@ -14,7 +14,7 @@ from keras_transformer.data.corpus_shards import LONGEST_ROW, read_shards, write
 from keras_transformer.data.encoded_corpus import EncodedCorpus, encode_blocks, report_drops
 from keras_transformer.data.tokenizers import load_tokenizer, save_tokenizer
 from keras_transformer.errors import UserError
-from keras_transformer.files import name_beside, remove, remove_leftovers, sync_to_disk
+from keras_transformer.files import atomic_folder
 
 DESCRIPTION_FILE = "prepared.json"
 VALID_TEXT_FILE = "valid.jsonl"
@@ -26,7 +26,6 @@ _OWN_FILES = re.compile(
     rf"(train|valid)-\d{{5}}-of-\d{{5}}\.tfrecord|{re.escape(VALID_TEXT_FILE)}|"
     rf"{re.escape(DESCRIPTION_FILE)}|(source_|target_)?tokenizer\.(model|txt)"
 )
-_REPLACED = ".replaced-"  # begins the name that an earlier directory has while it is replaced
 
 
 def prepare_corpus(
@@ -77,14 +76,12 @@ def prepare_corpus(
         )
     directory = pathlib.Path(directory)
     check_prepared_directory(directory)
-    remove_leftovers(directory)
-    aside = name_beside(directory)
     tokenizers = {"tokenizer": source_tokenizer}
     if target_tokenizer is not None:
         tokenizers = {"source_tokenizer": source_tokenizer, "target_tokenizer": target_tokenizer}
     encode = _Encoding(source_tokenizer, target_tokenizer, max_length, progress)
-    try:
-        aside.mkdir(parents=True)
+    with atomic_folder(directory) as aside:
+        aside.mkdir()
         files = [save_tokenizer(tokenizer, aside, name) for name, tokenizer in tokenizers.items()]
         splits = {"train": encode.write(aside, "train", train_corpus)}
         if valid_corpus is not None:
@@ -100,12 +97,6 @@ def prepare_corpus(
         }
         text = json.dumps(description, indent=2) + "\n"
         (aside / DESCRIPTION_FILE).write_text(text, encoding="utf-8")
-        sync_to_disk(aside)
-        _replace(aside, directory)
-    finally:
-        remove(aside)
-    # Not before: of a directory killed while it was replaced, it may be all that was left.
-    remove_leftovers(directory, _REPLACED)
     return PreparedCorpus.load(directory)
 
 
@@ -325,18 +316,3 @@ def _check_size(path: pathlib.Path, size: int) -> None:
 
 def _checksum(path: pathlib.Path) -> int:
     return zlib.crc32(path.read_bytes())
-
-
-def _replace(new: pathlib.Path, directory: pathlib.Path) -> None:
-    if not directory.exists():
-        os.rename(new, directory)
-        return
-    # A directory that is not empty cannot be renamed onto: the old one steps aside first.
-    old = name_beside(directory, _REPLACED)
-    os.rename(directory, old)
-    try:
-        os.rename(new, directory)
-    except BaseException:
-        os.rename(old, directory)
-        raise
-    remove(old)

@@ -7,13 +7,17 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from keras_transformer.data.batch_plan import BatchPlan, EpochArrays, plan_batches
+from keras_transformer.data.batch_arrays import Batch, make_batch
+from keras_transformer.data.batch_plan import (
+    BatchPlan,
+    EpochArrays,
+    plan_batches,
+    plan_equal_batches,
+)
 from keras_transformer.data.batch_shapes import BatchShape, BatchSize, choose_shapes
 from keras_transformer.data.encoded_corpus import EncodedCorpus
 from keras_transformer.data.epoch_order import arrange_pairs, shuffle_batches
-from keras_transformer.data.special_tokens import BOS_ID, EOS_ID, PAD_ID
-
-Batch = tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]
+from keras_transformer.data.packing import pack_corpus
 
 # Small arrays; enough of them that training does not wait while the next epoch is encoded.
 _PREFETCHED = 16
@@ -31,12 +35,18 @@ class TokenBatches:
     Sentences of similar lengths share a batch. The widths are chosen from the lengths of the corpus
     such that there are few of them and little padding (`batch_shapes`).
 
+    With `packed_width` the pairs stand one behind the other in rows of this width, all batches have
+    one shape, and there are two more inputs: `source_segments`, int32 of the source's shape, is 1,
+    2, ... for the pairs of a row and 0 on padding, and so is `target_segments` for target and
+    labels. Every segment of the target begins with BOS and every one of the labels ends with EOS.
+    No segment may see another: the model has to mask them.
+
     Args:
         encoded: `EncodedCorpus`; or a function `epoch -> EncodedCorpus`, called once for each
             epoch, such as one that splits the text anew with BPE-dropout. It must give the same
             corpus for the same epoch.
         tokens_per_batch: upper bound of rows * width for the source and for the target. A pair
-            that is longer than this is a batch of its own.
+            that is longer than this, or a packed row, is a batch of its own.
         seed: the order of pairs and batches is a function of the seed and the epoch.
         shuffle: `False` for validation: the same batches in the same order in every epoch.
         row_multiple: rows are a multiple of this number where so many fit.
@@ -44,9 +54,11 @@ class TokenBatches:
             which a few batches of very long sentences may be larger than `tokens_per_batch`.
         max_shapes: at most about so many different shapes (each is traced or compiled once).
         batch_shapes: use these shapes, those of another `TokenBatches`, instead of choosing them.
+        packed_width: positions of a row of several pairs; `None`: a row is one pair. Which pairs
+            share a row is a function of the corpus and the seed.
 
     Raises:
-        ValueError: for arguments out of range.
+        ValueError: for arguments out of range, or a pair that is longer than `packed_width`.
 
     Example:
 
@@ -58,6 +70,10 @@ class TokenBatches:
     >>> inputs, labels, weights = next(batches.batches(epoch=0))
     >>> inputs["target"].tolist(), labels.tolist()
     ([[2, 6, 0], [2, 5, 6]], [[6, 3, 0], [5, 6, 3]])
+    >>> packed = TokenBatches(encoded, tokens_per_batch=6, packed_width=6)
+    >>> inputs, labels, weights = next(packed.batches(epoch=0))
+    >>> inputs["target"].tolist(), inputs["target_segments"].tolist()
+    ([[2, 6, 2, 5, 6, 0]], [[1, 1, 2, 2, 2, 0]])
 
     Reference:
         Vaswani et al., 2017, section 5.1: batches of 25,000 source and 25,000 target tokens.
@@ -73,39 +89,42 @@ class TokenBatches:
         num_replicas: int = 1,
         max_shapes: int = 24,
         batch_shapes: Sequence[BatchShape] | None = None,
+        packed_width: int | None = None,
     ):
         for name, value in (
             ("tokens_per_batch", tokens_per_batch),
             ("row_multiple", row_multiple),
             ("num_replicas", num_replicas),
             ("max_shapes", max_shapes),
+            ("packed_width", 1 if packed_width is None else packed_width),
         ):
             if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
                 raise ValueError(f"{name} must be a positive integer. Received: {name}={value!r}")
         if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
             raise ValueError(f"seed must be an integer from 0. Received: seed={seed!r}")
+        if packed_width is not None and batch_shapes is not None:
+            raise ValueError(
+                "Packed batches have one shape, of packed_width; batch_shapes must be None. "
+                f"Received: batch_shapes={batch_shapes!r}, packed_width={packed_width!r}"
+            )
         self.tokens_per_batch = int(tokens_per_batch)
         self.seed = int(seed)
         self.shuffle = shuffle
+        self.packed_width = None if packed_width is None else int(packed_width)
         self.num_replicas = int(num_replicas)
         self.row_multiple = math.lcm(int(row_multiple), self.num_replicas)
         self._size = BatchSize(self.tokens_per_batch, self.row_multiple, self.num_replicas)
-        self._fixed = encoded if isinstance(encoded, EncodedCorpus) else None
+        self._fixed = self._packed(encoded) if isinstance(encoded, EncodedCorpus) else None
         self._encode_epoch = None if self._fixed is not None else encoded
         self._fixed_plan: BatchPlan | None = None
         self._last: tuple[int, EpochArrays] | None = None
         self._steps: dict[int, int] = {}
         self._lock = threading.RLock()  # tf.data encodes epochs in a thread of its own
         if batch_shapes is None:
-            first = self._fixed if self._fixed is not None else encoded(0)
+            first = self._encoded(0)
             if not len(first):
                 raise ValueError("There is no pair to make batches of. Received: len(encoded)=0")
-            batch_shapes = choose_shapes(
-                first.source_lengths,
-                first.target_lengths,
-                self._size,
-                max_shapes,
-            )
+            batch_shapes = self._choose_shapes(first, max_shapes)
         self.batch_shapes = tuple(batch_shapes)
 
     def batches(self, epoch: int, start: int = 0) -> Iterator[Batch]:
@@ -116,11 +135,11 @@ class TokenBatches:
             start: how many batches to leave out.
 
         Yields:
-            `({"source", "target"}, labels, weights)`.
+            `({"source", "target"}, labels, weights)`; packed, with the segments of both.
         """
         arrays = self._epoch(epoch)
         for number in arrays.order[start:].tolist():
-            yield _make_batch(arrays, number)
+            yield make_batch(arrays, number, self.packed_width is not None)
 
     def steps_per_epoch(self, epoch: int = 0) -> int:
         """Returns the number of batches in an epoch; of a fixed corpus the same for all epochs.
@@ -175,7 +194,7 @@ class TokenBatches:
         """
         arrays = self._epoch(epoch)
         rows, source_widths, target_widths = arrays.shapes.T
-        # The targets have no EOS there; a label each.
+        # The targets have no EOS at their end there; a label each.
         num_labels = len(arrays.target_ids) + len(arrays.pairs)
         return {
             "source": 1 - len(arrays.source_ids) / int((rows * source_widths).sum()),
@@ -196,7 +215,7 @@ class TokenBatches:
         Returns:
             `tf.data.Dataset` of `({"source": int32 [rows, source_width], "target": int32 [rows,
             target_width]}, labels int32 [rows, target_width], weights float32 [rows,
-            target_width])`.
+            target_width])`; packed, with the segments of both, int32 of the same shapes.
         """
         import tensorflow as tf
 
@@ -216,7 +235,7 @@ class TokenBatches:
             epochs = planned_epochs(self._fixed, self._plan(self._fixed), seed, epoch, repeat)
         else:
             epochs = loaded_epochs(self._epoch, epoch, repeat)
-        dataset = batch_dataset(epochs, epoch, start)
+        dataset = batch_dataset(epochs, epoch, start, self.packed_width is not None)
         if repeat:
             cardinality = tf.data.INFINITE_CARDINALITY
         else:
@@ -247,7 +266,7 @@ class TokenBatches:
             return self._last[1]
 
     def _arrange(self, number: int) -> EpochArrays:
-        encoded = self._fixed if self._fixed is not None else self._encode_epoch(number)
+        encoded = self._encoded(number)
         plan = self._plan(encoded)
         if self.shuffle:
             arranged = arrange_pairs(plan.groups, self.seed, number)
@@ -259,43 +278,31 @@ class TokenBatches:
             *encoded.arrays(), arranged[plan.places], plan.splits, plan.shapes, order
         )
 
+    def _encoded(self, epoch: int) -> EncodedCorpus:
+        if self._fixed is not None:
+            return self._fixed
+        return self._packed(self._encode_epoch(epoch))
+
+    def _packed(self, encoded: EncodedCorpus) -> EncodedCorpus:
+        if self.packed_width is None or not len(encoded):
+            return encoded
+        return pack_corpus(encoded, self.packed_width, self.seed)
+
+    def _choose_shapes(self, encoded: EncodedCorpus, max_shapes: int) -> Sequence[BatchShape]:
+        if self.packed_width is not None:
+            widths = self.packed_width, self.packed_width
+            return [BatchShape(self._size.rows(*widths), *widths)]
+        return choose_shapes(encoded.source_lengths, encoded.target_lengths, self._size, max_shapes)
+
     def _plan(self, encoded: EncodedCorpus) -> BatchPlan:
         if encoded is self._fixed and self._fixed_plan is not None:
             return self._fixed_plan
-        plan = plan_batches(
-            self.batch_shapes,
-            encoded.source_lengths,
-            encoded.target_lengths,
-            self._size,
-        )
+        if self.packed_width is not None:
+            plan = plan_equal_batches(len(encoded), *self.batch_shapes)
+        else:
+            plan = plan_batches(
+                self.batch_shapes, encoded.source_lengths, encoded.target_lengths, self._size
+            )
         if encoded is self._fixed:
             self._fixed_plan = plan
         return plan
-
-
-def _make_batch(arrays: EpochArrays, number: int) -> Batch:
-    pairs = arrays.pairs[arrays.splits[number] : arrays.splits[number + 1]]
-    rows, source_width, target_width = arrays.shapes[number]
-    source, _ = _padded(arrays.source_ids, arrays.source_offsets, pairs, rows, source_width)
-    labels, lengths = _padded(arrays.target_ids, arrays.target_offsets, pairs, rows, target_width)
-    target = np.empty_like(labels)
-    target[:, 0] = BOS_ID
-    target[:, 1:] = labels[:, :-1]
-    target[len(pairs) :] = PAD_ID
-    labels[np.arange(len(pairs)), lengths] = EOS_ID
-    mask = labels != PAD_ID
-    weights = mask.astype(np.float32) / np.float32(mask.sum())
-    return {"source": source, "target": target}, labels, weights
-
-
-def _padded(ids, offsets, pairs, rows, width):
-    """Returns the given rows as int32 `[rows, width]`, and their lengths."""
-    starts = offsets[pairs]
-    lengths = offsets[pairs + 1] - starts
-    columns = np.arange(width)
-    inside = columns < lengths[:, None]
-    padded = np.full((rows, width), PAD_ID, np.int32)
-    # Positions past a row's end read the next row, or the last id, and are masked.
-    gathered = np.take(ids, starts[:, None] + columns, mode="clip")
-    np.copyto(padded[: len(pairs)], gathered, where=inside)
-    return padded, lengths

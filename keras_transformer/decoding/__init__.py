@@ -2,6 +2,15 @@
 
 from keras_transformer.decoding.beam_search import BeamSearch
 from keras_transformer.decoding.compiled import compile_search
+from keras_transformer.decoding.constraints import (
+    Constraint,
+    ForcedPrefix,
+    Generated,
+    MinimumLength,
+    NoRepeatNgrams,
+    RepetitionPenalty,
+    SuppressTokens,
+)
 from keras_transformer.decoding.greedy import GreedySearch
 from keras_transformer.decoding.length_penalty import length_penalty
 from keras_transformer.decoding.sampling import Sampling
@@ -11,10 +20,17 @@ from keras_transformer.decoding.step import Step
 
 __all__ = [
     "BeamSearch",
+    "Constraint",
+    "ForcedPrefix",
+    "Generated",
     "GreedySearch",
+    "MinimumLength",
+    "NoRepeatNgrams",
+    "RepetitionPenalty",
     "Sampling",
     "SearchResult",
     "Step",
+    "SuppressTokens",
     "compile_search",
     "length_penalty",
     "search_from_dict",

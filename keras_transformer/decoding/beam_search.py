@@ -5,6 +5,8 @@ from typing import Any, NamedTuple
 
 from keras import ops
 
+from keras_transformer.decoding.constraints.constrain import constrain
+from keras_transformer.decoding.constraints.constraint import check_constraints
 from keras_transformer.decoding.length_penalty import check_length_penalty, length_penalty
 from keras_transformer.decoding.search_result import SearchResult
 from keras_transformer.decoding.step import (
@@ -12,7 +14,6 @@ from keras_transformer.decoding.step import (
     check_limits,
     check_positive_int,
     keep_shapes,
-    log_sum_exp,
     score_dtype,
 )
 from keras_transformer.decoding.top_k import top_k
@@ -66,6 +67,7 @@ class BeamSearch:
         n_best: number of hypotheses returned, at most `beam_size`.
         length_normalization: `"gnmt"`, the paper's `((5 + length) / 6) ** alpha`; or `"length"`,
             `length ** alpha` as in fairseq and CTranslate2 (alpha 1: score divided by length).
+        constraints: sequence of `Constraint`, applied in this order.
 
     Raises:
         ValueError: if an argument is outside of what is said above.
@@ -84,8 +86,10 @@ class BeamSearch:
     length_penalty: float = 0.6
     n_best: int = 1
     length_normalization: str = "gnmt"
+    constraints: tuple = ()
 
     def __post_init__(self):
+        object.__setattr__(self, "constraints", check_constraints(self.constraints))
         check_positive_int("beam_size", self.beam_size)
         check_positive_int("n_best", self.n_best)
         if self.n_best > self.beam_size:
@@ -100,7 +104,17 @@ class BeamSearch:
         """Rows of a sentence in the step's batch."""
         return self.beam_size
 
-    def __call__(self, step, state, max_lengths, max_length, bos_id=2, eos_id=3, pad_id=0):
+    def __call__(
+        self,
+        step,
+        state,
+        max_lengths,
+        max_length,
+        bos_id=2,
+        eos_id=3,
+        pad_id=0,
+        constraints=(),
+    ):
         """Searches for the best continuations of BOS.
 
         Args:
@@ -110,6 +124,7 @@ class BeamSearch:
             max_length: int or int32 scalar, the length of the result; a static int where shapes
                 must be static (JAX). A sentence's own maximum is cut to it.
             bos_id, eos_id, pad_id: ids that begin, end and fill a hypothesis.
+            constraints: further ones for this call alone, such as a `ForcedPrefix`.
 
         Returns:
             A `SearchResult` with n = `n_best`.
@@ -118,6 +133,11 @@ class BeamSearch:
             ValueError: if `max_lengths` is not `[batch]`, or `max_length` is below 1.
         """
         limits = check_limits(max_lengths, max_length)
+        constraints = (*self.constraints, *check_constraints(constraints))
+        start = self._start(limits, max_length, bos_id, pad_id, score_dtype(state))
+        step, state, normalizer = constrain(
+            step, state, constraints, limits, self.width, max_length, eos_id, pad_id
+        )
 
         def unfinished(beams, model_state):
             del model_state
@@ -126,11 +146,10 @@ class BeamSearch:
         def extend(beams, model_state):
             dtype = beams.alive_log_probabilities.dtype
             logits, model_state = call_step(step, beams.last_tokens, beams.rows, model_state, dtype)
-            candidates = self._best_candidates(logits, beams, eos_id)
+            candidates = self._best_candidates(logits, beams, eos_id, normalizer)
             new_beams = self._advance(beams, candidates, limits)
             return keep_shapes(new_beams, beams), model_state
 
-        start = self._start(limits, max_length, bos_id, pad_id, score_dtype(state))
         beams, _ = ops.while_loop(unfinished, extend, (start, state))
         return self._collect(beams, limits, pad_id)
 
@@ -153,7 +172,7 @@ class BeamSearch:
             finished_lengths=ops.zeros((batch, self.n_best), dtype="int32"),
         )
 
-    def _best_candidates(self, logits, beams, eos_id):
+    def _best_candidates(self, logits, beams, eos_id, normalizer):
         """The best `2 * beam_size` extensions; logits `[batch * beam, vocabulary]`."""
         batch = ops.shape(beams.is_done)[0]
         num_candidates = 1 if self.beam_size == 1 else 2 * self.beam_size
@@ -163,7 +182,7 @@ class BeamSearch:
         num_candidates = min(num_candidates, self.beam_size * per_row)
         largest, ids = top_k(logits, per_row)  # [batch * beam, per_row]
         log_probabilities = ops.reshape(
-            largest - log_sum_exp(logits, largest[:, :1]), (batch, self.beam_size, per_row)
+            largest - normalizer(logits, largest[:, :1]), (batch, self.beam_size, per_row)
         )  # [batch, beam, per_row]
         totals = ops.expand_dims(beams.alive_log_probabilities, -1) + log_probabilities
         totals = ops.reshape(totals, (batch, self.beam_size * per_row))  # [batch, beam * per_row]

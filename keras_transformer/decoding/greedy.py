@@ -5,12 +5,13 @@ from typing import Any, NamedTuple
 
 from keras import ops
 
+from keras_transformer.decoding.constraints.constrain import constrain
+from keras_transformer.decoding.constraints.constraint import check_constraints
 from keras_transformer.decoding.search_result import SearchResult
 from keras_transformer.decoding.step import (
     call_step,
     check_limits,
     keep_shapes,
-    log_sum_exp,
     score_dtype,
 )
 from keras_transformer.decoding.top_k import top_k
@@ -23,6 +24,12 @@ class GreedySearch:
     Equal probabilities: the lower id. The score is the log-probability (a length penalty with
     alpha 0). `BeamSearch(beam_size=1)` finds the same tokens, with a normalised score.
 
+    Args:
+        constraints: sequence of `Constraint`, applied in this order.
+
+    Raises:
+        ValueError: if one of them is no constraint.
+
     Example:
 
     >>> from keras_transformer.decoding import GreedySearch
@@ -34,26 +41,51 @@ class GreedySearch:
     [[[4, 3, 0, 0]]]
     """
 
+    constraints: tuple = ()
+
+    def __post_init__(self):
+        object.__setattr__(self, "constraints", check_constraints(self.constraints))
+
     @property
     def width(self):
         """Rows of a sentence in the step's batch."""
         return 1
 
-    def __call__(self, step, state, max_lengths, max_length, bos_id=2, eos_id=3, pad_id=0):
+    def __call__(
+        self,
+        step,
+        state,
+        max_lengths,
+        max_length,
+        bos_id=2,
+        eos_id=3,
+        pad_id=0,
+        constraints=(),
+    ):
         """Searches; arguments as of `BeamSearch`, `step` being called with `rows=None`.
 
         Returns:
             A `SearchResult` with n = 1.
         """
+        constraints = (*self.constraints, *check_constraints(constraints))
         return decode_rows(
-            step, state, _most_probable, 1, max_lengths, max_length, bos_id, eos_id, pad_id
+            step,
+            state,
+            _most_probable,
+            self.width,
+            constraints,
+            max_lengths,
+            max_length,
+            bos_id,
+            eos_id,
+            pad_id,
         )
 
 
-def _most_probable(logits, index):
+def _most_probable(logits, index, normalizer):
     del index
     largest, tokens = top_k(logits, 1)
-    return tokens[:, 0], (largest - log_sum_exp(logits, largest))[:, 0]
+    return tokens[:, 0], (largest - normalizer(logits, largest))[:, 0]
 
 
 class RowsState(NamedTuple):
@@ -67,23 +99,30 @@ class RowsState(NamedTuple):
     lengths: Any  # int32 [rows]
 
 
-def decode_rows(step, state, choose, width, max_lengths, max_length, bos_id, eos_id, pad_id):
+def decode_rows(
+    step, state, choose, width, constraints, max_lengths, max_length, bos_id, eos_id, pad_id
+):
     """Extends every row by one chosen token a step until all are done.
 
     Args:
         step, state, max_lengths, max_length, bos_id, eos_id, pad_id: as of `BeamSearch`.
-        choose: `choose(logits, index) -> (tokens, log_probabilities)`: float `[rows, vocabulary]`
-            and the int32 number of the step to int32 `[rows]` and float `[rows]`.
+        choose: `choose(logits, index, normalizer) -> (tokens, log_probabilities)`: float
+            `[rows, vocabulary]`, the int32 number of the step and the function of `constrain` to
+            int32 `[rows]` and float `[rows]`.
         width: rows a sentence.
+        constraints: tuple of `Constraint`.
 
     Returns:
         A `SearchResult` with n = `width`.
     """
     limits = check_limits(max_lengths, max_length)
     batch = ops.shape(limits)[0]
+    dtype = score_dtype(state)
+    step, state, normalizer = constrain(
+        step, state, constraints, limits, width, max_length, eos_id, pad_id
+    )
     if width > 1:
         limits = ops.repeat(limits, width)  # [batch * width]
-    dtype = score_dtype(state)
 
     def unfinished(rows, model_state):
         del model_state
@@ -91,7 +130,7 @@ def decode_rows(step, state, choose, width, max_lengths, max_length, bos_id, eos
 
     def extend(rows, model_state):
         logits, model_state = call_step(step, rows.last_tokens, None, model_state, dtype)
-        chosen, log_probabilities = choose(logits, rows.index)
+        chosen, log_probabilities = choose(logits, rows.index, normalizer)
         chosen = ops.where(rows.is_done, pad_id, ops.cast(chosen, "int32"))
         is_here = ops.equal(ops.arange(max_length, dtype="int32"), rows.index)  # [max_length]
         length = rows.index + 1
@@ -107,6 +146,8 @@ def decode_rows(step, state, choose, width, max_lengths, max_length, bos_id, eos
             ),
             lengths=ops.where(rows.is_done, rows.lengths, length),
         )
+        if constraints:
+            new_rows = _end_dead_rows(new_rows, pad_id)
         return keep_shapes(new_rows, rows), model_state
 
     num_rows = ops.shape(limits)[0]
@@ -125,4 +166,14 @@ def decode_rows(step, state, choose, width, max_lengths, max_length, bos_id, eos
         scores=log_probabilities,
         log_probabilities=log_probabilities,
         lengths=ops.reshape(rows.lengths, (batch, width)),  # [batch, n]
+    )
+
+
+def _end_dead_rows(rows, pad_id):
+    """Makes of a row that no token could extend an empty place, see `SearchResult`."""
+    is_dead = ops.equal(rows.log_probabilities, float("-inf"))
+    return rows._replace(
+        is_done=ops.logical_or(rows.is_done, is_dead),
+        tokens=ops.where(ops.expand_dims(is_dead, -1), pad_id, rows.tokens),
+        lengths=ops.where(is_dead, 0, rows.lengths),
     )

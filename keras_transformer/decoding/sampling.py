@@ -7,8 +7,9 @@ import numbers
 import keras
 from keras import ops
 
+from keras_transformer.decoding.constraints.constraint import check_constraints
 from keras_transformer.decoding.greedy import decode_rows
-from keras_transformer.decoding.step import check_positive_int, log_sum_exp
+from keras_transformer.decoding.step import check_positive_int
 from keras_transformer.decoding.top_k import top_k
 
 
@@ -30,6 +31,7 @@ class Sampling:
         top_p: probability kept, in (0, 1], or None for all.
         num_samples: number of samples a sentence.
         seed: int in [0, 2**31).
+        constraints: sequence of `Constraint`, applied in this order, before the temperature.
 
     Raises:
         ValueError: if an argument is outside of what is said above.
@@ -49,8 +51,10 @@ class Sampling:
     top_p: float | None = None
     num_samples: int = 1
     seed: int = 0
+    constraints: tuple = ()
 
     def __post_init__(self):
+        object.__setattr__(self, "constraints", check_constraints(self.constraints))
         if not _is_number(self.temperature) or self.temperature <= 0:
             raise ValueError(
                 "`temperature` must be a number above 0. "
@@ -75,7 +79,16 @@ class Sampling:
         return self.num_samples
 
     def __call__(
-        self, step, state, max_lengths, max_length, bos_id=2, eos_id=3, pad_id=0, seed=None
+        self,
+        step,
+        state,
+        max_lengths,
+        max_length,
+        bos_id=2,
+        eos_id=3,
+        pad_id=0,
+        seed=None,
+        constraints=(),
     ):
         """Samples; arguments as of `BeamSearch`, `step` being called with `rows=None`.
 
@@ -87,16 +100,29 @@ class Sampling:
             A `SearchResult` with n = `num_samples`.
         """
         seed = self.seed if seed is None else seed
+        constraints = (*self.constraints, *check_constraints(constraints))
 
-        def choose(logits, index):
-            tokens = self._draw(logits, _StepSeed(seed, index))  # [rows]
+        def choose(logits, index, normalizer):
+            largest = ops.max(logits, axis=-1, keepdims=True)  # [rows, 1]
+            drawn_from = logits
+            if constraints:
+                # There must be something to draw from, even where everything is ruled out.
+                drawn_from = ops.where(ops.equal(largest, float("-inf")), 0.0, logits)
+            tokens = self._draw(drawn_from, _StepSeed(seed, index))  # [rows]
             chosen = ops.take_along_axis(logits, ops.expand_dims(tokens, -1), axis=-1)  # [rows, 1]
-            largest = ops.max(logits, axis=-1, keepdims=True)
-            return tokens, (chosen - log_sum_exp(logits, largest))[:, 0]
+            return tokens, (chosen - normalizer(logits, largest))[:, 0]
 
-        width = self.num_samples
         return decode_rows(
-            step, state, choose, width, max_lengths, max_length, bos_id, eos_id, pad_id
+            step,
+            state,
+            choose,
+            self.width,
+            constraints,
+            max_lengths,
+            max_length,
+            bos_id,
+            eos_id,
+            pad_id,
         )
 
     def _draw(self, logits, seed):

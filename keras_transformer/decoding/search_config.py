@@ -3,6 +3,10 @@
 import dataclasses
 
 from keras_transformer.decoding.beam_search import BeamSearch
+from keras_transformer.decoding.constraints.constraint_config import (
+    constraint_from_dict,
+    constraint_to_dict,
+)
 from keras_transformer.decoding.greedy import GreedySearch
 from keras_transformer.decoding.sampling import Sampling
 
@@ -19,7 +23,7 @@ def search_to_dict(search):
         A dict.
 
     Raises:
-        ValueError: for anything else.
+        ValueError: for anything else, or a constraint that is not of this library.
 
     Example:
 
@@ -29,7 +33,12 @@ def search_to_dict(search):
     """
     for name, search_class in _SEARCHES.items():
         if isinstance(search, search_class):
-            return {"name": name, **dataclasses.asdict(search)}
+            fields = dataclasses.fields(search)
+            settings = {field.name: getattr(search, field.name) for field in fields}
+            constraints = [constraint_to_dict(one) for one in settings.pop("constraints")]
+            if constraints:  # so that other configs stay readable for versions that knew none
+                settings["constraints"] = constraints
+            return {"name": name, **settings}
     raise ValueError(
         f"A search must be one of {[c.__name__ for c in _SEARCHES.values()]}. "
         f"Received: search={search!r}"
@@ -66,4 +75,5 @@ def search_from_dict(settings):
         raise ValueError(
             f"The settings of a {name} search are {known}. Received: unknown settings={unknown!r}"
         )
-    return _SEARCHES[name](**settings)
+    constraints = [constraint_from_dict(one) for one in settings.pop("constraints", ())]
+    return _SEARCHES[name](**settings, constraints=constraints)

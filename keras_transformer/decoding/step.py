@@ -93,7 +93,10 @@ def log_sum_exp(logits, largest):
     Returns:
         Float `[rows, 1]`.
     """
-    return ops.log(ops.sum(ops.exp(logits - largest), axis=-1, keepdims=True)) + largest
+    # The largest probability is exp(largest - normaliser). A softmax is one operation on
+    # TensorFlow, where differences, exponentials and sums are three passes over all logits.
+    largest_probability = ops.max(ops.softmax(logits, axis=-1), axis=-1, keepdims=True)
+    return largest - ops.log(largest_probability)
 
 
 def check_limits(max_lengths, max_length):

@@ -10,7 +10,8 @@ from keras import ops
 _STABLE_BACKENDS = ("tensorflow", "jax")
 
 
-# Rows are cut into blocks of about this many values: measured fastest on a CPU.
+# Rows are cut into blocks of about this many values, measured fastest on a CPU: of a number that
+# divides the size where there is one, since what is left over costs a copy of the rest.
 _BLOCK_SIZES = (32, 256)
 _BEST_BLOCK_SIZE = 96
 
@@ -37,33 +38,36 @@ def top_k(values, k):
     block_size = _block_size(values.shape[-1], k)
     if block_size is None:
         return _direct_top_k(values, k)
-    rows = ops.shape(values)[0]
-    num_blocks = values.shape[-1] // block_size
-    maxima = ops.max(ops.reshape(values, (rows, num_blocks, block_size)), axis=-1)
+    rows, size = ops.shape(values)[0], values.shape[-1]
+    num_blocks, num_left = divmod(size, block_size)
+    whole = values[:, : size - num_left] if num_left else values
+    maxima = ops.max(ops.reshape(whole, (rows, num_blocks, block_size)), axis=-1)
     _, blocks = _direct_top_k(maxima, k)
     # In ascending order, the lower of equal values still has the lower place among those kept.
     blocks = ops.sort(blocks, axis=-1)  # [rows, k]
     first_blocks = num_blocks * ops.arange(rows, dtype="int32")
     kept = ops.take(
-        ops.reshape(values, (-1, block_size)), blocks + ops.expand_dims(first_blocks, -1), axis=0
+        ops.reshape(whole, (-1, block_size)), blocks + ops.expand_dims(first_blocks, -1), axis=0
     )  # [rows, k, block_size]
-    largest, places = _direct_top_k(ops.reshape(kept, (rows, k * block_size)), k)
+    kept = ops.reshape(kept, (rows, k * block_size))
+    if num_left:  # Behind the blocks, in their order; these few are always ranked.
+        kept = ops.concatenate([kept, values[:, size - num_left :]], axis=1)
+        last_block = ops.full((rows, 1), num_blocks, dtype="int32")
+        blocks = ops.concatenate([blocks, last_block], axis=1)
+    largest, places = _direct_top_k(kept, k)
     blocks = ops.take_along_axis(blocks, places // block_size, axis=-1)
     return largest, blocks * block_size + places % block_size
 
 
 @functools.cache
 def _block_size(size, k):
-    """A divisor of `size` near the best block size; None where ranking all is as good."""
+    """The block size for rows of `size` values; None where ranking all is as good."""
     smallest, largest = _BLOCK_SIZES
-    divisors = [
-        block
-        for block in range(smallest, largest + 1)
-        if size % block == 0 and size >= 4 * k * block
-    ]
-    if k == 1 or not divisors:
+    fitting = [block for block in range(smallest, largest + 1) if size >= 4 * k * block]
+    if k == 1 or not fitting:
         return None
-    return min(divisors, key=lambda block: abs(math.log(block / _BEST_BLOCK_SIZE)))
+    divisors = [block for block in fitting if size % block == 0]
+    return min(divisors or fitting, key=lambda block: abs(math.log(block / _BEST_BLOCK_SIZE)))
 
 
 def _direct_top_k(values, k):

@@ -6,6 +6,7 @@ from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.encoder import Encoder
 from keras_transformer.layers.encoder_block import EncoderBlock
 from keras_transformer.layers.feed_forward import FeedForward
+from keras_transformer.layers.layer_normalization import LayerNormalization
 from keras_transformer.layers.learned_position_embedding import LearnedPositionEmbedding
 from keras_transformer.layers.multi_head_attention import MultiHeadAttention
 from keras_transformer.layers.scaled_dot_product_attention import ScaledDotProductAttention
@@ -19,6 +20,7 @@ __all__ = [
     "Encoder",
     "EncoderBlock",
     "FeedForward",
+    "LayerNormalization",
     "LearnedPositionEmbedding",
     "MultiHeadAttention",
     "ScaledDotProductAttention",

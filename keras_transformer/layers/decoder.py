@@ -31,9 +31,12 @@ class Decoder(Stack):
         padding_mask: bool `[batch, length]`, `True` = a real position; with a cache `length`
             counts the cached positions as well.
         encoder_padding_mask: bool `[batch, source_length]`.
-        attention_mask: bool `[batch or 1, length, length]`, on top of the causal mask.
+        attention_mask: bool `[batch or 1, length, length]`, on top of the causal mask; with a
+            cache `[batch or 1, length, cached + length]`.
         encoder_attention_mask: bool `[batch or 1, length or 1, source_length]`.
         positions: int32 `[length]` or `[batch, length]`; None for those that follow the cache.
+        use_causal_mask: Whether a position may attend only to itself and to earlier ones; False
+            leaves it all to `attention_mask`.
         cache: From `make_cache` or an earlier call: `inputs` are the positions that follow it.
         return_attention_scores: Whether to return the attention weights as well.
         training: Whether to drop.
@@ -71,6 +74,7 @@ class Decoder(Stack):
         attention_mask=None,
         encoder_attention_mask=None,
         positions=None,
+        use_causal_mask=True,
         cache=None,
         return_attention_scores=False,
         training=None,
@@ -88,6 +92,8 @@ class Decoder(Stack):
             "encoder_attention_mask": encoder_attention_mask,
             "training": training,
         }
+        if not use_causal_mask:  # Blocks of another origin need not know of it.
+            arguments["use_causal_mask"] = False
         if cache is not None and positions is None:
             positions = cache["length"] + ops.arange(ops.shape(inputs)[1], dtype="int32")
         outputs = self._begin(inputs, positions, training)

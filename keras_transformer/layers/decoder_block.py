@@ -37,8 +37,10 @@ class DecoderBlock(ResidualBlock):
         padding_mask: bool `[batch, length]`, `True` = a real position; with a cache `length`
             counts the cached positions as well.
         encoder_padding_mask: bool `[batch, source_length]`.
-        attention_mask: bool `[batch or 1, length, length]`, on top of the causal mask.
+        attention_mask: bool `[batch or 1, length, length]`, on top of the causal mask; with a
+            cache `[batch or 1, length, cached + length]`.
         encoder_attention_mask: bool `[batch or 1, length or 1, source_length]`.
+        use_causal_mask: Whether a position may attend only to itself and to earlier ones.
         cache: From `make_cache` or an earlier call: `inputs` are the positions that follow it.
         return_attention_scores: Whether to return the attention weights as well.
         training: Whether to drop.
@@ -87,6 +89,7 @@ class DecoderBlock(ResidualBlock):
         encoder_padding_mask=None,
         attention_mask=None,
         encoder_attention_mask=None,
+        use_causal_mask=True,
         cache=None,
         return_attention_scores=False,
         training=None,
@@ -95,12 +98,8 @@ class DecoderBlock(ResidualBlock):
         encoder_outputs_mask=None,
     ):
         self._check_call(encoder_outputs, cache, return_attention_scores)
-        check_rank("padding_mask", padding_mask, "[batch, length]")
-        check_rank("encoder_padding_mask", encoder_padding_mask, "[batch, source_length]")
-        check_rank("attention_mask", attention_mask, "[batch, length, length]")
-        check_rank(
-            "encoder_attention_mask", encoder_attention_mask, "[batch, length, source_length]"
-        )
+        _check_masks("", attention_mask, padding_mask)
+        _check_masks("encoder_", encoder_attention_mask, encoder_padding_mask)
         if cache is None:  # An implicit mask knows nothing of cached positions.
             padding_mask = combine_masks(padding_mask, mask, inputs_mask)
         self_mask = combine_masks(attention_mask, padding_to_attention_mask(padding_mask))
@@ -124,7 +123,12 @@ class DecoderBlock(ResidualBlock):
         outputs, extra["self"] = self._apply_residual(
             inputs,
             lambda states: attend(
-                self.self_attention, states, states, cache and cache["self"], self_mask, True
+                self.self_attention,
+                states,
+                states,
+                cache and cache["self"],
+                self_mask,
+                use_causal_mask,
             ),
             self.self_attention_norm,
             self.self_attention_dropout,
@@ -193,3 +197,10 @@ class DecoderBlock(ResidualBlock):
 
     def compute_output_shape(self, inputs_shape, encoder_outputs_shape=None):
         return inputs_shape
+
+
+def _check_masks(prefix, attention_mask, padding_mask):
+    """Check the ranks of the masks of an attention, whose names begin with `prefix`."""
+    key_length = "source_length" if prefix else "length"
+    check_rank(f"{prefix}padding_mask", padding_mask, f"[batch, {key_length}]")
+    check_rank(f"{prefix}attention_mask", attention_mask, f"[batch, length, {key_length}]")

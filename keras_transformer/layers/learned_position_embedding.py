@@ -23,8 +23,8 @@ class LearnedPositionEmbedding(keras.layers.Layer):
         `inputs` plus the position vectors, of the same shape.
 
     Raises:
-        ValueError: If the length is greater than `max_length`. Where TensorFlow learns the length
-            only when a graph runs, its own `InvalidArgumentError`.
+        ValueError: If, without `positions`, the length is greater than `max_length`. Where
+            TensorFlow learns the length only when a graph runs, its own `InvalidArgumentError`.
 
     Example:
 
@@ -53,9 +53,9 @@ class LearnedPositionEmbedding(keras.layers.Layer):
         self.built = True
 
     def call(self, inputs, positions=None):
-        if not _is_placeholder(inputs):
-            self._check_length(inputs.shape)
         if positions is None:
+            if not _is_placeholder(inputs):
+                self._check_length(inputs.shape)
             positions = ops.arange(self._checked_length(inputs), dtype="int32")
         return ops.add(inputs, ops.take(self.embeddings, positions, axis=0))
 

@@ -35,3 +35,26 @@ def causal_mask(query_length, key_length, query_start):
     key_positions = ops.arange(key_length, dtype="int32")
     visible = ops.expand_dims(key_positions, 0) <= ops.expand_dims(query_positions, 1)
     return ops.expand_dims(visible, 0)
+
+
+def segment_mask(query_segments, key_segments):
+    """Return a bool mask `[batch, query_length, key_length]` between tokens of the same segment.
+
+    Args:
+        query_segments: int32 `[batch, query_length]`, the number of each token's segment.
+        key_segments: int32 `[batch, key_length]`.
+    """
+    return ops.equal(ops.expand_dims(query_segments, 2), ops.expand_dims(key_segments, 1))
+
+
+def segment_positions(segments):
+    """Return each token's position in its segment, from 0, int32 `[batch, length]`.
+
+    Args:
+        segments: int32 `[batch, length]`; the tokens of a segment stand side by side.
+    """
+    # The first token of the same segment is where the segment begins.
+    begin = ops.argmax(ops.cast(segment_mask(segments, segments), "int32"), axis=2)
+    # Operations on tensors alone, which a functional model can be made of.
+    places = ops.cumsum(ops.ones_like(segments), axis=1) - 1
+    return places - ops.cast(begin, "int32")

@@ -167,7 +167,9 @@ class MultiHeadAttention(keras.layers.Layer):
         else:
             cache, keys, values, query_start = self._extend(cache, value, key)
             attention_mask = combine_masks(attention_mask, self._written(cache))
-        if use_causal_mask:
+        # One query behind a cache that grows sees all there is: nothing comes after it.
+        sees_all = cache is not None and "index" not in cache and query.shape[1] == 1
+        if use_causal_mask and not sees_all:
             causal = causal_mask(ops.shape(query)[1], ops.shape(keys)[2], query_start)
             attention_mask = combine_masks(attention_mask, causal)
         if cache is None:  # Implicit masks, [batch, key_length], know nothing of cached keys.
@@ -278,13 +280,15 @@ class MultiHeadAttention(keras.layers.Layer):
     def _split_heads(self, inputs, dim):
         """`[batch, length, heads * dim]` to `[batch, heads, length, dim]`."""
         batch, length = ops.shape(inputs)[:2]
+        if inputs.shape[1] == 1:  # Nothing to move, as in every step of decoding.
+            return ops.reshape(inputs, (batch, self.num_heads, 1, dim))
         heads = ops.reshape(inputs, (batch, length, self.num_heads, dim))
         return ops.transpose(heads, (0, 2, 1, 3))
 
     def _merge_heads(self, inputs):
         """`[batch, heads, length, value_dim]` to `[batch, length, d_model]`."""
         batch, _, length, _ = ops.shape(inputs)
-        merged = ops.transpose(inputs, (0, 2, 1, 3))
+        merged = inputs if inputs.shape[2] == 1 else ops.transpose(inputs, (0, 2, 1, 3))
         merged = ops.reshape(merged, (batch, length, self.num_heads * self.value_dim))
         return project(merged, self.output_kernel, self.output_bias)
 

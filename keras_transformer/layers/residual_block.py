@@ -14,6 +14,7 @@ from keras_transformer.layers.checks import (
 from keras_transformer.layers.composite_layer import CompositeLayer
 from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.feed_forward import FeedForward
+from keras_transformer.layers.layer_normalization import LayerNormalization
 from keras_transformer.layers.multi_head_attention import MultiHeadAttention
 from keras_transformer.layers.seeds import derive_initializer, derive_seed
 
@@ -111,7 +112,7 @@ class ResidualBlock(CompositeLayer):
 
     def _make_residual(self, name, shape):
         """Return the built norm and dropout of a sub-layer."""
-        norm = keras.layers.LayerNormalization(
+        norm = LayerNormalization(
             epsilon=self.epsilon,
             trainable=self.trainable,
             dtype=self.dtype_policy,

@@ -10,6 +10,7 @@ from keras_transformer.layers.checks import (
 )
 from keras_transformer.layers.composite_layer import CompositeLayer
 from keras_transformer.layers.dropout import Dropout
+from keras_transformer.layers.layer_normalization import LayerNormalization
 from keras_transformer.layers.sinusoidal_position_encoding import SinusoidalPositionEncoding
 
 
@@ -69,7 +70,7 @@ class Stack(CompositeLayer):
         needs_norm = getattr(self.blocks[-1], "norm", None) == "pre"
         self.norm_layer = None
         if needs_norm if self.final_norm is None else self.final_norm:
-            self.norm_layer = keras.layers.LayerNormalization(
+            self.norm_layer = LayerNormalization(
                 epsilon=self.epsilon,
                 trainable=self.trainable,
                 dtype=self.dtype_policy,

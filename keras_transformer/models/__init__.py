@@ -1,11 +1,13 @@
 """The Transformer as a functional Keras model, its configuration and its presets."""
 
+from keras_transformer.models.ensemble import Ensemble
 from keras_transformer.models.presets import Preset, get_preset, list_presets
 from keras_transformer.models.training_recipe import TrainingRecipe
 from keras_transformer.models.transformer import Transformer
 from keras_transformer.models.transformer_config import TransformerConfig
 
 __all__ = [
+    "Ensemble",
     "Preset",
     "TrainingRecipe",
     "Transformer",

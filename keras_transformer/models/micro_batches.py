@@ -24,7 +24,7 @@ class MicroBatchModel(keras.Model):
         if self.micro_batches == 1:
             return super().train_step(*args, **kwargs)
         if keras.backend.backend() != "tensorflow":
-            raise NotImplementedError(
+            raise ValueError(
                 "Steps in several parts need the TensorFlow backend. Received: "
                 f"micro_batches={self.micro_batches}, backend={keras.backend.backend()!r}"
             )

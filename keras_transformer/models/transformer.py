@@ -3,16 +3,11 @@
 import keras
 from keras import ops
 
-from keras_transformer.layers import (
-    Decoder,
-    DecoderBlock,
-    Encoder,
-    EncoderBlock,
-    LearnedPositionEmbedding,
-    TiedEmbedding,
-)
 from keras_transformer.layers.composite_layer import set_trainable_parts, trainable_parts
+from keras_transformer.layers.masks import segment_mask, segment_positions
+from keras_transformer.models.ancestors import ancestor_mask, next_ancestors, no_ancestors
 from keras_transformer.models.micro_batches import MicroBatchModel
+from keras_transformer.models.parts import make_decoder, make_embeddings, make_encoder
 from keras_transformer.models.presets import get_preset
 from keras_transformer.models.transformer_config import TransformerConfig
 
@@ -50,33 +45,12 @@ class Transformer(MicroBatchModel):
 
     def __init__(self, config, dtype=None, name="transformer"):
         policy = keras.dtype_policies.get(dtype or keras.config.dtype_policy())
-        embedding, source_embedding = _make_embeddings(config, policy)
-        encoder = Encoder(
-            _make_blocks(EncoderBlock, config.num_encoder_layers, config, policy),
-            position=_make_position(config, policy),
-            dropout=config.dropout,
-            epsilon=config.norm_epsilon,
-            dtype=policy,
-            name="encoder",
-        )
-        decoder = Decoder(
-            _make_blocks(DecoderBlock, config.num_decoder_layers, config, policy),
-            position=_make_position(config, policy),
-            dropout=config.dropout,
-            epsilon=config.norm_epsilon,
-            dtype=policy,
-            name="decoder",
-        )
+        embedding, source_embedding = make_embeddings(config, policy)
+        encoder, decoder = make_encoder(config, policy), make_decoder(config, policy)
         source = keras.Input((None,), dtype="int32", name="source")
         target = keras.Input((None,), dtype="int32", name="target")
-        source_mask = ops.not_equal(source, _PADDING_ID)
-        encoder_outputs = encoder(source_embedding(source), padding_mask=source_mask)
-        states = decoder(
-            embedding(target),
-            encoder_outputs,
-            padding_mask=ops.not_equal(target, _PADDING_ID),
-            encoder_padding_mask=source_mask,
-        )
+        layers = source_embedding, embedding, encoder, decoder
+        states = _decoder_states(*layers, source, target)
         logits = embedding(states, reverse=True)
         super().__init__({"source": source, "target": target}, logits, name=name)
         self.config = config
@@ -124,12 +98,29 @@ class Transformer(MicroBatchModel):
         )
         return outputs, padding_mask
 
+    def decoder_states(self, source, target, source_segments=None, target_segments=None):
+        """Return the outputs of the decoder, `[batch, target_length, d_model]`, before the logits.
+
+        With segments every row holds several sentences, one behind the other: positions begin anew
+        in each, and no attention goes from one to another.
+
+        Args:
+            source: int32 `[batch, source_length]`.
+            target: int32 `[batch, target_length]`, every sentence beginning with BOS.
+            source_segments: int32 `[batch, source_length]`: 1 for the tokens of the first sentence
+                of a row, 2 for those of the second, and so on; 0 on padding. None for one sentence
+                in each row.
+            target_segments: int32 `[batch, target_length]`, likewise.
+        """
+        layers = self.source_embedding, self.target_embedding, self.encoder, self.decoder
+        return _decoder_states(*layers, source, target, source_segments, target_segments)
+
     def start_decoding(self, source, width=1, max_length=None):
         """Encode the source once and return the state that `decode_step` begins with.
 
         Args:
             source: int32 `[batch, source_length]`.
-            width: Rows of each sentence, such as its beams.
+            width: Rows of each sentence, such as its beams, which share one cache (`ancestors`).
             max_length: Longest target. Needed on JAX, whose caches have a fixed size; elsewhere
                 they grow as decoding goes on.
 
@@ -137,12 +128,17 @@ class Transformer(MicroBatchModel):
             A nest of tensors for `batch * width` rows, sentence-major.
         """
         encoder_outputs, padding_mask = self.encode(source, training=False)
+        batch = ops.shape(source)[0]
+        fixed_length = max_length if keras.backend.backend() == "jax" else None
         cache = self.decoder.make_cache(
-            encoder_outputs,
-            batch_size=ops.shape(source)[0] * width,
-            max_length=max_length if keras.backend.backend() == "jax" else None,
+            encoder_outputs, batch, fixed_length and fixed_length * width
         )
-        return {"cache": cache, "source_mask": padding_mask}
+        state = {"cache": cache, "source_mask": padding_mask}
+        if width > 1:
+            # 0, the length of a cache that grows.
+            length = fixed_length or ops.shape(cache["blocks"][0]["self"]["key"])[2]
+            state["ancestors"] = no_ancestors(batch, width, length)
+        return state
 
     def decode_step(self, tokens, rows, state):
         """Return the logits that follow `tokens`, and the new state.
@@ -152,20 +148,35 @@ class Transformer(MicroBatchModel):
         Args:
             tokens: int32 `[batch * width]`, the last token of each row, BOS at first.
             rows: int32 `[batch * width]`, for each row the row of the last call that it
-                continues; None for itself.
+                continues, one of the same sentence; None for itself.
             state: From `start_decoding` or the last call.
 
         Returns:
             Logits `[batch * width, target vocabulary]` in at least float32, and the state.
         """
-        cache = self.decoder.reorder_cache(state["cache"], rows)
+        cache = state["cache"]
+        # One row a sentence has no other to continue, and sees all that is written.
+        width, beams = 1, {}
+        if "ancestors" in state:
+            width = state["ancestors"].shape[1]
+            position = cache["length"] // width
+            is_fixed = "index" in cache["blocks"][0]["self"]
+            ancestors = next_ancestors(state["ancestors"], rows, position, is_fixed)
+            state = {**state, "ancestors": ancestors}
+            beams = {
+                "attention_mask": ancestor_mask(ancestors),
+                "positions": ops.broadcast_to(position, (width,)),
+                "use_causal_mask": False,
+            }
         states, cache = self.decoder(
-            self.target_embedding(ops.expand_dims(tokens, 1)),
+            self.target_embedding(ops.reshape(tokens, (-1, width))),  # [batch, width, d_model]
             encoder_padding_mask=state["source_mask"],
             cache=cache,
             training=False,
+            **beams,
         )
-        logits = self.target_embedding(ops.squeeze(states, 1), reverse=True)
+        logits = self.target_embedding(states, reverse=True)
+        logits = ops.reshape(logits, (-1, self.config.output_vocab_size))
         return logits, {**state, "cache": cache}
 
     def attention_scores(self, source, target):
@@ -223,40 +234,33 @@ class Transformer(MicroBatchModel):
         return model
 
 
-def _make_embeddings(config, policy):
-    """Return the target embedding, tied to the softmax, and the source embedding."""
-    name = "embedding" if config.target_vocab_size is None else "target_embedding"
-    embedding = TiedEmbedding(config.output_vocab_size, config.d_model, dtype=policy, name=name)
-    if config.target_vocab_size is None:
-        return embedding, embedding
-    source_embedding = TiedEmbedding(
-        config.vocab_size, config.d_model, dtype=policy, name="source_embedding"
+def _decoder_states(
+    source_embedding,
+    target_embedding,
+    encoder,
+    decoder,
+    source,
+    target,
+    source_segments=None,
+    target_segments=None,
+):
+    source_mask = ops.not_equal(source, _PADDING_ID)
+    in_source, in_target = {}, {}
+    if source_segments is not None:
+        in_source = {
+            "attention_mask": segment_mask(source_segments, source_segments),
+            "positions": segment_positions(source_segments),
+        }
+        in_target = {
+            "attention_mask": segment_mask(target_segments, target_segments),
+            "encoder_attention_mask": segment_mask(target_segments, source_segments),
+            "positions": segment_positions(target_segments),
+        }
+    encoder_outputs = encoder(source_embedding(source), padding_mask=source_mask, **in_source)
+    return decoder(
+        target_embedding(target),
+        encoder_outputs,
+        padding_mask=ops.not_equal(target, _PADDING_ID),
+        encoder_padding_mask=source_mask,
+        **in_target,
     )
-    return embedding, source_embedding
-
-
-def _make_blocks(block_class, number, config, policy):
-    return [
-        block_class(
-            num_heads=config.num_heads,
-            intermediate_dim=config.intermediate_dim,
-            key_dim=config.key_dim,
-            value_dim=config.value_dim,
-            dropout=config.dropout,
-            attention_dropout=config.attention_dropout,
-            activation_dropout=config.activation_dropout,
-            activation=config.activation,
-            norm=config.norm,
-            use_bias=config.use_bias,
-            epsilon=config.norm_epsilon,
-            dtype=policy,
-            name=f"block_{index}",
-        )
-        for index in range(number)
-    ]
-
-
-def _make_position(config, policy):
-    if config.position == "learned":
-        return LearnedPositionEmbedding(config.max_length, dtype=policy, name="position")
-    return "sinusoidal"

@@ -22,6 +22,7 @@ from keras_transformer.training.evaluate_tokens import (
 )
 from keras_transformer.training.label_smoothing import LabelSmoothedCrossEntropy
 from keras_transformer.training.layerwise_adam import LayerwiseAdam
+from keras_transformer.training.loss_model import LossModel
 from keras_transformer.training.metrics import Perplexity, TokenAccuracy, TokenLoss
 from keras_transformer.training.model_parallel import model_parallel_layout
 from keras_transformer.training.optimizer import compile_model, make_optimizer
@@ -37,6 +38,7 @@ __all__ = [
     "HistoryFile",
     "LabelSmoothedCrossEntropy",
     "LayerwiseAdam",
+    "LossModel",
     "Perplexity",
     "StepProgress",
     "StopOnNonFiniteLoss",

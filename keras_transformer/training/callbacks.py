@@ -85,7 +85,7 @@ class BleuOnDev(keras.callbacks.Callback):
         from keras_transformer.evaluation import corpus_bleu
         from keras_transformer.translator import Translator
 
-        model = model or self.model
+        model = model or getattr(self.model, "transformer", self.model)  # Of a `LossModel`.
         # One translator for all calls: its search is compiled once.
         if self.translator is None or self.translator.model is not model:
             search = self._search or GreedySearch()

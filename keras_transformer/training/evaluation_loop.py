@@ -135,7 +135,7 @@ class EvaluationLoop(keras.callbacks.Callback):
             return
         self._check_finite(logs)
         if saves:
-            self._checkpoints.save_weights(self.model, step)
+            self._checkpoints.save_weights(self._evaluator.model, step)
         if evaluates:
             self.progress.unfinished_row = self._training_figures(logs)
         self._evaluate_and_save_state()
@@ -205,10 +205,10 @@ class EvaluationLoop(keras.callbacks.Callback):
         )
         if not translates:
             return
-        current = [(variable, variable.numpy()) for variable in self.model.variables]
+        current = [(variable, variable.numpy()) for variable in self._evaluator.model.variables]
         try:
             row["averaged"] = self._load_average_if_better(result.loss, current)
-            row["valid_bleu"] = round(self._bleu.evaluate(self.model), 3)
+            row["valid_bleu"] = round(self._bleu.evaluate(self._evaluator.model), 3)
             self.progress.last_bleu = row["valid_bleu"]
             self._keep_best(row["valid_bleu"])
             if self._board is not None:
@@ -221,7 +221,7 @@ class EvaluationLoop(keras.callbacks.Callback):
         files = self._checkpoints.weight_files()[-self._window :]
         if len(files) < 2:
             return 1
-        load_weights_only(self.model, average_checkpoints(files, self._average_path))
+        load_weights_only(self._evaluator.model, average_checkpoints(files, self._average_path))
         self._average_path.unlink()
         if self._evaluator(self._data.valid_batches).loss < loss:
             return len(files)
@@ -232,7 +232,7 @@ class EvaluationLoop(keras.callbacks.Callback):
         progress = self.progress
         if progress.best_bleu is None or bleu > progress.best_bleu:
             with atomic_write(self.best_path) as temporary:
-                save_weights_only(self.model, temporary)
+                save_weights_only(self._evaluator.model, temporary)
             progress.best_bleu, progress.best_step = bleu, progress.step
 
 

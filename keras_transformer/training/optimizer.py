@@ -6,6 +6,7 @@ from keras_transformer.layers.dtypes import at_least_float32
 from keras_transformer.training.adam import FusedAdam, GlobalClipAdam
 from keras_transformer.training.distribution import model_scope, num_replicas
 from keras_transformer.training.label_smoothing import LabelSmoothedCrossEntropy
+from keras_transformer.training.loss_model import LossModel
 from keras_transformer.training.schedule import TransformerSchedule
 
 
@@ -47,7 +48,7 @@ def compile_model(model, recipe, metrics=(), jit_compile=False, **kwargs):
     `evaluate_tokens` gives the same figures on a development set.
 
     Args:
-        model: `Transformer`.
+        model: `Transformer` or `LossModel`.
         recipe: `TrainingRecipe`.
         metrics: weighted metrics, e.g. `[TokenLoss(), TokenAccuracy()]`.
         jit_compile: bool, XLA. It compiles anew for every batch shape. On JAX a step is always
@@ -75,10 +76,13 @@ def compile_model(model, recipe, metrics=(), jit_compile=False, **kwargs):
             "compile the exchange of gradients with XLA. Use jit_compile=False. "
             f"Received: jit_compile={jit_compile!r} with {replicas} replicas"
         )
-    dtype = at_least_float32(model.compute_dtype)
+    loss = None  # That of a `LossModel` is in the model.
+    if not isinstance(model, LossModel):
+        dtype = at_least_float32(model.compute_dtype)
+        loss = LabelSmoothedCrossEntropy(recipe.label_smoothing, dtype=dtype)
     model.compile(
         optimizer=make_optimizer(recipe, model.config.d_model),
-        loss=LabelSmoothedCrossEntropy(recipe.label_smoothing, dtype=dtype),
+        loss=loss,
         weighted_metrics=list(metrics) or None,
         jit_compile=bool(jit_compile) or keras.backend.backend() == "jax",
         **kwargs,

@@ -15,7 +15,8 @@ TOKENIZERS = ("bpe", "unigram", "subword")
 # These may differ when a training is resumed: they do not change what the next step computes.
 _MAY_CHANGE = frozenset(
     "max_steps max_minutes checkpoint_every evaluate_every bleu_every keep_checkpoints "
-    "average_windows bleu_beam_size bleu_lowercase bleu_tokenize gpus tensorboard".split()
+    "average_windows bleu_beam_size bleu_lowercase bleu_tokenize gpus micro_batches "
+    "tensorboard".split()
 )
 
 
@@ -50,7 +51,9 @@ class TrainingSettings:
         gpus: number of devices; None uses one GPU if there is one. A training may be resumed on
             another number if the batches are the same, as with 1, 2, 4 and 8.
         micro_batches: parts that each batch is cut into, whose gradients are summed: the memory of
-            a part, for the same step.
+            a part, for the same step. May change when a training is resumed, as `gpus` may.
+        packed_width: put several pairs into each row, of so many positions on both sides: all
+            batches have one shape, and less padding; None: one pair in each row.
         jit_compile: compile steps with XLA; needs many seconds for each batch shape.
         deterministic: use operations that give the same bits every time, where TensorFlow has
             faster ones that do not; for the whole process, from then on.
@@ -88,6 +91,7 @@ class TrainingSettings:
     mixed_precision: bool = False
     gpus: int | None = None
     micro_batches: int = 1
+    packed_width: int | None = None
     jit_compile: bool = False
     deterministic: bool = False
     tensorboard: bool = False
@@ -113,7 +117,7 @@ class TrainingSettings:
             )
         positive = (
             "vocab_size max_steps max_minutes evaluate_every checkpoint_every keep_checkpoints "
-            "bleu_beam_size gpus micro_batches"
+            "bleu_beam_size gpus micro_batches packed_width"
         )
         for name in positive.split():
             value = getattr(self, name)

@@ -33,6 +33,7 @@ from keras_transformer.training.divergence import (
 from keras_transformer.training.evaluate_tokens import TokenEvaluator
 from keras_transformer.training.evaluation_loop import HISTORY_COLUMNS, EvaluationLoop, Progress
 from keras_transformer.training.final_weights import choose_final_weights
+from keras_transformer.training.loss_model import LossModel
 from keras_transformer.training.optimizer import compile_model
 from keras_transformer.training.settings import TrainingSettings
 from keras_transformer.training.tensorboard_log import TENSORBOARD_FOLDER, TensorBoardLog
@@ -159,7 +160,8 @@ def train(
         enable_determinism()
     with strategy_scope(strategy):
         policy = "mixed_bfloat16" if settings.mixed_precision else None
-        model = Transformer(config, dtype=policy)
+        packed = settings.packed_width is not None
+        model = LossModel(Transformer(config, dtype=policy), recipe.label_smoothing, packed=packed)
         model.micro_batches = settings.micro_batches
         compile_model(model, recipe, jit_compile=settings.jit_compile)
     run = _Run(output, model, tokenizers, data, settings, recipe, report)
@@ -170,9 +172,10 @@ def train(
 class _Run:
     """One call of `train`, after the data is read and the model built."""
 
-    def __init__(self, output, model, tokenizers: Tokenizers, data, settings, recipe, report):
+    def __init__(self, output, loss_model, tokenizers: Tokenizers, data, settings, recipe, report):
         self.output = output
-        self.model = model
+        self.loss_model = loss_model
+        self.model = loss_model.transformer
         self.tokenizers = tokenizers
         self.data = data
         self.settings = settings
@@ -183,11 +186,11 @@ class _Run:
         self.checkpoints = Checkpoints(output / CHECKPOINT_FOLDER, keep)
         self.history = HistoryFile(output / HISTORY_FILE, HISTORY_COLUMNS)
         self.total_steps = settings.max_steps or recipe.max_steps
-        self.reached = Progress(**(self.checkpoints.restore_state(model) or {}))
+        self.reached = Progress(**(self.checkpoints.restore_state(loss_model) or {}))
         # An evaluation that was broken off is done again: its row, if written, goes.
         self.history.start(self.reached.step - bool(self.reached.unfinished_row))
         self.time_limit = TimeLimit(settings.max_minutes, self.reached.minutes)
-        self.evaluator = TokenEvaluator(model)
+        self.evaluator = TokenEvaluator(self.model)
         self.bleu = self._bleu() if settings.bleu_every and data.valid_sources else None
         self.board = None
         if settings.tensorboard:
@@ -215,7 +218,7 @@ class _Run:
             self.report(
                 f"Resuming after step {self.reached.step:,}, {self.reached.minutes:.1f} minutes."
             )
-        self.loop.set_model(self.model)
+        self.loop.set_model(self.loss_model)
         self.loop.finish_evaluation()
         if self.reached.step >= self.total_steps or (
             limit is not None and self.reached.minutes >= limit
@@ -243,7 +246,7 @@ class _Run:
         if steps := self.reached.step % every:
             self._fit([*watchers, *callbacks], started, started + 1, every - steps, progress)
             started += 1
-        if not self.model.stop_training and self.reached.step < self.total_steps:
+        if not self.loss_model.stop_training and self.reached.step < self.total_steps:
             epochs = math.ceil(self.total_steps / every)
             self._fit([*watchers, *callbacks], started, epochs, every, progress)
 
@@ -251,8 +254,9 @@ class _Run:
         batches = self.data.batches
         ends = keras.callbacks.LambdaCallback(on_train_end=lambda logs: batches.finish_encoding())
         try:
-            self.model.fit(
-                batches.dataset(start_step=self.reached.batch, epoch=self.reached.epoch),
+            dataset = batches.dataset(start_step=self.reached.batch, epoch=self.reached.epoch)
+            self.loss_model.fit(
+                dataset.map(LossModel.arrange),
                 initial_epoch=first_epoch,
                 epochs=epochs,
                 steps_per_epoch=steps_per_epoch,

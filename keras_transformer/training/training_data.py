@@ -131,7 +131,7 @@ class TrainingData:
         report: Callable[[str], object] = _LOGGER.info,
     ):
         self._tokenizers = tokenizers
-        self._max_length = recipe.max_length
+        self._max_length = min(recipe.max_length, settings.packed_width or recipe.max_length)
         if settings.bpe_dropout:
             _check_drops(train_corpus, tokenizers)
         if not isinstance(train_corpus, EncodedCorpus):
@@ -160,6 +160,7 @@ class TrainingData:
             seed=settings.seed,
             row_multiple=_ROW_MULTIPLE,
             num_replicas=num_replicas,
+            packed_width=settings.packed_width,
         )
         # What another number of devices may change, where sentences are long.
         shapes = sorted(self.batches.shapes(0).items())

@@ -12,7 +12,9 @@ import numpy as np
 
 from keras_transformer.data.special_tokens import EOS_ID
 from keras_transformer.models import TrainingRecipe, Transformer, TransformerConfig
+from keras_transformer.training.loss_model import LossModel
 from keras_transformer.training.optimizer import compile_model
+from keras_transformer.training.projected_cross_entropy import LOGITS_BYTES
 
 # Subwords of an average sentence of WMT 2014.
 _SENTENCE = 32
@@ -75,8 +77,8 @@ class MemoryEstimate:
             where those of micro-batches are summed.
         moments: Adam's two, 8 bytes for each parameter.
         activations: what the blocks keep for the way back.
-        logits: scores of all subwords at every target position, four times: the scores, their
-            softmax and two steps of the gradient.
+        logits: scores of all subwords at the target positions of a slice (see `LossModel`), four
+            times: the scores, their softmax and two steps of the gradient.
     """
 
     weights: int
@@ -142,7 +144,7 @@ def estimate_memory(
         gradients=parameters * 4 * (1 + (num_devices > 1) + (micro_batches > 1)),
         moments=parameters * 8,
         activations=tokens * (encoder + decoder),
-        logits=tokens * config.output_vocab_size * 4 * 4,
+        logits=4 * min(tokens * config.output_vocab_size * 4, LOGITS_BYTES),
     )
 
 
@@ -157,7 +159,10 @@ def most_tokens(memory: float, config: TransformerConfig, width: int, *how) -> i
     """
     one = estimate_memory(config, 1, width, *how)
     room = memory * USABLE_MEMORY - one.fixed
-    return max(0, math.floor(room / (one.activations + one.logits)))
+    # Up to a whole slice of logits they grow with the tokens; then they stay as they are.
+    in_a_slice = room / (one.activations + one.logits)
+    beyond = (room - 4 * LOGITS_BYTES) / one.activations
+    return max(0, math.floor(max(in_a_slice, beyond)))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -201,7 +206,8 @@ def measure_step(
     import tensorflow as tf
 
     policy = "mixed_bfloat16" if mixed_precision else None
-    model = compile_model(Transformer(config, dtype=policy), recipe, jit_compile=jit_compile)
+    model = LossModel(Transformer(config, dtype=policy), recipe.label_smoothing)
+    compile_model(model, recipe, jit_compile=jit_compile)
     width = min(_SENTENCE, recipe.max_length)
     while True:
         try:
@@ -224,13 +230,13 @@ def _measure(model, rows, width, progress) -> MeasuredStep:
         "source": keras.ops.convert_to_tensor(source),
         "target": keras.ops.convert_to_tensor(target),
     }
-    labels = keras.ops.convert_to_tensor(target)
     weights = keras.ops.full((rows, width), 1 / (rows * width))
+    batch = LossModel.arrange(inputs, inputs["target"], weights)
     seconds = []
     # The first one is traced.
     for number in range(_MEASURED_STEPS + 1):
         start = time.monotonic()
-        model.train_on_batch(inputs, labels, weights)
+        model.train_on_batch(*batch)
         seconds.append(time.monotonic() - start)
         if progress is not None:
             progress(number + 1, _MEASURED_STEPS + 1)

@@ -2,8 +2,16 @@
 
 import argparse
 
-from keras_transformer.cli.arguments import beam_search
-from keras_transformer.decoding import BeamSearch, GreedySearch
+from keras_transformer.cli.arguments import beam_search, constrain_search
+from keras_transformer.decoding import (
+    BeamSearch,
+    GreedySearch,
+    MinimumLength,
+    NoRepeatNgrams,
+    RepetitionPenalty,
+    Sampling,
+    SuppressTokens,
+)
 
 
 def options(**given):
@@ -24,3 +32,20 @@ def test_options_change_the_search_of_the_model_and_keep_the_rest_of_it():
 
 def test_options_turn_another_search_into_a_beam_search():
     assert beam_search(options(beam_size=3), GreedySearch()) == BeamSearch(beam_size=3)
+
+
+def test_options_of_constraints_replace_those_of_their_kind_and_keep_the_search():
+    nothing = {"min_length": None, "no_repeat_ngram": None, "repetition_penalty": None}
+    nothing = argparse.Namespace(**nothing, suppress_unknown=False)
+    search = Sampling(seed=4, constraints=[MinimumLength(2), SuppressTokens([7])])
+    assert constrain_search(nothing, search) is search
+    asked = argparse.Namespace(
+        min_length=5, no_repeat_ngram=3, repetition_penalty=1.5, suppress_unknown=True
+    )
+    assert constrain_search(asked, search) == Sampling(
+        seed=4,
+        constraints=[
+            SuppressTokens([7]), MinimumLength(5), NoRepeatNgrams(3), RepetitionPenalty(1.5),
+            SuppressTokens([1]),
+        ],
+    )  # fmt: skip

@@ -52,3 +52,48 @@ def test_a_sampling_model_draws_other_numbers_for_each_chunk(run, text, tmp_path
     assert first.status == 0, first.errors
     assert len(set(first.output.splitlines())) > 1
     assert run("translate", *options).output == first.output
+
+
+def test_constraints_and_prefixes_shape_the_answers(run, saved_model_directory, text, tmp_path):
+    path = text("lines.txt", LINES)
+    prefixes = text("prefixes.txt", ["a red", *[""] * 5, "the boat"])
+    options = ["--model", saved_model_directory, "--input", path, "--chunk-size", 3]
+    plain = run("translate", *options)
+    assert run("translate", *options, "--suppress-unknown").output == plain.output
+    found = run("translate", *options, "--prefix", prefixes)
+    assert found.status == 0, found.errors
+    lines, before = found.output.splitlines(), plain.output.splitlines()
+    assert lines[0].startswith("a red") and lines[6].startswith("the boat")
+    assert lines[1:6] == before[1:6]
+    longer = run("translate", *options, "--min-length", 9, "--no-repeat-ngram", 1)
+    assert longer.status == 0 and longer.output != plain.output
+    short = text("short.txt", ["a"])
+    outcome = run("translate", *options, "--prefix", short, "--output", tmp_path / "out.txt")
+    assert outcome.status == 2 and "with 1, and more lines of input" in outcome.errors
+    assert not (tmp_path / "out.txt").exists()
+
+
+@pytest.mark.parametrize("number,received", [(5, "more"), (8, "7")])
+def test_a_pipe_of_another_length_than_its_prefixes_is_found_out(
+    run, saved_model_directory, text, pipe, tmp_path, number, received
+):
+    prefixes = text("prefixes.txt", ["a"] * number)
+    outcome = run("translate", "--model", saved_model_directory, "--input", pipe, "--chunk-size",
+                  "6", "--prefix", prefixes, "--output", tmp_path / "out.txt")  # fmt: skip
+    assert outcome.status == 2
+    assert f"with {number}, and {received} lines of input" in outcome.errors
+    assert not (tmp_path / "out.txt").exists()
+
+
+def test_scores_of_tokens_sum_to_those_of_lines(run, saved_model_directory, text):
+    options = ["--model", saved_model_directory]
+    paths = ["--source", text("source.txt", LINES), "--target", text("target.txt", LINES[::-1])]
+    outcome = run("score", *options, *paths, "--per-token")
+    assert outcome.status == 0, outcome.errors
+    for line in outcome.output.splitlines():
+        total, number, tokens = line.split("\t")
+        tokens = [float(token) for token in tokens.split()]
+        assert len(tokens) == int(number)
+        assert sum(tokens) == pytest.approx(float(total), abs=1e-4)
+    without = run("score", *options, *paths).output
+    assert without.splitlines() == [x.rpartition("\t")[0] for x in outcome.output.splitlines()]

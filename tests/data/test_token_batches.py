@@ -4,6 +4,7 @@ import collections
 import itertools
 import subprocess
 import sys
+import threading
 
 import numpy as np
 import pytest
@@ -150,9 +151,10 @@ def test_without_shuffling_all_epochs_are_equal():
     assert first == second
 
 
-def test_start_and_position_point_to_the_same_batches():
+@pytest.mark.parametrize("packed_width", [None, 60])
+def test_start_and_position_point_to_the_same_batches(packed_width):
     encoded, _ = make_corpus()
-    batches = TokenBatches(encoded, 300, seed=3)
+    batches = TokenBatches(encoded, 300, seed=3, packed_width=packed_width)
     number = batches.steps_per_epoch()
     stream = [batch[1] for epoch in range(3) for batch in batches.batches(epoch)]
     assert len(stream) == 3 * number
@@ -185,17 +187,66 @@ def test_dataset_has_the_exact_signature_and_length():
 
 @pytest.mark.parametrize("shuffle", [True, False])
 @pytest.mark.parametrize("encodes", [False, True], ids=["corpus", "function"])
-def test_the_graph_makes_the_very_batches_of_numpy(shuffle, encodes):
+@pytest.mark.parametrize("packed_width", [None, 47])
+def test_the_graph_makes_the_very_batches_of_numpy(shuffle, encodes, packed_width):
     encoded, _ = make_corpus()
-    batches = TokenBatches((lambda epoch: encoded) if encodes else encoded, 300, 5, shuffle)
+    corpus = (lambda epoch: encoded) if encodes else encoded
+    batches = TokenBatches(corpus, 300, 5, shuffle, packed_width=packed_width)
     number = 2 * batches.steps_per_epoch()
     dataset = batches.dataset(epoch=3).take(number).as_numpy_iterator()
     expected = itertools.chain(batches.batches(3), batches.batches(4))
     for (inputs, labels, weights), found in zip(expected, dataset, strict=True):
+        assert found[0].keys() == inputs.keys()
         for name, array in inputs.items():
             np.testing.assert_array_equal(found[0][name], array)
+            assert found[0][name].dtype == array.dtype == np.int32
         np.testing.assert_array_equal(found[1], labels)
         np.testing.assert_array_equal(found[2], weights)
+
+
+def test_no_python_runs_while_a_corpus_is_batched():
+    """A thread of tf.data that waits for Python can hang the process; see `batch_dataset`."""
+    import tensorflow as tf
+
+    def operations(dataset):
+        graph = tf.raw_ops.DatasetToGraphV2(input_dataset=tf.data.experimental.to_variant(dataset))
+        definition = tf.compat.v1.GraphDef.FromString(graph.numpy())
+        nodes = [*definition.node]
+        for function in definition.library.function:
+            nodes += function.node_def
+        return {node.op for node in nodes}
+
+    encoded, _ = make_corpus(50)
+    calls_python = {"PyFunc", "EagerPyFunc", "PyFuncStateless", "GeneratorDataset"}
+    for width in (None, 64):
+        batches = TokenBatches(encoded, 300, packed_width=width)
+        assert not calls_python & operations(batches.dataset())
+    # A function in the place of a corpus is Python, once for each epoch.
+    assert calls_python & operations(TokenBatches(lambda epoch: encoded, 300).dataset())
+
+
+def test_finish_encoding_waits_for_the_thread_that_encodes():
+    encoded, _ = make_corpus(700)
+    entered, may_leave = threading.Event(), threading.Event()
+
+    def encode_epoch(epoch):
+        if epoch == 1:
+            entered.set()
+            assert may_leave.wait(60)
+        return encoded
+
+    batches = TokenBatches(encode_epoch, 300)
+    encoder = threading.Thread(target=batches.steps_per_epoch, args=[1])
+    waiter = threading.Thread(target=batches.finish_encoding)
+    encoder.start()
+    assert entered.wait(60)
+    waiter.start()
+    waiter.join(0.2)
+    assert waiter.is_alive()
+    may_leave.set()
+    waiter.join(60)
+    assert not waiter.is_alive()
+    encoder.join()
 
 
 def test_an_epoch_can_be_encoded_anew():
@@ -239,6 +290,8 @@ def test_wrong_arguments_are_named():
         ({"num_replicas": 0}, "num_replicas=0"),
         ({"max_shapes": True}, "max_shapes=True"),
         ({"seed": -1}, "seed=-1"),
+        ({"packed_width": 0}, "packed_width=0"),
+        ({"packed_width": 64, "batch_shapes": [(1, 64, 64)]}, "batch_shapes="),
     ):
         with pytest.raises(ValueError, match=f"Received: {message}"):
             TokenBatches(encoded, **{"tokens_per_batch": 100, **arguments})

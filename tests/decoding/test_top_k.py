@@ -8,9 +8,21 @@ from keras_transformer.decoding import top_k as top_k_module
 
 
 @pytest.mark.parametrize("route", ["own", "repaired"])
-@pytest.mark.parametrize("size,k", [
-    (1, 1), (7, 3), (7, 7), (600, 1), (600, 8), (601, 8), (1024, 2), (4096, 8),
-])
+@pytest.mark.parametrize(
+    "size,k",
+    [
+        (1, 1),
+        (7, 3),
+        (7, 7),
+        (600, 1),
+        (600, 8),
+        (601, 8),
+        (1024, 2),
+        (4096, 8),
+        (4099, 8),
+        (2999, 3),
+    ],
+)
 def test_top_k_equals_a_stable_sort(route, size, k, monkeypatch):
     if route == "repaired":
         monkeypatch.setattr(top_k_module, "_STABLE_BACKENDS", ())
@@ -27,8 +39,9 @@ def test_top_k_equals_a_stable_sort(route, size, k, monkeypatch):
     )
 
 
-def test_long_rows_go_by_blocks_that_divide_them():
+def test_long_rows_go_by_blocks_that_divide_them_where_there_are_any():
     for size, k in ((32_000, 8), (37_000, 8), (10_000, 10), (8_192, 4)):
         assert size % top_k_module._block_size(size, k) == 0
-    for size, k in ((32_000, 1), (31_991, 8), (500, 8), (2, 2)):
+    assert top_k_module._block_size(31_991, 8) == 96  # A prime number.
+    for size, k in ((32_000, 1), (500, 8), (2, 2)):
         assert top_k_module._block_size(size, k) is None

@@ -48,6 +48,21 @@ def test_losses_and_sgd_weights_equal_one_device(measured, epoch):
         assert differences["loss"] < 1e-5
 
 
+@pytest.mark.parametrize("epoch", range(3), ids=["even", "uneven", "nothing_on_the_second"])
+def test_the_model_of_losses_equals_one_device(measured, epoch):
+    assert measured["losses"][epoch]["weights"] < 1e-6
+    assert measured["losses"][epoch]["loss"] < 1e-5
+
+
+@pytest.mark.parametrize("epoch", range(2), ids=["even", "uneven"])
+def test_mixed_precision_equals_one_device_up_to_its_rounding(measured, epoch):
+    differences = measured["mixed"][epoch]
+    assert differences["step"] > 5e-3
+    # A gradient in two parts is rounded twice, to 8 bits.
+    assert differences["weights"] < 0.1 * differences["step"]
+    assert differences["token_loss"] < 5e-3
+
+
 def test_clipping_is_of_the_whole_gradient(measured):
     assert measured["clipped"][0]["weights"] < 1e-6
 

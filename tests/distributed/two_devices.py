@@ -19,6 +19,7 @@ from keras_transformer.models import TrainingRecipe, Transformer, TransformerCon
 from keras_transformer.training import (
     GlobalClipAdam,
     LabelSmoothedCrossEntropy,
+    LossModel,
     TokenLoss,
     TrainingSettings,
     compile_model,
@@ -63,13 +64,16 @@ def train_on(model, batches):
     ids = tf.TensorSpec([None, None], tf.int32)
     signature = ({"source": ids, "target": ids}, ids, tf.TensorSpec([None, None], tf.float32))
     dataset = tf.data.Dataset.from_generator(lambda: iter(batches), output_signature=signature)
+    if isinstance(model, LossModel):
+        dataset = dataset.map(LossModel.arrange)
     options = tf.data.Options()
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
     history = model.fit(dataset.with_options(options), verbose=0, shuffle=False).history
-    return (history["loss"][0], history["token_loss"][0]), model.get_weights()
+    token_loss = history.get("token_loss", history["loss"])[0]
+    return (history["loss"][0], token_loss), model.get_weights()
 
 
-def compare(strategy, make_optimizer, epochs, micro_batches=1):
+def compare(strategy, make_optimizer, epochs, micro_batches=1, dtype=None, of_losses=False):
     """Differences of one device and two after each epoch, from the same first weights.
 
     An epoch is a list of names of batches. Keras looks at the first batch of `fit`, and needs
@@ -78,7 +82,11 @@ def compare(strategy, make_optimizer, epochs, micro_batches=1):
     config = TransformerConfig.from_dict({**SMALL, "vocab_size": VOCABULARY})
 
     def build():
-        model = Transformer(config)
+        model = Transformer(config, dtype=dtype)
+        if of_losses:
+            model = LossModel(model)
+            model.compile(make_optimizer())
+            return model
         model.compile(
             make_optimizer(), LabelSmoothedCrossEntropy(0.1), weighted_metrics=[TokenLoss()]
         )
@@ -96,14 +104,17 @@ def compare(strategy, make_optimizer, epochs, micro_batches=1):
     differences = []
     for names in epochs:
         batches = [global_batch(generator, BATCHES[name]) for name in names]
+        before = one.get_weights()
         losses_one, weights_one = train_on(one, batches)
         losses_two, weights_two = train_on(two, batches)
         pairs = zip(weights_one, weights_two, strict=True)
+        steps = zip(weights_one, before, strict=True)
         differences.append(
             {
                 "loss": abs(losses_one[0] - losses_two[0]),
                 "token_loss": abs(losses_one[1] - losses_two[1]),
                 "weights": max(float(np.abs(first - second).max()) for first, second in pairs),
+                "step": max(float(np.abs(after - first).max()) for after, first in steps),
             }
         )
         if watches:
@@ -201,6 +212,18 @@ def main():
             strategy,
             lambda: keras.optimizers.SGD(0.5),
             [["even"], ["uneven"], ["nothing_on_the_second"], ["even", "uneven_last_batch"]],
+        ),
+        "losses": compare(
+            strategy,
+            lambda: keras.optimizers.SGD(0.5),
+            [["even"], ["uneven"], ["nothing_on_the_second"]],
+            of_losses=True,
+        ),
+        "mixed": compare(
+            strategy,
+            lambda: GlobalClipAdam(0.01, clip_norm=0.05, **adam),
+            [["even"], ["uneven"]],
+            dtype="mixed_bfloat16",
         ),
         "clipped": compare(
             strategy,

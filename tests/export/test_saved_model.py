@@ -15,7 +15,7 @@ from keras_transformer.decoding import BeamSearch, GreedySearch
 from keras_transformer.errors import UserError
 from keras_transformer.export import check_export_directory, export_saved_model
 from keras_transformer.translator import Translator
-from tests.tiny_translator import sentence, tiny_model, tiny_tokenizer, tiny_translator
+from tests.tiny_translator import sentence, tiny_model, tiny_tokenizer
 
 tf = pytest.importorskip("tensorflow")
 pytest.importorskip("tensorflow_text")
@@ -24,8 +24,14 @@ if keras.backend.backend() != "tensorflow":
 
 NORMAL = sentence(5, seed=5)
 LONG = sentence(300, seed=1)
-MIXED = [b"", LONG.encode(), "😀🎉🏠".encode(), "红色的房子".encode(), b"\xff\xfe broken",
-         NORMAL.encode()]
+MIXED = [
+    b"",
+    LONG.encode(),
+    "😀🎉🏠".encode(),
+    "红色的房子".encode(),
+    b"\xff\xfe broken",
+    NORMAL.encode(),
+]
 
 # A process of its own, that has neither Keras nor this library.
 CLIENT = """
@@ -59,28 +65,18 @@ ALLOWED = set(
     """
     AddV2 All Any ArgMax Assert AssignVariableOp BatchMatMulV2 BiasAdd Bitcast BitwiseAnd
     BitwiseOr BroadcastTo Cast ConcatV2 Const Cos Cumsum DisableCopyOnRead EnsureShape Equal
-    Erf Exp ExpandDims Fill Floor FloorDiv FloorMod GatherV2 Greater GreaterEqual Identity If
-    IsFinite Less LessEqual Log LogicalAnd LogicalNot LogicalOr MatMul Max Maximum Mean
+    Erf Exp ExpandDims Fill Floor FloorDiv FloorMod GatherV2 Greater GreaterEqual Identity
+    IdentityN If IsFinite Less LessEqual Log LogicalAnd LogicalNot LogicalOr MatMul Max Maximum Mean
     MergeV2Checkpoints Min Minimum Mul Neg NoOp NotEqual OneHot Pack Pad PadV2 PartitionedCall
     Placeholder Pow Prod RaggedGather RaggedRange RaggedTensorToTensor Range ReadVariableOp
     RealDiv Relu Reshape RestoreV2 Round Rsqrt SaveV2 Select SelectV2
     SentencepieceDetokenizeOp SentencepieceOp SentencepieceTokenizeOp Shape ShardedFilename
-    Sin Slice Softmax Split Sqrt Square SquaredDifference Squeeze StatefulPartitionedCall
+    Sin Size Slice Softmax Split Sqrt Square SquaredDifference Squeeze StatefulPartitionedCall
     StatelessIf StatelessWhile StaticRegexFullMatch StopGradient StridedSlice StringJoin Sub
     Sum Tanh TensorListFromTensor TensorListGetItem Tile TopKV2 Transpose UnicodeTranscode
     Unpack VarHandleOp Where While ZerosLike
     """.split()
 )
-
-
-@pytest.fixture(scope="module")
-def translator():
-    return tiny_translator()
-
-
-@pytest.fixture(scope="module")
-def exported(translator, tmp_path_factory):
-    return export_saved_model(translator, tmp_path_factory.mktemp("export") / "1")
 
 
 @pytest.fixture(scope="module")
@@ -155,7 +151,7 @@ class TestContent:
         assert operations - ALLOWED == set()
         assert {"SentencepieceOp", "SentencepieceTokenizeOp"} <= operations
 
-    def test_saved_model_cli_shows_both_signatures(self, exported):
+    def test_saved_model_cli_shows_every_signature(self, exported):
         command = [sys.executable, "-m", "tensorflow.python.tools.saved_model_cli"]
         done = subprocess.run(
             [*command, "show", "--dir", str(exported), "--all"],
@@ -166,7 +162,8 @@ class TestContent:
         assert done.returncode == 0, done.stderr[-3000:]
         shown = " ".join(done.stdout.split())
         assert "signature_def['serving_default']" in shown
-        assert "signature_def['n_best']" in shown
+        for name in ("n_best", "score", "attention", "limits"):
+            assert f"signature_def['{name}']" in shown
         assert "inputs['text'] tensor_info: dtype: DT_STRING shape: (-1)" in shown
         assert "outputs['translation'] tensor_info: dtype: DT_STRING shape: (-1)" in shown
         assert "outputs['score'] tensor_info: dtype: DT_FLOAT shape: (-1)" in shown
@@ -193,7 +190,6 @@ class TestSettings:
         outputs = loaded.signatures["serving_default"](text=tf.constant([LONG, NORMAL]))
         found = [text.decode() for text in outputs["translation"].numpy()]
         assert found == translator.translate([LONG, NORMAL])
-
 
     def test_subword_vocabulary_needs_no_tensorflow_text(self, tmp_path):
         tokenizer = SubwordTokenizer(["re@@", "d", "house", "a"])
@@ -245,13 +241,13 @@ class TestFiles:
             os.utime(tmp_path / name, (1e9, 1e9))
 
         def quick(module, path, signatures):
-            assert set(signatures) == {"serving_default", "n_best"}
+            assert set(signatures) == {"serving_default", "n_best", "score", "attention", "limits"}
             pathlib.Path(path).mkdir()
             (pathlib.Path(path) / "saved_model.pb").write_bytes(b"new")
 
         monkeypatch.setattr(tf.saved_model, "save", quick)
         export_saved_model(translator, directory)
-        assert [path.name for path in directory.iterdir()] == ["saved_model.pb"]
+        assert {path.name for path in directory.iterdir()} == {"saved_model.pb", "assets.extra"}
         assert (directory / "saved_model.pb").read_bytes() == b"new"
         assert [path.name for path in tmp_path.iterdir()] == ["m"]
 

@@ -102,6 +102,11 @@ def decoder(layer, x):
     return oracle.decoder(stack_parameters(layer), 2, x["inputs"], memory, memory_mask=memory_mask)
 
 
+def layer_norm(layer, inputs):
+    params = {"scale": array(layer.gamma), "shift": array(layer.beta)}
+    return np.stack([oracle.layer_norm(params, rows) for rows in inputs["inputs"]])
+
+
 def feed_forward(layer, inputs):
     return oracle.feed_forward(feed_forward_parameters(layer), inputs["inputs"], np.tanh)
 
@@ -245,6 +250,11 @@ CASES = {
             ).reshape(2, 5, 16),
             "bad_arguments": OF_EMBEDDING,
         },
+    ),
+    "norm": (
+        layers.LayerNormalization,
+        {"inputs": STATES},
+        {"num_weights": 2, "expected": layer_norm, "bad_arguments": {"epsilon": NUMBER}},
     ),
     "dropout": (
         partial(layers.Dropout, rate=0.5, seed=1),

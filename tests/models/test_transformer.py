@@ -249,6 +249,15 @@ def test_plain_compile_and_fit_train_it(dtype):
     assert history[-1] < 0.3 * history[0]
 
 
+@pytest.mark.skipif(keras.backend.backend() == "tensorflow", reason="TensorFlow has such steps")
+def test_steps_in_parts_are_refused_on_other_backends():
+    model = small()
+    model.micro_batches = 2
+    model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    with pytest.raises(ValueError, match="need the TensorFlow backend. Received: micro_batches=2"):
+        model.train_on_batch(IDS, np.roll(TARGET, -1, axis=1))
+
+
 def test_seeds_reproduce_a_model_and_its_dropout():
     def outputs():
         keras.utils.set_random_seed(4)

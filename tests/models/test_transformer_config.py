@@ -92,7 +92,8 @@ def test_what_is_wrong_is_named(change, message):
 
 
 def test_heads_need_not_divide_the_width_when_their_sizes_are_given():
-    TransformerConfig(9, d_model=16, num_heads=3, key_dim=4, value_dim=5)
+    config = TransformerConfig(9, d_model=16, num_heads=3, key_dim=4, value_dim=5)
+    assert (config.num_heads, config.key_dim, config.value_dim) == (3, 4, 5)
 
 
 def test_unknown_settings_are_named():

@@ -31,6 +31,8 @@ def greedy_search(next_log_probabilities, max_length, eos):
     while len(tokens) < max_length and eos not in tokens:
         row = next_log_probabilities(tokens)
         best = max(range(len(row)), key=lambda token: (row[token], -token))
+        if row[best] == MINUS_INFINITY:
+            return []
         tokens, total = (*tokens, best), total + row[best]
     return [Hypothesis(tokens, total, total)]
 

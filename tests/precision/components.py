@@ -78,6 +78,7 @@ COMPONENTS = {
     "TiedEmbedding, logits": Component(measure.embedding_logits, roundings(3)),
     "SinusoidalPositionEncoding to position 5,000": Component(measure.sinusoids, sinusoid_bound),
     "LearnedPositionEmbedding": Component(measure.learned_positions, roundings(2)),
+    "LayerNormalization": Component(measure.layer_normalization, roundings(3)),
     "ScaledDotProductAttention": Component(measure.scaled_dot_product_attention, roundings(6)),
     "MultiHeadAttention": Component(measure.multi_head_attention, roundings(ATTENTION + 2)),
     "FeedForward": Component(measure.feed_forward, roundings(FEED_FORWARD)),

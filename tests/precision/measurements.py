@@ -107,6 +107,14 @@ def learned_positions(policy):
     return relative_error(array(layer(states)), states + array(layer.embeddings)[:6])
 
 
+def layer_normalization(policy):
+    states = held(STATES, policy)
+    layer = built(layers.LayerNormalization(dtype=policy), states)
+    params = {"scale": array(layer.gamma), "shift": array(layer.beta)}
+    expected = rows(lambda states: oracle.layer_norm(params, states), states)
+    return relative_error(array(layer(states)), expected)
+
+
 def scaled_dot_product_attention(policy):
     query, key, value = (held(heads, policy) for heads in HEAD_STATES)
     layer = layers.ScaledDotProductAttention(dtype=policy)

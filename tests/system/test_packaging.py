@@ -18,7 +18,7 @@ import keras_transformer
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 FILES = ["CHANGELOG.md", "LICENSE", "MANIFEST.in", "README.md", "pyproject.toml", "setup.py"]
-FOLDERS = ["docs", "examples", "keras_transformer", "tests"]
+FOLDERS = ["benchmarks", "docs", "examples", "keras_transformer", "tests"]
 FOREIGN = [
     ".env",
     "notes.txt",
@@ -111,7 +111,7 @@ def test_the_sdist_holds_what_building_and_testing_need_and_nothing_else(in_sdis
     expected = {
         *FILES,
         *PACKAGE,
-        *relative_files("tests", suffixes={".py"}),
+        *relative_files("tests", "benchmarks", suffixes={".py"}),
         *relative_files("docs", suffixes={".ipynb", ".md", ".py"}),
         *relative_files("examples", suffixes={".md", ".py", ".sh"}),
     }

@@ -34,7 +34,7 @@ class Break(keras.callbacks.Callback):
 
     def on_train_batch_begin(self, batch, logs=None):
         if self.model.optimizer.iterations == self.step - 1:
-            variable = self.model.target_embedding.weights[0]
+            variable = self.model.transformer.target_embedding.weights[0]
             numbers = np.random.default_rng(0).normal(size=variable.shape)
             variable.assign(self.value * numbers)
 

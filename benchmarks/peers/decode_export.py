@@ -1,0 +1,37 @@
+"""Exports a base model with random weights, for decode_ours.py or decode_ctranslate2.py to run.
+
+Usage: decode_export.py DIRECTORY FORMAT BEAM_SIZE, FORMAT: float32, bfloat16 or ctranslate2
+
+The embedding of EOS is zero: its logit is 0 where the best of 32,000 random ones is far above it,
+so that every answer has the greatest length. The vocabulary is of whole words, `w5` to `w31999`.
+"""
+
+import json
+import sys
+
+import keras
+from decode_setting import SOURCE_LENGTH, TARGET_LENGTH, VOCAB
+
+from keras_transformer import Transformer, Translator
+from keras_transformer.data import SubwordTokenizer
+from keras_transformer.data.special_tokens import EOS_ID
+from keras_transformer.decoding import BeamSearch, GreedySearch
+from keras_transformer.export import export_ctranslate2, export_saved_model
+
+directory, form, beam_size = sys.argv[1], sys.argv[2], int(sys.argv[3])
+policy = "float32" if form == "ctranslate2" else form
+keras.utils.set_random_seed(0)
+tokenizer = SubwordTokenizer([f"w{number}" for number in range(5, VOCAB)])
+model = Transformer.from_preset("base", vocab_size=tokenizer.vocab_size, dtype=policy)
+[embeddings] = model.target_embedding.get_weights()
+embeddings[EOS_ID] = 0.0
+model.target_embedding.set_weights([embeddings])
+search = BeamSearch(beam_size) if beam_size > 1 else GreedySearch()
+# The subwords of a source are counted without its EOS.
+extra_length = TARGET_LENGTH - (SOURCE_LENGTH - 1)
+translator = Translator(model, tokenizer, search=search, extra_length=extra_length)
+if form == "ctranslate2":
+    export_ctranslate2(translator, directory)
+else:
+    export_saved_model(translator, directory)
+print(json.dumps({"parameters": model.count_params()}))

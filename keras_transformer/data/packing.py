@@ -1,0 +1,131 @@
+"""Several pairs in one row, so that nearly no position is padding, whatever their lengths.
+
+A packed corpus is a corpus whose "pairs" are rows: sources one behind the other, each with its EOS,
+and targets with EOS in between. So all that orders and cuts a corpus holds for it too, and EOS
+tells where a segment ends. Which pairs share a row is the same in every epoch: it makes no
+difference where no segment sees another.
+"""
+
+import numpy as np
+
+from keras_transformer.data.aligned_arrays import empty_aligned
+from keras_transformer.data.encoded_corpus import EncodedCorpus
+from keras_transformer.data.epoch_order import arrange_pairs
+from keras_transformer.data.special_tokens import EOS_ID
+
+# Pairs to choose the next one of a row from. More of them save little more padding.
+_WAITING = 64
+# The last row of each stream stays half empty; shorter streams are more of them at a time.
+_PAIRS_PER_STREAM = 8192
+_PAIRS_AT_ONCE = 8192
+
+
+def pack_corpus(encoded: EncodedCorpus, width: int, seed: int) -> EncodedCorpus:
+    """Puts the pairs of a corpus into rows.
+
+    Args:
+        encoded: the corpus, at least one pair.
+        width: a row has at most so many source tokens and so many labels, EOS counted.
+        seed: which pairs share a row is a function of the corpus and the seed.
+
+    Returns:
+        `EncodedCorpus` of rows: EOS ends every source, and all targets of a row but the last.
+
+    Raises:
+        ValueError: if a pair is longer than a row, or EOS not where it must be.
+    """
+    _check_packable(encoded, width)
+    # A corpus may be sorted, by length or by origin.
+    pairs = arrange_pairs(np.zeros(len(encoded), np.int64), seed, 0)
+    lengths = np.stack([encoded.source_lengths[pairs], encoded.target_lengths[pairs]])
+    rows = _choose_rows(lengths.astype(np.int32), width)
+    order = np.argsort(rows, kind="stable")
+    pairs, rows = pairs[order], rows[order]
+    ends_row = np.append(rows[1:] != rows[:-1], True)
+    source_ids, source_ends = _joined(
+        encoded.source_ids, encoded.source_offsets, pairs, np.zeros_like(ends_row)
+    )
+    target_ids, target_ends = _joined(encoded.target_ids, encoded.target_offsets, pairs, ~ends_row)
+    return EncodedCorpus(
+        source_ids,
+        np.append(0, source_ends[ends_row]),
+        target_ids,
+        np.append(0, target_ends[ends_row]),
+    )
+
+
+def _check_packable(encoded, width):
+    longest = np.maximum(encoded.source_lengths, encoded.target_lengths)
+    if longest.max() > width:
+        pair = int(longest.argmax())
+        raise ValueError(
+            f"A packed pair must have at most packed_width={width} tokens a side, EOS counted. "
+            f"Received: {encoded.source_lengths[pair]} source and {encoded.target_lengths[pair]} "
+            f"target tokens in pair {pair}"
+        )
+    # EOS tells the segments of a row apart.
+    num_ends = np.count_nonzero(encoded.source_ids[encoded.source_offsets[1:] - 1] == EOS_ID)
+    num_eos = np.count_nonzero(encoded.source_ids == EOS_ID)
+    num_eos += np.count_nonzero(encoded.target_ids == EOS_ID)
+    if not num_ends == num_eos == len(encoded):
+        raise ValueError(
+            "To be packed, every source must end with EOS, which must be nowhere else. Received: "
+            f"{num_eos} of it in {len(encoded)} pairs, {num_ends} at the end of a source"
+        )
+
+
+def _choose_rows(lengths: np.ndarray, width: int) -> np.ndarray:
+    """Returns for each pair, of lengths int32 `[2, pairs]`, the number of its row.
+
+    The corpus is cut into streams, each of which fills one row after the other: with the waiting
+    pair that leaves least room on the side where more is left, until none fits.
+    """
+    num_pairs = lengths.shape[1]
+    num_streams = -(-num_pairs // _PAIRS_PER_STREAM)
+    per_stream = -(-num_pairs // num_streams)
+    streams = np.arange(num_streams)
+    # Behind the end of a stream waits a pair that fits nowhere.
+    lengths = np.append(lengths, np.full((2, 1), width + 1, np.int32), axis=1)
+    ends = np.minimum((streams + 1) * per_stream, num_pairs)
+    following = streams * per_stream + _WAITING
+    waiting = (streams * per_stream)[:, None] + np.arange(_WAITING)  # [streams, waiting]
+    waiting = np.where(waiting < ends[:, None], waiting, num_pairs)
+    waiting_lengths = lengths[:, waiting]  # [2, streams, waiting]
+    room = np.full((2, num_streams), width, np.int32)
+    current = streams * per_stream
+    rows = np.empty(num_pairs, np.int64)
+    num_missing = num_pairs
+    while num_missing:
+        left = room[:, :, None] - waiting_lengths
+        badness = np.where(np.minimum(*left) >= 0, np.maximum(*left), width + 1)
+        chosen = badness.argmin(axis=1)
+        fits = badness[streams, chosen] <= width
+        full = ~fits
+        current[full] += 1
+        room[:, full] = width
+        filled, chosen = streams[fits], chosen[fits]
+        rows[waiting[filled, chosen]] = current[filled]
+        room[:, filled] -= waiting_lengths[:, filled, chosen]
+        next_pairs = np.where(following[filled] < ends[filled], following[filled], num_pairs)
+        waiting[filled, chosen] = next_pairs
+        waiting_lengths[:, filled, chosen] = lengths[:, next_pairs]
+        following[filled] += 1
+        num_missing -= len(filled)
+    return rows
+
+
+def _joined(ids, offsets, pairs, followed_by_eos):
+    """Returns the ids of the pairs one behind the other, and where each ends in them."""
+    ends = np.cumsum(np.diff(offsets)[pairs] + followed_by_eos)
+    joined = empty_aligned(int(ends[-1]), ids.dtype)
+    first = 0
+    for start in range(0, len(pairs), _PAIRS_AT_ONCE):
+        part = slice(start, start + _PAIRS_AT_ONCE)
+        starts = np.append(first, ends[part][:-1])
+        positions = np.arange(first, ends[part][-1])
+        positions += np.repeat(offsets[pairs[part]] - starts, ends[part] - starts)
+        # The place of an EOS reads the next pair, or the last id, and is overwritten.
+        np.take(ids, positions, mode="clip", out=joined[first : ends[part][-1]])
+        first = ends[part][-1]
+    joined[ends[followed_by_eos] - 1] = EOS_ID
+    return joined, ends

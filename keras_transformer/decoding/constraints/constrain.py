@@ -1,0 +1,64 @@
+"""A step function that follows constraints, for the searches to call in place of the model's."""
+
+import keras
+from keras import ops
+
+from keras_transformer.decoding.constraints.constraint import Generated
+from keras_transformer.decoding.step import call_step, log_sum_exp, score_dtype
+
+
+def constrain(step, state, constraints, limits, width, max_length, eos_id, pad_id):
+    """Wraps a step and its state, so that a search need not know of constraints.
+
+    Args:
+        step, state: as of `BeamSearch`.
+        constraints: tuple of `Constraint`; without any, step and state come back as they are.
+        limits: int32 `[batch]`, each sentence's maximum length.
+        width: rows a sentence.
+        max_length, eos_id, pad_id: as of `BeamSearch`.
+
+    Returns:
+        `(step, state, normalizer)`; `normalizer(logits, largest)` is by how much the logits that
+        the step gives exceed log-probabilities, see `log_sum_exp`.
+    """
+    if not constraints:
+        return step, state, log_sum_exp
+    dtype = score_dtype(state)
+    max_lengths = ops.repeat(limits, width)  # [rows]
+    start = {
+        "model": state,
+        "constraints": tuple(constraint.start(limits, width) for constraint in constraints),
+        "tokens": ops.full((ops.shape(max_lengths)[0], max_length), pad_id, dtype="int32"),
+        "length": ops.convert_to_tensor(0, dtype="int32"),
+    }
+
+    def constrained_step(last_tokens, rows, state):
+        logits, model_state = call_step(step, last_tokens, rows, state["model"], dtype)
+        largest = ops.max(logits, axis=-1, keepdims=True)
+        log_probabilities = logits - log_sum_exp(logits, largest)  # [rows, vocabulary]
+        tokens, states, length = state["tokens"], state["constraints"], state["length"]
+        if rows is not None:
+            tokens, states = keras.tree.map_structure(
+                lambda x: ops.take(x, rows, axis=0), (tokens, states)
+            )
+        # The last tokens of the first call are BOS, which has no place.
+        is_last = ops.equal(ops.arange(max_length, dtype="int32"), length - 1)  # [max_length]
+        tokens = ops.where(is_last, ops.expand_dims(last_tokens, -1), tokens)
+        generated = Generated(tokens, last_tokens, length, max_lengths, log_probabilities, eos_id)
+        new_states = []
+        for constraint, own_state in zip(constraints, states, strict=True):
+            own_state, log_probabilities = constraint(own_state, log_probabilities, generated)
+            new_states.append(own_state)
+        return log_probabilities, {
+            "model": model_state,
+            "constraints": tuple(new_states),
+            "tokens": tokens,
+            "length": length + 1,
+        }
+
+    return constrained_step, start, _already_normalized
+
+
+def _already_normalized(log_probabilities, largest):
+    del log_probabilities
+    return ops.zeros_like(largest)

@@ -1,0 +1,102 @@
+"""The interface that every constraint of a search has."""
+
+from typing import Any, NamedTuple, Protocol
+
+
+class Generated(NamedTuple):
+    """What the rows of a search have generated so far, as a constraint sees it.
+
+    A batch of sentences has `width` rows each, those of the first sentence first.
+
+    Attributes:
+        tokens: int32 `[rows, max_length]`, without BOS, padding from `length` on.
+        last_tokens: int32 `[rows]`; BOS in the first call.
+        length: int32 scalar, the number of tokens, the same for all rows; 0 in the first call.
+        max_lengths: int32 `[rows]`, the most tokens the row's sentence may have, EOS included.
+        log_probabilities: float `[rows, vocabulary]`, the model's own, before any constraint.
+        eos_id: int, the id that ends a hypothesis.
+
+    Example:
+
+    >>> from keras_transformer.decoding import Generated
+    >>> generated = Generated(tokens=ops.array([[7, 5, 0]]), last_tokens=ops.array([5]),
+    ...                       length=ops.array(2), max_lengths=ops.array([3]),
+    ...                       log_probabilities=ops.log(ops.ones((1, 8)) / 8), eos_id=3)
+    >>> ops.convert_to_numpy(generated.max_lengths - generated.length).tolist()
+    [1]
+    """
+
+    tokens: Any
+    last_tokens: Any
+    length: Any
+    max_lengths: Any
+    log_probabilities: Any
+    eos_id: int
+
+
+class Constraint(Protocol):
+    """A rule for hypotheses: `constraint(state, log_probabilities, generated)` at each step.
+
+    It returns its new state and the log-probabilities that the search goes by: minus infinity for
+    a token that must not come next. They are over the whole vocabulary, and nobody renormalises
+    them: what stays possible keeps the model's log-probability, and so do the scores of the
+    hypotheses. They must not exceed 0, which the early stop of a beam search counts on.
+
+    Constraints are applied in order, those of the search before those of the call. Once a row has
+    nothing left, it is dead; a sentence without any hypothesis is an empty place of the
+    `SearchResult`: score minus infinity, length 0.
+
+    `start(max_lengths, width)` gives the state before the first step: `max_lengths` is int32
+    `[batch]`, and every sentence has `width` rows. The state is a nest of tensors with the leading
+    axis `batch * width`, or `()`. The search reorders it with the beams, so that a row's state is
+    always that of its own hypothesis. Shapes and dtypes must not change; on JAX and in a
+    TensorFlow graph the call is traced once, so what depends on values has to be `keras.ops`.
+
+    A constraint with settings alone is a frozen dataclass and belongs to a search; one with data
+    of its own for each sentence is made for each call, like `ForcedPrefix`.
+
+    Args:
+        state: what `start` or the last call returned, reordered.
+        log_probabilities: float `[rows, vocabulary]`, from the constraint before; the vocabulary
+            size is static.
+        generated: a `Generated`.
+
+    Returns:
+        `(state, log_probabilities)`, as they came in shape and dtype.
+
+    Example:
+
+    >>> from keras_transformer.decoding import GreedySearch
+    >>> class Countdown:  # Each token has a lower id than the one before; EOS is 0.
+    ...     def start(self, max_lengths, width):
+    ...         return ops.full((ops.shape(max_lengths)[0] * width,), 99, dtype="int32")
+    ...     def __call__(self, state, log_probabilities, generated):
+    ...         last = ops.where(generated.length > 0, generated.last_tokens, state)
+    ...         ids = ops.arange(log_probabilities.shape[-1])
+    ...         is_lower = ids < ops.expand_dims(last, -1)  # [rows, vocabulary]
+    ...         return last, ops.where(is_lower, log_probabilities, float("-inf"))
+    >>> step = lambda tokens, rows, state: (ops.array([[1.0, 2, 3, 2]]), state)
+    >>> result = GreedySearch(constraints=[Countdown()])(step, (), [9], max_length=4, eos_id=0)
+    >>> ops.convert_to_numpy(result.tokens).tolist()
+    [[[2, 1, 0, 0]]]
+    """
+
+    def start(self, max_lengths: Any, width: int) -> Any: ...
+
+    def __call__(
+        self, state: Any, log_probabilities: Any, generated: Generated
+    ) -> tuple[Any, Any]: ...
+
+
+def check_constraints(constraints) -> tuple:
+    """Returns constraints as a tuple, or raises a ValueError that names what is none."""
+    constraints = tuple(constraints)
+    for constraint in constraints:
+        # A class is callable and has a `start` too.
+        is_one = callable(constraint) and hasattr(constraint, "start")
+        if not is_one or isinstance(constraint, type):
+            raise ValueError(
+                "`constraints` must be a sequence of `Constraint` objects. "
+                f"Received: constraints with {constraint!r}"
+            )
+    return constraints

@@ -1,0 +1,59 @@
+"""Tokens that came already count as less probable."""
+
+import dataclasses
+import math
+import numbers
+
+from keras import ops
+
+from keras_transformer.decoding.constraints.token_sets import token_sets
+
+
+@dataclasses.dataclass(frozen=True)
+class RepetitionPenalty:
+    """Multiplies the log-probability of each token that the hypothesis has already.
+
+    CTRL divides a positive logit and multiplies a negative one. Here it meets log-probabilities,
+    which have no sign but minus, as in the beam search of Hugging Face transformers; penalised
+    raw logits, as in CTranslate2, come out differently. Hypotheses are ranked by what they have
+    after the penalty, so their scores and log-probabilities are no longer the model's;
+    `Translator.score` gives those.
+
+    Args:
+        penalty: above 0; 1 changes nothing, 1.2 is usual, below 1 repetition is favoured.
+
+    Raises:
+        ValueError: if `penalty` is not a number above 0.
+
+    Example:
+
+    >>> from keras_transformer.decoding import GreedySearch, RepetitionPenalty
+    >>> table = ops.log(ops.array([[0.01, 0.01, 0.01, 0.01, 0.51, 0.45]]))
+    >>> step = lambda tokens, rows, state: (table, state)
+    >>> search = GreedySearch(constraints=[RepetitionPenalty(1.2)])
+    >>> ops.convert_to_numpy(search(step, (), max_lengths=[3], max_length=3).tokens).tolist()
+    [[[4, 5, 4]]]
+
+    Reference: Keskar et al. (2019), section 4.1, https://arxiv.org/abs/1909.05858.
+    """
+
+    penalty: float
+
+    def __post_init__(self):
+        is_real = isinstance(self.penalty, numbers.Real) and not isinstance(self.penalty, bool)
+        if not is_real or not 0 < self.penalty < math.inf:
+            raise ValueError(
+                f"`penalty` must be a number above 0. Received: penalty={self.penalty!r}"
+            )
+
+    def start(self, max_lengths, width):
+        del max_lengths, width
+        return ()
+
+    def __call__(self, state, log_probabilities, generated):
+        tokens = generated.tokens
+        is_there = ops.arange(ops.shape(tokens)[1], dtype="int32") < generated.length
+        has_come = token_sets(
+            tokens, ops.broadcast_to(is_there, ops.shape(tokens)), log_probabilities.shape[-1]
+        )
+        return state, ops.where(has_come, log_probabilities * self.penalty, log_probabilities)

@@ -1,0 +1,51 @@
+"""Tokens that never come."""
+
+import dataclasses
+
+import numpy as np
+from keras import ops
+
+
+@dataclasses.dataclass(frozen=True)
+class SuppressTokens:
+    """Rules out tokens; `SuppressTokens([1])` gives no unknown token.
+
+    Args:
+        ids: the ids, in `[0, vocabulary)`.
+
+    Raises:
+        ValueError: if `ids` is empty or holds something else; if an id is not in the vocabulary,
+            when the search is called.
+
+    Example:
+
+    >>> from keras_transformer.decoding import GreedySearch, SuppressTokens
+    >>> step = lambda tokens, rows, state: (ops.array([[0.0, 9, 0, 0, 1]]), state)
+    >>> search = GreedySearch(constraints=[SuppressTokens([1])])
+    >>> ops.convert_to_numpy(search(step, (), max_lengths=[3], max_length=3).tokens).tolist()
+    [[[4, 4, 4]]]
+    """
+
+    ids: tuple[int, ...]
+
+    def __post_init__(self):
+        ids = tuple(self.ids)
+        are_ids = all(isinstance(i, int) and not isinstance(i, bool) and i >= 0 for i in ids)
+        if not ids or not are_ids:
+            raise ValueError(f"`ids` must be integers >= 0, at least one. Received: ids={ids!r}")
+        object.__setattr__(self, "ids", ids)
+
+    def start(self, max_lengths, width):
+        del max_lengths, width
+        return ()
+
+    def __call__(self, state, log_probabilities, generated):
+        del generated
+        vocabulary = log_probabilities.shape[-1]
+        if max(self.ids) >= vocabulary:
+            raise ValueError(
+                f"SuppressTokens needs ids below the vocabulary size, {vocabulary}. "
+                f"Received: ids={self.ids!r}"
+            )
+        is_out = np.isin(np.arange(vocabulary), self.ids)  # [vocabulary]
+        return state, ops.where(is_out, float("-inf"), log_probabilities)

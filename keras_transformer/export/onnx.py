@@ -1,0 +1,171 @@
+"""ONNX: the encoder and one step of the decoder, for onnxruntime."""
+
+import pathlib
+
+import numpy as np
+
+from keras_transformer.errors import UserError
+from keras_transformer.export.formats import (
+    check_export_packages,
+    export_folder,
+    save_tokenizers,
+)
+from keras_transformer.export.steps import (
+    check_single_model,
+    check_tensorflow,
+    concrete_functions,
+    with_dtype,
+)
+
+# The newest that tf2onnx is tested with.
+_OPSET = 18
+_WEIGHTS_FILE = "weights.bin"
+_SMALLEST_SHARED = 1024  # bytes; shapes and other constants stay where they are used
+_ALIGNMENT = 4096  # so that the file can be mapped into memory
+_DIMENSIONS = {
+    "source": ("batch", "source_length"),
+    "source_mask": ("batch", "source_length"),
+    "tokens": ("rows",),
+    "logits": ("rows", "vocabulary"),
+    "cross": ("batch", "heads", "source_length", "dim"),
+    "self": ("rows", "heads", "target_length", "dim"),
+    "new": ("rows", "heads", "new_target_length", "dim"),
+}
+
+
+def export_onnx(translator, directory) -> pathlib.Path:
+    """Writes `encode.onnx`, `decode.onnx`, their `weights.bin`, and the tokenizer's file.
+
+    Both are in float32, with batch and lengths dynamic; each weight is stored once.
+
+    - `encode.onnx`: `source` int32 `[batch, source_length]`, each row with EOS, padded with 0
+      -> `source_mask` and, for every decoder block i, `cross_key_i` and `cross_value_i`.
+    - `decode.onnx`: `tokens` int32 `[rows]`, the last token of each row (BOS at first), what
+      `encode.onnx` gave, and `self_key_i`, `self_value_i` `[rows, heads, target_length, dim]`,
+      of length 0 at first -> `logits` float32 `[rows, vocabulary]`, and `new_self_key_i`,
+      `new_self_value_i`, which the next step is given. `rows` may be a multiple of `batch`, as
+      for the beams of a sentence, those of the first sentence first.
+
+    docs/runtimes.md has a greedy search around them.
+
+    Args:
+        translator: a `Translator`.
+        directory: where to; missing, empty, or an earlier export.
+
+    Returns:
+        `pathlib.Path`: the directory.
+
+    Raises:
+        UserError: if onnx or tf2onnx is not installed, Keras does not run on TensorFlow, or the
+            directory holds anything else.
+
+    Example:
+
+    >>> from keras_transformer import Translator  # doctest: +SKIP
+    >>> translator = Translator.load("runs/en_de")  # doctest: +SKIP
+    >>> export_onnx(translator, "exports/en_de")  # doctest: +SKIP
+    """
+    check_tensorflow("ONNX export")
+    check_export_packages("onnx")
+    check_single_model(translator.model, "ONNX export")
+    model = with_dtype(
+        translator.model, "float32"
+    )  # By name: the functions do not keep its variables.
+    functions = concrete_functions(model)
+    with export_folder(directory, "onnx") as aside:
+        _write({name: _convert(function) for name, function in functions.items()}, aside)
+        save_tokenizers(translator, aside)
+    return pathlib.Path(directory)
+
+
+def _convert(function):
+    """Returns the ONNX model of a concrete function."""
+    import onnx
+    import tensorflow as tf
+    from tf2onnx import tf_loader, tfonnx
+
+    inputs = [tensor.name for tensor in function.inputs if tensor.dtype != tf.resource]
+    outputs = {tensor.name: name for name, tensor in function.structured_outputs.items()}
+    names = {name: name.removesuffix(":0") for name in inputs} | outputs
+    frozen = tf_loader.from_function(function, inputs, list(outputs))
+    with tf.Graph().as_default() as graph:
+        tf.import_graph_def(frozen, name="")
+        converted = tfonnx.process_tf_graph(
+            graph,
+            opset=_OPSET,
+            input_names=inputs,
+            output_names=list(outputs),
+            tensors_to_rename=names,
+            custom_op_handlers=_HANDLERS,
+        )
+    # tf2onnx would optimise the graph now. It is left as it is: one of the optimisations merges
+    # reshapes that are not the same, and a runtime optimises by itself what it loads.
+    model = converted.make_model("keras_transformer")
+    try:
+        onnx.checker.check_model(model)
+    except onnx.checker.ValidationError as error:
+        raise UserError(f"tf2onnx has no conversion of this model: {error}") from error
+    _name_dimensions(model.graph)
+    return model
+
+
+def _convert_erfc(context, node, name, args):
+    """Converts TensorFlow's 1 - erf(x), which GELU has and tf2onnx does not know."""
+    del name, args
+    one = context.make_const(f"{node.name}_one", np.array(1.0, "float32"))
+    erf, shape = f"{node.name}_erf", context.get_shape(node.output[0])
+    result, dtype = node.output[0], context.get_dtype(node.output[0])
+    inputs = list(node.input)
+    context.remove_node(node.name)
+    context.make_node("Erf", inputs, outputs=[erf], shapes=[shape], dtypes=[dtype])
+    context.make_node("Sub", [one.output[0], erf], outputs=[result], shapes=[shape], dtypes=[dtype])
+
+
+_HANDLERS = {"Erfc": (_convert_erfc, [])}
+
+
+def _name_dimensions(graph):
+    for value in [*graph.input, *graph.output]:
+        names = _DIMENSIONS.get(value.name) or _DIMENSIONS[value.name.split("_")[0]]
+        for dimension, name in zip(value.type.tensor_type.shape.dim, names, strict=True):
+            if not dimension.dim_value:
+                dimension.dim_param = name
+
+
+def _write(models, directory) -> None:
+    """Writes ONNX models, their large constants into one file, equal ones once."""
+    import onnx
+
+    places = {}  # content -> offset
+    with open(directory / _WEIGHTS_FILE, "wb") as file:
+        for name, model in models.items():
+            for tensor in model.graph.initializer:
+                array = onnx.numpy_helper.to_array(tensor)
+                if array.nbytes < _SMALLEST_SHARED:
+                    continue
+                if array.tobytes() not in places and array.T.tobytes() in places:
+                    # The softmax's matrix is the embedding's, of which TensorFlow made a copy.
+                    _insert_transpose(model.graph, tensor)
+                    array = array.T
+                content = array.tobytes()
+                if content not in places:
+                    file.write(bytes(-file.tell() % _ALIGNMENT))
+                    places[content] = file.tell()
+                    file.write(content)
+                tensor.raw_data = content
+                onnx.external_data_helper.set_external_data(
+                    tensor, _WEIGHTS_FILE, offset=places[content], length=len(content)
+                )
+                tensor.ClearField("raw_data")
+            (directory / f"{name}.onnx").write_bytes(model.SerializeToString())
+
+
+def _insert_transpose(graph, tensor):
+    """Turns a constant of a graph round, and back where it is used."""
+    import onnx
+
+    name, rank = tensor.name, len(tensor.dims)
+    tensor.name = f"{name}_transposed"
+    tensor.dims[:] = list(reversed(tensor.dims))
+    node = onnx.helper.make_node("Transpose", [tensor.name], [name], perm=range(rank)[::-1])
+    graph.node.insert(0, node)

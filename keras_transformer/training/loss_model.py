@@ -1,0 +1,170 @@
+"""A Transformer whose output is the loss of every token."""
+
+import keras
+
+from keras_transformer.layers.checks import check_boolean
+from keras_transformer.layers.dtypes import at_least_float32
+from keras_transformer.models.micro_batches import MicroBatchModel
+from keras_transformer.training.label_smoothing import (
+    LabelSmoothedCrossEntropy,
+    smoothing_weight,
+)
+from keras_transformer.training.projected_cross_entropy import projected_cross_entropy
+
+
+@keras.saving.register_keras_serializable(package="keras_transformer")
+class LossModel(MicroBatchModel):
+    """A second functional model over the layers of a Transformer, from ids to the loss per token.
+
+    Projection and loss as one never hold more than 512 MB of logits, and none of padding; in large
+    batches that is most of a step's memory. Loss and gradient are those of the `Transformer` with
+    `LabelSmoothedCrossEntropy`. It also takes rows that hold several sentences, as
+    `TokenBatches(packed_width=...)` gives them.
+
+    The weights are shared: train this model, and the Transformer is trained.
+
+    Args:
+        transformer: The `Transformer`.
+        label_smoothing: As in `LabelSmoothedCrossEntropy`.
+        convention: Likewise.
+        packed: Whether rows hold several sentences.
+        name: Name of the model.
+
+    Call arguments:
+        inputs: A dict of `"source"`, int32 `[batch, source_length]`, and `"target"` and
+            `"labels"`, int32 `[batch, target_length]`; if `packed` also `"source_segments"` and
+            `"target_segments"`, see `Transformer.decoder_states`. Id 0 is padding.
+
+    Returns:
+        The loss of every token, `[batch, target_length]` in at least float32, 0 on padding.
+
+    Example:
+
+    >>> import numpy as np
+    >>> from keras_transformer.models import TrainingRecipe, Transformer
+    >>> from keras_transformer.training import LossModel, compile_model
+    >>> ids = np.array([[5, 6, 3]])
+    >>> model = LossModel(Transformer.from_preset("tiny", vocab_size=100))
+    >>> model({"source": ids, "target": ids, "labels": ids}).shape[1]
+    3
+    >>> model = compile_model(model, TrainingRecipe())
+    >>> batch = ({"source": ids, "target": ids}, ids, np.full((1, 3), 1 / 3, "float32"))
+    >>> loss = model.train_on_batch(*LossModel.arrange(*batch))
+
+    Reference: Vaswani et al. (2017), sections 3.4 and 5.4; packing as in T5 (Raffel et al., 2020,
+    section 3.1.2), with attention within segments only.
+    """
+
+    def __init__(
+        self, transformer, label_smoothing=0.1, convention="t2t", packed=False, name="loss_model"
+    ):
+        check_boolean("packed", packed)
+        loss = LabelSmoothedCrossEntropy(label_smoothing, convention)
+        names = ["source", "target", "labels"]
+        if packed:
+            names += ["source_segments", "target_segments"]
+        inputs = {name: keras.Input((None,), dtype="int32", name=name) for name in names}
+        segments = [inputs[name] for name in names[3:]]
+        states = transformer.decoder_states(inputs["source"], inputs["target"], *segments)
+        weight = smoothing_weight(
+            loss.label_smoothing, transformer.config.output_vocab_size, convention
+        )
+        projection = _ProjectedCrossEntropy(
+            transformer.target_embedding,
+            weight,
+            dtype=transformer.policy.variable_dtype,
+            name="token_losses",
+        )
+        super().__init__(inputs, projection(states, inputs["labels"]), name=name)
+        self.transformer = transformer
+        self.config = transformer.config
+        self.policy = transformer.policy
+        self.label_smoothing = loss.label_smoothing
+        self.convention = convention
+        self.packed = packed
+        self._projection = projection
+
+    @staticmethod
+    def arrange(inputs, labels, weights):
+        """Return a batch for the `fit` of this model: the labels are one of the inputs as well.
+
+        Args:
+            inputs: Dict, as `TokenBatches` gives it.
+            labels: int32 `[batch, length]`.
+            weights: float32 `[batch, length]`.
+
+        Returns:
+            `(inputs, labels, weights)`.
+        """
+        return {**inputs, "labels": labels}, labels, weights
+
+    def compile(self, optimizer="rmsprop", loss=None, jit_compile=False, **kwargs):
+        """As in `keras.Model`, except that the loss is the weighted sum of the outputs.
+
+        Args:
+            optimizer: As in `keras.Model.compile`.
+            loss: A loss that takes the outputs, losses already, as `y_pred`; None for their sum.
+            jit_compile: Whether XLA compiles the step.
+            **kwargs: As in `keras.Model.compile`.
+        """
+        self._projection.static_shapes = bool(jit_compile)
+        super().compile(
+            optimizer=optimizer, loss=loss or _TokenLossSum(), jit_compile=jit_compile, **kwargs
+        )
+
+    def compile_from_config(self, config):
+        # Keras asks this of a model with a `compile` of its own.
+        self.compile(**keras.saving.deserialize_keras_object(config))
+        self.optimizer.build(self.trainable_variables)
+
+    def get_config(self):
+        return {
+            "transformer": keras.saving.serialize_keras_object(self.transformer),
+            "label_smoothing": self.label_smoothing,
+            "convention": self.convention,
+            "packed": self.packed,
+            "name": self.name,
+        }
+
+    @classmethod
+    def from_config(cls, config, custom_objects=None):
+        transformer = keras.saving.deserialize_keras_object(config["transformer"])
+        return cls(**{**config, "transformer": transformer})
+
+
+class _ProjectedCrossEntropy(keras.layers.Layer):
+    """`projected_cross_entropy` with the matrix of a `TiedEmbedding`."""
+
+    def __init__(self, embedding, weight, **kwargs):
+        # Casts nothing: the gradient of the matrix, a sum over all tokens, keeps its precision.
+        super().__init__(autocast=False, **kwargs)
+        self.embedding = embedding
+        self.weight = weight
+        self.static_shapes = False
+
+    def build(self, states_shape, labels_shape):
+        self.built = True
+
+    def call(self, states, labels, training=False):
+        return projected_cross_entropy(
+            states,
+            self.embedding.embeddings,
+            labels,
+            self.weight,
+            training=training,
+            static_shapes=self.static_shapes,
+        )
+
+    def compute_output_spec(self, states, labels, training=False):
+        return keras.KerasTensor(labels.shape, dtype=at_least_float32(self.compute_dtype))
+
+
+@keras.saving.register_keras_serializable(package="keras_transformer")
+class _TokenLossSum(keras.losses.Loss):
+    """The sum of a model's outputs, which are losses already, times the sample weights."""
+
+    def __init__(self, reduction="sum", name="token_loss_sum", dtype=None):
+        super().__init__(name=name, reduction=reduction, dtype=dtype)
+
+    def call(self, y_true, y_pred):
+        return y_pred

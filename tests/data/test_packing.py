@@ -1,0 +1,174 @@
+"""Rows of several pairs: none is lost or cut, segments tell them apart, little is padding."""
+
+import collections
+
+import numpy as np
+import pytest
+
+from keras_transformer.data import BOS_ID, EOS_ID, BatchShape, EncodedCorpus, TokenBatches
+
+
+def make_corpus(source_lengths, target_lengths, dtype=np.int32):
+    """A corpus whose pairs have these many tokens, EOS counted, and the pairs as lists of ids.
+
+    No two tokens near each other are equal, so that an id shows where it comes from.
+    """
+    pairs, number = [], 0
+    for lengths in zip(source_lengths, target_lengths, strict=True):
+        sides = []
+        for length in lengths:
+            sides.append([4 + (number + offset) % 60_000 for offset in range(length - 1)])
+            number += length - 1
+        pairs.append(tuple(sides))
+    arrays = []
+    for rows in ([[*source, EOS_ID] for source, _ in pairs], [target for _, target in pairs]):
+        arrays += [np.concatenate(rows).astype(dtype), np.cumsum([0, *map(len, rows)])]
+    return EncodedCorpus(*arrays), pairs
+
+
+def sentences(num_pairs, longest, seed=0):
+    """Lengths of two languages: a few tokens up to `longest`, the sides alike."""
+    generator = np.random.default_rng(seed)
+    source = generator.lognormal(2.65, 0.4, num_pairs)
+    target = source * generator.lognormal(0.0, 0.17, num_pairs)
+    return [np.clip(side, 2, longest).astype(int).tolist() for side in (source, target)]
+
+
+def read_back(batch):
+    """The pairs of every row of a batch, told apart by nothing but the segments."""
+    inputs, labels, weights = batch
+    assert set(inputs) == {"source", "target", "source_segments", "target_segments"}
+    assert {array.dtype for array in (*inputs.values(), labels)} == {np.dtype(np.int32)}
+    num_labels = int((inputs["target_segments"] > 0).sum())
+    np.testing.assert_array_equal(
+        weights, np.float32(1 / num_labels) * (inputs["target_segments"] > 0)
+    )
+    rows = []
+    for row in range(len(labels)):
+        source_segments = inputs["source_segments"][row]
+        target_segments = inputs["target_segments"][row]
+        number = source_segments.max()
+        pairs = []
+        for segment in range(1, number + 1):
+            source = inputs["source"][row][source_segments == segment].tolist()
+            target = inputs["target"][row][target_segments == segment].tolist()
+            label = labels[row][target_segments == segment].tolist()
+            assert target == [BOS_ID, *label[:-1]]
+            assert source[-1] == label[-1] == EOS_ID
+            pairs.append((tuple(source[:-1]), tuple(label[:-1])))
+        for segments, ids in (
+            (source_segments, [inputs["source"][row]]),
+            (target_segments, [inputs["target"][row], labels[row]]),
+        ):
+            used = np.count_nonzero(segments)
+            # 1, 2, ... one behind the other, then padding only.
+            steps = np.diff(segments[:used], prepend=0)
+            assert steps.sum() == np.count_nonzero(steps) == number
+            assert not segments[used:].any()
+            assert not any(array[used:].any() for array in ids)
+        rows.append(tuple(pairs))
+    return rows
+
+
+def count(pairs):
+    return collections.Counter((tuple(source), tuple(target)) for source, target in pairs)
+
+
+@pytest.mark.parametrize(
+    ("width", "arguments"),
+    [
+        (60, {}),
+        (128, {"shuffle": False}),
+        (61, {"num_replicas": 3, "seed": 7}),
+        (700, {"row_multiple": 1}),
+    ],
+)
+@pytest.mark.parametrize("dtype", [np.int32, np.uint16])
+def test_every_pair_is_whole_in_one_segment_of_an_epoch(width, arguments, dtype):
+    encoded, pairs = make_corpus(*sentences(500, longest=60), dtype)
+    batches = TokenBatches(encoded, 640, packed_width=width, **arguments)
+    rows = {60: 8, 128: 5, 61: 9, 700: 1}[width]
+    for epoch in (0, 3):
+        found = list(batches.batches(epoch))
+        for inputs, labels, _ in found:
+            assert {array.shape for array in (*inputs.values(), labels)} == {(rows, width)}
+        assert batches.shapes(epoch) == {BatchShape(rows, width, width): len(found)}
+        assert batches.steps_per_epoch(epoch) == len(found)
+        packed = [row for batch in found for row in read_back(batch)]
+        assert count(pair for row in packed for pair in row) == count(pairs)
+        # Rows without a pair only complete the last batch.
+        assert sum(not row for row in packed) < rows
+        share = batches.padding_share(epoch)
+        for side, ids in (
+            ("source", [b[0]["source"] for b in found]),
+            ("target", [b[1] for b in found]),
+        ):
+            assert share[side] == pytest.approx(1 - np.count_nonzero(ids) / np.size(ids))
+
+
+@pytest.mark.parametrize(
+    ("lengths", "num_rows"),
+    [
+        (([9] * 5, [9] * 5), 5),
+        (([9, 2, 2], [2, 9, 9]), 3),
+        (([2], [2]), 1),
+        (([3] * 30_000, [3] * 30_000), 10_000),  # several streams
+    ],
+    ids=["full", "uneven", "one", "many"],
+)
+def test_rows_hold_what_fits_and_no_more(lengths, num_rows):
+    encoded, pairs = make_corpus(*lengths)
+    batches = TokenBatches(encoded, 9 * 1024, packed_width=9)
+    found = [row for batch in batches.batches(0) for row in read_back(batch) if row]
+    assert count(pair for row in found for pair in row) == count(pairs)
+    assert len(found) == num_rows
+
+
+def test_the_seed_chooses_the_rows_and_the_epoch_their_order_and_batches():
+    encoded, _ = make_corpus(*sentences(600, longest=40))
+
+    def order(seed, epoch):
+        batches = TokenBatches(encoded, 640, seed, packed_width=80).batches(epoch)
+        return [tuple(read_back(batch)) for batch in batches]
+
+    first, other_epoch, other_seed = order(1, 2), order(1, 3), order(2, 2)
+    assert order(1, 2) == first
+    rows, epoch_rows, seed_rows = (
+        {row for batch in batches for row in batch} for batches in (first, other_epoch, other_seed)
+    )
+    assert rows == epoch_rows
+    assert len(rows & seed_rows) < 0.1 * len(rows)
+    company = [{frozenset(batch) for batch in batches} for batches in (first, other_epoch)]
+    assert len(company[0] & company[1]) < 0.1 * len(company[0])
+
+
+def test_each_epoch_of_a_function_is_packed():
+    corpora = [make_corpus(*sentences(200 + 50 * epoch, 40, epoch)) for epoch in range(3)]
+    batches = TokenBatches(lambda epoch: corpora[epoch][0], 640, packed_width=80)
+    for epoch, (_, pairs) in enumerate(corpora):
+        rows = [row for batch in batches.batches(epoch) for row in read_back(batch)]
+        assert count(pair for row in rows for pair in row) == count(pairs)
+    steps = [batches.steps_per_epoch(epoch) for epoch in range(3)]
+    assert len(set(steps)) == 3
+    assert batches.position(steps[0] + steps[1] + 1) == (2, 1)
+
+
+def test_a_corpus_that_cannot_be_packed_is_refused_at_once():
+    encoded, _ = make_corpus([4, 30, 9], [5, 7, 31])
+    for corpus in (encoded, lambda epoch: encoded):
+        TokenBatches(corpus, 640, packed_width=31)
+        with pytest.raises(ValueError, match=r"packed_width=30.*Received: 9 .* 31 .* in pair 2"):
+            TokenBatches(corpus, 640, packed_width=30)
+    for source, target in (([5, 6], [7]), ([5, EOS_ID, EOS_ID], [7]), ([5, EOS_ID], [EOS_ID, 7])):
+        arrays = [np.array(ids) for ids in (source, [0, len(source)], target, [0, len(target)])]
+        with pytest.raises(ValueError, match="EOS.*Received"):
+            TokenBatches(EncodedCorpus(*arrays), 640, packed_width=32)
+
+
+@pytest.mark.parametrize(("width", "bound"), [(64, 0.05), (128, 0.036), (256, 0.023)])
+def test_sentences_like_captions_leave_little_padding(width, bound):
+    """Sorted by length, as some corpora are; on the side that has more tokens."""
+    lengths = np.array(sentences(20_000, longest=55))
+    encoded, _ = make_corpus(*lengths[:, np.argsort(lengths[0])].tolist())
+    batches = TokenBatches(encoded, 4096, packed_width=width)
+    assert min(batches.padding_share().values()) < bound

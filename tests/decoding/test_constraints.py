@@ -1,0 +1,270 @@
+"""Every constraint in every search == the same rule in a plain Python search."""
+
+import json
+
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_transformer.decoding import (
+    BeamSearch,
+    ForcedPrefix,
+    Generated,
+    GreedySearch,
+    MinimumLength,
+    NoRepeatNgrams,
+    RepetitionPenalty,
+    Sampling,
+    SuppressTokens,
+    compile_search,
+    search_from_dict,
+    search_to_dict,
+)
+from tests.decoding.toy_model import (
+    EOS,
+    ToyModel,
+    assert_same_hypotheses,
+    hypotheses,
+    table_step,
+)
+from tests.oracle import constraints as rules
+from tests.oracle import search as oracle
+
+OPENING, CLOSING = 0, 1
+SENTENCES = list(range(0, 96, 8))
+MAX_LENGTHS = [1 + i % 11 for i in range(len(SENTENCES))]
+PREFIXES = [((), (4,), (1, 4, 1, 4, 4), (3, 0), (1,) * 20)[i % 5] for i in range(len(SENTENCES))]
+
+
+class Brackets:
+    """Well-formed brackets around as many other tokens as the sentence has words.
+
+    The state, the depth and the words left, is carried along rather than counted anew: it is wrong
+    at once if it does not follow the beams.
+    """
+
+    def __init__(self, num_words):
+        self.num_words = num_words
+
+    def start(self, max_lengths, width):
+        left = ops.repeat(ops.convert_to_tensor(self.num_words, dtype="int32"), width)
+        return {"depth": ops.zeros_like(left), "left": left}
+
+    def __call__(self, state, log_probabilities, generated):
+        last, is_first = generated.last_tokens, ops.equal(generated.length, 0)
+        change = ops.where(last == OPENING, 1, ops.where(last == CLOSING, -1, 0))
+        is_word = ops.logical_and(last != OPENING, last != CLOSING)
+        depth = state["depth"] + ops.where(is_first, 0, change)
+        left = state["left"] - ops.where(is_first, 0, ops.cast(is_word, "int32"))
+        ids = ops.arange(log_probabilities.shape[-1])
+        column_depth, column_left = ops.expand_dims(depth, -1), ops.expand_dims(left, -1)
+        is_other = ops.logical_and(ids != OPENING, column_left == 0)
+        may_end = ops.logical_and(column_depth == 0, column_left == 0)
+        is_out = ops.where(
+            ids == generated.eos_id,
+            ops.logical_not(may_end),
+            ops.where(ids == CLOSING, column_depth == 0, is_other),
+        )
+        state = {"depth": ops.cast(depth, "int32"), "left": ops.cast(left, "int32")}
+        return state, ops.where(is_out, float("-inf"), log_probabilities)
+
+
+def padded(rows):
+    length = max(map(len, rows))
+    return np.array([[*row, *[9] * (length - len(row))] for row in rows], "int32")
+
+
+# Constraints of the search, constraints of the call, and the rules of a sentence.
+CASES = {
+    "minimum_length": (
+        [MinimumLength(5)], lambda: [],
+        lambda i: [rules.minimum_length(5, MAX_LENGTHS[i], EOS)],
+    ),
+    "no_token_twice": ([NoRepeatNgrams(1)], lambda: [], lambda i: [rules.no_repeat_ngrams(1)]),
+    "no_bigram_twice": ([NoRepeatNgrams(2)], lambda: [], lambda i: [rules.no_repeat_ngrams(2)]),
+    "no_trigram_twice": ([NoRepeatNgrams(3)], lambda: [], lambda i: [rules.no_repeat_ngrams(3)]),
+    "penalty": ([RepetitionPenalty(1.7)], lambda: [], lambda i: [rules.repetition_penalty(1.7)]),
+    "reward": ([RepetitionPenalty(0.5)], lambda: [], lambda i: [rules.repetition_penalty(0.5)]),
+    "suppress": ([SuppressTokens([4, 1])], lambda: [], lambda i: [rules.suppress_tokens([4, 1])]),
+    "prefix": (
+        [], lambda: [ForcedPrefix(padded(PREFIXES), pad_id=9)],
+        lambda i: [rules.forced_prefix(PREFIXES[i])],
+    ),
+    "several": (
+        [MinimumLength(4), NoRepeatNgrams(2), SuppressTokens([1]), RepetitionPenalty(1.3)],
+        lambda: [ForcedPrefix(padded(PREFIXES), pad_id=9)],
+        lambda i: [
+            rules.minimum_length(4, MAX_LENGTHS[i], EOS), rules.no_repeat_ngrams(2),
+            rules.suppress_tokens([1]), rules.repetition_penalty(1.3),
+            rules.forced_prefix(PREFIXES[i]),
+        ],
+    ),
+    "everything_ruled_out": (
+        [SuppressTokens(range(6))], lambda: [], lambda i: [rules.suppress_tokens(range(6))],
+    ),
+    "brackets": (
+        [], lambda: [Brackets([i % 4 for i in range(len(SENTENCES))])],
+        lambda i: [rules.brackets(OPENING, CLOSING, EOS, i % 4)],
+    ),
+}  # fmt: skip
+
+
+def plain_search(search, next_log_probabilities, max_length):
+    if isinstance(search, GreedySearch):
+        return oracle.greedy_search(next_log_probabilities, max_length, EOS)
+    return oracle.beam_search(
+        next_log_probabilities, search.beam_size, search.length_penalty, search.n_best,
+        max_length, EOS,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("search_class", ["greedy", "beam of 1", "beam of 3"])
+@pytest.mark.parametrize("case", CASES)
+def test_a_constrained_search_equals_a_plain_search_with_rules(case, search_class):
+    constraints, of_the_call, rules_of = CASES[case]
+    search = {
+        "greedy": GreedySearch(constraints),
+        "beam of 1": BeamSearch(1, constraints=constraints),
+        "beam of 3": BeamSearch(3, n_best=3, constraints=constraints),
+    }[search_class]
+    model = ToyModel(6, seed=3, eos_bias=-0.5)
+
+    def function(sentences, max_lengths, max_length):
+        state = model.start(sentences, search.width)
+        more = {"constraints": of_the_call()}
+        return search(model.step, state, max_lengths, max_length, **more)
+
+    arrays = np.array(SENTENCES, "int32"), np.array(MAX_LENGTHS, "int32")
+    result = compile_search(function, sizes=("max_length",))(*arrays, max_length=11)
+    for i, sentence in enumerate(SENTENCES):
+        follows_rules = rules.constrained(model.next_log_probabilities(sentence), *rules_of(i))
+        expected = plain_search(search, follows_rules, MAX_LENGTHS[i])
+        found = hypotheses(result, i)
+        assert_same_hypotheses(found[: len(expected)], expected)
+        empty = ((), -np.inf, -np.inf)
+        assert found[len(expected) :] == [empty] * (len(found) - len(expected))
+
+
+@pytest.mark.tensorflow_only("shapes can be unknown there alone")
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_one_graph_takes_every_shape(jit_compile):
+    import tensorflow as tf
+
+    constraints = [MinimumLength(3), NoRepeatNgrams(2), SuppressTokens([1]), RepetitionPenalty(2.0)]
+    model, search = ToyModel(6, seed=1), BeamSearch(3, n_best=2, constraints=constraints)
+
+    def function(sentences, max_lengths, prefixes, max_length):
+        state = model.start(sentences, search.width)
+        prefix = ForcedPrefix(prefixes)
+        return search(model.step, state, max_lengths, max_length, constraints=[prefix])
+
+    signature = [tf.TensorSpec([None] * rank, tf.int32) for rank in (1, 1, 2, 0)]
+    traced = tf.function(function, input_signature=signature, jit_compile=jit_compile)
+    for prefixes in [np.array([[4, 5], [4, 0], [0, 0]])] + [np.zeros((3, 0))] * (not jit_compile):
+        arrays = [np.array(x, "int32") for x in ([1, 2, 3], [6, 4, 5], prefixes)]
+        found = traced(*map(tf.constant, arrays), tf.constant(6))
+        for one, other in zip(found, function(*arrays, 6), strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-5)
+
+
+@pytest.mark.parametrize("search", [
+    Sampling(num_samples=200), Sampling(top_k=3, top_p=0.9, num_samples=200),
+])  # fmt: skip
+def test_samples_follow_constraints_with_the_model_s_log_probabilities(search):
+    model = ToyModel(6, seed=1)
+    brackets = [Brackets([2, 3]), ForcedPrefix([[OPENING, 4], [9, 9]], pad_id=9)]
+    state = model.start([10, 20], search.width)
+    result = search(model.step, state, [9, 9], 9, constraints=brackets)
+    distinct = set()
+    for i, (sentence, num_words) in enumerate([(10, 2), (20, 3)]):
+        plain = model.next_log_probabilities(sentence)
+        allowed = rules.constrained(
+            plain, rules.brackets(OPENING, CLOSING, EOS, num_words),
+            rules.forced_prefix((OPENING, 4) if i == 0 else ()),
+        )  # fmt: skip
+        for tokens, _, log_probability in hypotheses(result, i):
+            steps = [(tokens[:j], token) for j, token in enumerate(tokens)]
+            assert all(allowed(prefix)[token] > -np.inf for prefix, token in steps)
+            total = sum(plain(prefix)[token] for prefix, token in steps)
+            np.testing.assert_allclose(log_probability, total, rtol=1e-4)
+            distinct.add(tokens)
+    assert len(distinct) > 20
+    nothing = Sampling(num_samples=2, constraints=[SuppressTokens(range(6))])
+    result = nothing(model.step, model.start([10], 2), [9], 9)
+    assert hypotheses(result, 0) == [((), -np.inf, -np.inf)] * 2
+
+
+def test_ngrams_and_penalties_equal_transformers():
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    generator = np.random.default_rng(0)
+    for length in (0, 1, 2, 12):
+        tokens = generator.integers(0, 5, (30, 12)).astype("int32")
+        row = np.log(generator.dirichlet(np.ones(7), 30)).astype("float32")
+        generated = Generated(
+            ops.convert_to_tensor(tokens), None, ops.convert_to_tensor(length, dtype="int32"),
+            None, None, EOS,
+        )  # fmt: skip
+        for constraint, theirs in [
+            (RepetitionPenalty(1.7), transformers.RepetitionPenaltyLogitsProcessor(1.7)),
+            *((NoRepeatNgrams(n), transformers.NoRepeatNGramLogitsProcessor(n)) for n in (1, 2, 3)),
+        ]:
+            _, found = constraint((), ops.convert_to_tensor(row), generated)
+            ids = torch.tensor(tokens[:, :length], dtype=torch.int64)
+            expected = theirs(ids, torch.tensor(row)).numpy()
+            np.testing.assert_allclose(ops.convert_to_numpy(found), expected, rtol=1e-6)
+
+
+def test_without_constraints_the_step_is_called_as_it_is():
+    received = []
+    model = ToyModel(5)
+
+    def step(tokens, rows, state):
+        received.append(sorted(state))
+        return model.step(tokens, rows, state)
+
+    for search in (GreedySearch(), BeamSearch(2), Sampling()):
+        search(step, model.start([1], search.width), [3], 3)
+    assert all(names == ["caches", "folded"] for names in received)
+
+
+def test_what_stays_possible_is_not_renormalised():
+    step = table_step(np.log(np.array([[0.1, 0.6, 0.1, 0.15, 0.05]] * 5)))
+    constraints = [SuppressTokens([1])]
+    for search in (GreedySearch(constraints), BeamSearch(2, 0.0, constraints=constraints)):
+        found = hypotheses(search(step, (), [4], 4), 0)
+        assert_same_hypotheses(found, [((EOS,), np.log(0.15), np.log(0.15))])
+
+
+ALL = [MinimumLength(3), NoRepeatNgrams(4), RepetitionPenalty(1.2), SuppressTokens((1, 7))]
+
+
+@pytest.mark.parametrize("search_class", [GreedySearch, BeamSearch, Sampling])
+def test_constraints_are_saved_with_their_search(search_class):
+    search = search_class(constraints=ALL)
+    assert search.constraints == tuple(ALL)
+    written = json.loads(json.dumps(search_to_dict(search)))
+    assert search_from_dict(written) == search
+    assert hash(search_from_dict(written)) == hash(search)
+    assert "constraints" not in search_to_dict(search_class())
+
+
+@pytest.mark.parametrize("make,message", [
+    (lambda: MinimumLength(0), "length=0"),
+    (lambda: NoRepeatNgrams(True), "size=True"),
+    (lambda: RepetitionPenalty(0), "penalty=0"),
+    (lambda: RepetitionPenalty(float("nan")), "penalty=nan"),
+    (lambda: SuppressTokens([]), r"ids=\(\)"),
+    (lambda: SuppressTokens([-1]), r"ids=\(-1,\)"),
+    (lambda: ForcedPrefix([1, 2]), r"ids.shape=\(2,\)"),
+    (lambda: GreedySearch([5]), "constraints with 5"),
+    (lambda: GreedySearch([MinimumLength]), "constraints with <class"),
+    (lambda: GreedySearch([SuppressTokens([9])])(table_step(np.zeros((4, 4))), (), [2], 2), r"\(9"),
+    (lambda: search_to_dict(BeamSearch(constraints=[Brackets([1])])), "can be saved"),
+    (lambda: search_from_dict({"name": "greedy", "constraints": [{"name": "rhyme"}]}), "'rhyme'"),
+    (lambda: search_from_dict({"name": "greedy", "constraints": [{"name": "minimum_length"}]}),
+     "settings="),
+])  # fmt: skip
+def test_settings_that_make_no_sense_are_refused_by_name(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()

@@ -1,0 +1,169 @@
+"""CTranslate2 answers like the Translator from the exported folder alone, or the export refuses."""
+
+import sys
+
+import numpy as np
+import pytest
+import sentencepiece
+
+from keras_transformer.data import SubwordTokenizer
+from keras_transformer.decoding import GreedySearch
+from keras_transformer.errors import UserError
+from keras_transformer.export import export_ctranslate2
+from keras_transformer.translator import Translator
+from tests.export.models import CONFIGS, TEXTS, random_translator
+from tests.tiny_translator import tiny_model, tiny_tokenizer
+
+ctranslate2 = pytest.importorskip("ctranslate2", reason="pip install ctranslate2")
+
+
+def load(directory, compute_type="float32"):
+    return ctranslate2.Translator(str(directory), compute_type=compute_type, intra_threads=1)
+
+
+def pieces_of(directory, texts, name="tokenizer"):
+    """What a user does who has the exported folder and sentencepiece."""
+    processor = sentencepiece.SentencePieceProcessor(model_file=str(directory / f"{name}.model"))
+    return processor, processor.encode(texts, out_type=str)
+
+
+def greedy(peer, sources, translator):
+    """The best pieces of each source, each with the translator's own limit of its length."""
+    limits = translator.max_lengths(np.array([len(source) for source in sources]))
+    return [
+        peer.translate_batch(
+            [source], beam_size=1, min_decoding_length=0, max_decoding_length=int(limit)
+        )[0].hypotheses[0]
+        for source, limit in zip(sources, limits, strict=True)
+    ]
+
+
+class TestAnswers:
+    @pytest.mark.parametrize("config", CONFIGS + [{"key_dim": 6, "value_dim": 6}], ids=str)
+    def test_greedy_search_and_scores_are_the_translators(self, config, tmp_path):
+        translator = random_translator(**config)
+        directory = export_ctranslate2(translator, tmp_path / "m")
+        processor, sources = pieces_of(directory, TEXTS)
+        peer = load(directory)
+        answers = translator.translate(TEXTS)
+        assert len(set(answers)) > 5
+        found = greedy(peer, sources, translator)
+        assert [processor.decode(pieces) for pieces in found] == answers
+
+        scores = peer.score_batch(sources, processor.encode(answers, out_type=str))
+        found = [sum(score.log_probs) for score in scores]
+        expected = [score.log_probability for score in translator.score(TEXTS, answers)]
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-4)
+
+    def test_two_vocabularies(self, tmp_path):
+        target = tiny_tokenizer(300)
+        model = tiny_model(target_vocab_size=300)
+        search = GreedySearch()
+        translator = Translator(model, tiny_tokenizer(), target, search=search, extra_length=12)
+        directory = export_ctranslate2(translator, tmp_path / "m")
+        _, sources = pieces_of(directory, TEXTS, "source_tokenizer")
+        processor, _ = pieces_of(directory, [], "target_tokenizer")
+        found = greedy(load(directory), sources, translator)
+        assert [processor.decode(pieces) for pieces in found] == translator.translate(TEXTS)
+
+    def test_whitespace_pieces(self, tmp_path):
+        tokenizer = SubwordTokenizer(["re@@", "d", "house", "a"])
+        translator = Translator(tiny_model(vocab_size=8), tokenizer)
+        directory = export_ctranslate2(translator, tmp_path / "m")
+        assert (directory / "tokenizer.txt").is_file()
+        targets = ["house a", "re@@ d"]
+        scores = load(directory).score_batch(
+            [["a", "re@@", "d"], ["house"]], [target.split() for target in targets]
+        )
+        expected = translator.score(["a re@@ d", "house"], targets)
+        np.testing.assert_allclose(
+            [sum(score.log_probs) for score in scores],
+            [score.log_probability for score in expected],
+            rtol=1e-5,
+        )
+
+    def test_beam_search_divides_by_the_length_with_eos(self, tmp_path):
+        directory = export_ctranslate2(random_translator(), tmp_path / "m")
+        _, sources = pieces_of(directory, TEXTS)
+        peer = load(directory)
+        results = peer.translate_batch(
+            sources,
+            beam_size=4,
+            length_penalty=0.7,
+            min_decoding_length=0,
+            max_decoding_length=80,
+            return_scores=True,
+        )
+        ended = [i for i, result in enumerate(results) if len(result.hypotheses[0]) < 80]
+        assert len(ended) > 5
+        best = [results[i].hypotheses[0] for i in ended]
+        scores = [sum(s.log_probs) for s in peer.score_batch([sources[i] for i in ended], best)]
+        lengths = np.array([len(pieces) + 1 for pieces in best])
+        found = [results[i].scores[0] for i in ended]
+        np.testing.assert_allclose(found, scores / lengths**0.7, rtol=1e-4)
+
+
+class TestContent:
+    def test_weights_are_stored_once(self, tmp_path):
+        translator = random_translator()
+        directory = export_ctranslate2(translator, tmp_path / "m")
+        positions = translator.max_source_length + translator.extra_length
+        expected = 4 * (translator.model.count_params() + 32 * positions)
+        assert expected <= (directory / "model.bin").stat().st_size < expected + 5000
+
+    @pytest.mark.parametrize("quantization", ["int8", "float16"])
+    def test_quantized_weights(self, quantization, tmp_path):
+        translator = random_translator()
+        whole = export_ctranslate2(translator, tmp_path / "whole")
+        small = export_ctranslate2(translator, tmp_path / "small", quantization=quantization)
+        sizes = [(directory / "model.bin").stat().st_size for directory in (whole, small)]
+        assert sizes[1] < 0.75 * sizes[0]
+        _, sources = pieces_of(small, TEXTS)
+        peers = [load(whole), load(small, compute_type="default")]
+        exact, rounded = ([sum(score.log_probs) for score in peer.score_batch(sources, sources)]
+                          for peer in peers)  # fmt: skip
+        np.testing.assert_allclose(rounded, exact, rtol=0.05)
+
+    def test_positions_end_where_the_translators_sources_and_answers_do(self, tmp_path):
+        translator = Translator(
+            tiny_model(), tiny_tokenizer(), max_source_length=20, extra_length=4
+        )
+        peer = load(export_ctranslate2(translator, tmp_path / "m"))
+        pieces = ["a"] * 23  # and EOS
+        assert peer.score_batch([pieces], [pieces])[0].log_probs
+        with pytest.raises(RuntimeError, match="positions >= 24"):
+            peer.score_batch([[*pieces, "a"]], [pieces])
+
+
+class TestRefusals:
+    @pytest.mark.parametrize(
+        "config, message",
+        [
+            ({"activation": "elu"}, "activations .* Received: activation='elu'"),
+            ({"key_dim": 4}, "Received: key_dim=4, value_dim=8"),
+        ],
+    )
+    def test_models_that_ctranslate2_does_not_have(self, config, message, tmp_path):
+        with pytest.raises(UserError, match=message):
+            export_ctranslate2(random_translator(**config), tmp_path / "m")
+        assert not list(tmp_path.iterdir())
+
+    def test_unknown_quantization(self, tmp_path):
+        with pytest.raises(UserError, match="'int8'.* Received: quantization='int3'"):
+            export_ctranslate2(random_translator(), tmp_path / "m", quantization="int3")
+
+    def test_missing_package(self, tmp_path, monkeypatch):
+        monkeypatch.setitem(sys.modules, "ctranslate2", None)
+        with pytest.raises(UserError, match=r"pip install 'keras-transformer\[ctranslate2\]'"):
+            export_ctranslate2(random_translator(), tmp_path / "m")
+
+    def test_directory_with_other_files(self, tmp_path):
+        directory = tmp_path / "m"
+        translator = random_translator()
+        translator.save(directory)
+        with pytest.raises(UserError, match="holds other files and no CTranslate2 model"):
+            export_ctranslate2(translator, directory)
+        assert Translator.load(directory)
+        other = export_ctranslate2(translator, tmp_path / "other")
+        export_ctranslate2(translator, other)  # An earlier export is replaced.
+        assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []

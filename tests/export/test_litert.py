@@ -1,0 +1,76 @@
+"""LiteRT: its interpreter gives our logits and answers from the exported folder, without Flex."""
+
+import keras
+import numpy as np
+import pytest
+
+from keras_transformer.errors import UserError
+from keras_transformer.export import export_litert
+from tests.export.models import (
+    CONFIGS,
+    TEXTS,
+    check_logits,
+    greedy_answers,
+    random_translator,
+)
+
+interpreter = pytest.importorskip("ai_edge_litert.interpreter", reason="pip install ai-edge-litert")
+pytestmark = pytest.mark.tensorflow_only("the converter is TensorFlow's")
+
+
+class Runtime:
+    """The two signatures: named arrays to named arrays."""
+
+    def __init__(self, directory):
+        self._interpreter = interpreter.Interpreter(
+            model_path=str(directory / "model.tflite"), num_threads=1
+        )
+        self.encode = self._interpreter.get_signature_runner("encode")
+        self.decode = self._interpreter.get_signature_runner("decode")
+
+    def empty_caches(self, rows):
+        shapes = {
+            name: details["shape_signature"]
+            for name, details in self.decode.get_input_details().items()
+            if name.startswith("self_")
+        }
+        return {
+            name: np.zeros((rows, shape[1], 0, shape[3]), "float32")
+            for name, shape in shapes.items()
+        }
+
+
+@pytest.mark.parametrize("config", CONFIGS + [{"key_dim": 4}], ids=str)
+def test_logits_are_the_models(config, tmp_path):
+    translator = random_translator(**config)
+    check_logits(Runtime(export_litert(translator, tmp_path / "m")), translator)
+
+
+def test_greedy_answers_are_the_translators(tmp_path):
+    translator = random_translator()
+    directory = export_litert(translator, tmp_path / "m")
+    answers = translator.translate(TEXTS)
+    assert len(set(answers)) > 5
+    assert greedy_answers(Runtime(directory), directory, translator) == answers
+
+
+def test_weights_are_stored_once_and_operations_are_the_runtimes_own(tmp_path):
+    # Larger than the graph, which takes some 60 kB.
+    translator = random_translator(d_model=128, intermediate_dim=1024)
+    content = (export_litert(translator, tmp_path / "m") / "model.tflite").read_bytes()
+    size = 4 * translator.model.count_params()
+    assert size < len(content) < size + 100_000
+    assert b"Flex" not in content
+
+
+class TestRefusals:
+    def test_other_backend(self, tmp_path, monkeypatch):
+        translator = random_translator()
+        monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
+        with pytest.raises(UserError, match="KERAS_BACKEND=tensorflow"):
+            export_litert(translator, tmp_path / "m")
+
+    def test_directory_with_other_files(self, tmp_path):
+        (tmp_path / "thesis.txt").write_text("years of work")
+        with pytest.raises(UserError, match="holds other files and no LiteRT export"):
+            export_litert(random_translator(), tmp_path)

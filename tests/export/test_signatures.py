@@ -1,0 +1,209 @@
+"""Every signature answers as the Translator; neither padding nor neighbours nor lengths matter."""
+
+import json
+
+import keras
+import numpy as np
+import pytest
+
+from keras_transformer.data.special_tokens import BOS_ID, EOS_ID
+from keras_transformer.decoding import GreedySearch, Sampling, search_from_dict
+from keras_transformer.export import export_saved_model
+from keras_transformer.models import Ensemble
+from keras_transformer.translator import Translator
+from tests.tiny_translator import sentence, tiny_model, tiny_tokenizer, tiny_translator
+
+tf = pytest.importorskip("tensorflow")
+pytest.importorskip("tensorflow_text")
+if keras.backend.backend() != "tensorflow":
+    pytest.skip("a SavedModel is written on the TensorFlow backend", allow_module_level=True)
+
+TEXTS = [sentence(1 + seed % 12, seed) for seed in range(24)]
+TRANSLATIONS = [sentence(seed % 7, 100 + seed) for seed in range(24)]
+
+
+def ask(loaded, signature, **inputs):
+    """The outputs as NumPy arrays, text decoded (which raises unless it is UTF-8)."""
+    inputs = {name: tf.constant(texts, tf.string) for name, texts in inputs.items()}
+    outputs = loaded.signatures[signature](**inputs)
+    arrays = {name: output.numpy() for name, output in outputs.items()}
+    decode = np.vectorize(bytes.decode, otypes=[object])
+    return {
+        name: decode(array) if array.dtype == object and array.size else array
+        for name, array in arrays.items()
+    }
+
+
+class TestScore:
+    def test_log_probabilities_are_the_translators(self, loaded, translator):
+        found = ask(loaded, "score", text=TEXTS, translation=TRANSLATIONS)
+        expected = translator.score(TEXTS, TRANSLATIONS)
+        np.testing.assert_allclose(
+            found["log_probability"], [score.log_probability for score in expected], rtol=1e-5
+        )
+        assert found["num_tokens"].tolist() == [score.num_tokens for score in expected]
+        assert not found["truncated"].any()
+
+    def test_each_token_has_its_share(self, loaded, translator):
+        found = ask(loaded, "score", text=TEXTS[:2], translation=["the red door", ""])
+        tokenizer = translator.target_tokenizer
+        ids = [*tokenizer.encode("the red door"), EOS_ID]
+        assert found["tokens"][0].tolist() == tokenizer.pieces(ids)
+        assert found["tokens"][1].tolist() == ["</s>"] + [""] * (len(ids) - 1)
+        sums = found["token_log_probabilities"].sum(axis=1)
+        np.testing.assert_allclose(sums, found["log_probability"], rtol=1e-6)
+        assert not found["token_log_probabilities"][1, 1:].any()
+
+    def test_each_text_needs_a_translation(self, loaded):
+        with pytest.raises(tf.errors.InvalidArgumentError, match="one translation for each text"):
+            ask(loaded, "score", text=TEXTS[:2], translation=TRANSLATIONS[:1])
+
+
+class TestAttention:
+    @pytest.mark.parametrize("num_decoder_layers", [1, 3])
+    def test_weights_are_those_of_the_last_but_one_block(self, num_decoder_layers, tmp_path):
+        tokenizer = tiny_tokenizer()
+        model = tiny_model(num_decoder_layers=num_decoder_layers)
+        translator = Translator(model, tokenizer, search=GreedySearch())
+        loaded = tf.saved_model.load(export_saved_model(translator, tmp_path / "m"))
+        texts, translations = [TEXTS[9], TEXTS[2]], ["the door", "a small blue bird sees"]
+        found = ask(loaded, "attention", text=texts, translation=translations)
+        for row, (text, translation) in enumerate(zip(texts, translations, strict=True)):
+            source = [*tokenizer.encode(text), EOS_ID]
+            target = [*tokenizer.encode(translation), EOS_ID]
+            scores = model.attention_scores(np.array([source]), np.array([[BOS_ID, *target[:-1]]]))[
+                "cross"
+            ]
+            expected = np.mean(scores[0 if num_decoder_layers == 1 else 1], axis=1)[0]
+            weights = found["attention"][row]
+            np.testing.assert_allclose(
+                weights[: len(target), : len(source)], expected, rtol=1e-4, atol=1e-6
+            )
+            assert not weights[len(target) :].any() and not weights[:, len(source) :].any()
+            pieces = found["source_tokens"][row].tolist()
+            assert pieces[: len(source)] == tokenizer.pieces(source)
+            assert set(pieces[len(source) :]) <= {""}
+            assert found["target_tokens"][row].tolist()[: len(target)] == tokenizer.pieces(target)
+
+
+class TestLimits:
+    def test_they_are_those_of_the_translator(self, short, short_translator):
+        texts = ["", "a red door", sentence(60)]
+        found = ask(tf.saved_model.load(short), "limits", text=texts)
+        ids = short_translator.source_tokenizer.encode_batch(texts)
+        assert found["num_tokens"].tolist() == [len(row) + 1 for row in ids]
+        assert found["max_source_tokens"].tolist() == [24] * 3
+        assert found["max_translation_tokens"].tolist() == [1, len(ids[1]) + 12, 23 + 12]
+        assert found["truncated"].tolist() == [False, False, True]
+        settings = json.loads(found["settings"][0])
+        assert search_from_dict(settings["search"]) == short_translator.search
+        lengths = [settings[f"{name}_length"] for name in ("max_source", "extra", "max_target")]
+        assert lengths == [24, 12, 36]
+
+    def test_longer_text_is_cut_and_flagged(self, short, short_translator):
+        loaded = tf.saved_model.load(short)
+        long, normal = sentence(5000, seed=3), sentence(5, seed=5)
+        expected = short_translator.translate([long, normal])
+        for signature, name in (("serving_default", "translation"), ("n_best", "translations")):
+            found = ask(loaded, signature, text=[long, normal])
+            assert found["truncated"].tolist() == [True, False]
+            assert [np.atleast_1d(answer)[0] for answer in found[name]] == expected
+        found = ask(loaded, "score", text=[long, normal], translation=[normal, long])
+        assert found["truncated"].tolist() == [True, True]
+        assert found["num_tokens"].tolist()[1] == 36
+        assert np.isfinite(found["log_probability"]).all()
+        found = ask(loaded, "attention", text=[long, normal], translation=[normal, normal])
+        assert found["truncated"].tolist() == [True, False]
+
+    def test_the_longest_allowed_text_is_not_flagged(self, short, short_translator):
+        tokenizer = short_translator.source_tokenizer
+        lengths = {len(tokenizer.encode(sentence(n))): sentence(n) for n in range(1, 30)}
+        texts = [lengths[n] for n in sorted(lengths) if 20 < n < 28]
+        found = ask(tf.saved_model.load(short), "serving_default", text=texts)
+        expected = [len(tokenizer.encode(text)) > 23 for text in texts]
+        assert found["truncated"].tolist() == expected and {*expected} == {True, False}
+
+
+class TestBatches:
+    def test_neighbours_and_padding_change_nothing(self, loaded):
+        """Alone, with a long text, and in a batch: the same text, and scores to 1e-5."""
+        long = sentence(120, seed=9)
+        together = ask(loaded, "serving_default", text=TEXTS)
+        pairs = ask(loaded, "score", text=TEXTS, translation=TRANSLATIONS)
+        for row, (text, translation) in enumerate(zip(TEXTS, TRANSLATIONS, strict=True)):
+            for neighbours in ([], [long]):
+                found = ask(loaded, "serving_default", text=[text, *neighbours])
+                assert found["translation"][0] == together["translation"][row]
+                assert found["score"][0] == pytest.approx(together["score"][row], abs=1e-5)
+            found = ask(loaded, "score", text=[text, long], translation=[translation, long])
+            shares = found["token_log_probabilities"][0]
+            expected = pairs["token_log_probabilities"][row]
+            length = min(len(shares), len(expected))
+            np.testing.assert_allclose(shares[:length], expected[:length], rtol=1e-5, atol=1e-5)
+
+    def test_every_output_has_a_row_for_every_text(self, loaded):
+        """As a server's batching needs it, which joins requests and takes the answers apart."""
+        for count in (0, 1, 5):
+            for name, signature in loaded.signatures.items():
+                inputs = {
+                    key: tf.constant(TEXTS[:count], tf.string)
+                    for key in signature.structured_input_signature[1]
+                }
+                for output in signature(**inputs).values():
+                    assert output.shape[0] == count, name
+
+    def test_large_requests_are_worked_on_in_chunks(self, translator, tmp_path, monkeypatch):
+        from keras_transformer.export import signatures
+
+        monkeypatch.setattr(signatures, "_MAX_TOKENS", 500)
+        monkeypatch.setattr(signatures, "_MAX_NUMBERS", 10_000)
+        chunked = tf.saved_model.load(export_saved_model(translator, tmp_path / "m"))
+        found = ask(chunked, "serving_default", text=TEXTS)
+        assert found["translation"].tolist() == translator.translate(TEXTS)
+        found = ask(chunked, "score", text=TEXTS, translation=TRANSLATIONS)
+        expected = [score.log_probability for score in translator.score(TEXTS, TRANSLATIONS)]
+        np.testing.assert_allclose(found["log_probability"], expected, rtol=1e-5)
+        found = ask(chunked, "attention", text=TEXTS, translation=TRANSLATIONS)
+        rows = found["attention"].sum(axis=-1)  # 1 for each token, 0 for padding
+        lengths = [score.num_tokens for score in translator.score(TEXTS, TRANSLATIONS)]
+        np.testing.assert_allclose(rows.sum(axis=-1), lengths, rtol=1e-5)
+
+
+class TestKinds:
+    def test_bfloat16_halves_the_weights(self, translator, exported, tmp_path):
+        directory = export_saved_model(translator, tmp_path / "m", dtype="bfloat16")
+        data = "variables/variables.data-00000-of-00001"
+        small, whole = ((path / data).stat().st_size for path in (directory, exported))
+        assert small - whole / 2 < 4000  # names and shapes
+        loaded = tf.saved_model.load(directory)
+        assert {v.dtype for v in loaded.model_variables} == {tf.bfloat16}
+        found = ask(loaded, "score", text=TEXTS, translation=TRANSLATIONS)
+        expected = [score.log_probability for score in translator.score(TEXTS, TRANSLATIONS)]
+        np.testing.assert_allclose(found["log_probability"], expected, rtol=0.05)
+        assert translator.model.policy.name == "float32"
+        settings = json.loads(ask(loaded, "limits", text=["a"])["settings"][0])
+        assert settings["precision"] == "bfloat16"
+
+    def test_unknown_dtype(self, translator, tmp_path):
+        with pytest.raises(ValueError, match="`dtype` must be one of 'float32', 'bfloat16'"):
+            export_saved_model(translator, tmp_path / "m", dtype="int8")
+
+    @pytest.mark.parametrize("dtype", [None, pytest.param("bfloat16", marks=pytest.mark.slow())])
+    def test_ensemble(self, dtype, tmp_path):
+        ensemble = Ensemble([tiny_model(1), tiny_model(2, num_decoder_layers=2)])
+        translator = Translator(ensemble, tiny_tokenizer(), extra_length=12)
+        loaded = tf.saved_model.load(export_saved_model(translator, tmp_path / "m", dtype=dtype))
+        assert len(loaded.model_variables) == len(ensemble.weights)
+        found = ask(loaded, "serving_default", text=TEXTS)
+        weights = ask(loaded, "attention", text=TEXTS[:1], translation=TEXTS[1:2])["attention"]
+        np.testing.assert_allclose(weights.sum(axis=-1), 1.0, rtol=1e-2)
+        if dtype is None:
+            assert found["translation"].tolist() == translator.translate(TEXTS)
+
+    def test_samples(self, tmp_path):
+        search = Sampling(num_samples=3, top_k=5, seed=4)
+        translator = tiny_translator(search=search)
+        loaded = tf.saved_model.load(export_saved_model(translator, tmp_path / "m"))
+        found = ask(loaded, "n_best", text=TEXTS[:4])
+        assert found["translations"].shape == found["scores"].shape == (4, 3)
+        assert len({*found["translations"].ravel()}) > 6

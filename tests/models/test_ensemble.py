@@ -1,0 +1,129 @@
+"""An ensemble decodes and scores by the renormalised average of its models' log-probabilities."""
+
+import math
+
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_transformer.data.special_tokens import BOS_ID, EOS_ID
+from keras_transformer.decoding import BeamSearch, GreedySearch
+from keras_transformer.errors import UserError
+from keras_transformer.models import Ensemble
+from keras_transformer.translator import Translator
+from tests.tiny_translator import sentence, tiny_model, tiny_tokenizer
+
+TEXTS = [sentence(1 + seed % 7, seed) for seed in range(12)]
+
+
+def log_probabilities(model, source, prefix):
+    """The model's own log-probabilities of the next token, in float64 and plain Python."""
+    ids = {"source": ops.array([source]), "target": ops.array([prefix])}
+    logits = [float(x) for x in ops.convert_to_numpy(model(ids, training=False))[0, -1]]
+    largest = max(logits)
+    normaliser = largest + math.log(sum(math.exp(x - largest) for x in logits))
+    return [x - normaliser for x in logits]
+
+
+def averaged(models, source, prefix):
+    """The average of the models' log-probabilities, renormalised."""
+    each = [log_probabilities(model, source, prefix) for model in models]
+    mean = [sum(values) / len(models) for values in zip(*each, strict=True)]
+    normaliser = math.log(sum(math.exp(x) for x in mean))
+    return [x - normaliser for x in mean]
+
+
+@pytest.fixture(scope="module")
+def models():
+    return [tiny_model(1), tiny_model(2, num_decoder_layers=2), tiny_model(3, norm="pre")]
+
+
+@pytest.fixture(scope="module")
+def translator(models):
+    return Translator(Ensemble(models), tiny_tokenizer(), search=GreedySearch(), extra_length=4)
+
+
+def test_greedy_search_takes_the_best_of_the_average(models, translator):
+    for text, found in zip(TEXTS[:4], translator.hypotheses(TEXTS[:4]), strict=True):
+        source = [*translator.source_tokenizer.encode(text), EOS_ID]
+        prefix, total = [BOS_ID], 0.0
+        while len(prefix) - 1 < len(source) - 1 + 4 and prefix[-1] != EOS_ID:
+            values = averaged(models, source, prefix)
+            prefix.append(int(np.argmax(values)))
+            total += values[prefix[-1]]
+        assert list(found[0].tokens) == prefix[1:]
+        assert found[0].log_probability == pytest.approx(total, abs=1e-4)
+
+
+def test_scores_are_sums_of_the_average(models, translator):
+    targets = TEXTS[::-1]
+    for text, target, found in zip(
+        TEXTS[:2], targets[:2], translator.score(TEXTS[:2], targets[:2]), strict=True
+    ):
+        source = [*translator.source_tokenizer.encode(text), EOS_ID]
+        ids = [*translator.target_tokenizer.encode(target), EOS_ID]
+        expected = sum(
+            averaged(models, source, [BOS_ID, *ids[:place]])[token]
+            for place, token in enumerate(ids)
+        )
+        assert found.log_probability == pytest.approx(expected, rel=1e-5)
+
+
+def test_beam_search_scores_what_it_finds(translator):
+    answers = translator.hypotheses(TEXTS, BeamSearch(beam_size=3, n_best=2))
+    best = [answer[0] for answer in answers]
+    ended = [answer.tokens[-1] == EOS_ID for answer in best]
+    again = translator.score(TEXTS, [answer.text for answer in best])
+    tokenizer = translator.target_tokenizer
+    compared = 0
+    for answer, score, has_ended in zip(best, again, ended, strict=True):
+        if has_ended and tokenizer.encode(answer.text) == list(answer.tokens[:-1]):
+            assert answer.log_probability == pytest.approx(score.log_probability, abs=1e-4)
+            compared += 1
+    assert compared > 2
+
+
+def test_one_model_and_copies_of_it_are_that_model():
+    model = tiny_model()
+    expected = Translator(model, tiny_tokenizer()).translate(TEXTS)
+    for number in (1, 3):
+        ensemble = Ensemble([model] * number)
+        assert Translator(ensemble, tiny_tokenizer()).translate(TEXTS) == expected
+
+
+def test_attention_has_the_heads_of_all_models(models):
+    source, target = ops.array([[5, 6, 7, EOS_ID]]), ops.array([[BOS_ID, 8, 9]])
+    found = Ensemble(models).attention_scores(source, target)["cross"]
+    last = [model.attention_scores(source, target)["cross"][-1] for model in models]
+    assert len(found) == 1
+    np.testing.assert_allclose(
+        ops.convert_to_numpy(found[0]),
+        ops.convert_to_numpy(ops.concatenate(last, axis=1)),
+        atol=1e-6,
+    )
+
+
+def test_other_vocabularies_are_refused():
+    models = [tiny_model(), tiny_model(target_vocab_size=300)]
+    with pytest.raises(ValueError, match=r"same vocabularies.*\(320, 320\), \(320, 300\)"):
+        Ensemble(models)
+    with pytest.raises(ValueError, match="at least one model"):
+        Ensemble([])
+
+
+def test_it_is_not_saved_as_one_model(translator, tmp_path):
+    with pytest.raises(UserError, match="save each of its models"):
+        translator.save(tmp_path / "m")
+    assert not (tmp_path / "m").exists()
+
+
+def test_the_shortest_positions_bound_all():
+    lengths = (None, 30, 20)
+    models = [
+        tiny_model(**({} if n is None else {"position": "learned", "max_length": n}))
+        for n in lengths
+    ]
+    ensemble = Ensemble(models)
+    assert ensemble.config.max_length == 20
+    assert Translator(ensemble, tiny_tokenizer()).max_source_length == 20
+    assert ensemble.count_params() == sum(model.count_params() for model in models)

@@ -1,0 +1,155 @@
+"""The model of losses is the Transformer with its loss, packed or not; packed rows do not leak."""
+
+import keras
+import numpy as np
+import pytest
+
+from keras_transformer.data import EncodedCorpus, TokenBatches
+from keras_transformer.models import TrainingRecipe, Transformer, TransformerConfig
+from keras_transformer.training import LabelSmoothedCrossEntropy, LossModel, compile_model
+from keras_transformer.training import projected_cross_entropy as projection
+from tests.layers.oracle_parameters import array
+
+RNG = np.random.default_rng(11)
+VOCAB = 23
+RECIPE = TrainingRecipe(peak_learning_rate=5e-3, warmup_steps=2)
+
+
+def small(dtype="float32", **overrides):
+    keras.utils.set_random_seed(5)
+    sizes = {"d_model": 16, "intermediate_dim": 24, "num_heads": 2, "dropout": 0.0}
+    sizes.update(num_encoder_layers=2, num_decoder_layers=2)
+    config = TransformerConfig(VOCAB, **{**sizes, **overrides})
+    return Transformer(config, dtype=dtype)
+
+
+def sentences(number, longest=7):
+    """Pairs of ids as a corpus holds them: sources end in EOS, targets have none."""
+    lengths = RNG.integers(1, longest, (number, 2))
+    return [(np.append(RNG.integers(5, 19, s), 3), RNG.integers(5, 19, t)) for s, t in lengths]
+
+
+def corpus_of(pairs):
+    sides = zip(*pairs, strict=True)
+    arrays = []
+    for side in sides:
+        arrays += [
+            np.concatenate(side).astype("uint16"),
+            np.cumsum([0, *map(len, side)]).astype("int64"),
+        ]
+    return EncodedCorpus(*arrays)
+
+
+def only_batch(corpus, packed_width=None):
+    batches = TokenBatches(
+        corpus, tokens_per_batch=4096, row_multiple=1, packed_width=packed_width, max_shapes=1
+    )
+    [batch] = batches.batches(0)
+    return batch
+
+
+def loss_and_gradients(model, batch):
+    """Returns the summed loss and the gradient of every weight, by name, of one step of SGD."""
+    before = {weight.path: array(weight) for weight in model.trainable_weights}
+    model.compile(keras.optimizers.SGD(1.0), loss=model_loss(model), jit_compile=False)
+    loss = float(model.train_on_batch(*batch))
+    after = {weight.path: array(weight) for weight in model.trainable_weights}
+    model.set_weights([before.get(weight.path, array(weight)) for weight in model.weights])
+    return loss, {path: before[path] - after[path] for path in before}
+
+
+def model_loss(model):
+    return None if isinstance(model, LossModel) else LabelSmoothedCrossEntropy(0.1)
+
+
+def check_equal(found, expected, tolerance=1e-6):
+    assert found[0] == pytest.approx(expected[0], abs=tolerance)
+    assert found[1].keys() == expected[1].keys()
+    for path, gradient in expected[1].items():
+        np.testing.assert_allclose(found[1][path], gradient, atol=tolerance, rtol=0, err_msg=path)
+
+
+@pytest.mark.parametrize("config", [{}, {"target_vocab_size": 19, "norm": "pre"}])
+@pytest.mark.parametrize("slices", ["one", "several"])
+def test_loss_and_gradient_are_those_of_logits_and_loss(monkeypatch, slices, config):
+    if slices == "several":
+        monkeypatch.setattr(projection, "LOGITS_BYTES", 4 * VOCAB * 5)  # 5 tokens each
+    batch = only_batch(corpus_of(sentences(9)))
+    model = small(**config)
+    expected = loss_and_gradients(model, batch)
+    found = loss_and_gradients(LossModel(model), LossModel.arrange(*batch))
+    check_equal(found, expected)
+
+
+def test_any_sample_weights_have_the_gradient_of_logits_and_loss(monkeypatch):
+    """Where the gradient cannot be made with the loss, since tokens count differently."""
+    monkeypatch.setattr(projection, "LOGITS_BYTES", 4 * VOCAB * 5)
+    inputs, labels, weights = only_batch(corpus_of(sentences(9)))
+    weights = weights * RNG.random(weights.shape).astype("float32")
+    model = small()
+    expected = loss_and_gradients(model, (inputs, labels, weights))
+    found = loss_and_gradients(LossModel(model), LossModel.arrange(inputs, labels, weights))
+    check_equal(found, expected)
+
+
+def test_the_output_is_the_loss_of_every_token_and_zero_on_padding():
+    inputs, labels, weights = only_batch(corpus_of(sentences(6)))
+    model = small()
+    logits = model(inputs)
+    expected = LabelSmoothedCrossEntropy(0.1, reduction="none")(labels, logits)
+    expected = np.where(labels != 0, array(expected), 0.0)
+    found = LossModel(model)(LossModel.arrange(inputs, labels, weights)[0])
+    np.testing.assert_allclose(array(found), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("position", ["sinusoidal", "learned"])
+def test_packed_rows_have_the_loss_and_gradient_of_single_rows(position):
+    corpus = corpus_of(sentences(20))
+    model = small(position=position, max_length=32 if position == "learned" else None)
+    packed = only_batch(corpus, packed_width=24)
+    assert packed[0]["source_segments"].max() > 2
+    expected = loss_and_gradients(LossModel(model), LossModel.arrange(*only_batch(corpus)))
+    found = loss_and_gradients(LossModel(model, packed=True), LossModel.arrange(*packed))
+    check_equal(found, expected)
+
+
+def test_nothing_leaks_from_one_segment_to_another():
+    """Other tokens in segment 2, of source or target, change the losses of segment 2 alone."""
+    model = LossModel(small(), packed=True)
+    inputs = LossModel.arrange(*only_batch(corpus_of(sentences(12)), packed_width=48))[0]
+    before = array(model(inputs))
+    for changed in ("source", "target"):
+        segments = inputs[f"{changed}_segments"]
+        others = np.where(segments == 2, 5 + (inputs[changed] + 1) % 14, inputs[changed])
+        after = array(model({**inputs, changed: others.astype("int32")}))
+        differs = after != before
+        assert differs[inputs["target_segments"] == 2].any()
+        assert not differs[inputs["target_segments"] != 2].any()
+
+
+def test_it_trains_in_mixed_precision_and_reloads(tmp_path):
+    model = LossModel(small("mixed_bfloat16"), packed=True)
+    batch = LossModel.arrange(*only_batch(corpus_of(sentences(20)), packed_width=24))
+    compile_model(model, RECIPE)
+    losses = [float(model.train_on_batch(*batch)) for _ in range(40)]
+    assert losses[-1] < 0.8 * losses[0]
+    model.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(array(again(batch[0])), array(model(batch[0])))
+
+
+@pytest.mark.tensorflow_only("XLA as an option")
+def test_xla_needs_and_gets_static_shapes():
+    batch = LossModel.arrange(*only_batch(corpus_of(sentences(6))))
+    losses = []
+    for jit_compile in (False, True):
+        model = compile_model(LossModel(small()), RECIPE, jit_compile=jit_compile)
+        losses.append([float(model.train_on_batch(*batch)) for _ in range(2)])
+    np.testing.assert_allclose(*losses, rtol=1e-5)
+
+
+def test_wrong_arguments_are_named():
+    with pytest.raises(ValueError, match="packed must be True or False|`packed` must be"):
+        LossModel(small(), packed=1)
+    with pytest.raises(ValueError, match="label_smoothing"):
+        LossModel(small(), label_smoothing=1.0)
