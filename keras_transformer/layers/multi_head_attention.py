@@ -15,6 +15,7 @@ from keras_transformer.layers.masks import causal_mask, combine_masks, padding_t
 from keras_transformer.layers.projection import project
 from keras_transformer.layers.scaled_dot_product_attention import ScaledDotProductAttention
 from keras_transformer.layers.seeds import derive_initializer
+from keras_transformer.layers.shapes import reshape
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -257,7 +258,7 @@ class MultiHeadAttention(keras.layers.Layer):
         if "index" not in cache:
             return None
         positions = ops.arange(ops.shape(cache["key"])[2], dtype="int32")
-        return ops.reshape(positions < cache["index"], (1, 1, -1))
+        return reshape(positions < cache["index"], (1, 1, -1))
 
     def _attend_to_cache(self, query, attention_mask, cache, training):
         """Attend to the cache alone, whose rows may each serve several rows of the query.
@@ -267,7 +268,7 @@ class MultiHeadAttention(keras.layers.Layer):
         """
         query_shape = ops.shape(query)
         cache_batch = ops.shape(cache["key"])[0]
-        folded = ops.reshape(query, (cache_batch, -1, query.shape[-1]))
+        folded = reshape(query, (cache_batch, -1, query.shape[-1]))
         outputs = self.attention(
             self._split_heads(project(folded, self.query_kernel, self.query_bias), self.key_dim),
             cache["key"],
@@ -275,21 +276,21 @@ class MultiHeadAttention(keras.layers.Layer):
             attention_mask=attention_mask,
             training=training,
         )
-        return ops.reshape(self._merge_heads(outputs), query_shape)
+        return reshape(self._merge_heads(outputs), query_shape)
 
     def _split_heads(self, inputs, dim):
         """`[batch, length, heads * dim]` to `[batch, heads, length, dim]`."""
         batch, length = ops.shape(inputs)[:2]
         if inputs.shape[1] == 1:  # Nothing to move, as in every step of decoding.
-            return ops.reshape(inputs, (batch, self.num_heads, 1, dim))
-        heads = ops.reshape(inputs, (batch, length, self.num_heads, dim))
+            return reshape(inputs, (batch, self.num_heads, 1, dim))
+        heads = reshape(inputs, (batch, length, self.num_heads, dim))
         return ops.transpose(heads, (0, 2, 1, 3))
 
     def _merge_heads(self, inputs):
         """`[batch, heads, length, value_dim]` to `[batch, length, d_model]`."""
         batch, _, length, _ = ops.shape(inputs)
         merged = inputs if inputs.shape[2] == 1 else ops.transpose(inputs, (0, 2, 1, 3))
-        merged = ops.reshape(merged, (batch, length, self.num_heads * self.value_dim))
+        merged = reshape(merged, (batch, length, self.num_heads * self.value_dim))
         return project(merged, self.output_kernel, self.output_bias)
 
     def compute_output_spec(self, *args, **kwargs):

@@ -8,6 +8,7 @@ from keras import ops
 
 from keras_transformer.layers.checks import check_positive_number
 from keras_transformer.layers.dtypes import at_least_float32
+from keras_transformer.layers.shapes import reshape
 
 _LEADING_BITS = 8
 
@@ -82,7 +83,7 @@ class SinusoidalPositionEncoding(keras.layers.Layer):
         frequencies = float(self.max_wavelength) ** (-np.arange(0, d_model, 2) / d_model)
         angles = _angles(positions, frequencies, at_least_float32(self.compute_dtype))
         encoding = ops.stack([ops.sin(angles), ops.cos(angles)], axis=-1)
-        encoding = ops.reshape(encoding, (*ops.shape(positions), d_model))
+        encoding = reshape(encoding, (*ops.shape(positions), d_model))
         return ops.add(inputs, ops.cast(encoding, inputs.dtype))
 
     def compute_output_shape(self, inputs_shape):

@@ -5,6 +5,7 @@ from keras import ops
 
 from keras_transformer.layers.checks import check_boolean, check_positive_integer
 from keras_transformer.layers.dtypes import at_least_float32
+from keras_transformer.layers.shapes import is_decoding_step, reshape
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -95,8 +96,13 @@ class TiedEmbedding(keras.layers.Layer):
     def _project(self, states):
         # One product of two matrices, with the transposition left to the product.
         leading = ops.shape(states)[:-1]
-        logits = ops.matmul(ops.reshape(states, (-1, self.d_model)), ops.transpose(self.embeddings))
-        logits = ops.reshape(logits, (*leading, self.vocab_size))
+        rows = ops.reshape(states, (-1, self.d_model))
+        if is_decoding_step(states):
+            # The large matrix first, as it lies in memory; to turn the few logits is cheaper.
+            logits = ops.transpose(ops.matmul(self.embeddings, ops.transpose(rows)))
+        else:
+            logits = ops.matmul(rows, ops.transpose(self.embeddings))
+        logits = reshape(logits, (*leading, self.vocab_size))
         return ops.cast(logits, at_least_float32(self.compute_dtype))
 
     def compute_mask(self, inputs, previous_mask=None):
