@@ -1,4 +1,4 @@
-"""From text to batches: tokenizers, corpora and token batches.
+"""From text to batches: tokenizers, corpora and token batches; and constituency trees.
 
 TensorFlow, tensorflow-text and tensorflow-datasets are imported when something that needs them is
 called, never by the import of this package.
@@ -17,6 +17,11 @@ from keras_transformer.data.text_lines import text_lines
 from keras_transformer.data.tfds_corpus import TfdsCorpus
 from keras_transformer.data.token_batches import TokenBatches
 from keras_transformer.data.tokenizers import load_tokenizer, save_tokenizer
+from keras_transformer.data.tree_drawing import draw_tree, format_tree
+from keras_transformer.data.tree_linearization import Linearization
+from keras_transformer.data.tree_repair import RebuiltTree
+from keras_transformer.data.treebank import clean_tree, read_tree_lines, read_trees, write_trees
+from keras_transformer.data.trees import Tree
 
 __all__ = [
     "BOS_ID",
@@ -26,19 +31,28 @@ __all__ = [
     "BatchShape",
     "Corpus",
     "EncodedCorpus",
+    "Linearization",
     "PairsCorpus",
     "ParallelTextCorpus",
     "PreparedCorpus",
+    "RebuiltTree",
     "SentencePieceTokenizer",
     "SubwordTokenizer",
     "TfdsCorpus",
     "TokenBatches",
+    "Tree",
     "TsvCorpus",
     "build_subword_vocabulary",
+    "clean_tree",
+    "draw_tree",
+    "format_tree",
     "load_tokenizer",
     "number_corpus",
     "prepare_corpus",
+    "read_tree_lines",
+    "read_trees",
     "save_tokenizer",
     "text_lines",
     "train_sentencepiece",
+    "write_trees",
 ]
