@@ -1,11 +1,12 @@
 """Translating with base-size models: our SavedModel, KerasHub, transformers, CTranslate2, by turns.
 
 pip install '.[oracles,ctranslate2]'
-Usage: python benchmarks/decoding.py [--rounds 3] [--batch 1 32] [--beam 1 4] [--without NAME ...]
+Usage: python benchmarks/decoding.py [--rounds 3] [--batch 1 32] [--beam 1 4] [--threads 2]
+                                     [--without NAME ...]
 
-Sources of 32 tokens, answers of exactly 32, vocabulary 32,000, random weights, two threads; the
-SavedModel and CTranslate2 have the same weights. Ours includes tokenising and joining, the others
-take ids or tokens. Prints the table of docs/benchmarks.md.
+Sources of 32 tokens, answers of exactly 32, vocabulary 32,000, random weights; the SavedModel and
+CTranslate2 have the same weights. Ours includes tokenising and joining, the others take ids or
+tokens. Prints the tables of docs/benchmarks.md.
 """
 
 import argparse
@@ -65,9 +66,11 @@ def main():
     parser.add_argument("--rounds", type=int, default=3, help="runs of each program (default: 3)")
     parser.add_argument("--batch", type=int, nargs="+", default=[1, 32], help="default: 1 32")
     parser.add_argument("--beam", type=int, nargs="+", default=[1, 4], help="default: 1 4")
+    parser.add_argument("--threads", type=int, default=2, help="of each program (default: 2)")
     parser.add_argument("--without", nargs="*", default=[], help="leave out names with these words")
     arguments = parser.parse_args()
     print(f"{datetime.date.today()}, {hardware()}, medians of {arguments.rounds} runs by turns")
+    environment = {"BENCHMARK_THREADS": str(arguments.threads)}
     with tempfile.TemporaryDirectory() as folder:
         export(Path(folder), arguments.beam)
         for batch in arguments.batch:
@@ -75,9 +78,10 @@ def main():
                 chosen = programs(Path(folder), batch, beam_size)
                 for word in arguments.without:
                     chosen = {name: run for name, run in chosen.items() if word not in name}
-                results = alternate(chosen, arguments.rounds)
+                results = alternate(chosen, arguments.rounds, environment)
                 how = "greedy" if beam_size == 1 else f"beam {beam_size}"
-                print(f"\n{batch} sentences, {how}:\n\n{table(results)}", flush=True)
+                title = f"{batch} sentences, {how}, {arguments.threads} threads"
+                print(f"\n{title}:\n\n{table(results)}", flush=True)
 
 
 if __name__ == "__main__":

@@ -9,8 +9,10 @@ import sys
 import keras
 import keras_hub
 import numpy as np
-from decode_setting import SOURCE_LENGTH, TARGET_LENGTH, VOCAB, measure, source_ids
+import tensorflow as tf
+from decode_setting import SOURCE_LENGTH, TARGET_LENGTH, THREADS, VOCAB, measure, source_ids
 
+tf.config.threading.set_intra_op_parallelism_threads(THREADS)
 batch, beam_size, policy = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
 keras.config.set_dtype_policy(policy)
 keras.utils.set_random_seed(0)

@@ -1,4 +1,4 @@
-"""What every peer decodes: sources of 32 tokens, answers of exactly 32, on two threads."""
+"""What every peer decodes: sources of 32 tokens, answers of exactly 32, on two threads or one."""
 
 import json
 import os
@@ -11,7 +11,7 @@ import numpy as np
 VOCAB = 32_000
 SOURCE_LENGTH = int(os.environ.get("BENCHMARK_SOURCE", "32"))
 TARGET_LENGTH = int(os.environ.get("BENCHMARK_TARGET", "32"))
-THREADS = 2
+THREADS = int(os.environ.get("BENCHMARK_THREADS", "2"))
 CALLS = 5
 
 
