@@ -1,6 +1,7 @@
 """Translator: a model, its tokenizers and a search, from text to text."""
 
-import logging
+import collections
+import os
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -16,13 +17,9 @@ from keras_transformer.data.special_tokens import EOS_ID
 from keras_transformer.decoding import BeamSearch, search_to_dict
 from keras_transformer.errors import UserError
 from keras_transformer.layers.checks import check_positive_integer
-from keras_transformer.model_directory import (
-    read_config,
-    read_model,
-    read_recipe,
-    read_tokenizers,
-)
+from keras_transformer.model_directories import SETTINGS, read_model_directories
 from keras_transformer.model_directory_writing import write_model_directory
+from keras_transformer.source_parts import SourceParts, cut_sources
 from keras_transformer.translation_result import Hypothesis, Score, to_hypotheses
 from keras_transformer.translator_inputs import (
     check_targets,
@@ -35,8 +32,6 @@ from keras_transformer.word_alignment import Alignment, align_words, layer_index
 
 __all__ = ["Alignment", "Hypothesis", "Score", "Translator"]
 
-_LOGGER = logging.getLogger(__name__)
-
 DEFAULT_MAX_SOURCE_LENGTH = 1024
 # Bounds the memory of a batch: padded source and target positions of all its rows and beams.
 _MAX_BATCH_TOKENS = 32_768
@@ -44,8 +39,8 @@ _MAX_BATCH_TOKENS = 32_768
 _MAX_BATCH_LOGITS = 2**26
 # Bounds the attention of a batch that is aligned, whose size goes with the square of the length.
 _MAX_ALIGNED_TOKENS = 8_192
+_CUT_ADVICE = "; split them into sentences before, to have all of them read"
 
-_SETTINGS = ("extra_length", "max_source_length")
 Progress = Callable[[int, int], object]
 
 
@@ -59,8 +54,9 @@ class Translator:
         search: a `BeamSearch`, `GreedySearch` or `Sampling`; None for `BeamSearch()`.
         extra_length: a translation has at most so many tokens more than its own source has
             subwords (without EOS), as in the paper, section 6.1.
-        max_source_length: longer sources are cut to so many tokens (EOS counted), with a logged
-            warning; None for 1024. Learned positions allow at most the model's `max_length`.
+        max_source_length: the most tokens of a source, EOS counted; None for 1024. `translate`
+            splits longer texts, the other methods cut them, with a logged warning. Learned
+            positions allow at most the model's `max_length`.
         recipe: a `TrainingRecipe` (or dict) that `save` writes as well.
 
     Raises:
@@ -106,27 +102,29 @@ class Translator:
 
     @classmethod
     def load(cls, directory, dtype=None) -> "Translator":
-        """Loads a model directory, as `save` and `keras-transformer train` write it.
+        """Loads a model directory, as `save` and `keras-transformer train` write it, or several.
 
         Args:
-            directory: the model directory.
+            directory: the model directory; or a list of them, whose models become an `Ensemble`.
+                Their vocabularies must be the same; the settings, such as the search, are those of
+                the first.
             dtype: dtype policy to compute in, such as `"bfloat16"`; None for the global one.
 
         Returns:
             `Translator`.
 
         Raises:
-            UserError: if a file is missing, damaged, or does not fit the others.
+            ValueError: for a list without a directory.
+            UserError: if a file is missing, damaged, or does not fit the others, or the
+                vocabularies of several directories differ.
         """
-        config = read_config(directory)
-        source_tokenizer, target_tokenizer = read_tokenizers(directory, config)
-        settings = {name: config[name] for name in _SETTINGS if config.get(name) is not None}
-        settings |= {"search": config["search"], "recipe": read_recipe(directory)}
-        model = read_model(directory, config, dtype=dtype)
+        is_one = isinstance(directory, str | os.PathLike)
+        directories = [directory] if is_one else list(directory)
+        arguments = read_model_directories(directories, dtype)
         try:
-            return cls(model, source_tokenizer, target_tokenizer, **settings)
+            return cls(**arguments)
         except (ValueError, TypeError) as error:
-            raise UserError(f"{directory}/config.json: {error}") from error
+            raise UserError(f"{directories[0]}/config.json: {error}") from error
 
     def save(self, directory):
         """Writes a model directory: config, weights, tokenizers, and the recipe if there is one.
@@ -141,7 +139,7 @@ class Translator:
             UserError: if a file there would be read as a part of the model and is none.
         """
         is_shared = self.target_tokenizer is self.source_tokenizer
-        settings = {name: getattr(self, name) for name in _SETTINGS}
+        settings = {name: getattr(self, name) for name in SETTINGS}
         return write_model_directory(
             directory,
             model=self.model,
@@ -158,6 +156,7 @@ class Translator:
         batch_size: int = 32,
         progress: Progress | None = None,
         prefixes: Sequence[str] | None = None,
+        long_texts: str = "split",
     ) -> list[str]:
         """Translates texts: sorted by length, in batches, and put back in order.
 
@@ -169,18 +168,25 @@ class Translator:
             prefixes: how each translation begins, `""` for anyhow; None for all anyhow. A prefix
                 is split into subwords on its own: it had better end with a word, though the
                 translation may go on with the rest of one, and a space at its end means nothing.
+            long_texts: what becomes of texts longer than `max_source_length`. `"split"`: they are
+                translated in parts, of as many whole sentences as fit, and the answers joined with
+                spaces; a sentence that is too long itself is split between words. `"truncate"`:
+                only their beginning is translated, with a logged warning. `"error"`.
 
         Returns:
             `list[str]`: a translation for every text, its prefix included.
 
         Raises:
             ValueError: if `texts` or `prefixes` is a single string, or holds something else than
-                strings, or there are not as many prefixes as texts.
-            UserError: if a prefix leaves its translation no room.
+                strings, there are not as many prefixes as texts, or no such `long_texts`.
+            UserError: if a prefix leaves its translation no room, or a text is too long and that
+                is an error.
         """
-        search = one_answer(search or self.search)
-        answers = self.hypotheses(texts, search, batch_size, progress, prefixes)
-        return [hypotheses[0].text for hypotheses in answers]
+        tokenizer, longest = self.source_tokenizer, self.max_source_length - 1  # and EOS
+        sources = SourceParts(texts, tokenizer, longest, long_texts)
+        search, prefixes = one_answer(search or self.search), sources.spread(prefixes)
+        answers = self._search(sources.ids, sources.owners, search, batch_size, progress, prefixes)
+        return sources.join([hypotheses[0].text for hypotheses in answers])
 
     def hypotheses(
         self,
@@ -193,21 +199,30 @@ class Translator:
         """Translates texts and returns all answers of the search, with their scores.
 
         Args:
-            texts, search, batch_size, progress, prefixes: as in `translate`.
+            texts: as in `translate`, but longer ones than `max_source_length` are cut, with a
+                logged warning: the answers to parts of a text are no answers to the text.
+            search, batch_size, progress, prefixes: as in `translate`.
 
         Returns:
             A list of `Hypothesis` for every text, best first; `search.n_best` of them for
             a `BeamSearch`. Text without subwords has the one hypothesis `""`, with score 0; a text
             for which the search's constraints allow nothing `""` with score minus infinity.
         """
-        search, subwords = search or self.search, self._encode_sources(texts)
+        subwords = self._encode_sources(texts)
+        owners, search = range(len(subwords)), search or self.search
+        return self._search(subwords, owners, search, batch_size, progress, prefixes)
+
+    def _search(self, subwords, owners, search, batch_size, progress, prefixes):
+        """Searches for the answers to sources in ids; `owners` has the text of each."""
         num_subwords = np.array([len(ids) for ids in subwords], "int32")
         limits = ops.convert_to_numpy(self.max_lengths(num_subwords)).tolist()
         prefixes = encode_prefixes(self.target_tokenizer, prefixes, subwords, limits)
         answers = [[Hypothesis("", 0.0, 0.0, 0)] for _ in subwords]
         todo = [index for index, ids in enumerate(subwords) if ids]
         sizes = [search.width * (2 * len(subwords[i]) + self.extra_length) for i in todo]
-        num_done = len(subwords) - len(todo)
+        num_texts = owners[-1] + 1 if owners else 0
+        num_left = collections.Counter(owners[index] for index in todo)  # sources of each text
+        num_done = num_texts - len(num_left)
         for number, places in enumerate(cut_batches(sizes, batch_size, _MAX_BATCH_TOKENS)):
             indices = [todo[place] for place in places]
             result = self._inference.search(
@@ -220,9 +235,10 @@ class Translator:
             found = to_hypotheses(result, self.target_tokenizer)
             for index, hypotheses in zip(indices, found, strict=True):
                 answers[index] = hypotheses
-            num_done += len(indices)
+                num_left[owners[index]] -= 1
+                num_done += not num_left[owners[index]]
             if progress is not None:
-                progress(num_done, len(subwords))
+                progress(num_done, num_texts)
         return answers
 
     def score(
@@ -235,7 +251,7 @@ class Translator:
         """Returns how probable the model finds given translations.
 
         Args:
-            sources: sequence of `str`; cut at `max_source_length` as in `translate`.
+            sources: sequence of `str`; cut at `max_source_length`, with a logged warning.
             targets: sequence of `str`, as many. An empty one is EOS alone.
             batch_size, progress: as in `translate`.
 
@@ -279,7 +295,7 @@ class Translator:
         its subwords. This needs no training for it, and is less exact than a trained aligner.
 
         Args:
-            sources: sequence of `str`; cut at `max_source_length` as in `translate`.
+            sources: sequence of `str`; cut at `max_source_length`, with a logged warning.
             translations: sequence of `str`, as many, such as `translate` gave.
             layer: block of the decoder, counted from 0, or from the end with a minus. The last but
                 one is the usual choice; a decoder of a single layer has that one.
@@ -296,7 +312,7 @@ class Translator:
         """
         layer = layer_index(layer, self.model.config.num_decoder_layers)
         sources, source_words = encode_words(self.source_tokenizer, "sources", sources)
-        sources = self._cut_sources(sources)
+        sources = cut_sources(sources, self.max_source_length - 1, _CUT_ADVICE)
         targets, target_words = encode_words(self.target_tokenizer, "translations", translations)
         check_targets("align", sources, targets, self.model.config.max_length)
         alignments = [None] * len(sources)
@@ -331,12 +347,5 @@ class Translator:
 
     def _encode_sources(self, texts) -> list[list[int]]:
         """Ids of each source without EOS, cut at `max_source_length`."""
-        return self._cut_sources(self.source_tokenizer.encode_batch(checked_texts("texts", texts)))
-
-    def _cut_sources(self, subwords) -> list[list[int]]:
-        longest = self.max_source_length - 1  # and EOS
-        num_cut = sum(len(ids) > longest for ids in subwords)
-        if num_cut:
-            message = "%d of %d sources have more than %d subwords and were cut to that length."
-            _LOGGER.warning(message, num_cut, len(subwords), longest)
-        return [ids[:longest] for ids in subwords]
+        subwords = self.source_tokenizer.encode_batch(checked_texts("texts", texts))
+        return cut_sources(subwords, self.max_source_length - 1, _CUT_ADVICE)  # and EOS

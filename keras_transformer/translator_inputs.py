@@ -21,6 +21,17 @@ def checked_texts(name, texts) -> list[str]:
     return texts
 
 
+def checked_prefixes(prefixes, num_texts) -> list[str]:
+    """Returns prefixes as a list, or raises a ValueError if there is not one for each text."""
+    prefixes = checked_texts("prefixes", prefixes)
+    if len(prefixes) != num_texts:
+        raise ValueError(
+            "There must be as many prefixes as texts. "
+            f"Received: {len(prefixes)} prefixes and {num_texts} texts"
+        )
+    return prefixes
+
+
 def check_vocabulary(side, tokenizer, vocab_size):
     """Raises a ValueError if a tokenizer has other ids than the model."""
     if tokenizer.vocab_size != vocab_size:
@@ -69,12 +80,7 @@ def encode_prefixes(tokenizer, prefixes: Sequence[str] | None, subwords, limits)
     """
     if prefixes is None:
         return [[] for _ in subwords]
-    texts = checked_texts("prefixes", prefixes)
-    if len(texts) != len(subwords):
-        raise ValueError(
-            "There must be as many prefixes as texts. "
-            f"Received: {len(texts)} prefixes and {len(subwords)} texts"
-        )
+    texts = checked_prefixes(prefixes, len(subwords))
     encoded = tokenizer.encode_batch(texts)
     encoded = [ids if source else [] for ids, source in zip(encoded, subwords, strict=True)]
     for text, ids, limit in zip(texts, encoded, limits, strict=True):

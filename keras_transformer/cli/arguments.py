@@ -98,6 +98,23 @@ def rate(text: str) -> float:
     return _number(text, float, "a number from 0 to below 1", lambda value: 0 <= value < 1)
 
 
+def add_model_option(group, **options) -> None:
+    """Adds `--model`, which may be given several times: a list, as `Translator.load` takes it.
+
+    Args:
+        group: a group of options of a subcommand.
+        **options: further arguments of `add_argument`.
+    """
+    group.add_argument(
+        "--model",
+        action="append",
+        metavar="DIR",
+        help="model directory; given several times, the models, of one vocabulary, answer together "
+        "as an average, with the settings of the first",
+        **options,
+    )
+
+
 def add_search_options(parser: argparse.ArgumentParser, n_best: bool = True) -> None:
     """Adds the options of beam search, each falling back to the model's own setting.
 
@@ -152,6 +169,25 @@ def beam_search(arguments: argparse.Namespace, default):
     if isinstance(default, BeamSearch):
         return dataclasses.replace(default, **options)
     return BeamSearch(**options)
+
+
+CONSTRAINT_OPTIONS = (
+    "--min-length",
+    "--no-repeat-ngram",
+    "--repetition-penalty",
+    "--suppress-unknown",
+)
+
+
+def is_given(arguments: argparse.Namespace, option: str) -> bool:
+    """Returns whether an option without a default, or a flag, was given.
+
+    Args:
+        arguments: parsed arguments.
+        option: as on the command line, `"--beam-size"`.
+    """
+    value = getattr(arguments, option.removeprefix("--").replace("-", "_"))
+    return value is not None and value is not False
 
 
 def add_constraint_options(parser: argparse.ArgumentParser) -> None:

@@ -7,12 +7,18 @@ import sys
 import time
 
 from keras_transformer.cli.arguments import (
+    CONSTRAINT_OPTIONS,
     TOKENIZE_CHOICES,
     add_command,
+    add_constraint_options,
+    add_model_option,
     add_search_options,
     beam_search,
+    constrain_search,
+    is_given,
 )
 from keras_transformer.cli.backend import load_backend
+from keras_transformer.cli.long_lines import add_batch_options, check_lengths
 from keras_transformer.cli.progress import Progress, say
 from keras_transformer.cli.text_files import (
     as_line,
@@ -21,7 +27,6 @@ from keras_transformer.cli.text_files import (
     read_all_lines,
     require_same_length,
 )
-from keras_transformer.cli.translate import add_batch_size, check_lengths
 from keras_transformer.errors import UserError
 
 _DESCRIPTION = """
@@ -36,6 +41,15 @@ _EXAMPLE = """
 keras-transformer evaluate --model runs/en-de --source test.en --reference test.de
 keras-transformer evaluate --hypothesis test.out --reference test.de --lowercase --json scores
 """
+
+_MODEL_OPTIONS = (
+    "--source",
+    "--output",
+    "--beam-size",
+    "--length-penalty",
+    "--long-lines",
+    *CONSTRAINT_OPTIONS,
+)
 
 
 def add_parser(commands: argparse._SubParsersAction) -> argparse.ArgumentParser:
@@ -52,11 +66,13 @@ def add_parser(commands: argparse._SubParsersAction) -> argparse.ArgumentParser:
     )
     files = parser.add_argument_group("what to evaluate: a model with a source, or a hypothesis")
     what = files.add_mutually_exclusive_group(required=True)
-    what.add_argument("--model", metavar="DIR", help="model directory; needs --source")
+    add_model_option(what)
     what.add_argument(
         "--hypothesis", metavar="FILE", help="a translation that exists already, plain text"
     )
-    files.add_argument("--source", metavar="FILE", help="text to translate, one sentence a line")
+    files.add_argument(
+        "--source", metavar="FILE", help="text to translate, one sentence a line: with --model"
+    )
     files.add_argument(
         "--reference",
         required=True,
@@ -76,7 +92,8 @@ def add_parser(commands: argparse._SubParsersAction) -> argparse.ArgumentParser:
         help="sacreBLEU's tokenizer: " + ", ".join(TOKENIZE_CHOICES) + " (default: %(default)s)",
     )
     add_search_options(parser, n_best=False)
-    add_batch_size(parser)
+    add_constraint_options(parser)
+    add_batch_options(parser, ("split", "truncate", "error"), "split")
     return parser
 
 
@@ -98,7 +115,8 @@ def run(arguments: argparse.Namespace) -> None:
         hypotheses = lines
     else:
         hypotheses, details = _translate(arguments, lines)
-        report |= {"model": arguments.model, "source": arguments.source, **details}
+        model = arguments.model[0] if len(arguments.model) == 1 else arguments.model
+        report |= {"model": model, "source": arguments.source, **details}
     scores = _scores(hypotheses, references, arguments.lowercase, arguments.tokenize)
     width = max(len(score["name"]) for score in scores)
     for score in scores:
@@ -112,10 +130,9 @@ def run(arguments: argparse.Namespace) -> None:
 def _check(arguments: argparse.Namespace) -> None:
     if arguments.model and not arguments.source:
         raise UserError("--model needs --source FILE, the text to translate.")
-    for option in ("source", "output", "beam_size", "length_penalty"):
-        if arguments.hypothesis and getattr(arguments, option) is not None:
-            flag = "--" + option.replace("_", "-")
-            raise UserError(f"{flag} goes with --model: with --hypothesis nothing is translated.")
+    for option in _MODEL_OPTIONS:
+        if arguments.hypothesis and is_given(arguments, option):
+            raise UserError(f"{option} goes with --model: with --hypothesis nothing is translated.")
     check_output(arguments.output)
     check_output(arguments.json)
 
@@ -126,13 +143,18 @@ def _translate(arguments: argparse.Namespace, sources: list[str]) -> tuple[list[
     from keras_transformer.decoding import search_to_dict
 
     translator = Translator.load(arguments.model)
-    search = beam_search(arguments, translator.search)
-    if not arguments.cut_long_lines:
+    search = constrain_search(arguments, beam_search(arguments, translator.search))
+    long_lines = arguments.long_lines or "split"
+    if long_lines == "error":
         check_lengths(translator, sources, repr(arguments.source))
     start = time.monotonic()
     with Progress("translating", total=len(sources), unit="lines") as progress:
         hypotheses = translator.translate(
-            sources, search=search, batch_size=arguments.batch_size, progress=progress.update
+            sources,
+            search=search,
+            batch_size=arguments.batch_size,
+            progress=progress.update,
+            long_texts=long_lines,
         )
     hypotheses = [as_line(text) for text in hypotheses]
     seconds = time.monotonic() - start

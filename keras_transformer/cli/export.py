@@ -2,7 +2,15 @@
 
 import argparse
 
-from keras_transformer.cli.arguments import add_command, add_search_options, beam_search
+from keras_transformer.cli.arguments import (
+    CONSTRAINT_OPTIONS,
+    add_command,
+    add_constraint_options,
+    add_search_options,
+    beam_search,
+    constrain_search,
+    is_given,
+)
 from keras_transformer.cli.backend import load_backend
 from keras_transformer.cli.progress import say
 from keras_transformer.errors import UserError
@@ -36,6 +44,7 @@ _OWN_OPTIONS = {
     "--length-penalty": "saved_model",
     "--n-best": "saved_model",
     "--precision": "saved_model",
+    **dict.fromkeys(CONSTRAINT_OPTIONS, "saved_model"),
     "--quantization": "ctranslate2",
 }
 
@@ -74,6 +83,7 @@ def add_parser(commands: argparse._SubParsersAction) -> argparse.ArgumentParser:
         "float16 (default: float32)",
     )
     add_search_options(parser)
+    add_constraint_options(parser)
     return parser
 
 
@@ -84,8 +94,7 @@ def run(arguments: argparse.Namespace) -> None:
         arguments: parsed arguments.
     """
     for option, format in _OWN_OPTIONS.items():
-        value = getattr(arguments, option.removeprefix("--").replace("-", "_"))
-        if value is not None and format != arguments.format:
+        if is_given(arguments, option) and format != arguments.format:
             raise UserError(
                 f"{option} is for --format {format}. Received: --format {arguments.format}"
             )
@@ -97,7 +106,7 @@ def run(arguments: argparse.Namespace) -> None:
     export.check_export_packages(arguments.format)
     translator = Translator.load(arguments.model, dtype=arguments.precision)
     if arguments.format == "saved_model":
-        search = beam_search(arguments, translator.search)
+        search = constrain_search(arguments, beam_search(arguments, translator.search))
         export.export_saved_model(translator, arguments.output, search, arguments.precision)
     elif arguments.format == "ctranslate2":
         export.export_ctranslate2(translator, arguments.output, arguments.quantization)

@@ -3,8 +3,13 @@
 import argparse
 import math
 
-from keras_transformer.cli.arguments import add_command
+from keras_transformer.cli.arguments import add_command, add_model_option
 from keras_transformer.cli.backend import load_backend
+from keras_transformer.cli.long_lines import (
+    add_batch_options,
+    check_lengths,
+    check_target_lengths,
+)
 from keras_transformer.cli.progress import Progress, say
 from keras_transformer.cli.text_files import (
     check_output,
@@ -13,7 +18,6 @@ from keras_transformer.cli.text_files import (
     read_all_lines,
     require_same_length,
 )
-from keras_transformer.cli.translate import add_batch_size, check_lengths, check_target_lengths
 
 _DESCRIPTION = """
 Scores translations that exist already. Writes one line per pair, two fields separated by a tab: the
@@ -28,6 +32,7 @@ keras-transformer score --model runs/en-de --source test.en --target test.de > t
 """
 
 _CHUNK_SIZE = 1024
+_ADVICE = "split it and its target into sentences, or use --long-lines truncate"
 
 
 def add_parser(commands: argparse._SubParsersAction) -> argparse.ArgumentParser:
@@ -43,7 +48,7 @@ def add_parser(commands: argparse._SubParsersAction) -> argparse.ArgumentParser:
         commands, "score", "score given translations with a model", _DESCRIPTION, _EXAMPLE
     )
     files = parser.add_argument_group("model and files")
-    files.add_argument("--model", required=True, metavar="DIR", help="model directory")
+    add_model_option(files, required=True)
     files.add_argument(
         "--source", required=True, metavar="FILE", help="UTF-8 text, one sentence a line, .gz too"
     )
@@ -54,7 +59,8 @@ def add_parser(commands: argparse._SubParsersAction) -> argparse.ArgumentParser:
     parser.add_argument(
         "--per-token", action="store_true", help="write the log-probability of each token too"
     )
-    add_batch_size(parser, has_targets=True)
+    note = "; a target line is never cut: its score would be that of another text"
+    add_batch_options(parser, ("truncate", "error"), "error", note)
     return parser
 
 
@@ -72,8 +78,8 @@ def run(arguments: argparse.Namespace) -> None:
     from keras_transformer import Translator
 
     translator = Translator.load(arguments.model)
-    if not arguments.cut_long_lines:
-        check_lengths(translator, sources, repr(arguments.source))
+    if arguments.long_lines != "truncate":
+        check_lengths(translator, sources, repr(arguments.source), advice=_ADVICE)
     check_target_lengths(translator, targets, repr(arguments.target))
     total_log_probability, total_tokens = 0.0, 0
     with (

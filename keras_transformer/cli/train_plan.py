@@ -123,14 +123,16 @@ def _print_memory(config, recipe, settings, device_memory):
     num_devices, parts = settings.gpus or 1, settings.micro_batches
     share = math.ceil(recipe.tokens_per_batch / num_devices)
     tokens = math.ceil(share / parts)
-    width = min(recipe.max_length, tokens)
+    width = settings.packed_width or min(recipe.max_length, tokens)
+    tokens = max(tokens, width)  # a batch has at least one row
+    rows = "sentences" if settings.packed_width is None else "packed rows"
     how = (settings.mixed_precision, num_devices, parts)
     memory = estimate_memory(config, tokens, width, *how)
     cut = "" if parts == 1 else f", in {parts} micro-batches of {tokens:,} + {tokens:,}"
     _line("devices", f"{num_devices}, each with {share:,} + {share:,} tokens of a batch{cut}")
     _line(
         "memory per device",
-        f"about {_gigabytes(memory.total)} GB, an estimate, for sentences of {width} tokens:",
+        f"about {_gigabytes(memory.total)} GB, an estimate, for {rows} of {width} tokens:",
     )
     for name in ("weights", "gradients", "moments", "activations", "logits"):
         label = {"moments": "Adam's moments"}.get(name, name)
@@ -155,7 +157,7 @@ def _print_memory(config, recipe, settings, device_memory):
             f"weights, gradients and moments take {_gigabytes(memory.fixed)} GB, and leave too "
             "little room for",
         )
-        _line("", f"a sentence of {width} tokens, however the batch is cut")
+        _line("", f"{rows} of {width} tokens, however the batch is cut")
 
 
 def _ways_to_fit(tokens_per_batch, share, width, most, how):

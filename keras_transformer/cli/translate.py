@@ -3,17 +3,19 @@
 import argparse
 import dataclasses
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from keras_transformer.cli.arguments import (
     add_command,
     add_constraint_options,
+    add_model_option,
     add_search_options,
     beam_search,
     constrain_search,
     positive_int,
 )
 from keras_transformer.cli.backend import load_backend
+from keras_transformer.cli.long_lines import add_batch_options, check_lengths
 from keras_transformer.cli.progress import Progress
 from keras_transformer.cli.text_files import (
     as_line,
@@ -29,7 +31,9 @@ from keras_transformer.files import require_file
 _DESCRIPTION = """
 Translates text, one sentence a line, with a model directory that `train` wrote. Reads standard
 input and writes standard output unless told otherwise. Line N of the output belongs to line N of
-the input; an empty line stays empty.
+the input; an empty line stays empty. A line that is longer than the model reads is translated in
+parts, of whole sentences where there are any. With --model given several times the models translate
+together, by the average of their log-probabilities.
 
 With --n-best every answer is a line of four fields separated by tabs: the number of the input line
 (from 1), the rank of the answer (from 1), its score (log-probability divided by the length penalty)
@@ -40,6 +44,9 @@ _EXAMPLE = """
 keras-transformer translate --model runs/en-de --input test.en --output test.de
 echo "A dog runs." | keras-transformer translate --model runs/en-de --beam-size 8 --n-best 3
 """
+
+_LONG_LINES = ("split", "truncate", "error")
+_N_BEST_ADVICE = "with --n-best split the line into sentences, or use --long-lines truncate"
 
 
 def add_parser(commands: argparse._SubParsersAction) -> argparse.ArgumentParser:
@@ -53,7 +60,7 @@ def add_parser(commands: argparse._SubParsersAction) -> argparse.ArgumentParser:
     """
     parser = add_command(commands, "translate", "translate lines of text", _DESCRIPTION, _EXAMPLE)
     files = parser.add_argument_group("model and files")
-    files.add_argument("--model", required=True, metavar="DIR", help="model directory")
+    add_model_option(files, required=True)
     files.add_argument(
         "--input",
         metavar="FILE",
@@ -71,7 +78,7 @@ def add_parser(commands: argparse._SubParsersAction) -> argparse.ArgumentParser:
     )
     add_search_options(parser)
     add_constraint_options(parser)
-    add_batch_size(parser)
+    add_batch_options(parser, _LONG_LINES, "split; error with --n-best")
     files.add_argument(
         "--chunk-size",
         type=positive_int,
@@ -83,80 +90,6 @@ def add_parser(commands: argparse._SubParsersAction) -> argparse.ArgumentParser:
     return parser
 
 
-def add_batch_size(parser: argparse.ArgumentParser, has_targets: bool = False) -> None:
-    """Adds `--batch-size` and `--cut-long-lines`.
-
-    Args:
-        parser: parser of a subcommand.
-        has_targets: whether the model also reads given translations, which are never cut.
-    """
-    group = parser.add_argument_group("batches")
-    group.add_argument(
-        "--batch-size",
-        type=positive_int,
-        default=32,
-        metavar="N",
-        help="sentences computed at once (default: %(default)s)",
-    )
-    group.add_argument(
-        "--cut-long-lines",
-        action="store_true",
-        help="read only the beginning of a source line that is longer than the model can take, "
-        "instead of stopping with an error"
-        + ("; a target line is never cut: its score would be that of another text" * has_targets),
-    )
-
-
-def check_lengths(translator, lines: Sequence[str], name: str, first: int = 1) -> None:
-    """Raises if a line is longer than the model can read: half a translation is a wrong one.
-
-    Args:
-        translator: the translator.
-        lines: source lines.
-        name: the file's name, for the error.
-        first: number of the first line.
-
-    Raises:
-        UserError: naming the first such line.
-    """
-    _check_lengths(
-        translator.source_tokenizer.encode_batch(lines),
-        translator.max_source_length,
-        name,
-        first,
-        "split the line, or use --cut-long-lines",
-    )
-
-
-def check_target_lengths(translator, lines: Sequence[str], name: str) -> None:
-    """Raises if a given translation is longer than the model has positions for.
-
-    Args:
-        translator: the translator.
-        lines: target lines.
-        name: the file's name, for the error.
-
-    Raises:
-        UserError: naming the first such line.
-    """
-    max_length = translator.model.config.max_length
-    if max_length is not None:
-        ids = translator.target_tokenizer.encode_batch(lines)
-        _check_lengths(ids, max_length, name, 1, "shorten it and its source")
-
-
-def _check_lengths(
-    lines: Sequence[Sequence[int]], max_length: int, name: str, first: int, advice: str
-) -> None:
-    limit = max_length - 1  # the end of the sentence takes one place
-    for number, ids in enumerate(lines, start=first):
-        if len(ids) > limit:
-            raise UserError(
-                f"{name}, line {number}: {len(ids):,} subwords are more than the {limit:,} that "
-                f"the model reads; {advice}."
-            )
-
-
 def run(arguments: argparse.Namespace) -> None:
     """Translates.
 
@@ -164,6 +97,7 @@ def run(arguments: argparse.Namespace) -> None:
         arguments: parsed arguments.
     """
     check_output(arguments.output)
+    _choose_long_lines(arguments)
     is_standard_input = arguments.input in (None, "-")
     # A pipe (`--input <(zcat text.gz)`) can be read once only, like standard input.
     is_file = not is_standard_input and require_file(arguments.input).is_file()
@@ -181,21 +115,31 @@ def run(arguments: argparse.Namespace) -> None:
 
     translator = Translator.load(arguments.model)
     search = constrain_search(arguments, beam_search(arguments, translator.search))
-    if is_file:
+    if is_file and arguments.long_lines == "error":
         for _ in _chunks(translator, arguments):
             pass  # the same for lines that are too long
     with (
         open_output(arguments.output) as output,
         Progress("translating", total=total, unit="lines") as progress,
     ):
-        num_lines = 0
+        num_lines = num_batches = 0
+
+        def count_batch(*_):
+            nonlocal num_batches
+            num_batches += 1
+
         for number, chunk in _chunks(translator, arguments):
             num_lines = number - 1 + len(chunk)
             of_chunk = None if prefixes is None else prefixes[number - 1 : num_lines]
             if of_chunk is not None and len(of_chunk) < len(chunk):
                 break
-            chunk_search = _with_seed_offset(search, number - 1)
-            for line in _answers(translator, chunk, number, of_chunk, chunk_search, arguments):
+            options = {
+                "search": _with_seed_offset(search, num_batches),
+                "batch_size": arguments.batch_size,
+                "prefixes": of_chunk,
+                "progress": count_batch,
+            }
+            for line in _answers(translator, chunk, number, options, arguments):
                 output.write(line + "\n")
             output.flush()
             # Answers on a terminal are progress enough; a bar would run through them.
@@ -205,11 +149,22 @@ def run(arguments: argparse.Namespace) -> None:
             _check_prefixes(prefixes, num_lines, arguments.prefix)
 
 
+def _choose_long_lines(arguments: argparse.Namespace) -> None:
+    if arguments.n_best is None:
+        arguments.long_lines = arguments.long_lines or "split"
+    elif arguments.long_lines == "split":
+        raise UserError(
+            "--long-lines split has one answer for a line, and --n-best several: the answers to "
+            "the parts of a line are none to the line. Use --long-lines truncate or error."
+        )
+    else:
+        arguments.long_lines = arguments.long_lines or "error"
+
+
 def _with_seed_offset(search, offset: int):
     """Gives a search that draws at random other numbers for each chunk.
 
-    The offset is the number of lines before: a call takes a seed for each of its batches, of which
-    it has no more than lines, so no two batches of a file share one.
+    The offset is the number of batches before: a call takes a seed for each of its own.
     """
     if not hasattr(search, "seed"):
         return search
@@ -226,10 +181,11 @@ def _count_lines(path: str) -> int:
 def _chunks(translator, arguments: argparse.Namespace) -> Iterator[tuple[int, list[str]]]:
     """Yields the number of the first line, and lines that the model can read."""
     name = "standard input" if arguments.input in (None, "-") else repr(arguments.input)
+    advice = {} if arguments.n_best is None else {"advice": _N_BEST_ADVICE}
     number = 1
     for chunk in chunks(read_lines(arguments.input), arguments.chunk_size):
-        if not arguments.cut_long_lines:
-            check_lengths(translator, chunk, name, first=number)
+        if arguments.long_lines == "error":
+            check_lengths(translator, chunk, name, first=number, **advice)
         yield number, chunk
         number += len(chunk)
 
@@ -244,10 +200,10 @@ def _check_prefixes(prefixes: list[str], num_lines: int, path: str) -> None:
         )
 
 
-def _answers(translator, chunk, number, prefixes, search, arguments) -> Iterator[str]:
-    options = {"search": search, "batch_size": arguments.batch_size, "prefixes": prefixes}
+def _answers(translator, chunk, number, options, arguments) -> Iterator[str]:
     if arguments.n_best is None:
-        yield from map(as_line, translator.translate(chunk, **options))
+        long_texts = arguments.long_lines
+        yield from map(as_line, translator.translate(chunk, long_texts=long_texts, **options))
         return
     hypotheses = translator.hypotheses(chunk, **options)
     for offset, answers in enumerate(hypotheses):

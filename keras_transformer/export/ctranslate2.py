@@ -13,7 +13,7 @@ from keras_transformer.export.formats import (
     export_folder,
     save_tokenizers,
 )
-from keras_transformer.export.steps import check_single_model
+from keras_transformer.export.steps import check_single_model, warn_of_constraints
 from keras_transformer.layers import SinusoidalPositionEncoding
 
 # Keras activation -> CTranslate2's name of it.
@@ -42,6 +42,8 @@ def export_ctranslate2(translator, directory, quantization=None) -> pathlib.Path
     tokens. Endings count among the best `beam_size` extensions of a step, not the best
     `2 * beam_size`. It stops when `beam_size * patience` hypotheses have ended, not when no other
     could win: a `patience` of 2 or 3 comes closer. One `max_decoding_length` holds for a batch.
+    Constraints are options of its `translate_batch`, where it has them; a warning names those of
+    the translator's search.
 
     Also differs in what no trained model does: a padding id that is generated is looked up like any
     other, and not as zeros.
@@ -79,6 +81,7 @@ def export_ctranslate2(translator, directory, quantization=None) -> pathlib.Path
             f"Received: quantization={quantization!r}"
         )
     check_single_model(translator.model, "CTranslate2 model")
+    warn_of_constraints(translator.search, "CTranslate2 model")
     specification = _specification(translator, specs)
     with export_folder(directory, "ctranslate2") as aside:
         specification.validate()

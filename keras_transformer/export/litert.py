@@ -8,6 +8,7 @@ from keras_transformer.export.steps import (
     check_single_model,
     check_tensorflow,
     concrete_functions,
+    warn_of_constraints,
     with_dtype,
 )
 
@@ -26,7 +27,8 @@ def export_litert(translator, directory) -> pathlib.Path:
       which the next step is given. `rows` may be a multiple of `batch`, as for the beams of a
       sentence, those of the first sentence first.
 
-    docs/runtimes.md has a greedy search around them.
+    docs/runtimes.md has a greedy search around them. The translator's own search is not part of the
+    export; a warning names its constraints.
 
     Args:
         translator: a `Translator`.
@@ -46,6 +48,7 @@ def export_litert(translator, directory) -> pathlib.Path:
     """
     check_tensorflow("LiteRT export")
     check_single_model(translator.model, "LiteRT export")
+    warn_of_constraints(translator.search, "LiteRT export")
     model = with_dtype(translator.model, "float32")
     with export_folder(directory, "litert") as aside:
         (aside / "model.tflite").write_bytes(_convert(model))

@@ -14,6 +14,7 @@ from keras_transformer.export.steps import (
     check_single_model,
     check_tensorflow,
     concrete_functions,
+    warn_of_constraints,
     with_dtype,
 )
 
@@ -46,7 +47,8 @@ def export_onnx(translator, directory) -> pathlib.Path:
       `new_self_value_i`, which the next step is given. `rows` may be a multiple of `batch`, as
       for the beams of a sentence, those of the first sentence first.
 
-    docs/runtimes.md has a greedy search around them.
+    docs/runtimes.md has a greedy search around them. The translator's own search is not part of the
+    export; a warning names its constraints.
 
     Args:
         translator: a `Translator`.
@@ -68,6 +70,7 @@ def export_onnx(translator, directory) -> pathlib.Path:
     check_tensorflow("ONNX export")
     check_export_packages("onnx")
     check_single_model(translator.model, "ONNX export")
+    warn_of_constraints(translator.search, "ONNX export")
     model = with_dtype(
         translator.model, "float32"
     )  # By name: the functions do not keep its variables.

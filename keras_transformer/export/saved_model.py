@@ -32,10 +32,10 @@ def export_saved_model(translator, directory, search=None, dtype=None) -> pathli
     - `limits`: `text` -> `num_tokens` of the text, `max_source_tokens`, `max_translation_tokens`,
       `truncated`, and `settings`, JSON with the search and the lengths.
 
-    The answers are those of `Translator.translate`, `hypotheses` and `score`: text without
-    subwords gives an empty translation and score 0, invalid UTF-8 is read as U+FFFD. Nothing
-    fails for its length: a source longer than the translator's `max_source_length`, or a given
-    translation longer than any that can be found, is cut, and `truncated` says so.
+    The answers are those of `Translator.translate` with `long_texts="truncate"`, `hypotheses` and
+    `score`: text without subwords gives an empty translation and score 0, invalid UTF-8 is read as
+    U+FFFD. Nothing fails for its length: a source longer than the translator's `max_source_length`,
+    or a given translation longer than any that can be found, is cut, and `truncated` says so.
 
     `assets.extra/tf_serving_warmup_requests` holds requests for every signature, which TensorFlow
     Serving answers before it serves the model. The files are written aside and renamed; an export

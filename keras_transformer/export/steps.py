@@ -7,11 +7,16 @@ The names, for every decoder block i:
 - `new_self_key_i`, `new_self_value_i`: the same after a step.
 """
 
+import dataclasses
+import logging
+
 import keras
 from keras import ops
 
 from keras_transformer.errors import UserError
 from keras_transformer.models import Ensemble, Transformer
+
+_LOGGER = logging.getLogger(__name__)
 
 _PARTS = ("key", "value")
 
@@ -43,6 +48,22 @@ def check_single_model(model, title) -> None:
             f"The {title} holds one model; export the models of an ensemble one by one. "
             f"Received: an Ensemble of {len(model.models)}"
         )
+
+
+def warn_of_constraints(search, title) -> None:
+    """Logs the constraints of a search, if it has any: the program that runs the export searches.
+
+    Args:
+        search: the translator's search.
+        title: what the export is called.
+    """
+    names = [
+        repr(constraint) if dataclasses.is_dataclass(constraint) else type(constraint).__name__
+        for constraint in getattr(search, "constraints", ())
+    ]
+    if names:
+        message = "The %s does not apply the constraints of the search: %s."
+        _LOGGER.warning(message, title, ", ".join(names))
 
 
 def concrete_functions(model):

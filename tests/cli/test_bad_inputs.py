@@ -59,8 +59,10 @@ INVALID_UTF8 = {
     "score": "--model {model} --source {good} --target {invalid} --output {out}",
 }
 OVER_LONG_LINE = {
-    "translate": "--model {model} --input {long} --output {out}",
-    "evaluate": "--model {model} --source {long} --reference {good} --output {out}",
+    "translate": "--model {model} --input {long} --output {out} --long-lines error",
+    "translate n-best": "--model {model} --input {long} --output {out} --n-best 2",
+    "evaluate": "--model {model} --source {long} --reference {good} --output {out}"
+    " --long-lines error",
     "score": "--model {model} --source {long} --target {good} --output {out}",
 }
 PIPES = {
@@ -116,6 +118,18 @@ WRONG_VALUES = {
     "evaluate beam": ("--model {model} --reference {good} --beam-size 0", "at least 1"),
     "evaluate source": ("--model {model} --reference {good}", "--model needs --source"),
     "evaluate both": ("--hypothesis {good} --source {good} --reference {good}", "--source goes"),
+    "evaluate constraint": (
+        "--hypothesis {good} --reference {good} --suppress-unknown",
+        "--suppress-unknown goes with",
+    ),
+    "evaluate long": (
+        "--hypothesis {good} --reference {good} --long-lines split",
+        "--long-lines goes with",
+    ),
+    "score long": (
+        "--model {model} --source {good} --target {good} --long-lines split",
+        "--long-lines: invalid choice: 'split'",
+    ),
     "evaluate tokenize": ("--tokenize none-such", "invalid choice: 'none-such'"),
     "score batch": ("--batch-size 0", "expected a whole number of at least 1"),
     "average last": ("--model {model} --last 0", "expected a whole number of at least 1"),
@@ -218,7 +232,7 @@ def test_a_line_longer_than_the_model_reads_is_not_cut_silently(fails, case):
 
 def test_an_over_long_line_is_cut_when_that_is_asked_for(run, files):
     outcome = run("translate", "--model", files["model"], "--input", files["long"],
-                  "--beam-size", 1, "--cut-long-lines")  # fmt: skip
+                  "--beam-size", 1, "--long-lines", "truncate")  # fmt: skip
     assert outcome.status == 0
     assert len(outcome.output.splitlines()) == 3
 
@@ -243,7 +257,7 @@ def test_an_over_long_target_is_named_with_its_line_and_never_cut(run, files, te
     Translator(model, tiny_tokenizer(), extra_length=12).save(directory)
     source = text("many.txt", ["a red house"] * 1030)
     target = text("target.txt", ["a red house"] * 1028 + ["red house " * 30, "a dog"])
-    for options in ([], ["--cut-long-lines"]):
+    for options in ([], ["--long-lines", "truncate"]):
         outcome = run("score", "--model", directory, "--source", source, "--target", target,
                       *options)  # fmt: skip
         assert outcome.status == 2

@@ -3,7 +3,10 @@
 import pytest
 
 from keras_transformer.cli.export import FORMATS, PRECISIONS
+from keras_transformer.decoding import BeamSearch, MinimumLength, NoRepeatNgrams
 from keras_transformer.export import formats, saved_model
+from keras_transformer.translator import Translator
+from tests.tiny_translator import sentence, tiny_translator
 
 FILES = {
     "saved_model": {"saved_model.pb", "variables", "assets", "assets.extra", "fingerprint.pb"},
@@ -50,6 +53,13 @@ def test_weights_in_bfloat16(run, model, tmp_path):
         ("--format onnx --beam-size 2", "--beam-size is for --format saved_model"),
         ("--format litert --n-best 2", "--n-best is for --format saved_model"),
         ("--quantization int8", "--quantization is for --format ctranslate2"),
+        ("--format litert --min-length 3", "--min-length is for --format saved_model"),
+        ("--format onnx --no-repeat-ngram 3", "--no-repeat-ngram is for --format saved_model"),
+        ("--format onnx --suppress-unknown", "--suppress-unknown is for --format saved_model"),
+        (
+            "--format ctranslate2 --repetition-penalty 1.5",
+            "--repetition-penalty is for --format saved_model",
+        ),
         ("--format onnx --precision bfloat16", "--precision is for --format saved_model"),
         ("--precision int8", "invalid choice: 'int8'"),
     ],
@@ -77,3 +87,34 @@ def test_a_model_directory_is_not_written_over(name, run, model):
     assert outcome.status == 2
     assert "holds other files" in outcome.errors
     assert sorted(path.name for path in model.iterdir()) == before
+
+
+@pytest.mark.tensorflow_only("a SavedModel is written there")
+def test_constraints_are_in_the_saved_model(run, model, tmp_path):
+    tensorflow = pytest.importorskip("tensorflow")
+    pytest.importorskip("tensorflow_text", reason="pip install tensorflow-text")
+    options = ["--min-length", 9, "--no-repeat-ngram", 1, "--beam-size", 2]
+    outcome = run("export", "--model", model, "--output", tmp_path / "exported", *options)
+    assert outcome.status == 0, outcome.errors
+    texts = [sentence(2 + seed % 4, seed) for seed in range(7)]
+    serve = tensorflow.saved_model.load(tmp_path / "exported").signatures["serving_default"]
+    found = [text.decode() for text in serve(tensorflow.constant(texts))["translation"].numpy()]
+    translator = Translator.load(model)
+    constraints = [MinimumLength(9), NoRepeatNgrams(1)]
+    search = BeamSearch(beam_size=2, constraints=constraints)
+    assert found == translator.translate(texts, search)
+    assert found != translator.translate(texts, BeamSearch(beam_size=2))
+
+
+@pytest.mark.parametrize("name", ["ctranslate2", "onnx", "litert"])
+@pytest.mark.tensorflow_only("most formats are written there")
+def test_constraints_of_the_model_directory_are_warned_of(name, run, tmp_path):
+    for package in formats.FORMATS[name].packages:
+        pytest.importorskip(package, reason=f"pip install {package}")
+    search = BeamSearch(constraints=[MinimumLength(3)])
+    directory = tiny_translator(search=search).save(tmp_path / "model")
+    options = ("--output", tmp_path / "exported", "--format", name)
+    outcome = run("export", "--model", directory, *options)
+    assert outcome.status == 0, outcome.errors
+    (line,) = [line for line in outcome.errors.splitlines() if "export: warning:" in line]
+    assert "does not apply the constraints of the search: MinimumLength(length=3)." in line

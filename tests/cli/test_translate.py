@@ -1,12 +1,14 @@
-"""`translate`: every line of a file, a pipe or standard input, and other draws for each chunk."""
+"""`translate`: every line of a file or a pipe, however long; several models; other draws."""
 
+import json
 import os
 import threading
 
 import pytest
 
 from keras_transformer.decoding import Sampling
-from tests.tiny_translator import sentence, tiny_translator
+from keras_transformer.translator import Translator
+from tests.tiny_translator import sentence, tiny_model, tiny_tokenizer, tiny_translator
 
 LINES = [sentence(2 + seed % 4, seed) for seed in range(7)]
 
@@ -37,7 +39,7 @@ def test_an_over_long_line_of_a_pipe_is_named(run, saved_model_directory, tmp_pa
     os.write(writer, ("a dog\n" + "red house " * 30 + "\n").encode())
     os.close(writer)
     outcome = run("translate", "--model", saved_model_directory, "--input", f"/dev/fd/{reader}",
-                  "--output", tmp_path / "out.txt")  # fmt: skip
+                  "--output", tmp_path / "out.txt", "--long-lines", "error")  # fmt: skip
     os.close(reader)
     assert outcome.status == 2
     assert f"/dev/fd/{reader}', line 2: " in outcome.errors
@@ -97,3 +99,112 @@ def test_scores_of_tokens_sum_to_those_of_lines(run, saved_model_directory, text
         assert sum(tokens) == pytest.approx(float(total), abs=1e-4)
     without = run("score", *options, *paths).output
     assert without.splitlines() == [x.rpartition("\t")[0] for x in outcome.output.splitlines()]
+
+
+def test_a_long_line_is_split_truncated_or_refused(run, saved_model_directory, text):
+    translator = Translator.load(saved_model_directory)
+    sentences = [sentence(6, seed) + "." for seed in range(9)]
+    long = " ".join(sentences)
+    path = text("long.txt", [LINES[0], long, "", LINES[1]])
+    options = ["translate", "--model", saved_model_directory, "--input", path]
+    for how in ("split", "truncate"):
+        expected = translator.translate([LINES[0], long, "", LINES[1]], long_texts=how)
+        outcome = run(*options, "--long-lines", how)
+        assert outcome.status == 0, outcome.errors
+        assert outcome.output.splitlines() == expected
+        notes = {"split": "1 of 4 texts have more than 39", "truncate": "warning: 1 of 4 sources"}
+        assert notes[how] in outcome.errors
+        if how == "split":
+            assert run(*options).output == outcome.output
+    outcome = run(*options, "--long-lines", "error")
+    assert outcome.status == 2 and not outcome.output
+    assert "line 2" in outcome.errors and "or use --long-lines split or truncate" in outcome.errors
+
+
+def test_n_best_answers_are_not_put_together_from_parts(run, saved_model_directory, text):
+    path = text("long.txt", [LINES[0], "red house " * 30])
+    options = ["translate", "--model", saved_model_directory, "--input", path, "--n-best", 2]
+    for more in ([], ["--long-lines", "error"]):
+        outcome = run(*options, *more)
+        assert outcome.status == 2
+        assert "line 2" in outcome.errors and "with --n-best split the line" in outcome.errors
+    outcome = run(*options, "--long-lines", "split")
+    assert outcome.status == 2
+    assert "Use --long-lines truncate or error." in outcome.errors
+    outcome = run(*options, "--long-lines", "truncate")
+    assert outcome.status == 0
+    assert [line.split("\t")[:2] for line in outcome.output.splitlines()] == [
+        ["1", "1"], ["1", "2"], ["2", "1"], ["2", "2"]
+    ]  # fmt: skip
+
+
+def test_parts_of_lines_draw_numbers_of_their_own(run, text, tmp_path):
+    """A line of several batches leaves none of its seeds to the next line."""
+    tiny_translator(search=Sampling(seed=5), max_source_length=4).save(tmp_path / "model")
+    path = text("same.txt", ["a. a. a. a. a. a. a. a."] * 2)
+    outcome = run("translate", "--model", tmp_path / "model", "--input", path, "--chunk-size", 1,
+                  "--batch-size", 1)  # fmt: skip
+    assert outcome.status == 0, outcome.errors
+    expected = []
+    for number in range(2):
+        translator = tiny_translator(search=Sampling(seed=5 + 8 * number), max_source_length=4)
+        expected += translator.translate(["a. a. a. a. a. a. a. a."], batch_size=1)
+    assert outcome.output.split("\n") == [*expected, ""]  # not at form feeds
+
+
+def test_several_models_answer_together(run, text, tmp_path):
+    paths = [
+        tiny_translator(1, extra_length=6).save(tmp_path / "one"),
+        tiny_translator(2).save(tmp_path / "two"),
+    ]
+    together = Translator.load(paths)
+    models = ["--model", paths[0], "--model", paths[1]]
+    lines = text("lines.txt", LINES)
+    outcome = run("translate", *models, "--input", lines)
+    assert outcome.status == 0, outcome.errors
+    assert outcome.output.splitlines() == together.translate(LINES)
+    assert run("translate", "--model", paths[0], "--input", lines).output != outcome.output
+
+    targets = text("targets.txt", LINES[::-1])
+    scored = run("score", *models, "--source", lines, "--target", targets).output
+    for line, score in zip(scored.splitlines(), together.score(LINES, LINES[::-1]), strict=True):
+        assert line == f"{score.log_probability:.6f}\t{score.num_tokens}"
+
+    report = tmp_path / "report.json"
+    evaluated = run("evaluate", *models, "--source", lines, "--reference", targets,
+                    "--output", tmp_path / "out.txt", "--json", report)  # fmt: skip
+    assert evaluated.status == 0, evaluated.errors
+    assert (tmp_path / "out.txt").read_text() == outcome.output
+    assert json.loads(report.read_text())["model"] == list(map(str, paths))
+
+
+def test_models_of_other_vocabularies_are_refused(run, saved_model_directory, text, tmp_path):
+    tokenizer = tiny_tokenizer(300)
+    other = Translator(tiny_model(vocab_size=300), tokenizer).save(tmp_path / "other")
+    models = ["--model", saved_model_directory, "--model", other]
+    lines = text("lines.txt", LINES)
+    for command in (
+        ["translate", "--input", lines],
+        ["score", "--source", lines, "--target", lines],
+        ["evaluate", "--source", lines, "--reference", lines],
+    ):
+        outcome = run(command[0], *models, *command[1:])
+        assert outcome.status == 2
+        assert outcome.errors.count("\n") == 1
+        assert str(saved_model_directory) in outcome.errors and str(other) in outcome.errors
+        assert "320 and 300 pieces" in outcome.errors
+
+
+def test_evaluate_takes_the_constraints_of_translate(run, saved_model_directory, text, tmp_path):
+    path = text("lines.txt", LINES)
+    constraints = ["--min-length", 9, "--no-repeat-ngram", 1, "--suppress-unknown"]
+    constraints += ["--repetition-penalty", 1.5]
+    options = ["--model", saved_model_directory, *constraints]
+    expected = run("translate", *options, "--input", path).output
+    outcome = run("evaluate", *options, "--source", path, "--reference", path, "--output",
+                  tmp_path / "out.txt", "--json", tmp_path / "report.json")  # fmt: skip
+    assert outcome.status == 0, outcome.errors
+    assert (tmp_path / "out.txt").read_text() == expected
+    search = json.loads((tmp_path / "report.json").read_text())["search"]
+    names = [constraint["name"] for constraint in search["constraints"]]
+    assert names == ["minimum_length", "no_repeat_ngrams", "repetition_penalty", "suppress_tokens"]

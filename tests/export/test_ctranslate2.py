@@ -7,7 +7,12 @@ import pytest
 import sentencepiece
 
 from keras_transformer.data import SubwordTokenizer
-from keras_transformer.decoding import GreedySearch
+from keras_transformer.decoding import (
+    GreedySearch,
+    MinimumLength,
+    NoRepeatNgrams,
+    SuppressTokens,
+)
 from keras_transformer.errors import UserError
 from keras_transformer.export import export_ctranslate2
 from keras_transformer.translator import Translator
@@ -27,13 +32,12 @@ def pieces_of(directory, texts, name="tokenizer"):
     return processor, processor.encode(texts, out_type=str)
 
 
-def greedy(peer, sources, translator):
+def greedy(peer, sources, translator, **options):
     """The best pieces of each source, each with the translator's own limit of its length."""
     limits = translator.max_lengths(np.array([len(source) for source in sources]))
+    options = {"beam_size": 1, "min_decoding_length": 0, **options}
     return [
-        peer.translate_batch(
-            [source], beam_size=1, min_decoding_length=0, max_decoding_length=int(limit)
-        )[0].hypotheses[0]
+        peer.translate_batch([source], max_decoding_length=int(limit), **options)[0].hypotheses[0]
         for source, limit in zip(sources, limits, strict=True)
     ]
 
@@ -167,3 +171,24 @@ class TestRefusals:
         other = export_ctranslate2(translator, tmp_path / "other")
         export_ctranslate2(translator, other)  # An earlier export is replaced.
         assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+
+
+@pytest.mark.parametrize(
+    "constraint, options",
+    [
+        (MinimumLength(7), {"min_decoding_length": 6}),
+        (NoRepeatNgrams(2), {"no_repeat_ngram_size": 2}),
+        (SuppressTokens([284]), {"suppress_sequences": [["man"]]}),
+    ],
+    ids=str,
+)
+def test_options_of_the_engine_are_constraints(constraint, options, tmp_path):
+    """The table in docs/runtimes.md, for a greedy search."""
+    translator = random_translator()
+    directory = export_ctranslate2(translator, tmp_path / "m")
+    processor, sources = pieces_of(directory, TEXTS)
+    assert processor.id_to_piece(284) == "man"
+    found = greedy(load(directory), sources, translator, **options)
+    answers = translator.translate(TEXTS, GreedySearch(constraints=[constraint]))
+    assert [processor.decode(pieces) for pieces in found] == answers
+    assert answers != translator.translate(TEXTS)

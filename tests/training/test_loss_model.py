@@ -153,3 +153,21 @@ def test_wrong_arguments_are_named():
         LossModel(small(), packed=1)
     with pytest.raises(ValueError, match="label_smoothing"):
         LossModel(small(), label_smoothing=1.0)
+
+
+@pytest.mark.tensorflow_only("steps in parts need the TensorFlow backend")
+@pytest.mark.parametrize("packed_width", [None, 24])
+def test_a_step_in_parts_has_the_loss_and_the_weights_of_the_whole(packed_width):
+    """No two parts weigh the same, as they have other numbers of tokens."""
+    pairs = sorted(sentences(20), key=lambda pair: len(pair[1]))
+    model = small()
+    whole = only_batch(corpus_of(pairs))
+    batch = only_batch(corpus_of(pairs), packed_width)
+    halves = np.split((batch[1] != 0).sum(axis=1), 2)
+    assert halves[0].sum() != halves[1].sum()
+    in_parts = LossModel(model, packed=packed_width is not None)
+    in_parts.micro_batches = 2
+    found = loss_and_gradients(in_parts, LossModel.arrange(*batch))
+    check_equal(found, loss_and_gradients(model, whole))
+    compared = LossModel(model, packed=packed_width is not None)
+    check_equal(found, loss_and_gradients(compared, LossModel.arrange(*batch)))

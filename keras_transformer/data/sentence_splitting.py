@@ -1,0 +1,191 @@
+"""Long text in parts that fit: cut at sentence ends, else between words, inside one if need be.
+
+The text goes to the tokenizer a few times, in sentences, words and parts, not once for each length
+that a part might have: the time grows with the length of the text, whatever it is made of.
+"""
+
+import functools
+import itertools
+import math
+import re
+import unicodedata
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+EncodeBatch = Callable[[list[str]], list[list[int]]]
+
+# What ends a sentence, of many scripts, if white space follows; and what ends it in any case.
+_ENDS = ".!?…‽؟۔։।॥።．"
+_FULL_WIDTH_ENDS = "。！？｡"
+# Quotation marks and brackets behind the end.
+_CLOSING = "”’)]}」』）】》〉］｝〗〙"
+# These open in some languages what they close in others; white space behind says which it is.
+_EITHER = "\"'“‘«»‹›"
+_SENTENCE_END = re.compile(
+    # Each run of ends is looked at once, from its beginning: else a line of dots takes forever.
+    # French sets a space before its closing quotation mark.
+    rf"(?<![{_ENDS}])[{_ENDS}]++(?:\s[»›](?!\S)|[{re.escape(_CLOSING + _EITHER)}])*+\s+"
+    rf"|[{_FULL_WIDTH_ENDS}]+[{re.escape(_CLOSING)}]*\s*"
+    r"|\n\s*\n\s*"  # a blank line
+)
+# White space, but not that inside a word in subword-nmt's notation: `play@@ house`.
+_WORD_END = re.compile(r"(?<!\s)(?<!@@)\s+")
+_ZERO_WIDTH_JOINER = "\u200d"
+# Pieces of a word have some more subwords each than as a part of it.
+_SPARE = 1.1
+
+
+class TextPart(NamedTuple):
+    """A part of a text.
+
+    Attributes:
+        text: as it stands in the text, with the white space behind it.
+        ids: the subwords of it.
+        ends_word: whether the next part begins with another word.
+    """
+
+    text: str
+    ids: list[int]
+    ends_word: bool = True
+
+
+def split_text(text: str, max_subwords: int, encode_batch: EncodeBatch) -> list[TextPart]:
+    """Splits a text into parts of a bounded number of subwords.
+
+    Each part takes as many whole sentences as fit. A sentence that does not fit is split by itself,
+    between words, into parts of about the same length; a word that does not fit, into pieces.
+
+    Args:
+        text: any text.
+        max_subwords: at most so many subwords has each part. A single character that has more is a
+            part all the same.
+        encode_batch: gives the ids of each text of a list.
+
+    Returns:
+        List of `TextPart`; the texts of all, joined, are the text.
+
+    Example:
+
+    >>> from keras_transformer.data import SubwordTokenizer
+    >>> encode_batch = SubwordTokenizer(["a"]).encode_batch
+    >>> parts = split_text("One two. Three four! Five six seven eight nine.", 4, encode_batch)
+    >>> [part.text for part in parts]
+    ['One two. Three four! ', 'Five six seven ', 'eight nine.']
+    """
+    return _join_while_they_fit(
+        _units(text, _SENTENCE_END), max_subwords, encode_batch, _split_sentence
+    )
+
+
+def join_answers(parts: Sequence[TextPart], answers: Sequence[str]) -> str:
+    """Joins the answers to the parts of a text with spaces, where no word was cut.
+
+    Args:
+        parts: what `split_text` gave.
+        answers: `str` for each part; an empty one leaves no trace.
+
+    Returns:
+        `str`.
+
+    Example:
+
+    >>> parts = [TextPart("One. ", [5]), TextPart("Two", [6], ends_word=False), TextPart("!", [7])]
+    >>> join_answers(parts, ["Eins.", "Zwei", "!"])
+    'Eins. Zwei!'
+    """
+    joined, gap = "", ""
+    for part, answer in zip(parts, answers, strict=True):
+        if answer:
+            joined += (gap if joined else "") + answer
+            gap = ""
+        if part.ends_word:
+            gap = " "
+    return joined
+
+
+def _units(text, end):
+    """Cuts a text behind each match of a pattern."""
+    ends = [match.end() for match in end.finditer(text)]
+    if not ends or ends[-1] < len(text):
+        ends.append(len(text))
+    return [text[start:stop] for start, stop in itertools.pairwise([0, *ends])]
+
+
+def _join_while_they_fit(units, limit, encode_batch, split, is_even=False):
+    """Joins neighbouring units to parts; `split` makes parts of a unit that does not fit alone."""
+    encoded = encode_batch(units)
+    groups = _group(list(map(len, encoded)), limit, is_even)
+    texts = ["".join(units[index] for index in group) for group in groups]
+    parts = []
+    for group, text, ids in zip(groups, texts, encode_batch(texts), strict=True):
+        if len(ids) <= limit:
+            parts.append(TextPart(text, ids))
+        elif len(group) > 1:
+            # A tokenizer may split units that stand together into more subwords than alone.
+            parts += [TextPart(units[index], encoded[index]) for index in group]
+        else:
+            parts += split(text, len(ids), limit, encode_batch)
+    return parts
+
+
+def _group(sizes, limit, is_even):
+    """Groups neighbours, as many as fit; what is larger than the limit has a group of its own."""
+    if is_even:
+        # A last part of one word would be translated without what it goes with.
+        num_groups = max(math.ceil(sum(sizes) / limit), 1)
+        limit = min(limit, math.ceil(sum(sizes) / num_groups) + max(sizes) - 1)
+    groups, total = [], 0
+    for index, size in enumerate(sizes):
+        if not groups or total + size > limit:
+            groups.append([])
+            total = 0
+        groups[-1].append(index)
+        total += size
+    return groups
+
+
+def _split_sentence(sentence, num_subwords, limit, encode_batch):
+    del num_subwords
+    words = _units(sentence, _WORD_END)
+    return _join_while_they_fit(words, limit, encode_batch, _split_word, is_even=True)
+
+
+def _split_word(word, num_subwords, limit, encode_batch):
+    """Cuts a word into pieces of about the same number of characters."""
+    pieces = _cut(word, num_subwords, limit, encode_batch)
+    return [TextPart(*piece, ends_word=False) for piece in pieces[:-1]] + [TextPart(*pieces[-1])]
+
+
+def _cut(text, num_subwords, limit, encode_batch):
+    """Returns pieces of a text, each with its ids."""
+    starts = _character_starts(text)
+    if len(starts) == 1:
+        starts = range(len(text))
+    num_pieces = min(math.ceil(_SPARE * num_subwords / limit), len(starts))
+    bounds = [starts[len(starts) * number // num_pieces] for number in range(num_pieces)]
+    texts = [text[start:stop] for start, stop in itertools.pairwise([*bounds, len(text)])]
+    pieces = []
+    for piece, ids in zip(texts, encode_batch(texts), strict=True):
+        # Where subwords are dense, once more; each time it is less than half.
+        fits = len(ids) <= limit or len(piece) == 1
+        pieces += [(piece, ids)] if fits else _cut(piece, len(ids), limit, encode_batch)
+    return pieces
+
+
+def _character_starts(text):
+    """Where letters begin as a reader sees them: accents and joined emoji are no beginnings."""
+    return [
+        place
+        for place, letter in enumerate(text)
+        if place == 0
+        or not (
+            _is_mark(letter)
+            or letter == _ZERO_WIDTH_JOINER
+            or text[place - 1] == _ZERO_WIDTH_JOINER
+        )
+    ]
+
+
+@functools.lru_cache(maxsize=4096)
+def _is_mark(letter):
+    return unicodedata.category(letter).startswith("M")

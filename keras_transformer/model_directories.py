@@ -1,0 +1,71 @@
+"""One model directory, or several whose models translate together, as a translator's arguments."""
+
+from keras_transformer.errors import UserError
+from keras_transformer.model_directory import (
+    read_config,
+    read_model,
+    read_recipe,
+    read_tokenizers,
+)
+
+SETTINGS = ("extra_length", "max_source_length")
+
+
+def read_model_directories(directories: list, dtype=None) -> dict:
+    """Reads what a `Translator` is made of.
+
+    Args:
+        directories: model directories; the settings are those of the first.
+        dtype: dtype policy of the models; None for the global one.
+
+    Returns:
+        Dict of the arguments of `Translator`; the model of several directories is an `Ensemble`.
+
+    Raises:
+        ValueError: if there is no directory.
+        UserError: if a file is missing, damaged, or does not fit the others, or the vocabularies
+            of several directories differ.
+    """
+    from keras_transformer.models import Ensemble
+
+    if not directories:
+        raise ValueError("There is no model directory to load. Received: directory=[]")
+    configs = [read_config(directory) for directory in directories]
+    pairs = list(zip(directories, configs, strict=True))
+    tokenizers = [read_tokenizers(directory, config) for directory, config in pairs]
+    if len(directories) > 1:
+        _check_same_vocabularies(directories, tokenizers)
+    models = [read_model(directory, config, dtype=dtype) for directory, config in pairs]
+    source_tokenizer, target_tokenizer = tokenizers[0]
+    return {
+        "model": models[0] if len(models) == 1 else Ensemble(models),
+        "source_tokenizer": source_tokenizer,
+        "target_tokenizer": target_tokenizer,
+        "search": configs[0]["search"],
+        "recipe": read_recipe(directories[0]) if len(models) == 1 else None,
+        **{name: configs[0][name] for name in SETTINGS if configs[0].get(name) is not None},
+    }
+
+
+def _check_same_vocabularies(directories, tokenizers):
+    """Raises unless the same ids mean the same everywhere, naming the first place where not."""
+    first, *others = [_vocabularies(*both) for both in tokenizers]
+    for directory, other in zip(directories[1:], others, strict=True):
+        for side, expected, found in zip(("source", "target"), first, other, strict=True):
+            if found == expected:
+                continue
+            differ = f"{len(expected):,} and {len(found):,} pieces"
+            if len(found) == len(expected):
+                index = [a == b for a, b in zip(expected, found, strict=True)].index(False)
+                differ = f"id {index} is {expected[index]!r} and {found[index]!r}"
+            raise UserError(
+                "Models translate together if they have the same vocabulary. "
+                f"Received: {str(directories[0])!r} and {str(directory)!r}, whose {side} "
+                f"vocabularies differ: {differ}"
+            )
+
+
+def _vocabularies(source_tokenizer, target_tokenizer):
+    """Returns the pieces of the source and of the target in the order of their ids."""
+    both = source_tokenizer, target_tokenizer or source_tokenizer
+    return [tokenizer.pieces(range(tokenizer.vocab_size)) for tokenizer in both]

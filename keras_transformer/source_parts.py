@@ -1,0 +1,112 @@
+"""Sources as a model reads them: whole, in parts where they are too long, or cut."""
+
+import logging
+from collections.abc import Sequence
+
+from keras_transformer.data.sentence_splitting import TextPart, join_answers, split_text
+from keras_transformer.errors import UserError
+from keras_transformer.layers.checks import check_choice
+from keras_transformer.translator_inputs import checked_prefixes, checked_texts
+
+_LOGGER = logging.getLogger(__name__)
+
+LONG_TEXTS = ("split", "truncate", "error")
+
+
+class SourceParts:
+    """Texts in parts that a model reads: one part each, or those that a long text was split into.
+
+    Args:
+        texts: sequence of `str`.
+        tokenizer: the source's tokenizer.
+        max_subwords: the most subwords of a part.
+        long_texts: what becomes of longer texts, one of `LONG_TEXTS`.
+
+    Attributes:
+        ids: the ids of every part, without EOS, those of the first text first.
+        owners: the index of the text that each part belongs to.
+
+    Raises:
+        ValueError: if the texts are no strings, or there is no such `long_texts`.
+        UserError: if a text is too long and that is an error.
+
+    Example:
+
+    >>> from keras_transformer.data import SubwordTokenizer
+    >>> sources = SourceParts(["a. b. a.", "b"], SubwordTokenizer(["a.", "b."]), 2, "split")
+    >>> sources.ids, sources.owners
+    ([[4, 5], [4], [1]], [0, 0, 1])
+    >>> sources.join(["A. B.", "A.", "B"])
+    ['A. B. A.', 'B']
+    """
+
+    def __init__(self, texts, tokenizer, max_subwords, long_texts):
+        check_choice("long_texts", long_texts, LONG_TEXTS)
+        texts = checked_texts("texts", texts)
+        encoded = tokenizer.encode_batch(texts)
+        is_long = [len(ids) > max_subwords for ids in encoded]
+        if long_texts == "error" and any(is_long):
+            index = is_long.index(True)
+            raise UserError(
+                f"Text {index} (counted from 0) has {len(encoded[index]):,} subwords; the model "
+                f"reads at most {max_subwords:,}. Shorten it, or take long_texts='split' or "
+                "'truncate'."
+            )
+        if long_texts == "split" and any(is_long):
+            message = "%d of %d texts have more than %d subwords and are translated in parts."
+            _LOGGER.info(message, sum(is_long), len(texts), max_subwords)
+        self._parts = [
+            split_text(text, max(max_subwords, 1), tokenizer.encode_batch)
+            if long_texts == "split" and too_long
+            else [TextPart(text, ids)]
+            for text, ids, too_long in zip(texts, encoded, is_long, strict=True)
+        ]
+        self.owners = [index for index, parts in enumerate(self._parts) for _ in parts]
+        # After a split this cuts only a character of more subwords than the model reads.
+        self.ids = cut_sources([part.ids for parts in self._parts for part in parts], max_subwords)
+
+    def spread(self, prefixes: Sequence[str] | None) -> list[str] | None:
+        """Returns a prefix for each part: that of the text for its first part with subwords.
+
+        Args:
+            prefixes: `str` for each text; None for none.
+
+        Raises:
+            ValueError: if there are not as many prefixes as texts.
+        """
+        if prefixes is None:
+            return None
+        prefixes = checked_prefixes(prefixes, len(self._parts))
+        spread = []
+        for prefix, parts in zip(prefixes, self._parts, strict=True):
+            for part in parts:
+                spread.append(prefix if part.ids else "")
+                prefix = "" if part.ids else prefix
+        return spread
+
+    def join(self, answers: Sequence[str]) -> list[str]:
+        """Returns the answer to each text.
+
+        Args:
+            answers: `str` for each part.
+        """
+        rest = iter(answers)
+        return [join_answers(parts, [next(rest) for _ in parts]) for parts in self._parts]
+
+
+def cut_sources(subwords: list[list[int]], max_subwords: int, advice: str = "") -> list[list[int]]:
+    """Cuts sources to what a model reads, with a logged warning.
+
+    Args:
+        subwords: the ids of each source, without EOS.
+        max_subwords: how many are kept.
+        advice: what the warning ends in.
+
+    Returns:
+        The ids.
+    """
+    num_cut = sum(len(ids) > max_subwords for ids in subwords)
+    if num_cut:
+        message = "%d of %d sources have more than %d subwords and were cut to that length%s."
+        _LOGGER.warning(message, num_cut, len(subwords), max_subwords, advice)
+    return [ids[:max_subwords] for ids in subwords]

@@ -1,0 +1,167 @@
+"""`translate` splits texts that are too long, and gives the model batches of a bounded size."""
+
+import logging
+import types
+
+import numpy as np
+import pytest
+
+from keras_transformer.data import EOS_ID
+from keras_transformer.decoding import BeamSearch, GreedySearch, SearchResult
+from keras_transformer.errors import UserError
+from tests.tiny_translator import sentence, tiny_tokenizer, tiny_translator
+
+SENTENCES = [sentence(3 + seed % 4, seed) + "." for seed in range(9)]
+TEXT = " ".join(SENTENCES)
+
+
+@pytest.fixture(scope="module")
+def translator():
+    return tiny_translator(search=GreedySearch(), max_source_length=24)
+
+
+class Echo:
+    """In place of a model: the translation of a text is the text. Keeps the sizes of batches."""
+
+    def __init__(self):
+        self.batches = []
+        self.prefixes = []
+
+    def search(self, sources, max_lengths, search, seed_offset, prefixes):
+        assert all(source[-1] == EOS_ID for source in sources)
+        width = max(map(len, sources))
+        positions = search.width * (width - 1 + max(max_lengths))  # of each row, but for EOS
+        self.batches.append((len(sources), width, positions))
+        decode = tiny_tokenizer().decode
+        self.prefixes += [(decode(p), decode(s)) for p, s in zip(prefixes, sources, strict=True)]
+        tokens = np.zeros((len(sources), 1, width), "int32")
+        for row, source in zip(tokens[:, 0], sources, strict=True):
+            row[: len(source)] = source
+        lengths = (tokens != 0).sum(-1)
+        return SearchResult(tokens, np.zeros(lengths.shape), np.zeros(lengths.shape), lengths)
+
+
+@pytest.fixture
+def echo(monkeypatch):
+    """A translator that answers with the text itself, and what it was asked."""
+    translator, inference = tiny_translator(max_source_length=24), Echo()
+    monkeypatch.setattr(translator, "_inference", inference)
+    return types.SimpleNamespace(translate=translator.translate, asked=inference)
+
+
+def num_subwords(text):
+    return len(tiny_tokenizer().encode(text))
+
+
+class TestSplit:
+    def test_the_answer_is_that_of_the_parts_packed_by_hand(self, translator):
+        parts = []
+        for following in SENTENCES:
+            if not parts or num_subwords(f"{parts[-1]} {following}") > 23:
+                parts.append(following)
+            else:
+                parts[-1] += f" {following}"
+        assert 1 < len(parts) < len(SENTENCES)
+        answers = [translator.translate([part])[0] for part in parts]
+        expected = " ".join(answer for answer in answers if answer)
+        short = SENTENCES[0]
+        found = translator.translate(["", TEXT, short])
+        assert found == ["", expected, translator.translate([short])[0]]
+
+    @pytest.mark.parametrize("batch_size", [1, 7])
+    def test_nothing_of_a_text_is_lost_or_moved(self, echo, batch_size):
+        texts = [
+            " ".join(sentence(1, seed) for seed in range(5_000)),  # without any sentence end
+            TEXT,
+            "x" * 1_000,
+            "",
+            f"a {'x' * 100} dog. the cat",
+            SENTENCES[0],
+            "红色的房子" * 50,
+        ]
+        assert echo.translate(texts, batch_size=batch_size) == texts
+        assert all(width <= 24 for _, width, _ in echo.asked.batches)
+
+    def test_a_prefix_goes_to_the_first_part_that_has_subwords(self, echo):
+        text = "\u3000" * 3 + ". ".join(["a red house opens in the garden of the dog"] * 5)
+        echo.translate([TEXT, "a dog", text], prefixes=["the", "", "a"])
+        prefixes = {source: prefix for prefix, source in echo.asked.prefixes if prefix}
+        assert sorted(prefixes.values()) == ["a", "the"]
+        for source, prefix in prefixes.items():
+            assert {"the": TEXT, "a": text.strip()}[prefix].startswith(source)
+        with pytest.raises(ValueError, match="1 prefixes and 2 texts"):
+            echo.translate([TEXT, "a"], prefixes=["a"])
+
+    def test_the_translation_begins_with_the_prefix(self, translator):
+        (plain,) = translator.translate([TEXT])
+        (found,) = translator.translate([TEXT], prefixes=["the old house"])
+        assert found.startswith("the old house") and found != plain
+
+    def test_progress_counts_texts_that_are_whole(self, echo):
+        calls = []
+
+        def report(*numbers):
+            calls.append(numbers)
+
+        echo.translate([TEXT, "a dog", "", TEXT], batch_size=1, progress=report)
+        num_parts = (len(echo.asked.batches) - 1) // 2  # of TEXT
+        assert num_parts > 2 and len(calls) == 2 * num_parts + 1
+        assert calls == sorted(calls)
+        assert {total for _, total in calls} == {4}
+        # All but the last part of a text leave it undone; the empty one is done from the start.
+        assert [done for done, _ in calls].count(1) >= num_parts - 1
+        assert calls[-1] == (4, 4)
+
+    def test_it_is_told_and_others_are_left_as_they_are(self, translator, caplog):
+        with caplog.at_level(logging.INFO, "keras_transformer"):
+            translator.translate([TEXT, "a dog"])
+        assert "1 of 2 texts have more than 23 subwords" in caplog.text
+        caplog.clear()
+        with caplog.at_level(logging.INFO, "keras_transformer"):
+            translator.translate(["a dog"])
+        assert not caplog.text
+
+    def test_a_character_of_more_subwords_than_fit_is_cut_with_a_warning(self, caplog):
+        translator = tiny_translator(search=GreedySearch(), max_source_length=3)
+        assert num_subwords("红") > 2
+        with caplog.at_level(logging.WARNING):
+            assert len(translator.translate(["红红 a"])) == 1
+        assert "2 of 4 sources have more than 2 subwords" in caplog.text  # 红, 红, white space, a
+
+
+class TestOtherWays:
+    def test_truncated(self, translator, caplog):
+        ids = tiny_tokenizer().encode(TEXT)
+        with caplog.at_level(logging.WARNING):
+            (found,) = translator.translate([TEXT], long_texts="truncate")
+        assert "1 of 1 sources have more than 23 subwords and were cut" in caplog.text
+        assert found == translator.translate([tiny_tokenizer().decode(ids[:23])])[0]
+
+    def test_an_error(self, translator):
+        with pytest.raises(UserError, match=r"Text 1 .*at most 23\. .*'split' or 'truncate'"):
+            translator.translate(["a", TEXT], long_texts="error")
+        assert len(translator.translate(["a"], long_texts="error")) == 1
+
+    def test_another_word_is_refused(self, translator):
+        with pytest.raises(ValueError, match="`long_texts` must be one of 'split', .*'cut'"):
+            translator.translate(["a"], long_texts="cut")
+
+
+class TestBatches:
+    @pytest.mark.parametrize("as_one_text", [False, True])
+    @pytest.mark.parametrize("batch_size, search", [(32, GreedySearch()), (500, BeamSearch(5))])
+    def test_ten_thousand_sentences_come_in_batches_of_bounded_size(
+        self, echo, batch_size, search, as_one_text
+    ):
+        sentences = [sentence(1 + seed % 4, seed) + "." for seed in range(10_000)]
+        texts = [" ".join(sentences)] if as_one_text else sentences
+        assert echo.translate(texts, search, batch_size) == texts
+        sizes = echo.asked.batches
+        rows = [size[0] for size in sizes]
+        assert max(rows) <= batch_size
+        assert max(number * positions for number, _, positions in sizes) <= 2**15
+        # No batch is smaller than it need be, and long ones come first.
+        assert min(rows[:-1]) >= min(batch_size, 2**15 // max(size[2] for size in sizes))
+        assert [width for _, width, _ in sizes] == sorted((w for _, w, _ in sizes), reverse=True)
+        if not as_one_text:
+            assert sum(rows) == 10_000
