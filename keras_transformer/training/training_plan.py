@@ -69,7 +69,7 @@ class MemoryEstimate:
     """Bytes that a training step needs on each device: an estimate.
 
     What depends on the batch was fitted to the peaks of steps of 2 + 2 and 6 + 6 layers on a CPU,
-    and lies 0 to 15% above them.
+    and lies between 2% below and 15% above them.
 
     Args:
         weights: 4 bytes for each parameter, and 2 for a copy in half precision.
