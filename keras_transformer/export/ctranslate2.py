@@ -13,7 +13,7 @@ from keras_transformer.export.formats import (
     export_folder,
     save_tokenizers,
 )
-from keras_transformer.export.steps import check_single_model, warn_of_constraints
+from keras_transformer.export.steps import exportable_model
 from keras_transformer.layers import SinusoidalPositionEncoding
 
 # Keras activation -> CTranslate2's name of it.
@@ -80,8 +80,6 @@ def export_ctranslate2(translator, directory, quantization=None) -> pathlib.Path
             f"`quantization` must be None or one of {', '.join(map(repr, allowed))}. "
             f"Received: quantization={quantization!r}"
         )
-    check_single_model(translator.model, "CTranslate2 model")
-    warn_of_constraints(translator.search, "CTranslate2 model")
     specification = _specification(translator, specs)
     with export_folder(directory, "ctranslate2") as aside:
         specification.validate()
@@ -93,7 +91,8 @@ def export_ctranslate2(translator, directory, quantization=None) -> pathlib.Path
 
 def _specification(translator, specs):
     """Returns CTranslate2's description of the model, with all weights."""
-    model, config = translator.model, translator.model.config
+    model = exportable_model(translator, "CTranslate2 model")
+    config = model.config
     options = {
         "num_heads": config.num_heads,
         "pre_norm": config.norm == "pre",

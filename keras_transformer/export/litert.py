@@ -5,10 +5,9 @@ import tempfile
 
 from keras_transformer.export.formats import export_folder, save_tokenizers
 from keras_transformer.export.steps import (
-    check_single_model,
     check_tensorflow,
     concrete_functions,
-    warn_of_constraints,
+    exportable_model,
     with_dtype,
 )
 
@@ -47,9 +46,7 @@ def export_litert(translator, directory) -> pathlib.Path:
     >>> export_litert(translator, "exports/en_de")  # doctest: +SKIP
     """
     check_tensorflow("LiteRT export")
-    check_single_model(translator.model, "LiteRT export")
-    warn_of_constraints(translator.search, "LiteRT export")
-    model = with_dtype(translator.model, "float32")
+    model = with_dtype(exportable_model(translator, "LiteRT export"), "float32")
     with export_folder(directory, "litert") as aside:
         (aside / "model.tflite").write_bytes(_convert(model))
         save_tokenizers(translator, aside)

@@ -11,10 +11,9 @@ from keras_transformer.export.formats import (
     save_tokenizers,
 )
 from keras_transformer.export.steps import (
-    check_single_model,
     check_tensorflow,
     concrete_functions,
-    warn_of_constraints,
+    exportable_model,
     with_dtype,
 )
 
@@ -69,11 +68,8 @@ def export_onnx(translator, directory) -> pathlib.Path:
     """
     check_tensorflow("ONNX export")
     check_export_packages("onnx")
-    check_single_model(translator.model, "ONNX export")
-    warn_of_constraints(translator.search, "ONNX export")
-    model = with_dtype(
-        translator.model, "float32"
-    )  # By name: the functions do not keep its variables.
+    # Held here by a name: the functions do not keep its variables.
+    model = with_dtype(exportable_model(translator, "ONNX export"), "float32")
     functions = concrete_functions(model)
     with export_folder(directory, "onnx") as aside:
         _write({name: _convert(function) for name, function in functions.items()}, aside)

@@ -41,13 +41,26 @@ def with_dtype(model, dtype):
     return copy
 
 
-def check_single_model(model, title) -> None:
-    """Raises a `UserError` for an `Ensemble`, which only our own search can ask."""
+def exportable_model(translator, title):
+    """Returns a translator's model, for a runtime that searches by itself.
+
+    The constraints that its search will lack are named in a logged warning.
+
+    Args:
+        translator: a `Translator`.
+        title: what the export is called.
+
+    Raises:
+        UserError: if the model is an `Ensemble`, which only our own search can ask.
+    """
+    model = translator.model
     if isinstance(model, Ensemble):
         raise UserError(
             f"The {title} holds one model; export the models of an ensemble one by one. "
             f"Received: an Ensemble of {len(model.models)}"
         )
+    warn_of_constraints(translator.search, title)
+    return model
 
 
 def warn_of_constraints(search, title) -> None:
