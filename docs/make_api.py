@@ -23,6 +23,7 @@ PACKAGES = (
     "evaluation",
     "export",
     "translator",
+    "parser",
     "bridges",
 )
 SECTIONS = (

@@ -8,6 +8,8 @@ __version__ = "0.1.0"
 
 _PACKAGES = ("bridges", "data", "decoding", "evaluation", "export", "layers", "models", "training")
 _HOMES = {
+    "Parse": "parser",
+    "Parser": "parser",
     "TrainingRecipe": "models",
     "Transformer": "models",
     "TransformerConfig": "models",
@@ -18,6 +20,8 @@ _HOMES = {
 }
 
 __all__ = [
+    "Parse",
+    "Parser",
     "TrainingRecipe",
     "Transformer",
     "TransformerConfig",

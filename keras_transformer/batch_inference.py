@@ -1,14 +1,19 @@
 """Searching and scoring padded batches of token ids with a model, each one compiled function."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import keras
 import numpy as np
 from keras import ops
 
 from keras_transformer.data.special_tokens import BOS_ID, EOS_ID, PAD_ID
-from keras_transformer.decoding import ForcedPrefix, SearchResult, compile_search
+from keras_transformer.decoding import (
+    ForcedPrefix,
+    SearchResult,
+    WellFormedTrees,
+    compile_search,
+)
 from keras_transformer.layers.checks import check_positive_integer
 
 # JAX compiles for each shape: lengths are rounded up to this, numbers of rows to a power of two.
@@ -43,6 +48,23 @@ def search_ids(model, source, max_lengths, search, max_length=None, **search_opt
         pad_id=PAD_ID,
         **search_options,
     )
+
+
+def answer_limits(num_tokens, extra_length, max_length=None):
+    """Returns the most tokens that each answer may have, EOS included.
+
+    Args:
+        num_tokens: int32 `[batch]`, what a source counts: its subwords, or its words.
+        extra_length: how many more its answer may have.
+        max_length: the model's learned positions; None for none.
+
+    Returns:
+        int32 `[batch]`; 1 where `num_tokens` is 0.
+    """
+    limits = num_tokens + extra_length
+    if max_length is not None:
+        limits = ops.minimum(limits, max_length)
+    return ops.cast(ops.where(ops.equal(num_tokens, 0), 1, limits), "int32")
 
 
 def one_answer(search):
@@ -104,13 +126,52 @@ class BatchInference:
 
     Args:
         model: a `Transformer`.
+        tree_symbols: what the target's tokens are in a tree, for searches with `num_words`.
     """
 
-    def __init__(self, model):
+    def __init__(self, model, tree_symbols=None):
         self.model = model
+        self.tree_symbols = tree_symbols
         self._compiled = {}
 
-    def search(self, sources, max_lengths, search, seed_offset=0, prefixes=None) -> SearchResult:
+    def search_batches(
+        self, sources, max_lengths, search, batch_size, max_positions, **rows
+    ) -> Iterator[tuple[list[int], SearchResult]]:
+        """Searches for the answers to any number of sources, the largest first.
+
+        Args:
+            sources, max_lengths, search: as of `search`, of all sources.
+            batch_size: most sources in a batch.
+            max_positions: most positions of source and answer in a batch, those of all rows of
+                the search counted, but for the source's EOS; a source that needs more is alone.
+            **rows: `prefixes` and `num_words`, as of `search`, of all sources.
+
+        Yields:
+            The indices of the sources of a batch, and their `SearchResult`.
+        """
+        sizes = [
+            search.width * (len(source) - 1 + limit)
+            for source, limit in zip(sources, max_lengths, strict=True)
+        ]
+        for number, indices in enumerate(cut_batches(sizes, batch_size, max_positions)):
+            of_batch = {
+                name: None if values is None else [values[index] for index in indices]
+                for name, values in rows.items()
+            }
+            yield (
+                indices,
+                self.search(
+                    [sources[index] for index in indices],
+                    [max_lengths[index] for index in indices],
+                    search,
+                    seed_offset=number,
+                    **of_batch,
+                ),
+            )
+
+    def search(
+        self, sources, max_lengths, search, seed_offset=0, prefixes=None, num_words=None
+    ) -> SearchResult:
         """Searches for the answers of one batch.
 
         Args:
@@ -120,6 +181,7 @@ class BatchInference:
             seed_offset: added to the seed of a search that has one, so that the batches of one
                 call draw different numbers.
             prefixes: list of lists of ids that the answers begin with; None for no beginnings.
+            num_words: list of int: each answer is a tree over so many words; None for any answer.
 
         Returns:
             `SearchResult` of NumPy arrays.
@@ -133,15 +195,16 @@ class BatchInference:
             compiled_search = dataclasses.replace(search, seed=0)
         has_prefixes = prefixes is not None and any(prefixes)
         if has_prefixes:
-            options["prefixes"] = _tensor(padded(prefixes))
-        key = compiled_search, has_prefixes
+            options["prefixes"] = self._padded(prefixes)
+        num_rows = len(sources)
+        source = self._padded(sources)
+        if num_words is not None:
+            options["num_words"] = _tensor(_filled_up(num_words, len(source)))
+        key = compiled_search, has_prefixes, num_words is not None
         if key not in self._compiled:
             self._compiled[key] = self._compile_search(*key)
-        num_rows = len(sources)
-        source = padded(sources)
-        limits = np.ones(len(source), "int32")  # rows that only fill up the shape end at once
-        limits[:num_rows] = max_lengths
-        result = self._compiled[key](source=_tensor(source), max_lengths=_tensor(limits), **options)
+        limits = _filled_up(max_lengths, len(source))  # rows that only fill it up end at once
+        result = self._compiled[key](source=source, max_lengths=_tensor(limits), **options)
         return SearchResult(*(ops.convert_to_numpy(part)[:num_rows] for part in result))
 
     def log_probabilities(self, sources, targets) -> tuple[np.ndarray, np.ndarray]:
@@ -158,11 +221,10 @@ class BatchInference:
         if "score" not in self._compiled:
             ranks = {"source": 2, "target": 2, "labels": 2}
             self._compiled["score"] = self._compile(self._score, ranks)
-        inputs = padded([[BOS_ID, *ids] for ids in targets])
-        labels = padded([[*ids, EOS_ID] for ids in targets])
-        found = self._compiled["score"](
-            source=_tensor(padded(sources)), target=_tensor(inputs), labels=_tensor(labels)
-        )
+        inputs = self._padded([[BOS_ID, *ids] for ids in targets])
+        labels = self._padded([[*ids, EOS_ID] for ids in targets])
+        source = self._padded(sources)
+        found = self._compiled["score"](source=source, target=inputs, labels=labels)
         return tuple(ops.convert_to_numpy(part)[: len(sources)] for part in found)
 
     def cross_attention(self, sources, targets, layer) -> np.ndarray:
@@ -185,9 +247,12 @@ class BatchInference:
         key = "attention", layer
         if key not in self._compiled:
             self._compiled[key] = self._compile(attention, {"source": 2, "target": 2})
-        inputs = padded([[BOS_ID, *ids] for ids in targets])
-        found = self._compiled[key](source=_tensor(padded(sources)), target=_tensor(inputs))
+        inputs = self._padded([[BOS_ID, *ids] for ids in targets])
+        found = self._compiled[key](source=self._padded(sources), target=inputs)
         return ops.convert_to_numpy(found)[: len(sources)]
+
+    def _padded(self, rows):
+        return _tensor(padded(rows, self.model.config.max_length))
 
     def _score(self, source, target, labels):
         logits = self.model({"source": source, "target": target}, training=False)
@@ -196,15 +261,19 @@ class BatchInference:
         log_probabilities = ops.where(ops.not_equal(labels, PAD_ID), log_probabilities, 0.0)
         return ops.sum(log_probabilities, axis=1), log_probabilities
 
-    def _compile_search(self, search, has_prefixes):
+    def _compile_search(self, search, has_prefixes, has_words):
         ranks = {"source": 2, "max_lengths": 1, "max_length": 0}
         ranks |= {"seed": 0} if hasattr(search, "seed") else {}
         ranks |= {"prefixes": 2} if has_prefixes else {}
+        ranks |= {"num_words": 1} if has_words else {}
 
         def run(source, max_lengths, max_length, **options):
+            constraints = []
             if has_prefixes:
-                prefix = ForcedPrefix(options.pop("prefixes"), pad_id=PAD_ID)
-                options["constraints"] = [prefix]
+                constraints.append(ForcedPrefix(options.pop("prefixes"), pad_id=PAD_ID))
+            if has_words:
+                constraints.append(WellFormedTrees(options.pop("num_words"), *self.tree_symbols))
+            options["constraints"] = constraints
             return search_ids(self.model, source, max_lengths, search, max_length, **options)
 
         return self._compile(run, ranks)
@@ -222,15 +291,27 @@ class BatchInference:
         return tf.function(function, autograph=False).get_concrete_function(**signature)
 
 
-def padded(rows: Sequence[Sequence[int]]) -> np.ndarray:
-    """Pads rows of ids to int32 `[batch, length]`; on JAX to a shape of a small lattice."""
+def padded(rows: Sequence[Sequence[int]], max_length: int | None = None) -> np.ndarray:
+    """Pads rows of ids to int32 `[batch, length]`; on JAX to a shape of a small lattice.
+
+    Args:
+        rows: the ids.
+        max_length: the model's learned positions, which padding must not pass; None for none.
+    """
     num_rows = len(rows)
     if keras.config.backend() == "jax":
         num_rows = 2 ** (num_rows - 1).bit_length()
-    array = np.full((num_rows, _rounded(max(map(len, rows)))), PAD_ID, "int32")
+    length = _rounded(max(map(len, rows)))
+    length = length if max_length is None else min(length, max_length)
+    array = np.full((num_rows, length), PAD_ID, "int32")
     for row, ids in zip(array, rows, strict=False):
         row[: len(ids)] = ids
     return array
+
+
+def _filled_up(values, num_rows):
+    """int32 `[num_rows]`: the values, and 1 behind them."""
+    return np.concatenate([values, np.ones(num_rows - len(values))]).astype("int32")
 
 
 def _rounded(length):

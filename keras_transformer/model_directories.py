@@ -2,6 +2,7 @@
 
 from keras_transformer.errors import UserError
 from keras_transformer.model_directory import (
+    TASKS,
     read_config,
     read_model,
     read_recipe,
@@ -9,22 +10,28 @@ from keras_transformer.model_directory import (
 )
 
 SETTINGS = ("extra_length", "max_source_length")
+# Those of a parser alone.
+PARSER_SETTINGS = ("linearization", "constrained")
+_COMMANDS = {"translation": "translate", "parsing": "parse"}
+_HOLDERS = {"translation": "a translator", "parsing": "a parser"}
 
 
-def read_model_directories(directories: list, dtype=None) -> dict:
-    """Reads what a `Translator` is made of.
+def read_model_directories(directories: list, dtype=None, task: str = "translation") -> dict:
+    """Reads what a `Translator` or a `Parser` is made of.
 
     Args:
         directories: model directories; the settings are those of the first.
         dtype: dtype policy of the models; None for the global one.
+        task: one of `TASKS`, what the directories must be for.
 
     Returns:
-        Dict of the arguments of `Translator`; the model of several directories is an `Ensemble`.
+        Dict of the arguments of `Translator`, or of `Parser`; the model of several directories is
+        an `Ensemble`.
 
     Raises:
         ValueError: if there is no directory.
-        UserError: if a file is missing, damaged, or does not fit the others, or the vocabularies
-            of several directories differ.
+        UserError: if a file is missing, damaged, or does not fit the others, the vocabularies of
+            several directories differ, or one is for another task.
     """
     from keras_transformer.models import Ensemble
 
@@ -32,10 +39,14 @@ def read_model_directories(directories: list, dtype=None) -> dict:
         raise ValueError("There is no model directory to load. Received: directory=[]")
     configs = [read_config(directory) for directory in directories]
     pairs = list(zip(directories, configs, strict=True))
+    for directory, config in pairs:
+        check_task(directory, config, task)
     tokenizers = [read_tokenizers(directory, config) for directory, config in pairs]
     if len(directories) > 1:
         _check_same_vocabularies(directories, tokenizers)
+        _check_same_linearizations(pairs)
     models = [read_model(directory, config, dtype=dtype) for directory, config in pairs]
+    names = SETTINGS + (PARSER_SETTINGS if task == "parsing" else ())
     source_tokenizer, target_tokenizer = tokenizers[0]
     return {
         "model": models[0] if len(models) == 1 else Ensemble(models),
@@ -43,8 +54,24 @@ def read_model_directories(directories: list, dtype=None) -> dict:
         "target_tokenizer": target_tokenizer,
         "search": configs[0]["search"],
         "recipe": read_recipe(directories[0]) if len(models) == 1 else None,
-        **{name: configs[0][name] for name in SETTINGS if configs[0].get(name) is not None},
+        **{name: configs[0][name] for name in names if configs[0].get(name) is not None},
     }
+
+
+def check_task(directory, config: dict, task: str) -> None:
+    """Raises a `UserError` that says what to use unless a model directory is for a task.
+
+    Args:
+        directory: the model directory.
+        config: what `read_config` returned.
+        task: one of `TASKS`.
+    """
+    found = config["task"]
+    if found != task:
+        raise UserError(
+            f"{str(directory)!r} holds {_HOLDERS[found]}, not {_HOLDERS[task]}: use "
+            f"{TASKS[found]}.load, or `keras-transformer {_COMMANDS[found]}`."
+        )
 
 
 def _check_same_vocabularies(directories, tokenizers):
@@ -62,6 +89,18 @@ def _check_same_vocabularies(directories, tokenizers):
                 "Models translate together if they have the same vocabulary. "
                 f"Received: {str(directories[0])!r} and {str(directory)!r}, whose {side} "
                 f"vocabularies differ: {differ}"
+            )
+
+
+def _check_same_linearizations(pairs):
+    """Raises unless all parsers write trees in the same way."""
+    (first, config), *others = pairs
+    for directory, other in others:
+        if other.get("linearization") != config.get("linearization"):
+            raise UserError(
+                "Models parse together if they write trees in the same way. "
+                f"Received: {str(first)!r} with {config.get('linearization')} and "
+                f"{str(directory)!r} with {other.get('linearization')}"
             )
 
 

@@ -10,6 +10,8 @@ CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.weights.h5"
 RECIPE_FILE = "recipe.json"
 FORMAT = 1
+# What a model directory is for, and what loads it. A config without a task is a translator's.
+TASKS = {"translation": "Translator", "parsing": "Parser"}
 
 __all__ = [
     "load_weights",
@@ -50,12 +52,14 @@ def read_config(directory) -> dict:
         directory: the model directory.
 
     Returns:
-        `dict`, whose `"model"` is a `TransformerConfig` and whose `"search"` is a search or
-        None.
+        `dict`, whose `"model"` is a `TransformerConfig`, whose `"search"` is a search or None,
+        whose `"task"` is one of `TASKS`, and whose `"linearization"`, if there is one, is a
+        `Linearization`.
 
     Raises:
         UserError: if the directory or the file is missing, damaged, or of another format.
     """
+    from keras_transformer.data import Linearization
     from keras_transformer.models import TransformerConfig
 
     directory = pathlib.Path(directory)
@@ -74,10 +78,16 @@ def read_config(directory) -> dict:
         )
     if not isinstance(config.get("model"), dict):
         raise UserError(f"{path}: the entry 'model' is missing.")
+    if config.setdefault("task", "translation") not in TASKS:
+        raise UserError(
+            f"{path}: the task must be one of {list(TASKS)}. Received: task={config['task']!r}"
+        )
     try:
         config["model"] = TransformerConfig.from_dict(config["model"])
         search = config.get("search")
         config["search"] = None if search is None else search_from_dict(search)
+        if "linearization" in config:
+            config["linearization"] = Linearization.from_dict(config["linearization"])
     except (ValueError, TypeError, AttributeError) as error:
         raise UserError(f"{path}: {one_line(error)}") from error
     return config

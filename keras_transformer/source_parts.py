@@ -5,12 +5,13 @@ from collections.abc import Sequence
 
 from keras_transformer.data.sentence_splitting import TextPart, join_answers, split_text
 from keras_transformer.errors import UserError
-from keras_transformer.layers.checks import check_choice
+from keras_transformer.layers.checks import check_choice, check_positive_integer
 from keras_transformer.translator_inputs import checked_prefixes, checked_texts
 
 _LOGGER = logging.getLogger(__name__)
 
 LONG_TEXTS = ("split", "truncate", "error")
+DEFAULT_MAX_SOURCE_LENGTH = 1024
 
 
 class SourceParts:
@@ -92,6 +93,22 @@ class SourceParts:
         """
         rest = iter(answers)
         return [join_answers(parts, [next(rest) for _ in parts]) for parts in self._parts]
+
+
+def source_limit(max_source_length: int | None, max_length: int | None) -> int:
+    """Returns the most tokens of a source that a model is given, EOS counted.
+
+    Args:
+        max_source_length: what was asked for; None for the default.
+        max_length: the model's learned positions; None for none.
+
+    Raises:
+        ValueError: if `max_source_length` is no positive integer.
+    """
+    if max_source_length is None:
+        max_source_length = DEFAULT_MAX_SOURCE_LENGTH
+    check_positive_integer("max_source_length", max_source_length)
+    return min(max_source_length, max_length or max_source_length)
 
 
 def cut_sources(subwords: list[list[int]], max_subwords: int, advice: str = "") -> list[list[int]]:

@@ -9,7 +9,7 @@ from keras import ops
 
 from keras_transformer.batch_inference import (
     BatchInference,
-    cut_batches,
+    answer_limits,
     cut_pair_batches,
     one_answer,
 )
@@ -19,7 +19,7 @@ from keras_transformer.errors import UserError
 from keras_transformer.layers.checks import check_positive_integer
 from keras_transformer.model_directories import SETTINGS, read_model_directories
 from keras_transformer.model_directory_writing import write_model_directory
-from keras_transformer.source_parts import SourceParts, cut_sources
+from keras_transformer.source_parts import SourceParts, cut_sources, source_limit
 from keras_transformer.translation_result import Hypothesis, Score, to_hypotheses
 from keras_transformer.translator_inputs import (
     check_targets,
@@ -32,7 +32,6 @@ from keras_transformer.word_alignment import Alignment, align_words, layer_index
 
 __all__ = ["Alignment", "Hypothesis", "Score", "Translator"]
 
-DEFAULT_MAX_SOURCE_LENGTH = 1024
 # Bounds the memory of a batch: padded source and target positions of all its rows and beams.
 _MAX_BATCH_TOKENS = 32_768
 # Bounds the logits of a batch that is scored, `[batch, length, vocabulary]`: 256 MB.
@@ -92,11 +91,7 @@ class Translator:
         self.recipe = recipe
         self._inference = BatchInference(model)
         check_positive_integer("extra_length", extra_length)
-        if max_source_length is None:
-            max_source_length = DEFAULT_MAX_SOURCE_LENGTH
-        check_positive_integer("max_source_length", max_source_length)
-        positions = model.config.max_length or max_source_length
-        self.max_source_length = min(max_source_length, positions)
+        self.max_source_length = source_limit(max_source_length, model.config.max_length)
         check_vocabulary("source", self.source_tokenizer, model.config.vocab_size)
         check_vocabulary("target", self.target_tokenizer, model.config.output_vocab_size)
 
@@ -115,8 +110,8 @@ class Translator:
 
         Raises:
             ValueError: for a list without a directory.
-            UserError: if a file is missing, damaged, or does not fit the others, or the
-                vocabularies of several directories differ.
+            UserError: if a file is missing, damaged, or does not fit the others, the
+                vocabularies of several directories differ, or one holds a parser.
         """
         is_one = isinstance(directory, str | os.PathLike)
         directories = [directory] if is_one else list(directory)
@@ -219,21 +214,20 @@ class Translator:
         prefixes = encode_prefixes(self.target_tokenizer, prefixes, subwords, limits)
         answers = [[Hypothesis("", 0.0, 0.0, 0)] for _ in subwords]
         todo = [index for index, ids in enumerate(subwords) if ids]
-        sizes = [search.width * (2 * len(subwords[i]) + self.extra_length) for i in todo]
         num_texts = owners[-1] + 1 if owners else 0
         num_left = collections.Counter(owners[index] for index in todo)  # sources of each text
         num_done = num_texts - len(num_left)
-        for number, places in enumerate(cut_batches(sizes, batch_size, _MAX_BATCH_TOKENS)):
-            indices = [todo[place] for place in places]
-            result = self._inference.search(
-                [[*subwords[index], EOS_ID] for index in indices],
-                [limits[index] for index in indices],
-                search,
-                seed_offset=number,
-                prefixes=[prefixes[index] for index in indices],
-            )
+        for places, result in self._inference.search_batches(
+            [[*subwords[index], EOS_ID] for index in todo],
+            [limits[index] for index in todo],
+            search,
+            batch_size,
+            _MAX_BATCH_TOKENS,
+            prefixes=[prefixes[index] for index in todo],
+        ):
             found = to_hypotheses(result, self.target_tokenizer)
-            for index, hypotheses in zip(indices, found, strict=True):
+            for place, hypotheses in zip(places, found, strict=True):
+                index = todo[place]
                 answers[index] = hypotheses
                 num_left[owners[index]] -= 1
                 num_done += not num_left[owners[index]]
@@ -340,10 +334,7 @@ class Translator:
             int32 `[batch]`: `num_subwords + extra_length`, at most the model's `max_length`;
             1 for a source without subwords.
         """
-        limits = num_subwords + self.extra_length
-        if self.model.config.max_length is not None:
-            limits = ops.minimum(limits, self.model.config.max_length)
-        return ops.cast(ops.where(ops.equal(num_subwords, 0), 1, limits), "int32")
+        return answer_limits(num_subwords, self.extra_length, self.model.config.max_length)
 
     def _encode_sources(self, texts) -> list[list[int]]:
         """Ids of each source without EOS, cut at `max_source_length`."""

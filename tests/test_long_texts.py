@@ -6,6 +6,7 @@ import types
 import numpy as np
 import pytest
 
+from keras_transformer.batch_inference import BatchInference
 from keras_transformer.data import EOS_ID
 from keras_transformer.decoding import BeamSearch, GreedySearch, SearchResult
 from keras_transformer.errors import UserError
@@ -20,10 +21,11 @@ def translator():
     return tiny_translator(search=GreedySearch(), max_source_length=24)
 
 
-class Echo:
+class Echo(BatchInference):
     """In place of a model: the translation of a text is the text. Keeps the sizes of batches."""
 
     def __init__(self):
+        super().__init__(model=None)
         self.batches = []
         self.prefixes = []
 

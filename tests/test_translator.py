@@ -45,7 +45,7 @@ class TestTranslate:
         assert translator.translate(TEXTS, batch_size=4) == expected
 
     def test_text_without_subwords_is_empty_and_no_model_runs(self, translator, monkeypatch):
-        monkeypatch.setattr(translator, "_inference", None)
+        monkeypatch.setattr(translator._inference, "search", None)
         assert translator.translate(["", " \t", "\u3000", "\n"]) == ["", "", "", ""]
         assert translator.translate([]) == []
         assert translator.hypotheses([" "])[0][0].score == 0.0
@@ -207,9 +207,7 @@ class TestScore:
                 # Another split of the same text is another sequence.
                 if (*ids, EOS_ID) == answer.tokens:
                     score = translator.score([text], [answer.text])[0]
-                    assert score.log_probability == pytest.approx(
-                        answer.log_probability, abs=1e-4
-                    )
+                    assert score.log_probability == pytest.approx(answer.log_probability, abs=1e-4)
                     assert score.num_tokens == answer.num_tokens
                     compared += 1
         assert compared >= 5
@@ -316,9 +314,7 @@ class TestAlign:
     def test_a_word_of_two_pieces_counts_by_sum_in_the_source_and_by_mean_in_the_target(self):
         weights = np.array([[0.4, 0.3, 0.3], [0.5, 0.1, 0.1], [0.9, 0.0, 0.1]])
         alignment = align_words(weights, source_words=[1, 2], target_words=[2, 0, 1])
-        assert alignment.attention == pytest.approx(
-            np.array([[0.45, 0.4], [0.0, 0.0], [0.9, 0.1]])
-        )
+        assert alignment.attention == pytest.approx(np.array([[0.45, 0.4], [0.0, 0.0], [0.9, 0.1]]))
         assert alignment.pharaoh() == "0-0 0-2"
 
 
@@ -330,7 +326,9 @@ class TestModelDirectory:
         assert loaded.extra_length == translator.extra_length
         assert loaded.recipe is None
         assert sorted(path.name for path in saved.iterdir()) == [
-            "config.json", "model.weights.h5", "tokenizer.model"
+            "config.json",
+            "model.weights.h5",
+            "tokenizer.model",
         ]
 
     def test_settings_tokenizers_and_recipe_are_kept(self, tmp_path):
@@ -382,9 +380,7 @@ class TestModelDirectory:
         tiny_translator(seed=6, extra_length=9).save(tmp_path)
         loaded = Translator.load(tmp_path)
         assert loaded.extra_length == 9
-        for weight, expected in zip(
-            loaded.model.weights, tiny_model(seed=6).weights, strict=True
-        ):
+        for weight, expected in zip(loaded.model.weights, tiny_model(seed=6).weights, strict=True):
             np.testing.assert_array_equal(weight, expected)
 
     def test_recipe_that_could_not_be_read_is_not_written(self, tmp_path):
@@ -401,12 +397,18 @@ class TestModelDirectory:
         for name in kept[:2]:
             (tmp_path / name).write_text("kept")
         for translator, files in [
-            (Translator(model, tiny_tokenizer(), subwords, recipe=TrainingRecipe()),
-             ["source_tokenizer.model", "target_tokenizer.txt", "recipe.json"]),
+            (
+                Translator(model, tiny_tokenizer(), subwords, recipe=TrainingRecipe()),
+                ["source_tokenizer.model", "target_tokenizer.txt", "recipe.json"],
+            ),
             (Translator(tiny_model(vocab_size=size), subwords), ["tokenizer.txt"]),
             (tiny_translator(), ["tokenizer.model"]),
-            (Translator(tiny_model(vocab_size=size), subwords, SubwordTokenizer(["d", "e", "f"])),
-             ["source_tokenizer.txt", "target_tokenizer.txt"]),
+            (
+                Translator(
+                    tiny_model(vocab_size=size), subwords, SubwordTokenizer(["d", "e", "f"])
+                ),
+                ["source_tokenizer.txt", "target_tokenizer.txt"],
+            ),
         ]:
             loaded = Translator.load(translator.save(tmp_path))
             assert type(loaded.source_tokenizer) is type(translator.source_tokenizer)

@@ -11,6 +11,7 @@ from keras_transformer.cli import (
     average,
     evaluate,
     export,
+    parse,
     prepare,
     quickstart,
     score,
@@ -22,7 +23,18 @@ from keras_transformer.cli.arguments import USAGE_ERROR, CommandParser
 from keras_transformer.cli.progress import say
 
 PROGRAM = "keras-transformer"
-COMMANDS = (quickstart, vocab, prepare, train, translate, evaluate, score, average, export)
+COMMANDS = (
+    quickstart,
+    vocab,
+    prepare,
+    train,
+    translate,
+    parse,
+    evaluate,
+    score,
+    average,
+    export,
+)
 
 _UNEXPECTED_ERROR = 1
 _INTERRUPTED = 130  # 128 + SIGINT

@@ -171,6 +171,21 @@ def beam_search(arguments: argparse.Namespace, default):
     return BeamSearch(**options)
 
 
+def with_seed_offset(search, offset: int):
+    """Gives a search that draws at random other numbers for each chunk of lines.
+
+    Args:
+        search: any search.
+        offset: the number of batches before: a call takes a seed for each of its own.
+
+    Returns:
+        A search of the same kind.
+    """
+    if not hasattr(search, "seed"):
+        return search
+    return dataclasses.replace(search, seed=(search.seed + offset) % 2**31)
+
+
 CONSTRAINT_OPTIONS = (
     "--min-length",
     "--no-repeat-ngram",

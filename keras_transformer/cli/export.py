@@ -20,7 +20,8 @@ Exports a model directory, by default as a TensorFlow SavedModel: text in, text 
 tokenizer and the search inside. It needs only `tensorflow` and `tensorflow_text` to run, and is
 what TensorFlow Serving loads. Signature `serving_default` gives one translation and its score for
 each string, `n_best` several; `score` and `attention` look at given translations, and `limits`
-tells how long a text may be. docs/serving.md shows how it is served.
+tells how long a text may be. docs/serving.md shows how it is served. A model directory that holds a
+parser becomes a SavedModel from sentences to trees in brackets; docs/parsing.md.
 
 The other formats hold the model and, in files of their own, the tokenizers; the program that runs
 them searches. ctranslate2 is for the engine of that name, which has its own beam search; onnx
@@ -99,12 +100,19 @@ def run(arguments: argparse.Namespace) -> None:
                 f"{option} is for --format {format}. Received: --format {arguments.format}"
             )
     load_backend()
-    from keras_transformer import Translator, export
+    from keras_transformer import Parser, Translator, export
+    from keras_transformer.export.formats import FORMATS as EXPORT_FORMATS
+    from keras_transformer.export.steps import refuse_parser
+    from keras_transformer.model_directory import read_config
 
     # Before the model is loaded, not after.
     export.check_export_directory(arguments.output, arguments.format)
+    is_parser = read_config(arguments.model)["task"] == "parsing"
+    if is_parser and arguments.format != "saved_model":
+        refuse_parser(EXPORT_FORMATS[arguments.format].title)
     export.check_export_packages(arguments.format)
-    translator = Translator.load(arguments.model, dtype=arguments.precision)
+    holder = Parser if is_parser else Translator
+    translator = holder.load(arguments.model, dtype=arguments.precision)
     if arguments.format == "saved_model":
         search = constrain_search(arguments, beam_search(arguments, translator.search))
         export.export_saved_model(translator, arguments.output, search, arguments.precision)

@@ -14,6 +14,21 @@ _WHAT_HAPPENS = {
 _ADVICE = "split the line, or use --long-lines split or truncate"
 
 
+def add_batch_size(group) -> None:
+    """Adds `--batch-size`.
+
+    Args:
+        group: a group of options of a subcommand.
+    """
+    group.add_argument(
+        "--batch-size",
+        type=positive_int,
+        default=32,
+        metavar="N",
+        help="sentences computed at once (default: %(default)s)",
+    )
+
+
 def add_batch_options(
     parser: argparse.ArgumentParser, choices: Sequence[str], default: str, note: str = ""
 ) -> None:
@@ -26,13 +41,7 @@ def add_batch_options(
         note: what the help says besides.
     """
     group = parser.add_argument_group("batches")
-    group.add_argument(
-        "--batch-size",
-        type=positive_int,
-        default=32,
-        metavar="N",
-        help="sentences computed at once (default: %(default)s)",
-    )
+    add_batch_size(group)
     group.add_argument(
         "--long-lines",
         choices=choices,

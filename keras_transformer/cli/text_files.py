@@ -64,6 +64,24 @@ def read_all_lines(path: str, what: str) -> list[str]:
     return lines
 
 
+def count_lines(path: str) -> int:
+    """Counts the lines of an input, all of which are read for it.
+
+    Args:
+        path: a regular file.
+
+    Returns:
+        The number of lines.
+
+    Raises:
+        UserError: as `read_lines`, or if the file has no line.
+    """
+    count = sum(1 for _ in read_lines(path))
+    if not count:
+        raise UserError(f"The input file {path!r} is empty.")
+    return count
+
+
 def require_same_length(files: Iterable[tuple[str, list[str]]]) -> None:
     """Checks that files run in parallel.
 

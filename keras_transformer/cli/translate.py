@@ -1,7 +1,6 @@
 """`keras-transformer translate`: text in, text out, line by line."""
 
 import argparse
-import dataclasses
 import sys
 from collections.abc import Iterator
 
@@ -13,6 +12,7 @@ from keras_transformer.cli.arguments import (
     beam_search,
     constrain_search,
     positive_int,
+    with_seed_offset,
 )
 from keras_transformer.cli.backend import load_backend
 from keras_transformer.cli.long_lines import add_batch_options, check_lengths
@@ -21,6 +21,7 @@ from keras_transformer.cli.text_files import (
     as_line,
     check_output,
     chunks,
+    count_lines,
     open_output,
     read_all_lines,
     read_lines,
@@ -102,7 +103,7 @@ def run(arguments: argparse.Namespace) -> None:
     # A pipe (`--input <(zcat text.gz)`) can be read once only, like standard input.
     is_file = not is_standard_input and require_file(arguments.input).is_file()
     # A bad line in a file is found now, not after an hour of translating.
-    total = _count_lines(arguments.input) if is_file else None
+    total = count_lines(arguments.input) if is_file else None
     prefixes = None
     if arguments.prefix is not None:
         prefixes = read_all_lines(arguments.prefix, "prefix")
@@ -134,7 +135,7 @@ def run(arguments: argparse.Namespace) -> None:
             if of_chunk is not None and len(of_chunk) < len(chunk):
                 break
             options = {
-                "search": _with_seed_offset(search, num_batches),
+                "search": with_seed_offset(search, num_batches),
                 "batch_size": arguments.batch_size,
                 "prefixes": of_chunk,
                 "progress": count_batch,
@@ -159,23 +160,6 @@ def _choose_long_lines(arguments: argparse.Namespace) -> None:
         )
     else:
         arguments.long_lines = arguments.long_lines or "error"
-
-
-def _with_seed_offset(search, offset: int):
-    """Gives a search that draws at random other numbers for each chunk.
-
-    The offset is the number of batches before: a call takes a seed for each of its own.
-    """
-    if not hasattr(search, "seed"):
-        return search
-    return dataclasses.replace(search, seed=(search.seed + offset) % 2**31)
-
-
-def _count_lines(path: str) -> int:
-    count = sum(1 for _ in read_lines(path))
-    if not count:
-        raise UserError(f"The input file {path!r} is empty.")
-    return count
 
 
 def _chunks(translator, arguments: argparse.Namespace) -> Iterator[tuple[int, list[str]]]:

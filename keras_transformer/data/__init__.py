@@ -20,6 +20,7 @@ from keras_transformer.data.tokenizers import load_tokenizer, save_tokenizer
 from keras_transformer.data.tree_drawing import draw_tree, format_tree
 from keras_transformer.data.tree_linearization import Linearization
 from keras_transformer.data.tree_repair import RebuiltTree
+from keras_transformer.data.tree_vocabulary import TreeSymbols, tree_symbols
 from keras_transformer.data.treebank import clean_tree, read_tree_lines, read_trees, write_trees
 from keras_transformer.data.trees import Tree
 
@@ -41,6 +42,7 @@ __all__ = [
     "TfdsCorpus",
     "TokenBatches",
     "Tree",
+    "TreeSymbols",
     "TsvCorpus",
     "build_subword_vocabulary",
     "clean_tree",
@@ -54,5 +56,6 @@ __all__ = [
     "save_tokenizer",
     "text_lines",
     "train_sentencepiece",
+    "tree_symbols",
     "write_trees",
 ]

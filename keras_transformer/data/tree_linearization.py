@@ -35,7 +35,8 @@ class Linearization:
         root_label: label of the tree of a sequence that says nothing of its root.
 
     Raises:
-        ValueError: if `root_label` is empty or holds spaces or brackets.
+        ValueError: if `root_label` is empty or holds spaces or brackets, or another argument is no
+            bool.
 
     Example:
 
@@ -57,11 +58,43 @@ class Linearization:
     root_label: str = "S"
 
     def __post_init__(self):
-        if not is_symbol(self.root_label):
+        for name in ("words", "tags", "labelled_closing"):
+            if not isinstance(getattr(self, name), bool):
+                raise ValueError(
+                    f"{name} must be True or False. Received: {name}={getattr(self, name)!r}"
+                )
+        if not isinstance(self.root_label, str) or not is_symbol(self.root_label):
             raise ValueError(
                 "root_label must be a label without spaces and round brackets. "
                 f"Received: root_label={self.root_label!r}"
             )
+
+    def to_dict(self) -> dict:
+        """Returns the settings as a dict, for the files that a model is saved with."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_dict(cls, settings: dict) -> "Linearization":
+        """Returns the linearisation that `to_dict` wrote down.
+
+        Args:
+            settings: dict of any of the arguments.
+
+        Raises:
+            ValueError: for an unknown setting, or a value that has no meaning.
+
+        Example:
+
+        >>> from keras_transformer.data import Linearization
+        >>> Linearization.from_dict({"tags": True}).tags
+        True
+        """
+        known = [field.name for field in dataclasses.fields(cls)]
+        if not isinstance(settings, dict) or not set(settings) <= set(known):
+            raise ValueError(
+                f"The settings of a linearisation are {known}. Received: settings={settings!r}"
+            )
+        return cls(**settings)
 
     def to_symbols(self, tree: Tree) -> list[str]:
         """Writes a tree as symbols.

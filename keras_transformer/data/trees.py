@@ -9,6 +9,7 @@ from keras_transformer.errors import UserError
 # Only these separate: a word may hold other spaces, such as U+00A0 or U+2009.
 _SPACE = " \t\r\n\f\v"
 _TOKENS = re.compile(rf"[()]|[^{_SPACE}()]+")
+_SPACES = re.compile(rf"[{_SPACE}]+")
 _LABEL = re.compile(rf"[^{_SPACE}()]*")
 _WORD = re.compile(rf"[^{_SPACE}]+(?: [^{_SPACE}]+)*")
 
@@ -234,6 +235,17 @@ class TreeReader:
         if not words and not trees:
             raise UserError(f"There is nothing in the brackets '({''.join(label)})'.")
         return Tree(label[0], unescape_brackets(" ".join(words)) if words else trees)
+
+
+def split_words(text: str) -> list[str]:
+    """Returns the words of a sentence: what spaces, tabs and line ends separate, and no other.
+
+    Example:
+
+    >>> split_words(" It\tworks\u00a0well ")
+    ['It', 'works\xa0well']
+    """
+    return [word for word in _SPACES.split(text) if word]
 
 
 def escape_brackets(word: str) -> str:

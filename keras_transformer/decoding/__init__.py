@@ -10,6 +10,7 @@ from keras_transformer.decoding.constraints import (
     NoRepeatNgrams,
     RepetitionPenalty,
     SuppressTokens,
+    WellFormedTrees,
 )
 from keras_transformer.decoding.greedy import GreedySearch
 from keras_transformer.decoding.length_penalty import length_penalty
@@ -31,6 +32,7 @@ __all__ = [
     "SearchResult",
     "Step",
     "SuppressTokens",
+    "WellFormedTrees",
     "compile_search",
     "length_penalty",
     "search_from_dict",

@@ -1,4 +1,4 @@
-"""Exports of a trained translator to formats that other programs serve.
+"""Exports of a trained translator or parser to formats that other programs serve.
 
 Nothing of those programs is imported before a function is called.
 """

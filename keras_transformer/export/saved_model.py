@@ -1,4 +1,4 @@
-"""TensorFlow SavedModel: text in, translation out, for TensorFlow Serving or in-process use."""
+"""TensorFlow SavedModel: text in, translation or tree out, for TensorFlow Serving or in-process."""
 
 import pathlib
 
@@ -10,16 +10,23 @@ from keras_transformer.export.steps import with_dtype
 from keras_transformer.export.warmup import warmup_texts, write_warmup_requests
 from keras_transformer.files import atomic_folder
 from keras_transformer.layers.checks import check_choice
+from keras_transformer.parser import Parser
 
 PRECISIONS = ("float32", "bfloat16")
+# The inputs of the signatures.
+_PARSER_SIGNATURES = dict.fromkeys(("serving_default", "n_best", "limits"), ("text",))
+_SIGNATURES = {
+    **_PARSER_SIGNATURES,
+    **dict.fromkeys(("score", "attention"), ("text", "translation")),
+}
 
 
 def export_saved_model(translator, directory, search=None, dtype=None) -> pathlib.Path:
-    """Writes a SavedModel that translates raw strings, tokenizer and search included.
+    """Writes a SavedModel that translates or parses raw strings, tokenizer and search included.
 
     The SavedModel holds each weight of the model once and no optimizer. It needs TensorFlow and
-    the SentencePiece operations of `tensorflow_text`, and nothing else. Its signatures, with batch
-    and lengths dynamic, and one row of every output for each text:
+    the SentencePiece operations of `tensorflow_text`, and nothing else. The signatures of a
+    translator's, with batch and lengths dynamic, and one row of every output for each text:
 
     - `serving_default`: `text` -> `translation`, `score`, `truncated`;
     - `n_best`: `text` -> `translations` and `scores` `[batch, n]`, best first, and `truncated`.
@@ -37,12 +44,23 @@ def export_saved_model(translator, directory, search=None, dtype=None) -> pathli
     U+FFFD. Nothing fails for its length: a source longer than the translator's `max_source_length`,
     or a given translation longer than any that can be found, is cut, and `truncated` says so.
 
+    The signatures of a parser's, of text whose words are separated by white space:
+
+    - `serving_default`: `text` -> `tree` in brackets, `score`, `truncated`;
+    - `n_best`: `text` -> `trees` and `scores` `[batch, n]`, best first, and `truncated`;
+    - `limits`: `text` -> `num_words`, `num_tokens`, `max_source_tokens`, `max_tree_tokens`,
+      `truncated` and `settings`.
+
+    The trees are those of `Parser.parse` and `parses`, over all the words even where the source is
+    cut; brackets among the words are `-LRB-` and `-RRB-`, and text without words gives `(())` and
+    score 0. The search must be constrained to well-formed trees.
+
     `assets.extra/tf_serving_warmup_requests` holds requests for every signature, which TensorFlow
     Serving answers before it serves the model. The files are written aside and renamed; an export
     that is there already is replaced when the new one is complete.
 
     Args:
-        translator: a `Translator`.
+        translator: a `Translator` or a `Parser`.
         directory: where to; missing, empty, or an earlier export. TensorFlow Serving expects
             its last part to be a version number, as in `models/en_de/1`.
         search: a `BeamSearch`, `GreedySearch` or `Sampling`; None for the translator's.
@@ -53,7 +71,8 @@ def export_saved_model(translator, directory, search=None, dtype=None) -> pathli
         `pathlib.Path`: the directory.
 
     Raises:
-        UserError: if the directory holds anything else, or Keras does not run on TensorFlow.
+        UserError: if the directory holds anything else, Keras does not run on TensorFlow, or the
+            search of a parser is not constrained to well-formed trees.
         ValueError: if there is no such `dtype`.
 
     Example:
@@ -69,6 +88,9 @@ def export_saved_model(translator, directory, search=None, dtype=None) -> pathli
             "A SavedModel is written with the TensorFlow backend (KERAS_BACKEND=tensorflow). "
             f"Received: backend={keras.backend.backend()!r}"
         )
+    is_parser = isinstance(translator, Parser)
+    if is_parser:
+        _check_constrained(translator)
     directory = pathlib.Path(directory)
     check_export_directory(directory)
     model = translator.model if dtype is None else with_dtype(translator.model, dtype)
@@ -77,24 +99,39 @@ def export_saved_model(translator, directory, search=None, dtype=None) -> pathli
         # TensorFlow Serving's folders are numbers below the one with the model's name.
         path = directory.resolve()
         name = path.parent.name if path.name.isdecimal() else path.name
-        write_warmup_requests(aside, _warmup_requests(translator), name or "translator")
+        names = _PARSER_SIGNATURES if is_parser else _SIGNATURES
+        requests = _warmup_requests(translator.source_tokenizer, names)
+        write_warmup_requests(aside, requests, name or "translator")
     return directory
+
+
+def _check_constrained(parser) -> None:
+    if not parser.constrained:
+        why = "constrained=False"
+        if parser.tree_symbols is None:
+            why = f"linearization={parser.linearization}, and a target vocabulary of which not "
+            why += "every symbol of a tree is one token"
+        raise UserError(
+            "A SavedModel writes trees without repairing them, so its search must be constrained "
+            f"to well-formed ones. Received: a Parser with {why}"
+        )
 
 
 def _write(translator, model, search, path: pathlib.Path) -> None:
     import tensorflow as tf
 
-    from keras_transformer.export.signatures import TranslatorModule
+    from keras_transformer.export.parser_signatures import parser_module
+    from keras_transformer.export.signatures import translator_module
 
-    module = TranslatorModule(translator, model, search)
+    make_module = parser_module if isinstance(translator, Parser) else translator_module
+    module = make_module(translator, model, search)
     tf.saved_model.save(module, str(path), signatures=module.functions())
 
 
-def _warmup_requests(translator):
+def _warmup_requests(tokenizer, signatures):
     """Returns requests for every signature, as `write_warmup_requests` takes them."""
-    requests = []
-    for texts in warmup_texts(translator.source_tokenizer):
-        pairs = {"text": texts, "translation": texts}
-        requests += [(name, {"text": texts}) for name in ("serving_default", "n_best", "limits")]
-        requests += [(name, pairs) for name in ("score", "attention")]
-    return requests
+    return [
+        (name, dict.fromkeys(inputs, texts))
+        for texts in warmup_texts(tokenizer)
+        for name, inputs in signatures.items()
+    ]

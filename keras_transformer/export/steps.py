@@ -9,12 +9,14 @@ The names, for every decoder block i:
 
 import dataclasses
 import logging
+from typing import NoReturn
 
 import keras
 from keras import ops
 
 from keras_transformer.errors import UserError
 from keras_transformer.models import Ensemble, Transformer
+from keras_transformer.parser import Parser
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -51,8 +53,11 @@ def exportable_model(translator, title):
         title: what the export is called.
 
     Raises:
-        UserError: if the model is an `Ensemble`, which only our own search can ask.
+        UserError: if the model is an `Ensemble`, which only our own search can ask, or the
+            translator a `Parser`.
     """
+    if isinstance(translator, Parser):
+        refuse_parser(title)
     model = translator.model
     if isinstance(model, Ensemble):
         raise UserError(
@@ -61,6 +66,14 @@ def exportable_model(translator, title):
         )
     warn_of_constraints(translator.search, title)
     return model
+
+
+def refuse_parser(title) -> NoReturn:
+    """Raises a `UserError`: what else is exported leaves the search to the program that runs it."""
+    raise UserError(
+        f"The {title} is for translators: a parser's search builds trees, which the program that "
+        "runs the export would not. Export the parser as saved_model."
+    )
 
 
 def warn_of_constraints(search, title) -> None:
