@@ -12,7 +12,7 @@ from keras_transformer.layers.checks import (
     check_seed,
 )
 from keras_transformer.layers.masks import causal_mask, combine_masks, padding_to_attention_mask
-from keras_transformer.layers.projection import project
+from keras_transformer.layers.projection import first_number, project
 from keras_transformer.layers.scaled_dot_product_attention import ScaledDotProductAttention
 from keras_transformer.layers.seeds import derive_initializer
 from keras_transformer.layers.shapes import reshape
@@ -211,7 +211,7 @@ class MultiHeadAttention(keras.layers.Layer):
         length = max_length
         if max_length is None:
             # 0, computed from a weight so that no graph folds it: the cache can grow in a loop.
-            number = self.query_kernel[0, 0]
+            number = first_number(self.query_kernel)
             length = ops.cast(number < number, "int32")
         leading = (batch_size, self.num_heads, length)
         cache = {

@@ -155,7 +155,7 @@ class TestBatches:
     def test_large_requests_are_worked_on_in_chunks(self, translator, tmp_path, monkeypatch):
         from keras_transformer.export import signatures
 
-        monkeypatch.setattr(signatures, "_MAX_TOKENS", 500)
+        monkeypatch.setattr(signatures, "MAX_TOKENS", 500)
         monkeypatch.setattr(signatures, "_MAX_NUMBERS", 10_000)
         chunked = tf.saved_model.load(export_saved_model(translator, tmp_path / "m"))
         found = ask(chunked, "serving_default", text=TEXTS)
