@@ -1,4 +1,4 @@
-"""`keras-transformer evaluate`: BLEU and chrF of a model, or of a translation that exists."""
+"""`keras-transformer evaluate`: the scores of a model, or of answers that exist already."""
 
 import argparse
 import json
@@ -18,6 +18,11 @@ from keras_transformer.cli.arguments import (
     is_given,
 )
 from keras_transformer.cli.backend import load_backend
+from keras_transformer.cli.evaluate_parsing import (
+    PARSING_OPTIONS,
+    add_parsing_options,
+    evaluate_parsing,
+)
 from keras_transformer.cli.long_lines import add_batch_options, check_lengths
 from keras_transformer.cli.progress import Progress, say
 from keras_transformer.cli.text_files import (
@@ -35,11 +40,17 @@ compares a translation that exists already (--hypothesis). Prints sacreBLEU and 
 signatures that make them comparable, and, labelled as such, the tokenised, compound-split BLEU in
 which the paper reports its figures: it is meant for German and English text as in the paper, so
 leave it aside for other languages. References are raw text, never tokenised beforehand.
+
+With --task parsing, --reference is a file of gold trees: a parser reads their words (--model), or
+--hypothesis holds a parse a line. Prints EVALB's summary, F1 with the sentences that EVALB leaves
+out counted as wrong, and the signature.
 """
 
 _EXAMPLE = """
 keras-transformer evaluate --model runs/en-de --source test.en --reference test.de
 keras-transformer evaluate --hypothesis test.out --reference test.de --lowercase --json scores
+keras-transformer evaluate --task parsing --model runs/parser --reference test.trees
+keras-transformer evaluate --task parsing --hypothesis test.parses --reference test.trees
 """
 
 _MODEL_OPTIONS = (
@@ -62,13 +73,26 @@ def add_parser(commands: argparse._SubParsersAction) -> argparse.ArgumentParser:
         The parser.
     """
     parser = add_command(
-        commands, "evaluate", "BLEU and chrF against references", _DESCRIPTION, _EXAMPLE
+        commands,
+        "evaluate",
+        "BLEU and chrF against references, F1 against trees",
+        _DESCRIPTION,
+        _EXAMPLE,
+    )
+    parser.add_argument(
+        "--task",
+        choices=("translation", "parsing"),
+        default="translation",
+        metavar="TASK",
+        help="what is evaluated: translation or parsing (default: %(default)s)",
     )
     files = parser.add_argument_group("what to evaluate: a model with a source, or a hypothesis")
     what = files.add_mutually_exclusive_group(required=True)
     add_model_option(what)
     what.add_argument(
-        "--hypothesis", metavar="FILE", help="a translation that exists already, plain text"
+        "--hypothesis",
+        metavar="FILE",
+        help="a translation that exists already, plain text; or a parse a line",
     )
     files.add_argument(
         "--source", metavar="FILE", help="text to translate, one sentence a line: with --model"
@@ -78,19 +102,20 @@ def add_parser(commands: argparse._SubParsersAction) -> argparse.ArgumentParser:
         required=True,
         nargs="+",
         metavar="FILE",
-        help="correct translations, as many lines; several files give several references a line",
+        help="correct translations, as many lines; several files give several references a line; "
+        "or one file of gold trees",
     )
-    files.add_argument("--output", metavar="FILE", help="keep the model's translation here")
+    files.add_argument("--output", metavar="FILE", help="keep the model's answers here")
     files.add_argument("--json", metavar="FILE", help="write the scores here as JSON")
-    metric = parser.add_argument_group("metric")
+    metric = parser.add_argument_group("metric of translations")
     metric.add_argument("--lowercase", action="store_true", help="ignore case")
     metric.add_argument(
         "--tokenize",
         choices=TOKENIZE_CHOICES,
-        default="13a",
         metavar="NAME",
-        help="sacreBLEU's tokenizer: " + ", ".join(TOKENIZE_CHOICES) + " (default: %(default)s)",
+        help="sacreBLEU's tokenizer: " + ", ".join(TOKENIZE_CHOICES) + " (default: 13a)",
     )
+    add_parsing_options(parser)
     add_search_options(parser, n_best=False)
     add_constraint_options(parser)
     add_batch_options(parser, ("split", "truncate", "error"), "split")
@@ -103,6 +128,9 @@ def run(arguments: argparse.Namespace) -> None:
     Args:
         arguments: parsed arguments.
     """
+    if arguments.task == "parsing":
+        evaluate_parsing(arguments)
+        return
     _check(arguments)
     references = [read_all_lines(path, "reference") for path in arguments.reference]
     name = arguments.hypothesis or arguments.source
@@ -117,7 +145,7 @@ def run(arguments: argparse.Namespace) -> None:
         hypotheses, details = _translate(arguments, lines)
         model = arguments.model[0] if len(arguments.model) == 1 else arguments.model
         report |= {"model": model, "source": arguments.source, **details}
-    scores = _scores(hypotheses, references, arguments.lowercase, arguments.tokenize)
+    scores = _scores(hypotheses, references, arguments.lowercase, arguments.tokenize or "13a")
     width = max(len(score["name"]) for score in scores)
     for score in scores:
         sys.stdout.write(f"{score['name']:<{width}}  {score['score']:6.2f}  {score['signature']}\n")
@@ -128,6 +156,9 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def _check(arguments: argparse.Namespace) -> None:
+    for option in PARSING_OPTIONS:
+        if is_given(arguments, option):
+            raise UserError(f"{option} goes with --task parsing.")
     if arguments.model and not arguments.source:
         raise UserError("--model needs --source FILE, the text to translate.")
     for option in _MODEL_OPTIONS:

@@ -5,7 +5,7 @@ import argparse
 from keras_transformer.cli.arguments import add_command, positive_int
 from keras_transformer.cli.backend import load_backend
 from keras_transformer.cli.progress import Progress, say
-from keras_transformer.cli.train import data_kind, dataset_corpora, file_corpora
+from keras_transformer.cli.train_data import data_kind, dataset_corpora, file_corpora
 from keras_transformer.cli.train_settings import GROUPS, SETTINGS
 from keras_transformer.cli.vocab import DEFAULT_VOCAB_SIZE, load_vocabulary
 
@@ -31,7 +31,7 @@ keras-transformer train --prepared data/en-de --preset base --output runs/en-de
 
 _DEFAULT_MAX_LENGTH = 256
 # These are `train`'s own, or mean something else here.
-_NOT_HERE = ("prepared", "max_length", "bpe_dropout")
+_NOT_HERE = ("task", "prepared", "max_length", "bpe_dropout")
 _SETTINGS = {
     table: [setting for setting in GROUPS[table][1] if setting.name not in _NOT_HERE]
     for table in ("data", "vocabulary")

@@ -1,4 +1,4 @@
-"""Built-in settings of `train`: the paper's trainings on WMT 2014, by name."""
+"""Built-in settings of `train`: the paper's trainings on WMT 2014 and of parsers, by name."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -54,11 +54,35 @@ def _recipe(name: str, description: str, pair: str, preset: str, length: Mapping
     return Recipe(name, description, {"preset": preset, **_DATA[pair], **_COMMON, **length})
 
 
+# Section 6.3. The Wall Street Journal's trees are not free: --trees and --valid-trees name them,
+# sections 2 to 21 and section 22.
+_PARSING = {
+    "task": "parsing",
+    "vocabulary_type": "bpe",
+    "tokens_per_batch": 25_000,
+    "beam_size": 21,
+    "length_penalty": 0.3,
+}
+
+
+def _parsing_recipe(name: str, description: str, preset: str, vocab_size: int, length) -> Recipe:
+    values = {"preset": preset, "vocab_size": vocab_size, **_PARSING, **length}
+    return Recipe(name, description, values)
+
+
 _RECIPES = (
     _recipe("wmt14-en-de-base", "English-German, the base model", "en-de", "base", _BASE),
     _recipe("wmt14-en-de-big", "English-German, the big model", "en-de", "big", _BIG),
     _recipe("wmt14-en-fr-base", "English-French, the base model", "en-fr", "base", _BASE),
     _recipe("wmt14-en-fr-big", "English-French, the big model", "en-fr", "big_en_fr", _BIG),
+    _parsing_recipe("wsj-parsing", "parser of WSJ trees", "parsing", 16_000, _BASE),
+    _parsing_recipe(
+        "wsj-parsing-semi-supervised",
+        "parser of WSJ and parsed trees",
+        "parsing_semi_supervised",
+        32_000,
+        _BASE,
+    ),
 )
 RECIPES: dict[str, Recipe] = {recipe.name: recipe for recipe in _RECIPES}
 

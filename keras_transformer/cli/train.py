@@ -8,9 +8,16 @@ from typing import Any
 
 from keras_transformer.cli.arguments import add_command, positive_float
 from keras_transformer.cli.backend import load_backend
+from keras_transformer.cli.parsing_settings import check_task, linearization_fields
 from keras_transformer.cli.progress import Progress, say
 from keras_transformer.cli.recipes import RECIPES
 from keras_transformer.cli.train_config import render_config, resolve
+from keras_transformer.cli.train_data import (
+    data_kind,
+    dataset_corpora,
+    file_corpora,
+    load_prepared,
+)
 from keras_transformer.cli.train_settings import GROUPS, SETTINGS
 from keras_transformer.cli.vocab import DEFAULT_VOCAB_SIZE, load_vocabulary
 from keras_transformer.errors import UserError
@@ -18,7 +25,8 @@ from keras_transformer.errors import UserError
 _DESCRIPTION = """
 Trains a Transformer on sentence pairs and writes a model directory: config, weights, tokenizer,
 recipe, checkpoints and history. The weights are the average of the last N checkpoints, or a better
-single one by BLEU on the validation text. Stopped at any moment and started again with the same
+single one by BLEU on the validation text. With --task parsing it learns constituency trees from
+--trees, and F1 takes the place of BLEU. Stopped at any moment and started again with the same
 --output, it goes on from the last checkpoint; --max-steps and --max-minutes may then be raised.
 
 The pairs come from two text files (--source, --target), from one TSV file (--tsv), from
@@ -35,6 +43,7 @@ _USAGE = """keras-transformer train --output DIR [--preset NAME] [options]
         | --tsv FILE --valid-tsv FILE
         | --dataset NAME --source-language CODE --target-language CODE
         | --prepared DIR
+        | --task parsing --trees FILE --valid-trees FILE
         | --recipe NAME
         | --config FILE"""
 
@@ -44,6 +53,8 @@ keras-transformer train --source train.en --target train.de \\
 keras-transformer train --dataset wmt14_translate/de-en --source-language en \\
     --target-language de --preset small --output runs/wmt14-small
 keras-transformer train --recipe wmt14-en-de-base --gpus 8 --mixed-precision --plan
+keras-transformer train --task parsing --trees train.trees --valid-trees dev.trees \\
+    --output runs/parser
 keras-transformer train --print-config --preset tiny > settings.toml
 """
 
@@ -106,6 +117,7 @@ def run(arguments: argparse.Namespace) -> None:
         load_backend()
         sys.stdout.write(render_config(values, _preset_values(values["preset"])))
         return
+    check_task(values, SETTINGS)
     if arguments.plan:
         _plan(arguments.recipe, values, arguments.device_memory)
         return
@@ -115,11 +127,11 @@ def run(arguments: argparse.Namespace) -> None:
         raise UserError("--output DIR is required: where the model goes.")
     kind = data_kind(values)
     # What can be wrong with files is found before TensorFlow is loaded.
-    corpora = file_corpora(kind, values) if kind in ("source", "tsv") else None
+    corpora = file_corpora(kind, values) if kind in ("source", "tsv", "trees") else None
     vocabulary = load_vocabulary(values["vocabulary"]) if values["vocabulary"] else None
     target_vocabulary = None
     if kind == "prepared":
-        prepared = _load_prepared(values)
+        prepared = load_prepared(values)
         vocabulary, target_vocabulary = prepared.source_tokenizer, prepared.target_tokenizer
     load_backend()
     _check_preset(values["preset"])
@@ -153,7 +165,8 @@ def run(arguments: argparse.Namespace) -> None:
 def _recipe_list() -> str:
     width = max(map(len, RECIPES))
     rows = (f"  {recipe.name:<{width}}  {recipe.description}" for recipe in RECIPES.values())
-    return "\n".join(("The paper's trainings on WMT 2014:\n", *rows))
+    heading = "The paper's trainings on WMT 2014, and of parsers on trees of your own:"
+    return "\n".join((f"{heading}\n", *rows))
 
 
 def _plan(recipe: str | None, values: Mapping[str, Any], device_memory: float | None) -> None:
@@ -176,7 +189,9 @@ def _training_settings(values: Mapping[str, Any]):
     model -= recipe
     given = {name: value for name, value in values.items() if value is not None}
     kind = given["vocabulary_type"]
+    is_parsing = given["task"] == "parsing"
     return TrainingSettings(
+        linearization=linearization_fields(given) if is_parsing else {},
         model={name: given[name] for name in given.keys() & model} | _learned_positions(given),
         recipe={name: given[name] for name in given.keys() & recipe},
         tokenizer=kind,
@@ -197,115 +212,13 @@ def _learned_positions(given: Mapping[str, Any]) -> dict[str, int]:
     return {"max_length": given.get("max_length", preset.recipe.max_length)}
 
 
-# What each kind of data needs.
-_DATA_KINDS = {
-    "source": ("source", "target", "valid_source", "valid_target"),
-    "tsv": ("tsv", "valid_tsv"),
-    "dataset": ("dataset", "source_language", "target_language"),
-    "prepared": ("prepared",),
-}
-
-
-def data_kind(values: Mapping[str, Any]) -> str:
-    """Finds where the sentence pairs come from.
-
-    Args:
-        values: settings by name.
-
-    Returns:
-        `"source"` (two text files), `"tsv"`, `"dataset"` or `"prepared"`.
-
-    Raises:
-        UserError: if they come from nowhere or from two places, or a part is missing.
-    """
-    kinds = [kind for kind, names in _DATA_KINDS.items() if any(values[name] for name in names)]
-    if len(kinds) != 1:
-        raise UserError(
-            "Sentence pairs come from --source and --target, from --tsv, or from --dataset; in "
-            "`train` also from --prepared. "
-            f"Received: {' and '.join('--' + kind for kind in kinds) or 'none of them'}"
-        )
-    (kind,) = kinds
-    missing = [SETTINGS[name].flag for name in _DATA_KINDS[kind] if not values[name]]
-    if missing:
-        raise UserError(f"--{kind} also needs {' and '.join(missing)}.")
-    return kind
-
-
-def file_corpora(kind: str, values: Mapping[str, Any]) -> tuple:
-    """Opens the text files and reads them once, to find what is wrong with them.
-
-    Args:
-        kind: `"source"` or `"tsv"`.
-        values: settings by name.
-
-    Returns:
-        The training and the validation corpus.
-    """
-    from keras_transformer.data import ParallelTextCorpus, TsvCorpus
-
-    if kind == "tsv":
-        corpora = TsvCorpus(values["tsv"]), TsvCorpus(values["valid_tsv"])
-    else:
-        corpora = (
-            ParallelTextCorpus(values["source"], values["target"]),
-            ParallelTextCorpus(values["valid_source"], values["valid_target"]),
-        )
-    for corpus in corpora:
-        len(corpus)  # reads it once: finds lines that are no UTF-8, and files that do not match
-    return corpora
-
-
-def dataset_corpora(values: Mapping[str, Any]) -> tuple:
-    """Opens the dataset, which is downloaded if need be.
-
-    Args:
-        values: settings by name.
-
-    Returns:
-        The training and the validation corpus.
-    """
-    from keras_transformer.data import TfdsCorpus
-
-    return tuple(
-        TfdsCorpus(
-            values["dataset"],
-            values[split],
-            values["source_language"],
-            values["target_language"],
-            data_dir=values["data_dir"],
-        )
-        for split in ("train_split", "valid_split")
-    )
-
-
-def _load_prepared(values: dict[str, Any]):
-    """Opens the prepared corpus, whose vocabularies and longest sentence become settings."""
-    for name in ("vocabulary", "vocab_size", "bpe_dropout"):
-        if values[name]:
-            raise UserError(
-                "--prepared brings a vocabulary and its ids. Received: --prepared and "
-                f"{SETTINGS[name].flag}"
-            )
-    from keras_transformer.data import PreparedCorpus
-
-    prepared = PreparedCorpus.load(values["prepared"])
-    values["shared_vocabulary"] = prepared.target_tokenizer is None
-    values["max_length"] = values["max_length"] or prepared.max_length
-    if values["max_length"] > prepared.max_length:
-        raise UserError(
-            f"{values['prepared']!r} has no sentence of more than {prepared.max_length} subwords. "
-            f"Received: --max-length {values['max_length']}"
-        )
-    return prepared
-
-
 def _check_preset(name: str) -> None:
     from keras_transformer.models import list_presets
 
     if name not in list_presets():
+        known = [preset for preset in list_presets() if not preset.startswith("table3")]
         raise UserError(
-            f"--preset must be one of {', '.join(sorted(list_presets()))}. Received: {name!r}"
+            f"--preset must be one of {', '.join(sorted(known))} or table3_... Received: {name!r}"
         )
 
 

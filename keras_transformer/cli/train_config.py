@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from keras_transformer.cli.arguments import positive_float, positive_ints
+from keras_transformer.cli.parsing_settings import task_defaults
 from keras_transformer.cli.recipes import recipe_values
 from keras_transformer.cli.setting import Setting
 from keras_transformer.cli.train_settings import GROUPS, SETTINGS
@@ -71,9 +72,9 @@ def resolve(arguments: argparse.Namespace) -> dict[str, Any]:
     given = read_config(arguments.config) if arguments.config else {}
     options = {name: getattr(arguments, name) for name in SETTINGS}
     given |= {name: value for name, value in options.items() if value is not None}
-    if arguments.recipe:
-        values |= recipe_values(arguments.recipe, given)
-    return values | given
+    named = recipe_values(arguments.recipe, given) if arguments.recipe else {}
+    task = (named | given).get("task", SETTINGS["task"].default)
+    return values | task_defaults(task) | named | given
 
 
 def render_config(values: Mapping[str, Any], preset_values: Mapping[str, Any]) -> str:

@@ -12,6 +12,8 @@ from keras_transformer.errors import UserError
 
 _GIGABYTE = 10**9
 _LABEL_WIDTH = 20
+# Labels in opening and closing brackets, as in treebanks of English; the trees are not read.
+_NUM_SYMBOLS = 64
 # Of this machine's memory: others may need some.
 _FREE_SHARE = 0.8
 
@@ -47,8 +49,8 @@ def print_plan(
     size = settings.vocab_size if vocabulary is None else vocabulary.vocab_size
     if size is None:
         raise UserError("--plan needs --vocab-size N: the text that decides it is not read.")
-    is_shared = settings.shared_vocabulary or vocabulary is not None
-    config = make_config(preset, settings, size, None if is_shared else size)
+    target_size, sides = _target_vocabulary(settings, size, vocabulary)
+    config = make_config(preset, settings, size, target_size)
     check_lengths(config, recipe)
     num_devices = settings.gpus or 1
     share = math.ceil(recipe.tokens_per_batch / num_devices)
@@ -61,7 +63,7 @@ def print_plan(
 
     if recipe_name:
         _line("recipe", f"{recipe_name}: {RECIPES[recipe_name].description}")
-    _print_run(values, settings, recipe, config, size, is_shared, steps)
+    _print_run(values, settings, recipe, config, sides, steps)
     _print_memory(config, recipe, settings, device_memory)
     is_gpu = bool(tf.config.list_physical_devices("GPU"))
     part = math.ceil(share / settings.micro_batches)
@@ -82,11 +84,22 @@ def print_plan(
     _print_time(measured, share, steps, num_devices, "GPU" if is_gpu else "CPU", settings)
 
 
+def _target_vocabulary(settings, size: int, vocabulary) -> tuple[int | None, str]:
+    """Returns the number of target ids, None if the source has the same, and a few words."""
+    if settings.task == "parsing":
+        if settings.linearization["words"]:
+            return size, "for the words, as many for the trees"
+        return _NUM_SYMBOLS, f"for the words, some {_NUM_SYMBOLS} symbols for the trees"
+    if settings.shared_vocabulary or vocabulary is not None:
+        return None, "for both languages"
+    return size, "for each language"
+
+
 def _line(label: str, text: str) -> None:
     sys.stdout.write(f"{label:<{_LABEL_WIDTH}}{text}\n")
 
 
-def _print_run(values, settings, recipe, config, vocab_size, is_shared, steps):
+def _print_run(values, settings, recipe, config, sides, steps):
     from keras_transformer.training.training_plan import count_parameters
 
     if values["dataset"]:
@@ -94,10 +107,10 @@ def _print_run(values, settings, recipe, config, vocab_size, is_shared, steps):
         splits = f"{values['train_split']}, validated on {values['valid_split']}"
         _line("data", f"{values['dataset']}, {pair}: {splits}")
     else:
-        files = [values[name] for name in ("prepared", "tsv", "source", "target") if values[name]]
+        names = ("prepared", "tsv", "source", "target", "trees")
+        files = [values[name] for name in names if values[name]]
         _line("data", " and ".join(files) or "not given yet")
-    sides = "for both languages" if is_shared else "for each language"
-    _line("vocabulary", f"{vocab_size:,} {settings.tokenizer} pieces {sides}")
+    _line("vocabulary", f"{config.vocab_size:,} {settings.tokenizer} pieces {sides}")
     _line(
         "model",
         f"{settings.preset}: {config.num_encoder_layers} + {config.num_decoder_layers} layers, "

@@ -8,6 +8,7 @@ from keras_transformer.cli.arguments import (
     positive_ints,
     rate,
 )
+from keras_transformer.cli.parsing_settings import PARSING
 from keras_transformer.cli.recipe_settings import MODEL, OPTIMIZATION, SEARCH
 from keras_transformer.cli.setting import Setting
 
@@ -16,6 +17,14 @@ GROUPS: dict[str, tuple[str, tuple[Setting, ...]]] = {
     "data": (
         "sentence pairs: two text files, one TSV file, or a dataset by name",
         (
+            Setting(
+                "task",
+                str,
+                "translation learns from sentence pairs, parsing from trees",
+                "translation",
+                choices=("translation", "parsing"),
+                metavar="TASK",
+            ),
             Setting("source", str, "training text in the source language, .gz too", metavar="FILE"),
             Setting("target", str, "its translation, line by line", metavar="FILE"),
             Setting(
@@ -61,20 +70,22 @@ GROUPS: dict[str, tuple[str, tuple[Setting, ...]]] = {
             ),
         ),
     ),
+    "parsing": ("trees, for --task parsing", PARSING),
     "vocabulary": (
         "vocabulary: subwords shared by both languages, built from the training text",
         (
             Setting(
                 "vocabulary",
                 str,
-                "use this vocabulary (from `keras-transformer vocab`) and build none",
+                "use this vocabulary (from `keras-transformer vocab`) and build none; in parsing "
+                "for the words",
                 metavar="FILE",
             ),
             Setting(
                 "vocabulary_type",
                 str,
                 "bpe and unigram learn subwords from raw text; subword takes text that is already "
-                "split by spaces, with @@ where a word goes on",
+                "split by spaces, with @@ where a word goes on; in parsing the words as they are",
                 "bpe",
                 choices=("bpe", "unigram", "subword"),
                 metavar="TYPE",
@@ -107,7 +118,8 @@ GROUPS: dict[str, tuple[str, tuple[Setting, ...]]] = {
             Setting(
                 "preset",
                 str,
-                "model and training recipe: tiny, small, base, big, big_en_fr or table3_...",
+                "model and training recipe: tiny, small, base, big, big_en_fr or table3_...; "
+                "parsing_small (the default in parsing), parsing or parsing_semi_supervised",
                 "small",
                 metavar="NAME",
             ),
@@ -140,14 +152,14 @@ GROUPS: dict[str, tuple[str, tuple[Setting, ...]]] = {
                 "average_checkpoints",
                 positive_int,
                 "the finished model is the average of the last N checkpoints, or a better single "
-                "one by BLEU on the validation text (default: the preset's)",
+                "one by BLEU or F1 on the validation set (default: the preset's)",
                 metavar="N",
             ),
             Setting(
                 "average_windows",
                 positive_ints,
                 "try several N, e.g. 1,5,10: the finished model is the best average of the last N "
-                "checkpoints, or a better single one by BLEU on the validation text",
+                "checkpoints, or a better single one by BLEU or F1 on the validation set",
                 metavar="N,N",
             ),
             Setting(
@@ -192,7 +204,7 @@ GROUPS: dict[str, tuple[str, tuple[Setting, ...]]] = {
             ),
         ),
     ),
-    "search": ("search that the finished model translates with", SEARCH),
+    "search": ("search that the finished model answers with", SEARCH),
     "machine": (
         "machine and output",
         (

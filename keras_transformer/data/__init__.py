@@ -22,6 +22,7 @@ from keras_transformer.data.tree_linearization import Linearization
 from keras_transformer.data.tree_repair import RebuiltTree
 from keras_transformer.data.tree_vocabulary import TreeSymbols, tree_symbols
 from keras_transformer.data.treebank import clean_tree, read_tree_lines, read_trees, write_trees
+from keras_transformer.data.treebank_corpus import TreebankCorpus
 from keras_transformer.data.trees import Tree
 
 __all__ = [
@@ -43,6 +44,7 @@ __all__ = [
     "TokenBatches",
     "Tree",
     "TreeSymbols",
+    "TreebankCorpus",
     "TsvCorpus",
     "build_subword_vocabulary",
     "clean_tree",

@@ -1,4 +1,4 @@
-"""The learning curve: loss and BLEU over the steps of training."""
+"""The learning curve: loss and scores over the steps of training."""
 
 import math
 import os
@@ -21,6 +21,7 @@ _LOSSES = (
 )
 _SCORES = (
     (("bleu", "val_bleu", "valid_bleu"), "BLEU", "#009e73"),
+    (("f1", "val_f1", "valid_f1"), "F1", "#56b4e9"),
     (("exact_match", "val_exact_match", "valid_exact_match"), "exact match", "#cc79a7"),
 )
 
@@ -28,11 +29,11 @@ _SCORES = (
 def plot_learning_curve(
     rows: Iterable[Mapping], path: str | os.PathLike, title: str | None = None
 ) -> pathlib.Path:
-    """Draws loss, and BLEU where there is any, over the training steps.
+    """Draws loss, and scores where there are any, over the training steps.
 
     Args:
         rows: the history, one mapping per entry with "step" and any of "loss", "val_loss" (nats per
-            token), "bleu", "exact_match" (0 to 100); also with the prefix "val_" or "valid_".
+            token), "bleu", "f1", "exact_match" (0 to 100); also with the prefix "val_" or "valid_".
             Values may be numbers or their text; missing ones, None, "" and not-a-number are
             skipped.
         path: the picture to write; .png, .pdf or .svg.
@@ -63,7 +64,7 @@ def plot_learning_curve(
     if not panels:
         raise ValueError(
             "The history must have rows with 'step' and one of 'loss', 'val_loss', 'bleu', "
-            f"'exact_match'. Received: {len(rows)} rows without any"
+            f"'f1', 'exact_match'. Received: {len(rows)} rows without any"
         )
     figure = new_figure(width=5.2 * len(panels), height=3.8)
     if title:

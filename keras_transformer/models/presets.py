@@ -1,4 +1,4 @@
-"""The named models: the paper's base, big and Table 3, and two small ones."""
+"""The named models: the paper's base, big, Table 3 and parsers, and small ones."""
 
 import dataclasses
 
@@ -55,6 +55,21 @@ _TABLE_3 = {
 _BIG = {"d_model": 1024, "intermediate_dim": 4096, "num_heads": 16}
 _BIG_RECIPE = dataclasses.replace(_PAPER_RECIPE, max_steps=300_000, average_checkpoints=20)
 
+# Section 6.3: 4 layers, d_model 1024, the rest as base, but dropout and learning rate, which were
+# chosen on a development set. The paper does not say them; these are tensor2tensor's
+# `transformer_parsing_base` and `transformer_parsing_big`: half the learning rate of the formula.
+_PARSING = {"num_encoder_layers": 4, "num_decoder_layers": 4, "d_model": 1024}
+
+
+def _parsing_recipe(warmup_steps):
+    return TrainingRecipe(
+        peak_learning_rate=0.5 * (_PARSING["d_model"] * warmup_steps) ** -0.5,
+        warmup_steps=warmup_steps,
+        max_length=512,
+        beam_size=21,
+        length_penalty=0.3,
+    )
+
 
 def _table_3_preset(name, change, overrides):
     config = dict(overrides)
@@ -76,6 +91,18 @@ _PRESETS = [
         _BIG_RECIPE,
     ),
     *(_table_3_preset(name, *row) for name, row in _TABLE_3.items()),
+    Preset(
+        "parsing",
+        "The paper's parser for 40,000 trees, 4+4 layers, d_model 1024",
+        {**_PARSING, "dropout": 0.2, "attention_dropout": 0.2},
+        _parsing_recipe(warmup_steps=16_000),
+    ),
+    Preset(
+        "parsing_semi_supervised",
+        "The paper's parser for millions of trees, most of them parsed by others",
+        {**_PARSING, "dropout": 0.1, "attention_dropout": 0.1},
+        _parsing_recipe(warmup_steps=4000),
+    ),
     Preset(
         "tiny",
         "4+4 layers, d_model 128, for corpora of some 10,000 pairs (Wu et al., 2021)",
@@ -118,6 +145,28 @@ _PRESETS = [
             max_steps=20_000,
         ),
     ),
+    Preset(
+        "parsing_small",
+        "A parser of 3+3 layers, d_model 256, for some 10,000 trees",
+        {
+            "num_encoder_layers": 3,
+            "num_decoder_layers": 3,
+            "d_model": 256,
+            "intermediate_dim": 1024,
+            "num_heads": 8,
+            "dropout": 0.3,
+            "attention_dropout": 0.1,
+            "norm": "pre",
+        },
+        TrainingRecipe(
+            peak_learning_rate=2e-3,
+            warmup_steps=1000,
+            tokens_per_batch=4096,
+            max_steps=20_000,
+            max_length=512,
+            length_penalty=0.3,
+        ),
+    ),
 ]
 _PRESETS_BY_NAME = {preset.name: preset for preset in _PRESETS}
 
@@ -150,8 +199,8 @@ def get_preset(name):
     >>> keras_transformer.models.get_preset("big").recipe.max_steps
     300000
 
-    Reference: Vaswani et al. (2017), Table 3; for `tiny`, Wu et al. (2021), "Good for
-    Misconceived Reasons", arXiv 2105.14462.
+    Reference: Vaswani et al. (2017), Table 3 and section 6.3; for `tiny`, Wu et al. (2021), "Good
+    for Misconceived Reasons", arXiv 2105.14462.
     """
     if name not in _PRESETS_BY_NAME:
         raise ValueError(

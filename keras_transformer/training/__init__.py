@@ -6,12 +6,8 @@ TensorFlow is imported when something that needs it is called, never by the impo
 from keras_transformer.models.weight_files import load_weights_only, save_weights_only
 from keras_transformer.training.adam import FusedAdam, GlobalClipAdam
 from keras_transformer.training.averaging import average_checkpoints
-from keras_transformer.training.callbacks import (
-    BleuOnDev,
-    HistoryFile,
-    StepProgress,
-    TimeLimit,
-)
+from keras_transformer.training.bleu_on_dev import BleuOnDev
+from keras_transformer.training.callbacks import HistoryFile, StepProgress, TimeLimit
 from keras_transformer.training.checkpoints import Checkpoints
 from keras_transformer.training.distribution import mirrored_strategy, strategy_scope
 from keras_transformer.training.divergence import StopOnNonFiniteLoss
@@ -20,6 +16,7 @@ from keras_transformer.training.evaluate_tokens import (
     TokenEvaluator,
     evaluate_tokens,
 )
+from keras_transformer.training.f1_on_dev import F1OnDev
 from keras_transformer.training.label_smoothing import LabelSmoothedCrossEntropy
 from keras_transformer.training.layerwise_adam import LayerwiseAdam
 from keras_transformer.training.loss_model import LossModel
@@ -27,12 +24,14 @@ from keras_transformer.training.metrics import Perplexity, TokenAccuracy, TokenL
 from keras_transformer.training.model_parallel import model_parallel_layout
 from keras_transformer.training.optimizer import compile_model, make_optimizer
 from keras_transformer.training.schedule import TransformerSchedule
+from keras_transformer.training.score_on_dev import ScoreOnDev
 from keras_transformer.training.settings import TrainingSettings
 from keras_transformer.training.trainer import TrainingResult, train
 
 __all__ = [
     "BleuOnDev",
     "Checkpoints",
+    "F1OnDev",
     "FusedAdam",
     "GlobalClipAdam",
     "HistoryFile",
@@ -40,6 +39,7 @@ __all__ = [
     "LayerwiseAdam",
     "LossModel",
     "Perplexity",
+    "ScoreOnDev",
     "StepProgress",
     "StopOnNonFiniteLoss",
     "TimeLimit",

@@ -1,4 +1,4 @@
-"""Keras callbacks: BLEU on the development set, limits, history, what people watch."""
+"""Keras callbacks: limits, history, what people watch."""
 
 import csv
 import time
@@ -8,90 +8,6 @@ from pathlib import Path
 import keras
 
 from keras_transformer.files import atomic_write
-
-
-class BleuOnDev(keras.callbacks.Callback):
-    """Translates the development set at the end of epochs and logs its BLEU as `val_bleu`.
-
-    Args:
-        sources: list of `str`.
-        references: list of `str`, raw text.
-        source_tokenizer: tokenizer of the source.
-        target_tokenizer: tokenizer of the target; None if they share one.
-        search: search settings; None for greedy.
-        every: int, epochs between translations.
-        lowercase: compare in lower case.
-        tokenize: name of a sacreBLEU tokenizer.
-
-    Attributes:
-        history: list of (epoch from 0, BLEU).
-        hypotheses: the last translations.
-        translator: `Translator` of the last evaluation, or None.
-
-    Example:
-
-    >>> from keras_transformer.data import SubwordTokenizer
-    >>> from keras_transformer.training import BleuOnDev
-    >>> callback = BleuOnDev(["a b"], ["b a"], SubwordTokenizer(["a", "b"]))
-    >>> callback.history
-    []
-    """
-
-    def __init__(
-        self,
-        sources: Sequence[str],
-        references: Sequence[str],
-        source_tokenizer,
-        target_tokenizer=None,
-        search=None,
-        every: int = 1,
-        lowercase: bool = False,
-        tokenize: str = "13a",
-    ):
-        super().__init__()
-        if len(sources) != len(references):
-            raise ValueError(
-                "`sources` and `references` must have the same number of lines. "
-                f"Received: {len(sources)} and {len(references)}"
-            )
-        self.sources = list(sources)
-        self.references = list(references)
-        self.every = every
-        self.history: list[tuple[int, float]] = []
-        self.hypotheses: list[str] = []
-        self._tokenizers = (source_tokenizer, target_tokenizer)
-        self._search = search
-        self._score_options = {"lowercase": lowercase, "tokenize": tokenize}
-        self.translator = None
-
-    def on_epoch_end(self, epoch, logs=None):
-        if (epoch + 1) % self.every:
-            return
-        bleu = self.evaluate()
-        self.history.append((epoch, bleu))
-        if logs is not None:
-            logs["val_bleu"] = bleu
-
-    def evaluate(self, model=None) -> float:
-        """Translates the development set now.
-
-        Args:
-            model: `Transformer`; None for the one that is trained.
-
-        Returns:
-            BLEU, 0 to 100.
-        """
-        from keras_transformer.decoding import GreedySearch
-        from keras_transformer.evaluation import corpus_bleu
-        from keras_transformer.translator import Translator
-
-        model = model or getattr(self.model, "transformer", self.model)  # Of a `LossModel`.
-        # One translator for all calls: its search is compiled once.
-        if self.translator is None or self.translator.model is not model:
-            search = self._search or GreedySearch()
-            self.translator = Translator(model, *self._tokenizers, search=search)
-        self.hypotheses = self.translator.translate(self.sources)
-        return corpus_bleu(self.hypotheses, self.references, **self._score_options).score
 
 
 class TimeLimit(keras.callbacks.Callback):
@@ -193,7 +109,8 @@ class StepProgress(keras.callbacks.Callback):
         total: int or None, steps in all.
         tokens_per_step: float, target tokens of an average step, padding not counted.
         every: int, steps between looks at the loss.
-        bleu: called for the last BLEU on the development set, a float or None.
+        score: called for the last score on the development set, a float or None.
+        score_label: name of the score.
 
     Example:
 
@@ -208,14 +125,16 @@ class StepProgress(keras.callbacks.Callback):
         total: int | None,
         tokens_per_step: float,
         every: int = 10,
-        bleu: Callable[[], float | None] | None = None,
+        score: Callable[[], float | None] | None = None,
+        score_label: str = "BLEU",
     ):
         super().__init__()
         self.total = total
         self._progress = progress
         self._tokens_per_step = tokens_per_step
         self._every = every
-        self._bleu = bleu
+        self._score = score
+        self._score_label = score_label
         self._note = ""
         self._window = (0, 0.0)
 
@@ -235,6 +154,6 @@ class StepProgress(keras.callbacks.Callback):
             loss = (logs or {}).get("loss")
             self._note = f"loss {float(loss):.3f}  " if loss is not None else ""
             self._note += f"{speed:,.0f} tokens/s"
-            bleu = None if self._bleu is None else self._bleu()
-            self._note += "" if bleu is None else f"  BLEU {bleu:.2f}"
+            score = None if self._score is None else self._score()
+            self._note += "" if score is None else f"  {self._score_label} {score:.2f}"
         self._progress(self._step, self.total, self._note)

@@ -2,7 +2,7 @@
 
 import dataclasses
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import keras
 import numpy as np
@@ -11,28 +11,35 @@ from keras import ops
 from keras_transformer.files import atomic_write
 from keras_transformer.models.weight_files import load_weights_only, save_weights_only
 from keras_transformer.training.averaging import average_checkpoints
-from keras_transformer.training.callbacks import (
-    BleuOnDev,
-    HistoryFile,
-    TimeLimit,
-)
+from keras_transformer.training.callbacks import HistoryFile, TimeLimit
 from keras_transformer.training.checkpoints import Checkpoints
 from keras_transformer.training.divergence import DivergedError, check_loss_is_finite
 from keras_transformer.training.evaluate_tokens import TokenEvaluator
+from keras_transformer.training.score_on_dev import ScoreOnDev
 
-HISTORY_COLUMNS = (
-    "step",
-    "epoch",
-    "minutes",
-    "train_loss",
-    "learning_rate",
-    "tokens_per_second",
-    "valid_loss",
-    "valid_perplexity",
-    "valid_accuracy",
-    "valid_bleu",
-    "averaged",
-)
+
+def history_columns(score_name: str) -> tuple[str, ...]:
+    """Returns the columns of a history.
+
+    Args:
+        score_name: that of the score on the development set, `"bleu"` or `"f1"`.
+
+    Returns:
+        Names of columns.
+    """
+    return (
+        "step",
+        "epoch",
+        "minutes",
+        "train_loss",
+        "learning_rate",
+        "tokens_per_second",
+        "valid_loss",
+        "valid_perplexity",
+        "valid_accuracy",
+        f"valid_{score_name}",
+        "averaged",
+    )
 
 
 @dataclasses.dataclass
@@ -48,17 +55,22 @@ class Progress:
     minutes: float = 0.0
     evaluations: int = 0
     unfinished_row: dict | None = None
-    best_bleu: float | None = None
+    best_score: float | None = None
     best_step: int = 0
-    last_bleu: float | None = None
+    last_score: float | None = None
+
+    @classmethod
+    def from_dict(cls, state: Mapping) -> "Progress":
+        """Returns what was saved; older states say BLEU where it is the score."""
+        return cls(**{name.replace("_bleu", "_score"): state[name] for name in state})
 
 
 class EvaluationLoop(keras.callbacks.Callback):
     """Evaluates and saves at the steps that the settings say.
 
     At an evaluation the loss on the development set is taken of the current weights and, if
-    several checkpoints are to be averaged, of their average; the better one translates. The best
-    weights by BLEU stay in `best.weights.h5`.
+    several checkpoints are to be averaged, of their average; the better one is scored. The best
+    weights by this score stay in `best.weights.h5`.
 
     Args:
         data: `TrainingData`.
@@ -67,12 +79,12 @@ class EvaluationLoop(keras.callbacks.Callback):
         history: `HistoryFile`.
         time_limit: `TimeLimit`, which knows the minutes used.
         evaluator: `TokenEvaluator` of the model.
-        bleu: `BleuOnDev`, or None without translations.
+        score: `ScoreOnDev`, or None without one.
         window: int, number of checkpoints to average.
         total_steps: int, when the run ends.
         progress: `Progress` of the runs before.
         report: called with one line per evaluation.
-        board: `TensorBoardLog` that the figures and translations go to as well, or None.
+        board: `TensorBoardLog` that the figures and samples go to as well, or None.
 
     Raises:
         UserError: in training, before anything is saved, if the loss or a weight is no number.
@@ -86,7 +98,7 @@ class EvaluationLoop(keras.callbacks.Callback):
         history: HistoryFile,
         time_limit: TimeLimit,
         evaluator: TokenEvaluator,
-        bleu: BleuOnDev | None,
+        score: ScoreOnDev | None,
         window: int,
         total_steps: int,
         progress: Progress,
@@ -101,8 +113,7 @@ class EvaluationLoop(keras.callbacks.Callback):
         self._checkpoints = checkpoints
         self._history = history
         self._time_limit = time_limit
-        self._bleu = bleu
-        self._bleu_every = settings.bleu_every
+        self._score = score
         self._window = window
         self._total_steps = total_steps
         self._report = report
@@ -185,17 +196,17 @@ class EvaluationLoop(keras.callbacks.Callback):
     def _evaluate(self, row):
         progress = self.progress
         if self._data.valid_batches is not None:
-            translates = self._bleu and (progress.evaluations + 1) % self._bleu_every == 0
-            self._evaluate_on_dev(row, translates)
+            scores = self._score and (progress.evaluations + 1) % self._score.every == 0
+            self._evaluate_on_dev(row, scores)
         self._history.append(row)
         if self._board is not None:
             self._board.write_evaluation(row)
-        self._report(_line(row))
+        self._report(_line(row, self._score))
         self._window_start = (progress.step, time.monotonic())
         if self._data.valid_batches is not None:
             progress.evaluations += 1
 
-    def _evaluate_on_dev(self, row, translates):
+    def _evaluate_on_dev(self, row, scores):
         result = self._evaluator(self._data.valid_batches)
         row.update(
             valid_loss=round(result.loss, 5),
@@ -203,16 +214,17 @@ class EvaluationLoop(keras.callbacks.Callback):
             valid_accuracy=round(result.accuracy, 5),
             averaged=1,
         )
-        if not translates:
+        if not scores:
             return
         current = [(variable, variable.numpy()) for variable in self._evaluator.model.variables]
         try:
             row["averaged"] = self._load_average_if_better(result.loss, current)
-            row["valid_bleu"] = round(self._bleu.evaluate(self._evaluator.model), 3)
-            self.progress.last_bleu = row["valid_bleu"]
-            self._keep_best(row["valid_bleu"])
+            score = round(self._score.evaluate(self._evaluator.model), 3)
+            row[f"valid_{self._score.name}"] = score
+            self.progress.last_score = score
+            self._keep_best(score)
             if self._board is not None:
-                self._board.write_translations(row["step"], self._bleu)
+                self._board.write_samples(row["step"], self._score)
         finally:
             _assign(current)
 
@@ -228,12 +240,12 @@ class EvaluationLoop(keras.callbacks.Callback):
         _assign(current)
         return 1
 
-    def _keep_best(self, bleu):
+    def _keep_best(self, score):
         progress = self.progress
-        if progress.best_bleu is None or bleu > progress.best_bleu:
+        if progress.best_score is None or score > progress.best_score:
             with atomic_write(self.best_path) as temporary:
                 save_weights_only(self._evaluator.model, temporary)
-            progress.best_bleu, progress.best_step = bleu, progress.step
+            progress.best_score, progress.best_step = score, progress.step
 
 
 def _assign(values):
@@ -241,7 +253,7 @@ def _assign(values):
         variable.assign(value)
 
 
-def _line(row) -> str:
+def _line(row, score: ScoreOnDev | None) -> str:
     parts = [f"step {row['step']:,}", f"epoch {row['epoch']:g}", f"{row['minutes']:.1f} min"]
     if "train_loss" in row:
         parts.append(f"loss {row['train_loss']:.3f}")
@@ -249,8 +261,8 @@ def _line(row) -> str:
         parts.append(f"valid loss {row['valid_loss']:.3f}")
         parts.append(f"perplexity {row['valid_perplexity']:.2f}")
         parts.append(f"accuracy {row['valid_accuracy']:.1%}")
-    if "valid_bleu" in row:
+    if score is not None and f"valid_{score.name}" in row:
         suffix = f" (average of {row['averaged']})" if row["averaged"] > 1 else ""
-        parts.append(f"BLEU {row['valid_bleu']:.2f}{suffix}")
+        parts.append(f"{score.label} {row[f'valid_{score.name}']:.2f}{suffix}")
     parts.append(f"{row['tokens_per_second']:,} tokens/s")
     return "  ".join(parts)

@@ -5,18 +5,20 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
+from keras_transformer.data import Linearization
 from keras_transformer.errors import UserError
 from keras_transformer.files import atomic_write
 from keras_transformer.models import TrainingRecipe
 
 SETTINGS_FILE = "training.json"
 TOKENIZERS = ("bpe", "unigram", "subword")
+TASKS = ("translation", "parsing")
 
 # These may differ when a training is resumed: they do not change what the next step computes.
 _MAY_CHANGE = frozenset(
     "max_steps max_minutes checkpoint_every evaluate_every bleu_every keep_checkpoints "
-    "average_windows bleu_beam_size bleu_lowercase bleu_tokenize gpus micro_batches "
-    "tensorboard".split()
+    "average_windows bleu_beam_size bleu_lowercase bleu_tokenize f1_every f1_beam_size f1_trees "
+    "gpus micro_batches tensorboard".split()
 )
 
 
@@ -28,10 +30,15 @@ class TrainingSettings:
         preset: name of model and recipe, see `keras_transformer.models.list_presets`.
         model: changes to the preset's `TransformerConfig`, by field name.
         recipe: changes to the preset's `TrainingRecipe`, by field name.
+        task: "translation", or "parsing": sentences into trees, from `TreebankCorpus`.
+        linearization: fields of `Linearization` that are not its defaults, as those of the corpora;
+            for parsing.
         tokenizer: "bpe" or "unigram" learn subwords from raw text; "subword" takes text that is
-            already split into pieces, with `@@` where a word goes on.
+            already split into pieces, with `@@` where a word goes on; in parsing the words
+            that occur twice or more. What trees are written in, if not words, are ids of their own.
         vocab_size: number of subwords; for "subword" the largest number, None for all pieces.
-        shared_vocabulary: one vocabulary and embedding for both languages, or one for each.
+        shared_vocabulary: one vocabulary and embedding for both languages, or one for each; words
+            and trees never share one, whatever this says.
         bpe_dropout: share of merges left out at random while the training text is encoded, anew
             for every epoch; 0 switches it off. Needs "bpe".
         max_steps: updates in all, over all runs on the directory; None takes the recipe's.
@@ -47,6 +54,10 @@ class TrainingSettings:
         bleu_lowercase: compare in lower case.
         bleu_tokenize: sacreBLEU tokenizer; None takes "13a", or "none" for "subword" text, which
             is tokenised already.
+        f1_every: in parsing, evaluations between two that also parse the development set; 0 never.
+        f1_beam_size: beam of these parses; 1 is greedy.
+        f1_trees: number of trees to parse, drawn at random from the development set once; None for
+            all of them.
         mixed_precision: compute in bfloat16, weights in float32.
         gpus: number of devices; None uses one GPU if there is one. A training may be resumed on
             another number if the batches are the same, as with 1, 2, 4 and 8.
@@ -96,12 +107,18 @@ class TrainingSettings:
     deterministic: bool = False
     tensorboard: bool = False
     seed: int = 1
+    task: str = "translation"
+    linearization: Mapping = dataclasses.field(default_factory=dict)
+    f1_every: int = 1
+    f1_beam_size: int = 1
+    f1_trees: int | None = None
 
     def __post_init__(self):
         for name in ("model", "recipe"):
             object.__setattr__(self, name, dict(getattr(self, name)))
         if self.average_windows is not None:
             object.__setattr__(self, "average_windows", tuple(self.average_windows))
+        self._check_task()
         if self.tokenizer not in TOKENIZERS:
             raise ValueError(
                 f"`tokenizer` must be one of {TOKENIZERS}. Received: tokenizer={self.tokenizer!r}"
@@ -117,22 +134,41 @@ class TrainingSettings:
             )
         positive = (
             "vocab_size max_steps max_minutes evaluate_every checkpoint_every keep_checkpoints "
-            "bleu_beam_size gpus micro_batches packed_width"
+            "bleu_beam_size gpus micro_batches packed_width f1_beam_size f1_trees"
         )
         for name in positive.split():
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise ValueError(f"`{name}` must be positive. Received: {name}={value!r}")
-        if self.bleu_every < 0:
-            raise ValueError(
-                f"`bleu_every` must be 0 or more. Received: bleu_every={self.bleu_every!r}"
-            )
+        for name in ("bleu_every", "f1_every"):
+            if getattr(self, name) < 0:
+                raise ValueError(
+                    f"`{name}` must be 0 or more. Received: {name}={getattr(self, name)!r}"
+                )
         if self.average_windows is not None and (
             not self.average_windows or min(self.average_windows) < 1
         ):
             raise ValueError(
                 "`average_windows` must be positive numbers. "
                 f"Received: average_windows={self.average_windows!r}"
+            )
+
+    def _check_task(self):
+        if self.task not in TASKS:
+            raise ValueError(f"`task` must be one of {TASKS}. Received: task={self.task!r}")
+        if self.task == "parsing":
+            if self.bpe_dropout:
+                raise ValueError(
+                    "`bpe_dropout` is for translation. "
+                    f"Received: bpe_dropout={self.bpe_dropout!r} with task='parsing'"
+                )
+            linearization = Linearization.from_dict(dict(self.linearization))
+            object.__setattr__(self, "linearization", linearization.to_dict())
+            object.__setattr__(self, "shared_vocabulary", False)
+        elif self.linearization:
+            raise ValueError(
+                "`linearization` is for parsing. "
+                f"Received: linearization={self.linearization!r} with task={self.task!r}"
             )
 
     def to_dict(self) -> dict:

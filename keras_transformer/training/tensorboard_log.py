@@ -19,17 +19,18 @@ _EVALUATION = {
     "valid_perplexity": "valid/perplexity",
     "valid_accuracy": "valid/accuracy",
     "valid_bleu": "valid/bleu",
+    "valid_f1": "valid/f1",
 }
 _NUM_SAMPLES = 5
 
 
 class TensorBoardLog(keras.callbacks.Callback):
-    """Writes the figures of a training for TensorBoard, and what the model translates and sees.
+    """Writes the figures of a training for TensorBoard, and what the model answers and sees.
 
     Every few steps: the loss per token, the learning rate, the norm of the gradient before
     clipping, tokens per second and the share of padding. At evaluations the figures of the
-    development set; with BLEU, some of its sentences with their translations, and the attention
-    of the last decoder block on the shortest of them.
+    development set; with BLEU or F1, some of its sentences with their translations or parses, and
+    the attention of the last decoder block on the shortest of them.
 
     TensorFlow writes the files by itself; only looking at them needs `pip install tensorboard`.
 
@@ -108,19 +109,18 @@ class TensorBoardLog(keras.callbacks.Callback):
         self._write_scalars(known, row["step"])
         self.flush()
 
-    def write_translations(self, step: int, bleu) -> None:
-        """Writes some sentences with their translations, and an attention map.
+    def write_samples(self, step: int, score) -> None:
+        """Writes some sentences with what the model makes of them, and an attention map.
 
         Args:
             step: int.
-            bleu: `BleuOnDev` after an evaluation.
+            score: `ScoreOnDev` after an evaluation.
         """
-        columns = (bleu.sources, bleu.hypotheses, bleu.references)
-        rows = list(zip(*(column[:_NUM_SAMPLES] for column in columns), strict=True))
-        table = [("source", "translation", "reference"), *rows]
-        self._write("valid/translations", "text", table, step)
+        rows = score.samples(_NUM_SAMPLES)
+        table = [("source", score.answer_name, "reference"), *rows]
+        self._write(f"valid/{score.answer_name}s", "text", table, step)
         shortest = min((source for source, *_ in rows), key=len)
-        picture = _attention_picture(bleu.translator, shortest)
+        picture = _attention_picture(score.translator, shortest)
         if picture is not None:
             # Width and height stand before the encoded picture.
             size = [str(int.from_bytes(picture[at : at + 4], "big")) for at in (16, 20)]

@@ -9,16 +9,9 @@ from pathlib import Path
 
 import keras
 
-from keras_transformer.data import SubwordTokenizer
-from keras_transformer.decoding import BeamSearch, GreedySearch
 from keras_transformer.errors import UserError
 from keras_transformer.models import TrainingRecipe, Transformer, get_preset
-from keras_transformer.training.callbacks import (
-    BleuOnDev,
-    HistoryFile,
-    StepProgress,
-    TimeLimit,
-)
+from keras_transformer.training.callbacks import HistoryFile, StepProgress, TimeLimit
 from keras_transformer.training.checkpoints import Checkpoints
 from keras_transformer.training.distribution import (
     enable_determinism,
@@ -31,11 +24,12 @@ from keras_transformer.training.divergence import (
     save_diverged_batch,
 )
 from keras_transformer.training.evaluate_tokens import TokenEvaluator
-from keras_transformer.training.evaluation_loop import HISTORY_COLUMNS, EvaluationLoop, Progress
+from keras_transformer.training.evaluation_loop import EvaluationLoop, Progress, history_columns
 from keras_transformer.training.final_weights import choose_final_weights
 from keras_transformer.training.loss_model import LossModel
 from keras_transformer.training.optimizer import compile_model
 from keras_transformer.training.settings import TrainingSettings
+from keras_transformer.training.tasks import task_of
 from keras_transformer.training.tensorboard_log import TENSORBOARD_FOLDER, TensorBoardLog
 from keras_transformer.training.training_data import Tokenizers, TrainingData
 from keras_transformer.training.training_setup import (
@@ -58,13 +52,16 @@ class TrainingResult:
     """What a call of `train` ended with.
 
     Attributes:
-        translator: `Translator` with the final weights, as saved in the directory.
+        translator: `Translator` with the final weights, as saved in the directory; None for a
+            parser.
         steps: updates done, over all runs.
         epochs: passes over the data, over all runs.
         minutes: minutes of training, over all runs.
         bleu: BLEU of the final weights on the development set, or None.
         valid_loss: cross-entropy per token of the final weights there, or None.
         history: rows of `history.csv`.
+        parser: likewise the `Parser`, if the task was parsing.
+        f1: F1 of its parses of the development set, or None.
 
     Example:
 
@@ -77,13 +74,15 @@ class TrainingResult:
     31.4
     """
 
-    translator: object
+    translator: object | None
     steps: int
     epochs: float
     minutes: float
     bleu: float | None
     valid_loss: float | None
     history: list[dict[str, str]]
+    parser: object | None = None
+    f1: float | None = None
 
 
 def train(
@@ -99,7 +98,8 @@ def train(
 ) -> TrainingResult:
     """Trains a Transformer and writes its model directory.
 
-    The directory has what `Translator.load` reads (config, weights, tokenizers, recipe), and
+    The directory has what `Translator.load` reads, or, of `TrainingSettings(task="parsing")`,
+    `Parser.load` (config, weights, tokenizers, recipe), and
     `training.json` with the settings, `history.csv`, and `checkpoints/`. Called again with the
     same settings and data, a training that was interrupted goes on from its last checkpoint, and
     one that is finished goes on if there are more steps or minutes now.
@@ -108,11 +108,13 @@ def train(
         output: path of the model directory.
         train_corpus: yields pairs of `str` (source, target), as often as asked, e.g. a
             `ParallelTextCorpus`; or an `EncodedCorpus`, with the tokenizers it was encoded with.
+            For parsing, a `TreebankCorpus`.
         valid_corpus: likewise, for evaluations and the choice of the final weights; None: the
             average of the last checkpoints is final. Never the test set.
         settings: `TrainingSettings`; None for the defaults.
         source_tokenizer: tokenizer to use; None learns one, as the settings say.
-        target_tokenizer: tokenizer of the target; None if both share `source_tokenizer`.
+        target_tokenizer: tokenizer of the target; None if both share `source_tokenizer`, or, for
+            parsing, to learn it.
         callbacks: further Keras callbacks.
         report: called with lines for people: the data, every evaluation, the final choice.
         progress: called after every step with (steps done, steps in all or None, note).
@@ -137,13 +139,17 @@ def train(
     1
     """
     settings = settings or TrainingSettings()
+    task = task_of(settings)
+    for corpus in (train_corpus, valid_corpus):
+        if corpus is not None:
+            task.check(corpus, settings)
     output = Path(output)
     preset = get_preset(settings.preset)
     recipe = TrainingRecipe.from_dict({**preset.recipe.to_dict(), **settings.recipe})
     strategy = mirrored_strategy(settings.gpus) if (settings.gpus or 1) > 1 else None
     resumes = check_output(output)
     tokenizers = choose_tokenizers(
-        output, resumes, train_corpus, settings, source_tokenizer, target_tokenizer, report
+        output, resumes, train_corpus, settings, task, source_tokenizer, target_tokenizer, report
     )
     config = make_config(preset, settings, *tokenizers.sizes)
     check_lengths(config, recipe)
@@ -164,7 +170,10 @@ def train(
         model = LossModel(Transformer(config, dtype=policy), recipe.label_smoothing, packed=packed)
         model.micro_batches = settings.micro_batches
         compile_model(model, recipe, jit_compile=settings.jit_compile)
-    run = _Run(output, model, tokenizers, data, settings, recipe, report)
+    score = None
+    if valid_corpus is not None:
+        score = task.make_score(valid_corpus, tokenizers, settings, recipe)
+    run = _Run(output, model, tokenizers, data, settings, recipe, score, report)
     run.fit(list(callbacks), progress)
     return run.finish()
 
@@ -172,7 +181,9 @@ def train(
 class _Run:
     """One call of `train`, after the data is read and the model built."""
 
-    def __init__(self, output, loss_model, tokenizers: Tokenizers, data, settings, recipe, report):
+    def __init__(
+        self, output, loss_model, tokenizers: Tokenizers, data, settings, recipe, score, report
+    ):
         self.output = output
         self.loss_model = loss_model
         self.model = loss_model.transformer
@@ -180,18 +191,21 @@ class _Run:
         self.data = data
         self.settings = settings
         self.recipe = recipe
+        self.score = score
         self.report = report
+        self.task = task_of(settings)
         self.windows = settings.average_windows or (recipe.average_checkpoints,)
         keep = max(settings.keep_checkpoints or 1, *self.windows)
         self.checkpoints = Checkpoints(output / CHECKPOINT_FOLDER, keep)
-        self.history = HistoryFile(output / HISTORY_FILE, HISTORY_COLUMNS)
+        self.history = HistoryFile(output / HISTORY_FILE, history_columns(self.task.score_name))
         self.total_steps = settings.max_steps or recipe.max_steps
-        self.reached = Progress(**(self.checkpoints.restore_state(loss_model) or {}))
+        self.reached = Progress.from_dict(self.checkpoints.restore_state(loss_model) or {})
         # An evaluation that was broken off is done again: its row, if written, goes.
         self.history.start(self.reached.step - bool(self.reached.unfinished_row))
         self.time_limit = TimeLimit(settings.max_minutes, self.reached.minutes)
         self.evaluator = TokenEvaluator(self.model)
-        self.bleu = self._bleu() if settings.bleu_every and data.valid_sources else None
+        if score is not None:
+            score.set_model(self.model)
         self.board = None
         if settings.tensorboard:
             self.board = TensorBoardLog(
@@ -204,7 +218,7 @@ class _Run:
             self.history,
             self.time_limit,
             self.evaluator,
-            self.bleu,
+            score,
             self.windows[0],
             self.total_steps,
             self.reached,
@@ -236,7 +250,8 @@ class _Run:
                     progress,
                     self.total_steps,
                     self.data.tokens_per_step,
-                    bleu=lambda: self.reached.last_bleu,
+                    score=lambda: self.reached.last_score,
+                    score_label=self.task.score_label,
                 )
             )
         # Keras' mean of the loss begins anew with each of its epochs. These end at evaluations, so
@@ -277,11 +292,9 @@ class _Run:
 
     def finish(self) -> TrainingResult:
         """Chooses the final weights and writes the model directory."""
-        from keras_transformer.translator import Translator
-
-        score, score_text = None, "BLEU {:.2f}".format
-        if self.bleu is not None:
-            score = self.bleu.evaluate
+        score, score_text = None, f"{self.task.score_label} {{:.2f}}".format
+        if self.score is not None:
+            score = self.score.evaluate
         elif self.data.valid_batches is not None:
             score, score_text = self._negative_loss, _loss_text
         chosen = choose_final_weights(
@@ -298,52 +311,23 @@ class _Run:
         valid_loss = None
         if self.data.valid_batches is not None:
             valid_loss = -self._negative_loss()
-        search = _beam_search(self.recipe, self.recipe.beam_size)
-        translator = Translator(
-            self.model,
-            self.tokenizers.source,
-            self.tokenizers.target,
-            search=search,
-            recipe=self.recipe,
-        )
-        translator.save(self.output)
-        epochs = self.reached.epoch + self.reached.batch / self.data.steps_per_epoch
+        result = self.task.make_result(self.model, self.tokenizers, self.settings, self.recipe)
+        result.save(self.output)
+        of_the_task = {
+            self.task.result_name: result,
+            self.task.score_name: None if self.score is None else chosen.score,
+        }
         return TrainingResult(
-            translator=translator,
+            **{"translator": None, "bleu": None, **of_the_task},
             steps=self.reached.step,
-            epochs=epochs,
+            epochs=self.reached.epoch + self.reached.batch / self.data.steps_per_epoch,
             minutes=self.reached.minutes,
-            bleu=None if self.bleu is None else chosen.score,
             valid_loss=valid_loss,
             history=self.history.rows(),
         )
 
     def _negative_loss(self) -> float:
         return -self.evaluator(self.data.valid_batches).loss
-
-    def _bleu(self) -> BleuOnDev:
-        settings, recipe = self.settings, self.recipe
-        search = GreedySearch()
-        if settings.bleu_beam_size > 1:
-            search = _beam_search(recipe, settings.bleu_beam_size)
-        is_subword = isinstance(self.tokenizers.of_target, SubwordTokenizer)
-        bleu = BleuOnDev(
-            self.data.valid_sources,
-            self.data.valid_references,
-            self.tokenizers.source,
-            self.tokenizers.target,
-            search=search,
-            lowercase=settings.bleu_lowercase,
-            tokenize=settings.bleu_tokenize or ("none" if is_subword else "13a"),
-        )
-        bleu.set_model(self.model)
-        return bleu
-
-
-def _beam_search(recipe: TrainingRecipe, beam_size: int) -> BeamSearch:
-    return BeamSearch(
-        beam_size, recipe.length_penalty, length_normalization=recipe.length_normalization
-    )
 
 
 def _loss_text(negative_loss: float) -> str:

@@ -3,7 +3,6 @@
 import dataclasses
 import logging
 import math
-import re
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -22,7 +21,6 @@ from keras_transformer.errors import UserError
 _LOGGER = logging.getLogger(__name__)
 _READ_BETWEEN_REPORTS = 1_000_000
 _ROW_MULTIPLE = 8
-_JOIN = re.compile(r"@@( |\Z)")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,17 +85,31 @@ def make_tokenizers(corpus, settings, report: Callable[[str], object] = _LOGGER.
     size = "all" if settings.vocab_size is None else f"{settings.vocab_size:,}"
     sides = "for both languages" if settings.shared_vocabulary else "for each language"
     report(f"Learning a vocabulary of {size} {settings.tokenizer} pieces {sides}.")
-
-    def learn(lines):
-        if settings.tokenizer == "subword":
-            return build_subword_vocabulary(lines, max_size=settings.vocab_size)
-        if settings.vocab_size is None:
-            raise UserError("Learning subwords needs their number. Received: vocab_size=None")
-        return train_sentencepiece(lines, settings.vocab_size, model_type=settings.tokenizer)
-
     if settings.shared_vocabulary:
-        return Tokenizers(learn(corpus))
-    return Tokenizers(*(learn(pair[side] for pair in corpus) for side in (0, 1)))
+        return Tokenizers(learn_vocabulary(corpus, settings))
+    sides = ((pair[side] for pair in corpus) for side in (0, 1))
+    return Tokenizers(*(learn_vocabulary(lines, settings) for lines in sides))
+
+
+def learn_vocabulary(lines, settings, min_count: int = 1):
+    """Learns one vocabulary.
+
+    Args:
+        lines: yields `str`, or pairs of them.
+        settings: `TrainingSettings`.
+        min_count: pieces of text that is split already, and are rarer, are left out.
+
+    Returns:
+        A tokenizer.
+
+    Raises:
+        UserError: if the text is too small for it, or the settings do not say its size.
+    """
+    if settings.tokenizer == "subword":
+        return build_subword_vocabulary(lines, settings.vocab_size, min_count)
+    if settings.vocab_size is None:
+        raise UserError("Learning subwords needs their number. Received: vocab_size=None")
+    return train_sentencepiece(lines, settings.vocab_size, model_type=settings.tokenizer)
 
 
 class TrainingData:
@@ -117,8 +129,6 @@ class TrainingData:
     Attributes:
         batches: `TokenBatches` of the training text.
         valid_batches: list of batches of the development text, or None.
-        valid_sources: list of `str`, for translation.
-        valid_references: list of `str`, subwords joined.
     """
 
     def __init__(
@@ -173,9 +183,10 @@ class TrainingData:
             f"{self.batches.padding_share(0)['target']:.1%} padding"
         )
         self.valid_batches = None
-        self.valid_sources, self.valid_references = [], []
         if valid_corpus is not None:
-            self._read_valid(valid_corpus, recipe)
+            encoded = self._encode(valid_corpus)
+            batches = TokenBatches(encoded, recipe.tokens_per_batch, shuffle=False)
+            self.valid_batches = list(batches.batches(0))
 
     def _encode(self, corpus, dropout=0.0, seed=0, progress=None) -> EncodedCorpus:
         if isinstance(corpus, EncodedCorpus):
@@ -189,16 +200,6 @@ class TrainingData:
             dropout=dropout,
             seed=seed,
         )
-
-    def _read_valid(self, valid_corpus, recipe):
-        batches = TokenBatches(self._encode(valid_corpus), recipe.tokens_per_batch, shuffle=False)
-        self.valid_batches = list(batches.batches(0))
-        pairs = [(source, target) for source, target in valid_corpus if source and target]
-        self.valid_sources = [source for source, _ in pairs]
-        references = [target for _, target in pairs]
-        if isinstance(self._tokenizers.of_target, SubwordTokenizer):
-            references = [_JOIN.sub("", reference) for reference in references]
-        self.valid_references = references
 
 
 def _check_drops(corpus, tokenizers: Tokenizers) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 from keras_transformer.errors import UserError
 from keras_transformer.models import Preset, TrainingRecipe, TransformerConfig
 from keras_transformer.training.settings import SETTINGS_FILE
-from keras_transformer.training.training_data import Tokenizers, load_tokenizers, make_tokenizers
+from keras_transformer.training.training_data import Tokenizers, load_tokenizers
 
 CHECKPOINT_FOLDER = "checkpoints"
 
@@ -36,16 +36,17 @@ def check_output(output: Path) -> bool:
 
 
 def choose_tokenizers(
-    output: Path, resumes: bool, corpus, settings, source, target, report
+    output: Path, resumes: bool, corpus, settings, task, source, target, report
 ) -> Tokenizers:
     """Returns the tokenizers given, or those of the training resumed, or learns new ones."""
-    if source is not None:
-        return Tokenizers(source, target)
-    if target is not None:
+    if target is not None and source is None:
         raise ValueError("`target_tokenizer` needs `source_tokenizer`. Received: None")
-    if resumes:
-        return load_tokenizers(output, settings.shared_vocabulary)
-    return make_tokenizers(corpus, settings, report)
+    if source is not None and (target is not None or task.shares_a_given_tokenizer):
+        return Tokenizers(source, target)
+    if not resumes:
+        return task.learn_tokenizers(corpus, settings, source, report)
+    saved = load_tokenizers(output, settings.shared_vocabulary)
+    return Tokenizers(source or saved.source, saved.target)
 
 
 def make_config(

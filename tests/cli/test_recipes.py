@@ -26,7 +26,35 @@ PAPER = {
 }
 
 
-@pytest.mark.parametrize("name", RECIPES)
+# Section 6.3: preset, pieces, dropout, warm-up steps.
+PARSERS = {
+    "wsj-parsing": ("parsing", 16_000, 0.2, 16_000),
+    "wsj-parsing-semi-supervised": ("parsing_semi_supervised", 32_000, 0.1, 4_000),
+}
+
+
+def test_every_recipe_has_a_row_here():
+    assert RECIPES.keys() == PAPER.keys() | PARSERS.keys()
+
+
+@pytest.mark.parametrize("name", PARSERS)
+def test_a_recipe_of_a_parser_is_the_papers(name):
+    expected, pieces, dropout, warmup_steps = PARSERS[name]
+    values = parse(f"--recipe {name} --trees train --valid-trees dev --output out")
+    settings = _training_settings(values)
+    preset = get_preset(settings.preset)
+    config = {**preset.config, **settings.model}
+    recipe = TrainingRecipe.from_dict({**preset.recipe.to_dict(), **settings.recipe})
+    assert (settings.task, settings.preset) == ("parsing", expected)
+    assert (settings.vocab_size, settings.tokenizer) == (pieces, "bpe")
+    assert settings.linearization["words"] is settings.linearization["tags"] is False
+    assert (config["num_encoder_layers"], config["d_model"]) == (4, 1024)
+    assert (config["dropout"], recipe.warmup_steps) == (dropout, warmup_steps)
+    assert (recipe.beam_size, recipe.length_penalty, recipe.max_length) == (21, 0.3, 512)
+    assert settings.max_steps == 100_000
+
+
+@pytest.mark.parametrize("name", PAPER)
 def test_a_recipe_is_the_papers(name):
     dataset, target, pieces, d_model, dropout, steps, averaged = PAPER[name]
     values = parse(f"--recipe {name}")
@@ -55,7 +83,14 @@ def test_all_of_them_are_settings_and_in_the_help(run):
         assert f"{name} " in text and recipe.description in text
 
 
-@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize("name", PARSERS)
+def test_the_docs_name_a_recipe_of_a_parser(name):
+    preset, pieces, _, warmup_steps = PARSERS[name]
+    row = f"| `{name}` | {pieces:,} | `{preset}` | {warmup_steps:,} | "
+    assert row in (DOCS.parent / "parsing.md").read_text("utf-8")
+
+
+@pytest.mark.parametrize("name", PAPER)
 def test_the_table_in_the_docs_is_that_of_the_recipes(name):
     values = RECIPES[name].values
     row = f"| `{name}` | `{values['dataset']}` | {values['vocab_size']:,} | `{values['preset']}` | "

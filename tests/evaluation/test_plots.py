@@ -51,6 +51,11 @@ def test_learning_curve_reads_text_and_skips_what_is_missing(tmp_path):
     assert png_size(plot_learning_curve(rows, tmp_path / "curve.png")) == (1560, 570)
 
 
+def test_learning_curve_of_a_parser_has_its_f1(tmp_path):
+    rows = [{"step": step, "valid_loss": 1 / step, "valid_f1": 50 + step} for step in (1, 2)]
+    assert png_size(plot_learning_curve(rows, tmp_path / "curve.png")) == (1560, 570)
+
+
 def test_learning_curve_without_a_point_is_refused(tmp_path):
     for rows in ([], [{"step": 1}], [{"loss": 1.0}]):
         with pytest.raises(ValueError, match=f"Received: {len(rows)} rows"):

@@ -91,8 +91,9 @@ def test_the_published_size_of_tiny(weights_without_numbers):
     assert abs(count - 2.57e6) < 0.01e6
 
 
-def test_the_list_holds_every_row_and_two_small_models():
-    assert set(list_presets()) == {*TABLE, "tiny", "small"}
+def test_the_list_holds_every_row_parsers_and_small_models():
+    parsers = {"parsing", "parsing_semi_supervised", "parsing_small"}
+    assert set(list_presets()) == {*TABLE, *parsers, "tiny", "small"}
     for name in list_presets():
         preset = get_preset(name)
         assert isinstance(preset, Preset) and preset.name == name and preset.description
@@ -113,6 +114,31 @@ def test_recipes_are_the_papers():
     for name in TABLE:
         if name.startswith("table3") and "smoothing" not in name:
             assert get_preset(name).recipe == TrainingRecipe()
+
+
+@pytest.mark.parametrize(
+    "name, vocab_size, dropout, warmup_steps",
+    [("parsing", 16_000, 0.2, 16_000), ("parsing_semi_supervised", 32_000, 0.1, 4000)],
+)
+def test_parsers_are_those_of_section_6_3(
+    name, vocab_size, dropout, warmup_steps, weights_without_numbers
+):
+    """4 layers, d_model 1024, the rest as base; beam 21, alpha 0.3. Counted by hand: an attention
+    has 4 matrices, a feed-forward network 2 and their biases, a norm 2 vectors."""
+    preset = get_preset(name)
+    attention, norm = 4 * 1024**2, 2 * 1024
+    feed_forward = 2 * 1024 * 2048 + 2048 + 1024
+    encoder, decoder = attention + feed_forward + 2 * norm, 2 * attention + feed_forward + 3 * norm
+    model = Transformer.from_preset(name, vocab_size=vocab_size, target_vocab_size=60)
+    assert model.count_params() == 4 * (encoder + decoder) + (vocab_size + 60) * 1024
+    config = model.config
+    assert (config.dropout, config.attention_dropout, config.num_heads) == (dropout, dropout, 8)
+    recipe = preset.recipe
+    assert (recipe.beam_size, recipe.length_penalty) == (21, 0.3)
+    assert (recipe.warmup_steps, recipe.max_length) == (warmup_steps, 512)
+    assert recipe.label_smoothing == 0.1
+    # Half of what the formula of section 5.3 gives at the end of the warm-up.
+    assert recipe.peak_learning_rate == pytest.approx(0.5 * 1024**-0.5 * warmup_steps**-0.5)
 
 
 def test_an_unknown_name_is_answered_with_those_that_exist():

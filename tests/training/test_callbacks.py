@@ -92,7 +92,7 @@ def test_step_progress_tells_steps_loss_and_speed():
     told = []
     bleus = iter([None, 12.5])
     callback = StepProgress(
-        lambda *values: told.append(values), 12, tokens_per_step=7.0, every=3, bleu=bleus.__next__
+        lambda *values: told.append(values), 12, tokens_per_step=7.0, every=3, score=bleus.__next__
     )
     fit([callback])
     assert [(done, total) for done, total, _ in told] == [(n, 12) for n in range(1, 7)]

@@ -1,6 +1,7 @@
 """TrainingSettings: validated, saved, and compared with those a directory was started with."""
 
 import dataclasses
+import json
 
 import pytest
 
@@ -31,6 +32,10 @@ def test_unknown_names_are_refused():
         {"average_windows": ()},
         {"average_windows": (0,)},
         {"gpus": 0},
+        {"task": "tagging"},
+        {"f1_every": -1},
+        {"f1_trees": 0},
+        {"linearization": {"tags": True}},
     ],
 )
 def test_wrong_values_say_what_was_received(changes):
@@ -42,6 +47,35 @@ def test_wrong_values_say_what_was_received(changes):
 def test_bpe_dropout_needs_merges():
     with pytest.raises(ValueError, match="Received: bpe_dropout=0.1 with tokenizer='subword'"):
         TrainingSettings(tokenizer="subword", bpe_dropout=0.1)
+
+
+def test_parsing_has_two_vocabularies_and_a_whole_linearization():
+    settings = TrainingSettings(task="parsing", linearization={"tags": True})
+    assert settings.shared_vocabulary is False
+    assert settings.linearization == {
+        "words": False,
+        "tags": True,
+        "labelled_closing": True,
+        "root_label": "S",
+    }
+    assert TrainingSettings.from_dict(settings.to_dict()) == settings
+    with pytest.raises(ValueError, match="Received:.*'colour'"):
+        TrainingSettings(task="parsing", linearization={"colour": True})
+    with pytest.raises(ValueError, match="bpe_dropout=0.1 with task='parsing'"):
+        TrainingSettings(task="parsing", bpe_dropout=0.1)
+
+
+def test_a_training_of_before_there_was_parsing_is_resumed(tmp_path):
+    """Its file has none of the newer settings."""
+    TrainingSettings().save(tmp_path, DATA)
+    path = tmp_path / "training.json"
+    content = json.loads(path.read_text())
+    for name in ("task", "linearization", "f1_every", "f1_beam_size", "f1_trees"):
+        del content["settings"][name]
+    path.write_text(json.dumps(content))
+    TrainingSettings().check_resumes(tmp_path, DATA)
+    with pytest.raises(UserError, match="task was 'translation', now 'parsing'"):
+        TrainingSettings(task="parsing").check_resumes(tmp_path, DATA)
 
 
 def test_limits_may_change_when_a_training_is_resumed(tmp_path):
