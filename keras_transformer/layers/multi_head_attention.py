@@ -11,6 +11,7 @@ from keras_transformer.layers.checks import (
     check_rate,
     check_seed,
 )
+from keras_transformer.layers.growing_cache import extend, length_of
 from keras_transformer.layers.masks import causal_mask, combine_masks, padding_to_attention_mask
 from keras_transformer.layers.projection import first_number, project
 from keras_transformer.layers.scaled_dot_product_attention import ScaledDotProductAttention
@@ -171,7 +172,7 @@ class MultiHeadAttention(keras.layers.Layer):
         # One query behind a cache that grows sees all there is: nothing comes after it.
         sees_all = cache is not None and "index" not in cache and query.shape[1] == 1
         if use_causal_mask and not sees_all:
-            causal = causal_mask(ops.shape(query)[1], ops.shape(keys)[2], query_start)
+            causal = causal_mask(ops.shape(query)[1], length_of(keys), query_start)
             attention_mask = combine_masks(attention_mask, causal)
         if cache is None:  # Implicit masks, [batch, key_length], know nothing of cached keys.
             keras_mask = combine_masks(value_mask, key_mask)
@@ -235,10 +236,7 @@ class MultiHeadAttention(keras.layers.Layer):
         """Put the keys and values of `value` behind those of the cache."""
         new_keys, new_values = self._project_value(value, key)
         if "index" not in cache:
-            start = ops.shape(cache["key"])[2]
-            keys = ops.concatenate([cache["key"], new_keys], axis=2)
-            values = ops.concatenate([cache["value"], new_values], axis=2)
-            return {"key": keys, "value": values}, keys, values, start
+            return extend(cache, new_keys, new_values)
         start = cache["index"]
         new_length, max_length = ops.shape(new_keys)[2], ops.shape(cache["key"])[2]
         # place[p, i] = 1 where new position i goes to p; unwritten positions hold zeros, so that

@@ -24,8 +24,9 @@ class ScaledDotProductAttention(keras.layers.Layer):
 
     Call arguments:
         query: `[batch, heads, query_length, key_dim]`.
-        key: `[batch, heads, key_length, key_dim]`.
-        value: `[batch, heads, key_length, value_dim]`.
+        key: `[batch, heads, key_length, key_dim]`; or a tuple of such tensors, whose positions
+            count one behind the other, as a cache in several parts has them.
+        value: `[batch, heads, key_length, value_dim]`, or a tuple of as many.
         attention_mask: bool `[batch or 1, query_length or 1, key_length]`, `True` = attend.
         return_attention_scores: Whether to return the weights as well.
         training: Whether to drop attention weights.
@@ -66,7 +67,7 @@ class ScaledDotProductAttention(keras.layers.Layer):
     ):
         # Scaling the queries is cheaper than scaling the scores, and the same.
         query = ops.multiply(query, query.shape[-1] ** -0.5)
-        scores = ops.matmul(query, ops.swapaxes(key, -1, -2))  # [batch, heads, query, key]
+        scores = _scores(query, key)  # [batch, heads, query, key]
         scores = ops.cast(scores, at_least_float32(self.compute_dtype))
         row_is_alive = None
         if attention_mask is not None:
@@ -79,7 +80,7 @@ class ScaledDotProductAttention(keras.layers.Layer):
         if row_is_alive is not None and return_attention_scores:
             weights = ops.multiply(weights, ops.cast(row_is_alive, weights.dtype))
         weights = self.dropout_layer(weights, training=training)
-        outputs = ops.matmul(weights, value)  # [batch, heads, query, value_dim]
+        outputs = _weighted_sum(weights, value)  # [batch, heads, query, value_dim]
         if row_is_alive is not None:
             outputs = ops.multiply(outputs, ops.cast(row_is_alive, outputs.dtype))
         return (outputs, weights) if return_attention_scores else outputs
@@ -93,3 +94,21 @@ class ScaledDotProductAttention(keras.layers.Layer):
 
     def get_config(self):
         return {**super().get_config(), "dropout": self.dropout, "seed": self.seed}
+
+
+def _scores(query, key):
+    if not isinstance(key, tuple):
+        return ops.matmul(query, ops.swapaxes(key, -1, -2))
+    return ops.concatenate([_scores(query, part) for part in key], axis=-1)
+
+
+def _weighted_sum(weights, value):
+    if not isinstance(value, tuple):
+        return ops.matmul(weights, value)
+    start, total = 0, None
+    for part in value:
+        end = start + ops.shape(part)[2]
+        product = ops.matmul(weights[..., start:end], part)
+        total = product if total is None else ops.add(total, product)
+        start = end
+    return total

@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from keras_transformer.layers.composite_layer import set_trainable_parts, trainable_parts
+from keras_transformer.layers.growing_cache import keep_recent_apart
 from keras_transformer.layers.masks import segment_mask, segment_positions
 from keras_transformer.models.ancestors import ancestor_mask, next_ancestors, no_ancestors
 from keras_transformer.models.micro_batches import MicroBatchModel
@@ -133,6 +134,8 @@ class Transformer(MicroBatchModel):
         cache = self.decoder.make_cache(
             encoder_outputs, batch, fixed_length and fixed_length * width
         )
+        if fixed_length is None:
+            cache = keep_recent_apart(cache)
         state = {"cache": cache, "source_mask": padding_mask}
         if width > 1:
             # 0, the length of a cache that grows.

@@ -1,0 +1,76 @@
+"""Caches whose last positions are kept apart: the same numbers as without."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_transformer import Transformer
+from keras_transformer.decoding import BeamSearch, GreedySearch
+from keras_transformer.layers.growing_cache import extend, keep_recent_apart, length_of
+
+RNG = np.random.default_rng(0)
+
+
+def _empty(apart):
+    own = {"key": ops.zeros((2, 3, 0, 4)), "value": ops.zeros((2, 3, 0, 5))}
+    cache = {"blocks": [{"self": own}]}
+    return (keep_recent_apart(cache) if apart else cache)["blocks"][0]["self"]
+
+
+def _all(parts):
+    parts = parts if isinstance(parts, tuple) else (parts,)
+    return np.concatenate([ops.convert_to_numpy(part) for part in parts], axis=2)
+
+
+@pytest.mark.parametrize("num_new", [1, 4])
+@pytest.mark.parametrize("apart", [False, True])
+def test_positions_stay_in_their_order(apart, num_new):
+    keys = RNG.normal(size=(2, 3, 70 * num_new, 4)).astype("float32")
+    values = RNG.normal(size=(2, 3, 70 * num_new, 5)).astype("float32")
+    cache, longest_recent = _empty(apart), 0
+    for step in range(70):
+        before, after = step * num_new, (step + 1) * num_new
+        cache, found_keys, found_values, start = extend(
+            cache, ops.array(keys[:, :, before:after]), ops.array(values[:, :, before:after])
+        )
+        assert (start, length_of(found_keys)) == (before, after)
+        np.testing.assert_array_equal(_all(found_keys), keys[:, :, :after])
+        np.testing.assert_array_equal(_all(found_values), values[:, :, :after])
+        if apart:
+            longest_recent = max(longest_recent, cache["recent_key"].shape[2])
+    assert longest_recent == (32 * num_new if apart else 0)
+
+
+@pytest.mark.skipif(keras.backend.backend() == "jax", reason="caches on JAX have a fixed size")
+@pytest.mark.parametrize("search", [GreedySearch(), BeamSearch(3, n_best=3)])
+def test_long_answers_have_the_scores_of_the_whole_model(search):
+    keras.utils.set_random_seed(1)
+    model = Transformer.from_preset("tiny", vocab_size=12)
+    source = np.array([[5, 6, 7, 3], [8, 3, 0, 0]], "int32")
+    state = model.start_decoding(ops.array(source), search.width, 80)
+    step = model.decode_step
+    result = search(_never_ending(step), state, [80, 70], max_length=80)
+    tokens = ops.convert_to_numpy(result.tokens)
+    for row, length in enumerate((80, 70)):
+        for rank in range(tokens.shape[1]):
+            answer = tokens[row, rank, :length]
+            inputs = np.concatenate([[2], answer[:-1]])[None]
+            logits = model({"source": source[row : row + 1], "target": inputs}, training=False)
+            logits = np.array(ops.convert_to_numpy(logits)[0], "float64")
+            logits[:, 3] = -1e9
+            logits -= np.log(np.exp(logits).sum(axis=1, keepdims=True))
+            expected = logits[np.arange(length), answer].sum()
+            found = float(ops.convert_to_numpy(result.log_probabilities)[row, rank])
+            assert found == pytest.approx(expected, rel=1e-4)
+
+
+def _never_ending(step):
+    """The step with EOS out of question, so that answers are as long as they may be."""
+
+    def function(tokens, rows, state):
+        logits, state = step(tokens, rows, state)
+        is_eos = ops.equal(ops.arange(logits.shape[-1]), 3)
+        return ops.where(is_eos, -1e9, logits), state
+
+    return function
