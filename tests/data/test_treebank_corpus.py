@@ -51,9 +51,10 @@ def test_trees_are_those_of_the_pairs(tmp_path):
 
 
 def test_a_sample_is_in_the_files_order_and_part_of_a_larger_one(tmp_path):
-    path = write_toy_trees(tmp_path / "trees", 200)
-    everything = [str(tree) for tree in read_trees(path)]
-    assert len(set(everything)) == 200, "the test needs different trees"
+    everything = list(dict.fromkeys(map(str, toy_trees(300))))[:200]
+    assert len(everything) == 200, "the test needs different trees"
+    path = tmp_path / "trees"
+    path.write_text("".join(f"{tree}\n" for tree in everything))
     samples = {}
     for limit in (5, 60, 200, 1000):
         corpus = TreebankCorpus(path, limit=limit, seed=3)
