@@ -1,4 +1,6 @@
-"""One model directory, or several whose models translate together, as a translator's arguments."""
+"""One model directory, or several whose models answer together, as a translator or a parser."""
+
+import os
 
 from keras_transformer.errors import UserError
 from keras_transformer.model_directory import (
@@ -14,6 +16,30 @@ SETTINGS = ("extra_length", "max_source_length")
 PARSER_SETTINGS = ("linearization", "constrained")
 _COMMANDS = {"translation": "translate", "parsing": "parse"}
 _HOLDERS = {"translation": "a translator", "parsing": "a parser"}
+
+
+def load_directories(holder, directory, dtype=None, task: str = "translation"):
+    """Makes a `Translator` or a `Parser` of a model directory, or of several.
+
+    Args:
+        holder: the class.
+        directory: a path, or a list of them.
+        dtype: dtype policy of the models; None for the global one.
+        task: as of `read_model_directories`, whose errors this raises too.
+
+    Returns:
+        An object of the class.
+
+    Raises:
+        UserError: if the class refuses what the directory says.
+    """
+    is_one = isinstance(directory, str | os.PathLike)
+    directories = [directory] if is_one else list(directory)
+    arguments = read_model_directories(directories, dtype, task)
+    try:
+        return holder(**arguments)
+    except (ValueError, TypeError) as error:
+        raise UserError(f"{directories[0]}/config.json: {error}") from error
 
 
 def read_model_directories(directories: list, dtype=None, task: str = "translation") -> dict:

@@ -1,7 +1,6 @@
 """Parser: a model, its tokenizers and a search, from the words of a sentence to their tree."""
 
 import logging
-import os
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -14,12 +13,11 @@ from keras_transformer.data.tree_linearization import Linearization
 from keras_transformer.data.tree_vocabulary import tree_symbols
 from keras_transformer.data.trees import Tree, split_words
 from keras_transformer.decoding import BeamSearch, search_to_dict
-from keras_transformer.errors import UserError
 from keras_transformer.layers.checks import check_positive_integer
 from keras_transformer.model_directories import (
     PARSER_SETTINGS,
     SETTINGS,
-    read_model_directories,
+    load_directories,
 )
 from keras_transformer.model_directory_writing import write_model_directory
 from keras_transformer.source_parts import cut_sources, source_limit
@@ -170,13 +168,7 @@ class Parser:
             UserError: if a file is missing, damaged, or does not fit the others, or a directory
                 holds a translator.
         """
-        is_one = isinstance(directory, str | os.PathLike)
-        directories = [directory] if is_one else list(directory)
-        arguments = read_model_directories(directories, dtype, task="parsing")
-        try:
-            return cls(**arguments)
-        except (ValueError, TypeError) as error:
-            raise UserError(f"{directories[0]}/config.json: {error}") from error
+        return load_directories(cls, directory, dtype, task="parsing")
 
     def save(self, directory):
         """Writes a model directory: config, weights, tokenizers, and the recipe if there is one.

@@ -1,7 +1,6 @@
 """Translator: a model, its tokenizers and a search, from text to text."""
 
 import collections
-import os
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -15,9 +14,8 @@ from keras_transformer.batch_inference import (
 )
 from keras_transformer.data.special_tokens import EOS_ID
 from keras_transformer.decoding import BeamSearch, search_to_dict
-from keras_transformer.errors import UserError
 from keras_transformer.layers.checks import check_positive_integer
-from keras_transformer.model_directories import SETTINGS, read_model_directories
+from keras_transformer.model_directories import SETTINGS, load_directories
 from keras_transformer.model_directory_writing import write_model_directory
 from keras_transformer.source_parts import SourceParts, cut_sources, source_limit
 from keras_transformer.translation_result import Hypothesis, Score, to_hypotheses
@@ -113,13 +111,7 @@ class Translator:
             UserError: if a file is missing, damaged, or does not fit the others, the
                 vocabularies of several directories differ, or one holds a parser.
         """
-        is_one = isinstance(directory, str | os.PathLike)
-        directories = [directory] if is_one else list(directory)
-        arguments = read_model_directories(directories, dtype)
-        try:
-            return cls(**arguments)
-        except (ValueError, TypeError) as error:
-            raise UserError(f"{directories[0]}/config.json: {error}") from error
+        return load_directories(cls, directory, dtype)
 
     def save(self, directory):
         """Writes a model directory: config, weights, tokenizers, and the recipe if there is one.

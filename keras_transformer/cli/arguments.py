@@ -115,6 +115,31 @@ def add_model_option(group, **options) -> None:
     )
 
 
+def add_model_and_files(parser: argparse.ArgumentParser, done: str):
+    """Adds the options of a command that answers line by line: `--model`, `--input`, `--output`.
+
+    Args:
+        parser: parser of a subcommand.
+        done: what has then happened to the lines, such as "translated".
+
+    Returns:
+        The group of options.
+    """
+    group = parser.add_argument_group("model and files")
+    add_model_option(group, required=True)
+    group.add_argument(
+        "--input",
+        metavar="FILE",
+        help="UTF-8 text, one sentence a line, .gz too, or a pipe (default: standard input)",
+    )
+    group.add_argument(
+        "--output",
+        metavar="FILE",
+        help=f"appears when everything is {done} (default: standard output, as it comes)",
+    )
+    return group
+
+
 def add_search_options(parser: argparse.ArgumentParser, n_best: bool = True) -> None:
     """Adds the options of beam search, each falling back to the model's own setting.
 

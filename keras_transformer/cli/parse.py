@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from keras_transformer.cli.arguments import (
     add_command,
-    add_model_option,
+    add_model_and_files,
     add_search_options,
     beam_search,
     positive_int,
@@ -42,9 +42,6 @@ keras-transformer parse --model runs/parser --input test.words --output test.tre
 echo "The dog barks ." | keras-transformer parse --model runs/parser --pretty
 """
 
-# As treebanks write a sentence of which there is no tree.
-_NO_TREE = "(())"
-
 
 def add_parser(commands: argparse._SubParsersAction) -> argparse.ArgumentParser:
     """Adds the parser of this command.
@@ -56,18 +53,7 @@ def add_parser(commands: argparse._SubParsersAction) -> argparse.ArgumentParser:
         The parser.
     """
     parser = add_command(commands, "parse", "parse sentences to trees", _DESCRIPTION, _EXAMPLE)
-    files = parser.add_argument_group("model and files")
-    add_model_option(files, required=True)
-    files.add_argument(
-        "--input",
-        metavar="FILE",
-        help="UTF-8 text, one sentence a line, .gz too, or a pipe (default: standard input)",
-    )
-    files.add_argument(
-        "--output",
-        metavar="FILE",
-        help="appears when everything is parsed (default: standard output, as it comes)",
-    )
+    add_model_and_files(parser, "parsed")
     layout = parser.add_argument_group("layout").add_mutually_exclusive_group()
     layout.add_argument(
         "--pretty",
@@ -145,15 +131,17 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def _answers(parser, chunk, number, options, arguments) -> Iterator[str]:
+    from keras_transformer.data.treebank import NO_TREE
+
     if arguments.n_best is None:
         write = _writer(arguments)
         for tree in parser.parse(chunk, **options):
-            yield _NO_TREE if tree is None else write(tree)
+            yield NO_TREE if tree is None else write(tree)
             if arguments.pretty or arguments.draw:
                 yield ""
         return
     for offset, parses in enumerate(parser.parses(chunk, **options)):
-        answers = [(parse.score, parse.tree) for parse in parses] or [(0.0, _NO_TREE)]
+        answers = [(parse.score, parse.tree) for parse in parses] or [(0.0, NO_TREE)]
         for rank, (score, tree) in enumerate(answers, start=1):
             yield f"{number + offset}\t{rank}\t{score:.6f}\t{tree}"
 

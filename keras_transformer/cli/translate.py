@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from keras_transformer.cli.arguments import (
     add_command,
     add_constraint_options,
-    add_model_option,
+    add_model_and_files,
     add_search_options,
     beam_search,
     constrain_search,
@@ -60,18 +60,7 @@ def add_parser(commands: argparse._SubParsersAction) -> argparse.ArgumentParser:
         The parser.
     """
     parser = add_command(commands, "translate", "translate lines of text", _DESCRIPTION, _EXAMPLE)
-    files = parser.add_argument_group("model and files")
-    add_model_option(files, required=True)
-    files.add_argument(
-        "--input",
-        metavar="FILE",
-        help="UTF-8 text, one sentence a line, .gz too, or a pipe (default: standard input)",
-    )
-    files.add_argument(
-        "--output",
-        metavar="FILE",
-        help="appears when everything is translated (default: standard output, as it comes)",
-    )
+    files = add_model_and_files(parser, "translated")
     files.add_argument(
         "--prefix",
         metavar="FILE",

@@ -10,6 +10,8 @@ from keras_transformer.errors import UserError
 from keras_transformer.files import atomic_write, open_text
 
 EMPTY_TAG = "-NONE-"
+# What stands in a file for a sentence of which there is no tree.
+NO_TREE = "(())"
 # Roots that say nothing: the Penn Treebank's own, and what others write there.
 _ROOTS = ("", "TOP", "ROOT", "S1")
 _FUNCTION_TAGS = re.compile(r"(?<=.)[-=].*")

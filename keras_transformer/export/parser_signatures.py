@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from keras_transformer.batch_inference import one_answer, search_ids
 from keras_transformer.data.tree_linearization import PLACEHOLDER
+from keras_transformer.data.treebank import NO_TREE
 from keras_transformer.decoding import WellFormedTrees
 from keras_transformer.export.graph_rows import (
     encode,
@@ -22,8 +23,6 @@ from keras_transformer.parser import MAX_BATCH_TOKENS
 
 _TEXT = tf.TensorSpec([None], tf.string, name="text")
 _INPUTS = {"serving_default": [_TEXT], "n_best": [_TEXT], "limits": [_TEXT]}
-# As treebanks write a sentence of which there is no tree.
-_NO_TREE = "(())"
 
 
 def parser_module(parser, model, search):
@@ -97,7 +96,7 @@ class _Functions:
             scores = tf.cast(result.scores, tf.float32)
             trees = self._write_trees(words[start:end], result.tokens, scores)
             return {
-                "trees": tf.where(is_empty, _NO_TREE, trees),
+                "trees": tf.where(is_empty, NO_TREE, trees),
                 "scores": tf.where(is_empty, 0.0, scores),
             }
 

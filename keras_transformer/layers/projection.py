@@ -65,8 +65,8 @@ def _multiply_by_transpose(rows, transpose):
 def transposed_kernels(transposes):
     """Let `project` read kernels from variables that hold their transposes, on TensorFlow.
 
-    In bfloat16 a product of a few rows is up to 1.5 times faster so: of a kernel as Keras keeps it
-    oneDNN makes a copy in its own order at every call.
+    In bfloat16 a product of a few rows is faster so: of a kernel as Keras keeps it oneDNN makes a
+    copy in its own order at every call.
 
     Args:
         transposes: Dict from the `id` of a kernel to a variable `[1, output_dim, input_dim]` of

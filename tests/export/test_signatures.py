@@ -177,6 +177,9 @@ class TestKinds:
         assert small - whole / 2 < 4000  # names and shapes
         loaded = tf.saved_model.load(directory)
         assert {v.dtype for v in loaded.model_variables} == {tf.bfloat16}
+        kernels = [w for w in translator.model.weights if w.name.endswith("_kernel")]
+        stored = sorted(tuple(v.shape) for v in loaded.model_variables if len(v.shape) == 3)
+        assert stored == sorted((1, *reversed(kernel.shape)) for kernel in kernels)
         found = ask(loaded, "score", text=TEXTS, translation=TRANSLATIONS)
         expected = [score.log_probability for score in translator.score(TEXTS, TRANSLATIONS)]
         np.testing.assert_allclose(found["log_probability"], expected, rtol=0.05)

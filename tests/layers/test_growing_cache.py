@@ -49,6 +49,7 @@ def test_long_answers_have_the_scores_of_the_whole_model(search):
     model = Transformer.from_preset("tiny", vocab_size=12)
     source = np.array([[5, 6, 7, 3], [8, 3, 0, 0]], "int32")
     state = model.start_decoding(ops.array(source), search.width, 80)
+    assert "recent_key" in state["cache"]["blocks"][0]["self"]
     step = model.decode_step
     result = search(_never_ending(step), state, [80, 70], max_length=80)
     tokens = ops.convert_to_numpy(result.tokens)
