@@ -84,8 +84,8 @@ class Parser:
             the same. Learned positions allow at most the model's `max_length`.
         recipe: a `TrainingRecipe` (or dict) that `save` writes as well.
         constrained: whether the search is constrained to well-formed trees; None for wherever it
-            can be. It can if every symbol is one token, a `SubwordTokenizer`'s, and not both words
-            and tags are written.
+            can be. It can if every symbol is one token of a `SubwordTokenizer`, and every leaf one
+            symbol.
 
     Attributes:
         constrained: whether searches are constrained, unless a call says otherwise.

@@ -160,6 +160,7 @@ class TestParses:
     @pytest.mark.parametrize("linearization", [
         Linearization(tags=True), Linearization(labelled_closing=False), Linearization(words=True),
         Linearization(tags=True, labelled_closing=False, root_label="TOP"),
+        Linearization(numbers=True),
     ])  # fmt: skip
     @pytest.mark.parametrize("search", [GreedySearch(), Sampling(num_samples=3)])
     def test_every_way_to_write_trees(self, linearization, search):
@@ -191,7 +192,7 @@ class TestConstrained:
         lines = ["(S (NP XX )NP )S (VP )VP"] * 3
         tokenizer = tiny_tokenizer()
         for linearization, reason in [
-            (Linearization(words=True, tags=True), "one of the two must be False"),
+            (Linearization(words=True, tags=True), "a leaf is three symbols"),
             (Linearization(words=True), "needs a SubwordTokenizer"),
         ]:
             parser = tiny_parser(linearization=linearization, target=tokenizer)
@@ -222,7 +223,8 @@ class TestDirectory:
         config = json.loads((saved / "config.json").read_text())
         assert config["task"] == "parsing" and config["constrained"] is True
         assert config["linearization"] == {
-            "words": False, "tags": False, "labelled_closing": True, "root_label": "S"
+            "words": False, "tags": False, "labelled_closing": True, "root_label": "S",
+            "numbers": False,
         }  # fmt: skip
 
     def test_the_search_of_the_paper_is_the_default(self):

@@ -3,6 +3,7 @@
 import numpy as np
 
 from keras_transformer.data import Linearization, SubwordTokenizer
+from keras_transformer.data.tree_linearization import NUMBERS
 from keras_transformer.decoding import BeamSearch
 from keras_transformer.parser import Parser
 from tests.tiny_translator import tiny_model, tiny_tokenizer
@@ -17,6 +18,8 @@ def symbol_tokenizer(linearization=None, words=()):
     leaves = ["NN", "VB", "IN"] if linearization.tags else ["XX"]
     if linearization.words:
         leaves = list(words)
+    if linearization.numbers:
+        leaves = list(NUMBERS)
     return SubwordTokenizer([f"({label}" for label in LABELS] + closings + leaves)
 
 

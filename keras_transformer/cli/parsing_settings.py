@@ -30,6 +30,12 @@ PARSING: tuple[Setting, ...] = (
     Setting("emit_words", bool, "the trees that the model writes have the words in them", False),
     Setting("emit_tags", bool, "they have the tags of the words in them", False),
     Setting(
+        "emit_numbers",
+        bool,
+        "they have a number for each word (default: true, unless words or tags are in them); "
+        "if false and they have none of the three, XX for each, as in the paper",
+    ),
+    Setting(
         "unlabelled_closing", bool, "their closing brackets are all the same, without label", False
     ),
     Setting(
@@ -68,9 +74,13 @@ def linearization_fields(values: Mapping[str, Any]) -> dict[str, Any]:
     Returns:
         Fields by name.
     """
+    words, tags, numbers = (values[f"emit_{part}"] for part in ("words", "tags", "numbers"))
+    if numbers is None:
+        numbers = not (words or tags)
     return {
-        "words": values["emit_words"],
-        "tags": values["emit_tags"],
+        "words": words,
+        "tags": tags,
+        "numbers": numbers,
         "labelled_closing": not values["unlabelled_closing"],
     }
 

@@ -58,6 +58,7 @@ def _recipe(name: str, description: str, pair: str, preset: str, length: Mapping
 # sections 2 to 21 and section 22.
 _PARSING = {
     "task": "parsing",
+    "emit_numbers": False,
     "vocabulary_type": "bpe",
     "tokens_per_batch": 25_000,
     "beam_size": 21,

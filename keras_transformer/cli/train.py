@@ -191,7 +191,7 @@ def _training_settings(values: Mapping[str, Any]):
     kind = given["vocabulary_type"]
     is_parsing = given["task"] == "parsing"
     return TrainingSettings(
-        linearization=linearization_fields(given) if is_parsing else {},
+        linearization=linearization_fields(values) if is_parsing else {},
         model={name: given[name] for name in given.keys() & model} | _learned_positions(given),
         recipe={name: given[name] for name in given.keys() & recipe},
         tokenizer=kind,

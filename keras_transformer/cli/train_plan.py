@@ -87,9 +87,12 @@ def print_plan(
 def _target_vocabulary(settings, size: int, vocabulary) -> tuple[int | None, str]:
     """Returns the number of target ids, None if the source has the same, and a few words."""
     if settings.task == "parsing":
+        from keras_transformer.data.tree_linearization import NUMBERS
+
         if settings.linearization["words"]:
             return size, "for the words, as many for the trees"
-        return _NUM_SYMBOLS, f"for the words, some {_NUM_SYMBOLS} symbols for the trees"
+        num_symbols = _NUM_SYMBOLS + len(NUMBERS) * settings.linearization["numbers"]
+        return num_symbols, f"for the words, some {num_symbols} symbols for the trees"
     if settings.shared_vocabulary or vocabulary is not None:
         return None, "for both languages"
     return size, "for each language"

@@ -8,6 +8,8 @@ from keras_transformer.data.trees import Tree, escape_brackets, unescape_bracket
 
 # For a word, and for its tag where that is not known.
 PLACEHOLDER = "XX"
+# For the words in their order; after the last of these the first follows again.
+NUMBERS = tuple(map(str, range(100)))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,6 +26,10 @@ class Linearization:
     | True | False | `(S (NP It )NP (VP works )VP )S` |
     | True | True | `(S (NP (PRP It )PRP )NP (VP (VBZ works )VBZ )VP )S` |
 
+    `numbers=True` writes each word as its number, from 0 to 99 and on from 0:
+    `(S (NP 0 )NP (VP 1 )VP )S`. A model then sees how far it has come in the sentence, where it
+    would have to count placeholders.
+
     No symbol holds a space. A word's brackets are written `-LRB-` and `-RRB-`, so only opening and
     closing symbols have any. A tree made of symbols has the words of the input, and the tags too if
     they are given.
@@ -33,10 +39,11 @@ class Linearization:
         tags: write the tags of words; if False, `XX` is the tag of every word of a tree made again.
         labelled_closing: closing symbols have the label, `)NP`; if False they are all `)`.
         root_label: label of the tree of a sequence that says nothing of its root.
+        numbers: write the numbers of the words in their places.
 
     Raises:
-        ValueError: if `root_label` is empty or holds spaces or brackets, or another argument is no
-            bool.
+        ValueError: if `root_label` is empty or holds spaces or brackets, another argument is no
+            bool, or both `words` and `numbers` are True.
 
     Example:
 
@@ -56,9 +63,10 @@ class Linearization:
     tags: bool = False
     labelled_closing: bool = True
     root_label: str = "S"
+    numbers: bool = False
 
     def __post_init__(self):
-        for name in ("words", "tags", "labelled_closing"):
+        for name in ("words", "tags", "labelled_closing", "numbers"):
             if not isinstance(getattr(self, name), bool):
                 raise ValueError(
                     f"{name} must be True or False. Received: {name}={getattr(self, name)!r}"
@@ -68,6 +76,15 @@ class Linearization:
                 "root_label must be a label without spaces and round brackets. "
                 f"Received: root_label={self.root_label!r}"
             )
+        if self.words and self.numbers:
+            raise ValueError(
+                "A word is written as itself or as its number. Received: words=True, numbers=True"
+            )
+
+    @property
+    def leaf_is_one_symbol(self) -> bool:
+        """Whether a leaf is one symbol; else its word or number stands between two of its tag."""
+        return not (self.tags and (self.words or self.numbers))
 
     def to_dict(self) -> dict:
         """Returns the settings as a dict, for the files that a model is saved with."""
@@ -111,7 +128,7 @@ class Linearization:
         """
         if tree.is_leaf:
             raise ValueError(f"A leaf alone has no constituent to write. Received: {tree!r}")
-        symbols, labels = [], []
+        symbols, labels, num_words = [], [], 0
         for part in tree.walk():
             if part is None:
                 symbols.append(self._closing(labels.pop()))
@@ -125,10 +142,16 @@ class Linearization:
             if not part.is_leaf:
                 symbols.append(f"({part.label}")
                 labels.append(part.label)
-            elif self.words and self.tags:
+                continue
+            if self.numbers:
+                word = number_of_word(num_words)
+            num_words += 1
+            if not self.leaf_is_one_symbol:
                 symbols += [f"({part.label}", word, self._closing(part.label)]
+            elif self.words or self.numbers:
+                symbols.append(word)
             else:
-                symbols.append(word if self.words else part.label if self.tags else PLACEHOLDER)
+                symbols.append(part.label if self.tags else PLACEHOLDER)
         return symbols
 
     def to_tree(
@@ -156,7 +179,8 @@ class Linearization:
 
         In the order of the symbols:
 
-        - What is no symbol of this linearisation is left out.
+        - What is no symbol of this linearisation is left out. A wrong word or number is the next
+          word all the same.
         - A word before any opening symbol begins a constituent `root_label`, the root.
         - A closing symbol closes the innermost constituent of its label, and all within; if none
           has that label, the innermost of all.
@@ -191,8 +215,11 @@ class Linearization:
                 "There must be as many tags as words. "
                 f"Received: {len(tags)} tags and {len(words)} words"
             )
-        builder = TreeBuilder(words, tags, self.root_label, PLACEHOLDER)
-        if self.words and self.tags:
+        written = words
+        if self.numbers:
+            written = [number_of_word(position) for position in range(len(words))]
+        builder = TreeBuilder(words, tags, self.root_label, PLACEHOLDER, written)
+        if not self.leaf_is_one_symbol:
             self._read_tagged_words(symbols, builder)
         else:
             for symbol in symbols:
@@ -206,7 +233,7 @@ class Linearization:
             self._read_closing(symbol, builder)
         elif not is_symbol(symbol):
             builder.num_repairs += 1
-        elif self.words:
+        elif self.words or self.numbers:
             builder.add_word(None, unescape_brackets(symbol))
         elif self.tags:
             builder.add_word(symbol)
@@ -240,3 +267,8 @@ class Linearization:
 
     def _closing(self, label):
         return f"){label}" if self.labelled_closing else ")"
+
+
+def number_of_word(position: int) -> str:
+    """Returns the symbol of `NUMBERS` that stands for the word at a position, from 0."""
+    return NUMBERS[position % len(NUMBERS)]

@@ -48,13 +48,14 @@ class TreeBuilder:
         tags: their tags, or None: take those of the symbols.
         root_label: label of the root, if nothing has opened one.
         unknown_tag: tag of a word that has none.
+        written: what the sequence should have in the place of each word.
 
     Attributes:
         num_repairs: how many changes were made so far.
 
     Example:
 
-    >>> builder = TreeBuilder(["It", "works"], None, "S", "XX")
+    >>> builder = TreeBuilder(["It", "works"], None, "S", "XX", ["0", "1"])
     >>> builder.open("NP")
     >>> builder.add_word("PRP")
     >>> builder.finish()
@@ -62,10 +63,15 @@ class TreeBuilder:
     """
 
     def __init__(
-        self, words: Sequence[str], tags: Sequence[str] | None, root_label: str, unknown_tag: str
+        self,
+        words: Sequence[str],
+        tags: Sequence[str] | None,
+        root_label: str,
+        unknown_tag: str,
+        written: Sequence[str],
     ):
         self.num_repairs = 0
-        self._words, self._tags = words, tags
+        self._words, self._tags, self._written = words, tags, written
         self._root_label, self._unknown_tag = root_label, unknown_tag
         self._next_word = 0
         self._open: list[tuple[str, list[Tree]]] = []  # The root first, the innermost last.
@@ -83,7 +89,7 @@ class TreeBuilder:
         if self._next_word == len(self._words):
             self.num_repairs += 1
             return
-        if word is not None and word != self._words[self._next_word]:
+        if word is not None and word != self._written[self._next_word]:
             self.num_repairs += 1
         if not self._open:
             self.num_repairs += 1

@@ -6,7 +6,7 @@ import numpy as np
 
 from keras_transformer.data.special_tokens import SPECIAL_PIECES, UNK_ID
 from keras_transformer.data.subword_tokenizer import SubwordTokenizer
-from keras_transformer.data.tree_linearization import PLACEHOLDER, Linearization
+from keras_transformer.data.tree_linearization import NUMBERS, PLACEHOLDER, Linearization
 from keras_transformer.data.tree_repair import is_symbol
 
 
@@ -18,6 +18,8 @@ class TreeSymbols(NamedTuple):
         closings: int32 `[vocabulary]`, the number of the label that a token closes; -1 for others.
             All are 0 if closing symbols have no label.
         words: bool `[vocabulary]`, which tokens stand for a word.
+        numbers: int32 `[vocabulary]`, the number that a token is; -1 for others. None where the
+            words are not written as numbers.
 
     Example:
 
@@ -30,6 +32,7 @@ class TreeSymbols(NamedTuple):
     openings: np.ndarray
     closings: np.ndarray
     words: np.ndarray
+    numbers: np.ndarray | None = None
 
 
 def tree_symbols(tokenizer, linearization: Linearization) -> TreeSymbols:
@@ -55,10 +58,10 @@ def tree_symbols(tokenizer, linearization: Linearization) -> TreeSymbols:
     >>> tree_symbols(tokenizer, Linearization(tags=True)).closings.tolist()
     [-1, -1, -1, -1, -1, -1, 0, 1, -1, -1]
     """
-    if linearization.words and linearization.tags:
+    if not linearization.leaf_is_one_symbol:
         raise ValueError(
-            "With words=True and tags=True a leaf is three symbols; one of the two must be False. "
-            f"Received: linearization={linearization!r}"
+            "With tags=True, and words=True or numbers=True, a leaf is three symbols; it must be "
+            f"one. Received: linearization={linearization!r}"
         )
     if not isinstance(tokenizer, SubwordTokenizer):
         raise ValueError(
@@ -83,13 +86,24 @@ def tree_symbols(tokenizer, linearization: Linearization) -> TreeSymbols:
     else:
         openings = [-1 if label is None else 0 for label in opened]
         closings = [0 if piece == ")" else -1 for piece in pieces]
-    words = [
-        is_symbol(piece) if linearization.words or linearization.tags else piece == PLACEHOLDER
-        for piece in pieces
-    ]
+    numbers = None
+    if linearization.numbers:
+        missing = sorted(set(NUMBERS) - set(pieces), key=int)
+        if missing:
+            raise ValueError(
+                f"The target vocabulary must have all numbers from 0 to {NUMBERS[-1]}. "
+                f"Received: one without {missing[0]!r}"
+            )
+        values = {number: value for value, number in enumerate(NUMBERS)}
+        numbers = np.array([values.get(piece, -1) for piece in pieces], "int32")
+        words = numbers >= 0
+    elif linearization.words or linearization.tags:
+        words = [is_symbol(piece) for piece in pieces]
+    else:
+        words = [piece == PLACEHOLDER for piece in pieces]
     words[:first] = [linearization.words and token == UNK_ID for token in range(first)]
     symbols = TreeSymbols(
-        np.array(openings, "int32"), np.array(closings, "int32"), np.array(words, bool)
+        np.array(openings, "int32"), np.array(closings, "int32"), np.array(words, bool), numbers
     )
     if max(openings) < 0 or max(closings) < 0 or not any(words):
         raise ValueError(

@@ -4,6 +4,7 @@ import collections
 import re
 
 from keras_transformer.data import Linearization, SubwordTokenizer, TreebankCorpus
+from keras_transformer.data.tree_linearization import NUMBERS
 from keras_transformer.decoding import BeamSearch, GreedySearch
 from keras_transformer.errors import UserError
 from keras_transformer.training.bleu_on_dev import BleuOnDev
@@ -91,6 +92,9 @@ class ParsingTask:
                     symbols.update(tree.split(" "))
                 yield sentence
 
+        if settings.linearization["numbers"]:
+            # Longer sentences than those of the training may come.
+            symbols.update(NUMBERS)
         if source is None:
             size = "all" if settings.vocab_size is None else f"{settings.vocab_size:,}"
             report(f"Learning a vocabulary of {size} {settings.tokenizer} pieces for the words.")

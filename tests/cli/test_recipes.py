@@ -47,7 +47,7 @@ def test_a_recipe_of_a_parser_is_the_papers(name):
     recipe = TrainingRecipe.from_dict({**preset.recipe.to_dict(), **settings.recipe})
     assert (settings.task, settings.preset) == ("parsing", expected)
     assert (settings.vocab_size, settings.tokenizer) == (pieces, "bpe")
-    assert settings.linearization["words"] is settings.linearization["tags"] is False
+    assert not any(settings.linearization[part] for part in ("words", "tags", "numbers"))
     assert (config["num_encoder_layers"], config["d_model"]) == (4, 1024)
     assert (config["dropout"], recipe.warmup_steps) == (dropout, warmup_steps)
     assert (recipe.beam_size, recipe.length_penalty, recipe.max_length) == (21, 0.3, 512)

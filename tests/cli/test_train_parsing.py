@@ -42,11 +42,34 @@ def test_every_setting_of_parsing_reaches_the_training():
     )
 
 
+@pytest.mark.parametrize(
+    "arguments, linearization",
+    [
+        ("", {"numbers": True}),
+        ("--emit-words", {"words": True}),
+        ("--emit-tags", {"tags": True}),
+        ("--emit-tags --emit-numbers", {"tags": True, "numbers": True}),
+        ("--no-emit-numbers", {}),
+    ],
+)
+def test_words_are_numbers_unless_they_are_something_else(arguments, linearization):
+    settings = _training_settings(parse(*arguments.split()))
+    assert settings == TrainingSettings(
+        preset="parsing_small", task="parsing", linearization=linearization
+    )
+
+
+def test_words_and_numbers_are_too_much(run, files):
+    outcome = run("train", "--task", "parsing", *files, "--emit-words", "--emit-numbers",
+                  "--output", "never")  # fmt: skip
+    assert outcome.status != 0 and outcome.errors.count("\n") == 1
+    assert "as itself or as its number" in outcome.errors
+
+
 def test_the_default_preset_is_that_of_small_treebanks():
     assert parse()["preset"] == "parsing_small"
     assert parse("--preset", "small")["preset"] == "small"
     settings = _training_settings(parse())
-    assert settings == TrainingSettings(preset="parsing_small", task="parsing")
     assert settings.shared_vocabulary is False
 
 
@@ -111,7 +134,9 @@ def test_trees_from_files_become_a_parser(run, files, tmp_path):
 @pytest.mark.parametrize(
     "arguments, vocabulary, num_targets",
     [
-        ("--vocab-size 900", "900 bpe pieces for the words, some 64 symbols for the trees", 64),
+        ("--vocab-size 900", "900 bpe pieces for the words, some 164 symbols for the trees", 164),
+        ("--vocab-size 900 --emit-tags",
+         "900 bpe pieces for the words, some 64 symbols for the trees", 64),
         ("--vocab-size 900 --emit-words", "900 bpe pieces for the words, as many for the trees",
          900),
     ],

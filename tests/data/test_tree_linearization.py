@@ -10,8 +10,9 @@ from tests.treebank_data import EXAMPLES, treebank_file, trees
 
 TREE = Tree.parse("(S (NP (DT The) (NN dog)) (VP (VBZ barks) (PRT (RP up))) (-RRB- -RRB-))")
 WAYS = [
-    Linearization(words, tags, labelled)
-    for words, tags, labelled in itertools.product([False, True], repeat=3)
+    Linearization(words, tags, labelled, numbers=numbers)
+    for words, tags, labelled, numbers in itertools.product([False, True], repeat=4)
+    if not (words and numbers)
 ]
 
 
@@ -34,6 +35,21 @@ def test_each_way_writes_what_it_says(words, tags, expected):
     assert symbols == expected.split(" ")
     plain = [")" if symbol.startswith(")") else symbol for symbol in symbols]
     assert Linearization(words, tags, labelled_closing=False).to_symbols(TREE) == plain
+
+
+def test_numbers_stand_for_words_and_begin_again_after_99():
+    assert " ".join(Linearization(numbers=True).to_symbols(TREE)) == (
+        "(S (NP 0 1 )NP (VP 2 (PRT 3 )PRT )VP 4 )S"
+    )
+    tagged = Linearization(numbers=True, tags=True, labelled_closing=False)
+    assert " ".join(tagged.to_symbols(TREE)) == (
+        "(S (NP (DT 0 ) (NN 1 ) ) (VP (VBZ 2 ) (PRT (RP 3 ) ) ) (-RRB- 4 ) )"
+    )
+    words = [f"w{number}" for number in range(203)]
+    tree = Tree("S", [Tree("XX", word) for word in words])
+    symbols = Linearization(numbers=True).to_symbols(tree)
+    assert symbols[1:-1] == [str(number) for number in [*range(100), *range(100), 0, 1, 2]]
+    assert Linearization(numbers=True).rebuild(symbols, words) == (tree, 0)
 
 
 def check_that_it_comes_back(linearization, tree):
@@ -81,6 +97,10 @@ def test_a_tree_that_symbols_cannot_hold_is_an_error(tree, linearization):
 def test_wrong_arguments_are_errors():
     with pytest.raises(ValueError, match=r"Received: root_label='\(S'"):
         Linearization(root_label="(S")
+    with pytest.raises(ValueError, match="Received: words=True, numbers=True"):
+        Linearization(words=True, numbers=True)
+    with pytest.raises(ValueError, match="Received: numbers=1"):
+        Linearization(numbers=1)
     with pytest.raises(ValueError, match="has none"):
         Linearization().to_tree(["(S", ")S"], [])
     with pytest.raises(ValueError, match="Received: 1 tags and 2 words"):

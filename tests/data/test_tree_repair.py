@@ -104,6 +104,21 @@ def test_each_repair(symbols, expected, num_repairs):
     assert (str(rebuilt.tree), rebuilt.num_repairs) == (expected, num_repairs)
 
 
+@pytest.mark.parametrize(
+    "symbols, expected, num_repairs",
+    [
+        ("(S (NP 0 )NP 1 2 )S", "(S (NP (XX a)) (XX b) (XX c))", 0),
+        # The next word is meant, whatever stands there.
+        ("(S (NP 0 )NP 2 2 )S", "(S (NP (XX a)) (XX b) (XX c))", 1),
+        ("(S (NP 100 )NP XX 2 )S", "(S (NP (XX a)) (XX b) (XX c))", 2),
+        ("(S (NP 0 )NP 1 2 3 )S", "(S (NP (XX a)) (XX b) (XX c))", 1),
+    ],
+)
+def test_numbers_of_words(symbols, expected, num_repairs):
+    rebuilt = Linearization(numbers=True).rebuild(symbols.split(), ["a", "b", "c"])
+    assert (str(rebuilt.tree), rebuilt.num_repairs) == (expected, num_repairs)
+
+
 def test_the_default_root_is_a_setting():
     assert Linearization(root_label="TOP").to_tree([], ["a"]).label == "TOP"
 

@@ -2,11 +2,18 @@
 
 import collections
 import functools
+import itertools
 
 import numpy as np
 import pytest
 
-from keras_transformer.data import EOS_ID, Linearization, SubwordTokenizer, tree_symbols
+from keras_transformer.data import (
+    EOS_ID,
+    Linearization,
+    SubwordTokenizer,
+    TreeSymbols,
+    tree_symbols,
+)
 from keras_transformer.decoding import (
     BeamSearch,
     GreedySearch,
@@ -98,10 +105,14 @@ def test_every_answer_is_a_tree_of_its_words(search, seed):
     generator = np.random.default_rng(seed)
     labels = [f"L{number}" for number in range(generator.integers(1, 6))]
     linearization = Linearization(
-        words=seed == 3, tags=seed == 1, labelled_closing=bool(generator.integers(2))
+        words=seed == 3,
+        tags=seed == 1,
+        numbers=seed == 2,
+        labelled_closing=bool(generator.integers(2)),
     )
     closings = [f"){label}" for label in labels] if linearization.labelled_closing else [")"]
     pieces = [f"({label}" for label in labels] + closings + ["XX", "NN", ")none", "(", "-"]
+    pieces += map(str, range(100 * linearization.numbers))
     tokenizer = SubwordTokenizer(generator.permutation(pieces).tolist())
     symbols = tree_symbols(tokenizer, linearization)
     num_words = generator.integers(1, 9, 6)
@@ -125,6 +136,22 @@ def test_every_answer_is_a_tree_of_its_words(search, seed):
             assert len(words) == num_words[i]
             depth = np.cumsum([(symbol[0] == "(") - (symbol[0] == ")") for symbol in text])
             assert depth.max() <= 5
+
+
+def test_numbers_of_words_come_in_their_order():
+    # 4 "(A", 5 ")A", 6 "(B", 7 ")B", 8 "XX"; and numbered, 8 to 10 are 2, 0, 1.
+    plain = tree_symbols(SubwordTokenizer(VOCABULARIES["two labels"][0]), PLAIN)
+    widened = [np.append(array, [array[-1]] * 2) for array in plain[:3]]
+    numbers = np.array([-1] * 8 + [2, 0, 1])
+    expected = []
+    for tree in well_formed("two labels", 4, 9):
+        count = itertools.count()
+        expected.append(tuple((9, 10, 8)[next(count) % 3] if x == 8 else x for x in tree))
+    search = BeamSearch(len(expected) + 10, n_best=len(expected) + 10)
+    model = ToyModel(11, seed=3)
+    result = search_trees(search, model, [1], [4], [9], TreeSymbols(*widened, numbers))
+    found = {tokens for tokens, _, _ in hypotheses(result, 0)}
+    assert len(expected) > 20 and found == {*expected, ()}
 
 
 def test_other_constraints_come_first():
@@ -164,7 +191,9 @@ def test_one_graph_takes_every_shape():
 
 
 @pytest.mark.parametrize("pieces,linearization,message", [
-    (["(A", ")A", "NN"], Linearization(words=True, tags=True), "one of the two must be False"),
+    (["(A", ")A", "NN"], Linearization(words=True, tags=True), "a leaf is three symbols"),
+    (["(A", ")A", "1"], Linearization(numbers=True, tags=True), "a leaf is three symbols"),
+    (["(A", ")A", "1", "0"], Linearization(numbers=True), "0 to 99. Received: one without '2'"),
     (["(A", ")A", "XX", "a@@"], PLAIN, "with 'a@@'"),
     (["(A", ")B", "XX"], PLAIN, "has no tree"),
     (["(A", ")A", "NN"], PLAIN, "has no tree"),
@@ -188,6 +217,9 @@ def test_the_unknown_token_is_a_word_where_words_are_written():
     ({"openings": [0]}, r"\[vocabulary\]"),
     ({"words": [True, False, False]}, "token 0 is several"),
     ({"max_depth": 0}, "max_depth=0"),
+    ({"numbers": [-1, 0]}, r"numbers=array\(\[-1,  0\]"),
+    ({"numbers": [0, -1, -1]}, "a number for every token of `words`"),
+    ({"numbers": [-1, -1, 1]}, "every number up to its largest"),
 ])  # fmt: skip
 def test_arrays_that_make_no_sense_are_refused(change, message):
     arguments = {"num_words": [1], "openings": [0, -1, -1], "closings": [-1, 0, -1],

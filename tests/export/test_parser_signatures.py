@@ -156,6 +156,7 @@ def test_hostile_texts(count, loaded, parser):
     (Linearization(tags=True), GreedySearch()),
     (Linearization(labelled_closing=False), BeamSearch(4, 0.3, n_best=2)),
     (Linearization(words=True), GreedySearch()),
+    (Linearization(numbers=True), BeamSearch(3)),
 ])  # fmt: skip
 def test_other_ways_to_write_trees(linearization, search, tmp_path):
     target = symbol_tokenizer(linearization, WORDS)

@@ -145,6 +145,7 @@ def test_a_finished_training_goes_on_with_more_steps(files, tmp_path):
     "changes, kinds",
     [
         ({"linearization": {"tags": True, "labelled_closing": False}}, None),
+        ({"linearization": {"numbers": True}}, None),
         ({"linearization": {"words": True}}, (SubwordTokenizer, SubwordTokenizer)),
         (
             {"linearization": {"words": True}, "tokenizer": "bpe", "vocab_size": 300},
@@ -163,8 +164,9 @@ def test_every_way_to_write_trees_and_words(files, tmp_path, changes, kinds):
     assert parser.linearization == expected
     found = type(parser.source_tokenizer), type(parser.target_tokenizer)
     assert found == (kinds or (SubwordTokenizer, SubwordTokenizer))
-    (parse,) = parser.parse(["the dog sees a cat ."])
-    assert parse.words() == "the dog sees a cat .".split()
+    sentences = ["the dog sees a cat .", "the dog " * 60]  # longer than any of the training
+    assert [parse.words() for parse in parser.parse(sentences)] == [s.split() for s in sentences]
+    assert parser.constrained == isinstance(parser.target_tokenizer, SubwordTokenizer)
     assert 0 <= result.f1 <= 100
 
 
@@ -198,6 +200,7 @@ def test_the_settings_are_saved_with_the_directory(finished):
         "tags": False,
         "labelled_closing": True,
         "root_label": "S",
+        "numbers": False,
     }
 
 

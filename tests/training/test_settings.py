@@ -57,6 +57,7 @@ def test_parsing_has_two_vocabularies_and_a_whole_linearization():
         "tags": True,
         "labelled_closing": True,
         "root_label": "S",
+        "numbers": False,
     }
     assert TrainingSettings.from_dict(settings.to_dict()) == settings
     with pytest.raises(ValueError, match="Received:.*'colour'"):

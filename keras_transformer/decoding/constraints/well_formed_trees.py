@@ -5,7 +5,8 @@ from keras import ops
 
 from keras_transformer.decoding.step import check_positive_int
 
-# What a token is: one of these, or `_FIRST_CLOSING` and the label that it closes.
+# What a token is: one of these, `_FIRST_CLOSING` and the label that it closes, or behind those the
+# number of a word.
 _NEVER, _OPENING, _WORD, _EOS, _FIRST_CLOSING = -1, 0, 1, 2, 3
 _NOTHING = -2  # the class of no token
 
@@ -32,6 +33,9 @@ class WellFormedTrees:
             Labels of one number may close each other: give all the same one if closing symbols
             have no label.
         words: bool `[vocabulary]`, which tokens stand for a word.
+        numbers: int `[vocabulary]`, the number that such a token is; -1 for others. The words are
+            then numbered from 0 to the largest of these, and on from 0. None if any of the tokens
+            may be any word.
         max_depth: the most constituents that may be open at once.
 
     Raises:
@@ -53,7 +57,7 @@ class WellFormedTrees:
     [[[7, 7, 6, 6, 5, 5, 3, 0, 0]], [[7, 7, 6, 5, 5, 3, 0, 0, 0]]]
     """
 
-    def __init__(self, num_words, openings, closings, words, max_depth=64):
+    def __init__(self, num_words, openings, closings, words, numbers=None, max_depth=64):
         check_positive_int("max_depth", max_depth)
         self.num_words = ops.cast(ops.convert_to_tensor(num_words), "int32")
         self.openings = np.asarray(openings, "int32")
@@ -77,9 +81,26 @@ class WellFormedTrees:
                 "A token opens a constituent, closes one, or is a word. "
                 f"Received: token {kinds.argmax()} is several of these"
             )
+        # A number has a class of its own, so that a row can allow that of its next word alone.
+        self._first_number, self._num_numbers = _FIRST_CLOSING + self.closings.max() + 1, 0
+        of_words = np.full(shapes[0], _WORD)
+        if numbers is not None:
+            numbers = np.asarray(numbers, "int32")
+            self._num_numbers = int(numbers.max()) + 1
+            if numbers.shape != shapes[0] or np.any((numbers >= 0) != self.words):
+                raise ValueError(
+                    "`numbers` must have the shape [vocabulary], and a number for every token of "
+                    f"`words` and no other. Received: numbers={numbers!r}"
+                )
+            if set(range(self._num_numbers)) - set(numbers.tolist()):
+                raise ValueError(
+                    "`numbers` must have every number up to its largest, or words would have no "
+                    f"token. Received: numbers={numbers!r}"
+                )
+            of_words = self._first_number + numbers
         self._classes = np.select(
             [self.openings >= 0, self.words, self.closings >= 0],
-            [_OPENING, _WORD, _FIRST_CLOSING + self.closings],
+            [_OPENING, of_words, _FIRST_CLOSING + self.closings],
             _NEVER,
         ).astype("int32")
 
@@ -89,6 +110,7 @@ class WellFormedTrees:
         labels = ops.expand_dims(ops.zeros_like(words_left), -1)
         return {
             "words_left": words_left,
+            "words_done": ops.zeros_like(words_left),
             "depth": ops.zeros_like(words_left),
             # Whether the innermost constituent has something in it.
             "has_content": ops.zeros_like(words_left, dtype="bool"),
@@ -120,10 +142,13 @@ class WellFormedTrees:
         place = ops.expand_dims(ops.maximum(depth - 1, 0), -1)
         innermost = ops.take_along_axis(state["labels"], place, axis=1)[:, 0]
         end = ops.where(may_close, _FIRST_CLOSING + innermost, _NOTHING)
+        next_word = _WORD
+        if self._num_numbers:
+            next_word = self._first_number + ops.mod(state["words_done"], self._num_numbers)
         # A row allows at most these classes of tokens.
         allowed_classes = (
             ops.where(may_open, _OPENING, _NOTHING),
-            ops.where(may_add_word, _WORD, _NOTHING),
+            ops.where(may_add_word, next_word, _NOTHING),
             ops.where(may_end, _EOS, end),
         )
         is_eos = np.arange(len(self._classes)) == generated.eos_id
@@ -146,8 +171,10 @@ class WellFormedTrees:
         is_pushed = ops.logical_and(is_top, ops.expand_dims(has_opened, -1))
         # Rows that are dead may hold anything, so that the depth is kept in its bounds.
         change = ops.cast(has_opened, "int32") - ops.cast(has_closed, "int32")
+        num_new_words = ops.cast(is_word, "int32")
         return {
-            "words_left": state["words_left"] - ops.cast(is_word, "int32"),
+            "words_left": state["words_left"] - num_new_words,
+            "words_done": state["words_done"] + num_new_words,
             "depth": ops.clip(state["depth"] + change, 0, self.max_depth),
             "has_content": ops.logical_or(
                 ops.logical_or(is_word, has_closed),
