@@ -29,21 +29,25 @@ def programs(models: Path, batch: int, beam_size: int) -> dict[str, list[str]]:
         OURS[0]: [*ours, models / f"float32-{beam_size}", batch],
         OURS[1]: [*ours, models / f"bfloat16-{beam_size}", batch],
         "CTranslate2, float32": [*engine, "float32"],
+        "CTranslate2, float32, workers": [*engine, "float32", "workers"],
         "CTranslate2, int8": [*engine, "int8"],
+        "CTranslate2, int8, workers": [*engine, "int8", "workers"],
         "transformers, float32": [*transformers, "float32"],
         "transformers, bfloat16": [*transformers, "bfloat16"],
         "KerasHub, float32": [*kerashub, "float32"],
         "KerasHub, bfloat16": [*kerashub, "bfloat16"],
         "KerasHub, float32, XLA": [*kerashub, "float32", "xla"],
     }
+    if batch == 1:  # There is one part.
+        chosen = {name: command for name, command in chosen.items() if "workers" not in name}
     return {name: [str(part) for part in command] for name, command in chosen.items()}
 
 
-def export(models: Path, beam_sizes: list[int]) -> None:
+def export(models: Path, beam_sizes: list[int], environment: dict[str, str]) -> None:
     for beam_size in beam_sizes:
         for form in ("float32", "bfloat16"):
             arguments = [str(models / f"{form}-{beam_size}"), form, str(beam_size)]
-            run_program([str(PEERS / "decode_export.py"), *arguments])
+            run_program([str(PEERS / "decode_export.py"), *arguments], environment)
     run_program([str(PEERS / "decode_export.py"), str(models / "ctranslate2"), "ctranslate2", "1"])
 
 
@@ -72,7 +76,7 @@ def main():
     print(f"{datetime.date.today()}, {hardware()}, medians of {arguments.rounds} runs by turns")
     environment = {"BENCHMARK_THREADS": str(arguments.threads)}
     with tempfile.TemporaryDirectory() as folder:
-        export(Path(folder), arguments.beam)
+        export(Path(folder), arguments.beam, environment)
         for batch in arguments.batch:
             for beam_size in arguments.beam:
                 chosen = programs(Path(folder), batch, beam_size)

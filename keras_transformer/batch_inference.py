@@ -1,7 +1,9 @@
 """Searching and scoring padded batches of token ids with a model, each one compiled function."""
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import keras
 import numpy as np
@@ -133,17 +135,21 @@ class BatchInference:
         self.model = model
         self.tree_symbols = tree_symbols
         self._compiled = {}
+        self._compiling = threading.Lock()
 
     def search_batches(
-        self, sources, max_lengths, search, batch_size, max_positions, **rows
+        self, sources, max_lengths, search, batch_size, max_positions, num_streams=1, **rows
     ) -> Iterator[tuple[list[int], SearchResult]]:
         """Searches for the answers to any number of sources, the largest first.
 
         Args:
             sources, max_lengths, search: as of `search`, of all sources.
             batch_size: most sources in a batch.
-            max_positions: most positions of source and answer in a batch, those of all rows of
-                the search counted, but for the source's EOS; a source that needs more is alone.
+            max_positions: most positions of source and answer that are searched at a time, those
+                of all rows of the search counted, but for the source's EOS; a source that needs
+                more is alone.
+            num_streams: batches that are searched at the same time, each by a thread of its own;
+                unless the search draws, a batch then has at most an even share of the sources.
             **rows: `prefixes` and `num_words`, as of `search`, of all sources.
 
         Yields:
@@ -153,21 +159,30 @@ class BatchInference:
             search.width * (len(source) - 1 + limit)
             for source, limit in zip(sources, max_lengths, strict=True)
         ]
-        for number, indices in enumerate(cut_batches(sizes, batch_size, max_positions)):
+        check_positive_integer("batch_size", batch_size)
+        check_positive_integer("num_streams", num_streams)
+        if not hasattr(search, "seed"):  # What is drawn depends on the batch.
+            # Even shares, and no more memory than one stream takes.
+            batch_size = min(batch_size, max(1, -(-len(sizes) // num_streams)))
+            max_positions //= num_streams
+
+        def search_batch(numbered):
+            number, indices = numbered
             of_batch = {
                 name: None if values is None else [values[index] for index in indices]
                 for name, values in rows.items()
             }
-            yield (
-                indices,
-                self.search(
-                    [sources[index] for index in indices],
-                    [max_lengths[index] for index in indices],
-                    search,
-                    seed_offset=number,
-                    **of_batch,
-                ),
+            result = self.search(
+                [sources[index] for index in indices],
+                [max_lengths[index] for index in indices],
+                search,
+                seed_offset=number,
+                **of_batch,
             )
+            return indices, result
+
+        batches = enumerate(cut_batches(sizes, batch_size, max_positions))
+        yield from _in_streams(search_batch, batches, num_streams)
 
     def search(
         self, sources, max_lengths, search, seed_offset=0, prefixes=None, num_words=None
@@ -201,8 +216,9 @@ class BatchInference:
         if num_words is not None:
             options["num_words"] = _tensor(_filled_up(num_words, len(source)))
         key = compiled_search, has_prefixes, num_words is not None
-        if key not in self._compiled:
-            self._compiled[key] = self._compile_search(*key)
+        with self._compiling:
+            if key not in self._compiled:
+                self._compiled[key] = self._compile_search(*key)
         limits = _filled_up(max_lengths, len(source))  # rows that only fill it up end at once
         result = self._compiled[key](source=source, max_lengths=_tensor(limits), **options)
         return SearchResult(*(ops.convert_to_numpy(part)[:num_rows] for part in result))
@@ -289,6 +305,16 @@ class BatchInference:
             name: tf.TensorSpec([None] * rank, tf.int32, name) for name, rank in ranks.items()
         }
         return tf.function(function, autograph=False).get_concrete_function(**signature)
+
+
+def _in_streams(function: Callable, items: Iterable, num_streams: int) -> Iterator:
+    """What a function gives for each item, in their order, several worked on at a time."""
+    if num_streams == 1:
+        yield from map(function, items)
+        return
+    with ThreadPoolExecutor(num_streams) as executor:
+        # Whoever stops reading, as Ctrl-C does, does not wait for the rest: `map` cancels it.
+        yield from executor.map(function, items)
 
 
 def padded(rows: Sequence[Sequence[int]], max_length: int | None = None) -> np.ndarray:

@@ -201,6 +201,7 @@ class Parser:
         batch_size: int = 32,
         progress: Progress | None = None,
         constrained: bool | None = None,
+        num_streams: int = 1,
     ) -> list[Tree | None]:
         """Parses sentences: sorted by length, in batches, and put back in order.
 
@@ -213,6 +214,7 @@ class Parser:
             progress: called after each batch with the numbers of sentences done and in all.
             constrained: whether the search is constrained to well-formed trees; None for what the
                 parser is set to.
+            num_streams: batches that are searched at the same time, see `Translator.translate`.
 
         Returns:
             A `Tree` for every sentence, over exactly its words; None for one without words.
@@ -222,7 +224,7 @@ class Parser:
                 within, or the search is to be constrained and cannot.
         """
         search = one_answer(search or self.search)
-        answers = self.parses(sentences, search, batch_size, progress, constrained)
+        answers = self.parses(sentences, search, batch_size, progress, constrained, num_streams)
         return [found[0].tree if found else None for found in answers]
 
     def parses(
@@ -232,11 +234,12 @@ class Parser:
         batch_size: int = 32,
         progress: Progress | None = None,
         constrained: bool | None = None,
+        num_streams: int = 1,
     ) -> list[list[Parse]]:
         """Parses sentences and returns all answers of the search, with their scores.
 
         Args:
-            sentences, search, batch_size, progress, constrained: as in `parse`.
+            sentences, search, batch_size, progress, constrained, num_streams: as in `parse`.
 
         Returns:
             A list of `Parse` for every sentence, best first; `search.n_best` of them for a
@@ -263,6 +266,7 @@ class Parser:
             search,
             batch_size,
             MAX_BATCH_TOKENS,
+            num_streams,
             num_words=num_words if is_constrained else None,
         ):
             found = to_hypotheses(result, self.target_tokenizer)

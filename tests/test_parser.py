@@ -56,6 +56,10 @@ class TestParse:
             SENTENCES[:2]
         )
 
+    def test_streams_do_not_change_trees(self, parser):
+        sentences = [*SENTENCES, ""] * 3
+        assert parser.parse(sentences, batch_size=2, num_streams=2) == parser.parse(sentences)
+
     def test_a_sentence_without_words_has_no_tree_and_no_model_runs(self, parser, monkeypatch):
         first = parser.parse(SENTENCES[:1])
         assert parser.parse(["", SENTENCES[0], [], " \t\n"]) == [None, *first, None, None]

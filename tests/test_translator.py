@@ -4,6 +4,8 @@ import json
 import logging
 import os
 import shutil
+import threading
+import time
 
 import keras
 import numpy as np
@@ -43,6 +45,48 @@ class TestTranslate:
         expected = translator.translate(TEXTS, batch_size=6)
         assert translator.translate(TEXTS, batch_size=1) == expected
         assert translator.translate(TEXTS, batch_size=4) == expected
+
+    def test_streams_do_not_change_answers(self):
+        """A new translator: several threads want the search compiled at once."""
+        translator, progress = tiny_translator(search=BeamSearch(3)), []
+        texts = [sentence(1 + number % 9, number) for number in range(40)]
+        found = translator.hypotheses(texts, batch_size=4, num_streams=3,
+                                      progress=lambda *call: progress.append(call))  # fmt: skip
+        assert progress == [(number, 40) for number in range(4, 41, 4)]
+        for one, other in zip(found, translator.hypotheses(texts, batch_size=4), strict=True):
+            assert [answer.tokens for answer in one] == [answer.tokens for answer in other]
+        assert translator.translate(texts[:2], num_streams=5) == translator.translate(texts[:2])
+        assert translator.translate([], num_streams=2) == []
+        drawn = [translator.translate(texts, Sampling(), 16, num_streams=n) for n in (1, 4)]
+        assert drawn[0] == drawn[1] and len(set(drawn[0])) > 30
+
+    def test_streams_work_at_the_same_time_on_even_shares(self, translator, monkeypatch):
+        barrier, batches = threading.Barrier(2, timeout=60), []
+        search = translator._inference.search
+
+        def search_both(sources, *arguments, **options):
+            barrier.wait()
+            batches.append(len(sources))
+            return search(sources, *arguments, **options)
+
+        monkeypatch.setattr(translator._inference, "search", search_both)
+        translator.translate(TEXTS, num_streams=2)
+        assert batches == [3, 3]
+
+    def test_an_error_in_a_stream_ends_all(self, translator, monkeypatch):
+        calls = []
+
+        def fail(*arguments, **options):
+            calls.append(options["seed_offset"])
+            time.sleep(0.05)
+            raise MemoryError("no room")
+
+        monkeypatch.setattr(translator._inference, "search", fail)
+        with pytest.raises(MemoryError, match="no room"):
+            translator.translate(TEXTS * 50, batch_size=1, num_streams=2)
+        assert len(calls) < 100
+        with pytest.raises(ValueError, match="num_streams=0"):
+            translator.translate(TEXTS, num_streams=0)
 
     def test_text_without_subwords_is_empty_and_no_model_runs(self, translator, monkeypatch):
         monkeypatch.setattr(translator._inference, "search", None)

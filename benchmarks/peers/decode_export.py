@@ -10,7 +10,7 @@ import json
 import sys
 
 import keras
-from decode_setting import SOURCE_LENGTH, TARGET_LENGTH, VOCAB
+from decode_setting import SOURCE_LENGTH, TARGET_LENGTH, THREADS, VOCAB
 
 from keras_transformer import Transformer, Translator
 from keras_transformer.data import SubwordTokenizer
@@ -33,5 +33,5 @@ translator = Translator(model, tokenizer, search=search, extra_length=extra_leng
 if form == "ctranslate2":
     export_ctranslate2(translator, directory)
 else:
-    export_saved_model(translator, directory)
+    export_saved_model(translator, directory, num_streams=THREADS)
 print(json.dumps({"parameters": model.count_params()}))

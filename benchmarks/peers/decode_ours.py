@@ -1,6 +1,9 @@
 """Our SavedModel in a process that imports only TensorFlow, text in and text out.
 
-Usage: decode_ours.py DIRECTORY BATCH
+Usage: decode_ours.py DIRECTORY BATCH [OPERATION_THREADS]
+
+An operation has one thread unless said otherwise; decode_export.py gives the model as many streams
+as there are threads.
 """
 
 import sys
@@ -9,8 +12,9 @@ import tensorflow as tf
 import tensorflow_text  # noqa: F401
 from decode_setting import TARGET_LENGTH, THREADS, measure, source_ids
 
-tf.config.threading.set_intra_op_parallelism_threads(THREADS)
 directory, batch = sys.argv[1], int(sys.argv[2])
+tf.config.threading.set_intra_op_parallelism_threads(int((*sys.argv[3:], "1")[0]))
+tf.config.threading.set_inter_op_parallelism_threads(THREADS)
 translate = tf.saved_model.load(directory).signatures["serving_default"]
 text = tf.constant([" ".join(f"w{number}" for number in row) for row in source_ids(batch)])
 lengths = {len(line.split()) for line in translate(text=text)["translation"].numpy()}

@@ -17,7 +17,7 @@ from keras_transformer.cli.arguments import (
     constrain_search,
     is_given,
 )
-from keras_transformer.cli.backend import load_backend
+from keras_transformer.cli.backend import load_backend_in_streams
 from keras_transformer.cli.evaluate_parsing import (
     PARSING_OPTIONS,
     add_parsing_options,
@@ -56,6 +56,7 @@ keras-transformer evaluate --task parsing --hypothesis test.parses --reference t
 _MODEL_OPTIONS = (
     "--source",
     "--output",
+    "--streams",
     "--beam-size",
     "--length-penalty",
     "--long-lines",
@@ -169,7 +170,7 @@ def _check(arguments: argparse.Namespace) -> None:
 
 
 def _translate(arguments: argparse.Namespace, sources: list[str]) -> tuple[list[str], dict]:
-    load_backend()
+    num_streams = load_backend_in_streams(arguments.streams)
     from keras_transformer import Translator
     from keras_transformer.decoding import search_to_dict
 
@@ -184,6 +185,7 @@ def _translate(arguments: argparse.Namespace, sources: list[str]) -> tuple[list[
             sources,
             search=search,
             batch_size=arguments.batch_size,
+            num_streams=num_streams,
             progress=progress.update,
             long_texts=long_lines,
         )

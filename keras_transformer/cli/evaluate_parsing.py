@@ -6,13 +6,13 @@ import sys
 import time
 
 from keras_transformer.cli.arguments import CONSTRAINT_OPTIONS, beam_search, is_given
-from keras_transformer.cli.backend import load_backend
+from keras_transformer.cli.backend import load_backend_in_streams
 from keras_transformer.cli.progress import Progress, say
 from keras_transformer.cli.text_files import check_output, open_output
 from keras_transformer.errors import UserError
 
 PARSING_OPTIONS = ("--parameters", "--table", "--unconstrained")
-_MODEL_OPTIONS = ("--output", "--beam-size", "--length-penalty", "--unconstrained")
+_MODEL_OPTIONS = ("--output", "--beam-size", "--length-penalty", "--streams", "--unconstrained")
 _OF_TRANSLATION = ("--source", "--lowercase", "--tokenize", "--long-lines", *CONSTRAINT_OPTIONS)
 
 
@@ -106,7 +106,7 @@ def _read_parses(path: str, reference: str, num_gold: int) -> list:
 
 
 def _parse(arguments: argparse.Namespace, gold: list) -> tuple[list, dict]:
-    load_backend()
+    num_streams = load_backend_in_streams(arguments.streams)
     from keras_transformer.decoding import search_to_dict
     from keras_transformer.parser import Parser
 
@@ -119,6 +119,7 @@ def _parse(arguments: argparse.Namespace, gold: list) -> tuple[list, dict]:
             [tree.words() for tree in gold],
             search=search,
             batch_size=arguments.batch_size,
+            num_streams=num_streams,
             progress=progress.update,
             constrained=constrained,
         )

@@ -10,6 +10,7 @@ from keras_transformer.cli.arguments import (
     beam_search,
     constrain_search,
     is_given,
+    positive_int,
 )
 from keras_transformer.cli.backend import load_backend
 from keras_transformer.cli.progress import say
@@ -45,6 +46,7 @@ _OWN_OPTIONS = {
     "--length-penalty": "saved_model",
     "--n-best": "saved_model",
     "--precision": "saved_model",
+    "--streams": "saved_model",
     **dict.fromkeys(CONSTRAINT_OPTIONS, "saved_model"),
     "--quantization": "ctranslate2",
 }
@@ -76,6 +78,13 @@ def add_parser(commands: argparse._SubParsersAction) -> argparse.ArgumentParser:
         help="with --format saved_model: what it stores and computes in; bfloat16 halves the size "
         "and changes some translations (default: float32)",
         metavar="TYPE",
+    )
+    files.add_argument(
+        "--streams",
+        type=positive_int,
+        metavar="N",
+        help="with --format saved_model: search N parts of a request at the same time, a thread "
+        "for each; on a CPU served with one thread for an operation (default: 1)",
     )
     files.add_argument(
         "--quantization",
@@ -115,7 +124,9 @@ def run(arguments: argparse.Namespace) -> None:
     translator = holder.load(arguments.model, dtype=arguments.precision)
     if arguments.format == "saved_model":
         search = constrain_search(arguments, beam_search(arguments, translator.search))
-        export.export_saved_model(translator, arguments.output, search, arguments.precision)
+        export.export_saved_model(
+            translator, arguments.output, search, arguments.precision, arguments.streams or 1
+        )
     elif arguments.format == "ctranslate2":
         export.export_ctranslate2(translator, arguments.output, arguments.quantization)
     elif arguments.format == "onnx":

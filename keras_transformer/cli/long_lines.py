@@ -29,19 +29,41 @@ def add_batch_size(group) -> None:
     )
 
 
+def add_streams(group) -> None:
+    """Adds `--streams`.
+
+    Args:
+        group: a group of options of a subcommand.
+    """
+    group.add_argument(
+        "--streams",
+        type=positive_int,
+        metavar="N",
+        help="batches searched at the same time, sharing the CPU's cores (default: with TensorFlow "
+        "on a CPU as many as there are cores, otherwise 1)",
+    )
+
+
 def add_batch_options(
-    parser: argparse.ArgumentParser, choices: Sequence[str], default: str, note: str = ""
+    parser: argparse.ArgumentParser,
+    choices: Sequence[str],
+    default: str,
+    note: str = "",
+    searches: bool = True,
 ) -> None:
-    """Adds `--batch-size` and `--long-lines`.
+    """Adds `--batch-size`, `--streams` to a command that searches, and `--long-lines`.
 
     Args:
         parser: parser of a subcommand.
         choices: what may become of a line that is too long, some of split, truncate, error.
         default: what the help calls the default.
         note: what the help says besides.
+        searches: whether the command searches.
     """
     group = parser.add_argument_group("batches")
     add_batch_size(group)
+    if searches:
+        add_streams(group)
     group.add_argument(
         "--long-lines",
         choices=choices,

@@ -12,8 +12,8 @@ from keras_transformer.cli.arguments import (
     positive_int,
     with_seed_offset,
 )
-from keras_transformer.cli.backend import load_backend
-from keras_transformer.cli.long_lines import add_batch_size
+from keras_transformer.cli.backend import load_backend_in_streams
+from keras_transformer.cli.long_lines import add_batch_size, add_streams
 from keras_transformer.cli.progress import Progress
 from keras_transformer.cli.text_files import (
     check_output,
@@ -66,6 +66,7 @@ def add_parser(commands: argparse._SubParsersAction) -> argparse.ArgumentParser:
     add_search_options(parser)
     batches = parser.add_argument_group("batches")
     add_batch_size(batches)
+    add_streams(batches)
     batches.add_argument(
         "--chunk-size",
         type=positive_int,
@@ -99,7 +100,7 @@ def run(arguments: argparse.Namespace) -> None:
     total = count_lines(arguments.input) if is_file else None
     if is_standard_input and sys.stdin.isatty():
         arguments.chunk_size = 1
-    load_backend()
+    num_streams = load_backend_in_streams(arguments.streams)
     from keras_transformer import Parser
 
     parser = Parser.load(arguments.model)
@@ -118,6 +119,7 @@ def run(arguments: argparse.Namespace) -> None:
             options = {
                 "search": with_seed_offset(search, num_batches),
                 "batch_size": arguments.batch_size,
+                "num_streams": num_streams,
                 "progress": count_batch,
                 "constrained": False if arguments.unconstrained else None,
             }

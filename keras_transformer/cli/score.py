@@ -60,7 +60,7 @@ def add_parser(commands: argparse._SubParsersAction) -> argparse.ArgumentParser:
         "--per-token", action="store_true", help="write the log-probability of each token too"
     )
     note = "; a target line is never cut: its score would be that of another text"
-    add_batch_options(parser, ("truncate", "error"), "error", note)
+    add_batch_options(parser, ("truncate", "error"), "error", note, searches=False)
     return parser
 
 

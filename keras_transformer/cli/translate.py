@@ -14,7 +14,7 @@ from keras_transformer.cli.arguments import (
     positive_int,
     with_seed_offset,
 )
-from keras_transformer.cli.backend import load_backend
+from keras_transformer.cli.backend import load_backend_in_streams
 from keras_transformer.cli.long_lines import add_batch_options, check_lengths
 from keras_transformer.cli.progress import Progress
 from keras_transformer.cli.text_files import (
@@ -100,7 +100,7 @@ def run(arguments: argparse.Namespace) -> None:
             _check_prefixes(prefixes, total, arguments.prefix)
     if is_standard_input and sys.stdin.isatty():
         arguments.chunk_size = 1
-    load_backend()
+    num_streams = load_backend_in_streams(arguments.streams)
     from keras_transformer import Translator
 
     translator = Translator.load(arguments.model)
@@ -126,6 +126,7 @@ def run(arguments: argparse.Namespace) -> None:
             options = {
                 "search": with_seed_offset(search, num_batches),
                 "batch_size": arguments.batch_size,
+                "num_streams": num_streams,
                 "prefixes": of_chunk,
                 "progress": count_batch,
             }

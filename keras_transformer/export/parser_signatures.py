@@ -25,28 +25,33 @@ _TEXT = tf.TensorSpec([None], tf.string, name="text")
 _INPUTS = {"serving_default": [_TEXT], "n_best": [_TEXT], "limits": [_TEXT]}
 
 
-def parser_module(parser, model, search):
+def parser_module(parser, model, search, num_streams=1):
     """Returns the `ServedModule` of a parser.
 
     Args:
         parser: a `Parser` whose search is constrained to trees.
         model: the parser's model, or a copy of another dtype.
         search: a search of `keras_transformer.decoding`.
+        num_streams: parts of a request that are searched at the same time.
     """
     return ServedModule(
-        parser, model, lambda module: _Functions(module, parser, model, search), _INPUTS
+        parser,
+        model,
+        lambda module: _Functions(module, parser, model, search, num_streams),
+        _INPUTS,
     )
 
 
 class _Functions:
     """The functions of the signatures; `module` holds what a SavedModel has to track."""
 
-    def __init__(self, module, parser, model, search):
+    def __init__(self, module, parser, model, search, num_streams):
         self._module = module
+        self._num_streams = num_streams
         self._parser = parser
         self._model = model
         self._best, self._several = one_answer(search), several_answers(search)
-        more = {"linearization": parser.linearization.to_dict()}
+        more = {"linearization": parser.linearization.to_dict(), "num_streams": num_streams}
         self._settings = settings(parser, model, search, **more)
 
     def serving_default(self, text):
@@ -108,7 +113,7 @@ class _Functions:
         }
         rows = rows_per_chunk((positions, MAX_BATCH_TOKENS))
         return {
-            **in_chunks(search_rows, tf.shape(text)[0], rows, empty),
+            **in_chunks(search_rows, tf.shape(text)[0], rows, empty, self._num_streams),
             "truncated": truncated,
         }
 

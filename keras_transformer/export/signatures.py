@@ -34,16 +34,20 @@ _INPUTS = {
 _MAX_NUMBERS = 2**26
 
 
-def translator_module(translator, model, search):
+def translator_module(translator, model, search, num_streams=1):
     """Returns the `ServedModule` of a translator.
 
     Args:
         translator: a `Translator`.
         model: the translator's model, or a copy of another dtype.
         search: a search of `keras_transformer.decoding`.
+        num_streams: parts of a request that are searched at the same time.
     """
     return ServedModule(
-        translator, model, lambda module: _Functions(module, translator, model, search), _INPUTS
+        translator,
+        model,
+        lambda module: _Functions(module, translator, model, search, num_streams),
+        _INPUTS,
     )
 
 
@@ -56,13 +60,14 @@ def _max_target_length(translator):
 class _Functions:
     """The functions of the signatures; `module` holds what a SavedModel has to track."""
 
-    def __init__(self, module, translator, model, search):
+    def __init__(self, module, translator, model, search, num_streams):
         self._module = module
+        self._num_streams = num_streams
         self._translator = translator
         self._model = model
         self._best, self._several = one_answer(search), several_answers(search)
         self._max_target_length = _max_target_length(translator)
-        more = {"max_target_length": self._max_target_length}
+        more = {"max_target_length": self._max_target_length, "num_streams": num_streams}
         self._settings = settings(translator, model, search, **more)
 
     def serving_default(self, text):
@@ -176,7 +181,7 @@ class _Functions:
         }
         rows = rows_per_chunk((positions, MAX_TOKENS))
         return {
-            **in_chunks(search_rows, tf.shape(text)[0], rows, empty),
+            **in_chunks(search_rows, tf.shape(text)[0], rows, empty, self._num_streams),
             "truncated": truncated,
         }
 

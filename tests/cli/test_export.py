@@ -38,7 +38,7 @@ def test_the_names_are_those_of_the_library():
 def test_weights_in_bfloat16(run, model, tmp_path):
     sizes = []
     for name in PRECISIONS:
-        options = ("--precision", name, "--output", tmp_path / name)
+        options = ("--precision", name, "--streams", 2, "--output", tmp_path / name)
         outcome = run("export", "--model", model, *options)
         assert outcome.status == 0, outcome.errors
         data = tmp_path / name / "variables" / "variables.data-00000-of-00001"
@@ -61,6 +61,8 @@ def test_weights_in_bfloat16(run, model, tmp_path):
             "--repetition-penalty is for --format saved_model",
         ),
         ("--format onnx --precision bfloat16", "--precision is for --format saved_model"),
+        ("--format litert --streams 2", "--streams is for --format saved_model"),
+        ("--streams 0", "--streams"),
         ("--precision int8", "invalid choice: 'int8'"),
     ],
 )

@@ -108,10 +108,12 @@ def test_large_requests_are_worked_on_in_chunks(parser, loaded, tmp_path, monkey
     from keras_transformer.export import parser_signatures
 
     monkeypatch.setattr(parser_signatures, "MAX_BATCH_TOKENS", 300)
-    chunked = tf.saved_model.load(export_saved_model(parser, tmp_path / "m"))
-    found, whole = (ask(one, "n_best", TEXTS) for one in (chunked, loaded))
-    assert found["trees"].tolist() == whole["trees"].tolist()
-    np.testing.assert_allclose(found["scores"], whole["scores"], rtol=1e-5)
+    whole = ask(loaded, "n_best", TEXTS)
+    for num_streams in (1, 3):
+        directory = export_saved_model(parser, tmp_path / "m", num_streams=num_streams)
+        found = ask(tf.saved_model.load(directory), "n_best", TEXTS)
+        assert found["trees"].tolist() == whole["trees"].tolist()
+        np.testing.assert_allclose(found["scores"], whole["scores"], rtol=1e-5)
 
 
 def test_a_long_sentence_keeps_its_words_and_says_that_it_was_cut(loaded, parser):

@@ -168,6 +168,17 @@ class TestBatches:
         lengths = [score.num_tokens for score in translator.score(TEXTS, TRANSLATIONS)]
         np.testing.assert_allclose(rows.sum(axis=-1), lengths, rtol=1e-5)
 
+    @pytest.mark.parametrize("num_streams", [2, 5])
+    def test_several_streams_give_the_same_answers(self, loaded, translator, tmp_path, num_streams):
+        directory = export_saved_model(translator, tmp_path / "m", num_streams=num_streams)
+        streamed = tf.saved_model.load(directory)
+        for texts in (TEXTS, TEXTS[:1], [], ["", *TEXTS[:3]]):
+            found, expected = (ask(one, "n_best", text=texts) for one in (streamed, loaded))
+            assert found["translations"].tolist() == expected["translations"].tolist()
+            np.testing.assert_allclose(found["scores"], expected["scores"], rtol=1e-5)
+        settings = json.loads(ask(streamed, "limits", text=["a"])["settings"][0])
+        assert settings["num_streams"] == num_streams
+
 
 class TestKinds:
     def test_bfloat16_halves_the_weights(self, translator, exported, tmp_path):
@@ -190,6 +201,10 @@ class TestKinds:
     def test_unknown_dtype(self, translator, tmp_path):
         with pytest.raises(ValueError, match="`dtype` must be one of 'float32', 'bfloat16'"):
             export_saved_model(translator, tmp_path / "m", dtype="int8")
+
+    def test_streams_are_a_positive_number(self, translator, tmp_path):
+        with pytest.raises(ValueError, match="num_streams=0"):
+            export_saved_model(translator, tmp_path / "m", num_streams=0)
 
     @pytest.mark.parametrize("dtype", [None, pytest.param("bfloat16", marks=pytest.mark.slow())])
     def test_ensemble(self, dtype, tmp_path):
