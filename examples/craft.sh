@@ -1,0 +1,45 @@
+#!/usr/bin/env bash
+# Trains and scores the parsers of the results table in README.md, on the CPU.
+#
+#     examples/craft.sh SETTING [TREES]
+#
+# SETTING: what stands for a word in the trees, numbers, placeholders, words or tags, where the source
+# is words; subwords (the source is BPE, the trees have numbers); or large, numbers again. TREES: learn
+# from so many of the trees. MINUTES=15 says how long. KERAS_TRANSFORMER_DATA names the folder that holds
+# `treebank/craft.train.trees.gz` and `treebank/craft.dev.trees.gz`: the trees of CRAFT, one a line, from
+# github.com/UCDenver-ccp/CRAFT.
+set -euo pipefail
+
+setting="${1:?usage: craft.sh numbers|placeholders|words|tags|subwords|large [TREES]}"
+data="${KERAS_TRANSFORMER_DATA:?set KERAS_TRANSFORMER_DATA to the folder that holds treebank/}/treebank"
+output="runs/craft-$setting${2:+-$2}"
+options=(--vocabulary-type subword --vocab-size 12000)
+
+case "$setting" in
+  numbers) ;;
+  placeholders) options+=(--no-emit-numbers) ;;
+  words) options+=(--emit-words) ;;
+  tags) options+=(--emit-tags) ;;
+  subwords) options=(--vocabulary-type bpe --vocab-size 8000) ;;
+  large)
+    options+=(--num-encoder-layers 3 --d-model 256 --intermediate-dim 1024 --dropout 0.15
+      --peak-learning-rate 2e-3 --warmup-steps 800 --max-steps 60000)
+    ;;
+  *)
+    echo "craft.sh: no such setting: $setting" >&2
+    exit 2
+    ;;
+esac
+if [[ -n "${2:-}" ]]; then
+  options+=(--limit-trees "$2")
+fi
+
+keras-transformer train --task parsing --output "$output" --preset parsing_small "${options[@]}" \
+  --trees "$data/craft.train.trees.gz" --valid-trees "$data/craft.dev.trees.gz" --f1-trees 300 \
+  --checkpoint-every 500 --evaluate-every 1000 --mixed-precision --max-minutes "${MINUTES:-15}"
+for how in "--beam-size 1" "--beam-size 1 --unconstrained" "--beam-size 8"; do
+  echo "== $how =="
+  # shellcheck disable=SC2086  # several words are meant
+  keras-transformer evaluate --task parsing --model "$output" $how \
+    --reference "$data/craft.dev.trees.gz"
+done
