@@ -107,15 +107,16 @@ def _read_parses(path: str, reference: str, num_gold: int) -> list:
 
 def _parse(arguments: argparse.Namespace, gold: list) -> tuple[list, dict]:
     num_streams = load_backend_in_streams(arguments.streams)
+    from keras_transformer.batch_inference import one_answer
     from keras_transformer.decoding import search_to_dict
     from keras_transformer.parser import Parser
 
     parser = Parser.load(arguments.model)
-    search = beam_search(arguments, parser.search)
+    search = one_answer(beam_search(arguments, parser.search))
     constrained = False if arguments.unconstrained else None
     start = time.monotonic()
     with Progress("parsing", total=len(gold), unit="sentences") as progress:
-        parses = parser.parse(
+        found = parser.parses(
             [tree.words() for tree in gold],
             search=search,
             batch_size=arguments.batch_size,
@@ -124,7 +125,12 @@ def _parse(arguments: argparse.Namespace, gold: list) -> tuple[list, dict]:
             constrained=constrained,
         )
     seconds = time.monotonic() - start
-    say(f"parsed {len(gold):,} sentences in {seconds:.1f} s")
+    parses = [answers[0].tree for answers in found]
+    num_repaired = sum(answers[0].num_repairs > 0 for answers in found)
+    say(
+        f"parsed {len(gold):,} sentences in {seconds:.1f} s; the trees of {num_repaired:,} needed "
+        "repair"
+    )
     if arguments.output:
         with open_output(arguments.output) as file:
             file.writelines(f"{tree}\n" for tree in parses)
@@ -132,6 +138,7 @@ def _parse(arguments: argparse.Namespace, gold: list) -> tuple[list, dict]:
     details = {
         "search": search_to_dict(search),
         "constrained": parser.constrained and not arguments.unconstrained,
+        "num_repaired": num_repaired,
         "seconds": round(seconds, 2),
     }
     return parses, details

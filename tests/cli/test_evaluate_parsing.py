@@ -116,6 +116,10 @@ def test_a_parser_is_scored_by_its_parses(run, files, model, tmp_path, options):
     assert report["constrained"] is not bool(options)
     search = BeamSearch(3) if options else GreedySearch()
     assert report["search"] == search_to_dict(search)
+    answers = Parser.load(model).parses([tree.words() for tree in trees], search,
+                                        constrained=False if options else None)  # fmt: skip
+    repaired = sum(parses[0].num_repairs > 0 for parses in answers)
+    assert report["num_repaired"] == repaired and bool(repaired) is bool(options)
     again = evaluate(run, "--reference", gold, "--hypothesis", tmp_path / "out")
     assert again == output
 

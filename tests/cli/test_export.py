@@ -41,6 +41,7 @@ def test_weights_in_bfloat16(run, model, tmp_path):
         options = ("--precision", name, "--streams", 2, "--output", tmp_path / name)
         outcome = run("export", "--model", model, *options)
         assert outcome.status == 0, outcome.errors
+        assert b'"num_streams": 2' in (tmp_path / name / "saved_model.pb").read_bytes()
         data = tmp_path / name / "variables" / "variables.data-00000-of-00001"
         sizes.append(data.stat().st_size)
     assert sizes[1] < 0.6 * sizes[0]

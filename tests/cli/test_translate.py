@@ -6,6 +6,7 @@ import threading
 
 import pytest
 
+from keras_transformer.batch_inference import BatchInference
 from keras_transformer.decoding import Sampling
 from keras_transformer.translator import Translator
 from tests.tiny_translator import sentence, tiny_model, tiny_tokenizer, tiny_translator
@@ -208,3 +209,20 @@ def test_evaluate_takes_the_constraints_of_translate(run, saved_model_directory,
     search = json.loads((tmp_path / "report.json").read_text())["search"]
     names = [constraint["name"] for constraint in search["constraints"]]
     assert names == ["minimum_length", "no_repeat_ngrams", "repetition_penalty", "suppress_tokens"]
+
+
+@pytest.mark.parametrize("streams", [1, 3])
+def test_streams_reach_the_search(run, saved_model_directory, text, monkeypatch, streams):
+    used, search_batches = [], BatchInference.search_batches
+
+    def search(self, *arguments, **rows):
+        used.append(arguments[5])
+        return search_batches(self, *arguments, **rows)
+
+    monkeypatch.setattr(BatchInference, "search_batches", search)
+    path = text("lines.txt", LINES)
+    outcome = run(
+        "translate", "--model", saved_model_directory, "--input", path, "--streams", streams
+    )
+    assert outcome.status == 0, outcome.errors
+    assert used == [streams]

@@ -169,8 +169,20 @@ class TestBatches:
         np.testing.assert_allclose(rows.sum(axis=-1), lengths, rtol=1e-5)
 
     @pytest.mark.parametrize("num_streams", [2, 5])
-    def test_several_streams_give_the_same_answers(self, loaded, translator, tmp_path, num_streams):
+    def test_several_streams_give_the_same_answers(
+        self, loaded, translator, tmp_path, monkeypatch, num_streams
+    ):
+        from keras_transformer.export import graph_rows, signatures
+
+        used = []
+
+        def in_chunks(*arguments):
+            used.append(arguments[4:])
+            return graph_rows.in_chunks(*arguments)
+
+        monkeypatch.setattr(signatures, "in_chunks", in_chunks)
         directory = export_saved_model(translator, tmp_path / "m", num_streams=num_streams)
+        assert used.count((num_streams,)) == 2  # the signatures that search
         streamed = tf.saved_model.load(directory)
         for texts in (TEXTS, TEXTS[:1], [], ["", *TEXTS[:3]]):
             found, expected = (ask(one, "n_best", text=texts) for one in (streamed, loaded))
