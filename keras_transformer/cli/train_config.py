@@ -15,7 +15,7 @@ from keras_transformer.cli.train_settings import GROUPS, SETTINGS
 from keras_transformer.errors import UserError
 from keras_transformer.files import require_file
 
-_EXAMPLES = {str: '"..."', positive_float: "30.0", positive_ints: "[1, 5, 10]"}
+_EXAMPLES = {str: '"..."', bool: "true", positive_float: "30.0", positive_ints: "[1, 5, 10]"}
 
 
 def read_config(path: str) -> dict[str, Any]:
