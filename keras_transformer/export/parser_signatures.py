@@ -39,6 +39,7 @@ def parser_module(parser, model, search, num_streams=1):
         model,
         lambda module: _Functions(module, parser, model, search, num_streams),
         _INPUTS,
+        num_streams,
     )
 
 

@@ -48,6 +48,7 @@ def translator_module(translator, model, search, num_streams=1):
         model,
         lambda module: _Functions(module, translator, model, search, num_streams),
         _INPUTS,
+        num_streams,
     )
 
 

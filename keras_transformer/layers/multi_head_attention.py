@@ -13,7 +13,7 @@ from keras_transformer.layers.checks import (
 )
 from keras_transformer.layers.growing_cache import extend, length_of
 from keras_transformer.layers.masks import causal_mask, combine_masks, padding_to_attention_mask
-from keras_transformer.layers.projection import first_number, project
+from keras_transformer.layers.projection import first_number, project, project_together
 from keras_transformer.layers.scaled_dot_product_attention import ScaledDotProductAttention
 from keras_transformer.layers.seeds import derive_initializer
 from keras_transformer.layers.shapes import reshape
@@ -156,18 +156,21 @@ class MultiHeadAttention(keras.layers.Layer):
         if value is None and cache is None:
             raise ValueError("`value` may be None only with a cache. Received: value=None")
         check_rank("attention_mask", attention_mask, "[batch, query_length, key_length]")
-        if cache is None:
-            keys, values = self._project_value(value, key)
-            query_start = 0
-        elif value is None:
+        if cache is not None and value is None:
             if use_causal_mask:
                 raise ValueError(
                     "With value=None queries have no positions among the keys of the cache. "
                     "Received: use_causal_mask=True, value=None"
                 )
             return self._attend_to_cache(query, attention_mask, cache, training), cache
+        if value is query and key is None:
+            queries, keys, values = self._project(query, ("query", "key", "value"))
         else:
-            cache, keys, values, query_start = self._extend(cache, value, key)
+            [queries] = self._project(query, ("query",))
+            keys, values = self._project_value(value, key)
+        query_start = 0
+        if cache is not None:
+            cache, keys, values, query_start = self._extend(cache, keys, values)
             attention_mask = combine_masks(attention_mask, self._written(cache))
         # One query behind a cache that grows sees all there is: nothing comes after it.
         sees_all = cache is not None and "index" not in cache and query.shape[1] == 1
@@ -178,7 +181,7 @@ class MultiHeadAttention(keras.layers.Layer):
             keras_mask = combine_masks(value_mask, key_mask)
             attention_mask = combine_masks(attention_mask, padding_to_attention_mask(keras_mask))
         outputs = self.attention(
-            self._split_heads(project(query, self.query_kernel, self.query_bias), self.key_dim),
+            queries,
             keys,
             values,
             attention_mask=attention_mask,
@@ -228,13 +231,23 @@ class MultiHeadAttention(keras.layers.Layer):
         # Keras casts inputs inside `__call__` only, and caches are made outside of it.
         value = ops.cast(value, self.compute_dtype)
         key = value if key is None else ops.cast(key, self.compute_dtype)
-        keys = project(key, self.key_kernel, self.key_bias)
-        values = project(value, self.value_kernel, self.value_bias)
-        return self._split_heads(keys, self.key_dim), self._split_heads(values, self.value_dim)
+        if key is value:
+            return self._project(value, ("key", "value"))
+        return (*self._project(key, ("key",)), *self._project(value, ("value",)))
 
-    def _extend(self, cache, value, key):
-        """Put the keys and values of `value` behind those of the cache."""
-        new_keys, new_values = self._project_value(value, key)
+    def _project(self, inputs, names):
+        """Return the queries, keys or values of all heads, `[batch, num_heads, length, dim]`."""
+        kernels = tuple(getattr(self, f"{name}_kernel") for name in names)
+        biases = tuple(getattr(self, f"{name}_bias") for name in names)
+        return [
+            self._split_heads(projected, self.value_dim if name == "value" else self.key_dim)
+            for name, projected in zip(
+                names, project_together(inputs, kernels, biases), strict=True
+            )
+        ]
+
+    def _extend(self, cache, new_keys, new_values):
+        """Put keys and values behind those of the cache."""
         if "index" not in cache:
             return extend(cache, new_keys, new_values)
         start = cache["index"]
@@ -267,8 +280,9 @@ class MultiHeadAttention(keras.layers.Layer):
         query_shape = ops.shape(query)
         cache_batch = ops.shape(cache["key"])[0]
         folded = reshape(query, (cache_batch, -1, query.shape[-1]))
+        [queries] = self._project(folded, ("query",))
         outputs = self.attention(
-            self._split_heads(project(folded, self.query_kernel, self.query_bias), self.key_dim),
+            queries,
             cache["key"],
             cache["value"],
             attention_mask=attention_mask,

@@ -6,6 +6,7 @@ from keras import ops
 from keras_transformer.layers.checks import check_boolean, check_positive_integer
 from keras_transformer.layers.dtypes import at_least_float32
 from keras_transformer.layers.shapes import is_decoding_step, reshape
+from keras_transformer.layers.stored_kernels import multiply_few_rows
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -98,8 +99,7 @@ class TiedEmbedding(keras.layers.Layer):
         leading = ops.shape(states)[:-1]
         rows = ops.reshape(states, (-1, self.d_model))
         if is_decoding_step(states):
-            # The large matrix first, as it lies in memory; to turn the few logits is cheaper.
-            logits = ops.transpose(ops.matmul(self.embeddings, ops.transpose(rows)))
+            logits = multiply_few_rows(rows, self.embeddings)
         else:
             logits = ops.matmul(rows, ops.transpose(self.embeddings))
         logits = reshape(logits, (*leading, self.vocab_size))

@@ -1,0 +1,128 @@
+"""Kernels as a SavedModel stores them: transposed, several in a matrix, multiplied in parts.
+
+In bfloat16 the product of a transposed kernel and a few columns is the fastest: of a kernel as
+Keras keeps it oneDNN makes a copy in its own order at every call. A step of decoding one sentence
+takes as long as its weights take to be read; parts of a product are read side by side.
+"""
+
+import contextlib
+import contextvars
+import dataclasses
+import itertools
+import types
+from collections.abc import Mapping
+from typing import Any
+
+from keras import ops
+
+from keras_transformer.layers.shapes import is_decoding_step, reshape
+
+# Numbers of a matrix that a thread multiplies in some 20 us: fewer are not worth waking it.
+_SMALLEST_PART = 2**17
+
+
+@dataclasses.dataclass(frozen=True)
+class StoredTranspose:
+    """Where the transpose of a kernel is stored.
+
+    Args:
+        matrix: A variable `[rows, input_dim]` of the dtype that is computed in.
+        start: The first of its rows that are the kernel's.
+        end: The one after the last.
+    """
+
+    matrix: Any
+    start: int
+    end: int
+
+
+@dataclasses.dataclass(frozen=True)
+class _Storage:
+    transposes: Mapping
+    num_parts: int
+
+
+_NOTHING_STORED = _Storage(types.MappingProxyType({}), num_parts=1)
+_STORAGE = contextvars.ContextVar("storage", default=_NOTHING_STORED)
+
+
+@contextlib.contextmanager
+def stored_kernels(transposes, num_parts=1):
+    """Let projections read kernels from other variables, on TensorFlow.
+
+    Args:
+        transposes: Dict from the `id` of a kernel to its `StoredTranspose`. Kernels behind each
+            other in one matrix are multiplied at once where their inputs are the same.
+        num_parts: The most parts of a product of few rows, which run side by side.
+    """
+    token = _STORAGE.set(_Storage(transposes, num_parts))
+    try:
+        yield
+    finally:
+        _STORAGE.reset(token)
+
+
+def places_of(kernels):
+    """Return the `StoredTranspose`s of kernels if each has one, or None."""
+    places = [_STORAGE.get().transposes.get(id(kernel)) for kernel in kernels]
+    return None if None in places else places
+
+
+def multiply_by_stored(inputs, places):
+    """Multiply the last axis of `inputs` by kernels.
+
+    Args:
+        inputs: `[..., input_dim]`.
+        places: A list of `StoredTranspose`.
+
+    Returns:
+        A list of `[rows, output_dim]`.
+    """
+    if not _are_together(places):
+        return [multiply_by_stored(inputs, [place])[0] for place in places]
+    rows = reshape(inputs, (-1, inputs.shape[-1]))
+    start, end = places[0].start, places[-1].end
+    transpose = ops.convert_to_tensor(places[0].matrix)
+    if (start, end) != (0, transpose.shape[0]):
+        transpose = transpose[start:end]
+    if is_decoding_step(inputs):
+        product = multiply_few_rows(rows, transpose)
+    else:
+        import tensorflow as tf
+
+        # As batches of one: a plain product of a few MB runs on one thread in TensorFlow.
+        product = tf.matmul(rows[None], transpose[None], transpose_b=True)[0]
+    if len(places) == 1:
+        return [product]
+    return ops.split(product, [place.end - start for place in places[:-1]], axis=-1)
+
+
+def multiply_few_rows(rows, transpose):
+    """Multiply few rows by the transpose of a matrix: `rows . transpose^T`.
+
+    The matrix comes first, as it lies in memory: to turn the few results around is cheaper.
+
+    Args:
+        rows: `[rows, input_dim]`.
+        transpose: `[output_dim, input_dim]`.
+
+    Returns:
+        `[rows, output_dim]`.
+    """
+    columns = ops.transpose(rows)
+    output_dim, input_dim = transpose.shape
+    num_parts = min(_STORAGE.get().num_parts, output_dim * input_dim // _SMALLEST_PART)
+    if num_parts < 2:
+        return ops.transpose(ops.matmul(transpose, columns))
+    transpose = ops.cast(ops.convert_to_tensor(transpose), rows.dtype)
+    limits = [number * output_dim // num_parts for number in range(num_parts + 1)]
+    # TensorFlow runs side by side what does not wait for another.
+    parts = [ops.matmul(transpose[start:end], columns) for start, end in itertools.pairwise(limits)]
+    return ops.transpose(ops.concatenate(parts, axis=0))
+
+
+def _are_together(places):
+    return all(
+        after.matrix is before.matrix and after.start == before.end
+        for before, after in itertools.pairwise(places)
+    )

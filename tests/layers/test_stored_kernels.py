@@ -1,0 +1,133 @@
+"""Kernels that are stored as their transposes, together and in parts."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_transformer.layers import FeedForward, MultiHeadAttention, TiedEmbedding, stored_kernels
+from keras_transformer.layers.stored_kernels import StoredTranspose, multiply_few_rows
+
+GENERATOR = np.random.default_rng(0)
+
+pytestmark = pytest.mark.skipif(
+    keras.backend.backend() != "tensorflow", reason="exports are TensorFlow's"
+)
+
+
+def test_only_the_transposes_are_read():
+    import tensorflow as tf
+
+    layer, inputs = FeedForward(16), GENERATOR.normal(size=(2, 3, 8)).astype("float32")
+    expected = layer(inputs).numpy()
+    transposes = one_by_one(layer)
+    forget_kernels(layer)
+    with stored_kernels.stored_kernels(transposes):
+        found = tf.function(lambda x: layer(x))(inputs)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+    assert not np.allclose(layer(inputs), expected)
+
+
+@pytest.mark.parametrize("num_parts", [1, 3])
+@pytest.mark.parametrize("length", [3, 20])
+@pytest.mark.parametrize("store", ["one_by_one", "together", "backwards"])
+def test_attention_of_different_sizes(store, length, num_parts, monkeypatch):
+    monkeypatch.setattr(stored_kernels, "_SMALLEST_PART", 10)
+    layer = MultiHeadAttention(num_heads=2, key_dim=4, value_dim=3, use_bias=True)
+    inputs, others = GENERATOR.normal(size=(2, 2, length, 8)).astype("float32")
+    expected = [layer(inputs, inputs), layer(inputs, others), layer(inputs, others, inputs)]
+    transposes = STORES[store](layer)
+    forget_kernels(layer)
+    with stored_kernels.stored_kernels(transposes, num_parts):
+        found = [layer(inputs, inputs), layer(inputs, others), layer(inputs, others, inputs)]
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("num_parts", [1, 2, 5])
+def test_a_cache(num_parts, monkeypatch):
+    import tensorflow as tf
+
+    monkeypatch.setattr(stored_kernels, "_SMALLEST_PART", 10)
+    layer = MultiHeadAttention(num_heads=2, key_dim=4, use_bias=True)
+    inputs = GENERATOR.normal(size=(2, 3, 8)).astype("float32")
+    expected = layer(inputs, inputs, use_causal_mask=True).numpy()
+    transposes = together(layer)
+    forget_kernels(layer)
+    with stored_kernels.stored_kernels(transposes, num_parts):
+        cache, outputs = layer.make_cache(batch_size=2), []
+        for step in range(3):
+            token = tf.constant(inputs[:, step : step + 1])
+            output, cache = layer(token, token, use_causal_mask=True, cache=cache)
+            outputs.append(output)
+    np.testing.assert_allclose(tf.concat(outputs, 1), expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("num_rows", [1, 4])
+@pytest.mark.parametrize("num_parts", [1, 2, 3, 100])
+def test_parts_of_a_product(num_parts, num_rows, monkeypatch):
+    monkeypatch.setattr(stored_kernels, "_SMALLEST_PART", 6)
+    rows = GENERATOR.normal(size=(num_rows, 6)).astype("float32")
+    transpose = GENERATOR.normal(size=(7, 6)).astype("float32")
+    with stored_kernels.stored_kernels({}, num_parts):
+        found = multiply_few_rows(ops.convert_to_tensor(rows), ops.convert_to_tensor(transpose))
+    np.testing.assert_allclose(found, rows @ transpose.T, rtol=1e-5, atol=1e-5)
+
+
+def test_products_run_as_parts_only_where_a_part_is_large_enough(monkeypatch):
+    import tensorflow as tf
+
+    def num_products(smallest):
+        monkeypatch.setattr(stored_kernels, "_SMALLEST_PART", smallest)
+        layer = TiedEmbedding(10, 4)
+        layer.build()
+        with stored_kernels.stored_kernels({}, 3):
+            function = tf.function(lambda x: layer(x, reverse=True))
+            graph = function.get_concrete_function(tf.zeros([2, 1, 4])).graph
+        return sum(operation.type == "MatMul" for operation in graph.get_operations())
+
+    assert [num_products(smallest) for smallest in (10, 14, 21, 40)] == [3, 2, 1, 1]
+
+
+def one_by_one(layer):
+    return {
+        id(kernel): StoredTranspose(transposed(kernel), 0, kernel.shape[1])
+        for kernel in kernels_of(layer)
+    }
+
+
+def together(layer, backwards=False):
+    """All kernels of the inputs' width behind each other, the last one by itself."""
+    import tensorflow as tf
+
+    *kernels, last = kernels_of(layer)
+    if backwards:
+        kernels.reverse()
+    matrix = tf.Variable(tf.concat([transposed(kernel) for kernel in kernels], axis=0))
+    found, start = {}, 0
+    for kernel in kernels:
+        found[id(kernel)] = StoredTranspose(matrix, start, start + kernel.shape[1])
+        start += kernel.shape[1]
+    return found | {id(last): StoredTranspose(transposed(last), 0, last.shape[1])}
+
+
+def kernels_of(layer):
+    return [weight for weight in layer.weights if len(weight.shape) == 2]
+
+
+def forget_kernels(layer):
+    for kernel in kernels_of(layer):
+        kernel.assign(np.zeros(kernel.shape))
+
+
+def transposed(kernel):
+    import tensorflow as tf
+
+    return tf.Variable(tf.transpose(kernel.value))
+
+
+STORES = {
+    "one_by_one": one_by_one,
+    "together": together,
+    "backwards": lambda layer: together(layer, backwards=True),
+}
