@@ -6,6 +6,7 @@ from keras_transformer.cli.arguments import (
     CONSTRAINT_OPTIONS,
     add_command,
     add_constraint_options,
+    add_model_option,
     add_search_options,
     beam_search,
     constrain_search,
@@ -22,7 +23,8 @@ tokenizer and the search inside. It needs only `tensorflow` and `tensorflow_text
 what TensorFlow Serving loads. Signature `serving_default` gives one translation and its score for
 each string, `n_best` several; `score` and `attention` look at given translations, and `limits`
 tells how long a text may be. docs/serving.md shows how it is served. A model directory that holds a
-parser becomes a SavedModel from sentences to trees in brackets; docs/parsing.md.
+parser becomes a SavedModel from sentences to trees in brackets; docs/parsing.md. Several models of
+one vocabulary become one SavedModel, in which they answer together.
 
 The other formats hold the model and, in files of their own, the tokenizers; the program that runs
 them searches. ctranslate2 is for the engine of that name, which has its own beam search; onnx
@@ -63,7 +65,7 @@ def add_parser(commands: argparse._SubParsersAction) -> argparse.ArgumentParser:
     """
     parser = add_command(commands, "export", "export a model for serving", _DESCRIPTION, _EXAMPLE)
     files = parser.add_argument_group("model and files")
-    files.add_argument("--model", required=True, metavar="DIR", help="model directory")
+    add_model_option(files, required=True)
     files.add_argument("--output", required=True, metavar="DIR", help="folder of the export")
     files.add_argument(
         "--format",
@@ -116,7 +118,7 @@ def run(arguments: argparse.Namespace) -> None:
 
     # Before the model is loaded, not after.
     export.check_export_directory(arguments.output, arguments.format)
-    is_parser = read_config(arguments.model)["task"] == "parsing"
+    is_parser = read_config(arguments.model[0])["task"] == "parsing"
     if is_parser and arguments.format != "saved_model":
         refuse_parser(EXPORT_FORMATS[arguments.format].title)
     export.check_export_packages(arguments.format)

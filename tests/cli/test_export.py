@@ -47,6 +47,20 @@ def test_weights_in_bfloat16(run, model, tmp_path):
     assert sizes[1] < 0.6 * sizes[0]
 
 
+@pytest.mark.tensorflow_only("a SavedModel is written there")
+def test_several_models_are_exported_as_one(run, tmp_path):
+    import tensorflow as tf
+
+    paths = [tiny_translator(seed).save(tmp_path / str(seed)) for seed in (1, 2)]
+    models = ["--model", paths[0], "--model", paths[1]]
+    outcome = run("export", *models, "--output", tmp_path / "exported")
+    assert outcome.status == 0, outcome.errors
+    texts = [sentence(3), sentence(5)]
+    serve = tf.saved_model.load(tmp_path / "exported").signatures["serving_default"]
+    answers = [answer.decode() for answer in serve(text=tf.constant(texts))["translation"].numpy()]
+    assert answers == Translator.load(paths).translate(texts)
+
+
 @pytest.mark.parametrize(
     "options, message",
     [

@@ -1,0 +1,72 @@
+"""Translating a test set with a trained model: ours and the same weights in CTranslate2, by turns.
+
+pip install '.[ctranslate2]'
+Usage: python benchmarks/real_text.py --model DIR --source FILE --reference FILE
+                                      [--rounds 3] [--beam 1 4] [--threads 2] [--batch 64]
+
+From text to text, tokenising and joining included, lines sorted by length and cut into batches by
+each. Prints a table of docs/benchmarks.md.
+"""
+
+import argparse
+import datetime
+import tempfile
+from pathlib import Path
+
+from alternate import alternate, hardware, median, run_program
+
+PEERS = Path(__file__).resolve().parent / "peers"
+
+
+def programs(model: str, exports: Path, files: list[str], beam_size: str) -> dict[str, list[str]]:
+    ours = str(PEERS / "text_ours.py")
+    saved_model = str(PEERS / "text_saved_model.py")
+    engine = str(PEERS / "text_ctranslate2.py")
+    exported = str(exports / "ctranslate2")
+    return {
+        "`translate`, float32": [ours, model, *files, beam_size, "float32"],
+        "`translate`, bfloat16": [ours, model, *files, beam_size, "bfloat16"],
+        "SavedModel, bfloat16": [saved_model, str(exports / f"bfloat16-{beam_size}"), *files],
+        "CTranslate2, float32": [engine, exported, *files, beam_size, "float32"],
+        "CTranslate2, int8": [engine, exported, *files, beam_size, "int8"],
+    }
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--model", required=True, help="directory of a trained translator")
+    parser.add_argument("--source", required=True, help="text to translate, a line a sentence")
+    parser.add_argument("--reference", required=True, help="its translation, for BLEU")
+    parser.add_argument("--rounds", type=int, default=3, help="runs of each program (default: 3)")
+    parser.add_argument("--beam", nargs="+", default=["1", "4"], help="default: 1 4")
+    parser.add_argument("--threads", type=int, default=2, help="of each program (default: 2)")
+    parser.add_argument("--batch", type=int, default=64, help="sentences at a time (default: 64)")
+    arguments = parser.parse_args()
+    print(f"{datetime.date.today()}, {hardware()}, medians of {arguments.rounds} runs by turns")
+    environment = {
+        "BENCHMARK_THREADS": str(arguments.threads),
+        "BENCHMARK_BATCH": str(arguments.batch),
+    }
+    export = [str(PEERS / "text_export.py"), arguments.model]
+    with tempfile.TemporaryDirectory() as folder:
+        run_program([*export, f"{folder}/ctranslate2", "ctranslate2", "1"], environment)
+        for beam_size in arguments.beam:
+            form = [f"{folder}/bfloat16-{beam_size}", "bfloat16", beam_size]
+            run_program([*export, *form], environment)
+            files = [arguments.source, arguments.reference]
+            commands = programs(arguments.model, Path(folder), files, beam_size)
+            print(f"\nBeam {beam_size}:\n")
+            print("| | sentences/s | BLEU | first time, seconds | peak memory, MB |")
+            print("|---|---|---|---|---|")
+            for name, found in alternate(commands, arguments.rounds, environment).items():
+                figures = [
+                    f"{median(found, 'sentences_per_second'):,.0f}",
+                    f"{median(found, 'bleu'):.2f}",
+                    f"{median(found, 'first_call_seconds'):.1f}",
+                    f"{median(found, 'peak_memory_mb'):,.0f}",
+                ]
+                print(f"| {name} | {' | '.join(figures)} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
