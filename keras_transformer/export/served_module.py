@@ -58,7 +58,7 @@ def _transposes(model):
             continue
         # Queries, keys and values of self-attention are one product.
         is_next = weight.name in ("key_kernel", "value_kernel")
-        if is_next and groups[-1][0].shape[0] == weight.shape[0]:
+        if is_next and groups and groups[-1][0].shape[0] == weight.shape[0]:
             groups[-1].append(weight)
         else:
             groups.append([weight])

@@ -1,5 +1,6 @@
 """Every signature answers as the Translator; neither padding nor neighbours nor lengths matter."""
 
+import collections
 import json
 import math
 
@@ -173,19 +174,26 @@ class TestBatches:
     def test_several_streams_give_the_same_answers(
         self, loaded, translator, tmp_path, monkeypatch, num_streams
     ):
-        from keras_transformer.export import graph_rows, signatures
+        from keras_transformer.export import graph_rows, served_module, signatures
         from keras_transformer.layers import stored_kernels
 
-        used = []
+        used, parts = [], []
 
         def in_chunks(*arguments):
             used.append(arguments[4:])
             return graph_rows.in_chunks(*arguments)
 
         monkeypatch.setattr(signatures, "in_chunks", in_chunks)
+
+        def kernels(transposes, num_parts):
+            parts.append(num_parts)
+            return stored_kernels.stored_kernels(transposes, num_parts)
+
+        monkeypatch.setattr(served_module, "stored_kernels", kernels)
         monkeypatch.setattr(stored_kernels, "_SMALLEST_PART", 8)
         directory = export_saved_model(translator, tmp_path / "m", num_streams=num_streams)
         assert used.count((num_streams,)) == 2  # the signatures that search
+        assert set(parts) == {num_streams}
         streamed = tf.saved_model.load(directory)
         for texts in (TEXTS, TEXTS[:1], [], ["", *TEXTS[:3]]):
             found, expected = (ask(one, "n_best", text=texts) for one in (streamed, loaded))
@@ -205,6 +213,15 @@ class TestKinds:
         assert {v.dtype for v in loaded.model_variables} == {tf.bfloat16}
         numbers = sum(math.prod(variable.shape) for variable in loaded.model_variables)
         assert numbers == translator.model.count_params()
+        # Transposes, those of a layer's queries, keys and values in one matrix.
+        matrices = []
+        for kernel in (w for w in translator.model.weights if w.name.endswith("_kernel")):
+            width, rows = kernel.shape
+            if kernel.name in ("key_kernel", "value_kernel"):
+                rows += matrices.pop()[0]
+            matrices.append((rows, width))
+        stored = collections.Counter(tuple(v.shape) for v in loaded.model_variables)
+        assert collections.Counter(matrices) <= stored
         found = ask(loaded, "score", text=TEXTS, translation=TRANSLATIONS)
         expected = [score.log_probability for score in translator.score(TEXTS, TRANSLATIONS)]
         np.testing.assert_allclose(found["log_probability"], expected, rtol=0.05)
