@@ -5,6 +5,7 @@ import shutil
 
 import pytest
 
+from keras_transformer.batch_inference import BatchInference
 from keras_transformer.cli import main
 from tests.tiny_translator import sentence, tiny_translator
 
@@ -62,3 +63,16 @@ def text(tmp_path):
 def sentences(text):
     """A file of six sentences that the tiny model knows the words of."""
     return text("six.txt", [sentence(2 + seed, seed) for seed in range(6)])
+
+
+@pytest.fixture
+def streams_used(monkeypatch):
+    """The number of streams of every search that a command makes."""
+    used, search_batches = [], BatchInference.search_batches
+
+    def search(self, *arguments, **rows):
+        used.append(arguments[5])
+        return search_batches(self, *arguments, **rows)
+
+    monkeypatch.setattr(BatchInference, "search_batches", search)
+    return used

@@ -6,7 +6,6 @@ import types
 
 import pytest
 
-from keras_transformer.batch_inference import BatchInference
 from keras_transformer.data import Tree, draw_tree, format_tree, read_tree_lines
 from keras_transformer.decoding import BeamSearch, GreedySearch, Sampling
 from keras_transformer.parser import Parser
@@ -151,15 +150,8 @@ def test_export_finds_out_that_it_is_a_parser(run, parser_directory, tmp_path):
 
 
 @pytest.mark.parametrize("streams", [1, 3])
-def test_streams_reach_the_search(run, parser_directory, text, monkeypatch, streams):
-    used, search_batches = [], BatchInference.search_batches
-
-    def search(self, *arguments, **rows):
-        used.append(arguments[5])
-        return search_batches(self, *arguments, **rows)
-
-    monkeypatch.setattr(BatchInference, "search_batches", search)
+def test_streams_reach_the_search(run, parser_directory, text, streams_used, streams):
     path = text("lines.txt", LINES)
     outcome = run("parse", "--model", parser_directory, "--input", path, "--streams", streams)
     assert outcome.status == 0, outcome.errors
-    assert used == [streams]
+    assert streams_used == [streams]

@@ -6,7 +6,6 @@ import threading
 
 import pytest
 
-from keras_transformer.batch_inference import BatchInference
 from keras_transformer.decoding import Sampling
 from keras_transformer.translator import Translator
 from tests.tiny_translator import sentence, tiny_model, tiny_tokenizer, tiny_translator
@@ -212,17 +211,10 @@ def test_evaluate_takes_the_constraints_of_translate(run, saved_model_directory,
 
 
 @pytest.mark.parametrize("streams", [1, 3])
-def test_streams_reach_the_search(run, saved_model_directory, text, monkeypatch, streams):
-    used, search_batches = [], BatchInference.search_batches
-
-    def search(self, *arguments, **rows):
-        used.append(arguments[5])
-        return search_batches(self, *arguments, **rows)
-
-    monkeypatch.setattr(BatchInference, "search_batches", search)
+def test_streams_reach_the_search(run, saved_model_directory, text, streams_used, streams):
     path = text("lines.txt", LINES)
     outcome = run(
         "translate", "--model", saved_model_directory, "--input", path, "--streams", streams
     )
     assert outcome.status == 0, outcome.errors
-    assert used == [streams]
+    assert streams_used == [streams]
