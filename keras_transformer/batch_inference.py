@@ -48,6 +48,7 @@ def search_ids(model, source, max_lengths, search, max_length=None, **search_opt
         bos_id=BOS_ID,
         eos_id=EOS_ID,
         pad_id=PAD_ID,
+        keep_sentences=model.keep_sentences,
         **search_options,
     )
 

@@ -8,6 +8,7 @@ from keras import ops
 from keras_transformer.decoding.constraints.constrain import constrain
 from keras_transformer.decoding.constraints.constraint import check_constraints
 from keras_transformer.decoding.length_penalty import check_length_penalty, length_penalty
+from keras_transformer.decoding.search_loop import run_search
 from keras_transformer.decoding.search_result import SearchResult
 from keras_transformer.decoding.step import (
     call_step,
@@ -25,9 +26,10 @@ class BeamState(NamedTuple):
     """Where the search is. Both sets are sorted, best first; empty places score -inf."""
 
     index: Any  # int32 []: tokens generated so far
+    limits: Any  # int32 [batch]: the sentence's maximum length
     is_done: Any  # bool [batch]: the sentence's answer is final, and its state frozen
-    rows: Any  # int32 [batch * beam]: the row of the last step that each alive beam continues
-    last_tokens: Any  # int32 [batch * beam]: what the step is given next
+    parents: Any  # int32 [batch, beam]: the beam of the last step that each alive one continues
+    last_tokens: Any  # int32 [batch, beam]: what the step is given next
     alive_tokens: Any  # int32 [batch, beam, max_length]
     alive_log_probabilities: Any  # float [batch, beam]
     finished_tokens: Any  # int32 [batch, n, max_length]: hypotheses that end in EOS
@@ -114,6 +116,7 @@ class BeamSearch:
         eos_id=3,
         pad_id=0,
         constraints=(),
+        keep_sentences=None,
     ):
         """Searches for the best continuations of BOS.
 
@@ -125,6 +128,11 @@ class BeamSearch:
                 must be static (JAX). A sentence's own maximum is cut to it.
             bos_id, eos_id, pad_id: ids that begin, end and fill a hypothesis.
             constraints: further ones for this call alone, such as a `ForcedPrefix`.
+            keep_sentences: `keep_sentences(state, sentences) -> state`, the step's state of some
+                sentences of the batch alone, int32 `[kept]`: such as `Transformer.keep_sentences`.
+                With it, sentences that are done leave the batch whenever they are half of it,
+                and later steps cost less; not on JAX, where shapes are static. None lets them
+                stay until the last is done. The answers are the same.
 
         Returns:
             A `SearchResult` with n = `n_best`.
@@ -135,23 +143,21 @@ class BeamSearch:
         limits = check_limits(max_lengths, max_length)
         constraints = (*self.constraints, *check_constraints(constraints))
         start = self._start(limits, max_length, bos_id, pad_id, score_dtype(state))
-        step, state, normalizer = constrain(
-            step, state, constraints, limits, self.width, max_length, eos_id, pad_id
+        constrained = constrain(
+            step, state, keep_sentences, constraints, limits, self.width, max_length, eos_id, pad_id
         )
-
-        def unfinished(beams, model_state):
-            del model_state
-            return ops.logical_not(ops.all(beams.is_done))
 
         def extend(beams, model_state):
             dtype = beams.alive_log_probabilities.dtype
-            logits, model_state = call_step(step, beams.last_tokens, beams.rows, model_state, dtype)
-            candidates = self._best_candidates(logits, beams, eos_id, normalizer)
-            new_beams = self._advance(beams, candidates, limits)
+            logits, model_state = call_step(
+                constrained.step, *self._step_inputs(beams), model_state, dtype
+            )
+            candidates = self._best_candidates(logits, beams, eos_id, constrained.normalizer)
+            new_beams = self._advance(beams, candidates)
             return keep_shapes(new_beams, beams), model_state
 
-        beams, _ = ops.while_loop(unfinished, extend, (start, state))
-        return self._collect(beams, limits, pad_id)
+        beams = run_search(extend, start, constrained.state, constrained.keep_sentences)
+        return self._collect(beams, pad_id)
 
     def _start(self, limits, max_length, bos_id, pad_id, dtype):
         batch = ops.shape(limits)[0]
@@ -159,9 +165,12 @@ class BeamSearch:
         first = ops.where(ops.arange(self.beam_size) > 0, _MINUS_INFINITY, 0.0)  # [beam]
         return BeamState(
             index=ops.convert_to_tensor(0, dtype="int32"),
+            limits=limits,
             is_done=limits < 1,
-            rows=ops.arange(batch * self.beam_size, dtype="int32"),
-            last_tokens=ops.full((batch * self.beam_size,), bos_id, dtype="int32"),
+            parents=ops.broadcast_to(
+                ops.arange(self.beam_size, dtype="int32"), (batch, self.beam_size)
+            ),
+            last_tokens=ops.full((batch, self.beam_size), bos_id, dtype="int32"),
             alive_tokens=ops.full((batch, self.beam_size, max_length), pad_id, dtype="int32"),
             alive_log_probabilities=ops.broadcast_to(
                 ops.cast(first, dtype), (batch, self.beam_size)
@@ -171,6 +180,13 @@ class BeamSearch:
             finished_log_probabilities=ops.full((batch, self.n_best), _MINUS_INFINITY, dtype=dtype),
             finished_lengths=ops.zeros((batch, self.n_best), dtype="int32"),
         )
+
+    def _step_inputs(self, beams):
+        """The last tokens, and the rows of the last step that they continue, `[batch * beam]`."""
+        batch = ops.shape(beams.parents)[0]
+        first_rows = self.beam_size * ops.arange(batch, dtype="int32")
+        rows = ops.expand_dims(first_rows, -1) + beams.parents  # [batch, beam]
+        return ops.reshape(beams.last_tokens, (-1,)), ops.reshape(rows, (-1,))
 
     def _best_candidates(self, logits, beams, eos_id, normalizer):
         """The best `2 * beam_size` extensions; logits `[batch * beam, vocabulary]`."""
@@ -200,16 +216,16 @@ class BeamSearch:
             is_finished=ops.equal(last_tokens, eos_id),
         )
 
-    def _advance(self, beams, candidates, limits):
+    def _advance(self, beams, candidates):
         """The state after a step: finished set, alive beams, and which sentences are done."""
         length = beams.index + 1
         beams_after = self._keep_alive(beams, candidates)._replace(index=length)
         beams_after = self._add_finished(beams_after, candidates, length)
         best_possible = beams_after.alive_log_probabilities[:, 0] / self._penalty(
-            limits, beams_after.alive_log_probabilities.dtype
+            beams.limits, beams_after.alive_log_probabilities.dtype
         )
         is_final = best_possible <= beams_after.finished_scores[:, -1]
-        is_done = ops.logical_or(is_final, length >= limits)
+        is_done = ops.logical_or(is_final, length >= beams.limits)
         frozen = {
             name: _where_sentence(beams.is_done, getattr(beams, name), getattr(beams_after, name))
             for name in _FROZEN_FIELDS
@@ -220,11 +236,9 @@ class BeamSearch:
         # An EOS candidate that has to fill a place (a tiny vocabulary) is dead there.
         alive = ops.where(candidates.is_finished, _MINUS_INFINITY, candidates.log_probabilities)
         log_probabilities, places = top_k(alive, self.beam_size)  # [batch, beam]
-        parents = _gather(candidates.parents, places)  # [batch, beam]
-        first_rows = self.beam_size * ops.arange(ops.shape(parents)[0], dtype="int32")
         return beams._replace(
-            rows=ops.reshape(ops.expand_dims(first_rows, -1) + parents, (-1,)),  # [batch * beam]
-            last_tokens=ops.reshape(_gather(candidates.last_tokens, places), (-1,)),
+            parents=_gather(candidates.parents, places),
+            last_tokens=_gather(candidates.last_tokens, places),
             alive_tokens=_gather(candidates.tokens, places),
             alive_log_probabilities=log_probabilities,
         )
@@ -248,11 +262,11 @@ class BeamSearch:
             finished_lengths=merge(beams.finished_lengths, lengths),
         )
 
-    def _collect(self, beams, limits, pad_id):
+    def _collect(self, beams, pad_id):
         """The n best: finished hypotheses, then alive beams, then empty places."""
         alive_log_probabilities = beams.alive_log_probabilities
         # Alive beams are only needed where a sentence ran to its maximum length.
-        limits = ops.expand_dims(ops.maximum(limits, 0), -1)  # [batch, 1]
+        limits = ops.expand_dims(ops.maximum(beams.limits, 0), -1)  # [batch, 1]
         penalty = self._penalty(limits, alive_log_probabilities.dtype)
         lengths = ops.broadcast_to(limits, ops.shape(alive_log_probabilities))
         scores = ops.concatenate(

@@ -7,6 +7,7 @@ from keras import ops
 
 from keras_transformer.decoding.constraints.constrain import constrain
 from keras_transformer.decoding.constraints.constraint import check_constraints
+from keras_transformer.decoding.search_loop import run_search
 from keras_transformer.decoding.search_result import SearchResult
 from keras_transformer.decoding.step import (
     call_step,
@@ -61,6 +62,7 @@ class GreedySearch:
         eos_id=3,
         pad_id=0,
         constraints=(),
+        keep_sentences=None,
     ):
         """Searches; arguments as of `BeamSearch`, `step` being called with `rows=None`.
 
@@ -79,6 +81,7 @@ class GreedySearch:
             bos_id,
             eos_id,
             pad_id,
+            keep_sentences,
         )
 
 
@@ -92,20 +95,32 @@ class RowsState(NamedTuple):
     """Where a search is in which every row goes its own way."""
 
     index: Any  # int32 []: tokens generated so far
-    is_done: Any  # bool [rows]: the row has its EOS, or its maximum length
-    last_tokens: Any  # int32 [rows]: what the step is given next
-    tokens: Any  # int32 [rows, max_length]: padding from `lengths` on
-    log_probabilities: Any  # float [rows]: sum over the tokens so far
-    lengths: Any  # int32 [rows]
+    limits: Any  # int32 [batch, 1]: the sentence's maximum length
+    is_done: Any  # bool [batch, width]: the row has its EOS, or its maximum length
+    last_tokens: Any  # int32 [batch, width]: what the step is given next
+    tokens: Any  # int32 [batch, width, max_length]: padding from `lengths` on
+    log_probabilities: Any  # float [batch, width]: sum over the tokens so far
+    lengths: Any  # int32 [batch, width]
 
 
 def decode_rows(
-    step, state, choose, width, constraints, max_lengths, max_length, bos_id, eos_id, pad_id
+    step,
+    state,
+    choose,
+    width,
+    constraints,
+    max_lengths,
+    max_length,
+    bos_id,
+    eos_id,
+    pad_id,
+    keep_sentences,
 ):
     """Extends every row by one chosen token a step until all are done.
 
     Args:
-        step, state, max_lengths, max_length, bos_id, eos_id, pad_id: as of `BeamSearch`.
+        step, state, max_lengths, max_length, bos_id, eos_id, pad_id, keep_sentences: as of
+            `BeamSearch`.
         choose: `choose(logits, index, normalizer) -> (tokens, log_probabilities)`: float
             `[rows, vocabulary]`, the int32 number of the step and the function of `constrain` to
             int32 `[rows]` and float `[rows]`.
@@ -116,28 +131,27 @@ def decode_rows(
         A `SearchResult` with n = `width`.
     """
     limits = check_limits(max_lengths, max_length)
-    batch = ops.shape(limits)[0]
     dtype = score_dtype(state)
-    step, state, normalizer = constrain(
-        step, state, constraints, limits, width, max_length, eos_id, pad_id
+    constrained = constrain(
+        step, state, keep_sentences, constraints, limits, width, max_length, eos_id, pad_id
     )
-    if width > 1:
-        limits = ops.repeat(limits, width)  # [batch * width]
-
-    def unfinished(rows, model_state):
-        del model_state
-        return ops.logical_not(ops.all(rows.is_done))
 
     def extend(rows, model_state):
-        logits, model_state = call_step(step, rows.last_tokens, None, model_state, dtype)
-        chosen, log_probabilities = choose(logits, rows.index, normalizer)
+        logits, model_state = call_step(
+            constrained.step, ops.reshape(rows.last_tokens, (-1,)), None, model_state, dtype
+        )
+        chosen, log_probabilities = (
+            ops.reshape(of_rows, (-1, width))
+            for of_rows in choose(logits, rows.index, constrained.normalizer)
+        )
         chosen = ops.where(rows.is_done, pad_id, ops.cast(chosen, "int32"))
         is_here = ops.equal(ops.arange(max_length, dtype="int32"), rows.index)  # [max_length]
         length = rows.index + 1
         new_rows = RowsState(
             index=length,
+            limits=rows.limits,
             is_done=ops.logical_or(
-                rows.is_done, ops.logical_or(ops.equal(chosen, eos_id), length >= limits)
+                rows.is_done, ops.logical_or(ops.equal(chosen, eos_id), length >= rows.limits)
             ),
             last_tokens=chosen,
             tokens=ops.where(is_here, ops.expand_dims(chosen, -1), rows.tokens),
@@ -150,22 +164,23 @@ def decode_rows(
             new_rows = _end_dead_rows(new_rows, pad_id)
         return keep_shapes(new_rows, rows), model_state
 
-    num_rows = ops.shape(limits)[0]
+    shape = (ops.shape(limits)[0], width)
+    limits = ops.expand_dims(limits, 1)
     start = RowsState(
         index=ops.convert_to_tensor(0, dtype="int32"),
-        is_done=limits < 1,
-        last_tokens=ops.full((num_rows,), bos_id, dtype="int32"),
-        tokens=ops.full((num_rows, max_length), pad_id, dtype="int32"),
-        log_probabilities=ops.zeros((num_rows,), dtype=dtype),
-        lengths=ops.zeros((num_rows,), dtype="int32"),
+        limits=limits,
+        is_done=ops.broadcast_to(limits < 1, shape),
+        last_tokens=ops.full(shape, bos_id, dtype="int32"),
+        tokens=ops.full((*shape, max_length), pad_id, dtype="int32"),
+        log_probabilities=ops.zeros(shape, dtype=dtype),
+        lengths=ops.zeros(shape, dtype="int32"),
     )
-    rows, _ = ops.while_loop(unfinished, extend, (start, state))
-    log_probabilities = ops.reshape(rows.log_probabilities, (batch, width))  # [batch, n]
+    rows = run_search(extend, start, constrained.state, constrained.keep_sentences)
     return SearchResult(
-        tokens=ops.reshape(rows.tokens, (batch, width, max_length)),  # [batch, n, length]
-        scores=log_probabilities,
-        log_probabilities=log_probabilities,
-        lengths=ops.reshape(rows.lengths, (batch, width)),  # [batch, n]
+        tokens=rows.tokens,
+        scores=rows.log_probabilities,
+        log_probabilities=rows.log_probabilities,
+        lengths=rows.lengths,
     )
 
 

@@ -89,6 +89,7 @@ class Sampling:
         pad_id=0,
         seed=None,
         constraints=(),
+        keep_sentences=None,
     ):
         """Samples; arguments as of `BeamSearch`, `step` being called with `rows=None`.
 
@@ -123,6 +124,7 @@ class Sampling:
             bos_id,
             eos_id,
             pad_id,
+            keep_sentences,
         )
 
     def _draw(self, logits, seed):

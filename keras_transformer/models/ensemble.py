@@ -126,6 +126,21 @@ class Ensemble:
         ]
         return _mean([logits for logits, _ in steps]), [new_state for _, new_state in steps]
 
+    def keep_sentences(self, state, sentences):
+        """Return the states of decoding some sentences of a batch alone.
+
+        Args:
+            state: From `start_decoding` or `decode_step`.
+            sentences: int32 `[kept]`, as in `Transformer.keep_sentences`.
+
+        Returns:
+            A list of states.
+        """
+        return [
+            model.keep_sentences(model_state, sentences)
+            for model, model_state in zip(self.models, state, strict=True)
+        ]
+
     def attention_scores(self, source, target):
         """Return the attention weights of every block, the heads of all models side by side.
 

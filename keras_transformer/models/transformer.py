@@ -182,6 +182,21 @@ class Transformer(MicroBatchModel):
         logits = ops.reshape(logits, (-1, self.config.output_vocab_size))
         return logits, {**state, "cache": cache}
 
+    def keep_sentences(self, state, sentences):
+        """Return the state of decoding some sentences of a batch alone.
+
+        Args:
+            state: From `start_decoding` or `decode_step`.
+            sentences: int32 `[kept]`, which sentences, in their new order.
+
+        Returns:
+            A state for `kept * width` rows.
+        """
+        # What has no axes counts positions, which are the same for all.
+        return keras.tree.map_structure(
+            lambda leaf: ops.take(leaf, sentences, axis=0) if len(leaf.shape) else leaf, state
+        )
+
     def attention_scores(self, source, target):
         """Return the attention weights of every block, without dropout.
 

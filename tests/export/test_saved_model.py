@@ -73,8 +73,8 @@ ALLOWED = set(
     SentencepieceDetokenizeOp SentencepieceOp SentencepieceTokenizeOp Shape ShardedFilename
     Sin Size Slice Softmax Split Sqrt Square SquaredDifference Squeeze StatefulPartitionedCall
     StatelessIf StatelessWhile StaticRegexFullMatch StopGradient StridedSlice StringJoin Sub
-    Sum Tanh TensorListFromTensor TensorListGetItem Tile TopKV2 Transpose UnicodeTranscode
-    Unpack VarHandleOp Where While ZerosLike
+    Sum Tanh TensorListFromTensor TensorListGetItem TensorScatterUpdate Tile TopKV2 Transpose
+    UnicodeTranscode Unpack VarHandleOp Where While ZerosLike
     """.split()
 )
 

@@ -49,8 +49,10 @@ class Constraint(Protocol):
     `start(max_lengths, width)` gives the state before the first step: `max_lengths` is int32
     `[batch]`, and every sentence has `width` rows. The state is a nest of tensors with the leading
     axis `batch * width`, or `()`. The search reorders it with the beams, so that a row's state is
-    always that of its own hypothesis. Shapes and dtypes must not change; on JAX and in a
-    TensorFlow graph the call is traced once, so what depends on values has to be `keras.ops`.
+    always that of its own hypothesis, and takes the rows of finished sentences out: all that
+    belongs to a sentence has to be in it. Shapes (but for the rows) and dtypes must not change; on
+    JAX and in a TensorFlow graph the call is traced once, so what depends on values has to be
+    `keras.ops`.
 
     A constraint with settings alone is a frozen dataclass and belongs to a search; one with data
     of its own for each sentence is made for each call, like `ForcedPrefix`.

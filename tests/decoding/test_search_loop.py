@@ -1,0 +1,181 @@
+"""Finished sentences leave the batch, and every answer is what it is when they stay."""
+
+import functools
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_transformer.decoding import (
+    BeamSearch,
+    ForcedPrefix,
+    GreedySearch,
+    MinimumLength,
+    NoRepeatNgrams,
+    Sampling,
+    compile_search,
+)
+from keras_transformer.models import Ensemble, Transformer, TransformerConfig
+from tests.decoding.toy_model import EOS, ToyModel
+
+SEARCHES = [
+    GreedySearch(),
+    BeamSearch(3, 0.6, n_best=2),
+    BeamSearch(1),
+    GreedySearch(constraints=[NoRepeatNgrams(2)]),
+    BeamSearch(4, constraints=[MinimumLength(3), NoRepeatNgrams(2)]),
+]
+SENTENCES = np.arange(40, 60, dtype="int32")
+# The longest neither first nor last, and some that are done before the first step.
+MAX_LENGTHS = np.array([5, 3, 8, 2, 4, 0, 16, 2, 3, 1, 4, 5, 9, 1, 0, 2, 7, 3, 3, 2], "int32")
+MAX_LENGTH = 16
+leaves_the_batch = pytest.mark.skipif(
+    keras.config.backend() == "jax", reason="shapes are static on JAX: sentences stay"
+)
+
+
+def keep_rows(width, state, sentences):
+    rows = ops.reshape(width * ops.expand_dims(sentences, 1) + ops.arange(width), (-1,))
+    return keras.tree.map_structure(
+        lambda leaf: ops.take(leaf, rows, axis=0) if len(leaf.shape) else leaf, state
+    )
+
+
+def run(model, search, leave, sentences=SENTENCES, max_lengths=MAX_LENGTHS, **options):
+    state = model.start(sentences, search.width)
+    keep = functools.partial(keep_rows, search.width) if leave else None
+    return search(model.step, state, max_lengths, MAX_LENGTH, keep_sentences=keep, **options)
+
+
+def assert_same(found, expected):
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(
+            ops.convert_to_numpy(one), ops.convert_to_numpy(other), rtol=1e-6, atol=1e-6
+        )
+
+
+@pytest.mark.parametrize("search", SEARCHES, ids=str)
+@pytest.mark.parametrize("eos_bias", [-3.0, 0.0])
+def test_answers_are_those_of_sentences_that_stay(search, eos_bias):
+    model = ToyModel(7, seed=3, eos_bias=eos_bias)
+    expected = run(model, search, leave=False)
+    lengths = ops.convert_to_numpy(expected.lengths)
+    assert len(set(lengths[:, 0].tolist())) > 3
+    assert_same(run(model, search, leave=True), expected)
+
+
+@pytest.mark.parametrize("search", [GreedySearch(), BeamSearch(2)], ids=str)
+def test_the_constraints_of_a_call_stay_with_their_sentences(search):
+    model = ToyModel(7, seed=4, eos_bias=-1.0)
+    prefixes = np.where(np.arange(20)[:, None] % 3 > 0, [4, 5, 6], 0)
+    prefixes[:, 1] = np.where(prefixes[:, 1] > 0, 4 + np.arange(20) % 3, 0)
+    expected, found = (
+        run(model, search, leave, constraints=[ForcedPrefix(prefixes)]) for leave in (False, True)
+    )
+    assert_same(found, expected)
+    tokens = ops.convert_to_numpy(found.tokens)[:, 0]
+    whole = (MAX_LENGTHS >= 3) & (prefixes[:, 0] > 0)
+    assert whole.sum() > 5
+    np.testing.assert_array_equal(tokens[whole, :3], prefixes[whole])
+
+
+@pytest.mark.parametrize("search", SEARCHES, ids=str)
+def test_compiled_searches_of_known_and_unknown_batches(search):
+    model = ToyModel(7, seed=5)
+
+    def function(sentences, max_lengths):
+        return run(model, search, True, sentences, max_lengths)
+
+    compiled = compile_search(function)
+    for number in (20, 20, 5, 1, 13):
+        arrays = SENTENCES[:number], MAX_LENGTHS[:number]
+        assert_same(compiled(*arrays), run(model, search, False, *arrays))
+
+
+def test_a_graph_whose_limits_are_constants():
+    model = ToyModel(7, seed=5)
+    compiled = compile_search(lambda: run(model, BeamSearch(2), True))
+    assert_same(compiled(), run(model, BeamSearch(2), False))
+
+
+@leaves_the_batch
+@pytest.mark.parametrize("search", [GreedySearch(), BeamSearch(3)], ids=str)
+def test_steps_have_the_rows_of_what_is_left(search):
+    """Limits of 1 to 8, and never an EOS: after n steps 8 - n sentences are left."""
+    model = ToyModel(7, seed=6, eos_bias=-50.0)
+    rows_of_steps = []
+
+    def step(tokens, rows, state):
+        rows_of_steps.append(tokens.shape[0] // search.width)
+        return model.step(tokens, rows, state)
+
+    for leave in (True, False):
+        keep = functools.partial(keep_rows, search.width) if leave else None
+        state = model.start(np.arange(8), search.width)
+        search(step, state, np.arange(1, 9), 8, keep_sentences=keep)
+    # Four are left after four steps, two after six, one after seven.
+    assert rows_of_steps == [8, 8, 8, 8, 4, 4, 2, 1] + 8 * [8]
+
+
+def test_samples_follow_the_seed_and_their_limits():
+    model = ToyModel(30, seed=7, sharpness=1.0)
+    search = Sampling(num_samples=3, seed=8)
+    once, again = (run(model, search, leave=True) for _ in range(2))
+    assert_same(once, again)
+    tokens, lengths = (ops.convert_to_numpy(part) for part in (once.tokens, once.lengths))
+    assert np.all(lengths <= MAX_LENGTHS[:, None]) and len(np.unique(lengths)) > 5
+    for row, length in zip(tokens.reshape(-1, MAX_LENGTH), lengths.reshape(-1), strict=True):
+        assert EOS not in row[: max(length - 1, 0)] and not row[length:].any()
+    # What a hypothesis scores is what the model gives its tokens, after others have left too.
+    for sentence in (2, 6, 12):
+        log_probabilities = model.next_log_probabilities(SENTENCES[sentence])
+        for sample in range(3):
+            answer = tokens[sentence, sample, : lengths[sentence, sample]].tolist()
+            total = sum(log_probabilities(answer[:i])[token] for i, token in enumerate(answer))
+            np.testing.assert_allclose(float(once.scores[sentence, sample]), total, rtol=1e-4)
+
+
+def transformer(**changes):
+    sizes = {"d_model": 16, "intermediate_dim": 24, "num_heads": 2, "dropout": 0.0}
+    layers = {"num_encoder_layers": 1, "num_decoder_layers": 2}
+    model = Transformer(TransformerConfig(vocab_size=12, **sizes, **layers, **changes))
+    generator = np.random.default_rng(9)
+    for weight in model.trainable_weights:
+        weight.assign(weight + generator.normal(0, 0.3, weight.shape))
+    return model
+
+
+@pytest.mark.parametrize("search_class", [GreedySearch, BeamSearch])
+@pytest.mark.parametrize("kind", ["transformer", "learned positions", "ensemble"])
+def test_a_model_that_keeps_sentences_answers_as_one_that_does_not(kind, search_class):
+    keras.utils.set_random_seed(11)
+    # Or too few sentences would reach their limits.
+    search = search_class(constraints=[MinimumLength(36)])
+    changes = {"position": "learned", "max_length": 64} if kind == "learned positions" else {}
+    model = transformer(**changes)
+    if kind == "ensemble":
+        model = Ensemble([model, transformer(norm="pre")])
+    generator = np.random.default_rng(10)
+    source = generator.integers(4, 12, (20, 9)).astype("int32")
+    source *= np.arange(9) < generator.integers(1, 10, (20, 1))
+    # Longer than a cache keeps recent positions apart.
+    max_lengths = np.where(MAX_LENGTHS == 16, 40, MAX_LENGTHS).astype("int32")
+    results = []
+    for keep in (None, model.keep_sentences):
+
+        def function(source, max_lengths, max_length, keep=keep):
+            state = model.start_decoding(source, search.width, max_length)
+            return search(
+                model.decode_step, state, max_lengths, max_length, eos_id=3, keep_sentences=keep
+            )
+
+        compiled = compile_search(function, model.variables, sizes=("max_length",))
+        results.append(compiled(source, max_lengths, max_length=40))
+    expected, found = results
+    lengths = ops.convert_to_numpy(expected.lengths)
+    assert len(np.unique(lengths)) > 4 and lengths.max() > 33
+    np.testing.assert_array_equal(*(ops.convert_to_numpy(one.tokens) for one in results))
+    np.testing.assert_allclose(
+        ops.convert_to_numpy(found.scores), ops.convert_to_numpy(expected.scores), atol=1e-5
+    )
