@@ -198,7 +198,8 @@ class BeamSearch:
         num_candidates = min(num_candidates, self.beam_size * per_row)
         largest, ids = top_k(logits, per_row)  # [batch * beam, per_row]
         log_probabilities = ops.reshape(
-            largest - normalizer(logits, largest[:, :1]), (batch, self.beam_size, per_row)
+            largest - normalizer(logits, largest[:, :1], ids[:, :1]),
+            (batch, self.beam_size, per_row),
         )  # [batch, beam, per_row]
         totals = ops.expand_dims(beams.alive_log_probabilities, -1) + log_probabilities
         totals = ops.reshape(totals, (batch, self.beam_size * per_row))  # [batch, beam * per_row]

@@ -88,7 +88,7 @@ class GreedySearch:
 def _most_probable(logits, index, normalizer):
     del index
     largest, tokens = top_k(logits, 1)
-    return tokens[:, 0], (largest - normalizer(logits, largest))[:, 0]
+    return tokens[:, 0], (largest - normalizer(logits, largest, tokens))[:, 0]
 
 
 class RowsState(NamedTuple):

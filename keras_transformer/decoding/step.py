@@ -57,7 +57,17 @@ def call_step(step, tokens, rows, state, dtype):
             "The vocabulary dimension of a step's logits must be static. "
             f"Received: logits.shape={tuple(logits.shape)}"
         )
-    return ops.cast(logits, dtype), keep_shapes(new_state, state)
+    return _computed_once(ops.cast(logits, dtype)), keep_shapes(new_state, state)
+
+
+def _computed_once(logits):
+    """The logits, which TensorFlow would otherwise cast anew for every reader of another shape."""
+    if keras.config.backend() != "tensorflow":
+        return logits
+    import tensorflow as tf
+
+    # The graph's optimiser moves a cast behind a change of shape, but nothing across this.
+    return tf.ensure_shape(logits, logits.shape)
 
 
 def keep_shapes(new, old):
@@ -83,19 +93,23 @@ def _keep_shape(new, old):
     return ops.reshape(new, [now if before is None else before for _, before, now in sizes])
 
 
-def log_sum_exp(logits, largest):
+def log_sum_exp(logits, largest, places):
     """Normaliser of each row, by which logits exceed log-probabilities.
 
     Args:
         logits: float `[rows, vocabulary]`.
         largest: float `[rows, 1]`, each row's maximum, which the caller knows already.
+        places: int32 `[rows, 1]`, where it stands.
 
     Returns:
         Float `[rows, 1]`.
     """
     # The largest probability is exp(largest - normaliser). A softmax is one operation on
     # TensorFlow, where differences, exponentials and sums are three passes over all logits.
-    largest_probability = ops.max(ops.softmax(logits, axis=-1), axis=-1, keepdims=True)
+    probabilities = ops.softmax(logits, axis=-1)
+    rows, size = ops.shape(logits)
+    first = size * ops.expand_dims(ops.arange(rows, dtype="int32"), 1)  # [rows, 1]
+    largest_probability = ops.take(ops.reshape(probabilities, (-1,)), first + places)
     return largest - ops.log(largest_probability)
 
 
