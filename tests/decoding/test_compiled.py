@@ -130,3 +130,29 @@ def test_a_new_seed_needs_no_new_function():
     assert np.array_equal(tokens[0], tokens[2]) and not np.array_equal(tokens[0], tokens[1])
     if keras.config.backend() != "torch":
         assert len(traces) <= 2
+
+
+@pytest.mark.tensorflow_only("about its graph")
+@pytest.mark.parametrize("search", [GreedySearch(), BeamSearch(3)], ids=str)
+def test_all_that_reads_logits_reads_the_same_cast(search):
+    """TensorFlow moves a cast behind changes of shape, one for each, but not behind EnsureShape."""
+    import tensorflow as tf
+
+    model = ToyModel(300, seed=1, dtype="bfloat16")
+    vector = tf.TensorSpec([None], tf.int32)
+    function = tf.function(searching(model, search), autograph=False)
+    graph = function.get_concrete_function(vector, vector, tf.TensorSpec([], tf.int32)).graph
+    [body] = [
+        {node.name: node for node in function.node_def}
+        for function in graph.as_graph_def().library.function
+        if any(node.op == "Softmax" for node in function.node_def)
+    ]
+    [cast] = [
+        node.name
+        for node in body.values()
+        if node.op == "Cast" and node.attr["SrcT"].type == tf.bfloat16.as_datatype_enum
+    ]
+    readers = [
+        node.op for node in body.values() if any(name.startswith(cast + ":") for name in node.input)
+    ]
+    assert readers == ["EnsureShape"]
