@@ -130,9 +130,10 @@ class BeamSearch:
             constraints: further ones for this call alone, such as a `ForcedPrefix`.
             keep_sentences: `keep_sentences(state, sentences) -> state`, the step's state of some
                 sentences of the batch alone, int32 `[kept]`: such as `Transformer.keep_sentences`.
-                With it, sentences that are done leave the batch whenever they are half of it,
-                and later steps cost less; not on JAX, where shapes are static. None lets them
-                stay until the last is done. The answers are the same.
+                With it, sentences that are done leave the batch whenever they are half of it or
+                more, and later steps cost less; not on JAX, and it has to be None under XLA,
+                where shapes are static. None lets them stay until the last is done. The answers
+                are the same but for rounding.
 
         Returns:
             A `SearchResult` with n = `n_best`.

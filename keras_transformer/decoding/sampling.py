@@ -96,6 +96,8 @@ class Sampling:
         Args:
             seed: int32 scalar that takes the place of the object's seed: a compiled search draws
                 anew with each, without being compiled anew.
+            keep_sentences: as of `BeamSearch`, but that sentences which leave change what the
+                others draw.
 
         Returns:
             A `SearchResult` with n = `num_samples`.
@@ -104,14 +106,14 @@ class Sampling:
         constraints = (*self.constraints, *check_constraints(constraints))
 
         def choose(logits, index, normalizer):
-            largest, places = top_k(logits, 1)  # [rows, 1]
+            largest = ops.max(logits, axis=-1, keepdims=True)  # [rows, 1]
             drawn_from = logits
             if constraints:
                 # There must be something to draw from, even where everything is ruled out.
                 drawn_from = ops.where(ops.equal(largest, float("-inf")), 0.0, logits)
             tokens = self._draw(drawn_from, _StepSeed(seed, index))  # [rows]
             chosen = ops.take_along_axis(logits, ops.expand_dims(tokens, -1), axis=-1)  # [rows, 1]
-            return tokens, (chosen - normalizer(logits, largest, places))[:, 0]
+            return tokens, (chosen - normalizer(logits, largest))[:, 0]
 
         return decode_rows(
             step,

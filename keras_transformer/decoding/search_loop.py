@@ -3,6 +3,8 @@
 import keras
 from keras import ops
 
+from keras_transformer.decoding.step import keep_shapes
+
 
 def run_search(extend, search, state, keep_sentences=None):
     """Calls `extend` until all sentences are done.
@@ -10,7 +12,8 @@ def run_search(extend, search, state, keep_sentences=None):
     Args:
         extend: `extend(search, state) -> (search, state)`, one step.
         search: named tuple of tensors with the leading axis `batch`, or scalars. `is_done`, bool
-            `[batch]` or `[batch, width]`, says what is final: `extend` does not change it.
+            `[batch]` or `[batch, width]`, says whose answers are final: `extend` leaves them as
+            they are.
         state: the step's state, a nest of tensors.
         keep_sentences: as of `BeamSearch`.
 
@@ -24,19 +27,20 @@ def run_search(extend, search, state, keep_sentences=None):
     places = ops.arange(ops.shape(search.is_done)[0], dtype="int32")
 
     # Two loops rather than a condition inside of the step, which every step would pay for.
-    def extend_until_few_are_left(everything, places, search, state):
-        search, state = ops.while_loop(_are_most_left, extend, (search, state))
-        everything = _put(everything, places, search)
-        left = ops.cast(ops.nonzero(ops.logical_not(_is_done(search)))[0], "int32")
-        search = keras.tree.map_structure(lambda leaf: _take(leaf, left), search)
-        return everything, _take(places, left), search, keep_sentences(state, left)
+    # `found` has the answers of all sentences, `left` the search for those that are not done.
+    def extend_until_few_are_left(found, places, left, state):
+        left, state = ops.while_loop(_are_most_left, extend, (left, state))
+        found = _put(found, places, left)
+        kept = ops.cast(ops.nonzero(ops.logical_not(_is_done(left)))[0], "int32")
+        left = keras.tree.map_structure(lambda leaf: _take(leaf, kept), left)
+        return found, _take(places, kept), left, keep_shapes(keep_sentences(state, kept), state)
 
-    everything, *_ = _shrinking_loop(
-        lambda everything, places, search, state: _is_any_left(search, state),
+    found, *_ = _shrinking_loop(
+        lambda found, places, left, state: _is_any_left(left, state),
         extend_until_few_are_left,
         (search, places, search, state),
     )
-    return everything
+    return keep_shapes(found, search)
 
 
 def _is_done(search):
@@ -50,22 +54,25 @@ def _is_any_left(search, state):
 
 
 def _are_most_left(search, state):
-    """Whether more than half of the sentences go on: what leaving costs, few steps pay then."""
+    """Whether more than half of the sentences go on.
+
+    To leave is to copy the state of the others: at half, a few steps make up for it.
+    """
     del state
     is_done = _is_done(search)
     num_left = ops.sum(ops.cast(ops.logical_not(is_done), "int32"))
     return 2 * num_left > ops.shape(is_done)[0]
 
 
-def _put(everything, places, search):
-    """Writes the sentences of a search to their places among all."""
+def _put(found, places, left):
+    """Writes what is left of a search to its places among all sentences."""
 
     def put(old, new):
         if not len(old.shape):
             return new
         return ops.scatter_update(old, ops.expand_dims(places, 1), new)
 
-    return keras.tree.map_structure(put, everything, search)
+    return keras.tree.map_structure(put, found, left)
 
 
 def _take(leaf, sentences):

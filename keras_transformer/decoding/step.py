@@ -10,7 +10,9 @@ class Step(Protocol):
     """One step of a decoder, for all rows of a batch: `step(tokens, rows, state)`.
 
     A batch of sentences has `width` rows a sentence, those of the first sentence first. The search
-    knows nothing of the model beyond this function.
+    knows nothing of the model beyond this function. If it is given `keep_sentences`, batches get
+    smaller from call to call, and `rows` counts the rows that were kept: all that belongs to a
+    sentence has to be in `state`.
 
     Args:
         tokens: int32 `[batch * width]`, the last token of each row; BOS in the first call.
@@ -93,13 +95,13 @@ def _keep_shape(new, old):
     return ops.reshape(new, [now if before is None else before for _, before, now in sizes])
 
 
-def log_sum_exp(logits, largest, places):
+def log_sum_exp(logits, largest, places=None):
     """Normaliser of each row, by which logits exceed log-probabilities.
 
     Args:
         logits: float `[rows, vocabulary]`.
         largest: float `[rows, 1]`, each row's maximum, which the caller knows already.
-        places: int32 `[rows, 1]`, where it stands.
+        places: int32 `[rows, 1]`, where it stands, if the caller knows that too.
 
     Returns:
         Float `[rows, 1]`.
@@ -107,10 +109,11 @@ def log_sum_exp(logits, largest, places):
     # The largest probability is exp(largest - normaliser). A softmax is one operation on
     # TensorFlow, where differences, exponentials and sums are three passes over all logits.
     probabilities = ops.softmax(logits, axis=-1)
+    if places is None:
+        return largest - ops.log(ops.max(probabilities, axis=-1, keepdims=True))
     rows, size = ops.shape(logits)
     first = size * ops.expand_dims(ops.arange(rows, dtype="int32"), 1)  # [rows, 1]
-    largest_probability = ops.take(ops.reshape(probabilities, (-1,)), first + places)
-    return largest - ops.log(largest_probability)
+    return largest - ops.log(ops.take(ops.reshape(probabilities, (-1,)), first + places))
 
 
 def check_limits(max_lengths, max_length):

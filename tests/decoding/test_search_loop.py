@@ -1,5 +1,6 @@
 """Finished sentences leave the batch, and every answer is what it is when they stay."""
 
+import dataclasses
 import functools
 
 import keras
@@ -7,6 +8,7 @@ import numpy as np
 import pytest
 from keras import ops
 
+from keras_transformer.batch_inference import search_ids
 from keras_transformer.decoding import (
     BeamSearch,
     ForcedPrefix,
@@ -144,6 +146,60 @@ def transformer(**changes):
     for weight in model.trainable_weights:
         weight.assign(weight + generator.normal(0, 0.3, weight.shape))
     return model
+
+
+@leaves_the_batch
+@pytest.mark.parametrize("search", [GreedySearch(), BeamSearch(3)], ids=str)
+@pytest.mark.parametrize("kind", ["transformer", "ensemble"])
+def test_what_translates_lets_sentences_leave(kind, search, monkeypatch):
+    """`search_ids` is what `Translator`, `Parser` and every export call."""
+    model = transformer() if kind == "transformer" else Ensemble([transformer(), transformer()])
+    rows_of_steps, decode_step = [], model.decode_step
+
+    def step(tokens, rows, state):
+        rows_of_steps.append(tokens.shape[0] // search.width)
+        return decode_step(tokens, rows, state)
+
+    monkeypatch.setattr(model, "decode_step", step)
+    search = dataclasses.replace(search, constraints=(MinimumLength(9),))
+    source = np.full((8, 3), 5, "int32")
+    # Five are done before the first step, when caches are empty.
+    search_ids(model, source, np.array([0, 0, 4, 0, 0, 6, 2, 0], "int32"), search, 6)
+    assert rows_of_steps == [3, 3, 3, 3, 1, 1]
+
+
+@leaves_the_batch
+def test_samples_under_constraints_leave_with_their_own_rows():
+    search = Sampling(num_samples=3, seed=8)
+    prefixes = 4 + np.arange(20)[:, None] % 3 + np.zeros((1, 2), int)
+    options = {"constraints": [ForcedPrefix(prefixes), NoRepeatNgrams(3)]}
+    found = run(ToyModel(7, seed=4, eos_bias=-1.0), search, leave=True, **options)
+    tokens = ops.convert_to_numpy(found.tokens)
+    is_long = MAX_LENGTHS >= 2
+    expected = np.broadcast_to(prefixes[is_long][:, None], (is_long.sum(), 3, 2))
+    np.testing.assert_array_equal(tokens[is_long][:, :, :2], expected)
+
+
+@pytest.mark.tensorflow_only("shapes can be unknown there alone")
+def test_known_batches_stay_known_and_forgotten_shapes_are_accepted():
+    import tensorflow as tf
+
+    model, search = ToyModel(7, seed=5), BeamSearch(2)
+
+    def forgetful_keep(state, sentences):
+        return keras.tree.map_structure(
+            lambda leaf: tf.compat.v1.placeholder_with_default(leaf, [None] * len(leaf.shape)),
+            keep_rows(search.width, state, sentences),
+        )
+
+    @tf.function
+    def compiled():
+        state = model.start(SENTENCES, search.width)
+        result = search(model.step, state, MAX_LENGTHS, MAX_LENGTH, keep_sentences=forgetful_keep)
+        assert result.tokens.shape == (20, 1, MAX_LENGTH)
+        return result
+
+    assert_same(compiled(), run(model, search, leave=False))
 
 
 @pytest.mark.parametrize("search_class", [GreedySearch, BeamSearch])

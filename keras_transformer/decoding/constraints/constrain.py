@@ -8,7 +8,6 @@ from keras import ops
 
 from keras_transformer.decoding.constraints.constraint import Generated
 from keras_transformer.decoding.step import Step, call_step, log_sum_exp, score_dtype
-from keras_transformer.decoding.top_k import top_k
 
 
 class Constrained(NamedTuple):
@@ -18,8 +17,8 @@ class Constrained(NamedTuple):
         step: a `Step`.
         state: its state before the first call.
         keep_sentences: as of `BeamSearch`, for this state; or None.
-        normalizer: `normalizer(logits, largest, places)` is by how much the logits that the step
-            gives exceed log-probabilities, see `log_sum_exp`.
+        normalizer: `normalizer(logits, largest, places=None)` is by how much the logits that the
+            step gives exceed log-probabilities, see `log_sum_exp`.
     """
 
     step: Step
@@ -55,7 +54,8 @@ def constrain(step, state, keep_sentences, constraints, limits, width, max_lengt
 
     def constrained_step(last_tokens, rows, state):
         logits, model_state = call_step(step, last_tokens, rows, state["model"], dtype)
-        log_probabilities = logits - log_sum_exp(logits, *top_k(logits, 1))  # [rows, vocabulary]
+        largest = ops.max(logits, axis=-1, keepdims=True)
+        log_probabilities = logits - log_sum_exp(logits, largest)  # [rows, vocabulary]
         tokens, states, length = state["tokens"], state["constraints"], state["length"]
         if rows is not None:
             tokens, states = _take((tokens, states), rows)
@@ -91,6 +91,6 @@ def _take(tensors, rows):
     return keras.tree.map_structure(lambda tensor: ops.take(tensor, rows, axis=0), tensors)
 
 
-def _already_normalized(log_probabilities, largest, places):
+def _already_normalized(log_probabilities, largest, places=None):
     del log_probabilities, places
     return ops.zeros_like(largest)

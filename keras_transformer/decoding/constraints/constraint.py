@@ -49,8 +49,8 @@ class Constraint(Protocol):
     `start(max_lengths, width)` gives the state before the first step: `max_lengths` is int32
     `[batch]`, and every sentence has `width` rows. The state is a nest of tensors with the leading
     axis `batch * width`, or `()`. The search reorders it with the beams, so that a row's state is
-    always that of its own hypothesis, and takes the rows of finished sentences out: all that
-    belongs to a sentence has to be in it. Shapes (but for the rows) and dtypes must not change; on
+    always that of its own hypothesis, and drops the rows of finished sentences: all that belongs
+    to a sentence has to be in it. Shapes (but for the rows) and dtypes must not change; on
     JAX and in a TensorFlow graph the call is traced once, so what depends on values has to be
     `keras.ops`.
 
