@@ -1,5 +1,33 @@
 """The `keras-transformer` command: one module per subcommand, importing what is slow inside."""
 
-from keras_transformer.cli.application import main
+import sys
+from collections.abc import Sequence
 
 __all__ = ["main"]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one subcommand.
+
+    Args:
+        argv: the arguments without the program's name; `None` takes `sys.argv`.
+
+    Returns:
+        Exit status: 0, 2 for a mistake of the user, 128 plus the number of the signal that stopped
+        the command (130 after Ctrl-C), 141 if the reader of the output went away, 1 for anything
+        else.
+
+    Example:
+
+    >>> from keras_transformer.cli import main
+    >>> main(["vocab", "--size", "0", "--input", "text.en", "--output", "vocab.model"])
+    2
+    """
+    try:
+        # Imported here, so that Ctrl-C during the imports is one line too.
+        from keras_transformer.cli import application
+
+        return application.main(argv)
+    except KeyboardInterrupt:
+        sys.stderr.write("keras-transformer: error: interrupted\n")
+        return 130

@@ -75,21 +75,7 @@ def build_parser() -> CommandParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one subcommand.
-
-    Args:
-        argv: the arguments without the program's name; `None` takes `sys.argv`.
-
-    Returns:
-        Exit status: 0, 2 for a mistake of the user, 130 after Ctrl-C, 141 if the reader of the
-        output went away, 1 for anything else.
-
-    Example:
-
-    >>> from keras_transformer.cli import main
-    >>> main(["vocab", "--size", "0", "--input", "text.en", "--output", "vocab.model"])
-    2
-    """
+    """Runs one subcommand; `keras_transformer.cli.main` describes it."""
     try:
         return _run_command(argv)
     except SystemExit as stop:

@@ -83,6 +83,13 @@ def non_negative_int(text: str) -> int:
     return _number(text, int, "a whole number of at least 0", lambda value: value >= 0)
 
 
+def random_seed(text: str) -> int:
+    """A seed that NumPy takes too: a whole number of 32 bits."""
+    return _number(
+        text, int, "a whole number from 0 to 4294967295", lambda value: 0 <= value < 2**32
+    )
+
+
 def positive_float(text: str) -> float:
     """A finite number above 0."""
     return _number(text, float, "a number above 0", lambda value: 0 < value < float("inf"))

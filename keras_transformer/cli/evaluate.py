@@ -167,6 +167,10 @@ def _check(arguments: argparse.Namespace) -> None:
             raise UserError(f"{option} goes with --model: with --hypothesis nothing is translated.")
     check_output(arguments.output)
     check_output(arguments.json)
+    if arguments.tokenize:
+        from keras_transformer.evaluation.bleu import make_bleu
+
+        make_bleu(arguments.tokenize)
 
 
 def _translate(arguments: argparse.Namespace, sources: list[str]) -> tuple[list[str], dict]:

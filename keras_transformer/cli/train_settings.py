@@ -6,6 +6,7 @@ from keras_transformer.cli.arguments import (
     positive_float,
     positive_int,
     positive_ints,
+    random_seed,
     rate,
 )
 from keras_transformer.cli.parsing_settings import PARSING
@@ -142,7 +143,7 @@ GROUPS: dict[str, tuple[str, tuple[Setting, ...]]] = {
                 metavar="M",
             ),
             *OPTIMIZATION,
-            Setting("seed", non_negative_int, "seed of weights, order and dropout", 1, metavar="N"),
+            Setting("seed", random_seed, "seed of weights, order and dropout", 1, metavar="N"),
         ),
     ),
     "checkpoints": (

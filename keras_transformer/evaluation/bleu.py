@@ -70,6 +70,23 @@ def corpus_bleu(
 
     Source: Papineni et al. (2002); Post (2018), "A Call for Clarity in Reporting BLEU Scores".
     """
+    metric = make_bleu(tokenize, lowercase)
+    return bleu_score("BLEU", metric, hypotheses, reference_streams(hypotheses, references))
+
+
+def make_bleu(tokenize: str = "13a", lowercase: bool = False):
+    """Returns sacreBLEU's metric, which shows whether its tokenizer is installed.
+
+    Args:
+        tokenize: sacreBLEU's tokenizer.
+        lowercase: ignore case.
+
+    Returns:
+        `sacrebleu.metrics.BLEU`.
+
+    Raises:
+        UserError: if the tokenizer is unknown or cannot be loaded.
+    """
     from sacrebleu.metrics import BLEU
 
     if tokenize not in BLEU.TOKENIZERS:
@@ -77,10 +94,14 @@ def corpus_bleu(
             f"tokenize must be one of {', '.join(sorted(BLEU.TOKENIZERS))}. "
             f"Received: tokenize={tokenize!r}"
         )
-    streams = reference_streams(hypotheses, references)
-    # Tokenised text ends in " ."; sacreBLEU suspects a mistake there unless it is told.
-    metric = BLEU(lowercase=lowercase, tokenize=tokenize, force=tokenize == "none")
-    return bleu_score("BLEU", metric, hypotheses, streams)
+    try:
+        # Tokenised text ends in " ."; sacreBLEU suspects a mistake there unless it is told.
+        return BLEU(lowercase=lowercase, tokenize=tokenize, force=tokenize == "none")
+    except (RuntimeError, OSError) as error:
+        reason = " ".join(str(error).split())
+        raise UserError(
+            f"The tokenizer cannot be loaded: {reason} Received: tokenize={tokenize!r}"
+        ) from error
 
 
 def corpus_chrf(

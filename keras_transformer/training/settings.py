@@ -14,6 +14,9 @@ SETTINGS_FILE = "training.json"
 TOKENIZERS = ("bpe", "unigram", "subword")
 TASKS = ("translation", "parsing")
 
+# Entries of `fingerprint` that files written before them do not have.
+_NEW_IN_FINGERPRINT = frozenset({"line_ends"})
+
 # These may differ when a training is resumed: they do not change what the next step computes.
 _MAY_CHANGE = frozenset(
     "max_steps max_minutes checkpoint_every evaluate_every bleu_every keep_checkpoints "
@@ -145,6 +148,9 @@ class TrainingSettings:
                 raise ValueError(
                     f"`{name}` must be 0 or more. Received: {name}={getattr(self, name)!r}"
                 )
+        # NumPy's generators take no larger seed.
+        if not 0 <= self.seed < 2**32:
+            raise ValueError(f"`seed` must be from 0 to {2**32 - 1}. Received: seed={self.seed!r}")
         if self.average_windows is not None and (
             not self.average_windows or min(self.average_windows) < 1
         ):
@@ -231,14 +237,32 @@ class TrainingSettings:
                 before["train_recipe"] = {**TrainingRecipe().to_dict(), **before["train_recipe"]}
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise UserError(f"Cannot resume: {str(path)!r} is missing or damaged.") from error
-        now = json.loads(json.dumps({**fingerprint, **self.to_dict()}))
+        now = json.loads(json.dumps({**self.to_dict(), **fingerprint}))
+        # The same changes as in the config and the recipe that came of them.
+        same = {"model": "config", "recipe": "train_recipe"}
         differences = [
-            f"{name} was {before.get(name)!r}, now {value!r}"
+            difference
             for name, value in now.items()
-            if name not in _MAY_CHANGE and before.get(name) != value
+            if name not in _MAY_CHANGE
+            and not (name in _NEW_IN_FINGERPRINT and name not in before)
+            and not (same.get(name) in now and same.get(name) in before)
+            for difference in _differences(name, before.get(name), value)
         ]
         if differences:
             raise UserError(
                 f"The training in {str(directory)!r} was started with other settings: "
                 f"{'; '.join(differences[:3])}. Use the same ones, or another output directory."
             )
+
+
+def _differences(name: str, before, now) -> list[str]:
+    """Describes how two values differ; entries of dicts are compared one by one."""
+    if before == now:
+        return []
+    if isinstance(before, dict) and isinstance(now, dict):
+        return [
+            difference
+            for key in {**before, **now}
+            for difference in _differences(key, before.get(key), now.get(key))
+        ]
+    return [f"{name} was {before!r}, now {now!r}"]

@@ -25,7 +25,11 @@ class TranslationTask:
     shares_a_given_tokenizer = True
 
     def check(self, corpus, settings) -> None:
-        """Any corpus of pairs will do."""
+        """Raises if BLEU cannot be measured as the settings say; any corpus of pairs will do."""
+        if settings.bleu_every and settings.bleu_tokenize:
+            from keras_transformer.evaluation.bleu import make_bleu
+
+            make_bleu(settings.bleu_tokenize)
 
     def learn_tokenizers(self, corpus, settings, source, report) -> Tokenizers:
         """Learns the vocabularies from a corpus; `source` is None here."""

@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import sys
 
 import pytest
 
@@ -106,6 +107,7 @@ WRONG_VALUES = {
     ),
     "train steps": ("--max-steps 0", "--max-steps: expected a whole number of at least 1"),
     "train rate": ("--dropout 1", "--dropout: expected a number from 0 to below 1"),
+    "train seed": ("--seed 4294967296", "--seed: expected a whole number from 0 to 4294967295"),
     "train flag": ("--droput 0.1", "unrecognized arguments: --droput"),
     "train vocabulary": (
         "--tsv {tsv} --valid-tsv {tsv} --vocabulary {tsv} --output {out}",
@@ -300,6 +302,18 @@ def test_a_damaged_model_directory_is_named_with_the_file(fails, model, case, da
         (model / name[what]).write_bytes(content[: len(content) // 2])
     line = fails(case, WRONG_MODEL[case])
     assert name.get(what, "model") in line
+
+
+def test_a_tokenizer_that_is_not_installed_is_named_before_anything_is_translated(
+    fails, monkeypatch
+):
+    monkeypatch.setitem(sys.modules, "MeCab", None)
+    monkeypatch.delitem(sys.modules, "sacrebleu.tokenizers.tokenizer_ja_mecab", raising=False)
+    monkeypatch.setattr(Translator, "load", None)
+    line = fails(
+        "evaluate", "--model {model} --source {good} --reference {good} --tokenize ja-mecab"
+    )
+    assert "sacrebleu[ja]" in line and "tokenize='ja-mecab'" in line
 
 
 @cases(WRONG_VALUES)

@@ -32,6 +32,8 @@ def test_unknown_names_are_refused():
         {"average_windows": ()},
         {"average_windows": (0,)},
         {"gpus": 0},
+        {"seed": -1},
+        {"seed": 2**32},
         {"task": "tagging"},
         {"f1_every": -1},
         {"f1_trees": 0},
@@ -87,11 +89,37 @@ def test_limits_may_change_when_a_training_is_resumed(tmp_path):
     changed.check_resumes(tmp_path, DATA)
 
 
-@pytest.mark.parametrize("changes", [{"seed": 9}, {"recipe": {"warmup_steps": 7}}])
-def test_other_settings_are_named(tmp_path, changes):
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [({"seed": 9}, "seed was 1, now 9"), ({"recipe": {"warmup_steps": 7}}, "warmup_steps was")],
+)
+def test_other_settings_are_named(tmp_path, changes, named):
     TrainingSettings().save(tmp_path, DATA)
-    with pytest.raises(UserError, match=f"{next(iter(changes))} was"):
+    with pytest.raises(UserError, match=named):
         TrainingSettings(**changes).check_resumes(tmp_path, DATA)
+
+
+def test_only_the_field_of_the_model_that_differs_is_named(tmp_path):
+    config = {"d_model": 16, "activation": "gelu", "dropout": 0.1}
+    before = TrainingSettings(model={"activation": "gelu"})
+    before.save(tmp_path, {**DATA, "config": config})
+    with pytest.raises(UserError) as error:
+        TrainingSettings().check_resumes(
+            tmp_path, {**DATA, "config": {**config, "activation": "relu"}}
+        )
+    assert ": activation was 'gelu', now 'relu'. Use" in str(error.value)
+    # A setting that says what the preset says already changes nothing.
+    TrainingSettings(model={"activation": "gelu", "d_model": 16}).check_resumes(
+        tmp_path, {**DATA, "config": config}
+    )
+
+
+def test_a_training_of_before_line_ends_were_compared_is_resumed(tmp_path):
+    TrainingSettings().save(tmp_path, DATA)
+    TrainingSettings().check_resumes(tmp_path, {**DATA, "line_ends": 1})
+    TrainingSettings().save(tmp_path, {**DATA, "line_ends": 1})
+    with pytest.raises(UserError, match="line_ends was 1, now 2"):
+        TrainingSettings().check_resumes(tmp_path, {**DATA, "line_ends": 2})
 
 
 def test_other_data_is_named(tmp_path):

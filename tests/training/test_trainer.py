@@ -3,6 +3,7 @@
 import json
 import random
 import shutil
+import sys
 
 import keras
 import numpy as np
@@ -176,6 +177,27 @@ def test_other_settings_on_the_same_directory_are_refused_in_one_line(directory,
 def test_other_data_on_the_same_directory_is_refused(directory):
     with pytest.raises(UserError, match="checksum|pairs"):
         train(directory, corpus(7), corpus(2, 8), settings(max_steps=6))
+
+
+def test_other_line_ends_on_the_same_directory_are_refused(tmp_path):
+    """The words of both sides are the same, one after another; so are the lengths together."""
+    pairs = [("a a", "a b"), ("b b", "c")], [("a a", "a"), ("b b", "b c")]
+    changes = {"max_steps": 1, "recipe": {**RECIPE, "tokens_per_batch": 16}}
+    train(tmp_path, PairsCorpus(pairs[0]), None, settings(**changes))
+    with pytest.raises(UserError, match="line_ends"):
+        train(tmp_path, PairsCorpus(pairs[1]), None, settings(**changes))
+
+
+@pytest.mark.parametrize("tokenize", ["ja-mecab", "no such"])
+def test_a_tokenizer_of_bleu_that_is_missing_is_noticed_before_training(
+    tmp_path, monkeypatch, tokenize
+):
+    monkeypatch.setitem(sys.modules, "MeCab", None)
+    monkeypatch.delitem(sys.modules, "sacrebleu.tokenizers.tokenizer_ja_mecab", raising=False)
+    with pytest.raises(UserError, match=f"tokenize='{tokenize}'") as error:
+        run(tmp_path / "model", bleu_every=1, bleu_tokenize=tokenize)
+    assert "\n" not in str(error.value)
+    assert not (tmp_path / "model").exists()
 
 
 @pytest.mark.parametrize("name", ["training.json", "tokenizer.txt"])
