@@ -1,14 +1,16 @@
 """`keras-transformer evaluate --task parsing`: EVALB's figures of a parser, or of parses."""
 
 import argparse
+import dataclasses
 import json
+import os
 import sys
 import time
 
 from keras_transformer.cli.arguments import CONSTRAINT_OPTIONS, beam_search, is_given
 from keras_transformer.cli.backend import load_backend_in_streams
 from keras_transformer.cli.progress import Progress, say
-from keras_transformer.cli.text_files import check_output, open_output
+from keras_transformer.cli.text_files import check_output, open_output, read_all_lines, read_lines
 from keras_transformer.errors import UserError
 
 PARSING_OPTIONS = ("--parameters", "--table", "--unconstrained")
@@ -25,9 +27,9 @@ def add_parsing_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("parsing: with --task parsing")
     group.add_argument(
         "--parameters",
-        choices=("collins", "new"),
         metavar="NAME",
-        help="EVALB's rules: those of COLLINS.prm (collins) or new.prm (new) (default: collins)",
+        help="EVALB's parameters: collins (COLLINS.prm), new (new.prm), or a parameter file "
+        "(default: collins)",
     )
     group.add_argument(
         "--table", metavar="FILE", help="write EVALB's table here, with a line for each sentence"
@@ -46,26 +48,27 @@ def evaluate_parsing(arguments: argparse.Namespace) -> None:
         arguments: parsed arguments of `evaluate`.
 
     Raises:
-        UserError: if an option makes no sense, or a file is missing, damaged, empty, or has
-            another number of trees.
+        UserError: if an option makes no sense, or a file is missing, empty, or has another number
+            of trees; with a model, also if a gold tree is broken.
     """
     _check(arguments)
     from keras_transformer.data import read_trees
+    from keras_transformer.evaluation import parseval
 
+    parameters = _parameters(arguments.parameters or "collins")
     [reference] = arguments.reference
-    gold = list(read_trees(reference))
-    report = {"reference": reference, "num_trees": len(gold)}
+    report = {"reference": reference, "parameters": dataclasses.asdict(parameters)}
     if arguments.hypothesis:
         report["hypothesis"] = arguments.hypothesis
-        parses = _read_parses(arguments.hypothesis, reference, len(gold))
+        gold, parses = _read_lines(reference, arguments.hypothesis)
     else:
+        gold = list(read_trees(reference))
         parses, details = _parse(arguments, gold)
         model = arguments.model[0] if len(arguments.model) == 1 else arguments.model
         report |= {"model": model, **details}
-    from keras_transformer.evaluation import EvalbParameters, parseval
-
-    parameters = EvalbParameters.new() if arguments.parameters == "new" else EvalbParameters()
+    report["num_trees"] = len(gold)
     score = parseval(gold, parses, parameters)
+    _report_errors(score)
     sys.stdout.write(f"{score.summary()}\n\n{score}\n")
     if arguments.table:
         with open_output(arguments.table) as file:
@@ -91,18 +94,45 @@ def _check(arguments: argparse.Namespace) -> None:
         check_output(path)
 
 
-def _read_parses(path: str, reference: str, num_gold: int) -> list:
-    from keras_transformer.data import read_tree_lines
+def _parameters(name: str):
+    from keras_transformer.evaluation import EvalbParameters
 
-    parses = list(read_tree_lines(path))
-    if not parses:
-        raise UserError(f"The hypothesis file {path!r} is empty.")
-    if len(parses) != num_gold:
+    known = {"collins": EvalbParameters, "new": EvalbParameters.new}
+    if name in known:
+        return known[name]()
+    if not os.path.exists(name):
+        raise UserError(
+            f"--parameters must be collins, new or an existing parameter file. Received: {name!r}"
+        )
+    return EvalbParameters.from_file(name)
+
+
+def _read_lines(reference: str, path: str) -> tuple[list, list[str]]:
+    """Returns the gold trees and the lines of the parses, line N of one for line N of the other."""
+    from keras_transformer.data import read_trees
+
+    parses = read_all_lines(path, "hypothesis")
+    gold = list(read_lines(reference))
+    # A gold tree may stand on several lines; what is no tree at all is named.
+    if len(gold) != len(parses) or not any("(" in line for line in gold):
+        gold = list(read_trees(reference))
+    if len(gold) != len(parses):
         raise UserError(
             "The hypothesis must have a line for every gold tree. "
-            f"Received: {path!r} with {len(parses):,} and {reference!r} with {num_gold:,} trees"
+            f"Received: {path!r} with {len(parses):,} and {reference!r} with {len(gold):,} trees"
         )
-    return parses
+    return gold, parses
+
+
+def _report_errors(score) -> None:
+    summary, errors = score.all, [s for s in score.sentences if s.errors]
+    if not (summary.num_errors or summary.num_skipped):
+        return
+    first = f"; the first, {errors[0].number}: {errors[0].errors[0]}" if errors else ""
+    say(
+        f"EVALB's figures leave out {summary.num_errors:,} errors and {summary.num_skipped:,} "
+        f"skipped sentences of {summary.num_sentences:,}{first}"
+    )
 
 
 def _parse(arguments: argparse.Namespace, gold: list) -> tuple[list, dict]:

@@ -2,7 +2,8 @@
 
 from keras_transformer.evaluation.attention_map import plot_attention
 from keras_transformer.evaluation.bleu import Score, corpus_bleu, corpus_chrf, exact_match
-from keras_transformer.evaluation.brackets import EvalbParameters, SentenceScore
+from keras_transformer.evaluation.brackets import SentenceScore
+from keras_transformer.evaluation.evalb_parameters import EvalbParameters
 from keras_transformer.evaluation.learning_curve import plot_learning_curve
 from keras_transformer.evaluation.paper_bleu import paper_bleu
 from keras_transformer.evaluation.parseval import ParsevalScore, ParsevalSummary, parseval

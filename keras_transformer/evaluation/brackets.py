@@ -1,74 +1,21 @@
 """The brackets of one sentence, compared as EVALB does: what counts, what matches, what crosses."""
 
 import dataclasses
+import itertools
+import re
 from collections import defaultdict
 from collections.abc import Iterable
 
 from keras_transformer.data.tree_linearization import PLACEHOLDER
-from keras_transformer.data.treebank import EMPTY_TAG, strip_function_tags
+from keras_transformer.data.treebank import EMPTY_TAG
 from keras_transformer.data.trees import Tree
+from keras_transformer.evaluation.bracketed import Bracketed
+from keras_transformer.evaluation.evalb_parameters import EvalbParameters
 
 VALID, ERROR, SKIP = 0, 1, 2
-_COLLINS_DELETED = ("TOP", EMPTY_TAG, ",", ":", "``", "''", ".")
-# The words that taggers take now for a quotation mark, now for something else.
-_QUOTES = ("'", "''", "`", "``", '"')
-
-
-@dataclasses.dataclass(frozen=True)
-class EvalbParameters:
-    """What EVALB reads from a parameter file; the defaults are those of `COLLINS.prm`.
-
-    Args:
-        delete_labels: a word with one of these tags is deleted, a constituent with one of these
-            labels loses its bracket.
-        delete_labels_for_length: words with one of these tags do not count for the length.
-        equal_labels: pairs of labels that are taken for the same.
-        quote_labels: a quotation mark that only one of two trees deletes is kept in both, if its
-            tags are among these.
-        cutoff_length: the longest sentence of the second summary.
-        labelled: whether labels must be equal; if False, only spans.
-
-    Example:
-
-    >>> from keras_transformer.evaluation import EvalbParameters
-    >>> EvalbParameters().delete_labels
-    ('TOP', '-NONE-', ',', ':', '``', "''", '.')
-    >>> str(EvalbParameters.new())
-    'new.prm'
-    """
-
-    delete_labels: tuple[str, ...] = _COLLINS_DELETED
-    delete_labels_for_length: tuple[str, ...] = (EMPTY_TAG,)
-    equal_labels: tuple[tuple[str, str], ...] = (("ADVP", "PRT"),)
-    quote_labels: tuple[str, ...] = ()
-    cutoff_length: int = 40
-    labelled: bool = True
-
-    @classmethod
-    def new(cls) -> "EvalbParameters":
-        """Returns what `new.prm` says: S1, `?`, `!` are deleted, quotation marks reconciled."""
-        return cls(
-            delete_labels=("TOP", "S1", *_COLLINS_DELETED[1:], "?", "!"),
-            quote_labels=("``", "''", "POS", "NN", "CD", "VBZ", ":"),
-        )
-
-    def __str__(self) -> str:
-        for name, known in (("COLLINS.prm", EvalbParameters()), ("new.prm", EvalbParameters.new())):
-            if self == dataclasses.replace(known, cutoff_length=self.cutoff_length):
-                return name
-        return "own parameters"
-
-    def are_equal(self, label: str, other: str) -> bool:
-        """Returns whether two labels, or two tags, are taken for the same.
-
-        Args:
-            label, other: what is compared; their order does not matter.
-
-        Returns:
-            `bool`.
-        """
-        pairs = self.equal_labels
-        return label == other or (label, other) in pairs or (other, label) in pairs
+# Words that taggers take either for a quotation mark or for something else.
+_QUOTES = ("'", '"', "/")
+_FUNCTION_TAGS = re.compile("[-=].*")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,7 +25,8 @@ class SentenceScore:
     Attributes:
         number: which sentence it is, from 1.
         length: words of the gold tree, those without a tag for deletion by length.
-        status: 0 valid; 1 error, the words of the trees differ; 2 skip, the parse has no words.
+        status: 0 valid; 1 error, the words of the trees differ or a line is broken; 2 skip, the
+            parse has no words.
         gold_brackets, test_brackets: how many brackets of either tree count; of a sentence that is
             not valid too, where EVALB prints 0.
         matched: how many of the parse's brackets are right.
@@ -87,6 +35,7 @@ class SentenceScore:
         correct_tags: how many of them have the right tag.
         uses_gold_tags: whether the parse lacks tags, so that those of the gold tree say which words
             are deleted.
+        errors: EVALB's messages of what is wrong.
 
     Example:
 
@@ -109,6 +58,7 @@ class SentenceScore:
     words: int = 0
     correct_tags: int = 0
     uses_gold_tags: bool = False
+    errors: tuple[str, ...] = ()
 
     @property
     def recall(self) -> float:
@@ -126,7 +76,8 @@ class SentenceScore:
         return self.status == VALID and self.matched == self.gold_brackets == self.test_brackets
 
     def __str__(self) -> str:
-        gold, test = (self.gold_brackets, self.test_brackets) if self.status == VALID else (0, 0)
+        # EVALB shows the brackets wherever it compared them, also those of a broken line.
+        gold, test = (self.gold_brackets, self.test_brackets) if self.words else (0, 0)
         return (
             f"{self.number:4d}  {self.length:3d}    {self.status}  "
             f"{self.recall:6.2f} {self.precision:6.2f}   {self.matched:3d}    {gold:3d}  {test:3d}"
@@ -136,47 +87,55 @@ class SentenceScore:
 
 
 def score_sentence(
-    number: int, gold: Tree | None, parse: Tree | None, parameters: EvalbParameters
+    number: int, gold: Tree | str | None, parse: Tree | str | None, parameters: EvalbParameters
 ) -> SentenceScore:
     """Compares a parse with the gold tree of its sentence.
 
     Args:
         number: which sentence it is.
-        gold, parse: the trees; None is a tree without words.
+        gold, parse: the trees, or lines as EVALB reads them; None is a tree without words.
         parameters: what is deleted and what is the same.
 
     Returns:
         `SentenceScore`.
     """
-    gold_leaves, test_leaves = _leaves(gold), _leaves(parse)
-    gold_tags = [tag for tag, _ in gold_leaves]
+    gold, parse = Bracketed.of(gold), Bracketed.of(parse)
+    gold_tags = [tag for tag, _ in gold.leaves]
     # The tags that say which words are deleted.
-    test_tags, uses_gold_tags = _fill_tags(test_leaves, gold_leaves)
-    gold_kept = [tag not in parameters.delete_labels for tag in gold_tags]
-    test_kept = [tag not in parameters.delete_labels for tag in test_tags]
-    _reconcile_quotes(gold_leaves, test_leaves, gold_kept, test_kept, parameters)
-    gold_words = [leaf for leaf, kept in zip(gold_leaves, gold_kept, strict=True) if kept]
-    test_words = [leaf for leaf, kept in zip(test_leaves, test_kept, strict=True) if kept]
-    gold_brackets = _brackets(gold, gold_kept, parameters)
-    test_brackets = _brackets(parse, test_kept, parameters)
+    test_tags, uses_gold_tags = _fill_tags(parse.leaves, gold.leaves)
+    # How often each leaf counts.
+    gold_counts = [int(tag not in parameters.delete_labels) for tag in gold_tags]
+    test_counts = [int(tag not in parameters.delete_labels) for tag in test_tags]
+    num_gold, num_test = sum(gold_counts), sum(test_counts)
+    if num_test and num_gold != num_test:
+        gold_quotes = _quotes(gold, gold_tags, gold_counts, parameters)
+        test_quotes = _quotes(parse, test_tags, test_counts, parameters)
+        _reconcile_quotes(gold_quotes, test_quotes, gold_counts, test_counts, parameters)
+    gold_leaves, test_leaves = _repeat(gold.leaves, gold_counts), _repeat(parse.leaves, test_counts)
+    gold_brackets = _brackets(gold, gold_counts, num_gold, parameters)
+    test_brackets = _brackets(parse, test_counts, num_test, parameters)
+    errors = [source.error for source in (gold, parse) if source.error]
+    mismatch = _mismatch(gold_leaves, test_leaves, parameters) if test_leaves else None
+    errors += [mismatch] if mismatch else []
     result = SentenceScore(
         number=number,
         length=sum(tag not in parameters.delete_labels_for_length for tag in gold_tags),
-        status=_status(gold_words, test_words),
+        status=SKIP if not test_leaves else ERROR if errors else VALID,
         gold_brackets=len(gold_brackets),
         test_brackets=len(test_brackets),
         uses_gold_tags=uses_gold_tags,
+        errors=tuple(errors),
     )
-    if result.status != VALID:
+    if mismatch or not test_leaves:
         return result
     return dataclasses.replace(
         result,
         matched=_count_matched(gold_brackets, test_brackets, parameters),
         crossing=_count_crossing(gold_brackets, test_brackets),
-        words=len(gold_words),
+        words=len(gold_leaves),
         correct_tags=sum(
             parameters.are_equal(tag, other)
-            for (tag, _), (other, _) in zip(gold_words, test_words, strict=True)
+            for (tag, _), (other, _) in zip(gold_leaves, test_leaves, strict=True)
         ),
     )
 
@@ -184,10 +143,6 @@ def score_sentence(
 def percent(part: float, whole: float) -> float:
     """Returns 100 * part / whole, and 0 if there is nothing."""
     return 100.0 * part / whole if whole else 0.0
-
-
-def _leaves(tree):
-    return [] if tree is None else list(tree.leaves())
 
 
 def _fill_tags(test_leaves, gold_leaves):
@@ -205,45 +160,56 @@ def _fill_tags(test_leaves, gold_leaves):
     return tags, True
 
 
-def _reconcile_quotes(gold_leaves, test_leaves, gold_kept, test_kept, parameters):
-    """Keeps, in both trees, the quotation marks that only one of them deletes."""
-    if not parameters.quote_labels:
-        return
-    gold_positions = [i for i, (tag, _) in enumerate(gold_leaves) if tag != EMPTY_TAG]
-    test_positions = [i for i, (tag, _) in enumerate(test_leaves) if tag != EMPTY_TAG]
-    for i, j in zip(gold_positions, test_positions, strict=False):
-        (gold_tag, gold_word), (test_tag, test_word) = gold_leaves[i], test_leaves[j]
-        is_quote = gold_word == test_word and gold_word in _QUOTES
-        if is_quote and {gold_tag, test_tag} <= {*parameters.quote_labels}:
-            gold_kept[i] = test_kept[j] = gold_kept[i] or test_kept[j]
+def _quotes(source, tags, counts, parameters):
+    """Returns leaf, place among the words that count, and tag of every quotation mark."""
+    places = [0, *itertools.accumulate(counts)]
+    return [
+        [leaf, places[leaf], tag]
+        for leaf, (tag, (_, word)) in enumerate(zip(tags, source.leaves, strict=True))
+        if word in _QUOTES and tag in parameters.quote_labels
+    ]
 
 
-def _status(gold_words, test_words):
-    if not test_words:
-        return SKIP
-    return VALID if [word for _, word in gold_words] == [word for _, word in test_words] else ERROR
+def _reconcile_quotes(gold_quotes, test_quotes, gold_counts, test_counts, parameters):
+    """Restores quotation marks at places where only one tree deletes one, as `fix_quote` does."""
+    for i, (test_leaf, place, test_tag) in enumerate(test_quotes):
+        for j, (gold_leaf, gold_place, gold_tag) in enumerate(gold_quotes):
+            deleted = [tag in parameters.delete_labels for tag in (gold_tag, test_tag)]
+            if gold_place != place or deleted[0] == deleted[1]:
+                continue
+            counts, leaf = (gold_counts, gold_leaf) if deleted[0] else (test_counts, test_leaf)
+            counts[leaf] += 1
+            for quote in gold_quotes[j:] if deleted[0] else test_quotes[i:]:
+                quote[1] += 1
 
 
-def _brackets(tree: Tree | None, kept: list[bool], parameters) -> list[tuple[str, int, int]]:
+def _repeat(leaves, counts):
+    return [leaf for leaf, count in zip(leaves, counts, strict=True) for _ in range(count)]
+
+
+def _mismatch(gold_leaves, test_leaves, parameters):
+    """Returns EVALB's message if the words differ, else None."""
+    if len(gold_leaves) != len(test_leaves):
+        return f"Length unmatch ({len(gold_leaves)}|{len(test_leaves)})"
+    for (_, word), (_, other) in zip(gold_leaves, test_leaves, strict=True):
+        if not parameters.are_equal_words(word, other):
+            return f"Words unmatch ({word}|{other})"
+    return None
+
+
+def _brackets(source: Bracketed, counts, num_kept, parameters) -> list[tuple[str, int, int]]:
     """Returns label, start and end of every bracket that counts, in the order they open."""
-    brackets: list[list] = []
-    open_brackets: list[list] = []
-    leaf, end = 0, 0
-    for part in () if tree is None else tree.walk():
-        if part is None:
-            open_brackets.pop()[2] = end
-        elif part.is_leaf:
-            end += kept[leaf]
-            leaf += 1
-        else:
-            bracket = [strip_function_tags(part.label), end, end]
-            brackets.append(bracket)
-            open_brackets.append(bracket)
-    # An empty label is the root of a treebank's tree as it was read.
+    places = [0, *itertools.accumulate(counts)]
+    # EVALB ends a bracket that never closes at -1, which each restored quotation mark moves.
+    places.append(places[-1] - num_kept - 1)
+    brackets = [
+        (_FUNCTION_TAGS.sub("", label), places[start], places[-1 if end is None else end])
+        for label, start, end in source.brackets
+    ]
     return [
         (label, start, end)
         for label, start, end in brackets
-        if start < end and label and label not in parameters.delete_labels
+        if start != end and not parameters.deletes(label)
     ]
 
 

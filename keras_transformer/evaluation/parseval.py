@@ -9,11 +9,11 @@ from keras_transformer.evaluation.brackets import (
     ERROR,
     SKIP,
     VALID,
-    EvalbParameters,
     SentenceScore,
     percent,
     score_sentence,
 )
+from keras_transformer.evaluation.evalb_parameters import EvalbParameters
 
 _HEAD = """\
   Sent.                        Matched  Bracket   Cross        Correct Tag
@@ -27,7 +27,7 @@ class ParsevalSummary:
 
     Attributes:
         num_sentences: how many sentences there are.
-        num_errors: in how many the words of parse and gold tree differ.
+        num_errors: in how many the words of parse and gold tree differ, or a line is broken.
         num_skipped: of how many the parse has no words.
         recall, precision, f1: of brackets, of all sentences taken together.
         complete_match: share of sentences whose brackets are all right.
@@ -212,8 +212,8 @@ class ParsevalScore:
 
 
 def parseval(
-    gold: Iterable[Tree | None],
-    parses: Iterable[Tree | None],
+    gold: Iterable[Tree | str | None],
+    parses: Iterable[Tree | str | None],
     parameters: EvalbParameters | None = None,
 ) -> ParsevalScore:
     """Labelled bracket precision, recall and F1 of parses, by the rules of EVALB.
@@ -224,22 +224,24 @@ def parseval(
     - Labels count up to their first `-` or `=`; ADVP and PRT are the same.
     - Brackets match one to one, also those of a unary chain, if their spans and labels are equal.
     - Sentences whose words then differ are errors, those whose parse has no words left are skipped;
-      both are left out of EVALB's figures. EVALB itself stops after the tenth error unless it is
-      told otherwise; this does not.
+      both are left out of EVALB's figures.
 
     Trees may be as they were read or clean (`keras_transformer.data.clean_tree`); a root without a
-    label counts as TOP.
+    label counts as TOP. A line of text is read as EVALB reads it: it may hold several trees or
+    none, and one with unbalanced brackets is an error.
 
     Args:
-        gold: the trees of the treebank.
-        parses: as many trees, of the same sentences in the same order; None where there is none.
+        gold: the trees of the treebank, or their lines.
+        parses: as many trees or lines, of the same sentences in the same order; None where there
+            is none.
         parameters: the defaults are those of `COLLINS.prm`; `EvalbParameters.new()` are others.
 
     Returns:
         `ParsevalScore`.
 
     Raises:
-        UserError: if the numbers of trees differ or there are none.
+        UserError: if the numbers of trees differ or there are none, or there are more errors than
+            `parameters.max_errors + 1`.
 
     Example:
 
@@ -267,6 +269,14 @@ def parseval(
         score_sentence(number, gold_tree, parse, parameters)
         for number, (gold_tree, parse) in enumerate(zip(gold, parses, strict=True), start=1)
     )
+    errors = [f"{s.number}: {error}" for s in sentences for error in s.errors]
+    # EVALB compares before it counts, so one more than MAX_ERROR passes.
+    if parameters.max_errors is not None and len(errors) > parameters.max_errors + 1:
+        raise UserError(
+            f"There are more errors than MAX_ERROR allows, where EVALB stops; the first is of "
+            f"sentence {errors[0]}. Received: {len(errors):,} errors, "
+            f"MAX_ERROR {parameters.max_errors}"
+        )
     return ParsevalScore(
         all=ParsevalSummary.of(sentences),
         short=ParsevalSummary.of(s for s in sentences if s.length <= parameters.cutoff_length),
@@ -277,7 +287,9 @@ def parseval(
 
 def _bracket_scores(sentences):
     """Recall, precision and F1 of all brackets of some sentences, in percent."""
-    matched = sum(sentence.matched for sentence in sentences)
+    matched = sum(sentence.matched for sentence in sentences if sentence.status == VALID)
     recall = percent(matched, sum(sentence.gold_brackets for sentence in sentences))
     precision = percent(matched, sum(sentence.test_brackets for sentence in sentences))
-    return recall, precision, percent(2 * recall * precision / 100, recall + precision)
+    # In EVALB's order, on which the last digit depends.
+    f1 = 2 * precision * recall / (precision + recall) if precision + recall else 0.0
+    return recall, precision, f1

@@ -100,6 +100,34 @@ def test_the_rules_may_be_those_of_new_prm(run, files):
     assert "Number of Error sentence  =      0" in output and "(new.prm|" in output
 
 
+def test_the_rules_may_be_those_of_a_file(run, files, tmp_path):
+    """Of the first sentence NP is deleted; "a" is "the", so that the third is no error."""
+    gold, parses = files
+    rules = tmp_path / "own.prm"
+    rules.write_text("DELETE_LABEL .\nDELETE_LABEL NP\nEQ_WORD a the\nCUTOFF_LEN 3\n")
+    output = evaluate(run, "--reference", gold, "--hypothesis", parses, "--parameters", rules,
+                      "--json", tmp_path / "scores")  # fmt: skip
+    assert "Number of Error sentence  =      0" in output and "-- len<=3 --" in output
+    # S and ADVP are right, VP is not.
+    assert "Bracketing FMeasure       =  66.67" in output and "(own parameters|" in output
+    report = json.loads((tmp_path / "scores").read_text())
+    assert report["parameters"]["equal_words"] == [["a", "the"]]
+
+
+def test_lines_are_read_as_evalb_does_and_errors_counted(run, files):
+    """Two trees on a line, a broken line and an empty one; the gold trees are on one line each."""
+    gold, parses = files
+    gold.write_text("(S (NP (NN a)) (VP (VB b)))\n" * 3)
+    parses.write_text("(NP (NN a)) (VP (VB b))\n(S (NP (NN a)) (VP (VB b))\n\n")
+    outcome = run("evaluate", "--task", "parsing", "--reference", gold, "--hypothesis", parses)
+    assert outcome.status == 0
+    assert "Bracketing Recall         =  66.67" in outcome.output
+    assert "Bracketing Precision      = 100.00" in outcome.output
+    assert "leave out 1 errors and 1 skipped sentences of 3; the first, 2: Bracketing is" in (
+        outcome.errors
+    )
+
+
 @pytest.mark.parametrize("options", [[], ["--unconstrained", "--beam-size", 3]])
 def test_a_parser_is_scored_by_its_parses(run, files, model, tmp_path, options):
     gold = files[0]
@@ -130,9 +158,9 @@ def test_a_parser_is_scored_by_its_parses(run, files, model, tmp_path, options):
         ("--hypothesis {short}", "short' with 2 and"),
         ("--hypothesis {empty}", "empty' is empty"),
         ("--hypothesis {missing}", "no-such-file"),
-        ("--hypothesis {broken}", "broken', line 2: the word 'the' has no tag"),
         ("--hypothesis {parses} --reference {empty}", "empty' has no trees"),
-        ("--hypothesis {parses} --reference {broken}", "broken', line 2: the word 'the'"),
+        ("--model {model} --reference {broken}", "broken', line 2: the word 'the'"),
+        ("--hypothesis {parses} --reference {text}", "text', line 1: there is text outside"),
         ("--hypothesis {parses} --reference {gold} {gold}", "takes one file of gold trees"),
         ("--hypothesis {parses} --output {new}", "--output goes with --model"),
         ("--hypothesis {parses} --beam-size 2", "--beam-size goes with --model"),
@@ -143,7 +171,8 @@ def test_a_parser_is_scored_by_its_parses(run, files, model, tmp_path, options):
         ("--hypothesis {parses} --tokenize 13a", "--tokenize goes with --task translation"),
         ("--model {model} --source {gold}", "--source goes with --task translation"),
         ("--model {model} --min-length 3", "--min-length goes with --task translation"),
-        ("--model {model} --parameters old", "invalid choice: 'old'"),
+        ("--hypothesis {parses} --parameters old", "existing parameter file. Received: 'old'"),
+        ("--hypothesis {parses} --parameters {text}", "text', line 1: unknown keyword"),
         ("--model {missing}", "no-such-file"),
         ("--task translation --hypothesis {parses} --table x", "--table goes with --task parsing"),
         ("--task translation --model {model} --source {gold}", "holds a parser"),
@@ -156,6 +185,7 @@ def test_a_mistake_is_one_line(run, files, model, tmp_path, arguments, message):
         "short": "(NP (NN a))\n\n",
         "empty": "",
         "broken": "(NP (NN a))\n(NP the (NN b))\n\n",
+        "text": "A dog .\nA cat .\nRain .\n",
     }
     for name, content in contents.items():
         names[name] = tmp_path / name
