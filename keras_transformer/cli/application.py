@@ -4,6 +4,7 @@ import contextlib
 import logging
 import os
 import re
+import signal
 import sys
 from collections.abc import Iterator, Sequence
 
@@ -37,8 +38,8 @@ COMMANDS = (
 )
 
 _UNEXPECTED_ERROR = 1
-_INTERRUPTED = 130  # 128 + SIGINT
-_BROKEN_PIPE = 141  # 128 + SIGPIPE
+_BY_SIGNAL = 128  # and the signal's number
+_BROKEN_PIPE = _BY_SIGNAL + 13  # SIGPIPE, which Windows does not have
 _LONGEST_ERROR = 400  # characters
 
 _DESCRIPTION = """
@@ -105,7 +106,8 @@ def _run_command(argv: Sequence[str] | None) -> int:
         _silence_stdout()
         return _BROKEN_PIPE
     except KeyboardInterrupt as interrupt:
-        return _report(arguments.command, str(interrupt) or "interrupted", _INTERRUPTED)
+        status = _BY_SIGNAL + getattr(interrupt, "signal_number", signal.SIGINT)
+        return _report(arguments.command, str(interrupt) or "interrupted", status)
     except (ValueError, OSError) as error:
         if os.environ.get("KERAS_TRANSFORMER_DEBUG") == "1":
             raise

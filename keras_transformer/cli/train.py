@@ -140,22 +140,17 @@ def run(arguments: argparse.Namespace) -> None:
     if kind == "prepared":
         corpora = prepared.read("train"), prepared.valid_text
     train_corpus, valid_corpus = corpora or dataset_corpora(values)
-    try:
-        with Progress("training", unit="steps") as progress:
-            result = train(
-                values["output"],
-                train_corpus,
-                valid_corpus,
-                _training_settings(values),
-                source_tokenizer=vocabulary,
-                target_tokenizer=target_vocabulary,
-                report=say,
-                progress=progress.update,
-            )
-    except KeyboardInterrupt:
-        raise KeyboardInterrupt(
-            "interrupted; the same command goes on from the last checkpoint"
-        ) from None
+    with Progress("training", unit="steps") as progress:
+        result = train(
+            values["output"],
+            train_corpus,
+            valid_corpus,
+            _training_settings(values),
+            source_tokenizer=vocabulary,
+            target_tokenizer=target_vocabulary,
+            report=say,
+            progress=progress.update,
+        )
     say(
         f"wrote {values['output']}: {result.steps:,} steps, {result.epochs:.1f} epochs, "
         f"{result.minutes:.1f} minutes"

@@ -26,7 +26,8 @@ from keras_transformer.training.optimizer import compile_model, make_optimizer
 from keras_transformer.training.schedule import TransformerSchedule
 from keras_transformer.training.score_on_dev import ScoreOnDev
 from keras_transformer.training.settings import TrainingSettings
-from keras_transformer.training.trainer import TrainingResult, train
+from keras_transformer.training.trainer import train
+from keras_transformer.training.training_result import TrainingResult
 
 __all__ = [
     "BleuOnDev",

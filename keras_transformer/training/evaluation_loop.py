@@ -12,10 +12,11 @@ from keras_transformer.files import atomic_write
 from keras_transformer.models.weight_files import load_weights_only, save_weights_only
 from keras_transformer.training.averaging import average_checkpoints
 from keras_transformer.training.callbacks import HistoryFile, TimeLimit
-from keras_transformer.training.checkpoints import Checkpoints
+from keras_transformer.training.checkpoints import Checkpoints, step_of
 from keras_transformer.training.divergence import DivergedError, check_loss_is_finite
 from keras_transformer.training.evaluate_tokens import TokenEvaluator
 from keras_transformer.training.score_on_dev import ScoreOnDev
+from keras_transformer.training.stop_signals import StopSignals
 
 
 def history_columns(score_name: str) -> tuple[str, ...]:
@@ -80,10 +81,10 @@ class EvaluationLoop(keras.callbacks.Callback):
         time_limit: `TimeLimit`, which knows the minutes used.
         evaluator: `TokenEvaluator` of the model.
         score: `ScoreOnDev`, or None without one.
-        window: int, number of checkpoints to average.
-        total_steps: int, when the run ends.
+        recipe: `TrainingRecipe`.
         progress: `Progress` of the runs before.
         report: called with one line per evaluation.
+        signals: `StopSignals`, which may raise in an evaluation and wait in a step.
         board: `TensorBoardLog` that the figures and samples go to as well, or None.
 
     Raises:
@@ -99,10 +100,10 @@ class EvaluationLoop(keras.callbacks.Callback):
         time_limit: TimeLimit,
         evaluator: TokenEvaluator,
         score: ScoreOnDev | None,
-        window: int,
-        total_steps: int,
+        recipe,
         progress: Progress,
         report: Callable[[str], object],
+        signals: StopSignals,
         board=None,
     ):
         super().__init__()
@@ -114,29 +115,36 @@ class EvaluationLoop(keras.callbacks.Callback):
         self._history = history
         self._time_limit = time_limit
         self._score = score
-        self._window = window
-        self._total_steps = total_steps
+        self._window = (settings.average_windows or (recipe.average_checkpoints,))[0]
+        self._total_steps = settings.max_steps or recipe.max_steps
         self._report = report
+        self._signals = signals
+        self.saved_step = progress.step  # that of the state on the disk
         self._board = board
         self.evaluate_every = settings.evaluate_every or data.steps_per_epoch
         self._checkpoint_every = settings.checkpoint_every or data.steps_per_epoch
         self._evaluator = evaluator
         self._steps_in_epoch = data.batches.steps_per_epoch(progress.epoch)
         self._window_start = (progress.step, time.monotonic())
+        self._logs = None
 
     def on_train_begin(self, logs=None):
         self._window_start = (self.progress.step, time.monotonic())
 
     def on_train_batch_end(self, batch, logs=None):
+        self._logs = logs
         progress = self.progress
         progress.step += 1
         progress.batch += 1
         if progress.batch >= self._steps_in_epoch:
             progress.epoch, progress.batch = progress.epoch + 1, 0
             self._steps_in_epoch = self._data.batches.steps_per_epoch(progress.epoch)
+        self._signals.waits = True
         if progress.step >= self._total_steps:
             self.model.stop_training = True
         self._save_and_evaluate(logs, ends=self.model.stop_training)
+        if self._signals.received is not None:
+            self.model.stop_training = True
 
     def _save_and_evaluate(self, logs, ends: bool):
         step = self.progress.step
@@ -159,13 +167,37 @@ class EvaluationLoop(keras.callbacks.Callback):
     def _evaluate_and_save_state(self):
         try:
             if self.progress.unfinished_row:
-                self._evaluate(dict(self.progress.unfinished_row))
+                with self._signals.at_once():
+                    self._evaluate(dict(self.progress.unfinished_row))
                 self.progress.unfinished_row = None
         finally:
             # After the evaluation, so that it is not done again by a run that resumes here; and
             # even if it fails, or is interrupted, the steps before it are not lost.
-            self.progress.minutes = self._time_limit.elapsed_minutes
-            self._checkpoints.save_state(self.model, dataclasses.asdict(self.progress))
+            self._save_state()
+
+    def _save_state(self):
+        self.progress.minutes = self._time_limit.elapsed_minutes
+        self._checkpoints.save_state(self.model, dataclasses.asdict(self.progress))
+        self.saved_step = self.progress.step
+
+    def save(self):
+        """Saves the state of a run that was stopped between two checkpoints."""
+        if self.saved_step != self.progress.step:
+            self._check_finite(None)
+            self._save_state()
+
+    def complete(self):
+        """Saves the weights of the last step and evaluates them, unless that was done before."""
+        step = self.progress.step
+        files = self._checkpoints.weight_files()
+        if not step or (files and step_of(files[-1]) == step):
+            return
+        self._check_finite(None)
+        self._checkpoints.save_weights(self._evaluator.model, step)
+        rows = self._history.rows()
+        if not rows or rows[-1]["step"] != str(step):
+            self.progress.unfinished_row = self._training_figures(self._logs)
+            self._evaluate_and_save_state()
 
     def _check_finite(self, logs):
         step = self.progress.step

@@ -227,16 +227,15 @@ class TrainingSettings:
         Raises:
             UserError: names the first settings that differ, or the damaged file.
         """
-        path = Path(directory) / SETTINGS_FILE
+        content = read_settings_file(directory)
         try:
-            content = json.loads(path.read_text(encoding="utf-8"))
             # What older files do not have yet was the default.
             defaults = {"row_multiple": 8, **TrainingSettings().to_dict()}
             before = {**defaults, **content["fingerprint"], **content["settings"]}
             if "train_recipe" in before:
                 before["train_recipe"] = {**TrainingRecipe().to_dict(), **before["train_recipe"]}
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise UserError(f"Cannot resume: {str(path)!r} is missing or damaged.") from error
+        except (ValueError, TypeError) as error:
+            raise _damaged(directory) from error
         now = json.loads(json.dumps({**self.to_dict(), **fingerprint}))
         # The same changes as in the config and the recipe that came of them.
         same = {"model": "config", "recipe": "train_recipe"}
@@ -253,6 +252,29 @@ class TrainingSettings:
                 f"The training in {str(directory)!r} was started with other settings: "
                 f"{'; '.join(differences[:3])}. Use the same ones, or another output directory."
             )
+
+
+def read_settings_file(directory: str | Path) -> dict:
+    """Returns what `TrainingSettings.save` wrote: dicts `settings` and `fingerprint`.
+
+    Args:
+        directory: model directory.
+
+    Raises:
+        UserError: if the file is missing or damaged.
+    """
+    try:
+        content = json.loads((Path(directory) / SETTINGS_FILE).read_text(encoding="utf-8"))
+        if all(isinstance(content[name], dict) for name in ("settings", "fingerprint")):
+            return content
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise _damaged(directory) from error
+    raise _damaged(directory)
+
+
+def _damaged(directory) -> UserError:
+    path = str(Path(directory) / SETTINGS_FILE)
+    return UserError(f"Cannot resume: {path!r} is missing or damaged.")
 
 
 def _differences(name: str, before, now) -> list[str]:

@@ -1,8 +1,8 @@
 """`train`: from two corpora to a model directory, interrupted and resumed at will."""
 
-import dataclasses
 import logging
 import math
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -29,60 +29,26 @@ from keras_transformer.training.final_weights import choose_final_weights
 from keras_transformer.training.loss_model import LossModel
 from keras_transformer.training.optimizer import compile_model
 from keras_transformer.training.settings import TrainingSettings
+from keras_transformer.training.stop_signals import StopSignals, TrainingInterrupted
 from keras_transformer.training.tasks import task_of
 from keras_transformer.training.tensorboard_log import TENSORBOARD_FOLDER, TensorBoardLog
 from keras_transformer.training.training_data import Tokenizers, TrainingData
+from keras_transformer.training.training_lock import training_lock
+from keras_transformer.training.training_result import TrainingResult
 from keras_transformer.training.training_setup import (
     CHECKPOINT_FOLDER,
+    HISTORY_FILE,
     check_lengths,
     check_output,
     choose_tokenizers,
     make_config,
+    start_directory,
 )
 
-HISTORY_FILE = "history.csv"
 # Nats per token: guessing costs the logarithm of the vocabulary's size, about 10.
 _EXPLODED_LOSS = 100.0
 
 _LOGGER = logging.getLogger(__name__)
-
-
-@dataclasses.dataclass(frozen=True)
-class TrainingResult:
-    """What a call of `train` ended with.
-
-    Attributes:
-        translator: `Translator` with the final weights, as saved in the directory; None for a
-            parser.
-        steps: updates done, over all runs.
-        epochs: passes over the data, over all runs.
-        minutes: minutes of training, over all runs.
-        bleu: BLEU of the final weights on the development set, or None.
-        valid_loss: cross-entropy per token of the final weights there, or None.
-        history: rows of `history.csv`.
-        parser: likewise the `Parser`, if the task was parsing.
-        f1: F1 of its parses of the development set, or None.
-
-    Example:
-
-    >>> from keras_transformer.training import TrainingResult
-    >>> result = TrainingResult(
-    ...     translator=None, steps=100, epochs=1.5, minutes=2.0, bleu=31.4, valid_loss=1.8,
-    ...     history=[],
-    ... )
-    >>> result.bleu
-    31.4
-    """
-
-    translator: object | None
-    steps: int
-    epochs: float
-    minutes: float
-    bleu: float | None
-    valid_loss: float | None
-    history: list[dict[str, str]]
-    parser: object | None = None
-    f1: float | None = None
 
 
 def train(
@@ -102,7 +68,9 @@ def train(
     `Parser.load` (config, weights, tokenizers, recipe), and
     `training.json` with the settings, `history.csv`, and `checkpoints/`. Called again with the
     same settings and data, a training that was interrupted goes on from its last checkpoint, and
-    one that is finished goes on if there are more steps or minutes now.
+    one that is finished goes on if there are more steps or minutes now. Nothing is written before
+    the first step is done. Ctrl-C and SIGTERM finish the step and write a checkpoint; the second
+    signal ends the training at once.
 
     Args:
         output: path of the model directory.
@@ -123,9 +91,10 @@ def train(
         `TrainingResult`.
 
     Raises:
-        UserError: if the directory holds another training, the data is unusable, the devices are
-            not there, or the loss diverges.
+        UserError: if the directory holds another training or files of something else, or is in
+            use, the data is unusable, the devices are not there, or the loss diverges.
         ValueError: if a preset, or a field of its config or recipe, is unknown or wrong.
+        KeyboardInterrupt: on Ctrl-C or SIGTERM, with a message about the checkpoint.
 
     Example:
 
@@ -139,28 +108,39 @@ def train(
     1
     """
     settings = settings or TrainingSettings()
-    task = task_of(settings)
-    for corpus in (train_corpus, valid_corpus):
+    corpora = train_corpus, valid_corpus
+    for corpus in corpora:
         if corpus is not None:
-            task.check(corpus, settings)
+            task_of(settings).check(corpus, settings)
     output = Path(output)
+    tokenizers = source_tokenizer, target_tokenizer
+    with training_lock(output), StopSignals(report) as signals:
+        run = _start(output, corpora, settings, tokenizers, report, signals)
+        try:
+            run.fit(list(callbacks), progress)
+            return run.finish()
+        except KeyboardInterrupt as interrupt:
+            number = getattr(interrupt, "signal_number", signal.SIGINT)
+            raise TrainingInterrupted(number, run.checkpoint_text()) from None
+
+
+def _start(output: Path, corpora, settings, given_tokenizers, report, signals) -> "_Run":
+    """Reads the data and builds the model; writes nothing."""
+    train_corpus, valid_corpus = corpora
+    task = task_of(settings)
     preset = get_preset(settings.preset)
     recipe = TrainingRecipe.from_dict({**preset.recipe.to_dict(), **settings.recipe})
     strategy = mirrored_strategy(settings.gpus) if (settings.gpus or 1) > 1 else None
     resumes = check_output(output)
     tokenizers = choose_tokenizers(
-        output, resumes, train_corpus, settings, task, source_tokenizer, target_tokenizer, report
+        output, resumes, train_corpus, settings, task, *given_tokenizers, report
     )
     config = make_config(preset, settings, *tokenizers.sizes)
     check_lengths(config, recipe)
     data = TrainingData(train_corpus, valid_corpus, tokenizers, settings, recipe, report)
-    fingerprint = {**data.fingerprint, "config": config.to_dict(), "train_recipe": recipe.to_dict()}
+    data.fingerprint |= {"config": config.to_dict(), "train_recipe": recipe.to_dict()}
     if resumes:
-        settings.check_resumes(output, fingerprint)
-    else:
-        output.mkdir(parents=True, exist_ok=True)
-        tokenizers.save(output)
-        settings.save(output, fingerprint)
+        settings.check_resumes(output, data.fingerprint)
     keras.utils.set_random_seed(settings.seed)
     if settings.deterministic:
         enable_determinism()
@@ -173,16 +153,23 @@ def train(
     score = None
     if valid_corpus is not None:
         score = task.make_score(valid_corpus, tokenizers, settings, recipe)
-    run = _Run(output, model, tokenizers, data, settings, recipe, score, report)
-    run.fit(list(callbacks), progress)
-    return run.finish()
+    return _Run(output, model, tokenizers, data, settings, recipe, score, report, signals)
 
 
 class _Run:
     """One call of `train`, after the data is read and the model built."""
 
     def __init__(
-        self, output, loss_model, tokenizers: Tokenizers, data, settings, recipe, score, report
+        self,
+        output,
+        loss_model,
+        tokenizers: Tokenizers,
+        data,
+        settings,
+        recipe,
+        score,
+        report,
+        signals: StopSignals,
     ):
         self.output = output
         self.loss_model = loss_model
@@ -193,6 +180,7 @@ class _Run:
         self.recipe = recipe
         self.score = score
         self.report = report
+        self.signals = signals
         self.task = task_of(settings)
         self.windows = settings.average_windows or (recipe.average_checkpoints,)
         keep = max(settings.keep_checkpoints or 1, *self.windows)
@@ -200,8 +188,9 @@ class _Run:
         self.history = HistoryFile(output / HISTORY_FILE, history_columns(self.task.score_name))
         self.total_steps = settings.max_steps or recipe.max_steps
         self.reached = Progress.from_dict(self.checkpoints.restore_state(loss_model) or {})
-        # An evaluation that was broken off is done again: its row, if written, goes.
-        self.history.start(self.reached.step - bool(self.reached.unfinished_row))
+        if self.reached.step:
+            # An evaluation that was broken off is done again: its row, if written, goes.
+            self.history.start(self.reached.step - bool(self.reached.unfinished_row))
         self.time_limit = TimeLimit(settings.max_minutes, self.reached.minutes)
         self.evaluator = TokenEvaluator(self.model)
         if score is not None:
@@ -219,12 +208,26 @@ class _Run:
             self.time_limit,
             self.evaluator,
             score,
-            self.windows[0],
-            self.total_steps,
+            recipe,
             self.reached,
             report,
+            signals,
             self.board,
         )
+
+    def checkpoint_text(self) -> str:
+        """Returns what is left of a training that is interrupted now."""
+        saved = self.loop.saved_step
+        if not saved:
+            return "interrupted before the first checkpoint; the next run starts from the beginning"
+        return (
+            f"interrupted after step {self.reached.step:,}; the checkpoint of step {saved:,} is in "
+            f"{str(self.checkpoints.directory)!r}, and the next run goes on from there"
+        )
+
+    def _begin(self):
+        start_directory(self.output, self.tokenizers, self.settings, self.data.fingerprint)
+        self.history.start()
 
     def fit(self, callbacks, progress):
         limit = self.settings.max_minutes
@@ -239,7 +242,11 @@ class _Run:
         ):
             self.report("Nothing is left to train; allow more steps or minutes to go on.")
             return
-        watchers = [self.time_limit, StopOnNonFiniteLoss(every=1, limit=_EXPLODED_LOSS)]
+        # A failed start leaves nothing behind: the first files are written after the first step.
+        begins = keras.callbacks.LambdaCallback(
+            on_train_batch_end=lambda batch, logs: self.reached.step or self._begin()
+        )
+        watchers = [begins, self.time_limit, StopOnNonFiniteLoss(every=1, limit=_EXPLODED_LOSS)]
         if self.board is not None:
             watchers.append(self.board)
         # The loop must see whether the time is up; what it does is no part of the others' times.
@@ -264,6 +271,7 @@ class _Run:
         if not self.loss_model.stop_training and self.reached.step < self.total_steps:
             epochs = math.ceil(self.total_steps / every)
             self._fit([*watchers, *callbacks], started, epochs, every, progress)
+        self.signals.release()
 
     def _fit(self, callbacks, first_epoch, epochs, steps_per_epoch, progress):
         batches = self.data.batches
@@ -279,6 +287,7 @@ class _Run:
                 shuffle=False,
                 verbose=1 if progress is None and sys.stdout.isatty() else 0,
             )
+            self.loop.save()
         except DivergedError as error:
             batches.finish_encoding()
             # The loop may or may not have counted the step when it was seen.
@@ -292,6 +301,7 @@ class _Run:
 
     def finish(self) -> TrainingResult:
         """Chooses the final weights and writes the model directory."""
+        self.loop.complete()
         score, score_text = None, f"{self.task.score_label} {{:.2f}}".format
         if self.score is not None:
             score = self.score.evaluate

@@ -1,13 +1,20 @@
 """What `train` decides before it reads the text: resume or not, tokenizers, the model's config."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
+from keras_transformer.data import SentencePieceTokenizer, SubwordTokenizer
 from keras_transformer.errors import UserError
+from keras_transformer.files import remove
+from keras_transformer.model_directory import CONFIG_FILE, RECIPE_FILE, WEIGHTS_FILE
 from keras_transformer.models import Preset, TrainingRecipe, TransformerConfig
-from keras_transformer.training.settings import SETTINGS_FILE
+from keras_transformer.training.checkpoints import Checkpoints
+from keras_transformer.training.divergence import DIVERGED_BATCH_FILE
+from keras_transformer.training.settings import SETTINGS_FILE, read_settings_file
 from keras_transformer.training.training_data import Tokenizers, load_tokenizers
 
 CHECKPOINT_FOLDER = "checkpoints"
+HISTORY_FILE = "history.csv"
 
 
 def check_lengths(config: TransformerConfig, recipe: TrainingRecipe) -> None:
@@ -22,17 +29,51 @@ def check_lengths(config: TransformerConfig, recipe: TrainingRecipe) -> None:
 
 
 def check_output(output: Path) -> bool:
-    """Returns whether `output` holds a training to resume; raises if it holds something else."""
-    if output.exists() and not output.is_dir():
-        raise UserError(f"The output must be a directory. Received: output={str(output)!r}")
-    if (output / SETTINGS_FILE).exists():
+    """Returns whether `output` holds a training to resume; raises if it holds something else.
+
+    A training that ended before its first checkpoint is not resumed but started over.
+    """
+    if not (output / SETTINGS_FILE).exists():
+        kept, missing = _files_to_write(output), SETTINGS_FILE
+    elif Checkpoints(output / CHECKPOINT_FOLDER).exists():
         return True
-    if (output / "config.json").exists() or (output / CHECKPOINT_FOLDER).exists():
+    else:
+        read_settings_file(output)  # raises if the file is of another program
+        # These two are written when a training is finished.
+        kept = [name for name in (CONFIG_FILE, WEIGHTS_FILE) if (output / name).exists()]
+        missing = f"{CHECKPOINT_FOLDER}/{Checkpoints(output).state_path.name}"
+    if kept:
         raise UserError(
-            f"{str(output)!r} holds a model without {SETTINGS_FILE}, which cannot be trained "
-            "further. Choose another output directory."
+            f"{str(output)!r} holds {', '.join(kept)} without {missing}: it cannot be trained "
+            "further, and nothing in it is overwritten. Choose another output directory."
         )
     return False
+
+
+def _files_to_write(output: Path) -> list[str]:
+    """Returns the names in a folder that a training would write."""
+    names = [CONFIG_FILE, WEIGHTS_FILE, RECIPE_FILE, HISTORY_FILE, CHECKPOINT_FOLDER]
+    names += [DIVERGED_BATCH_FILE, *(path.name for path in _tokenizer_paths(output))]
+    return [name for name in names if (output / name).exists()]
+
+
+def _tokenizer_paths(output: Path) -> list[Path]:
+    return sorted(
+        path
+        for name in ("tokenizer", "source_tokenizer", "target_tokenizer")
+        for path in output.glob(f"{name}.*")
+        if path.suffix in (SentencePieceTokenizer.suffix, SubwordTokenizer.suffix)
+    )
+
+
+def start_directory(output: Path, tokenizers: Tokenizers, settings, fingerprint: Mapping) -> None:
+    """Writes what a new training begins with, and removes what one without a checkpoint left."""
+    remove(output / CHECKPOINT_FOLDER)
+    for path in _tokenizer_paths(output):
+        path.unlink()
+    # First, since it tells whose the other files are.
+    settings.save(output, fingerprint)
+    tokenizers.save(output)
 
 
 def choose_tokenizers(

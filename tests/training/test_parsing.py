@@ -137,7 +137,7 @@ def test_a_finished_training_goes_on_with_more_steps(files, tmp_path):
     result = run(tmp_path / "model", files, lines, max_steps=4, f1_trees=5, f1_every=2)
     assert any(line.startswith("Resuming after step 2") for line in lines)
     assert [bool(row["valid_f1"]) for row in result.history] == [True, True]
-    with pytest.raises(UserError, match="linearization was"):
+    with pytest.raises(UserError, match="tags was False, now True"):
         run(tmp_path / "model", files, max_steps=4, linearization={"tags": True})
 
 

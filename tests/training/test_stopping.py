@@ -1,0 +1,161 @@
+"""A training that is stopped loses no step: by a callback, by Ctrl-C, by SIGTERM."""
+
+import os
+import signal
+import threading
+
+import keras
+import numpy as np
+import pytest
+
+from keras_transformer.training import Checkpoints, train
+from keras_transformer.training.evaluate_tokens import TokenEvaluator
+from keras_transformer.training.stop_signals import StopSignals, TrainingInterrupted
+from tests.training.test_trainer import corpus, run, settings
+
+pytestmark = pytest.mark.tensorflow_only("`train` reads its data with tf.data")
+
+
+class AtStep(keras.callbacks.Callback):
+    """Calls a function after a step, and keeps the weights of that moment."""
+
+    def __init__(self, step, function):
+        super().__init__()
+        self.step = step
+        self.function = function
+        self.weights = None
+
+    def on_train_batch_end(self, batch, logs=None):
+        if self.model.optimizer.iterations == self.step:
+            self.weights = self.model.transformer.get_weights()
+            self.function(self.model)
+
+
+def stop(model):
+    model.stop_training = True
+
+
+def send(*numbers):
+    return lambda model: [os.kill(os.getpid(), number) for number in numbers]
+
+
+def train_with(directory, callback, lines=None, **changes):
+    report = (lambda line: None) if lines is None else lines.append
+    return train(
+        directory,
+        corpus(1),
+        corpus(2, 8),
+        settings(max_steps=7, **changes),
+        callbacks=[callback],
+        report=report,
+    )
+
+
+@pytest.mark.parametrize("step", [4, 6], ids=["between checkpoints", "at a checkpoint"])
+def test_a_callback_that_stops_the_training_loses_no_step(tmp_path, step):
+    callback = AtStep(step, stop)
+    result = train_with(tmp_path, callback)
+    assert result.steps == step
+    assert [row["step"] for row in result.history] == (["3", "4"] if step == 4 else ["3", "6"])
+    assert (tmp_path / f"checkpoints/step-0000000{step}.weights.h5").is_file()
+    lines = []
+    assert run(tmp_path, lines, max_steps=7).steps == 7
+    assert any(line.startswith(f"Resuming after step {step}") for line in lines)
+
+
+def test_a_stop_where_only_an_evaluation_is_due_keeps_the_weights(tmp_path):
+    callback = AtStep(2, stop)
+    result = train_with(tmp_path, callback, evaluate_every=2, checkpoint_every=5)
+    assert result.steps == 2
+    assert [row["step"] for row in result.history] == ["2"]
+    for weight, kept in zip(result.translator.model.get_weights(), callback.weights, strict=True):
+        np.testing.assert_array_equal(weight, kept)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_saves_the_step_and_the_resumed_training_equals_an_uninterrupted_one(
+    tmp_path, number
+):
+    expected = run(tmp_path / "whole", max_steps=7)
+    lines = []
+    with pytest.raises(TrainingInterrupted, match="after step 5; the checkpoint of step 5") as stop:
+        train_with(tmp_path / "parts", AtStep(4, send(number)), lines)
+    assert stop.value.signal_number == number
+    assert repr(str(tmp_path / "parts" / "checkpoints")) in str(stop.value)
+    assert any("second signal" in line for line in lines)
+    lines.clear()
+    resumed = run(tmp_path / "parts", lines, max_steps=7)
+    assert any(line.startswith("Resuming after step 5") for line in lines)
+    assert [row["valid_loss"] for row in resumed.history] == [
+        row["valid_loss"] for row in expected.history
+    ]
+    for one, other in zip(
+        expected.translator.model.get_weights(), resumed.translator.model.get_weights(), strict=True
+    ):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+
+
+def test_a_second_signal_stops_at_once_and_names_the_last_checkpoint(tmp_path):
+    with pytest.raises(TrainingInterrupted, match="after step 5; the checkpoint of step 3"):
+        train_with(tmp_path, AtStep(5, send(signal.SIGINT, signal.SIGINT)))
+
+
+def test_a_signal_before_the_first_checkpoint_promises_none(tmp_path):
+    callback = AtStep(1, send(signal.SIGINT, signal.SIGINT))
+    with pytest.raises(TrainingInterrupted, match="before the first checkpoint"):
+        train_with(tmp_path, callback)
+
+
+def test_a_signal_in_an_evaluation_does_not_wait_for_its_end(tmp_path, monkeypatch):
+    reached = []
+
+    def interrupted(evaluator, batches):
+        os.kill(os.getpid(), signal.SIGINT)
+        reached.append("the end of the evaluation")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TokenEvaluator, "__call__", interrupted)
+        with pytest.raises(TrainingInterrupted, match="the checkpoint of step 3"):
+            run(tmp_path)
+    assert not reached
+    assert run(tmp_path).steps == 6
+
+
+def test_handlers_of_the_caller_and_ignored_signals_stay():
+    def handler(number, frame):
+        pass
+
+    before = signal.signal(signal.SIGTERM, handler), signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with StopSignals(print):
+            assert signal.getsignal(signal.SIGTERM) is handler
+            assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGTERM, before[0])
+        signal.signal(signal.SIGINT, before[1])
+    with StopSignals(print):
+        assert signal.getsignal(signal.SIGTERM) != before[0]
+    assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == before
+
+
+def test_a_training_outside_of_the_main_thread_leaves_the_signals_alone():
+    seen = []
+
+    def enter():
+        with StopSignals(print):
+            seen.append(signal.getsignal(signal.SIGINT))
+
+    before = signal.getsignal(signal.SIGINT)
+    thread = threading.Thread(target=enter)
+    thread.start()
+    thread.join()
+    assert seen == [before]
+
+
+def test_a_step_that_is_saved_is_whole(tmp_path):
+    """The state of an interrupted step has its weights and its position."""
+    callback = AtStep(4, send(signal.SIGINT))
+    with pytest.raises(KeyboardInterrupt):
+        train_with(tmp_path, callback)
+    metadata = Checkpoints(tmp_path / "checkpoints").restore_state(callback.model)
+    assert metadata["step"] == int(callback.model.optimizer.iterations) == 5
