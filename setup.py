@@ -15,7 +15,8 @@ def read_version() -> str:
 
 
 setup(
-    name="keras-transformer",
+    # "keras-transformer" is another project on the package index.
+    name="keras-transformer-toolkit",
     version=read_version(),
     description="The Transformer of 'Attention Is All You Need' as Keras layers, and as a command "
     "that trains, evaluates, translates and exports.",

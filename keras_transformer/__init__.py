@@ -64,4 +64,6 @@ def _is_command_line():
 # Layers and models are imported at once, so that `import keras_transformer` is all that Keras needs
 # to load a saved model; the rest, with heavier dependencies, when it is first used.
 if not _is_command_line():
+    if "keras" not in sys.modules:
+        importlib.import_module("keras_transformer.start_up").import_keras()
     importlib.import_module("keras_transformer.models")

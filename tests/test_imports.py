@@ -82,3 +82,17 @@ def run(program, backend, *unwanted):
     command = [sys.executable, "-c", program, backend, *unwanted]
     result = subprocess.run(command, capture_output=True, text=True, env=environment)
     assert result.returncode == 0, result.stderr
+
+
+def test_nothing_is_written_in_front_of_an_answer():
+    """TensorFlow's start-up lines, which no setting of its own stops."""
+    if importlib.util.find_spec("tensorflow") is None:
+        pytest.skip("tensorflow is not installed")
+    environment = {**os.environ, "KERAS_BACKEND": "tensorflow"}
+    environment.pop("TF_CPP_MIN_LOG_LEVEL", None)
+    program = "import keras_transformer, keras; print(keras.ops.ones(1) + 1)"
+    result = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True
+    )
+    assert result.returncode == 0 and "[2.]" in result.stdout
+    assert result.stderr == ""

@@ -16,7 +16,8 @@ def import_peer(name, extra):
         return importlib.import_module(name)
     except ImportError as error:
         raise ImportError(
-            f"This bridge needs {name}: pip install 'keras-transformer[{extra}]'"
+            f"This bridge needs {name}: pip install '.[{extra}]' "
+            "in the folder of keras_transformer's source"
         ) from error
 
 

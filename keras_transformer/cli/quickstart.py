@@ -3,6 +3,7 @@
 import argparse
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import time
@@ -132,7 +133,16 @@ def run(arguments: argparse.Namespace) -> None:
     _print(f"  {_SENTENCE}  ->  {answer}")
     minutes = (time.monotonic() - start) / 60
     _print(f"\nDone in {minutes:.1f} minutes. Try it yourself:")
-    _print(f'  echo "{_SENTENCE}" | keras-transformer translate --model {arguments.output}')
+    _print(f'  echo "{_SENTENCE}" | {_command()} translate --model {arguments.output}')
+
+
+def _command() -> str:
+    """Returns how a shell finds the command, which need not be on its PATH."""
+    if shutil.which("keras-transformer"):
+        return "keras-transformer"
+    if os.path.basename(sys.argv[0]) == "keras-transformer":
+        return sys.argv[0]
+    return f"{sys.executable} -m keras_transformer.cli"
 
 
 def _print(line: str) -> None:

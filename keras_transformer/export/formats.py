@@ -135,7 +135,8 @@ def check_export_packages(format) -> None:
             importlib.import_module(package)
         except ImportError as error:
             raise UserError(
-                f"An export as {format} needs {package}: pip install 'keras-transformer[{format}]'"
+                f"An export as {format} needs {package}: pip install '.[{format}]' "
+                "in the folder of keras_transformer's source"
             ) from error
 
 

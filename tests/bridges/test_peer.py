@@ -26,7 +26,7 @@ EXAMPLES = pathlib.Path(__file__).resolve().parents[2] / "docs" / "bridges.md"
 )
 def test_a_missing_library_is_named_with_what_installs_it(monkeypatch, function, peer, extra):
     monkeypatch.setitem(sys.modules, peer, None)
-    with pytest.raises(ImportError, match=rf"needs {peer}: .*'keras-transformer\[{extra}\]'"):
+    with pytest.raises(ImportError, match=rf"needs {peer}: .*pip install '\.\[{extra}\]'"):
         function(None)
 
 

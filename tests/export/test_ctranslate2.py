@@ -158,7 +158,7 @@ class TestRefusals:
 
     def test_missing_package(self, tmp_path, monkeypatch):
         monkeypatch.setitem(sys.modules, "ctranslate2", None)
-        with pytest.raises(UserError, match=r"pip install 'keras-transformer\[ctranslate2\]'"):
+        with pytest.raises(UserError, match=r"pip install '\.\[ctranslate2\]'"):
             export_ctranslate2(random_translator(), tmp_path / "m")
 
     def test_directory_with_other_files(self, tmp_path):

@@ -113,7 +113,7 @@ class TestRefusals:
     @pytest.mark.parametrize("package", ["onnx", "tf2onnx"])
     def test_missing_package(self, package, tmp_path, monkeypatch):
         monkeypatch.setitem(sys.modules, package, None)
-        message = rf"needs {package}: pip install 'keras-transformer\[onnx\]'"
+        message = rf"needs {package}: pip install '\.\[onnx\]'"
         with pytest.raises(UserError, match=message):
             export_onnx(random_translator(), tmp_path / "m")
 

@@ -3,9 +3,11 @@
 Both are built from a copy of the repository in which files lie about that belong in neither.
 """
 
+import ast
 import importlib.metadata
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -30,7 +32,7 @@ FOREIGN = [
     "tests/layers/failure.log",
 ]
 VERSION = keras_transformer.__version__
-NAME = f"keras_transformer-{VERSION}"
+NAME = f"keras_transformer_toolkit-{VERSION}"
 
 
 def relative_files(*folders, suffixes):
@@ -112,11 +114,30 @@ def test_the_sdist_holds_what_building_and_testing_need_and_nothing_else(in_sdis
         *FILES,
         *PACKAGE,
         *relative_files("tests", "benchmarks", suffixes={".py"}),
+        *relative_files("tests", suffixes={".gld", ".prm", ".rsl", ".tst"}),
         *relative_files("docs", suffixes={".ipynb", ".md", ".py"}),
         *relative_files("examples", suffixes={".md", ".py", ".sh"}),
     }
     made = {name for name in in_sdist if ".egg-info/" in name} | {"PKG-INFO", "setup.cfg"}
     assert in_sdist - made == expected
+
+
+def test_every_install_command_of_docs_and_messages_works_in_a_clone():
+    """`keras-transformer` is another project on the package index, as is what it might be given."""
+    extras = ast.literal_eval(
+        re.search(r"extras_require=(\{.*?\n    \})", (ROOT / "setup.py").read_text(), re.S)[1]
+    )
+    paths = ["README.md", *relative_files("docs", "examples", suffixes={".md", ".ipynb", ".py"})]
+    paths += [*PACKAGE, *relative_files("benchmarks", suffixes={".py"})]
+    texts = {path: (ROOT / path).read_text("utf-8") for path in paths}
+    found = [(path, what) for path, text in texts.items()
+             for what in re.findall(r"pip install (?:-\S+ )*'([^']+)'", text)]  # fmt: skip
+    assert len(found) > 5
+    for path, what in found:
+        names = re.fullmatch(r"\.\[(.+)\]", what)[1].split(",")
+        assert all(name in extras or name.startswith("{") for name in names), (path, what)
+    for path, text in texts.items():
+        assert not re.search(r"pip install \S*keras.transformer", text), path
 
 
 def test_the_license_is_the_repositorys(distributions, in_wheel):
@@ -135,14 +156,15 @@ def test_the_installed_wheel_works_far_from_the_repository(distributions, tmp_pa
     program = (
         "import importlib.metadata as metadata, keras_transformer as package\n"
         "from keras_transformer import layers, models\n"
-        "print(package.__file__, package.__version__, metadata.version('keras-transformer'))\n"
-        "(command,) = metadata.distribution('keras-transformer').entry_points\n"
+        "distribution = metadata.distribution('keras-transformer-toolkit')\n"
+        "print(package.__file__, package.__version__, distribution.version)\n"
+        "(command,) = distribution.entry_points\n"
         "print(command.name, command.load().__module__)"
     )
     output = run(sys.executable, "-c", program, cwd=empty, env={"PYTHONPATH": str(target)})
     first, second = output.splitlines()[-2:]
     assert first.split() == [str(target / "keras_transformer/__init__.py"), VERSION, VERSION]
-    assert second.split() == ["keras-transformer", "keras_transformer.cli.application"]
+    assert second.split() == ["keras-transformer", "keras_transformer.cli"]
     script = target / "bin" / ("keras-transformer.exe" if os.name == "nt" else "keras-transformer")
     shown = run(script, "--help", cwd=empty, env={"PYTHONPATH": str(target)})
     assert "quickstart" in shown

@@ -35,8 +35,11 @@ def test_every_command_of_the_readme_is_understood(command):
 
 def test_the_readme_opens_with_the_two_commands_of_a_fresh_machine():
     first, second = blocks("bash")[:2]
-    assert first.startswith("python3 -m venv .venv && .venv/bin/pip install . && ")
-    assert first.endswith("keras-transformer quickstart\n")
+    # The environment is activated, so that the command is found afterwards.
+    assert first == (
+        "python3 -m venv .venv && . .venv/bin/activate && pip install . && "
+        "keras-transformer quickstart\n"
+    )
     assert second == (
         "python3 -m venv .venv && .venv/bin/pip install '.[test]' && "
         ".venv/bin/python -m pytest -n 2\n"
