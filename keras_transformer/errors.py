@@ -13,3 +13,23 @@ class UserError(ValueError):
     >>> str(UserError("Something is wrong."))
     'Something is wrong.'
     """
+
+
+def one_line(error: BaseException, limit: int = 300) -> str:
+    """Returns the message of an exception without line breaks.
+
+    Args:
+        error: the exception.
+        limit: maximum number of characters; what is longer ends in `...`.
+
+    Returns:
+        `str`; the name of the exception's class if it has no message.
+
+    Example:
+
+    >>> from keras_transformer.errors import one_line
+    >>> one_line(ValueError("Too\\n   long"), limit=5)
+    'Too l...'
+    """
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text if len(text) <= limit else text[:limit] + "..."

@@ -1,7 +1,10 @@
-"""Files: written aside and renamed, read as strict UTF-8 lines from plain text or gzip."""
+"""Files: written aside and renamed, read as strict UTF-8 lines, gzip or JSON."""
 
 import contextlib
+import ctypes
+import errno
 import gzip
+import json
 import os
 import pathlib
 import re
@@ -9,14 +12,17 @@ import shutil
 import time
 import uuid
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
-from keras_transformer.errors import UserError
+from keras_transformer.errors import UserError, one_line
 
 _BYTE_ORDER_MARK = "\ufeff"
 # What is still being written is younger than that.
 _LEFTOVER_SECONDS = 3600
 _REPLACED = ".replaced-"  # begins the name that an earlier folder has while it is replaced
+_COMPLETE = ".replacing"  # a folder whose files are complete and about to move to its parent
+_OBSOLETE = ".obsolete"  # ends the name of an empty file there: its namesake is to be removed
+_LONGEST_NAME = 255  # bytes, of most file systems
 
 
 @contextlib.contextmanager
@@ -30,7 +36,8 @@ def atomic_write(path: str | os.PathLike) -> Iterator[pathlib.Path]:
     left beside `path` is removed once it is an hour old.
 
     Args:
-        path: the file to write. Its folder is made if need be.
+        path: the file to write, or a symbolic link to it, which stays a link. Its folder is made
+            if need be.
 
     Yields:
         `pathlib.Path`, in the same folder, that does not exist yet.
@@ -45,7 +52,7 @@ def atomic_write(path: str | os.PathLike) -> Iterator[pathlib.Path]:
     >>> target.read_text()
     'kept'
     """
-    path = pathlib.Path(path)
+    path = pathlib.Path(os.path.realpath(path))
     path.parent.mkdir(parents=True, exist_ok=True)
     remove_leftovers(path)
     temporary = name_beside(path)
@@ -62,10 +69,13 @@ def atomic_write(path: str | os.PathLike) -> Iterator[pathlib.Path]:
 def atomic_folder(directory: str | os.PathLike) -> Iterator[pathlib.Path]:
     """Gives a path beside `directory`, for a folder that replaces it if the block succeeds.
 
-    As `atomic_write`, for a whole folder: a block that fails leaves `directory` as it was.
+    As `atomic_write`, for a whole folder: a block that fails leaves `directory` as it was. On Linux
+    the two folders change places in one operation; elsewhere, a kill between two renames leaves the
+    old folder under a name that begins with `.replaced-`.
 
     Args:
-        directory: the folder to write; what it holds is removed in the end.
+        directory: the folder to write, or a symbolic link to it, which stays a link; what it holds
+            is removed in the end.
 
     Yields:
         `pathlib.Path`, in the same folder, that does not exist yet.
@@ -81,7 +91,7 @@ def atomic_folder(directory: str | os.PathLike) -> Iterator[pathlib.Path]:
     >>> [path.name for path in target.iterdir()]
     ['first.txt']
     """
-    directory = pathlib.Path(directory)
+    directory = pathlib.Path(os.path.realpath(directory))
     directory.parent.mkdir(parents=True, exist_ok=True)
     remove_leftovers(directory)
     temporary = name_beside(directory)
@@ -99,6 +109,8 @@ def _replace_folder(new: pathlib.Path, directory: pathlib.Path) -> None:
     if not directory.exists():
         os.rename(new, directory)
         return
+    if _exchange(new, directory):
+        return
     # A folder that is not empty cannot be renamed onto: the old one steps aside first.
     old = name_beside(directory, _REPLACED)
     os.rename(directory, old)
@@ -110,9 +122,98 @@ def _replace_folder(new: pathlib.Path, directory: pathlib.Path) -> None:
     remove(old)
 
 
+def _exchange(first: pathlib.Path, second: pathlib.Path) -> bool:
+    """Exchanges two names in one operation; returns False where the system cannot."""
+    at_current_folder, rename_exchange = -100, 2  # of Linux' fcntl.h and fs.h
+    try:
+        rename = ctypes.CDLL(None, use_errno=True).renameat2
+    except (AttributeError, OSError, TypeError):
+        return False
+    names = os.fsencode(first), os.fsencode(second)
+    arguments = at_current_folder, names[0], at_current_folder, names[1], rename_exchange
+    return rename(*arguments) == 0
+
+
+@contextlib.contextmanager
+def atomic_files(
+    directory: str | os.PathLike, obsolete: Iterable[pathlib.Path] = ()
+) -> Iterator[pathlib.Path]:
+    """Gives a new folder whose files move into `directory`, all or none, if the block succeeds.
+
+    Other files of `directory` stay. A process that is killed while the files move leaves the rest
+    of them in a folder `.replacing`, and `finish_replacing` moves them: whoever reads the files
+    calls it first.
+
+    Args:
+        directory: where to, or a symbolic link to it; made if need be.
+        obsolete: files in `directory` that are removed at the same time.
+
+    Yields:
+        `pathlib.Path` of an empty folder, on the same file system.
+
+    Example:
+
+    >>> import tempfile, pathlib
+    >>> from keras_transformer.files import atomic_files
+    >>> target = pathlib.Path(tempfile.mkdtemp())
+    >>> _ = (target / "other.txt").write_text("stays")
+    >>> with atomic_files(target) as temporary:
+    ...     _ = (temporary / "first.txt").write_text("kept")
+    >>> sorted(path.name for path in target.iterdir())
+    ['first.txt', 'other.txt']
+    """
+    directory = pathlib.Path(os.path.realpath(directory))
+    exists = directory.is_dir()
+    inside = directory / _COMPLETE
+    for path in (directory, inside):
+        remove_leftovers(path)
+    aside = name_beside(inside if exists else directory)
+    try:
+        aside.mkdir(parents=True)
+        yield aside
+        if exists:
+            for path in aside.iterdir():
+                if (directory / path.name).is_dir():
+                    in_the_way = str(directory / path.name)
+                    raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), in_the_way)
+            for path in obsolete:
+                (aside / f"{path.name}{_OBSOLETE}").touch()
+        sync_to_disk(aside)
+        os.rename(aside, inside if exists else directory)
+    except BaseException:
+        remove(aside)
+        raise
+    finish_replacing(directory)
+
+
+def finish_replacing(directory: str | os.PathLike) -> None:
+    """Moves the files that a killed `atomic_files` left complete; does nothing if there are none.
+
+    Args:
+        directory: as of `atomic_files`.
+    """
+    directory = pathlib.Path(directory)
+    # Another process may be doing the same.
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        for path in list((directory / _COMPLETE).iterdir()):
+            with contextlib.suppress(FileNotFoundError):
+                if path.suffix == _OBSOLETE:
+                    (directory / path.stem).unlink(missing_ok=True)
+                    path.unlink()
+                else:
+                    os.replace(path, directory / path.name)
+        (directory / _COMPLETE).rmdir()
+
+
 def name_beside(path: pathlib.Path, prefix: str = ".writing-") -> pathlib.Path:
     """Returns a hidden path in the same folder that does not exist yet, and ends like `path`."""
-    return path.parent / f"{prefix}{uuid.uuid4().hex[:12]}-{path.name}"
+    return path.parent / f"{prefix}{uuid.uuid4().hex[:12]}-{_ending(path, prefix)}"
+
+
+def _ending(path: pathlib.Path, prefix: str) -> str:
+    """Returns as much of the end of a name as leaves room for what `name_beside` puts before it."""
+    room = _LONGEST_NAME - len(prefix) - len("0123456789ab-")
+    return os.fsencode(path.name)[-room:].decode("utf-8", "ignore")
 
 
 def remove_leftovers(path: pathlib.Path, prefix: str = ".writing-") -> None:
@@ -120,7 +221,7 @@ def remove_leftovers(path: pathlib.Path, prefix: str = ".writing-") -> None:
 
     Failing to is no error: leftovers are in nobody's way.
     """
-    pattern = re.compile(f"{re.escape(prefix)}[0-9a-f]{{12}}-{re.escape(path.name)}")
+    pattern = re.compile(f"{re.escape(prefix)}[0-9a-f]{{12}}-{re.escape(_ending(path, prefix))}")
     with contextlib.suppress(OSError):
         for leftover in path.parent.iterdir():
             if not pattern.fullmatch(leftover.name):
@@ -165,6 +266,38 @@ def require_file(path: str | os.PathLike) -> pathlib.Path:
     if not path.exists():
         raise UserError(f"File not found: {str(path)!r}.")
     return path
+
+
+def read_json(path: str | os.PathLike) -> dict:
+    """Reads a file that holds a JSON object.
+
+    Args:
+        path: the file.
+
+    Returns:
+        `dict`.
+
+    Raises:
+        UserError: if the file is missing, cannot be read, is no JSON, or holds something else than
+            an object.
+    """
+    try:
+        content = json.loads(pathlib.Path(path).read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise UserError(f"{str(path)!r} is missing.") from error
+    except OSError as error:
+        raise UserError(f"{str(path)!r} cannot be read: {error.strerror}.") from error
+    # Python refuses numbers of thousands of digits, and thousands of brackets within each other.
+    except (ValueError, RecursionError) as error:
+        raise UserError(
+            f"{str(path)!r} is damaged: it is no complete JSON file ({one_line(error)})."
+        ) from error
+    if not isinstance(content, dict):
+        raise UserError(
+            f"{str(path)!r} is damaged: it must hold a JSON object. "
+            f"Received: {type(content).__name__}"
+        )
+    return content
 
 
 def open_text(path: str | os.PathLike) -> Iterator[str]:

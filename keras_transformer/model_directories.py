@@ -2,7 +2,7 @@
 
 import os
 
-from keras_transformer.errors import UserError
+from keras_transformer.errors import UserError, one_line
 from keras_transformer.model_directory import (
     TASKS,
     read_config,
@@ -39,7 +39,7 @@ def load_directories(holder, directory, dtype=None, task: str = "translation"):
     try:
         return holder(**arguments)
     except (ValueError, TypeError) as error:
-        raise UserError(f"{directories[0]}/config.json: {error}") from error
+        raise UserError(f"{directories[0]}/config.json: {one_line(error)}") from error
 
 
 def read_model_directories(directories: list, dtype=None, task: str = "translation") -> dict:

@@ -1,11 +1,10 @@
 """Model directories are written: aside, renamed into place, nothing of an earlier model left."""
 
 import json
-import os
 import pathlib
 
 from keras_transformer.errors import UserError
-from keras_transformer.files import name_beside, remove, remove_leftovers, sync_to_disk
+from keras_transformer.files import atomic_files, finish_replacing
 from keras_transformer.model_directory import (
     CONFIG_FILE,
     FORMAT,
@@ -19,6 +18,9 @@ def write_model_directory(
     directory, *, model, source_tokenizer, target_tokenizer=None, settings, recipe=None
 ) -> pathlib.Path:
     """Writes a model directory: all of it aside first, then renamed into place.
+
+    A process that is killed leaves the old model or the new one, for `read_config` completes what
+    was complete aside.
 
     Args:
         directory: where to. Of a model directory that is there already nothing remains; files of
@@ -55,33 +57,15 @@ def write_model_directory(
     if isinstance(recipe, dict):  # what could not be read back is not written
         recipe = TrainingRecipe.from_dict(recipe)
     tokenizers = _named_tokenizers(source_tokenizer, target_tokenizer)
+    finish_replacing(directory)
     obsolete = _obsolete_files(directory, tokenizers, recipe)
-    # Beside a new directory (one rename makes it appear), inside an existing one.
-    exists = directory.is_dir()
-    for path in (directory, directory / CONFIG_FILE):
-        remove_leftovers(path)
-    aside = name_beside(directory / CONFIG_FILE if exists else directory)
-    try:
-        aside.mkdir(parents=True)
+    with atomic_files(directory, obsolete) as aside:
         save_weights_only(model, aside / WEIGHTS_FILE)
         for name, tokenizer in tokenizers.items():
             save_tokenizer(tokenizer, aside, name)
         if recipe is not None:
             _write_json(aside / RECIPE_FILE, recipe.to_dict())
         _write_json(aside / CONFIG_FILE, config)
-        sync_to_disk(aside)
-        if exists:
-            # The config comes last: with an old config the new weights are recognised as such.
-            for path in sorted(aside.iterdir(), key=lambda path: path.name == CONFIG_FILE):
-                os.replace(path, directory / path.name)
-            aside.rmdir()
-            for path in obsolete:
-                path.unlink(missing_ok=True)
-        else:
-            os.rename(aside, directory)
-    except BaseException:
-        remove(aside)
-        raise
     return directory
 
 

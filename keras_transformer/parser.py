@@ -13,14 +13,14 @@ from keras_transformer.data.tree_linearization import Linearization
 from keras_transformer.data.tree_vocabulary import tree_symbols
 from keras_transformer.data.trees import Tree, split_words
 from keras_transformer.decoding import BeamSearch, search_to_dict
-from keras_transformer.layers.checks import check_positive_integer
+from keras_transformer.layers.checks import check_boolean, check_positive_integer
 from keras_transformer.model_directories import (
     PARSER_SETTINGS,
     SETTINGS,
     load_directories,
 )
 from keras_transformer.model_directory_writing import write_model_directory
-from keras_transformer.source_parts import cut_sources, source_limit
+from keras_transformer.source_parts import LARGEST_LENGTH, cut_sources, source_limit
 from keras_transformer.translation_result import to_hypotheses
 from keras_transformer.translator import Progress
 from keras_transformer.translator_inputs import check_vocabulary
@@ -133,7 +133,7 @@ class Parser:
         self.search = search or BeamSearch(beam_size=21, length_penalty=0.3)
         self.extra_length = extra_length
         self.recipe = recipe
-        check_positive_integer("extra_length", extra_length)
+        check_positive_integer("extra_length", extra_length, LARGEST_LENGTH)
         if extra_length < _SMALLEST_TREE:
             raise ValueError(
                 f"extra_length must be at least {_SMALLEST_TREE}, what the smallest tree needs. "
@@ -301,7 +301,10 @@ class Parser:
                 "The search cannot be constrained to well-formed trees: constrained must be False "
                 f"or None. {self._why_unconstrained}"
             )
-        return default if constrained is None else bool(constrained)
+        if constrained is None:
+            return default
+        check_boolean("constrained", constrained)
+        return constrained
 
     def _warn_of_long_sentences(self, num_words, limits):
         room = [limit - _SMALLEST_TREE for limit in limits]

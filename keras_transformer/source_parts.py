@@ -12,6 +12,7 @@ _LOGGER = logging.getLogger(__name__)
 
 LONG_TEXTS = ("split", "truncate", "error")
 DEFAULT_MAX_SOURCE_LENGTH = 1024
+LARGEST_LENGTH = 2**20  # sums of lengths are int32, and arrays of this length fit in memory
 
 
 class SourceParts:
@@ -103,11 +104,11 @@ def source_limit(max_source_length: int | None, max_length: int | None) -> int:
         max_length: the model's learned positions; None for none.
 
     Raises:
-        ValueError: if `max_source_length` is no positive integer.
+        ValueError: if `max_source_length` is no positive integer, or above `LARGEST_LENGTH`.
     """
     if max_source_length is None:
         max_source_length = DEFAULT_MAX_SOURCE_LENGTH
-    check_positive_integer("max_source_length", max_source_length)
+    check_positive_integer("max_source_length", max_source_length, LARGEST_LENGTH)
     return min(max_source_length, max_length or max_source_length)
 
 

@@ -17,7 +17,7 @@ from keras_transformer.decoding import BeamSearch, search_to_dict
 from keras_transformer.layers.checks import check_positive_integer
 from keras_transformer.model_directories import SETTINGS, load_directories
 from keras_transformer.model_directory_writing import write_model_directory
-from keras_transformer.source_parts import SourceParts, cut_sources, source_limit
+from keras_transformer.source_parts import LARGEST_LENGTH, SourceParts, cut_sources, source_limit
 from keras_transformer.translation_result import Hypothesis, Score, to_hypotheses
 from keras_transformer.translator_inputs import (
     check_targets,
@@ -88,7 +88,7 @@ class Translator:
         self.extra_length = extra_length
         self.recipe = recipe
         self._inference = BatchInference(model)
-        check_positive_integer("extra_length", extra_length)
+        check_positive_integer("extra_length", extra_length, LARGEST_LENGTH)
         self.max_source_length = source_limit(max_source_length, model.config.max_length)
         check_vocabulary("source", self.source_tokenizer, model.config.vocab_size)
         check_vocabulary("target", self.target_tokenizer, model.config.output_vocab_size)

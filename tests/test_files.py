@@ -1,13 +1,22 @@
 """Files are written aside and renamed, and read as strict UTF-8 lines from plain text or gzip."""
 
+import ast
 import gzip
 import os
+import subprocess
+import sys
 import time
 
 import pytest
 
 from keras_transformer.errors import UserError
-from keras_transformer.files import atomic_folder, atomic_write, open_text, require_file
+from keras_transformer.files import (
+    atomic_files,
+    atomic_folder,
+    atomic_write,
+    open_text,
+    require_file,
+)
 
 
 def test_atomic_write_replaces_the_file_only_when_the_block_succeeds(tmp_path):
@@ -128,3 +137,104 @@ def test_missing_files_and_folders_are_user_errors(tmp_path):
         list(open_text(tmp_path / "nothing.txt"))
     with pytest.raises(UserError, match="is a folder"):
         require_file(tmp_path)
+
+
+KILLED = """
+import os, pathlib, sys
+from keras_transformer.files import atomic_files, atomic_folder, finish_replacing
+
+def content(folder):
+    return {path.name: path.read_text() for path in folder.iterdir() if path.is_file()}
+
+def save(kind, target):
+    if kind == "files":
+        with atomic_files(target, [target / "old.txt"]) as aside:
+            (aside / "model.txt").write_text("new")
+            (aside / "words.txt").write_text("new")
+        return
+    with atomic_folder(target) as aside:
+        aside.mkdir()
+        (aside / "model.txt").write_text("new")
+
+def dying(function, calls):
+    def call(*arguments, **keywords):
+        if not calls:
+            os._exit(9)
+        calls.pop()
+        return function(*arguments, **keywords)
+    return call
+
+kind, root = sys.argv[1], pathlib.Path(sys.argv[2])
+found = []
+for number in range(100):
+    target = root / f"{number}" / "target"
+    target.mkdir(parents=True)
+    for name in ("model.txt", "words.txt", "old.txt"):
+        (target / name).write_text("old")
+    child = os.fork()
+    if not child:
+        calls = [None] * number
+        for name in ("mkdir", "rename", "replace", "unlink", "rmdir", "fsync"):
+            setattr(os, name, dying(getattr(os, name), calls))
+        save(kind, target)
+        os._exit(0)
+    is_killed = os.waitpid(child, 0)[1] != 0
+    finish_replacing(target)
+    found.append(content(target))
+    if not is_killed:
+        break
+print(repr(found))
+"""
+
+
+@pytest.mark.parametrize("kind", ["files", "folder"])
+def test_a_kill_at_any_operation_leaves_the_old_state_or_the_new(tmp_path, kind):
+    """Each of the operations on files in turn is the one that a process dies before."""
+    run = subprocess.run(
+        [sys.executable, "-c", KILLED, kind, tmp_path], capture_output=True, text=True, check=True
+    )
+    found = ast.literal_eval(run.stdout)
+    old = dict.fromkeys(["model.txt", "words.txt", "old.txt"], "old")
+    new = dict.fromkeys(["model.txt", "words.txt"] if kind == "files" else ["model.txt"], "new")
+    assert found[0] == old and found[-1] == new
+    assert len(found) > 5 and all(state in (old, new) for state in found), found
+
+
+def test_what_is_written_through_a_link_goes_where_the_link_points(tmp_path):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "old.txt").write_text("old")
+    for name, target in [("file", "data/old.txt"), ("new", "data/new.txt"), ("folder", "data/f")]:
+        (tmp_path / name).symlink_to(target)
+    for name in ("file", "new"):
+        with atomic_write(tmp_path / name) as temporary:
+            temporary.write_text("written")
+    for content in ("first", "second"):
+        with atomic_folder(tmp_path / "folder") as temporary:
+            temporary.mkdir()
+            (temporary / content).write_text("")
+        with atomic_files(tmp_path / "folder") as temporary:
+            (temporary / "more").write_text("")
+    assert all((tmp_path / name).is_symlink() for name in ("file", "new", "folder"))
+    files = [path for path in (tmp_path / "data").iterdir() if path.is_file()]
+    found = {path.name: path.read_text() for path in files}
+    assert found == {"old.txt": "written", "new.txt": "written"}
+    assert sorted(path.name for path in (tmp_path / "data" / "f").iterdir()) == ["more", "second"]
+
+
+@pytest.mark.parametrize("name", ["x" * 255, "ß" * 127, "a\\b\n c:", "x" * 251 + ".txt"])
+def test_names_as_long_and_odd_as_the_file_system_allows(tmp_path, name):
+    path = tmp_path / name
+    for content in ("one", "two"):
+        with atomic_write(path) as temporary:
+            assert temporary.name.endswith(name[-4:])
+            temporary.write_text(content)
+    assert path.read_text() == "two"
+    assert [item.name for item in tmp_path.iterdir()] == [name]
+
+
+def test_a_folder_in_the_way_is_named_and_nothing_changes(tmp_path):
+    (tmp_path / "model.txt").mkdir()
+    with pytest.raises(IsADirectoryError, match="model.txt"), atomic_files(tmp_path) as aside:
+        (aside / "model.txt").write_text("new")
+        (aside / "words.txt").write_text("new")
+    assert [path.name for path in tmp_path.iterdir()] == ["model.txt"]

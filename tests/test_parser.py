@@ -262,7 +262,7 @@ class TestDirectory:
             Parser.load([saved, other])
 
     @pytest.mark.parametrize("entries,message", [
-        ({"task": "cooking"}, "the task must be one of .*'cooking'"),
+        ({"task": "cooking"}, "task. must be one of .*'cooking'"),
         ({"linearization": {"words": 3}}, "words=3"),
         ({"linearization": {"verbs": True}}, "settings of a linearisation.*'verbs'"),
         ({"linearization": None}, "settings=None"),

@@ -475,7 +475,7 @@ class TestModelDirectory:
         directory = tmp_path / "model"
         leftover = tmp_path / ".writing-0123456789ab-model"
         if exists:
-            leftover = directory / ".writing-0123456789ab-config.json"
+            leftover = directory / ".writing-0123456789ab-.replacing"
         leftover.mkdir(parents=True)
         (leftover / "model.weights.h5").write_bytes(b"half")
         for path in (leftover / "model.weights.h5", leftover):

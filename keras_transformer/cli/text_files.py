@@ -138,12 +138,12 @@ def check_output(path: str | None) -> None:
     """
     if path is None or path == "-":
         return
-    target = pathlib.Path(path)
+    target = pathlib.Path(os.path.realpath(path))  # of a link to a file, the file is written
     if target.is_dir():
         raise UserError(f"The output must be a file. Received a folder: {path!r}.")
-    if not target.parent.is_dir():
+    if not target.parent.is_dir() and not _is_special(path):
         raise UserError(f"The folder of the output does not exist. Received: {path!r}.")
-    if not os.access(target if _is_special(target) else target.parent, os.W_OK):
+    if not os.access(path if _is_special(path) else target.parent, os.W_OK):
         raise UserError(f"The output cannot be written (permission denied). Received: {path!r}.")
 
 
@@ -182,8 +182,8 @@ def open_output(path: str | None) -> Iterator[TextIO]:
         raise
 
 
-def _is_special(path: pathlib.Path) -> bool:
+def _is_special(path: str | os.PathLike) -> bool:
     try:
-        return not stat.S_ISREG(path.stat().st_mode)
+        return not stat.S_ISREG(os.stat(path).st_mode)
     except FileNotFoundError:
         return False

@@ -13,14 +13,17 @@ from keras_transformer.data.corpora import PairsCorpus
 from keras_transformer.data.corpus_shards import LONGEST_ROW, read_shards, write_shard
 from keras_transformer.data.encoded_corpus import EncodedCorpus, encode_blocks, report_drops
 from keras_transformer.data.tokenizers import load_tokenizer, save_tokenizer
-from keras_transformer.errors import UserError
-from keras_transformer.files import atomic_folder
+from keras_transformer.errors import UserError, one_line
+from keras_transformer.files import atomic_folder, read_json
 
 DESCRIPTION_FILE = "prepared.json"
 VALID_TEXT_FILE = "valid.jsonl"
 FORMAT = 1
 
 _BLOCKS_PER_SHARD = 64
+_SIDES = ("source", "target")
+_ITEM_SIZES = {"uint16": 2, "int32": 4}
+_TOKENIZERS = re.compile(r"((source_|target_)?tokenizer)\.(model|txt)")
 _SHARD = "{}-{:05d}-of-{:05d}.tfrecord"
 _OWN_FILES = re.compile(
     rf"(train|valid)-\d{{5}}-of-\d{{5}}\.tfrecord|{re.escape(VALID_TEXT_FILE)}|"
@@ -70,10 +73,7 @@ def prepare_corpus(
     >>> prepared.read("train").target_ids.tolist(), list(prepared.valid_text)
     ([6, 4, 4, 4], [('a', 'b')])
     """
-    if isinstance(max_length, bool) or not 1 <= max_length <= LONGEST_ROW:
-        raise ValueError(
-            f"max_length must be from 1 to {LONGEST_ROW}. Received: max_length={max_length!r}"
-        )
+    _check_max_length(max_length)
     directory = pathlib.Path(directory)
     check_prepared_directory(directory)
     tokenizers = {"tokenizer": source_tokenizer}
@@ -141,6 +141,18 @@ class PreparedSplit:
     dtypes: dict[str, str]
     shards: dict[str, int]
 
+    def __post_init__(self):
+        counts = [self.pairs, self.dropped_long, self.dropped_empty]
+        counts += [self.tokens[side] for side in _SIDES] + list(self.shards.values())
+        if not all(type(count) is int and 0 <= count < 2**63 for count in counts):
+            raise ValueError(f"a count is no integer from 0. Received: {counts}")
+        if not all(map(_OWN_FILES.fullmatch, self.shards)):
+            raise ValueError(f"a shard has another name. Received: {list(self.shards)}")
+        # What the arrays take is in the shards: a wrong number must not fill the memory.
+        sizes = [self.tokens[side] * _ITEM_SIZES[self.dtypes[side]] for side in _SIDES]
+        if sum(sizes) + 4 * self.pairs > sum(self.shards.values()):
+            raise ValueError("the shards are too small for the numbers of pairs and tokens")
+
 
 @dataclasses.dataclass(frozen=True)
 class PreparedCorpus:
@@ -196,12 +208,8 @@ class PreparedCorpus:
                     f"{str(directory / name)!r} is not the tokenizer that the corpus was encoded "
                     "with: prepare the corpus again."
                 )
-        if len(checksums) == 1:
-            tokenizers = load_tokenizer(directory), None
-        else:
-            names = "source_tokenizer", "target_tokenizer"
-            tokenizers = [load_tokenizer(directory, name) for name in names]
-        return cls(directory, *tokenizers, max_length, splits)
+        tokenizers = [load_tokenizer(directory, name) for name in _tokenizer_names(checksums)]
+        return cls(directory, *tokenizers, *[None] * (2 - len(tokenizers)), max_length, splits)
 
     def read(self, split: str = "train") -> EncodedCorpus:
         """Reads the ids of a split into memory, about 2 bytes a token and 16 a pair.
@@ -233,12 +241,17 @@ class PreparedCorpus:
         """The raw text of the validation pairs, or None if there is none."""
         if "valid" not in self.splits:
             return None
-        path = self.directory / VALID_TEXT_FILE
+        path, split = self.directory / VALID_TEXT_FILE, self.splits["valid"]
         try:
             lines = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
-            return PairsCorpus([json.loads(line) for line in lines])
-        except (OSError, ValueError, TypeError) as error:
-            raise UserError(f"{str(path)!r} is missing or damaged.") from error
+            pairs = [json.loads(line) for line in lines]
+            if len(pairs) != split.pairs + split.dropped_long + split.dropped_empty:
+                raise ValueError("it has another number of lines")
+            if {tuple(map(type, pair)) for pair in pairs} - {(str, str)}:
+                raise ValueError("a line is no pair of texts")
+            return PairsCorpus(pairs)
+        except (OSError, ValueError, TypeError, RecursionError) as error:
+            raise UserError(f"{str(path)!r} is missing or damaged: {one_line(error)}.") from error
 
 
 class _Encoding:
@@ -288,19 +301,38 @@ def _read_description(directory: pathlib.Path):
         raise UserError(
             f"{str(directory)!r} is not a prepared corpus: it has no {DESCRIPTION_FILE}."
         )
+    content = read_json(path)
+    if content.get("format") != FORMAT:
+        received = one_line(ValueError(repr(content.get("format"))))
+        raise UserError(
+            f"{str(directory)!r} has format {received}, this version reads {FORMAT}: prepare the "
+            "corpus again."
+        )
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        if content["format"] != FORMAT:
-            raise UserError(
-                f"{str(directory)!r} has format {content['format']!r}, this version reads "
-                f"{FORMAT}: prepare the corpus again."
-            )
         splits = {name: PreparedSplit(**split) for name, split in content["splits"].items()}
-        return content["max_length"], content["tokenizers"], splits
-    except UserError:
-        raise
+        max_length, checksums = content["max_length"], content["tokenizers"]
+        _check_max_length(max_length)
+        _tokenizer_names(checksums)
+        if "train" not in splits:
+            raise ValueError("it has no training pairs")
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise UserError(f"{str(path)!r} is damaged.") from error
+        raise UserError(f"{str(path)!r} is damaged: {one_line(error)}.") from error
+    return max_length, checksums, splits
+
+
+def _check_max_length(max_length) -> None:
+    if type(max_length) is not int or not 1 <= max_length <= LONGEST_ROW:
+        raise ValueError(
+            f"max_length must be from 1 to {LONGEST_ROW}. Received: max_length={max_length!r}"
+        )
+
+
+def _tokenizer_names(checksums: dict) -> list[str]:
+    """Returns the names of the one tokenizer, or of the source's and the target's."""
+    names = sorted(_TOKENIZERS.fullmatch(file)[1] for file in checksums)
+    if names not in (["tokenizer"], ["source_tokenizer", "target_tokenizer"]):
+        raise ValueError(f"other tokenizers are expected. Received: {names}")
+    return names
 
 
 def _check_size(path: pathlib.Path, size: int) -> None:

@@ -65,7 +65,7 @@ def search_from_dict(settings):
     """
     settings = dict(settings)
     name = settings.pop("name", None)
-    if name not in _SEARCHES:
+    if not isinstance(name, str) or name not in _SEARCHES:
         raise ValueError(
             f"The name of a search must be one of {list(_SEARCHES)}. Received: name={name!r}"
         )

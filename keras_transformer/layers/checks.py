@@ -1,15 +1,26 @@
 """Checks of constructor arguments that several layers share."""
 
+import sys
 
-def check_positive_integer(name, value):
-    """Raise `ValueError` unless `value` is an integer of at least 1."""
+
+def check_positive_integer(name, value, maximum=None):
+    """Raise `ValueError` unless `value` is an integer of at least 1, and at most `maximum`."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise ValueError(f"`{name}` must be a positive integer. Received: {name}={value!r}")
+    if maximum is not None and value > maximum:
+        raise ValueError(f"`{name}` must be at most {maximum:,}. Received: {name}={value!r}")
+
+
+def is_number(value):
+    """Return whether `value` is a finite int or float, and no bool."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return False
+    return abs(value) <= sys.float_info.max  # an int above has no float
 
 
 def check_rate(name, value):
     """Raise `ValueError` unless `value` is a dropout rate, 0 <= rate < 1."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1:
+    if not is_number(value) or not 0 <= value < 1:
         raise ValueError(
             f"`{name}` must be a number of at least 0 and less than 1. Received: {name}={value!r}"
         )
@@ -17,7 +28,7 @@ def check_rate(name, value):
 
 def check_positive_number(name, value):
     """Raise `ValueError` unless `value` is a number greater than 0."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
+    if not is_number(value) or not value > 0:
         raise ValueError(f"`{name}` must be a number greater than 0. Received: {name}={value!r}")
 
 

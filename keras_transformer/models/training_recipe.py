@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from keras_transformer.layers.checks import check_choice, check_positive_integer
+from keras_transformer.layers.checks import check_choice, check_positive_integer, is_number
 from keras_transformer.models.frozen_settings import FrozenSettings
 
 
@@ -61,8 +61,7 @@ class TrainingRecipe(FrozenSettings):
             if field.type is int:
                 check_positive_integer(field.name, value)
             elif field.type is not str and (value is not None or field.type is float):
-                is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-                self._check(field.name, is_number, "a number")
+                self._check(field.name, is_number(value), "a number")
         for name in ("label_smoothing", "beta_1", "beta_2"):
             self._check(name, 0 <= getattr(self, name) < 1, "at least 0 and less than 1")
         for name in ("peak_learning_rate", "clip_norm"):

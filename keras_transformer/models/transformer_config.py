@@ -2,6 +2,8 @@
 
 import dataclasses
 
+import keras
+
 from keras_transformer.layers.checks import (
     check_boolean,
     check_choice,
@@ -10,6 +12,8 @@ from keras_transformer.layers.checks import (
     check_rate,
 )
 from keras_transformer.models.frozen_settings import FrozenSettings
+
+_LARGEST_SIZE = 2**31 - 1  # ids and shapes are int32
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,21 +77,15 @@ class TransformerConfig(FrozenSettings):
     def __post_init__(self):
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
-            if field.type is int:
-                check_positive_integer(field.name, value)
-            elif field.type == int | None and value is not None:
-                check_positive_integer(field.name, value)
+            if field.type is int or (field.type == int | None and value is not None):
+                check_positive_integer(field.name, value, _LARGEST_SIZE)
             elif field.type is float and field.name != "norm_epsilon":
                 check_rate(field.name, value)
         check_boolean("use_bias", self.use_bias)
         check_positive_number("norm_epsilon", self.norm_epsilon)
         check_choice("norm", self.norm, ("post", "pre"))
         check_choice("position", self.position, ("sinusoidal", "learned"))
-        if not isinstance(self.activation, str):
-            raise ValueError(
-                "`activation` must be the name of a Keras activation, such as 'relu'. "
-                f"Received: activation={self.activation!r}"
-            )
+        _check_activation(self.activation)
         if self.position == "learned" and self.max_length is None:
             raise ValueError("position='learned' needs `max_length`. Received: max_length=None")
         if self.position == "sinusoidal" and self.d_model % 2:
@@ -105,3 +103,56 @@ class TransformerConfig(FrozenSettings):
     def output_vocab_size(self):
         """Number of target tokens, the width of the logits."""
         return self.target_vocab_size or self.vocab_size
+
+
+def count_parameters(config: TransformerConfig) -> int:
+    """Returns the number of weights of a model, without making it.
+
+    Args:
+        config: `TransformerConfig`.
+
+    Returns:
+        int, as `Transformer(config).count_params()`.
+
+    Example:
+
+    >>> from keras_transformer.models.transformer_config import count_parameters
+    >>> count_parameters(keras_transformer.models.TransformerConfig(vocab_size=37_000))
+    63045632
+
+    Reference: Vaswani et al. (2017), section 3.
+    """
+    d, hidden = config.d_model, config.intermediate_dim
+    queries, values = head_widths(config)
+    attention = 2 * d * queries + 2 * d * values
+    if config.use_bias:
+        attention += 2 * queries + values + d
+    feed_forward = 2 * d * hidden + hidden + d
+    norm = 2 * d
+    encoder = config.num_encoder_layers * (attention + feed_forward + 2 * norm)
+    decoder = config.num_decoder_layers * (2 * attention + feed_forward + 3 * norm)
+    final_norms = 2 * norm if config.norm == "pre" else 0
+    positions = 2 * config.max_length * d if config.position == "learned" else 0
+    vocabulary = config.vocab_size + (config.target_vocab_size or 0)
+    return encoder + decoder + final_norms + positions + vocabulary * d
+
+
+def head_widths(config: TransformerConfig) -> tuple[int, int]:
+    """Returns the widths of all queries (or keys) and of all values of an attention."""
+    return tuple(
+        config.num_heads * size if size else config.d_model
+        for size in (config.key_dim, config.value_dim)
+    )
+
+
+def _check_activation(activation) -> None:
+    try:
+        is_known = isinstance(activation, str) and bool(keras.activations.get(activation))
+    except ValueError:
+        is_known = False
+    # The one halves the width, the other has no default threshold.
+    if not is_known or activation in ("glu", "threshold"):
+        raise ValueError(
+            "`activation` must be the name of a Keras activation of the inputs alone that keeps "
+            f"their shape, such as 'relu'. Received: activation={activation!r}"
+        )

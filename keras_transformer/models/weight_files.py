@@ -3,7 +3,9 @@
 import contextlib
 import os
 
-from keras_transformer.errors import UserError
+from keras import ops
+
+from keras_transformer.errors import UserError, one_line
 
 
 @contextlib.contextmanager
@@ -63,7 +65,7 @@ def load_weights_only(model, path: str | os.PathLike) -> None:
         path: a `.weights.h5` file.
 
     Raises:
-        UserError: if the file is missing, damaged or of another model.
+        UserError: if the file is missing, damaged or of another model, or a weight is not finite.
 
     Example:
 
@@ -79,5 +81,46 @@ def load_weights_only(model, path: str | os.PathLike) -> None:
             model.load_weights(path)
     except (OSError, ValueError, KeyError, RuntimeError) as error:
         raise UserError(
-            f"Weights cannot be loaded from {str(path)!r}: damaged file, or another model."
+            f"Weights cannot be loaded from {str(path)!r}: damaged file, or another model "
+            f"({one_line(error)})."
         ) from error
+    for weight in model.weights:
+        if not ops.all(ops.isfinite(weight)):
+            raise UserError(
+                f"Weights cannot be loaded from {str(path)!r}: {weight.path!r} has values that are "
+                f"no finite {weight.dtype} numbers. Take the weights of an earlier checkpoint."
+            )
+
+
+def count_stored_parameters(path: str | os.PathLike) -> int:
+    """Counts the weights in a file, without the states of random seeds and an optimiser.
+
+    Args:
+        path: a `.weights.h5` file.
+
+    Returns:
+        int.
+
+    Raises:
+        UserError: if the file is damaged.
+    """
+    import h5py
+
+    sizes = [0]
+
+    def visit(name, item):
+        is_weight = "seed_generator" not in name and not name.startswith("optimizer/")
+        if isinstance(item, h5py.Dataset) and is_weight:
+            sizes.append(item.size)
+            # HDF5 stores a dataset without values, of whatever size, in a few bytes.
+            if item.nbytes > os.path.getsize(path):
+                raise ValueError(f"{name} is larger than the file")
+
+    try:
+        with h5py.File(path, "r") as file:
+            file.visititems(visit)
+    except (OSError, ValueError, KeyError, RuntimeError) as error:
+        raise UserError(
+            f"{str(path)!r} is cut short or no weights file: {one_line(error)}"
+        ) from error
+    return sum(sizes)

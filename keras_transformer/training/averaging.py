@@ -27,7 +27,8 @@ def average_checkpoints(paths: Sequence[str | os.PathLike], output: str | os.Pat
         `output` as `pathlib.Path`.
 
     Raises:
-        UserError: if there are no paths, or one is missing, damaged, or of another model.
+        UserError: if there are no paths, or one is missing, damaged, of another model, or holds
+            values that are not finite.
 
     Example:
 
@@ -87,7 +88,7 @@ def read_weights(path: str | os.PathLike) -> dict[str, np.ndarray]:
         dict from the name in the file to an array, float32 or float64.
 
     Raises:
-        UserError: if the file is missing, damaged or holds no weights.
+        UserError: if the file is missing, damaged or holds no weights, or one is not finite.
 
     Example:
 
@@ -116,6 +117,9 @@ def read_weights(path: str | os.PathLike) -> dict[str, np.ndarray]:
         raise UserError(f"Weight file is damaged or not a weight file: {str(path)!r}") from error
     if not weights:
         raise UserError(f"Weight file holds no weights: {str(path)!r}")
+    for name, value in weights.items():
+        if not np.isfinite(value).all():
+            raise UserError(f"Weight file has values that are not finite in {name}: {str(path)!r}")
     return weights
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import keras
 
+from keras_transformer.errors import UserError, one_line
 from keras_transformer.files import atomic_write
 
 
@@ -62,11 +63,18 @@ class HistoryFile:
         self.columns = tuple(columns)
 
     def rows(self) -> list[dict[str, str]]:
-        """Returns the rows as text; a last row that was cut off is left out."""
+        """Returns the rows as text; a last row that was cut off is left out.
+
+        Raises:
+            UserError: if the file is damaged.
+        """
         if not self.path.is_file():
             return []
-        with open(self.path, newline="", encoding="utf-8") as file:
-            rows = list(csv.DictReader(file))
+        try:
+            with open(self.path, newline="", encoding="utf-8") as file:
+                rows = list(csv.DictReader(file))
+        except (UnicodeDecodeError, csv.Error) as error:
+            raise UserError(f"{str(self.path)!r} is damaged: {one_line(error)}.") from error
         return [row for row in rows if None not in row.values() and None not in row]
 
     def start(self, step: int = 0) -> None:

@@ -3,7 +3,6 @@
 import json
 import logging
 import os
-import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -126,7 +125,7 @@ class Checkpoints:
                 content, arrays = _read_state(path)
             except FileNotFoundError:
                 continue
-            except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+            except Exception as error:  # the zip format, NumPy and JSON each raise their own
                 _LOGGER.warning("Training state %s is damaged (%s).", path, error)
                 continue
             _assign(model, content["paths"], arrays, path)
@@ -182,8 +181,10 @@ def _read_state(path: Path) -> tuple[dict, dict[str, np.ndarray]]:
     expected = {
         f"{group}/{n}" for group, paths in content["paths"].items() for n in range(len(paths))
     }
-    if expected != arrays.keys():
+    if expected != arrays.keys() or {array.dtype.kind for array in arrays.values()} - set("biuf"):
         raise ValueError("variables are missing")
+    if not isinstance(content["metadata"], dict):
+        raise ValueError("the metadata are missing")
     return content, arrays
 
 

@@ -8,6 +8,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_transformer.errors import UserError
 from keras_transformer.files import atomic_write
 from keras_transformer.models.weight_files import load_weights_only, save_weights_only
 from keras_transformer.training.averaging import average_checkpoints
@@ -62,8 +63,17 @@ class Progress:
 
     @classmethod
     def from_dict(cls, state: Mapping) -> "Progress":
-        """Returns what was saved; older states say BLEU where it is the score."""
-        return cls(**{name.replace("_bleu", "_score"): state[name] for name in state})
+        """Returns what was saved; older states say BLEU where it is the score.
+
+        Raises:
+            UserError: if something else was saved.
+        """
+        state = {name.replace("_bleu", "_score"): state[name] for name in state}
+        types = {field.name: field.type for field in dataclasses.fields(cls)}
+        for name, value in state.items():
+            if name not in types or not isinstance(value, types[name] | int):
+                raise UserError(f"The training state is damaged. Received: {name}={value!r}")
+        return cls(**state)
 
 
 class EvaluationLoop(keras.callbacks.Callback):

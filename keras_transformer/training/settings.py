@@ -7,7 +7,7 @@ from pathlib import Path
 
 from keras_transformer.data import Linearization
 from keras_transformer.errors import UserError
-from keras_transformer.files import atomic_write
+from keras_transformer.files import atomic_write, read_json
 from keras_transformer.models import TrainingRecipe
 
 SETTINGS_FILE = "training.json"
@@ -264,10 +264,10 @@ def read_settings_file(directory: str | Path) -> dict:
         UserError: if the file is missing or damaged.
     """
     try:
-        content = json.loads((Path(directory) / SETTINGS_FILE).read_text(encoding="utf-8"))
+        content = read_json(Path(directory) / SETTINGS_FILE)
         if all(isinstance(content[name], dict) for name in ("settings", "fingerprint")):
             return content
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError) as error:
         raise _damaged(directory) from error
     raise _damaged(directory)
 

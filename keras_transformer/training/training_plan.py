@@ -12,6 +12,7 @@ import numpy as np
 
 from keras_transformer.data.special_tokens import EOS_ID
 from keras_transformer.models import TrainingRecipe, Transformer, TransformerConfig
+from keras_transformer.models.transformer_config import count_parameters, head_widths
 from keras_transformer.training.loss_model import LossModel
 from keras_transformer.training.optimizer import compile_model
 from keras_transformer.training.projected_cross_entropy import LOGITS_BYTES
@@ -23,45 +24,6 @@ _MEASURED_STEPS = 3
 CPU_TOKENS = 512
 # What the framework itself needs, and what is lost between blocks of memory.
 USABLE_MEMORY = 0.9
-
-
-def count_parameters(config: TransformerConfig) -> int:
-    """Returns the number of weights of a model, without making it.
-
-    Args:
-        config: `TransformerConfig`.
-
-    Returns:
-        int, as `Transformer(config).count_params()`.
-
-    Example:
-
-    >>> count_parameters(TransformerConfig(vocab_size=37_000))
-    63045632
-
-    Reference: Vaswani et al. (2017), section 3.
-    """
-    d, hidden = config.d_model, config.intermediate_dim
-    queries, values = _head_widths(config)
-    attention = 2 * d * queries + 2 * d * values
-    if config.use_bias:
-        attention += 2 * queries + values + d
-    feed_forward = 2 * d * hidden + hidden + d
-    norm = 2 * d
-    encoder = config.num_encoder_layers * (attention + feed_forward + 2 * norm)
-    decoder = config.num_decoder_layers * (2 * attention + feed_forward + 3 * norm)
-    final_norms = 2 * norm if config.norm == "pre" else 0
-    positions = 2 * config.max_length * d if config.position == "learned" else 0
-    vocabulary = config.vocab_size + (config.target_vocab_size or 0)
-    return encoder + decoder + final_norms + positions + vocabulary * d
-
-
-def _head_widths(config) -> tuple[int, int]:
-    """Returns the widths of all queries (or keys) and of all values of an attention."""
-    return tuple(
-        config.num_heads * size if size else config.d_model
-        for size in (config.key_dim, config.value_dim)
-    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -129,7 +91,7 @@ def estimate_memory(
     parameters = count_parameters(config)
     size = 2 if mixed_precision else 4
     d, hidden = config.d_model, config.intermediate_dim
-    queries, values = _head_widths(config)
+    queries, values = head_widths(config)
     # For each position: queries and keys, values, what is attended to, before and after heads are
     # joined; attention weights in single precision, and in half where that is used.
     attention = size * (3 * queries + 3 * values)

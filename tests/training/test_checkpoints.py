@@ -6,6 +6,7 @@ import pytest
 
 from keras_transformer.errors import UserError
 from keras_transformer.training import Checkpoints, load_weights_only
+from keras_transformer.training.evaluation_loop import Progress
 
 INPUTS, TARGETS = np.linspace(0, 1, 24).reshape(12, 2), np.linspace(1, 0, 36).reshape(12, 3)
 
@@ -138,3 +139,23 @@ def test_loading_weights_leaves_the_optimizer(tmp_path):
 def test_wrong_arguments_say_what_was_received(tmp_path):
     with pytest.raises(ValueError, match="Received: keep=0"):
         Checkpoints(tmp_path, keep=0)
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["[" * 100_000, "null", '{"format": 1}', '{"format": 1, "paths": null, "metadata": {}}',
+     '{"format": 1, "paths": {"model": 7}, "metadata": {}}',
+     '{"format": 1, "paths": {}, "metadata": [7]}'],
+)  # fmt: skip
+def test_a_state_that_holds_something_else_is_one_line(tmp_path, content, caplog):
+    checkpoints = Checkpoints(tmp_path)
+    np.savez(checkpoints.state_path, metadata=np.frombuffer(content.encode(), "uint8"))
+    with pytest.raises(UserError, match="training state in .* is damaged") as caught:
+        checkpoints.restore_state(make_model())
+    assert "\n" not in str(caught.value) and "damaged" in caplog.text
+
+
+@pytest.mark.parametrize("state", [{"colour": 1}, {"step": "many"}, {"unfinished_row": [1]}])
+def test_progress_of_another_kind_is_one_line(state):
+    with pytest.raises(UserError, match=f"damaged. Received: {next(iter(state))}="):
+        Progress.from_dict(state)

@@ -48,7 +48,7 @@ def constraint_from_dict(settings):
     """
     settings = dict(settings)
     name = settings.pop("name", None)
-    if name not in _CONSTRAINTS:
+    if not isinstance(name, str) or name not in _CONSTRAINTS:
         raise ValueError(
             f"The name of a constraint must be one of {list(_CONSTRAINTS)}. Received: name={name!r}"
         )
