@@ -1,5 +1,10 @@
 """The exception for mistakes of the user: files, arguments, directories."""
 
+import errno
+
+# Errors of a full disk, a full quota, and a limit on the size of files (`ulimit -f`).
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
 
 class UserError(ValueError):
     """Something the user asked for cannot be done; the message is one clear line.

@@ -22,6 +22,7 @@ from keras_transformer.cli import (
 )
 from keras_transformer.cli.arguments import USAGE_ERROR, CommandParser
 from keras_transformer.cli.progress import say
+from keras_transformer.errors import NO_ROOM
 
 PROGRAM = "keras-transformer"
 COMMANDS = (
@@ -116,7 +117,9 @@ def _run_command(argv: Sequence[str] | None) -> int:
     except Exception as error:
         if os.environ.get("KERAS_TRANSFORMER_DEBUG") == "1":
             raise
-        line = f"{describe(error)} ({type(error).__name__}; KERAS_TRANSFORMER_DEBUG=1 shows where)"
+        line = describe(error)
+        if not _no_room(error):
+            line += f" ({type(error).__name__}; KERAS_TRANSFORMER_DEBUG=1 shows where)"
         return _report(arguments.command, line, _UNEXPECTED_ERROR)
 
 
@@ -159,6 +162,8 @@ def describe(error: BaseException) -> str:
         One line without the exception's type, with the file where one is known.
     """
     text = str(error)
+    if _no_room(error):
+        return _no_room(error)
     if type(error).__name__ in ("ResourceExhaustedError", "MemoryError"):
         return "out of memory; use a smaller --batch-size, or --tokens-per-batch in training"
     if "Detected at node" in text or text.startswith("in user code"):
@@ -174,6 +179,19 @@ def describe(error: BaseException) -> str:
         if error.strerror:
             return error.strerror + (f": {str(error.filename)!r}" if error.filename else "")
     return text if len(text) <= _LONGEST_ERROR else text[:_LONGEST_ERROR] + "..."
+
+
+def _no_room(error: BaseException) -> str | None:
+    """Returns the words of the system for a full disk, if TensorFlow hides them in its error.
+
+    Such an error may be a `ResourceExhaustedError`, as if the memory were full.
+    """
+    for number in NO_ROOM if type(error).__module__.startswith("tensorflow.") else ():
+        reason = os.strerror(number)
+        match = re.search(rf"(?:(/[^;{{}}\n]*); )?{re.escape(reason)}", str(error))
+        if match:
+            return f"{reason}: {match[1]!r}" if match[1] else reason
+    return None
 
 
 def _report(command: str, line: str, status: int) -> int:

@@ -1,11 +1,18 @@
 """Weights of a model to and from a file, without those of its optimiser."""
 
 import contextlib
+import errno
+import math
 import os
+import pathlib
 
 from keras import ops
 
 from keras_transformer.errors import UserError, one_line
+from keras_transformer.files import name_beside, remove
+
+# At most what an HDF5 file needs for each array besides its values: groups, names, alignment.
+_HDF5_BYTES = 4096
 
 
 @contextlib.contextmanager
@@ -43,6 +50,9 @@ def save_weights_only(model, path: str | os.PathLike) -> None:
         model: `keras.Model`.
         path: a `.weights.h5` file.
 
+    Raises:
+        OSError: before anything is written, if there is no room for the file.
+
     Example:
 
     >>> import tempfile
@@ -53,8 +63,37 @@ def save_weights_only(model, path: str | os.PathLike) -> None:
     >>> save_weights_only(model, path)
     >>> load_weights_only(model, path)
     """
+    # The HDF5 library crashes the process when the disk is full.
+    num_bytes = sum(
+        _HDF5_BYTES + math.prod(variable.shape) * (8 if "64" in variable.dtype else 4)
+        for variable in model.variables
+    )
+    check_room(pathlib.Path(path), num_bytes)
     with without_optimizer(model):
         model.save_weights(path)
+
+
+def check_room(path: pathlib.Path, num_bytes: int) -> None:
+    """Raises if a file of some size cannot be written; writes nothing.
+
+    Args:
+        path: the file. What it holds now stays.
+        num_bytes: int, size of the file.
+
+    Raises:
+        OSError: one of `NO_ROOM`, with the path, or another reason why nothing can be written.
+    """
+    if not hasattr(os, "posix_fallocate"):
+        return
+    temporary = name_beside(path)
+    try:
+        with open(temporary, "wb") as file:
+            os.posix_fallocate(file.fileno(), 0, num_bytes)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP):  # a file system that cannot tell
+            raise OSError(error.errno, error.strerror, str(path)) from error
+    finally:
+        remove(temporary)
 
 
 def load_weights_only(model, path: str | os.PathLike) -> None:

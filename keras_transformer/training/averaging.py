@@ -1,5 +1,6 @@
 """Averages of weight files."""
 
+import io
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -56,12 +57,14 @@ def average_checkpoints(paths: Sequence[str | os.PathLike], output: str | os.Pat
     if not output.name.endswith(WEIGHTS_SUFFIX):
         raise UserError(f"The output must end in {WEIGHTS_SUFFIX!r}. Received: {str(output)!r}")
     sums = _sum(paths)
+    # A copy of the last file brings along the groups, their attributes and the seeds. It is made in
+    # memory, since the HDF5 library crashes the process when the disk is full.
+    content = io.BytesIO(paths[-1].read_bytes())
+    with h5py.File(content, "r+") as file:
+        for name, total in sums.items():
+            file[name][...] = (total / len(paths)).astype(file[name].dtype)
     with atomic_write(output) as temporary:
-        # A copy of the last file brings along the groups, their attributes and the seeds.
-        temporary.write_bytes(paths[-1].read_bytes())
-        with h5py.File(temporary, "r+") as file:
-            for name, total in sums.items():
-                file[name][...] = (total / len(paths)).astype(file[name].dtype)
+        temporary.write_bytes(content.getvalue())
     return output
 
 

@@ -2,7 +2,9 @@
 
 import json
 import logging
+import math
 import os
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -99,6 +101,28 @@ class Checkpoints:
                 os.fsync(file.fileno())
             if self.state_path.exists():
                 os.replace(self.state_path, self.previous_state_path)
+
+    def check_room(self, model) -> None:
+        """Raises if the disk has no room for a state.
+
+        Args:
+            model: compiled `keras.Model`.
+
+        Raises:
+            UserError: says how much is needed and how much is there.
+        """
+        folder = next(path for path in self.directory.absolute().parents if path.exists())
+        disk = shutil.disk_usage(folder)
+        needed = sum(
+            math.prod(variable.shape) * 4
+            for variables in _variables(model).values()
+            for variable in variables
+        )
+        if disk.total and disk.free < needed:  # some network disks tell nothing
+            raise UserError(
+                f"No room for a checkpoint in {str(folder)!r}: it needs {needed / 1e6:,.1f} MB and "
+                f"{disk.free / 1e6:,.1f} MB are free."
+            )
 
     def exists(self) -> bool:
         """Returns whether there is a state, damaged or not."""

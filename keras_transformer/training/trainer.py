@@ -9,7 +9,7 @@ from pathlib import Path
 
 import keras
 
-from keras_transformer.errors import UserError
+from keras_transformer.errors import NO_ROOM, UserError
 from keras_transformer.models import TrainingRecipe, Transformer, get_preset
 from keras_transformer.training.callbacks import HistoryFile, StepProgress, TimeLimit
 from keras_transformer.training.checkpoints import Checkpoints
@@ -122,6 +122,11 @@ def train(
         except KeyboardInterrupt as interrupt:
             number = getattr(interrupt, "signal_number", signal.SIGINT)
             raise TrainingInterrupted(number, run.checkpoint_text()) from None
+        except OSError as error:
+            if error.errno not in NO_ROOM:
+                raise
+            text = f"{error.strerror}: {str(output)!r}: {run.checkpoint_text()}"
+            raise UserError(text) from error
 
 
 def _start(output: Path, corpora, settings, given_tokenizers, report, signals) -> "_Run":
@@ -235,6 +240,7 @@ class _Run:
             self.report(
                 f"Resuming after step {self.reached.step:,}, {self.reached.minutes:.1f} minutes."
             )
+        self.checkpoints.check_room(self.loss_model)
         self.loop.set_model(self.loss_model)
         self.loop.finish_evaluation()
         if self.reached.step >= self.total_steps or (
@@ -242,7 +248,7 @@ class _Run:
         ):
             self.report("Nothing is left to train; allow more steps or minutes to go on.")
             return
-        # A failed start leaves nothing behind: the first files are written after the first step.
+        # A failed start leaves nothing behind.
         begins = keras.callbacks.LambdaCallback(
             on_train_batch_end=lambda batch, logs: self.reached.step or self._begin()
         )
