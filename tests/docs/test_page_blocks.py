@@ -1,0 +1,129 @@
+"""Every block of README.md and docs/*.md runs as printed, or says above it why not.
+
+The blocks of a page run in order, in one folder, with the names of the blocks before. The folder
+holds what a reader has: texts of their own, and trained models (tiny ones, so that it is fast).
+"""
+
+import importlib.util
+import io
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from keras_transformer.cli import main
+from keras_transformer.cli.application import build_parser
+from tests.docs.page_blocks import PAGES, ROOT, blocks_of
+from tests.tiny_parser import tiny_parser
+from tests.tiny_translator import sentence, tiny_translator
+from tests.toy_treebank import write_toy_trees
+
+# Modules that `pip install .` does not bring.
+OPTIONAL = {"ai_edge_litert", "ctranslate2", "grpc", "jax", "keras_hub", "onnxruntime", "tf2onnx"}
+OPTIONAL |= {"tensorflow_serving", "tensorflow_text", "torch", "transformers"}
+WITH_BLOCKS = [page for page in PAGES if blocks_of(page)]
+RUNNING = [page for page in WITH_BLOCKS if any(block.is_run for block in blocks_of(page))]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A folder with the files that the pages name."""
+    folder = tmp_path_factory.mktemp("reader")
+    lines = "".join(f"{sentence(3 + seed, seed)}\n" for seed in range(3))
+    for name in ("new", "test", "book", "train", "valid"):
+        for language in ("en", "de"):
+            (folder / f"{name}.{language}").write_text(lines * (40 if name == "train" else 1))
+    (folder / "test.words").write_text("the dog sees a cat .\n")
+    write_toy_trees(folder / "test.trees", 3)
+    tiny_translator().save(folder / "runs/en-de")
+    for seed in (1, 2):
+        tiny_translator(seed).save(folder / f"runs/seed-{seed}")
+    tiny_parser().save(folder / "runs/parser")
+    files = [f"--{kind}={folder}/{name}.{language}" for name, source, target in
+             (("train", "source", "target"), ("valid", "valid-source", "valid-target"))
+             for kind, language in ((source, "en"), (target, "de"))]  # fmt: skip
+    assert main(["prepare", *files, "--vocab-size=320", f"--output={folder}/data/en-de"]) == 0
+    return folder
+
+
+def missing_modules(code):
+    imported = set(re.findall(r"^\s*(?:import|from) (\w+)", code, re.M)) & OPTIONAL
+    return {name for name in imported if importlib.util.find_spec(name) is None}
+
+
+def needs_of(words):
+    """The modules that an export needs."""
+    if words[:2] == ["keras-transformer", "export"] and "--format" in words:
+        names = {"ctranslate2": "ctranslate2", "onnx": "tf2onnx", "litert": "ai_edge_litert"}
+        name = names[words[words.index("--format") + 1]]
+        return {name} if importlib.util.find_spec(name) is None else set()
+    return set()
+
+
+@pytest.mark.tensorflow_only("the pages export SavedModels")
+@pytest.mark.parametrize("page", RUNNING)
+def test_the_blocks_of_a_page_run(page, folder, tmp_path, monkeypatch):
+    copy = shutil.copytree(folder, tmp_path / "reader")
+    monkeypatch.chdir(copy)
+    # What `echo ... |` hands on.
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"The dog barks .\n")))
+    names, missing = {}, set()
+    for number, block in enumerate(block for block in blocks_of(page) if block.is_run):
+        if block.language == "python":
+            missing |= missing_modules(block.code)
+            if not missing:
+                exec(compile(block.code, f"{page}, block {number}", "exec"), names)
+            continue
+        for words in block.commands():
+            missing |= needs_of(words)
+            if words[0] == "keras-transformer" and not missing:
+                assert main(words[1:]) == 0, (page, words)
+    if missing:
+        pytest.skip(f"the rest of {page} needs {', '.join(sorted(missing))}")
+
+
+@pytest.mark.parametrize("page", WITH_BLOCKS)
+def test_every_block_of_a_page_is_understood(page):
+    """What is not run, too: Python compiles, bash parses, and the options of commands exist."""
+    for block in blocks_of(page):
+        if block.language == "python":
+            compile(block.code, page, "exec")
+            continue
+        subprocess.run(["bash", "-n"], input=block.code, text=True, check=True)
+        for words in block.commands():
+            if words[0] == "keras-transformer":
+                assert build_parser().parse_args(words[1:]).run
+            elif words[0] == "python":
+                source = source_of(words[1:])
+                for option in (word for word in words[1:] if word.startswith("--")):
+                    assert f'"{option}"' in source, (page, words)
+            else:
+                assert not block.is_run or words[0] in ("echo", "saved_model_cli"), (page, words)
+
+
+def source_of(words):
+    if words[0] == "-m":
+        folder = ROOT / words[1].replace(".", "/")
+        return "".join(path.read_text("utf-8") for path in folder.glob("*.py"))
+    return (ROOT / words[0]).read_text("utf-8")
+
+
+@pytest.mark.parametrize("page", WITH_BLOCKS)
+def test_what_is_not_run_says_why(page):
+    for block in blocks_of(page):
+        if block.run_by:
+            assert page in (ROOT / block.run_by).read_text("utf-8")
+        elif block.reason:
+            assert len(block.reason.split()) > 1
+        elif block.language == "bash":
+            assert any(words[0] == "keras-transformer" for words in block.commands())
+    text = PAGES[page].read_text("utf-8")
+    marks = len(re.findall(r"<!-- (?:not run|run by)", text))
+    # A mark that is not right above a block would be lost.
+    assert marks == sum(not block.is_run for block in blocks_of(page))
+
+
+def test_most_pages_run():
+    assert {"README.md", "training.md", "decoding.md", "parsing.md"} <= set(RUNNING)
