@@ -6,6 +6,8 @@ minute on two CPU cores and ends above 95 % accuracy.
     python examples/classify_with_encoder.py
 """
 
+import argparse
+
 import keras
 import numpy as np
 from keras import ops
@@ -37,6 +39,7 @@ def make_classifier():
 
 
 def main():
+    argparse.ArgumentParser(description=__doc__.splitlines()[0]).parse_args()
     model = make_classifier()
     model.compile(
         optimizer=keras.optimizers.Adam(2e-3),

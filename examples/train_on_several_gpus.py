@@ -7,6 +7,8 @@ devices.
     python examples/train_on_several_gpus.py
 """
 
+import argparse
+
 import keras
 import tensorflow as tf
 
@@ -20,14 +22,14 @@ from keras_transformer.data import (
 )
 from keras_transformer.training import compile_model, mirrored_strategy
 
-if not tf.config.list_physical_devices("GPU"):
-    two_devices = [tf.config.LogicalDeviceConfiguration()] * 2
-    tf.config.set_logical_device_configuration(
-        tf.config.list_physical_devices("CPU")[0], two_devices
-    )
-
 
 def main():
+    argparse.ArgumentParser(description=__doc__.splitlines()[0]).parse_args()
+    if not tf.config.list_physical_devices("GPU"):
+        two_devices = [tf.config.LogicalDeviceConfiguration()] * 2
+        tf.config.set_logical_device_configuration(
+            tf.config.list_physical_devices("CPU")[0], two_devices
+        )
     keras.utils.set_random_seed(1)
     pairs, _, _ = number_corpus(num_train=2_000, num_valid=10, num_test=10)
     tokenizer = train_sentencepiece((text for pair in pairs for text in pair), vocab_size=500)

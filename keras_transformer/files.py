@@ -15,8 +15,8 @@ import zlib
 from collections.abc import Iterable, Iterator
 
 from keras_transformer.errors import UserError, one_line
+from keras_transformer.utf8 import decode_line
 
-_BYTE_ORDER_MARK = "\ufeff"
 # What is still being written is younger than that.
 _LEFTOVER_SECONDS = 3600
 _REPLACED = ".replaced-"  # begins the name that an earlier folder has while it is replaced
@@ -323,14 +323,7 @@ def open_text(path: str | os.PathLike) -> Iterator[str]:
     try:
         with opener(path, "rb") as file:
             for number, raw in enumerate(file, start=1):
-                raw = raw.removesuffix(b"\n").removesuffix(b"\r")
-                line = raw.decode("utf-8")
-                yield line.removeprefix(_BYTE_ORDER_MARK) if number == 1 else line
-    except UnicodeDecodeError as error:
-        raise UserError(
-            f"{str(path)!r}, line {number}: the text is not valid UTF-8 "
-            f"(byte 0x{error.object[error.start]:02x} at column {error.start + 1})."
-        ) from error
+                yield decode_line(raw, repr(str(path)), number)
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise UserError(f"{str(path)!r} is not a complete gzip file: {error}") from error
     except PermissionError as error:

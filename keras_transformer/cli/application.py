@@ -113,7 +113,7 @@ def _run_command(argv: Sequence[str] | None) -> int:
         if os.environ.get("KERAS_TRANSFORMER_DEBUG") == "1":
             raise
         _silence_stdout_after(error)
-        return _report(arguments.command, describe(error), USAGE_ERROR)
+        return _report(arguments.command, _name_flags(describe(error), arguments), USAGE_ERROR)
     except Exception as error:
         if os.environ.get("KERAS_TRANSFORMER_DEBUG") == "1":
             raise
@@ -192,6 +192,19 @@ def _no_room(error: BaseException) -> str | None:
         if match:
             return f"{reason}: {match[1]!r}" if match[1] else reason
     return None
+
+
+def _name_flags(line: str, arguments) -> str:
+    """Names an option as it was given: `--vocab-size 9`, where Python has `vocab_size=9`."""
+    if getattr(arguments, "config", None):
+        return line  # The file has Python's names.
+    for action in arguments.fail.__self__._actions:
+        flag = next((name for name in action.option_strings if name.startswith("--")), None)
+        if flag:
+            line = re.sub(rf"\b{action.dest}=", f"{flag} ", line)
+        if flag and "_" in action.dest:
+            line = re.sub(rf"(?<![-\w/.'\"]){action.dest}(?![-\w/.'\"])", flag, line)
+    return line
 
 
 def _report(command: str, line: str, status: int) -> int:

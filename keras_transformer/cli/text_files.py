@@ -11,8 +11,7 @@ from typing import BinaryIO, TextIO
 
 from keras_transformer.errors import UserError
 from keras_transformer.files import atomic_write, open_text
-
-_BYTE_ORDER_MARK = "\ufeff"
+from keras_transformer.utf8 import decode_line
 
 
 def read_lines(path: str | None) -> Iterator[str]:
@@ -35,14 +34,7 @@ def read_lines(path: str | None) -> Iterator[str]:
 def _decoded_lines(file: BinaryIO, name: str) -> Iterator[str]:
     # `readline`, since iterating over a pipe reads ahead and would hold back what is typed.
     for number, raw in enumerate(iter(file.readline, b""), start=1):
-        try:
-            line = raw.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8")
-            yield line.removeprefix(_BYTE_ORDER_MARK) if number == 1 else line
-        except UnicodeDecodeError as error:
-            raise UserError(
-                f"{name}, line {number}: the text is not valid UTF-8 "
-                f"(byte 0x{error.object[error.start]:02x} at column {error.start + 1})."
-            ) from error
+        yield decode_line(raw, name, number)
 
 
 def read_all_lines(path: str, what: str) -> list[str]:

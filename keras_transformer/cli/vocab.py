@@ -50,6 +50,7 @@ def add_parser(commands: argparse._SubParsersAction) -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--size",
+        dest="vocab_size",
         type=positive_int,
         metavar="N",
         help="number of subwords, special ones and single bytes included "
@@ -84,9 +85,8 @@ def run(arguments: argparse.Namespace) -> None:
         require_regular_file(path)
         if next(iter(open_text(path)), None) is None:
             raise UserError(f"The input file {path!r} is empty.")
-    tokenizer = _build(
-        _counted(pathlib.Path(path) for path in arguments.input), arguments.type, arguments.size
-    )
+    lines = _counted(pathlib.Path(path) for path in arguments.input)
+    tokenizer = _build(lines, arguments.type, arguments.vocab_size)
     tokenizer.save(output.parent, output.stem)
     say(f"wrote {output}: {tokenizer.vocab_size:,} subwords ({arguments.type})")
 

@@ -56,7 +56,7 @@ _BIG = {"d_model": 1024, "intermediate_dim": 4096, "num_heads": 16}
 _BIG_RECIPE = dataclasses.replace(_PAPER_RECIPE, max_steps=300_000, average_checkpoints=20)
 
 # Section 6.3: 4 layers, d_model 1024, the rest as base, but dropout and learning rate, which were
-# chosen on a development set. The paper does not say them; these are tensor2tensor's
+# chosen on a validation set. The paper does not say them; these are tensor2tensor's
 # `transformer_parsing_base` and `transformer_parsing_big`: half the learning rate of the formula.
 _PARSING = {"num_encoder_layers": 4, "num_decoder_layers": 4, "d_model": 1024}
 

@@ -1,4 +1,4 @@
-"""BLEU on the development set."""
+"""BLEU on the validation set."""
 
 from collections.abc import Sequence
 
@@ -6,7 +6,7 @@ from keras_transformer.training.score_on_dev import ScoreOnDev
 
 
 class BleuOnDev(ScoreOnDev):
-    """Translates the development set at the end of epochs and logs its BLEU as `val_bleu`.
+    """Translates the validation set at the end of epochs and logs its BLEU as `val_bleu`.
 
     Args:
         sources: list of `str`.
@@ -59,7 +59,7 @@ class BleuOnDev(ScoreOnDev):
         self._score_options = {"lowercase": lowercase, "tokenize": tokenize}
 
     def evaluate(self, model=None) -> float:
-        """Translates the development set now.
+        """Translates the validation set now.
 
         Args:
             model: `Transformer`; None for the one that is trained.

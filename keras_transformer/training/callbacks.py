@@ -117,7 +117,7 @@ class StepProgress(keras.callbacks.Callback):
         total: int or None, steps in all.
         tokens_per_step: float, target tokens of an average step, padding not counted.
         every: int, steps between looks at the loss.
-        score: called for the last score on the development set, a float or None.
+        score: called for the last score on the validation set, a float or None.
         score_label: name of the score.
 
     Example:

@@ -24,7 +24,7 @@ def history_columns(score_name: str) -> tuple[str, ...]:
     """Returns the columns of a history.
 
     Args:
-        score_name: that of the score on the development set, `"bleu"` or `"f1"`.
+        score_name: that of the score on the validation set, `"bleu"` or `"f1"`.
 
     Returns:
         Names of columns.
@@ -79,7 +79,7 @@ class Progress:
 class EvaluationLoop(keras.callbacks.Callback):
     """Evaluates and saves at the steps that the settings say.
 
-    At an evaluation the loss on the development set is taken of the current weights and, if
+    At an evaluation the loss on the validation set is taken of the current weights and, if
     several checkpoints are to be averaged, of their average; the better one is scored. The best
     weights by this score stay in `best.weights.h5`.
 

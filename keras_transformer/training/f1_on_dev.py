@@ -1,4 +1,4 @@
-"""F1 of constituents on the development set."""
+"""F1 of constituents on the validation set."""
 
 import random
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ from keras_transformer.training.score_on_dev import ScoreOnDev
 
 
 class F1OnDev(ScoreOnDev):
-    """Parses the development set at the end of epochs and logs its F1 as `val_f1`.
+    """Parses the validation set at the end of epochs and logs its F1 as `val_f1`.
 
     It is EVALB's labelled bracket F1 with the rules of `COLLINS.prm`, but of all sentences: one
     that EVALB leaves out has no bracket right. So a model does not win by failing on the hard ones.
@@ -70,7 +70,7 @@ class F1OnDev(ScoreOnDev):
         self._search = search
 
     def evaluate(self, model=None) -> float:
-        """Parses the development set now.
+        """Parses the validation set now.
 
         Args:
             model: `Transformer`; None for the one that is trained.

@@ -45,7 +45,7 @@ def compile_model(model, recipe, metrics=(), jit_compile=False, **kwargs):
     """Compiles a Transformer with the loss and the optimiser of its recipe.
 
     Metrics on logits cost two more passes over [tokens, vocabulary] a step, which shows on a CPU;
-    `evaluate_tokens` gives the same figures on a development set.
+    `evaluate_tokens` gives the same figures on a validation set.
 
     Args:
         model: `Transformer` or `LossModel`.

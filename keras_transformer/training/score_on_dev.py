@@ -1,4 +1,4 @@
-"""A score of whole answers on the development set, as a callback."""
+"""A score of whole answers on the validation set, as a callback."""
 
 import abc
 
@@ -6,7 +6,7 @@ import keras
 
 
 class ScoreOnDev(keras.callbacks.Callback, abc.ABC):
-    """Scores the model's answers on the development set at the end of epochs.
+    """Scores the model's answers on the validation set at the end of epochs.
 
     A subclass says `name` (the score is logged as `val_<name>`), `label` and `answer_name` for
     people, and does `evaluate` and `samples`.

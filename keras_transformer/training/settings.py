@@ -46,20 +46,20 @@ class TrainingSettings:
             for every epoch; 0 switches it off. Needs "bpe".
         max_steps: updates in all, over all runs on the directory; None takes the recipe's.
         max_minutes: minutes of training in all, over all runs; None for no limit.
-        evaluate_every: steps between evaluations on the development set; None for one epoch.
-        bleu_every: evaluations between two that also translate the development set; 0 never.
+        evaluate_every: steps between evaluations on the validation set; None for one epoch.
+        bleu_every: evaluations between two that also translate the validation set; 0 never.
         checkpoint_every: steps between checkpoints; None for one epoch.
         keep_checkpoints: number of weight files to keep; None, or fewer than `average_windows`
             need, keeps what these need.
         average_windows: numbers of last checkpoints whose averages compete at the end, by BLEU on
-            the development set; None takes the recipe's number alone.
+            the validation set; None takes the recipe's number alone.
         bleu_beam_size: beam of these translations; 1 is greedy.
         bleu_lowercase: compare in lower case.
         bleu_tokenize: sacreBLEU tokenizer; None takes "13a", or "none" for "subword" text, which
             is tokenised already.
-        f1_every: in parsing, evaluations between two that also parse the development set; 0 never.
+        f1_every: in parsing, evaluations between two that also parse the validation set; 0 never.
         f1_beam_size: beam of these parses; 1 is greedy.
-        f1_trees: number of trees to parse, drawn at random from the development set once; None for
+        f1_trees: number of trees to parse, drawn at random from the validation set once; None for
             all of them.
         mixed_precision: compute in bfloat16, weights in float32.
         gpus: number of devices; None uses one GPU if there is one. A training may be resumed on

@@ -29,7 +29,7 @@ class TensorBoardLog(keras.callbacks.Callback):
 
     Every few steps: the loss per token, the learning rate, the norm of the gradient before
     clipping, tokens per second and the share of padding. At evaluations the figures of the
-    development set; with BLEU or F1, some of its sentences with their translations or parses, and
+    validation set; with BLEU or F1, some of its sentences with their translations or parses, and
     the attention of the last decoder block on the shortest of them.
 
     TensorFlow writes the files by itself; only looking at them needs `pip install tensorboard`.

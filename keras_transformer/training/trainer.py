@@ -347,4 +347,4 @@ class _Run:
 
 
 def _loss_text(negative_loss: float) -> str:
-    return f"dev loss {-negative_loss:.3f}"
+    return f"validation loss {-negative_loss:.3f}"

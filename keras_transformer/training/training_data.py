@@ -128,7 +128,7 @@ class TrainingData:
 
     Attributes:
         batches: `TokenBatches` of the training text.
-        valid_batches: list of batches of the development text, or None.
+        valid_batches: list of batches of the validation text, or None.
     """
 
     def __init__(

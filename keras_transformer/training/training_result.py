@@ -13,11 +13,11 @@ class TrainingResult:
         steps: updates done, over all runs.
         epochs: passes over the data, over all runs.
         minutes: minutes of training, over all runs.
-        bleu: BLEU of the final weights on the development set, or None.
+        bleu: BLEU of the final weights on the validation set, or None.
         valid_loss: cross-entropy per token of the final weights there, or None.
         history: rows of `history.csv`.
         parser: likewise the `Parser`, if the task was parsing.
-        f1: F1 of its parses of the development set, or None.
+        f1: F1 of its parses of the validation set, or None.
 
     Example:
 

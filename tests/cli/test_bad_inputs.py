@@ -1,5 +1,6 @@
 """What users get wrong, tried on every command: one line, exit status 2, no traceback, no loss."""
 
+import io
 import os
 import pathlib
 import sys
@@ -320,3 +321,39 @@ def test_a_tokenizer_that_is_not_installed_is_named_before_anything_is_translate
 def test_a_wrong_value_is_named_with_what_is_allowed(fails, case):
     arguments, part = WRONG_VALUES[case]
     assert part in fails(case, arguments)
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-32"])
+@pytest.mark.parametrize("command", ["vocab --size 300 --output v.model --input {}", "translate"])
+def test_other_encodings_are_named(run, text, model, monkeypatch, encoding, command):
+    """With and without a byte order mark, from files and from standard input."""
+    path = text("other.txt", "A red house.\nA dog.\n".encode(encoding))
+    monkeypatch.chdir(path.parent)
+    words = command.format(path).split()
+    if command == "translate":
+        words += ["--model", model]
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(path.read_bytes())))
+    outcome = run(*words)
+    name = "UTF-32" if encoding == "utf-32" else "UTF-16"
+    assert outcome.status == 2 and outcome.errors.count("\n") == 1, outcome.errors
+    assert f"iconv -f {name} -t UTF-8" in outcome.errors
+    assert outcome.errors.endswith(f"Received: {name}\n")
+
+
+@pytest.mark.parametrize(
+    "command, option",
+    [
+        ("vocab --output v.model --input t.txt", "--size"),
+        (
+            "prepare --output new --source t.txt --target t.txt --valid-source t.txt "
+            "--valid-target t.txt",
+            "--vocab-size",
+        ),
+    ],
+)
+def test_options_are_named_as_they_were_given(run, text, monkeypatch, command, option):
+    monkeypatch.chdir(text("t.txt", ["a b c", "d e f"]).parent)
+    outcome = run(*command.split(), option, "100000")
+    assert outcome.status == 2
+    error = outcome.errors.splitlines()[-1]
+    assert f"{option} 100000" in error and "vocab_size" not in error

@@ -1,4 +1,4 @@
-"""Callbacks of plain Keras: BLEU on the development set, limits, history, progress."""
+"""Callbacks of plain Keras: BLEU on the validation set, limits, history, progress."""
 
 import keras
 import numpy as np

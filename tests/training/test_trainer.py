@@ -325,7 +325,7 @@ def test_a_truncated_best_file_does_not_stop_the_end_of_a_training(directory, ca
     lines = []
     assert run(directory, lines).steps == 6
     assert "best at an evaluation are left out" in caplog.text
-    assert any(line.startswith("step 6: dev loss ") for line in lines)
+    assert any(line.startswith("step 6: validation loss ") for line in lines)
     assert not any("best at" in line for line in lines)
 
 
@@ -393,7 +393,8 @@ def test_the_recipe_decides_the_search_and_few_checkpoints_are_enough_for_the_av
     recipe = {**RECIPE, "length_normalization": "gnmt"}
     result = run(tmp_path, lines, recipe=recipe, keep_checkpoints=1)
     assert result.translator.search.length_normalization == "gnmt"
-    assert any(line.startswith("average of the last 2 checkpoints: dev loss") for line in lines)
+    start = "average of the last 2 checkpoints: validation loss"
+    assert any(line.startswith(start) for line in lines)
 
 
 def test_another_number_of_devices_that_changes_the_batches_is_refused(directory):
