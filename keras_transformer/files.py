@@ -213,7 +213,9 @@ def name_beside(path: pathlib.Path, prefix: str = ".writing-") -> pathlib.Path:
 def _ending(path: pathlib.Path, prefix: str) -> str:
     """Returns as much of the end of a name as leaves room for what `name_beside` puts before it."""
     room = _LONGEST_NAME - len(prefix) - len("0123456789ab-")
-    return os.fsencode(path.name)[-room:].decode("utf-8", "ignore")
+    end = os.fsencode(path.name)[-room:]
+    # Without the rest of a character of UTF-8 that was cut; in any locale's encoding.
+    return os.fsdecode(end.lstrip(bytes(range(0x80, 0xC0))))
 
 
 def remove_leftovers(path: pathlib.Path, prefix: str = ".writing-") -> None:

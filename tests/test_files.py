@@ -238,3 +238,14 @@ def test_a_folder_in_the_way_is_named_and_nothing_changes(tmp_path):
         (aside / "model.txt").write_text("new")
         (aside / "words.txt").write_text("new")
     assert [path.name for path in tmp_path.iterdir()] == ["model.txt"]
+
+
+@pytest.mark.parametrize("name", ["öut put.txt", "ß" * 127])
+def test_names_that_the_locale_cannot_write(tmp_path, name):
+    """In the C locale, Python has the bytes of a name that it cannot decode as surrogates."""
+    code = "import sys; from keras_transformer.files import atomic_write\n"
+    code += "with atomic_write(sys.argv[1]) as path: path.write_text('kept')"
+    locale = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    command = [sys.executable, "-c", code, tmp_path / name]
+    subprocess.run(command, env=os.environ | locale, check=True)
+    assert (tmp_path / name).read_text() == "kept"

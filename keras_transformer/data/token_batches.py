@@ -98,10 +98,8 @@ class TokenBatches:
             ("max_shapes", max_shapes),
             ("packed_width", 1 if packed_width is None else packed_width),
         ):
-            if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
-                raise ValueError(f"{name} must be a positive integer. Received: {name}={value!r}")
-        if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
-            raise ValueError(f"seed must be an integer from 0. Received: seed={seed!r}")
+            _check_integer(name, value, 1, 2**31 - 1)  # widths and rows are int32
+        _check_integer("seed", seed, 0, 2**64 - 1)
         if packed_width is not None and batch_shapes is not None:
             raise ValueError(
                 "Packed batches have one shape, of packed_width; batch_shapes must be None. "
@@ -306,3 +304,11 @@ class TokenBatches:
         if encoded is self._fixed:
             self._fixed_plan = plan
         return plan
+
+
+def _check_integer(name, value, least, most):
+    is_integer = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    if not is_integer or not least <= value <= most:
+        raise ValueError(
+            f"{name} must be an integer from {least} to {most}. Received: {name}={value!r}"
+        )

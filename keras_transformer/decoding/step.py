@@ -134,6 +134,8 @@ def check_limits(max_lengths, max_length):
 
 
 def check_positive_int(name, value):
-    """Raises a ValueError unless `value` is an int >= 1."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ValueError(f"`{name}` must be an integer >= 1. Received: {name}={value!r}")
+    """Raises a ValueError unless `value` is an int >= 1 that an int32 tensor can hold."""
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value < 2**31:
+        raise ValueError(
+            f"`{name}` must be an integer >= 1 and below 2**31. Received: {name}={value!r}"
+        )

@@ -39,9 +39,12 @@ def check_boolean(name, value):
 
 
 def check_seed(seed):
-    """Raise `ValueError` unless `seed` is an integer or None."""
-    if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int)):
-        raise ValueError(f"`seed` must be an integer or None. Received: seed={seed!r}")
+    """Raise `ValueError` unless `seed` is an integer that Keras' generators take, or None."""
+    is_integer = isinstance(seed, int) and not isinstance(seed, bool)
+    if seed is not None and not (is_integer and 0 <= seed < 2**32):
+        raise ValueError(
+            f"`seed` must be an integer from 0 to {2**32 - 1}, or None. Received: seed={seed!r}"
+        )
 
 
 def check_rank(name, tensor, shape):

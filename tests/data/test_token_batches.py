@@ -290,6 +290,8 @@ def test_wrong_arguments_are_named():
         ({"num_replicas": 0}, "num_replicas=0"),
         ({"max_shapes": True}, "max_shapes=True"),
         ({"seed": -1}, "seed=-1"),
+        ({"seed": 2**64}, "seed=18446744073709551616"),
+        ({"packed_width": 2**31}, "packed_width=2147483648"),
         ({"packed_width": 0}, "packed_width=0"),
         ({"packed_width": 64, "batch_shapes": [(1, 64, 64)]}, "batch_shapes="),
     ):

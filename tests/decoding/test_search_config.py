@@ -1,5 +1,6 @@
 """Searches survive JSON, and bad settings are named."""
 
+import dataclasses
 import json
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from keras_transformer.decoding import (
     BeamSearch,
     GreedySearch,
+    MinimumLength,
     Sampling,
     search_from_dict,
     search_to_dict,
@@ -35,3 +37,11 @@ def test_bad_settings(settings, message):
 def test_other_objects_are_no_searches():
     with pytest.raises(ValueError, match="Received: search=4"):
         search_to_dict(4)
+
+
+@pytest.mark.parametrize("search", [BeamSearch, Sampling, MinimumLength])
+def test_numbers_beyond_int32_are_refused(search):
+    names = {field.name for field in dataclasses.fields(search)}
+    (name,) = names & {"beam_size", "num_samples", "length"}
+    with pytest.raises(ValueError, match=f"Received: {name}=2147483648"):
+        search(**{name: 2**31})

@@ -115,7 +115,7 @@ INTEGER = ("must be a positive integer", [0, -1, 2.0, True, "2"])
 RATE = ("must be a number of at least 0 and less than 1", [-0.1, 1, "0.1", None, True])
 NUMBER = ("must be a number greater than 0", [0, -1.0, "1", None, True])
 BOOLEAN = ("must be True or False", [None, 0, "no"])
-SEED = ("must be an integer or None", [0.5, "1", True])
+SEED = ("must be an integer from 0 to 4294967295, or None", [0.5, "1", True, -1, 2**32])
 
 OF_ATTENTION = {
     "num_heads": INTEGER,
