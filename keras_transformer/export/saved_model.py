@@ -5,10 +5,9 @@ import pathlib
 import keras
 
 from keras_transformer.errors import UserError
-from keras_transformer.export.formats import check_export_directory
+from keras_transformer.export.formats import export_folder
 from keras_transformer.export.steps import with_dtype
 from keras_transformer.export.warmup import warmup_texts, write_warmup_requests
-from keras_transformer.files import atomic_folder
 from keras_transformer.layers.checks import check_choice, check_positive_integer
 from keras_transformer.parser import Parser
 
@@ -100,9 +99,8 @@ def export_saved_model(
     if is_parser:
         _check_constrained(translator)
     directory = pathlib.Path(directory)
-    check_export_directory(directory)
     model = translator.model if dtype is None else with_dtype(translator.model, dtype)
-    with atomic_folder(directory) as aside:
+    with export_folder(directory, "saved_model") as aside:
         _write(translator, model, search or translator.search, num_streams, aside)
         # TensorFlow Serving's folders are numbers below the one with the model's name.
         path = directory.resolve()
