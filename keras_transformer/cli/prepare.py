@@ -4,10 +4,11 @@ import argparse
 
 from keras_transformer.cli.arguments import add_command, positive_int
 from keras_transformer.cli.backend import load_backend
+from keras_transformer.cli.corpus_defaults import choose_vocab_size
 from keras_transformer.cli.progress import Progress, say
 from keras_transformer.cli.train_data import data_kind, dataset_corpora, file_corpora
 from keras_transformer.cli.train_settings import GROUPS, SETTINGS
-from keras_transformer.cli.vocab import DEFAULT_VOCAB_SIZE, load_vocabulary
+from keras_transformer.cli.vocab import load_vocabulary
 
 _DESCRIPTION = """
 Turns sentence pairs into subword ids and writes them to a directory, with the vocabulary and the
@@ -86,6 +87,8 @@ def run(arguments: argparse.Namespace) -> None:
     from keras_transformer.training.training_data import Tokenizers
 
     train_corpus, valid_corpus = corpora or dataset_corpora(values)
+    if values["vocab_size"] is None and values["vocabulary_type"] != "subword":
+        values["vocab_size"] = choose_vocab_size(train_corpus)
     tokenizers = Tokenizers(vocabulary) if vocabulary else _learn(train_corpus, values)
     total = len(train_corpus) + len(valid_corpus)
     with Progress("encoding", total, unit="pairs") as progress:
@@ -109,10 +112,9 @@ def _learn(corpus, values):
     from keras_transformer.training import TrainingSettings
     from keras_transformer.training.training_data import make_tokenizers
 
-    kind, size = values["vocabulary_type"], values["vocab_size"]
     settings = TrainingSettings(
-        tokenizer=kind,
-        vocab_size=size or (None if kind == "subword" else DEFAULT_VOCAB_SIZE),
+        tokenizer=values["vocabulary_type"],
+        vocab_size=values["vocab_size"],
         shared_vocabulary=values["shared_vocabulary"],
     )
     return make_tokenizers(corpus, settings, report=say)

@@ -3,14 +3,19 @@
 import contextlib
 import shutil
 import sys
+import threading
 import time
 from types import TracebackType
 from typing import Self, TextIO
 
 _WIDEST_BAR, _NARROWEST_BAR = 24, 4  # characters
+_TEXT_WIDTH = 75  # columns left for text: a bar that made room for longer text would step back
 _TERMINAL_INTERVAL = 0.1  # seconds between redraws
 _FILE_INTERVAL = 30.0  # seconds between lines when standard error is a file
 
+_TICK = 1.0  # seconds without news until a terminal is redrawn
+
+_lock = threading.RLock()  # bars redraw themselves from threads of their own
 _shown: list["Progress"] = []  # bars that now stand on the last line of the terminal
 
 
@@ -20,15 +25,16 @@ def say(line: str) -> None:
     Args:
         line: the text.
     """
-    bars = list(_shown)
-    for bar in bars:
-        bar.clear()
-    # Nobody may be reading; that must not stop the work.
-    with contextlib.suppress(OSError, ValueError):
-        sys.stderr.write(line + "\n")
-        sys.stderr.flush()
-    for bar in bars:
-        bar.draw()
+    with _lock:
+        bars = list(_shown)
+        for bar in bars:
+            bar.clear()
+        # Nobody may be reading; that must not stop the work.
+        with contextlib.suppress(OSError, ValueError):
+            sys.stderr.write(line + "\n")
+            sys.stderr.flush()
+        for bar in bars:
+            bar.draw()
 
 
 def format_seconds(seconds: float) -> str:
@@ -55,13 +61,16 @@ def format_seconds(seconds: float) -> str:
 class Progress:
     """Shows how far a piece of work is, on standard error.
 
-    On a terminal one line is redrawn in place. Otherwise (a log file, a pipe) a line is written
-    every 30 seconds, so that work which is over sooner leaves nothing behind.
+    On a terminal one line is redrawn in place, every second even if no news comes. Otherwise (a
+    log file, a pipe) a line is written every 30 seconds, so that work which is over sooner leaves
+    nothing behind.
 
     Args:
         label: what is being done, e.g. `"translating"`.
         total: number of units, or `None` if it is not known.
         unit: plural name of the units.
+        minutes: minutes from the first report after which the work ends, done or not; `None` for no
+            limit. The bar shows the nearer end.
         stream: where to write; `None` takes `sys.stderr`.
 
     Example:
@@ -72,11 +81,17 @@ class Progress:
     """
 
     def __init__(
-        self, label: str, total: int | None = None, unit: str = "", stream: TextIO | None = None
+        self,
+        label: str,
+        total: int | None = None,
+        unit: str = "",
+        minutes: float | None = None,
+        stream: TextIO | None = None,
     ):
         self.label = label
         self.total = total
         self.unit = unit
+        self.minutes = minutes
         self.done = 0
         self.note = ""
         self._stream = sys.stderr if stream is None else stream
@@ -86,9 +101,17 @@ class Progress:
         # steps of an earlier run.
         self._first: tuple[int, float] | None = None
         self._width = 0
+        self._closed = threading.Event()
 
     def __enter__(self) -> Self:
+        if self._is_terminal:
+            threading.Thread(target=self._tick, daemon=True).start()
         return self
+
+    def _tick(self) -> None:
+        while not self._closed.wait(_TICK):
+            if self._first:
+                self.draw()
 
     def __exit__(
         self,
@@ -96,12 +119,14 @@ class Progress:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if self not in _shown:
-            return
-        _shown.remove(self)
-        self.clear()
-        if error is None:
-            self._write(self.line(shutil.get_terminal_size().columns) + "\n")
+        self._closed.set()
+        with _lock:
+            if self not in _shown:
+                return
+            _shown.remove(self)
+            self.clear()
+            if error is None:
+                self._write(self.line(shutil.get_terminal_size().columns) + "\n")
 
     def advance(self, count: int = 1, note: str = "") -> None:
         """Counts units that are done.
@@ -120,7 +145,7 @@ class Progress:
             total: number of units in all, if it was not known before.
             note: a short text shown at the end of the line.
         """
-        self.done = done
+        self.done = max(self.done, done)
         self.total = self.total if total is None else total
         self.note = note
         now = time.monotonic()
@@ -133,7 +158,7 @@ class Progress:
         """The line as it is shown.
 
         Args:
-            columns: width to fit into, by a shorter bar.
+            columns: width of the terminal; the bar is shorter on a narrow one.
 
         Returns:
             Label, bar, count, rate, time left and note.
@@ -143,34 +168,55 @@ class Progress:
         rate = self._rate()
         if rate:
             parts.append(f"{rate:,.1f}/s" if rate < 100 else f"{rate:,.0f}/s")
-        if rate and self.total and self.done < self.total:
-            parts.append(f"{format_seconds((self.total - self.done) / rate)} left")
+        left = self._seconds_left(rate)
+        if left > 0:
+            parts.append(f"{format_seconds(left)} left")
         else:
             parts.append(format_seconds(time.monotonic() - self._start))
         if self.note:
             parts.append(self.note)
         text = "  ".join(parts)
-        if not self.total:
+        if not self.total and not self.minutes:
             return f"{self.label} {text}"
-        # Two spaces, two brackets, and a column that stays free.
-        return f"{self.label} {self._bar(columns - len(self.label) - len(text) - 5)} {text}"
+        return f"{self.label} {self._bar(columns - _TEXT_WIDTH)} {text}"
 
     def _bar(self, width: int) -> str:
         width = max(_NARROWEST_BAR, min(_WIDEST_BAR, width))
-        filled = round(min(self.done / self.total, 1.0) * width)
+        share = self.done / self.total if self.total else 0.0
+        if self.minutes:
+            share = max(share, self._elapsed() / (self.minutes * 60))
+        filled = round(min(share, 1.0) * width)
         return "[" + "=" * filled + " " * (width - filled) + "]"
 
+    def _elapsed(self) -> float:
+        """Returns the seconds since the first report."""
+        return time.monotonic() - self._first[1] if self._first else 0.0
+
     def _rate(self) -> float:
-        first_done, first_time = self._first or (0, self._start)
-        elapsed = time.monotonic() - first_time
-        return (self.done - first_done) / elapsed if elapsed > 0 else 0.0
+        elapsed = self._elapsed()
+        return (self.done - self._first[0]) / elapsed if elapsed > 0 else 0.0
+
+    def _seconds_left(self, rate: float) -> float:
+        """Returns the seconds until the nearer end, 0 if none is known or it is reached."""
+        ends = []
+        if rate and self.total:
+            ends.append((self.total - self.done) / rate)
+        if self.minutes and self._first:
+            ends.append(self.minutes * 60 - self._elapsed())
+        return max(0.0, min(ends, default=0.0))
 
     def draw(self) -> None:
         """Shows the line now."""
+        with _lock:
+            self._draw()
+
+    def _draw(self) -> None:
         self._last_draw = time.monotonic()
         if not self._is_terminal:
             self._write(self.line() + "\n")
             return
+        if self._closed.is_set():
+            return  # The other thread's last draw.
         columns = shutil.get_terminal_size().columns
         line = self.line(columns)[: columns - 1]  # a line that wraps could not be redrawn
         self._write("\r" + line.ljust(self._width))

@@ -11,6 +11,7 @@ import time
 from keras_transformer.cli.arguments import add_command, positive_float
 from keras_transformer.cli.backend import load_backend
 from keras_transformer.cli.progress import Progress, say
+from keras_transformer.cli.train import training_progress
 from keras_transformer.errors import UserError
 
 _DESCRIPTION = """
@@ -154,7 +155,7 @@ def _train(output: pathlib.Path, train_corpus, valid_corpus, minutes: float):
     from keras_transformer.training import TrainingSettings, train
 
     settings = TrainingSettings(**_SETTINGS, max_minutes=minutes)
-    with Progress("training", unit="steps") as progress:
+    with training_progress(str(output), minutes) as progress:
         return train(
             output, train_corpus, valid_corpus, settings, report=say, progress=progress.update
         )

@@ -2,12 +2,14 @@
 
 import argparse
 import dataclasses
+import pathlib
 import sys
 from collections.abc import Mapping
 from typing import Any
 
 from keras_transformer.cli.arguments import add_command, positive_float
 from keras_transformer.cli.backend import load_backend
+from keras_transformer.cli.corpus_defaults import choose_settings
 from keras_transformer.cli.parsing_settings import check_task, linearization_fields
 from keras_transformer.cli.progress import Progress, say
 from keras_transformer.cli.recipes import RECIPES
@@ -16,6 +18,7 @@ from keras_transformer.cli.train_data import (
     data_kind,
     dataset_corpora,
     file_corpora,
+    known_pairs,
     load_prepared,
 )
 from keras_transformer.cli.train_settings import GROUPS, SETTINGS
@@ -34,8 +37,9 @@ The pairs come from two text files (--source, --target), from one TSV file (--ts
 tensorflow-datasets (--dataset), each with its validation pairs, or from what
 `keras-transformer prepare` has encoded before (--prepared). Settings can also be kept in a TOML
 file (--config), which `--print-config` writes with a comment for each; options on the command line
-win over it. A model and its recipe go by name (--preset): tiny for some 10,000 pairs, small for
-some 100,000, base for millions.
+win over it. A model and its recipe go by name (--preset). Without one, the number of training
+pairs decides model, vocabulary, batch, steps and the steps between validations, and what was chosen
+is printed with the reason.
 """
 
 # The one that argparse makes lists fifty options.
@@ -84,8 +88,8 @@ def add_parser(commands: argparse._SubParsersAction) -> argparse.ArgumentParser:
     plan.add_argument(
         "--plan",
         action="store_true",
-        help="print what would run, its memory and its time, and stop: no text is read; a few "
-        "steps of the model are measured",
+        help="print what would run, its memory and its time, and stop: the pairs are only counted; "
+        "a few steps of the model are measured",
     )
     plan.add_argument(
         "--device-memory",
@@ -115,11 +119,11 @@ def run(arguments: argparse.Namespace) -> None:
     """
     values = resolve(arguments)
     if arguments.print_config:
-        load_backend()
-        sys.stdout.write(render_config(values, _preset_values(values["preset"])))
+        _print_config(values)
         return
     check_task(values, SETTINGS)
     if arguments.plan:
+        values = choose_settings(values, known_pairs(values), say)
         _plan(arguments.recipe, values, arguments.device_memory)
         return
     if arguments.device_memory:
@@ -129,19 +133,24 @@ def run(arguments: argparse.Namespace) -> None:
     kind = data_kind(values)
     # What can be wrong with files is found before TensorFlow is loaded.
     corpora = file_corpora(kind, values) if kind in ("source", "tsv", "trees") else None
+    if corpora:
+        values = choose_settings(values, corpora[0], say)
     vocabulary = load_vocabulary(values["vocabulary"]) if values["vocabulary"] else None
     target_vocabulary = None
     if kind == "prepared":
         prepared = load_prepared(values)
         vocabulary, target_vocabulary = prepared.source_tokenizer, prepared.target_tokenizer
+    say("Loading Keras and its backend.")
     load_backend()
-    _check_preset(values["preset"])
+    if values["preset"]:
+        _check_preset(values["preset"])
     from keras_transformer.training import train
 
     if kind == "prepared":
         corpora = prepared.read("train"), prepared.valid_text
     train_corpus, valid_corpus = corpora or dataset_corpora(values)
-    with Progress("training", unit="steps") as progress:
+    values = choose_settings(values, train_corpus, say)  # What was chosen from files stays.
+    with training_progress(values["output"], values["max_minutes"]) as progress:
         result = train(
             values["output"],
             train_corpus,
@@ -156,6 +165,39 @@ def run(arguments: argparse.Namespace) -> None:
         f"wrote {values['output']}: {result.steps:,} steps, {result.epochs:.1f} epochs, "
         f"{result.minutes:.1f} minutes"
     )
+
+
+def training_progress(output: str, max_minutes: float | None) -> Progress:
+    """Makes the bar of a training.
+
+    Args:
+        output: model directory; the minutes of earlier runs there count.
+        max_minutes: minutes over all runs, or `None` for no limit.
+
+    Returns:
+        `Progress`.
+    """
+    from keras_transformer.training import Checkpoints
+    from keras_transformer.training.progress import Progress as Reached
+    from keras_transformer.training.training_setup import CHECKPOINT_FOLDER
+
+    if max_minutes is not None:
+        state = Checkpoints(pathlib.Path(output, CHECKPOINT_FOLDER)).metadata() or {}
+        # A bar of no time at all is full at once.
+        max_minutes = max(max_minutes - Reached.from_dict(state).minutes, 1e-9)
+    return Progress("training", unit="steps", minutes=max_minutes)
+
+
+def _print_config(values: Mapping[str, Any]) -> None:
+    corpus = known_pairs(values)
+    if corpus is not None:
+        values = choose_settings(values, corpus, say)
+    # Without a corpus, the values of one of middling size stand behind #.
+    examples = choose_settings(values, None, lambda line: None)
+    load_backend()
+    chosen = {name: examples[name] for name, value in values.items() if value is None}
+    chosen = {name: value for name, value in chosen.items() if value is not None}
+    sys.stdout.write(render_config(values, {**_preset_values(examples["preset"]), **chosen}))
 
 
 def _recipe_list() -> str:

@@ -1,5 +1,6 @@
 """Where `train` and `prepare` find what they read: files, a dataset, or a prepared corpus."""
 
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -73,6 +74,27 @@ def file_corpora(kind: str, values: Mapping[str, Any]) -> tuple:
     for corpus in corpora:
         len(corpus)  # reads it once: finds lines that are no UTF-8, and files that do not match
     return corpora
+
+
+def known_pairs(values: Mapping[str, Any]):
+    """Opens the training pairs, for their number, if they are in files that are there.
+
+    Args:
+        values: settings by name.
+
+    Returns:
+        The training corpus, or None.
+    """
+    from keras_transformer.data import ParallelTextCorpus, PreparedCorpus, TsvCorpus
+
+    if values["prepared"] and os.path.isdir(values["prepared"]):
+        return PreparedCorpus.load(values["prepared"]).read("train")
+    files = [values[name] for name in ("tsv", "source", "target") if values[name]]
+    if not files or not all(map(os.path.isfile, files)):
+        return None
+    if values["tsv"]:
+        return TsvCorpus(values["tsv"])
+    return ParallelTextCorpus(*files) if len(files) == 2 else None
 
 
 def dataset_corpora(values: Mapping[str, Any]) -> tuple:

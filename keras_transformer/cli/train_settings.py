@@ -94,7 +94,8 @@ GROUPS: dict[str, tuple[str, tuple[Setting, ...]]] = {
             Setting(
                 "vocab_size",
                 positive_int,
-                "number of subwords (default: 8000; for subword text all there are)",
+                "number of subwords (default: by the number of pairs; with --preset 8000; for "
+                "subword text all there are)",
                 metavar="N",
             ),
             Setting(
@@ -120,8 +121,8 @@ GROUPS: dict[str, tuple[str, tuple[Setting, ...]]] = {
                 "preset",
                 str,
                 "model and training recipe: tiny, small, base, big, big_en_fr or table3_...; "
-                "parsing_small (the default in parsing), parsing or parsing_semi_supervised",
-                "small",
+                "parsing_small (the default in parsing), parsing or parsing_semi_supervised "
+                "(default: by the number of pairs)",
                 metavar="NAME",
             ),
             *MODEL,
@@ -166,7 +167,8 @@ GROUPS: dict[str, tuple[str, tuple[Setting, ...]]] = {
             Setting(
                 "checkpoint_every",
                 positive_int,
-                "steps between checkpoints (default: one epoch)",
+                "steps between checkpoints (default: by the number of pairs; with --preset one "
+                "epoch)",
                 metavar="N",
             ),
             Setting(
@@ -178,7 +180,15 @@ GROUPS: dict[str, tuple[str, tuple[Setting, ...]]] = {
             Setting(
                 "evaluate_every",
                 positive_int,
-                "steps between validations (default: one epoch)",
+                "steps between validations (default: by the number of pairs; with --preset one "
+                "epoch)",
+                metavar="N",
+            ),
+            Setting(
+                "patience",
+                positive_int,
+                "stop after N validations in a row without a better loss, BLEU or F1 (default: by "
+                "the number of pairs; with --preset never)",
                 metavar="N",
             ),
             Setting(

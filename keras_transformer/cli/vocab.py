@@ -104,7 +104,9 @@ def _build(lines: Iterable[str], kind: str, size: int | None):
 
     if kind == "subword":
         return build_subword_vocabulary(lines, max_size=size)
-    return train_sentencepiece(lines, DEFAULT_VOCAB_SIZE if size is None else size, model_type=kind)
+    return train_sentencepiece(
+        lines, DEFAULT_VOCAB_SIZE if size is None else size, model_type=kind, allow_fewer=True
+    )
 
 
 def load_vocabulary(path: str):

@@ -1,6 +1,7 @@
 """Learning a SentencePiece vocabulary from text."""
 
 import io
+import logging
 import re
 from collections.abc import Iterator
 
@@ -11,6 +12,7 @@ from keras_transformer.data.special_tokens import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from keras_transformer.data.text_lines import sample_lines, text_lines
 from keras_transformer.errors import UserError
 
+_LOGGER = logging.getLogger(__name__)
 MODEL_TYPES = ("bpe", "unigram")
 _LONGEST_LINE_BYTES = 16_384
 
@@ -23,6 +25,7 @@ def train_sentencepiece(
     max_sentences: int = 2_000_000,
     seed: int = 0,
     normalization: str = "nmt_nfkc",
+    allow_fewer: bool = False,
 ) -> SentencePieceTokenizer:
     """Learns a subword vocabulary from text.
 
@@ -39,6 +42,8 @@ def train_sentencepiece(
         seed: of that choice.
         normalization: SentencePiece's rule: `"nmt_nfkc"`, `"nmt_nfkc_cf"` (and lower case),
             `"nfkc"`, `"nfkc_cf"` or `"identity"`.
+        allow_fewer: learn as many pieces as possible, with a notice in the log, if the text is too
+            small for `vocab_size`.
 
     Returns:
         `SentencePieceTokenizer`.
@@ -78,6 +83,7 @@ def train_sentencepiece(
             character_coverage=1.0,
             normalization_rule_name=normalization,
             max_sentence_length=_LONGEST_LINE_BYTES,
+            hard_vocab_limit=not allow_fewer,
             pad_id=PAD_ID,
             unk_id=UNK_ID,
             bos_id=BOS_ID,
@@ -86,7 +92,14 @@ def train_sentencepiece(
         )
     except (RuntimeError, OSError) as error:
         raise UserError(_training_problem(str(error), vocab_size, model_type)) from error
-    return SentencePieceTokenizer(model.getvalue())
+    tokenizer = SentencePieceTokenizer(model.getvalue())
+    if tokenizer.vocab_size < vocab_size:
+        _LOGGER.info(
+            "The text is too small for a vocabulary of %s: it has %s pieces.",
+            f"{vocab_size:,}",
+            f"{tokenizer.vocab_size:,}",
+        )
+    return tokenizer
 
 
 def _emptied(lines: list[str]) -> Iterator[str]:

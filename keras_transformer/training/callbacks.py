@@ -9,6 +9,7 @@ import keras
 
 from keras_transformer.errors import UserError, one_line
 from keras_transformer.files import atomic_write
+from keras_transformer.training.divergence import RecentLoss
 
 
 class TimeLimit(keras.callbacks.Callback):
@@ -116,9 +117,7 @@ class StepProgress(keras.callbacks.Callback):
         progress: called with (steps done, steps in all or None, note with loss and tokens/s).
         total: int or None, steps in all.
         tokens_per_step: float, target tokens of an average step, padding not counted.
-        every: int, steps between looks at the loss.
-        score: called for the last score on the validation set, a float or None.
-        score_label: name of the score.
+        every: int, steps between looks at the loss, which is the mean since the look before.
 
     Example:
 
@@ -133,35 +132,31 @@ class StepProgress(keras.callbacks.Callback):
         total: int | None,
         tokens_per_step: float,
         every: int = 10,
-        score: Callable[[], float | None] | None = None,
-        score_label: str = "BLEU",
     ):
         super().__init__()
         self.total = total
         self._progress = progress
         self._tokens_per_step = tokens_per_step
         self._every = every
-        self._score = score
-        self._score_label = score_label
         self._note = ""
+        self._recent_loss = None
         self._window = (0, 0.0)
 
     def on_train_begin(self, logs=None):
         self._step = int(self.model.optimizer.iterations.numpy())
-        self._window = (self._step, time.monotonic())
+        self._progress(self._step, self.total, self._note or "preparing the first step")
 
     def on_epoch_begin(self, epoch, logs=None):
         # The evaluation between two epochs is no training time.
         self._window = (self._step, time.monotonic())
+        self._recent_loss = RecentLoss(self.model)
 
     def on_train_batch_end(self, batch, logs=None):
         self._step += 1
         first, start = self._window
         if (self._step - first) % self._every == 0:
             speed = (self._step - first) * self._tokens_per_step / (time.monotonic() - start)
-            loss = (logs or {}).get("loss")
-            self._note = f"loss {float(loss):.3f}  " if loss is not None else ""
+            loss = self._recent_loss()
+            self._note = "" if loss is None else f"loss {loss:.3f}  "
             self._note += f"{speed:,.0f} tokens/s"
-            score = None if self._score is None else self._score()
-            self._note += "" if score is None else f"  {self._score_label} {score:.2f}"
         self._progress(self._step, self.total, self._note)

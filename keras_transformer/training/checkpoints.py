@@ -1,5 +1,6 @@
 """What a training leaves on disk while it runs, such that a kill at any time loses little."""
 
+import contextlib
 import json
 import logging
 import math
@@ -127,6 +128,14 @@ class Checkpoints:
     def exists(self) -> bool:
         """Returns whether there is a state, damaged or not."""
         return self.state_path.exists() or self.previous_state_path.exists()
+
+    def metadata(self) -> dict | None:
+        """Returns what else was saved with the newest readable state; None without one."""
+        for path in (self.state_path, self.previous_state_path):
+            # Whatever the damage: `restore_state` says it.
+            with contextlib.suppress(Exception), np.load(path, allow_pickle=False) as file:
+                return dict(json.loads(file[_METADATA].tobytes().decode("utf-8"))["metadata"])
+        return None
 
     def restore_state(self, model) -> dict | None:
         """Sets all variables of a model and its optimiser to the newest readable state.

@@ -2,13 +2,12 @@
 
 import dataclasses
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import keras
 import numpy as np
 from keras import ops
 
-from keras_transformer.errors import UserError
 from keras_transformer.files import atomic_write
 from keras_transformer.models.weight_files import load_weights_only, save_weights_only
 from keras_transformer.training.averaging import average_checkpoints
@@ -16,6 +15,7 @@ from keras_transformer.training.callbacks import HistoryFile, TimeLimit
 from keras_transformer.training.checkpoints import Checkpoints, step_of
 from keras_transformer.training.divergence import DivergedError, check_loss_is_finite
 from keras_transformer.training.evaluate_tokens import TokenEvaluator
+from keras_transformer.training.progress import Progress
 from keras_transformer.training.score_on_dev import ScoreOnDev
 from keras_transformer.training.stop_signals import StopSignals
 
@@ -42,38 +42,6 @@ def history_columns(score_name: str) -> tuple[str, ...]:
         f"valid_{score_name}",
         "averaged",
     )
-
-
-@dataclasses.dataclass
-class Progress:
-    """What a run has reached; saved with the training state.
-
-    `unfinished_row` is the row of the history whose evaluation was broken off.
-    """
-
-    step: int = 0
-    epoch: int = 0
-    batch: int = 0
-    minutes: float = 0.0
-    evaluations: int = 0
-    unfinished_row: dict | None = None
-    best_score: float | None = None
-    best_step: int = 0
-    last_score: float | None = None
-
-    @classmethod
-    def from_dict(cls, state: Mapping) -> "Progress":
-        """Returns what was saved; older states say BLEU where it is the score.
-
-        Raises:
-            UserError: if something else was saved.
-        """
-        state = {name.replace("_bleu", "_score"): state[name] for name in state}
-        types = {field.name: field.type for field in dataclasses.fields(cls)}
-        for name, value in state.items():
-            if name not in types or not isinstance(value, types[name] | int):
-                raise UserError(f"The training state is damaged. Received: {name}={value!r}")
-        return cls(**state)
 
 
 class EvaluationLoop(keras.callbacks.Callback):
@@ -126,11 +94,12 @@ class EvaluationLoop(keras.callbacks.Callback):
         self._time_limit = time_limit
         self._score = score
         self._window = (settings.average_windows or (recipe.average_checkpoints,))[0]
-        self._total_steps = settings.max_steps or recipe.max_steps
+        self.total_steps = settings.max_steps or recipe.max_steps
         self._report = report
         self._signals = signals
         self.saved_step = progress.step  # that of the state on the disk
         self._board = board
+        self._settings = settings
         self.evaluate_every = settings.evaluate_every or data.steps_per_epoch
         self._checkpoint_every = settings.checkpoint_every or data.steps_per_epoch
         self._evaluator = evaluator
@@ -150,9 +119,13 @@ class EvaluationLoop(keras.callbacks.Callback):
             progress.epoch, progress.batch = progress.epoch + 1, 0
             self._steps_in_epoch = self._data.batches.steps_per_epoch(progress.epoch)
         self._signals.waits = True
-        if progress.step >= self._total_steps:
+        if progress.step >= self.total_steps:
             self.model.stop_training = True
         self._save_and_evaluate(logs, ends=self.model.stop_training)
+        reason = progress.why_it_ends(self.total_steps, self._settings)
+        if reason and not self.model.stop_training:
+            self._report(f"The training ends: {reason}")
+            self.model.stop_training = True
         if self._signals.received is not None:
             self.model.stop_training = True
 
@@ -244,6 +217,9 @@ class EvaluationLoop(keras.callbacks.Callback):
         if self._board is not None:
             self._board.write_evaluation(row)
         self._report(_line(row, self._score))
+        if f"valid_{self._score and self._score.name}" in row:
+            for line in self._score.sample_lines():
+                self._report(line)
         self._window_start = (progress.step, time.monotonic())
         if self._data.valid_batches is not None:
             progress.evaluations += 1
@@ -256,17 +232,24 @@ class EvaluationLoop(keras.callbacks.Callback):
             valid_accuracy=round(result.accuracy, 5),
             averaged=1,
         )
-        if not scores:
-            return
+        progress = self.progress
+        gains = progress.best_loss is None or result.loss < progress.best_loss
+        if gains:
+            progress.best_loss = result.loss
+        if scores:
+            gains = self._score_on_dev(row, result.loss) or gains
+        progress.without_gain = 0 if gains else progress.without_gain + 1
+
+    def _score_on_dev(self, row, loss) -> bool:
+        """Scores the better of the weights and their average; returns whether it is the best."""
         current = [(variable, variable.numpy()) for variable in self._evaluator.model.variables]
         try:
-            row["averaged"] = self._load_average_if_better(result.loss, current)
+            row["averaged"] = self._load_average_if_better(loss, current)
             score = round(self._score.evaluate(self._evaluator.model), 3)
             row[f"valid_{self._score.name}"] = score
-            self.progress.last_score = score
-            self._keep_best(score)
             if self._board is not None:
                 self._board.write_samples(row["step"], self._score)
+            return self._keep_best(score)
         finally:
             _assign(current)
 
@@ -282,12 +265,14 @@ class EvaluationLoop(keras.callbacks.Callback):
         _assign(current)
         return 1
 
-    def _keep_best(self, score):
+    def _keep_best(self, score) -> bool:
         progress = self.progress
-        if progress.best_score is None or score > progress.best_score:
-            with atomic_write(self.best_path) as temporary:
-                save_weights_only(self._evaluator.model, temporary)
-            progress.best_score, progress.best_step = score, progress.step
+        if progress.best_score is not None and score <= progress.best_score:
+            return False
+        with atomic_write(self.best_path) as temporary:
+            save_weights_only(self._evaluator.model, temporary)
+        progress.best_score, progress.best_step = score, progress.step
+        return True
 
 
 def _assign(values):

@@ -1,8 +1,11 @@
 """A score of whole answers on the validation set, as a callback."""
 
 import abc
+import textwrap
 
 import keras
+
+_NUM_SAMPLES, _SAMPLE_WIDTH = 2, 80
 
 
 class ScoreOnDev(keras.callbacks.Callback, abc.ABC):
@@ -55,6 +58,15 @@ class ScoreOnDev(keras.callbacks.Callback, abc.ABC):
         Args:
             number: how many at most.
         """
+
+    def sample_lines(self) -> list[str]:
+        """Returns a few of the last answers with source and reference, each in a line."""
+        return [
+            "  {} -> {} (reference: {})".format(
+                *(textwrap.shorten(part, _SAMPLE_WIDTH, placeholder="...") for part in sample)
+            )
+            for sample in self.samples(_NUM_SAMPLES)
+        ]
 
     def on_epoch_end(self, epoch, logs=None):
         if (epoch + 1) % self.every:

@@ -20,8 +20,8 @@ _NEW_IN_FINGERPRINT = frozenset({"line_ends"})
 # These may differ when a training is resumed: they do not change what the next step computes.
 _MAY_CHANGE = frozenset(
     "max_steps max_minutes checkpoint_every evaluate_every bleu_every keep_checkpoints "
-    "average_windows bleu_beam_size bleu_lowercase bleu_tokenize f1_every f1_beam_size f1_trees "
-    "gpus micro_batches tensorboard".split()
+    "patience average_windows bleu_beam_size bleu_lowercase bleu_tokenize f1_every f1_beam_size "
+    "f1_trees gpus micro_batches tensorboard".split()
 )
 
 
@@ -49,6 +49,8 @@ class TrainingSettings:
         evaluate_every: steps between evaluations on the validation set; None for one epoch.
         bleu_every: evaluations between two that also translate the validation set; 0 never.
         checkpoint_every: steps between checkpoints; None for one epoch.
+        patience: end the training after this many evaluations in a row without a better loss or
+            score on the validation set; None never does.
         keep_checkpoints: number of weight files to keep; None, or fewer than `average_windows`
             need, keeps what these need.
         average_windows: numbers of last checkpoints whose averages compete at the end, by BLEU on
@@ -98,6 +100,7 @@ class TrainingSettings:
     bleu_every: int = 1
     checkpoint_every: int | None = None
     keep_checkpoints: int | None = None
+    patience: int | None = None
     average_windows: tuple[int, ...] | None = None
     bleu_beam_size: int = 1
     bleu_lowercase: bool = False
@@ -136,7 +139,8 @@ class TrainingSettings:
                 f"Received: bpe_dropout={self.bpe_dropout!r} with tokenizer={self.tokenizer!r}"
             )
         positive = (
-            "vocab_size max_steps max_minutes evaluate_every checkpoint_every keep_checkpoints "
+            "vocab_size max_steps max_minutes evaluate_every checkpoint_every patience "
+            "keep_checkpoints "
             "bleu_beam_size gpus micro_batches packed_width f1_beam_size f1_trees"
         )
         for name in positive.split():

@@ -28,6 +28,7 @@ from keras_transformer.training.evaluation_loop import EvaluationLoop, Progress,
 from keras_transformer.training.final_weights import choose_final_weights
 from keras_transformer.training.loss_model import LossModel
 from keras_transformer.training.optimizer import compile_model
+from keras_transformer.training.run_description import describe_run
 from keras_transformer.training.settings import TrainingSettings
 from keras_transformer.training.stop_signals import StopSignals, TrainingInterrupted
 from keras_transformer.training.tasks import task_of
@@ -85,7 +86,8 @@ def train(
             parsing, to learn it.
         callbacks: further Keras callbacks.
         report: called with lines for people: the data, every evaluation, the final choice.
-        progress: called after every step with (steps done, steps in all or None, note).
+        progress: called before the first step and after each with (steps done, steps in all or
+            None, note).
 
     Returns:
         `TrainingResult`.
@@ -137,6 +139,11 @@ def _start(output: Path, corpora, settings, given_tokenizers, report, signals) -
     recipe = TrainingRecipe.from_dict({**preset.recipe.to_dict(), **settings.recipe})
     strategy = mirrored_strategy(settings.gpus) if (settings.gpus or 1) > 1 else None
     resumes = check_output(output)
+    if resumes:
+        # Before the text is read, which may take long.
+        reached = Progress.from_dict(Checkpoints(output / CHECKPOINT_FOLDER).metadata() or {})
+        if reason := reached.why_it_ends(settings.max_steps or recipe.max_steps, settings):
+            report(f"Nothing is left to train: {reason}")
     tokenizers = choose_tokenizers(
         output, resumes, train_corpus, settings, task, *given_tokenizers, report
     )
@@ -235,7 +242,6 @@ class _Run:
         self.history.start()
 
     def fit(self, callbacks, progress):
-        limit = self.settings.max_minutes
         if self.reached.step:
             self.report(
                 f"Resuming after step {self.reached.step:,}, {self.reached.minutes:.1f} minutes."
@@ -243,11 +249,10 @@ class _Run:
         self.checkpoints.check_room(self.loss_model)
         self.loop.set_model(self.loss_model)
         self.loop.finish_evaluation()
-        if self.reached.step >= self.total_steps or (
-            limit is not None and self.reached.minutes >= limit
-        ):
-            self.report("Nothing is left to train; allow more steps or minutes to go on.")
+        if self.reached.why_it_ends(self.total_steps, self.settings):
             return
+        for line in describe_run(self.model, self.data, self.settings, self.loop):
+            self.report(line)
         # A failed start leaves nothing behind.
         begins = keras.callbacks.LambdaCallback(
             on_train_batch_end=lambda batch, logs: self.reached.step or self._begin()
@@ -258,15 +263,7 @@ class _Run:
         # The loop must see whether the time is up; what it does is no part of the others' times.
         watchers.append(self.loop)
         if progress is not None:
-            watchers.append(
-                StepProgress(
-                    progress,
-                    self.total_steps,
-                    self.data.tokens_per_step,
-                    score=lambda: self.reached.last_score,
-                    score_label=self.task.score_label,
-                )
-            )
+            watchers.append(StepProgress(progress, self.total_steps, self.data.tokens_per_step))
         # Keras' mean of the loss begins anew with each of its epochs. These end at evaluations, so
         # that one resumed in between has a shorter first one.
         every = self.loop.evaluate_every

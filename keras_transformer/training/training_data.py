@@ -109,7 +109,9 @@ def learn_vocabulary(lines, settings, min_count: int = 1):
         return build_subword_vocabulary(lines, settings.vocab_size, min_count)
     if settings.vocab_size is None:
         raise UserError("Learning subwords needs their number. Received: vocab_size=None")
-    return train_sentencepiece(lines, settings.vocab_size, model_type=settings.tokenizer)
+    return train_sentencepiece(
+        lines, settings.vocab_size, model_type=settings.tokenizer, allow_fewer=True
+    )
 
 
 class TrainingData:

@@ -47,6 +47,13 @@ def weights(run, *arguments, output):
     return found
 
 
+def test_a_vocabulary_of_no_size_is_that_of_train(run, files, tmp_path):
+    outcome = run("prepare", *options(files), "--output", tmp_path / "prepared")
+    assert outcome.status == 0, outcome.errors
+    assert "Learning a vocabulary of 1,000 bpe pieces" in outcome.errors
+    assert "too small for a vocabulary of 1,000" in outcome.errors
+
+
 @pytest.mark.tensorflow_only("`train` reads its data with tf.data")
 def test_the_model_is_that_of_the_text(run, files, vocabulary, tmp_path):
     outcome = run("prepare", *options(files), "--vocabulary", vocabulary, "--output",

@@ -1,6 +1,7 @@
 """The progress bar: count, rate and time left on a terminal, and silence where nobody watches."""
 
 import io
+import threading
 
 import pytest
 
@@ -36,6 +37,45 @@ def test_the_line_has_count_rate_and_time_left(clock):
     assert progress.line() == (
         "translating [=====                   ] 20/100 lines  2.0/s  40s left  loss 2.000"
     )
+
+
+def test_the_nearer_end_of_steps_and_minutes_counts(clock):
+    progress = Progress("training", 100, "steps", minutes=1.0, stream=io.StringIO())
+    progress.update(0)
+    clock[0] += 15
+    progress.update(10)
+    assert progress.line() == "training [======                  ] 10/100 steps  0.7/s  45s left"
+    progress.update(75)
+    assert progress.line() == "training [==================      ] 75/100 steps  5.0/s  5s left"
+
+
+def test_minutes_alone_make_a_bar(clock):
+    progress = Progress("training", unit="steps", minutes=1.0, stream=io.StringIO())
+    progress.update(900)
+    clock[0] += 30
+    assert progress.line() == "training [============            ] 900 steps  30s left"
+    clock[0] += 31
+    assert "[========================]" in progress.line() and "left" not in progress.line()
+
+
+def test_the_bar_never_steps_back(clock):
+    progress = Progress("training", total=100, stream=io.StringIO())
+    filled = []
+    for done, note in ((10, ""), (30, "preparing"), (20, "loss 1.268  12,345 tokens/s"), (31, "")):
+        progress.update(done, note=note)
+        filled.append(progress.line(columns=80).count("="))
+    assert progress.done == 31
+    assert filled == sorted(filled)
+
+
+def test_a_terminal_moves_without_news(monkeypatch):
+    monkeypatch.setattr(progress_module, "_TICK", 0.01)
+    stream, drawn = Terminal(), threading.Event()
+    write = stream.write
+    stream.write = lambda text: (write(text), "preparing" in text and drawn.set())
+    with Progress("training", total=5, stream=stream) as progress:
+        progress.update(0, note="preparing the first step")
+        assert drawn.wait(60)
 
 
 def test_a_narrow_terminal_gets_a_shorter_bar_and_all_of_the_note(clock):

@@ -135,7 +135,7 @@ def test_every_setting_reaches_the_training():
         "--keep-checkpoints 45 --evaluate-every 46 --bleu-every 47 --bleu-beam-size 48 "
         "--bleu-lowercase --bleu-tokenize intl --mixed-precision --jit-compile --gpus 2 "
         "--vocabulary-type bpe --vocab-size 490 --no-shared-vocabulary --bpe-dropout 0.5 "
-        "--tensorboard"
+        "--tensorboard --patience 51"
     )
     settings = _training_settings(parse(*arguments.split()))
     assert settings == TrainingSettings(
@@ -191,6 +191,7 @@ def test_every_setting_reaches_the_training():
         gpus=2,
         jit_compile=True,
         tensorboard=True,
+        patience=51,
         seed=41,
     )
     # With all of them set, none of model and recipe is left to the preset.
@@ -209,7 +210,7 @@ def test_the_defaults_are_those_of_the_library():
 
 
 def test_subword_text_has_no_default_size():
-    settings = _training_settings(parse("--vocabulary-type", "subword"))
+    settings = _training_settings(parse("--preset", "tiny", "--vocabulary-type", "subword"))
     assert (settings.tokenizer, settings.vocab_size) == ("subword", None)
 
 

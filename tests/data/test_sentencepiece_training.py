@@ -46,6 +46,19 @@ def test_a_size_that_the_text_cannot_fill_is_answered_with_the_largest_possible(
         train_sentencepiece(LINES, largest + 1, model_type)
 
 
+@pytest.mark.parametrize("model_type", ["bpe", "unigram"])
+def test_fewer_pieces_are_learned_with_a_notice_where_that_is_allowed(model_type, caplog):
+    caplog.set_level("INFO")
+    tokenizer = train_sentencepiece(LINES, 5000, model_type, allow_fewer=True)
+    assert f"too small for a vocabulary of 5,000: it has {tokenizer.vocab_size}" in caplog.text
+    with pytest.raises(UserError, match="at most"):
+        train_sentencepiece(LINES, 5000, model_type)
+    assert tokenizer.decode(tokenizer.encode(LINES[0])) == LINES[0]
+    caplog.clear()
+    assert train_sentencepiece(LINES, 276, model_type, allow_fewer=True).vocab_size == 276
+    assert not caplog.text
+
+
 def test_a_size_below_the_characters_is_answered_with_the_smallest_possible():
     with pytest.raises(UserError, match="at least") as raised:
         train_sentencepiece(LINES, 100)

@@ -90,13 +90,30 @@ def test_history_file_is_appended_and_cut_at_the_step_of_a_resumed_training(tmp_
 
 def test_step_progress_tells_steps_loss_and_speed():
     told = []
-    bleus = iter([None, 12.5])
-    callback = StepProgress(
-        lambda *values: told.append(values), 12, tokens_per_step=7.0, every=3, score=bleus.__next__
-    )
+    callback = StepProgress(lambda *values: told.append(values), 12, tokens_per_step=7.0, every=3)
     fit([callback])
-    assert [(done, total) for done, total, _ in told] == [(n, 12) for n in range(1, 7)]
-    assert told[0][2] == ""
-    assert "loss" in told[-1][2]
+    assert [(done, total) for done, total, _ in told] == [(n, 12) for n in range(7)]
+    assert told[0][2] == "preparing the first step"
+    assert [note == "" for *_, note in told[1:]] == [True, True, False, False, False, False]
     assert "tokens/s" in told[-1][2]
-    assert ["BLEU 12.50" in note for *_, note in told] == [False] * 5 + [True]
+
+
+class Losses(keras.callbacks.Callback):
+    """The loss of each step, from Keras' mean since the epoch began."""
+
+    def __init__(self):
+        super().__init__()
+        self.steps, self._sum = [], 0.0
+
+    def on_train_batch_end(self, batch, logs=None):
+        before, self._sum = self._sum, logs["loss"] * (batch + 1)
+        self.steps.append(self._sum - before)
+
+
+def test_step_progress_tells_the_loss_of_the_last_steps_and_not_of_the_epoch():
+    told, losses = [], Losses()
+    progress = StepProgress(lambda *values: told.append(values), 6, tokens_per_step=7.0, every=3)
+    fit([losses, progress], inputs=np.arange(6.0)[:, None])
+    mean = np.mean(losses.steps[3:])
+    assert abs(mean - np.mean(losses.steps)) > 0.01
+    assert told[-1][2].startswith(f"loss {mean:.3f} ")

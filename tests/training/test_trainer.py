@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 import shutil
 import sys
 
@@ -12,7 +13,9 @@ import pytest
 from keras_transformer.data import PairsCorpus, SubwordTokenizer, train_sentencepiece
 from keras_transformer.errors import UserError
 from keras_transformer.training import TrainingSettings, train
-from keras_transformer.training.evaluate_tokens import TokenEvaluator
+from keras_transformer.training.evaluate_tokens import TokenEvaluation, TokenEvaluator
+from keras_transformer.training.score_on_dev import ScoreOnDev
+from keras_transformer.training.tasks import TranslationTask
 
 pytestmark = pytest.mark.tensorflow_only("`train` reads its data with tf.data")
 
@@ -155,11 +158,106 @@ def test_an_evaluation_that_is_interrupted_is_done_by_the_next_run(
         assert [row[name] for row in history] == [row[name] for row in expected]
 
 
-def test_a_finished_training_goes_on_with_more_steps(directory):
+def test_a_finished_training_says_so_before_it_reads_and_goes_on_with_more_steps(directory):
     lines = []
     assert run(directory, lines).steps == 6
-    assert any("Nothing is left" in line for line in lines)
+    assert lines[0] == "Nothing is left to train: all 6 steps are done. Raise max_steps to go on."
+    assert sum("Nothing is left" in line for line in lines) == 1
     assert run(directory, max_steps=7).steps == 7
+
+
+def test_minutes_that_are_used_up_are_said_at_once(tmp_path):
+    run(tmp_path, max_minutes=1e-6)
+    lines = []
+    assert run(tmp_path, lines, max_minutes=1e-6).steps == 1
+    assert "1e-06 minutes over all runs are used up. Raise max_minutes" in lines[0]
+    assert run(tmp_path, max_minutes=9.0).steps == 6
+
+
+def test_model_device_and_plan_are_said_before_the_first_step(tmp_path):
+    lines, steps = [], []
+    result = train(
+        tmp_path,
+        corpus(1),
+        corpus(2, 8),
+        settings(max_minutes=9.0, patience=4, max_steps=3),
+        report=lines.append,
+        progress=lambda step, *_: steps.append((step, len(lines))),
+    )
+    parameters = sum(value.size for value in result.translator.model.get_weights())
+    said_before = lines[: steps[0][1]]
+    assert [step for step, _ in steps] == [0, 1, 2, 3]
+    model = rf"Model tiny: 1 \+ 1 layers, d_model 16, {parameters:,} parameters, on (the CPU|.*GPU)"
+    assert re.match(model, said_before[-2])
+    for part in ("until step 3 (", "for 9 minutes", "every 3 steps", "after 4 of them"):
+        assert part in said_before[-1]
+
+
+class Score(ScoreOnDev):
+    """Scores that are made up."""
+
+    name, label, answer_name = "bleu", "BLEU", "translation"
+
+    def __init__(self, scores):
+        super().__init__()
+        self.scores = iter(scores)
+
+    def evaluate(self, model=None):
+        return next(self.scores, 0.0)
+
+    def samples(self, number):
+        return [("a b", "b", "a b"), ("c " * 200, "d", "c")][:number]
+
+
+def made_up(monkeypatch, losses, scores):
+    """Lets evaluations see these losses and scores."""
+    losses = iter(losses)
+    monkeypatch.setattr(
+        TokenEvaluator, "__call__", lambda *_: TokenEvaluation(next(losses, 9.0), 2.0, 0.5, 9)
+    )
+    monkeypatch.setattr(TranslationTask, "make_score", lambda *_: Score(scores))
+
+
+@pytest.mark.parametrize(
+    ("losses", "scores", "steps"),
+    [
+        ([3, 3.5, 4, 4], [1, 1, 1, 1], 3),  # Neither is better at steps 2 and 3.
+        ([3, 3.5, 4, 5], [1, 2, 1, 1], 4),  # The score is, at step 2.
+        ([3, 3.5, 2, 4, 5], [1, 1, 1, 1, 1], 5),  # The loss is, at step 3.
+        ([5, 4, 3, 2, 1, 0.5], [1, 2, 3, 4, 5, 6], 6),
+    ],
+)
+def test_patience_ends_the_training_after_validations_without_gain(
+    tmp_path, monkeypatch, losses, scores, steps
+):
+    changes = {
+        "evaluate_every": 1,
+        "checkpoint_every": 3,
+        "patience": 2,
+        "bleu_every": 1,
+        "recipe": {**RECIPE, "average_checkpoints": 1},
+    }
+    lines = []
+    made_up(monkeypatch, losses, scores)
+    assert run(tmp_path, lines, **changes).steps == steps
+    assert any("got better in 2 validations" in line for line in lines) == (steps < 6)
+    # The same command stays where it ended; with more patience it goes on from there.
+    made_up(monkeypatch, losses, scores)
+    assert run(tmp_path, **changes).steps == steps
+    made_up(monkeypatch, losses, scores)
+    assert run(tmp_path, **{**changes, "patience": 50}).steps == 6
+
+
+def test_sample_translations_are_reported_at_each_validation(tmp_path, monkeypatch):
+    lines = []
+    made_up(monkeypatch, [], [])
+    run(tmp_path, lines, bleu_every=1)
+    samples = [number for number, line in enumerate(lines) if line.startswith("  ")]
+    validations = [number for number, line in enumerate(lines) if re.match(r"step \d+  ", line)]
+    assert len(validations) == 2
+    assert samples == [number + offset for number in validations for offset in (1, 2)]
+    assert lines[samples[0]] == "  a b -> b (reference: a b)"
+    assert lines[samples[1]].startswith("  c c c ") and len(lines[samples[1]]) < 120
 
 
 @pytest.mark.parametrize(

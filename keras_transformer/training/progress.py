@@ -1,0 +1,60 @@
+"""What a training has reached, and whether steps are left."""
+
+import dataclasses
+from collections.abc import Mapping
+
+from keras_transformer.errors import UserError
+
+
+@dataclasses.dataclass
+class Progress:
+    """What a run has reached; saved with the training state.
+
+    `unfinished_row` is the row of the history whose evaluation was broken off. `without_gain`
+    counts the last evaluations that improved neither the loss nor the score.
+    """
+
+    step: int = 0
+    epoch: int = 0
+    batch: int = 0
+    minutes: float = 0.0
+    evaluations: int = 0
+    unfinished_row: dict | None = None
+    best_score: float | None = None
+    best_step: int = 0
+    best_loss: float | None = None
+    without_gain: int = 0
+
+    @classmethod
+    def from_dict(cls, state: Mapping) -> "Progress":
+        """Returns what was saved; older states say BLEU for the score, and have the last one.
+
+        Raises:
+            UserError: if something else was saved.
+        """
+        state = {name.replace("_bleu", "_score"): state[name] for name in state}
+        state.pop("last_score", None)
+        types = {field.name: field.type for field in dataclasses.fields(cls)}
+        for name, value in state.items():
+            if name not in types or not isinstance(value, types[name] | int):
+                raise UserError(f"The training state is damaged. Received: {name}={value!r}")
+        return cls(**state)
+
+    def why_it_ends(self, total_steps: int, settings) -> str | None:
+        """Returns why no step is left, and what would allow one; None if there are steps left.
+
+        Args:
+            total_steps: int, number of steps over all runs.
+            settings: `TrainingSettings`.
+        """
+        limit, patience = settings.max_minutes, settings.patience
+        if self.step >= total_steps:
+            return f"all {total_steps:,} steps are done. Raise max_steps to go on."
+        if limit is not None and self.minutes >= limit:
+            return f"{limit:g} minutes over all runs are used up. Raise max_minutes to go on."
+        if patience is not None and self.without_gain >= patience:
+            return (
+                f"neither loss nor score got better in {patience} validations. "
+                "Raise patience to go on."
+            )
+        return None

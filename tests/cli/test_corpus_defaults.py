@@ -1,0 +1,140 @@
+"""Settings that nobody made: chosen by the number of pairs, said with the reason, and kept."""
+
+import json
+import pathlib
+import tomllib
+
+import pytest
+
+from keras_transformer.cli.application import build_parser
+from keras_transformer.cli.corpus_defaults import choose_settings, choose_vocab_size
+from keras_transformer.cli.train_config import resolve
+from keras_transformer.data import PairsCorpus
+from keras_transformer.models import get_preset
+
+ORDER = [
+    "preset",
+    "num_encoder_layers",
+    "num_decoder_layers",
+    "dropout",
+    "vocab_size",
+    "tokens_per_batch",
+    "warmup_steps",
+    "max_steps",
+    "evaluate_every",
+    "checkpoint_every",
+    "patience",
+]
+CHOSEN = set(ORDER)
+
+
+class Pairs:
+    """A corpus of which only the size matters."""
+
+    def __init__(self, size):
+        self.size = size
+
+    def __len__(self):
+        return self.size
+
+    def __iter__(self):
+        return iter([("a red house", "ein rotes Haus")])
+
+
+def choose(size, options="", lines=None):
+    values = resolve(build_parser().parse_args(["train", *options.split()]))
+    corpus = None if size is None else Pairs(size)
+    chosen = choose_settings(values, corpus, [].append if lines is None else lines.append)
+    return {name: value for name, value in chosen.items() if values[name] != value}
+
+
+@pytest.mark.parametrize("size", [1, 20, 2_000, 10_000, 29_000, 200_000, 4_500_000, None])
+def test_all_of_them_are_chosen_and_each_is_said_with_a_reason(size):
+    lines = []
+    chosen = choose(size, lines=lines)
+    assert chosen.keys() == CHOSEN
+    assert (f"{size:,} training pairs" if size else "100,000") in lines[0]
+    assert len(lines) == 1 + len(CHOSEN)
+    said = dict(line.split(": ") for line in lines[1:])
+    assert said.keys() == {f"  --{name.replace('_', '-')} {chosen[name]}" for name in CHOSEN}
+    assert all(len(reason) > 7 for reason in said.values())
+    get_preset(chosen["preset"])
+    assert chosen["checkpoint_every"] <= chosen["evaluate_every"] <= chosen["max_steps"]
+    assert chosen["warmup_steps"] < chosen["max_steps"]
+
+
+def test_more_pairs_never_get_less():
+    rows = [choose(size) for size in (20, 6_000, 25_000, 300_000, 1_000_000)]
+    for name in ("vocab_size", "tokens_per_batch", "max_steps", "evaluate_every"):
+        values = [row[name] for row in rows]
+        assert values == sorted(values) and values[0] < values[-1]
+    assert (rows[0]["preset"], rows[-1]["preset"]) == ("small", "base")
+
+
+@pytest.mark.parametrize(
+    ("options", "names"),
+    [
+        ("--preset tiny", set()),
+        ("--recipe wmt14-en-de-base", set()),
+        ("--task parsing", set()),
+        ("--dropout 0.25 --max-steps 7", CHOSEN - {"dropout", "max_steps"}),
+        ("--vocabulary v.model", CHOSEN - {"vocab_size"}),
+        ("--prepared folder", CHOSEN - {"vocab_size"}),
+        ("--vocabulary-type subword", CHOSEN - {"vocab_size"}),
+        ("--vocabulary-type subword --vocab-size 9", CHOSEN - {"vocab_size"}),
+    ],
+)
+def test_what_was_set_stays_and_a_named_preset_or_recipe_keeps_its_own(options, names):
+    lines = []
+    assert choose(2_000, options, lines).keys() == names
+    assert bool(lines) == bool(names)
+
+
+def test_a_script_of_many_characters_gets_a_vocabulary_that_holds_them():
+    lines = [chr(0x4E00 + number) for number in range(2_000)]
+    assert choose_vocab_size(PairsCorpus([(line, "a") for line in lines])) >= 260 + 2_001
+
+
+@pytest.fixture
+def files(text):
+    """Twenty pairs, as options of `train`."""
+    lines = [f"{colour} {thing}" for colour in ("red", "blue") for thing in "abcdefghij"]
+    path = text("pairs.tsv", [f"{line}\t{line}" for line in lines])
+    return ["--tsv", path, "--valid-tsv", path]
+
+
+def test_the_printed_file_and_the_training_have_what_was_chosen(run, files, tmp_path):
+    """Twenty pairs train, with a smaller vocabulary; the same command goes on."""
+    printed = tomllib.loads(run("train", "--print-config", *files).output)
+    chosen = choose(20)
+    for name in CHOSEN - {"vocab_size"}:
+        assert chosen[name] in [table.get(name) for table in printed.values()], name
+    model = ["--num-encoder-layers", 1, "--num-decoder-layers", 1, "--d-model", 8,
+             "--intermediate-dim", 8, "--num-heads", 2, "--bleu-every", 0]  # fmt: skip
+    command = ["train", *files, *model, "--output", tmp_path / "out", "--max-steps"]
+    outcome = run(*command, 1)
+    assert outcome.status == 0, outcome.errors
+    assert "20 training pairs" in outcome.errors and "too small for a vocabulary" in outcome.errors
+    settings = json.loads((tmp_path / "out" / "training.json").read_text())["settings"]
+    assert (settings["preset"], settings["patience"]) == (chosen["preset"], chosen["patience"])
+    assert settings["recipe"]["tokens_per_batch"] == chosen["tokens_per_batch"]
+    outcome = run(*command, 2)
+    assert outcome.status == 0 and "Resuming after step 1" in outcome.errors
+
+
+def test_a_plan_counts_the_pairs(run, files):
+    options = ["--num-encoder-layers", 1, "--num-decoder-layers", 1, "--d-model", 8,
+               "--intermediate-dim", 8, "--num-heads", 2]  # fmt: skip
+    output = run("train", "--plan", *files, *options).output
+    chosen = choose(20)
+    assert f"{chosen['max_steps']:,}" in output and f"{chosen['vocab_size']:,} bpe" in output
+
+
+def test_the_docs_have_the_table():
+    docs = (pathlib.Path(__file__).resolve().parents[2] / "docs/training.md").read_text("utf-8")
+    table = docs[docs.index("| pairs | preset |") :].split("\n\n")[0].splitlines()[2:]
+    for line, size in zip(table, (5_000, 20_000, 60_000, 500_000, 500_001), strict=True):
+        chosen = choose(size)
+        cells = [cell.strip(" `").replace(",", "") for cell in line.strip("|").split("|")]
+        assert cells[0] == (f"up to {size}" if size <= 500_000 else "more")
+        assert cells[1:] == [str(chosen[name]) for name in ORDER]
