@@ -1,5 +1,7 @@
 """Settings of `train` and `prepare` that nobody made, chosen by the size of the corpus."""
 
+import json
+import pathlib
 from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 from typing import Any
@@ -64,11 +66,8 @@ def choose_settings(
     """
     if values["task"] == "parsing" or values["preset"]:
         return dict(values)
-    names = list(_NAMES)
-    if values["vocabulary"] or values["prepared"] or values["vocabulary_type"] == "subword":
-        names.remove("vocab_size")
     row = _row(corpus)
-    chosen = {name: row[name] for name in names if values[name] is None}
+    chosen = {name: row[name] for name in _names(values) if values[name] is None}
     if corpus is None:
         say(f"The training pairs are not known; as for {_ASSUMED_PAIRS:,} of them:")
     else:
@@ -78,6 +77,28 @@ def choose_settings(
     for name, value in chosen.items():
         say(f"  --{name.replace('_', '-')} {value}: {_REASONS[name]}")
     return {**values, **chosen}
+
+
+def keep_settings(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the settings with those that are `None` as a training in the output has them.
+
+    Another release may choose otherwise; a training that is resumed keeps what was chosen.
+
+    Args:
+        values: settings by name.
+
+    Returns:
+        Settings by name; as they are if a preset is named, or there is no training.
+    """
+    try:
+        text = pathlib.Path(values["output"], "training.json").read_text(encoding="utf-8")
+        saved = json.loads(text)["settings"]
+        saved = {**saved, **saved["model"], **saved["recipe"]}
+    except (OSError, ValueError, LookupError, TypeError):
+        return dict(values)  # `train` says what is damaged.
+    names = () if values["preset"] else _names(values)
+    kept = {name: saved.get(name) for name in names if values[name] is None}
+    return {**values, **kept}
 
 
 def choose_vocab_size(corpus: Iterable[tuple[str, str]]) -> int:
@@ -94,6 +115,13 @@ def choose_vocab_size(corpus: Iterable[tuple[str, str]]) -> int:
     for source, target in islice(corpus, _CHARACTER_PAIRS):
         characters.update(source, target)
     return max(_row(corpus)["vocab_size"], _RESERVED_PIECES + 2 * len(characters))
+
+
+def _names(values) -> list[str]:
+    has_vocabulary = values["vocabulary"] or values["prepared"]
+    if has_vocabulary or values["vocabulary_type"] == "subword":
+        return [name for name in _NAMES if name != "vocab_size"]
+    return list(_NAMES)
 
 
 def _row(corpus) -> dict[str, Any]:

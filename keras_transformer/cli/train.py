@@ -9,7 +9,7 @@ from typing import Any
 
 from keras_transformer.cli.arguments import add_command, positive_float
 from keras_transformer.cli.backend import load_backend
-from keras_transformer.cli.corpus_defaults import choose_settings
+from keras_transformer.cli.corpus_defaults import choose_settings, keep_settings
 from keras_transformer.cli.parsing_settings import check_task, linearization_fields
 from keras_transformer.cli.progress import Progress, say
 from keras_transformer.cli.recipes import RECIPES
@@ -130,6 +130,7 @@ def run(arguments: argparse.Namespace) -> None:
         raise UserError("--device-memory goes with --plan.")
     if not values["output"]:
         raise UserError("--output DIR is required: where the model goes.")
+    values = keep_settings(values)
     kind = data_kind(values)
     # What can be wrong with files is found before TensorFlow is loaded.
     corpora = file_corpora(kind, values) if kind in ("source", "tsv", "trees") else None
