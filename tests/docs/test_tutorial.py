@@ -8,6 +8,7 @@ import pytest
 
 NOTEBOOK = pathlib.Path(__file__).resolve().parents[2] / "docs/tutorial.ipynb"
 ROOT = NOTEBOOK.parents[1]
+SHOWN = "It is half past seven. -> Es ist halb acht."
 STORED = json.loads(NOTEBOOK.read_text("utf-8"))
 
 
@@ -75,6 +76,7 @@ def test_it_learns_to_translate(tmp_path, monkeypatch):
     cells = execute(tmp_path, monkeypatch)
     check(cells)
     assert bleu_of(cells) > 80
+    assert SHOWN in texts(cells)
 
 
 def test_the_stored_outputs_are_those_of_a_whole_run():
@@ -82,7 +84,7 @@ def test_the_stored_outputs_are_those_of_a_whole_run():
     assert [cell["execution_count"] for cell in cells] == list(range(1, len(cells) + 1))
     check(STORED["cells"])
     assert bleu_of(STORED["cells"]) > 80
-    assert "It is half past seven. -> Es ist halb acht." in texts(STORED["cells"])
+    assert SHOWN in texts(STORED["cells"])
 
 
 def test_the_stored_outputs_are_small_and_clean():
