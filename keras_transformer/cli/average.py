@@ -76,7 +76,9 @@ def _check(arguments: argparse.Namespace) -> None:
             require_file(path)
     elif not arguments.model or not arguments.last:
         raise UserError("Give the checkpoints to average, or --model DIR with --last N.")
-    check_output(arguments.output)
+    if arguments.output:
+        checkpoints = sorted(pathlib.Path(arguments.model or "").glob("checkpoints/*.weights.h5"))
+        check_output(arguments.output, [*arguments.checkpoints, *map(str, checkpoints)])
 
 
 def _last_checkpoints(model: str, number: int) -> list[pathlib.Path]:

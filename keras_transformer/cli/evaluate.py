@@ -21,13 +21,13 @@ from keras_transformer.cli.backend import load_backend_in_streams
 from keras_transformer.cli.evaluate_parsing import (
     PARSING_OPTIONS,
     add_parsing_options,
+    check_outputs,
     evaluate_parsing,
 )
 from keras_transformer.cli.long_lines import add_batch_options, check_lengths
 from keras_transformer.cli.progress import Progress, say
 from keras_transformer.cli.text_files import (
     as_line,
-    check_output,
     open_output,
     read_all_lines,
     require_same_length,
@@ -165,8 +165,7 @@ def _check(arguments: argparse.Namespace) -> None:
     for option in _MODEL_OPTIONS:
         if arguments.hypothesis and is_given(arguments, option):
             raise UserError(f"{option} goes with --model: with --hypothesis nothing is translated.")
-    check_output(arguments.output)
-    check_output(arguments.json)
+    check_outputs(arguments)
     if arguments.tokenize:
         from keras_transformer.evaluation.bleu import make_bleu
 

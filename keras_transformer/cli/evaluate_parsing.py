@@ -90,8 +90,23 @@ def _check(arguments: argparse.Namespace) -> None:
             "--task parsing takes one file of gold trees. "
             f"Received: --reference with {len(arguments.reference)} files"
         )
+    check_outputs(arguments)
+
+
+def check_outputs(arguments: argparse.Namespace) -> None:
+    """Checks the files that `evaluate` writes.
+
+    Args:
+        arguments: parsed arguments of `evaluate`.
+
+    Raises:
+        UserError: as `check_output`.
+    """
+    files = [arguments.source, arguments.hypothesis, *arguments.reference, *(arguments.model or [])]
     for path in (arguments.output, arguments.json, arguments.table):
-        check_output(path)
+        if path is not None:
+            check_output(path, files)
+            files.append(path)
 
 
 def _parameters(name: str):

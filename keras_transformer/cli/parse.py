@@ -90,7 +90,7 @@ def run(arguments: argparse.Namespace) -> None:
     Args:
         arguments: parsed arguments.
     """
-    check_output(arguments.output)
+    check_output(arguments.output, [arguments.input or "-", *arguments.model])
     if arguments.n_best is not None and (arguments.pretty or arguments.draw):
         raise UserError("--n-best writes an answer a line; leave out --pretty and --draw.")
     is_standard_input = arguments.input in (None, "-")

@@ -1,14 +1,16 @@
 """`keras-transformer prepare`: encodes sentence pairs once, into a directory to train from."""
 
 import argparse
+import pathlib
 
 from keras_transformer.cli.arguments import add_command, positive_int
 from keras_transformer.cli.backend import load_backend
 from keras_transformer.cli.corpus_defaults import choose_vocab_size
 from keras_transformer.cli.progress import Progress, say
-from keras_transformer.cli.train_data import data_kind, dataset_corpora, file_corpora
+from keras_transformer.cli.train_data import DATA_KINDS, data_kind, dataset_corpora, file_corpora
 from keras_transformer.cli.train_settings import GROUPS, SETTINGS
 from keras_transformer.cli.vocab import load_vocabulary
+from keras_transformer.errors import UserError
 
 _DESCRIPTION = """
 Turns sentence pairs into subword ids and writes them to a directory, with the vocabulary and the
@@ -79,6 +81,13 @@ def run(arguments: argparse.Namespace) -> None:
     from keras_transformer.data.prepared_corpus import check_prepared_directory
 
     check_prepared_directory(arguments.output)
+    output = pathlib.Path(arguments.output).resolve()
+    for path in (values[name] for name in DATA_KINDS[kind]):
+        if pathlib.Path(path).resolve().parent == output:
+            raise UserError(
+                "The output would replace a file that is read. "
+                f"Received: {arguments.output!r}, which holds {path!r}."
+            )
     # What can be wrong with files is found before TensorFlow is loaded.
     corpora = None if kind == "dataset" else file_corpora(kind, values)
     vocabulary = load_vocabulary(values["vocabulary"]) if values["vocabulary"] else None

@@ -70,7 +70,7 @@ def run(arguments: argparse.Namespace) -> None:
     Args:
         arguments: parsed arguments.
     """
-    check_output(arguments.output)
+    check_output(arguments.output, [arguments.source, arguments.target, *arguments.model])
     sources = read_all_lines(arguments.source, "source")
     targets = read_all_lines(arguments.target, "target")
     require_same_length([(arguments.source, sources), (arguments.target, targets)])

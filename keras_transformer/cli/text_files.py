@@ -13,6 +13,9 @@ from keras_transformer.errors import UserError
 from keras_transformer.files import atomic_write, open_text
 from keras_transformer.utf8 import decode_line
 
+# What is read of a model directory; an answer beside these may be replaced.
+_MODEL_FILES = ("config.json", "recipe.json", "training.json", "*.weights.h5", "*tokenizer.*")
+
 
 def read_lines(path: str | None) -> Iterator[str]:
     """Yields the lines of a UTF-8 file (`.gz` too), or of standard input.
@@ -119,15 +122,24 @@ def as_line(text: str) -> str:
     return text.replace("\r", " ").replace("\n", " ")
 
 
-def check_output(path: str | None) -> None:
+def check_output(path: str | None, others: Iterable[str | None] = ()) -> None:
     """Finds out before the work, not after it, that an output cannot be written.
 
     Args:
         path: the file; `None` or `"-"` is standard output.
+        others: what else the command reads or writes: files, folders of models, `"-"` for standard
+            input, None for nothing.
 
     Raises:
-        UserError: if it is a folder, or its folder is missing or cannot be written to.
+        UserError: if it is a folder, its folder is missing or cannot be written to, or it is one
+            of the others, by whatever name.
     """
+    for other in others:
+        if other is not None and _is_same(path, other):
+            raise UserError(
+                "The output would overwrite what the command reads or writes besides. "
+                f"Received: {path or '-'!r}, which is the same file as {other!r}."
+            )
     if path is None or path == "-":
         return
     target = pathlib.Path(os.path.realpath(path))  # of a link to a file, the file is written
@@ -172,6 +184,36 @@ def open_output(path: str | None) -> Iterator[TextIO]:
         if error.errno is not None and error.filename in (None, str(temporary)):
             error.filename = path  # a full disk names no file
         raise
+
+
+def _is_same(output: str | None, other: str) -> bool:
+    """Whether an output is the other file, or a file of the other model directory."""
+    output = _regular_file(output, sys.stdout)
+    if pathlib.Path(other).is_dir():
+        files = (path for name in _MODEL_FILES for path in pathlib.Path(other).glob(name))
+    else:
+        files = [_regular_file(other, sys.stdin)]
+    return any(_are_same(output, file) for file in files if None not in (output, file))
+
+
+def _regular_file(path: str | None, stream: TextIO):
+    """What `os.stat` takes for a file, or for what a standard stream leads to; None if special."""
+    try:
+        file = stream.fileno() if path in (None, "-") else path
+        return file if stat.S_ISREG(os.stat(file).st_mode) else None
+    except FileNotFoundError:
+        return path
+    except (OSError, ValueError, AttributeError):
+        return None  # a stream that is closed, or a test's
+
+
+def _are_same(first, second) -> bool:
+    try:
+        return os.path.samefile(first, second)
+    except FileNotFoundError:
+        # Two outputs that are not there yet.
+        names = isinstance(first, str) and isinstance(second, str)
+        return names and os.path.realpath(first) == os.path.realpath(second)
 
 
 def _is_special(path: str | os.PathLike) -> bool:

@@ -9,7 +9,7 @@ from keras_transformer.cli.train_settings import SETTINGS
 from keras_transformer.errors import UserError
 
 # What each kind of data needs.
-_DATA_KINDS = {
+DATA_KINDS = {
     "trees": ("trees", "valid_trees"),
     "source": ("source", "target", "valid_source", "valid_target"),
     "tsv": ("tsv", "valid_tsv"),
@@ -30,7 +30,7 @@ def data_kind(values: Mapping[str, Any]) -> str:
     Raises:
         UserError: if they come from nowhere or from two places, or a part is missing.
     """
-    kinds = [kind for kind, names in _DATA_KINDS.items() if any(values[name] for name in names)]
+    kinds = [kind for kind, names in DATA_KINDS.items() if any(values[name] for name in names)]
     if values["task"] == "parsing" and not kinds:
         raise UserError("--task parsing needs --trees FILE and --valid-trees FILE.")
     if len(kinds) != 1:
@@ -40,7 +40,7 @@ def data_kind(values: Mapping[str, Any]) -> str:
             f"Received: {' and '.join('--' + kind for kind in kinds) or 'none of them'}"
         )
     (kind,) = kinds
-    missing = [SETTINGS[name].flag for name in _DATA_KINDS[kind] if not values[name]]
+    missing = [SETTINGS[name].flag for name in DATA_KINDS[kind] if not values[name]]
     if missing:
         raise UserError(f"--{kind} also needs {' and '.join(missing)}.")
     return kind

@@ -86,7 +86,7 @@ def run(arguments: argparse.Namespace) -> None:
     Args:
         arguments: parsed arguments.
     """
-    check_output(arguments.output)
+    check_output(arguments.output, [arguments.input or "-", arguments.prefix, *arguments.model])
     _choose_long_lines(arguments)
     is_standard_input = arguments.input in (None, "-")
     # A pipe (`--input <(zcat text.gz)`) can be read once only, like standard input.

@@ -78,7 +78,7 @@ def run(arguments: argparse.Namespace) -> None:
             f"The output of a {arguments.type} vocabulary must end in {suffix}. "
             f"Received: {arguments.output!r}"
         )
-    check_output(arguments.output)
+    check_output(arguments.output, arguments.input)
     from keras_transformer.data.corpora import require_regular_file
 
     for path in arguments.input:

@@ -7,7 +7,7 @@ from keras import ops
 
 from keras_transformer.decoding.constraints.constrain import constrain
 from keras_transformer.decoding.constraints.constraint import check_constraints
-from keras_transformer.decoding.length_penalty import check_length_penalty, length_penalty
+from keras_transformer.decoding.length_penalty import checked_length_penalty, length_penalty
 from keras_transformer.decoding.search_loop import run_search
 from keras_transformer.decoding.search_result import SearchResult
 from keras_transformer.decoding.step import (
@@ -65,7 +65,7 @@ class BeamSearch:
 
     Args:
         beam_size: number of beams that stay alive.
-        length_penalty: alpha, not negative; 0 ranks by log-probability.
+        length_penalty: alpha, from 0 to 10; 0 ranks by log-probability.
         n_best: number of hypotheses returned, at most `beam_size`.
         length_normalization: `"gnmt"`, the paper's `((5 + length) / 6) ** alpha`; or `"length"`,
             `length ** alpha` as in fairseq and CTranslate2 (alpha 1: score divided by length).
@@ -99,7 +99,8 @@ class BeamSearch:
                 f"`n_best` must be at most `beam_size`, which is {self.beam_size}. "
                 f"Received: n_best={self.n_best!r}"
             )
-        check_length_penalty(self.length_penalty, self.length_normalization)
+        alpha = checked_length_penalty(self.length_penalty, self.length_normalization)
+        object.__setattr__(self, "length_penalty", alpha)
 
     @property
     def width(self):

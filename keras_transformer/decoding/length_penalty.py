@@ -1,11 +1,12 @@
 """Length normalisation of beam search scores."""
 
-import math
-import numbers
-
 from keras import ops
 
+from keras_transformer.decoding.step import checked_number
+
 NORMALIZATIONS = ("gnmt", "length")
+# With a larger alpha the penalty of a long hypothesis is infinite in float32.
+_LARGEST_ALPHA = 10
 
 
 def length_penalty(lengths, alpha, normalization="gnmt"):
@@ -18,7 +19,7 @@ def length_penalty(lengths, alpha, normalization="gnmt"):
     Args:
         lengths: numbers of generated tokens, with EOS, without BOS; any shape. Lengths below 1
             count as 1 under `"length"`.
-        alpha: strength, a number that is not negative; 0 is no normalisation.
+        alpha: strength, a number from 0 to 10; 0 is no normalisation.
         normalization: `"gnmt"` or `"length"`.
 
     Returns:
@@ -26,7 +27,7 @@ def length_penalty(lengths, alpha, normalization="gnmt"):
         wider float.
 
     Raises:
-        ValueError: if `alpha` is negative or not a number, or `normalization` is unknown.
+        ValueError: if `alpha` is out of range or not a number, or `normalization` is unknown.
 
     Example:
 
@@ -34,7 +35,7 @@ def length_penalty(lengths, alpha, normalization="gnmt"):
     >>> float(length_penalty(7, alpha=1.0))
     2.0
     """
-    check_length_penalty(alpha, normalization)
+    alpha = checked_length_penalty(alpha, normalization)
     lengths = ops.convert_to_tensor(lengths)
     if "float64" not in str(lengths.dtype):
         lengths = ops.cast(lengths, "float32")
@@ -43,16 +44,13 @@ def length_penalty(lengths, alpha, normalization="gnmt"):
     return ops.power(ops.maximum(lengths, 1.0), alpha)
 
 
-def check_length_penalty(alpha, normalization):
-    """Raises a ValueError for an alpha or a normalisation that no search can use."""
+def checked_length_penalty(alpha, normalization):
+    """Returns alpha as a `float`, or raises a ValueError if no search can use the two."""
     # With a negative alpha, longer hypotheses lose score and the early stop is no longer exact.
-    is_number = isinstance(alpha, numbers.Real) and not isinstance(alpha, bool)
-    if not is_number or not math.isfinite(alpha) or alpha < 0:
-        raise ValueError(
-            f"`length_penalty` must be a number >= 0. Received: length_penalty={alpha!r}"
-        )
+    alpha = checked_number("length_penalty", alpha, 0, _LARGEST_ALPHA)
     if normalization not in NORMALIZATIONS:
         raise ValueError(
             f"`length_normalization` must be one of {NORMALIZATIONS}. "
             f"Received: length_normalization={normalization!r}"
         )
+    return alpha

@@ -1,16 +1,17 @@
 """Sampling from the model: temperature, top-k and nucleus."""
 
 import dataclasses
-import math
-import numbers
 
 import keras
 from keras import ops
 
 from keras_transformer.decoding.constraints.constraint import check_constraints
 from keras_transformer.decoding.greedy import decode_rows
-from keras_transformer.decoding.step import check_positive_int
+from keras_transformer.decoding.step import check_positive_int, checked_number
 from keras_transformer.decoding.top_k import top_k
+
+# In float32 a smaller number may count as 0, and logits divided by it as infinite.
+_SMALLEST, _LARGEST = 1e-20, 1e20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,9 +27,9 @@ class Sampling:
     (TensorFlow draws others under XLA); a row's random numbers depend on its place in the batch.
 
     Args:
-        temperature: above 0; 1 is the model's distribution.
+        temperature: from 1e-20 to 1e20; 1 is the model's distribution.
         top_k: number of tokens kept, or None for all; more than the vocabulary is all.
-        top_p: probability kept, in (0, 1], or None for all.
+        top_p: probability kept, from 1e-20 to 1, or None for all.
         num_samples: number of samples a sentence.
         seed: int in [0, 2**31).
         constraints: sequence of `Constraint`, applied in this order, before the temperature.
@@ -55,17 +56,12 @@ class Sampling:
 
     def __post_init__(self):
         object.__setattr__(self, "constraints", check_constraints(self.constraints))
-        if not _is_number(self.temperature) or self.temperature <= 0:
-            raise ValueError(
-                "`temperature` must be a number above 0. "
-                f"Received: temperature={self.temperature!r}"
-            )
+        temperature = checked_number("temperature", self.temperature, _SMALLEST, _LARGEST)
+        object.__setattr__(self, "temperature", temperature)
         if self.top_k is not None:
             check_positive_int("top_k", self.top_k)
-        if self.top_p is not None and not (_is_number(self.top_p) and 0 < self.top_p <= 1):
-            raise ValueError(
-                f"`top_p` must be a number in (0, 1] or None. Received: top_p={self.top_p!r}"
-            )
+        if self.top_p is not None:
+            object.__setattr__(self, "top_p", checked_number("top_p", self.top_p, _SMALLEST, 1))
         check_positive_int("num_samples", self.num_samples)
         is_int = isinstance(self.seed, int) and not isinstance(self.seed, bool)
         if not is_int or not 0 <= self.seed < 2**31:
@@ -166,8 +162,3 @@ class _StepSeed(keras.random.SeedGenerator):
         halves = ops.stack([seed, ops.cast(index, "int32") * self._STRIDE])
         # 32 bits; unsigned where JAX makes a key of them.
         return ops.cast(halves, "uint32" if keras.config.backend() == "jax" else "int32")
-
-
-def _is_number(value):
-    is_real = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    return is_real and math.isfinite(value)

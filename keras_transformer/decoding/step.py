@@ -1,5 +1,6 @@
 """The step function that every search calls, and what is done around a call."""
 
+import numbers
 from typing import Any, Protocol
 
 import keras
@@ -133,9 +134,23 @@ def check_limits(max_lengths, max_length):
     return ops.minimum(max_lengths, max_length)
 
 
-def check_positive_int(name, value):
-    """Raises a ValueError unless `value` is an int >= 1 that an int32 tensor can hold."""
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value < 2**31:
+def check_positive_int(name, value, highest=2**31 - 1):
+    """Raises a ValueError unless `value` is an int from 1 to `highest`, by default an int32."""
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= highest:
         raise ValueError(
-            f"`{name}` must be an integer >= 1 and below 2**31. Received: {name}={value!r}"
+            f"`{name}` must be an integer >= 1 and at most {highest}. Received: {name}={value!r}"
         )
+
+
+def checked_number(name, value, lowest, highest):
+    """Returns a number as a `float`, or raises a ValueError unless it is in the range.
+
+    A `float` because other numbers, such as NumPy's, change the dtype of what they meet and cannot
+    be written to JSON.
+    """
+    is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    if not is_number or not lowest <= value <= highest:
+        raise ValueError(
+            f"`{name}` must be a number from {lowest:g} to {highest:g}. Received: {name}={value!r}"
+        )
+    return float(value)

@@ -36,6 +36,21 @@ def rows_per_chunk(*limits):
     return tf.reduce_min([tf.maximum(bound // tf.maximum(size, 1), 1) for size, bound in limits])
 
 
+def chunk_seed(search, start):
+    """Returns the `seed` option of a chunk of rows, its own for each; none unless a search draws.
+
+    Args:
+        search: a search of `keras_transformer.decoding`.
+        start: int32 scalar, the number of the chunk's first row in the request.
+
+    Returns:
+        Dict of options of the search's call.
+    """
+    if not hasattr(search, "seed"):
+        return {}
+    return {"seed": tf.cast((search.seed + tf.cast(start, tf.int64)) % 2**31, tf.int32)}
+
+
 def in_chunks(function, num_rows, chunk_size, empty, num_streams=1):
     """Joins what a function gives for one chunk of rows after the other.
 

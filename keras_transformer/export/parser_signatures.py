@@ -12,6 +12,7 @@ from keras_transformer.data.tree_linearization import PLACEHOLDER
 from keras_transformer.data.treebank import NO_TREE
 from keras_transformer.decoding import WellFormedTrees
 from keras_transformer.export.graph_rows import (
+    chunk_seed,
     encode,
     in_chunks,
     longest_row,
@@ -97,7 +98,8 @@ class _Functions:
             max_lengths = self._parser.max_lengths(num_words)
             is_tree = WellFormedTrees(num_words, *self._parser.tree_symbols)
             source = padded(sources[start:end])
-            result = search_ids(self._model, source, max_lengths, search, constraints=[is_tree])
+            options = {"constraints": [is_tree], **chunk_seed(search, start)}
+            result = search_ids(self._model, source, max_lengths, search, **options)
             is_empty = (num_words == 0)[:, None]
             scores = tf.cast(result.scores, tf.float32)
             trees = self._write_trees(words[start:end], result.tokens, scores)

@@ -13,6 +13,7 @@ from keras_transformer.batch_inference import one_answer, search_ids
 from keras_transformer.data.special_tokens import BOS_ID, PAD_ID
 from keras_transformer.export.graph_rows import (
     MAX_TOKENS,
+    chunk_seed,
     encode,
     in_chunks,
     longest_row,
@@ -164,7 +165,8 @@ class _Functions:
             source = padded(sources[start:end])
             num_subwords = tf.cast(sources[start:end].row_lengths(), tf.int32) - 1
             max_lengths = self._translator.max_lengths(num_subwords)
-            result = search_ids(self._model, source, max_lengths, search)
+            seed = chunk_seed(search, start)
+            result = search_ids(self._model, source, max_lengths, search, **seed)
             is_empty = (num_subwords == 0)[:, None]
             tokens = tf.where(is_empty[:, :, None], PAD_ID, result.tokens)
             texts = self._module.target_tokenizer.detokenize(

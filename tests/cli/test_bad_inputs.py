@@ -3,6 +3,7 @@
 import io
 import os
 import pathlib
+import subprocess
 import sys
 
 import pytest
@@ -89,6 +90,27 @@ UNWRITABLE = {
     "export folder": "--model {model} --output {folder}",
     "quickstart": "--output {good} --saved-model {out}",
 }
+OVERWRITES = {
+    "vocab": "--input {tsv} {link}.model --output {good}.model",
+    "prepare": "--tsv {prepared}/valid.jsonl --valid-tsv {tsv} --output {prepared}",
+    "translate": "--model {model} --input {good} --output {good}",
+    "translate prefix": "--model {model} --input {good} --prefix {hard} --output {short}",
+    "translate link": "--model {model} --input {link} --output {good}",
+    "translate hard link": "--model {model} --input {hard} --output {short}",
+    "translate model": "--model {model} --input {good} --output {model}/config.json",
+    "parse": "--model {model} --input {good} --output {link}",
+    "evaluate": "--model {model} --source {good} --reference {tsv} --output {good}",
+    "evaluate reference": "--model {model} --source {good} --reference {tsv} {hard}"
+    " --output {short}",
+    "evaluate json": "--hypothesis {short} --reference {tsv} --json {hard}",
+    "evaluate both": "--model {model} --source {good} --reference {tsv} --output {out}"
+    " --json {folder}/../output",
+    "evaluate table": "--task parsing --hypothesis {short} --reference {tsv} --table {hard}",
+    "score": "--model {model} --source {good} --target {tsv} --output {tsv}",
+    "score model": "--model {model} --source {good} --target {good}"
+    " --output {model}/tokenizer.model",
+    "average": "--output {model}/model.weights.h5 {model}/model.weights.h5",
+}
 WRONG_MODEL = {
     "translate": "--model {model} --input {good} --output {out}",
     "evaluate": "--model {model} --source {good} --reference {good}",
@@ -155,11 +177,22 @@ def files(tmp_path, text, model):
     """Names in the tables -> files."""
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "precious.txt").write_text("kept")
+    (tmp_path / "prepared").mkdir()
+    text("prepared/valid.jsonl", ["a\tb"])
+    text("prepared/prepared.json", ["{}"])
+    text("good.txt.model", GOOD)
+    text("short.txt", GOOD[:-1])
+    (tmp_path / "link.model").symlink_to("good.txt.model")
+    (tmp_path / "link").symlink_to("good.txt")
+    (tmp_path / "hard").hardlink_to(tmp_path / "short.txt")
     return {
+        "prepared": tmp_path / "prepared",
+        "link": tmp_path / "link",
+        "hard": tmp_path / "hard",
         "model": model,
         "good": text("good.txt", GOOD),
         "tsv": text("good.tsv", [f"{line}\t{line}" for line in GOOD]),
-        "short": text("short.txt", GOOD[:-1]),
+        "short": tmp_path / "short.txt",
         "empty": text("empty.txt", []),
         "emptymodel": text("empty.model", []),
         "invalid": text("invalid.txt", b"a red\thouse\na b\xffd\xfe\tline\na\tboat\n"),
@@ -282,6 +315,22 @@ def test_a_pipe_that_would_be_read_twice_is_refused(run, files, tmp_path, case):
 def test_an_output_that_cannot_be_written_is_named_before_any_work(fails, case):
     line = fails(case, UNWRITABLE[case])
     assert any(name in line for name in ("no-such-folder", "folder", "good.txt"))
+
+
+@cases(OVERWRITES)
+def test_an_output_that_is_read_or_written_besides_is_refused(fails, case):
+    line = fails(case, OVERWRITES[case])
+    assert "would overwrite" in line or "would replace" in line
+
+
+def test_standard_streams_that_are_files_are_no_exception(files):
+    """`translate < text >> text` would read what it writes, for ever."""
+    command = [sys.executable, "-m", "keras_transformer.cli", "translate", "--model", files["model"]]
+    before = files["good"].read_bytes()
+    with open(files["good"]) as source, open(files["good"], "a") as output:
+        done = subprocess.run(command, stdin=source, stdout=output, stderr=subprocess.PIPE)
+    assert done.returncode == 2 and b"would overwrite" in done.stderr
+    assert files["good"].read_bytes() == before
 
 
 @cases(WRONG_MODEL)

@@ -218,6 +218,7 @@ def test_a_float64_state_keeps_scores_in_float64():
     ({"length_penalty": -0.1}, "length_penalty=-0.1"),
     ({"length_penalty": float("nan")}, "length_penalty=nan"),
     ({"length_penalty": "0.6"}, "length_penalty='0.6'"),
+    ({"length_penalty": 1e300}, "length_penalty=1e\\+300"),
     ({"length_normalization": "log"}, "length_normalization='log'"),
 ])
 def test_settings_that_make_no_sense_are_refused_by_name(settings, name):

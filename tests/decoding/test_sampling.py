@@ -102,7 +102,12 @@ def test_top_k_1_and_a_tiny_nucleus_are_greedy():
     model = ToyModel(7, seed=4)
     sentences, lengths = list(range(20)), [8] * 20
     greedy = GreedySearch()(model.step, model.start(sentences, 1), lengths, 8)
-    for search in (Sampling(top_k=1), Sampling(top_p=1e-6), Sampling(temperature=1e-4)):
+    for search in (
+        Sampling(top_k=1),
+        Sampling(top_p=1e-20),
+        Sampling(temperature=1e-4),
+        Sampling(temperature=1e-20),
+    ):
         result = search(model.step, model.start(sentences, 1), lengths, 8)
         np.testing.assert_array_equal(
             ops.convert_to_numpy(result.tokens), ops.convert_to_numpy(greedy.tokens)
@@ -118,8 +123,12 @@ def test_the_nucleus_keeps_the_lower_id_of_equals():
 @pytest.mark.parametrize("settings,name", [
     ({"temperature": 0}, "temperature=0"),
     ({"temperature": float("inf")}, "temperature=inf"),
+    ({"temperature": 1e-38}, "temperature=1e-38"),  # 0 where float32 has no denormals
+    ({"temperature": 10**400}, "temperature=10"),
     ({"top_k": 0}, "top_k=0"),
+    ({"top_k": 2**31}, "top_k=2147483648"),
     ({"top_p": 0.0}, "top_p=0.0"),
+    ({"top_p": 1e-46}, "top_p=1e-46"),  # 0 in float32
     ({"top_p": 1.1}, "top_p=1.1"),
     ({"num_samples": 0}, "num_samples=0"),
     ({"seed": -1}, "seed=-1"),

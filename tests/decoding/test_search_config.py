@@ -3,12 +3,14 @@
 import dataclasses
 import json
 
+import numpy as np
 import pytest
 
 from keras_transformer.decoding import (
     BeamSearch,
     GreedySearch,
     MinimumLength,
+    RepetitionPenalty,
     Sampling,
     search_from_dict,
     search_to_dict,
@@ -17,7 +19,8 @@ from keras_transformer.decoding import (
 
 @pytest.mark.parametrize("search", [
     GreedySearch(), BeamSearch(), BeamSearch(5, 1.0, 3, "length"), Sampling(),
-    Sampling(0.7, 10, 0.9, 4, 123),
+    Sampling(0.7, 10, 0.9, 4, 123), Sampling(np.float32(0.5), top_p=np.float64(0.5)),
+    BeamSearch(2, np.float32(0.5), constraints=[RepetitionPenalty(np.float32(1.5))]),
 ])
 def test_round_trip(search):
     assert search_from_dict(json.loads(json.dumps(search_to_dict(search)))) == search

@@ -194,6 +194,14 @@ def test_whole_words_need_no_tensorflow_text_and_bfloat16_no_other_graph(tmp_pat
     assert tree.startswith("(") and tree.count("-LRB-") == 1
 
 
+def test_no_two_chunks_draw_the_same_samples(monkeypatch, tmp_path):
+    monkeypatch.setattr("keras_transformer.export.parser_signatures.MAX_BATCH_TOKENS", 400)
+    parser = tiny_parser(search=Sampling(temperature=3.0))
+    loaded = tf.saved_model.load(export_saved_model(parser, tmp_path / "m"))
+    trees = decoded(ask(loaded, "serving_default", [sentence(8)] * 24)["tree"])
+    assert len({*trees}) == 24
+
+
 def test_the_warm_up_file_asks_every_signature(exported):
     path = exported / "assets.extra" / "tf_serving_warmup_requests"
     records = [record.numpy() for record in tf.data.TFRecordDataset(str(path))]

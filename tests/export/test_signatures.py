@@ -256,3 +256,12 @@ class TestKinds:
         found = ask(loaded, "n_best", text=TEXTS[:4])
         assert found["translations"].shape == found["scores"].shape == (4, 3)
         assert len({*found["translations"].ravel()}) > 6
+
+    @pytest.mark.parametrize("num_streams", [1, 2])
+    def test_no_two_chunks_draw_the_same_samples(self, num_streams, monkeypatch, tmp_path):
+        monkeypatch.setattr("keras_transformer.export.signatures.MAX_TOKENS", 200)
+        # The largest seed: what is added to it must not overflow.
+        translator = tiny_translator(search=Sampling(seed=2**31 - 1))
+        path = export_saved_model(translator, tmp_path / "m", num_streams=num_streams)
+        found = ask(tf.saved_model.load(path), "serving_default", text=[sentence(8)] * 48)
+        assert len({*found["translation"]}) == 48

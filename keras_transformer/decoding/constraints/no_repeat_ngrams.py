@@ -7,6 +7,9 @@ from keras import ops
 from keras_transformer.decoding.constraints.token_sets import token_sets
 from keras_transformer.decoding.step import check_positive_int
 
+# Each token before the last of an n-gram adds operations to the graph.
+_LARGEST_SIZE = 100
+
 
 @dataclasses.dataclass(frozen=True)
 class NoRepeatNgrams:
@@ -16,10 +19,10 @@ class NoRepeatNgrams:
     usual.
 
     Args:
-        size: n; 1 lets no token come twice.
+        size: n, from 1 to 100; 1 lets no token come twice.
 
     Raises:
-        ValueError: if `size` is not a positive integer.
+        ValueError: if `size` is not such an integer.
 
     Example:
 
@@ -35,7 +38,7 @@ class NoRepeatNgrams:
     size: int
 
     def __post_init__(self):
-        check_positive_int("size", self.size)
+        check_positive_int("size", self.size, _LARGEST_SIZE)
 
     def start(self, max_lengths, width):
         del max_lengths, width

@@ -1,12 +1,11 @@
 """Tokens that came already count as less probable."""
 
 import dataclasses
-import math
-import numbers
 
 from keras import ops
 
 from keras_transformer.decoding.constraints.token_sets import token_sets
+from keras_transformer.decoding.step import checked_number
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,10 +19,10 @@ class RepetitionPenalty:
     `Translator.score` gives those.
 
     Args:
-        penalty: above 0; 1 changes nothing, 1.2 is usual, below 1 repetition is favoured.
+        penalty: from 1e-20 to 1e20; 1 changes nothing, 1.2 is usual, below 1 repetition is favoured.
 
     Raises:
-        ValueError: if `penalty` is not a number above 0.
+        ValueError: if `penalty` is not such a number.
 
     Example:
 
@@ -40,11 +39,8 @@ class RepetitionPenalty:
     penalty: float
 
     def __post_init__(self):
-        is_real = isinstance(self.penalty, numbers.Real) and not isinstance(self.penalty, bool)
-        if not is_real or not 0 < self.penalty < math.inf:
-            raise ValueError(
-                f"`penalty` must be a number above 0. Received: penalty={self.penalty!r}"
-            )
+        # Sums of log-probabilities that are multiplied by it stay finite in float32.
+        object.__setattr__(self, "penalty", checked_number("penalty", self.penalty, 1e-20, 1e20))
 
     def start(self, max_lengths, width):
         del max_lengths, width
