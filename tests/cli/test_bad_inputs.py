@@ -325,10 +325,13 @@ def test_an_output_that_is_read_or_written_besides_is_refused(fails, case):
 
 def test_standard_streams_that_are_files_are_no_exception(files):
     """`translate < text >> text` would read what it writes, for ever."""
-    command = [sys.executable, "-m", "keras_transformer.cli", "translate", "--model", files["model"]]
+    command = [sys.executable, "-m", "keras_transformer.cli", "translate"]
     before = files["good"].read_bytes()
     with open(files["good"]) as source, open(files["good"], "a") as output:
-        done = subprocess.run(command, stdin=source, stdout=output, stderr=subprocess.PIPE)
+        done = subprocess.run(
+            [*command, "--model", files["model"]],
+            stdin=source, stdout=output, stderr=subprocess.PIPE,
+        )  # fmt: skip
     assert done.returncode == 2 and b"would overwrite" in done.stderr
     assert files["good"].read_bytes() == before
 

@@ -19,7 +19,7 @@ class RepetitionPenalty:
     `Translator.score` gives those.
 
     Args:
-        penalty: from 1e-20 to 1e20; 1 changes nothing, 1.2 is usual, below 1 repetition is favoured.
+        penalty: from 1e-20 to 1e20; 1 changes nothing, 1.2 is usual; below 1 favours repetition.
 
     Raises:
         ValueError: if `penalty` is not such a number.
