@@ -9,6 +9,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_transformer.batch_memory import cut_batches, streams_that_fit
 from keras_transformer.data.special_tokens import BOS_ID, EOS_ID, PAD_ID
 from keras_transformer.decoding import (
     ForcedPrefix,
@@ -75,53 +76,6 @@ def one_answer(search):
     return dataclasses.replace(search, n_best=1) if hasattr(search, "n_best") else search
 
 
-def cut_batches(sizes: Sequence[int], max_rows: int, max_total: int) -> list[list[int]]:
-    """Sorts rows by size, largest first, and cuts them into batches of bounded padded size.
-
-    Args:
-        sizes: size of each row, such as its number of tokens.
-        max_rows: most rows in a batch.
-        max_total: most rows times largest size in a batch; a row larger than that is alone.
-
-    Returns:
-        Lists of indices into `sizes`, each index once.
-
-    Example:
-
-    >>> cut_batches([1, 9, 2, 3], max_rows=2, max_total=10)
-    [[1], [3, 2], [0]]
-    """
-    check_positive_integer("batch_size", max_rows)
-    batches = []
-    for index in sorted(range(len(sizes)), key=lambda index: -sizes[index]):
-        largest = sizes[batches[-1][0]] if batches else 0
-        is_full = not batches or len(batches[-1]) >= max_rows
-        if is_full or (len(batches[-1]) + 1) * largest > max_total:
-            batches.append([])
-        batches[-1].append(index)
-    return batches
-
-
-def cut_pair_batches(sources, targets, max_rows, max_total, progress=None):
-    """Cuts pairs of sources and targets into batches, as `cut_batches` does.
-
-    Args:
-        sources, targets: lists of lists of ids; EOS or BOS comes to each.
-        max_rows, max_total: as of `cut_batches`.
-        progress: called with the numbers of pairs done and in all, when the next batch is taken.
-
-    Yields:
-        Lists of indices.
-    """
-    sizes = [max(len(s), len(t)) + 1 for s, t in zip(sources, targets, strict=True)]
-    num_done = 0
-    for indices in cut_batches(sizes, max_rows, max_total):
-        yield indices
-        num_done += len(indices)
-        if progress is not None:
-            progress(num_done, len(sizes))
-
-
 class BatchInference:
     """Compiled inference of one model. What was compiled is kept, for each search once.
 
@@ -151,10 +105,14 @@ class BatchInference:
                 more is alone.
             num_streams: batches that are searched at the same time, each by a thread of its own;
                 unless the search draws, a batch then has at most an even share of the sources.
+                Where the memory is too small, fewer batches are.
             **rows: `prefixes` and `num_words`, as of `search`, of all sources.
 
         Yields:
             The indices of the sources of a batch, and their `SearchResult`.
+
+        Raises:
+            UserError: if the memory is too small for the largest source.
         """
         sizes = [
             search.width * (len(source) - 1 + limit)
@@ -162,6 +120,11 @@ class BatchInference:
         ]
         check_positive_integer("batch_size", batch_size)
         check_positive_integer("num_streams", num_streams)
+        if sizes:
+            largest = max(range(len(sizes)), key=sizes.__getitem__)
+            num_streams = streams_that_fit(
+                self.model, search, len(sources[largest]), max_lengths[largest], num_streams
+            )
         if not hasattr(search, "seed"):  # What is drawn depends on the batch.
             # Even shares, and no more memory than one stream takes.
             batch_size = min(batch_size, max(1, -(-len(sizes) // num_streams)))

@@ -12,8 +12,11 @@ from keras_transformer.model_directory import (
 )
 
 SETTINGS = ("extra_length", "max_source_length")
-# Those of a parser alone.
-PARSER_SETTINGS = ("linearization", "constrained")
+# Those of one task alone.
+TASK_SETTINGS = {
+    "translation": ("sentence_profile",),
+    "parsing": ("linearization", "constrained"),
+}
 _COMMANDS = {"translation": "translate", "parsing": "parse"}
 _HOLDERS = {"translation": "a translator", "parsing": "a parser"}
 
@@ -72,7 +75,7 @@ def read_model_directories(directories: list, dtype=None, task: str = "translati
         _check_same_vocabularies(directories, tokenizers)
         _check_same_linearizations(pairs)
     models = [read_model(directory, config, dtype=dtype) for directory, config in pairs]
-    names = SETTINGS + (PARSER_SETTINGS if task == "parsing" else ())
+    names = SETTINGS + TASK_SETTINGS[task]
     source_tokenizer, target_tokenizer = tokenizers[0]
     return {
         "model": models[0] if len(models) == 1 else Ensemble(models),

@@ -28,7 +28,7 @@ def read_config(directory) -> dict:
     Raises:
         UserError: if the directory or the file is missing, damaged, or of another format.
     """
-    from keras_transformer.data import Linearization
+    from keras_transformer.data import Linearization, SentenceProfile
     from keras_transformer.layers.checks import check_boolean, check_choice
     from keras_transformer.models import TransformerConfig
 
@@ -65,6 +65,8 @@ def read_config(directory) -> dict:
         config["search"] = None if search is None else search_from_dict(search)
         if "linearization" in config:
             config["linearization"] = Linearization.from_dict(config["linearization"])
+        if config.get("sentence_profile") is not None:  # earlier versions wrote none
+            config["sentence_profile"] = SentenceProfile.from_dict(config["sentence_profile"])
     except (ValueError, TypeError, AttributeError, OverflowError) as error:
         raise UserError(f"{path}: {one_line(error)}") from error
     return config

@@ -14,11 +14,7 @@ from keras_transformer.data.tree_vocabulary import tree_symbols
 from keras_transformer.data.trees import Tree, split_words
 from keras_transformer.decoding import BeamSearch, search_to_dict
 from keras_transformer.layers.checks import check_boolean, check_positive_integer
-from keras_transformer.model_directories import (
-    PARSER_SETTINGS,
-    SETTINGS,
-    load_directories,
-)
+from keras_transformer.model_directories import SETTINGS, TASK_SETTINGS, load_directories
 from keras_transformer.model_directory_writing import write_model_directory
 from keras_transformer.source_parts import LARGEST_LENGTH, cut_sources, source_limit
 from keras_transformer.translation_result import to_hypotheses
@@ -183,7 +179,8 @@ class Parser:
             UserError: if a file there would be read as a part of the model and is none.
         """
         is_shared = self.target_tokenizer is self.source_tokenizer
-        settings = {name: getattr(self, name) for name in SETTINGS + PARSER_SETTINGS}
+        names = SETTINGS + TASK_SETTINGS["parsing"]
+        settings = {name: getattr(self, name) for name in names}
         settings["linearization"] = self.linearization.to_dict()
         return write_model_directory(
             directory,

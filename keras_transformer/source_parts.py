@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Sequence
 
+from keras_transformer.data.sentence_profile import SentenceProfile
 from keras_transformer.data.sentence_splitting import TextPart, join_answers, split_text
 from keras_transformer.errors import UserError
 from keras_transformer.layers.checks import check_choice, check_positive_integer
@@ -23,8 +24,11 @@ class SourceParts:
         tokenizer: the source's tokenizer.
         max_subwords: the most subwords of a part.
         long_texts: what becomes of longer texts, one of `LONG_TEXTS`.
+        profile: `SentenceProfile` of the training text, by which `"split"` also splits texts that
+            the model could read but is not used to; None if it is not known.
 
     Attributes:
+        num_split: number of texts in several parts.
         ids: the ids of every part, without EOS, those of the first text first.
         owners: the index of the text that each part belongs to.
 
@@ -42,7 +46,14 @@ class SourceParts:
     ['A. B. A.', 'B']
     """
 
-    def __init__(self, texts, tokenizer, max_subwords, long_texts):
+    def __init__(
+        self,
+        texts,
+        tokenizer,
+        max_subwords: int,
+        long_texts: str,
+        profile: SentenceProfile | None = None,
+    ):
         check_choice("long_texts", long_texts, LONG_TEXTS)
         texts = checked_texts("texts", texts)
         encoded = tokenizer.encode_batch(texts)
@@ -54,18 +65,26 @@ class SourceParts:
                 f"reads at most {max_subwords:,}. Shorten it, or take long_texts='split' or "
                 "'truncate'."
             )
-        if long_texts == "split" and any(is_long):
-            message = "%d of %d texts have more than %d subwords and are translated in parts."
-            _LOGGER.info(message, sum(is_long), len(texts), max_subwords)
-        self._parts = [
-            split_text(text, max(max_subwords, 1), tokenizer.encode_batch)
-            if long_texts == "split" and too_long
-            else [TextPart(text, ids)]
-            for text, ids, too_long in zip(texts, encoded, is_long, strict=True)
-        ]
+        self._parts = [[TextPart(*pair)] for pair in zip(texts, encoded, strict=True)]
+        if long_texts == "split":
+            self._split(tokenizer, max(max_subwords, 1), profile)
+        self.num_split = sum(len(parts) > 1 for parts in self._parts)
         self.owners = [index for index, parts in enumerate(self._parts) for _ in parts]
         # After a split this cuts only a character of more subwords than the model reads.
         self.ids = cut_sources([part.ids for parts in self._parts for part in parts], max_subwords)
+
+    def _split(self, tokenizer, longest, profile):
+        usual_length, abbreviations = None, ()
+        if profile is not None:
+            longest = min(longest, max(profile.longest, 1))
+            usual_length = 0 if profile.single_sentences else profile.usual_length
+            abbreviations = profile.abbreviations
+        for index, [(text, ids, _)] in enumerate(self._parts):
+            is_several = profile is not None and profile.is_several(text, len(ids))
+            if is_several or len(ids) > longest:
+                self._parts[index] = split_text(
+                    text, longest, tokenizer.encode_batch, usual_length, abbreviations
+                )
 
     def spread(self, prefixes: Sequence[str] | None) -> list[str] | None:
         """Returns a prefix for each part: that of the text for its first part with subwords.
@@ -128,3 +147,23 @@ def cut_sources(subwords: list[list[int]], max_subwords: int, advice: str = "") 
         message = "%d of %d sources have more than %d subwords and were cut to that length%s."
         _LOGGER.warning(message, num_cut, len(subwords), max_subwords, advice)
     return [ids[:max_subwords] for ids in subwords]
+
+
+def warn_of_several(texts, subwords, profile: SentenceProfile | None) -> None:
+    """Logs a warning if texts that are translated as a whole have more sentences than is usual.
+
+    Args:
+        texts: list of `str`.
+        subwords: the ids of each.
+        profile: `SentenceProfile` of the training text, or None.
+    """
+    if profile is None:
+        return
+    num_several = sum(map(profile.is_several, texts, map(len, subwords)))
+    if num_several:
+        _LOGGER.warning(
+            "%d of %d texts have more sentences than the model was trained on at once, and are "
+            "translated as a whole; split them into sentences before.",
+            num_several,
+            len(texts),
+        )

@@ -9,15 +9,21 @@ from keras import ops
 from keras_transformer.batch_inference import (
     BatchInference,
     answer_limits,
-    cut_pair_batches,
     one_answer,
 )
+from keras_transformer.batch_memory import cut_pair_batches
 from keras_transformer.data.special_tokens import EOS_ID
 from keras_transformer.decoding import BeamSearch, search_to_dict
 from keras_transformer.layers.checks import check_positive_integer
 from keras_transformer.model_directories import SETTINGS, load_directories
 from keras_transformer.model_directory_writing import write_model_directory
-from keras_transformer.source_parts import LARGEST_LENGTH, SourceParts, cut_sources, source_limit
+from keras_transformer.source_parts import (
+    LARGEST_LENGTH,
+    SourceParts,
+    cut_sources,
+    source_limit,
+    warn_of_several,
+)
 from keras_transformer.translation_result import Hypothesis, Score, to_hypotheses
 from keras_transformer.translator_inputs import (
     check_targets,
@@ -55,6 +61,11 @@ class Translator:
             splits longer texts, the other methods cut them, with a logged warning. Learned
             positions allow at most the model's `max_length`.
         recipe: a `TrainingRecipe` (or dict) that `save` writes as well.
+        sentence_profile: `SentenceProfile` of the training text, which says where `translate`
+            splits texts; None splits only those that are too long.
+
+    Attributes:
+        num_split: number of texts that `translate` has split so far.
 
     Raises:
         ValueError: if a tokenizer does not fit the model, or a number is not positive.
@@ -80,6 +91,7 @@ class Translator:
         extra_length=50,
         max_source_length=None,
         recipe=None,
+        sentence_profile=None,
     ):
         self.model = model
         self.source_tokenizer = source_tokenizer
@@ -87,6 +99,8 @@ class Translator:
         self.search = search or BeamSearch()
         self.extra_length = extra_length
         self.recipe = recipe
+        self.sentence_profile = sentence_profile
+        self.num_split = 0
         self._inference = BatchInference(model)
         check_positive_integer("extra_length", extra_length, LARGEST_LENGTH)
         self.max_source_length = source_limit(max_source_length, model.config.max_length)
@@ -127,6 +141,8 @@ class Translator:
         """
         is_shared = self.target_tokenizer is self.source_tokenizer
         settings = {name: getattr(self, name) for name in SETTINGS}
+        if self.sentence_profile is not None:
+            settings["sentence_profile"] = self.sentence_profile.to_dict()
         return write_model_directory(
             directory,
             model=self.model,
@@ -156,10 +172,13 @@ class Translator:
             prefixes: how each translation begins, `""` for anyhow; None for all anyhow. A prefix
                 is split into subwords on its own: it had better end with a word, though the
                 translation may go on with the rest of one, and a space at its end means nothing.
-            long_texts: what becomes of texts longer than `max_source_length`. `"split"`: they are
-                translated in parts, of as many whole sentences as fit, and the answers joined with
-                spaces; a sentence that is too long itself is split between words. `"truncate"`:
-                only their beginning is translated, with a logged warning. `"error"`.
+            long_texts: what becomes of texts longer than the model is used to. `"split"`: they are
+                translated in parts, and the answers joined with spaces. A model that was trained
+                on single sentences translates each sentence by itself, others as many together as
+                were usual in training; a sentence longer than any in training is split between
+                words. `"truncate"`: a text is translated as a whole, what is beyond
+                `max_source_length` being cut with a logged warning. `"error"`: a text beyond
+                `max_source_length` is an error, others are translated as a whole.
             num_streams: batches that are searched at the same time, each by a thread of its own.
                 On a CPU with TensorFlow, as many as there are cores, where an operation has one
                 thread (`tf.config.threading.set_intra_op_parallelism_threads(1)` before anything
@@ -175,7 +194,8 @@ class Translator:
                 is an error.
         """
         tokenizer, longest = self.source_tokenizer, self.max_source_length - 1  # and EOS
-        sources = SourceParts(texts, tokenizer, longest, long_texts)
+        sources = SourceParts(texts, tokenizer, longest, long_texts, self.sentence_profile)
+        self.num_split += sources.num_split
         search, prefixes = one_answer(search or self.search), sources.spread(prefixes)
         answers = self._search(
             sources.ids, sources.owners, search, batch_size, progress, prefixes, num_streams
@@ -195,7 +215,8 @@ class Translator:
 
         Args:
             texts: as in `translate`, but longer ones than `max_source_length` are cut, with a
-                logged warning: the answers to parts of a text are no answers to the text.
+                logged warning: the answers to parts of a text are no answers to the text. Texts of
+                several sentences that `translate` would split are warned of too.
             search, batch_size, progress, prefixes, num_streams: as in `translate`.
 
         Returns:
@@ -203,7 +224,9 @@ class Translator:
             a `BeamSearch`. Text without subwords has the one hypothesis `""`, with score 0; a text
             for which the search's constraints allow nothing `""` with score minus infinity.
         """
+        texts = checked_texts("texts", texts)
         subwords = self._encode_sources(texts)
+        warn_of_several(texts, subwords, self.sentence_profile)
         owners, search = range(len(subwords)), search or self.search
         return self._search(subwords, owners, search, batch_size, progress, prefixes, num_streams)
 

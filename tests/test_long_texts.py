@@ -1,5 +1,6 @@
 """`translate` splits texts that are too long, and gives the model batches of a bounded size."""
 
+import json
 import logging
 import types
 
@@ -7,9 +8,10 @@ import numpy as np
 import pytest
 
 from keras_transformer.batch_inference import BatchInference
-from keras_transformer.data import EOS_ID
+from keras_transformer.data import EOS_ID, SentenceProfile
 from keras_transformer.decoding import BeamSearch, GreedySearch, SearchResult
 from keras_transformer.errors import UserError
+from keras_transformer.translator import Translator
 from tests.tiny_translator import sentence, tiny_tokenizer, tiny_translator
 
 SENTENCES = [sentence(3 + seed % 4, seed) + "." for seed in range(9)]
@@ -24,8 +26,8 @@ def translator():
 class Echo(BatchInference):
     """In place of a model: the translation of a text is the text. Keeps the sizes of batches."""
 
-    def __init__(self):
-        super().__init__(model=None)
+    def __init__(self, model):
+        super().__init__(model)
         self.batches = []
         self.prefixes = []
 
@@ -46,9 +48,12 @@ class Echo(BatchInference):
 @pytest.fixture
 def echo(monkeypatch):
     """A translator that answers with the text itself, and what it was asked."""
-    translator, inference = tiny_translator(max_source_length=24), Echo()
+    translator = tiny_translator(max_source_length=24)
+    inference = Echo(translator.model)
     monkeypatch.setattr(translator, "_inference", inference)
-    return types.SimpleNamespace(translate=translator.translate, asked=inference)
+    return types.SimpleNamespace(
+        translator=translator, translate=translator.translate, asked=inference
+    )
 
 
 def num_subwords(text):
@@ -114,14 +119,11 @@ class TestSplit:
         assert [done for done, _ in calls].count(1) >= num_parts - 1
         assert calls[-1] == (4, 4)
 
-    def test_it_is_told_and_others_are_left_as_they_are(self, translator, caplog):
-        with caplog.at_level(logging.INFO, "keras_transformer"):
-            translator.translate([TEXT, "a dog"])
-        assert "1 of 2 texts have more than 23 subwords" in caplog.text
-        caplog.clear()
-        with caplog.at_level(logging.INFO, "keras_transformer"):
-            translator.translate(["a dog"])
-        assert not caplog.text
+    def test_texts_in_parts_are_counted(self, echo):
+        echo.translate([TEXT, "a dog", ""])
+        assert echo.translator.num_split == 1
+        echo.translate([TEXT, TEXT])
+        assert echo.translator.num_split == 3
 
     def test_a_character_of_more_subwords_than_fit_is_cut_with_a_warning(self, caplog):
         translator = tiny_translator(search=GreedySearch(), max_source_length=3)
@@ -129,6 +131,64 @@ class TestSplit:
         with caplog.at_level(logging.WARNING):
             assert len(translator.translate(["红红 a"])) == 1
         assert "2 of 4 sources have more than 2 subwords" in caplog.text  # 红, 红, white space, a
+
+
+class TestSentencesOfTheTraining:
+    """A text that the model could read, but not as its training taught it."""
+
+    def asked_for(self, echo, texts, *profile):
+        echo.translator.sentence_profile = SentenceProfile(*profile)
+        assert echo.translate(texts) == texts
+        return sorted(source for _, source in echo.asked.prefixes)
+
+    def test_single_sentences_are_translated_one_by_one(self, echo):
+        sentences = [sentence(2, seed) + "." for seed in range(9)]
+        texts = [" ".join(sentences), "a dog"]
+        assert self.asked_for(echo, texts, 20, 23, True) == sorted([*sentences, "a dog"])
+        assert echo.translator.num_split == 1
+
+    def test_others_as_many_together_as_were_usual(self, echo):
+        sentences = [sentence(2, seed) + "." for seed in range(9)]
+        two = " ".join(sentences[:2])
+        usual = num_subwords(two)
+        found = self.asked_for(echo, [two, " ".join(sentences)], usual, 23, False)
+        assert found.count(two) == 2 and 2 < len(found) < 10
+        assert max(map(num_subwords, found)) <= usual
+
+    def test_a_sentence_longer_than_any_is_split_between_words(self, echo):
+        text = sentence(5)
+        assert 5 < num_subwords(text) <= 23
+        found = self.asked_for(echo, [text], 3, 5, True)
+        assert max(map(num_subwords, found)) <= 5
+        echo.asked.prefixes.clear()
+        assert self.asked_for(echo, [text], 3, 23, True) == [text]  # unusual, but not unknown
+
+    def test_whole_answers_are_warned_of(self, translator, caplog):
+        translator = tiny_translator(search=GreedySearch(), max_source_length=24)
+        translator.hypotheses(["a dog. a cat.", "a dog"])
+        assert not caplog.text
+        translator.sentence_profile = SentenceProfile(9, 9, True)
+        translator.hypotheses(["a dog. a cat.", "a dog"])
+        assert "1 of 2 texts have more sentences" in caplog.text
+
+    def test_the_model_directory_keeps_the_profile(self, tmp_path):
+        profile = SentenceProfile(20, 23, True, ("dr",))
+        translator = tiny_translator(sentence_profile=profile)
+        translator.save(tmp_path / "model")
+        assert Translator.load(tmp_path / "model").sentence_profile == profile
+        translator.sentence_profile = None  # as earlier versions wrote it
+        translator.save(tmp_path / "model")
+        assert "sentence_profile" not in (tmp_path / "model" / "config.json").read_text()
+        assert Translator.load(tmp_path / "model").sentence_profile is None
+
+    @pytest.mark.parametrize("value", ['{"longest": 1}', '{"usual_length": "a"}', "[]", "3"])
+    def test_a_damaged_profile_is_named(self, tmp_path, value):
+        tiny_translator(sentence_profile=SentenceProfile(20, 23, True)).save(tmp_path)
+        path = tmp_path / "config.json"
+        config = json.loads(path.read_text())
+        path.write_text(json.dumps(config | {"sentence_profile": json.loads(value)}))
+        with pytest.raises(UserError, match="config.json"):
+            Translator.load(tmp_path)
 
 
 class TestOtherWays:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from keras_transformer import translator as translator_module
-from keras_transformer.batch_inference import cut_batches
+from keras_transformer.batch_memory import cut_batches
 from keras_transformer.data import BOS_ID, EOS_ID, SubwordTokenizer
 from keras_transformer.decoding import BeamSearch, GreedySearch, MinimumLength, Sampling
 from keras_transformer.errors import UserError

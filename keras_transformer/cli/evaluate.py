@@ -24,7 +24,7 @@ from keras_transformer.cli.evaluate_parsing import (
     check_outputs,
     evaluate_parsing,
 )
-from keras_transformer.cli.long_lines import add_batch_options, check_lengths
+from keras_transformer.cli.long_lines import add_batch_options, check_lengths, report_split
 from keras_transformer.cli.progress import Progress, say
 from keras_transformer.cli.text_files import (
     as_line,
@@ -195,6 +195,7 @@ def _translate(arguments: argparse.Namespace, sources: list[str]) -> tuple[list[
     hypotheses = [as_line(text) for text in hypotheses]
     seconds = time.monotonic() - start
     say(f"translated {len(sources):,} lines in {seconds:.1f} s")
+    report_split(translator, len(sources))
     if arguments.output:
         with open_output(arguments.output) as file:
             file.writelines(line + "\n" for line in hypotheses)

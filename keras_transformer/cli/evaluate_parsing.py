@@ -102,7 +102,8 @@ def check_outputs(arguments: argparse.Namespace) -> None:
     Raises:
         UserError: as `check_output`.
     """
-    files = [arguments.source, arguments.hypothesis, *arguments.reference, *(arguments.model or [])]
+    files = [arguments.source, arguments.hypothesis, arguments.parameters]
+    files += [*arguments.reference, *(arguments.model or [])]
     for path in (arguments.output, arguments.json, arguments.table):
         if path is not None:
             check_output(path, files)

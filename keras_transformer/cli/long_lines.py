@@ -4,10 +4,12 @@ import argparse
 from collections.abc import Sequence
 
 from keras_transformer.cli.arguments import positive_int
+from keras_transformer.cli.progress import say
 from keras_transformer.errors import UserError
 
 _WHAT_HAPPENS = {
-    "split": "split: translate it in parts of as many whole sentences as fit, and join the answers",
+    "split": "split: translate it in parts, of whole sentences where there are any, and join the "
+    "answers; also where it has more sentences than the lines that the model was trained on",
     "truncate": "truncate: read only its beginning",
     "error": "error: stop before anything is computed",
 }
@@ -72,6 +74,17 @@ def add_batch_options(
         + "; ".join(_WHAT_HAPPENS[name] for name in choices)
         + f" (default: {default}){note}",
     )
+
+
+def report_split(translator, num_lines: int) -> None:
+    """Says how many lines were translated in parts.
+
+    Args:
+        translator: the translator.
+        num_lines: number of lines in all.
+    """
+    if translator.num_split:
+        say(f"split {translator.num_split:,} of {num_lines:,} lines and joined the answers")
 
 
 def check_lengths(

@@ -111,9 +111,15 @@ def run(arguments: argparse.Namespace) -> None:
     ):
         number, num_batches = 1, 0
 
-        def count_batch(*_):
+        def show(num_lines):
+            # Answers on a terminal are progress enough; a bar would run through them.
+            if not output.isatty():
+                progress.update(num_lines, note=f"batch {num_batches:,}")
+
+        def count_batch(done, _):
             nonlocal num_batches
             num_batches += 1
+            show(number - 1 + done)
 
         for chunk in chunks(read_lines(arguments.input), arguments.chunk_size):
             options = {
@@ -127,9 +133,7 @@ def run(arguments: argparse.Namespace) -> None:
                 output.write(line + "\n")
             number += len(chunk)
             output.flush()
-            # Answers on a terminal are progress enough; a bar would run through them.
-            if not output.isatty():
-                progress.advance(len(chunk))
+            show(number - 1)
 
 
 def _answers(parser, chunk, number, options, arguments) -> Iterator[str]:

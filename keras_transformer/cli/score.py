@@ -88,8 +88,12 @@ def run(arguments: argparse.Namespace) -> None:
     ):
         for chunk in chunks(zip(sources, targets, strict=True), _CHUNK_SIZE):
             chunk_sources, chunk_targets = map(list, zip(*chunk, strict=True))
+            num_before = progress.done
             for score in translator.score(
-                chunk_sources, chunk_targets, batch_size=arguments.batch_size
+                chunk_sources,
+                chunk_targets,
+                batch_size=arguments.batch_size,
+                progress=lambda done, _, before=num_before: progress.update(before + done),
             ):
                 fields = [f"{score.log_probability:.6f}", str(score.num_tokens)]
                 if arguments.per_token:
@@ -97,7 +101,6 @@ def run(arguments: argparse.Namespace) -> None:
                 output.write("\t".join(fields) + "\n")
                 total_log_probability += score.log_probability
                 total_tokens += score.num_tokens
-            progress.advance(len(chunk))
     perplexity = math.exp(-total_log_probability / total_tokens)
     say(
         f"{len(sources):,} lines, {total_tokens:,} tokens, "

@@ -15,7 +15,7 @@ from keras_transformer.cli.arguments import (
     with_seed_offset,
 )
 from keras_transformer.cli.backend import load_backend_in_streams
-from keras_transformer.cli.long_lines import add_batch_options, check_lengths
+from keras_transformer.cli.long_lines import add_batch_options, check_lengths, report_split
 from keras_transformer.cli.progress import Progress
 from keras_transformer.cli.text_files import (
     as_line,
@@ -32,9 +32,9 @@ from keras_transformer.files import require_file
 _DESCRIPTION = """
 Translates text, one sentence a line, with a model directory that `train` wrote. Reads standard
 input and writes standard output unless told otherwise. Line N of the output belongs to line N of
-the input; an empty line stays empty. A line that is longer than the model reads is translated in
-parts, of whole sentences where there are any. With --model given several times the models translate
-together, by the average of their log-probabilities.
+the input; an empty line stays empty. A line of more sentences than the model was trained on at once
+is translated in parts, and standard error says how many lines were (--long-lines). With --model
+given several times the models translate together, by the average of their log-probabilities.
 
 With --n-best every answer is a line of four fields separated by tabs: the number of the input line
 (from 1), the rank of the answer (from 1), its score (log-probability divided by the length penalty)
@@ -114,9 +114,15 @@ def run(arguments: argparse.Namespace) -> None:
     ):
         num_lines = num_batches = 0
 
-        def count_batch(*_):
+        def show(num_lines):
+            # Answers on a terminal are progress enough; a bar would run through them.
+            if not output.isatty():
+                progress.update(num_lines, note=f"batch {num_batches:,}")
+
+        def count_batch(done, _):
             nonlocal num_batches
             num_batches += 1
+            show(number - 1 + done)
 
         for number, chunk in _chunks(translator, arguments):
             num_lines = number - 1 + len(chunk)
@@ -133,11 +139,10 @@ def run(arguments: argparse.Namespace) -> None:
             for line in _answers(translator, chunk, number, options, arguments):
                 output.write(line + "\n")
             output.flush()
-            # Answers on a terminal are progress enough; a bar would run through them.
-            if not output.isatty():
-                progress.advance(len(chunk))
+            show(num_lines)
         if prefixes is not None:
             _check_prefixes(prefixes, num_lines, arguments.prefix)
+    report_split(translator, num_lines)
 
 
 def _choose_long_lines(arguments: argparse.Namespace) -> None:

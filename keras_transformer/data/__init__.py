@@ -9,6 +9,7 @@ from keras_transformer.data.corpora import Corpus, PairsCorpus, ParallelTextCorp
 from keras_transformer.data.encoded_corpus import EncodedCorpus
 from keras_transformer.data.number_corpus import number_corpus
 from keras_transformer.data.prepared_corpus import PreparedCorpus, prepare_corpus
+from keras_transformer.data.sentence_profile import SentenceProfile
 from keras_transformer.data.sentencepiece_tokenizer import SentencePieceTokenizer
 from keras_transformer.data.sentencepiece_training import train_sentencepiece
 from keras_transformer.data.special_tokens import BOS_ID, EOS_ID, PAD_ID, UNK_ID
@@ -39,6 +40,7 @@ __all__ = [
     "PreparedCorpus",
     "RebuiltTree",
     "SentencePieceTokenizer",
+    "SentenceProfile",
     "SubwordTokenizer",
     "TfdsCorpus",
     "TokenBatches",

@@ -28,6 +28,9 @@ _SENTENCE_END = re.compile(
     rf"|[{_FULL_WIDTH_ENDS}]+[{re.escape(_CLOSING)}]*\s*"
     r"|\n\s*\n\s*"  # a blank line
 )
+_MARKS = ".,;:!?-–" + _CLOSING + _EITHER + "([{„"
+# Characters before and behind an end that are looked at.
+_SEARCHED = 20
 # White space, but not that inside a word in subword-nmt's notation: `play@@ house`.
 _WORD_END = re.compile(r"(?<!\s)(?<!@@)\s+")
 _ZERO_WIDTH_JOINER = "\u200d"
@@ -49,7 +52,53 @@ class TextPart(NamedTuple):
     ends_word: bool = True
 
 
-def split_text(text: str, max_subwords: int, encode_batch: EncodeBatch) -> list[TextPart]:
+def split_sentences(text: str, abbreviations: Sequence[str] = ()) -> list[str]:
+    """Splits a text into sentences.
+
+    A sentence ends at `.`, `!`, `?`, `…` and their like before white space, at their full-width
+    forms, and at a blank line. It does not end behind a single capital letter or a given
+    abbreviation, nor before a small letter, unless the text itself begins with one.
+
+    Args:
+        text: any text.
+        abbreviations: keys (`word_key`) of words whose full stop ends no sentence.
+
+    Returns:
+        List of `str`, each with the white space behind it; joined they are the text.
+
+    Example:
+
+    >>> split_sentences("Mr. J. Poe ran. Did he? (Yes!) It was 3 p.m. or so.", ["mr"])
+    ['Mr. J. Poe ran. ', 'Did he? ', '(Yes!) ', 'It was 3 p.m. or so.']
+    """
+    has_capitals = not text.lstrip()[:1].islower()
+
+    def ends_sentence(match):
+        if match[0][0] not in _ENDS:  # a full-width end, or a blank line
+            return True
+        following = text[match.end() : match.end() + _SEARCHED]
+        if has_capitals and next(filter(str.isalnum, following), "").islower():
+            return False
+        before = text[max(match.start() - _SEARCHED, 0) : match.start()].split(" ")[-1]
+        is_initial = len(before) == 1 and before.isupper() and before != "I"
+        is_abbreviation = is_initial or word_key(before) in abbreviations
+        return not is_abbreviation or match[0].rstrip() != "."
+
+    return _units(text, filter(ends_sentence, _SENTENCE_END.finditer(text)))
+
+
+def word_key(word: str) -> str:
+    """Returns a word without marks around it, in lower case, with 0 for each digit."""
+    return re.sub(r"\d", "0", word.strip(_MARKS).lower())
+
+
+def split_text(
+    text: str,
+    max_subwords: int,
+    encode_batch: EncodeBatch,
+    usual_length: int | None = None,
+    abbreviations: Sequence[str] = (),
+) -> list[TextPart]:
     """Splits a text into parts of a bounded number of subwords.
 
     Each part takes as many whole sentences as fit. A sentence that does not fit is split by itself,
@@ -57,9 +106,12 @@ def split_text(text: str, max_subwords: int, encode_batch: EncodeBatch) -> list[
 
     Args:
         text: any text.
-        max_subwords: at most so many subwords has each part. A single character that has more is a
+        max_subwords: maximum number of subwords in a part. A single character that has more is a
             part all the same.
         encode_batch: gives the ids of each text of a list.
+        usual_length: maximum number of subwords in a part of several sentences; 0 makes a part of
+            each sentence, and None stands for `max_subwords`.
+        abbreviations: as of `split_sentences`.
 
     Returns:
         List of `TextPart`; the texts of all, joined, are the text.
@@ -72,9 +124,9 @@ def split_text(text: str, max_subwords: int, encode_batch: EncodeBatch) -> list[
     >>> [part.text for part in parts]
     ['One two. Three four! ', 'Five six seven ', 'eight nine.']
     """
-    return _join_while_they_fit(
-        _units(text, _SENTENCE_END), max_subwords, encode_batch, _split_sentence
-    )
+    groups_of = max_subwords if usual_length is None else min(usual_length, max_subwords)
+    sentences = split_sentences(text, abbreviations)
+    return _join_while_they_fit(sentences, max_subwords, encode_batch, _split_sentence, groups_of)
 
 
 def join_answers(parts: Sequence[TextPart], answers: Sequence[str]) -> str:
@@ -103,18 +155,21 @@ def join_answers(parts: Sequence[TextPart], answers: Sequence[str]) -> str:
     return joined
 
 
-def _units(text, end):
+def _units(text, matches):
     """Cuts a text behind each match of a pattern."""
-    ends = [match.end() for match in end.finditer(text)]
+    ends = [match.end() for match in matches]
     if not ends or ends[-1] < len(text):
         ends.append(len(text))
     return [text[start:stop] for start, stop in itertools.pairwise([0, *ends])]
 
 
-def _join_while_they_fit(units, limit, encode_batch, split, is_even=False):
-    """Joins neighbouring units to parts; `split` makes parts of a unit that does not fit alone."""
+def _join_while_they_fit(units, limit, encode_batch, split, groups_of, is_even=False):
+    """Joins neighbouring units to parts; `split` makes parts of a unit that does not fit alone.
+
+    Several units together have at most `groups_of` subwords, a unit alone at most `limit`.
+    """
     encoded = encode_batch(units)
-    groups = _group(list(map(len, encoded)), limit, is_even)
+    groups = _group(list(map(len, encoded)), groups_of, is_even)
     texts = ["".join(units[index] for index in group) for group in groups]
     parts = []
     for group, text, ids in zip(groups, texts, encode_batch(texts), strict=True):
@@ -146,8 +201,8 @@ def _group(sizes, limit, is_even):
 
 def _split_sentence(sentence, num_subwords, limit, encode_batch):
     del num_subwords
-    words = _units(sentence, _WORD_END)
-    return _join_while_they_fit(words, limit, encode_batch, _split_word, is_even=True)
+    words = _units(sentence, _WORD_END.finditer(sentence))
+    return _join_while_they_fit(words, limit, encode_batch, _split_word, limit, is_even=True)
 
 
 def _split_word(word, num_subwords, limit, encode_batch):

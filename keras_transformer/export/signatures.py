@@ -69,7 +69,12 @@ class _Functions:
         self._model = model
         self._best, self._several = one_answer(search), several_answers(search)
         self._max_target_length = _max_target_length(translator)
-        more = {"max_target_length": self._max_target_length, "num_streams": num_streams}
+        profile = translator.sentence_profile
+        more = {
+            "max_target_length": self._max_target_length,
+            "num_streams": num_streams,
+            "sentence_profile": None if profile is None else profile.to_dict(),
+        }
         self._settings = settings(translator, model, search, **more)
 
     def serving_default(self, text):

@@ -52,7 +52,7 @@ class TranslationTask:
             tokenize=settings.bleu_tokenize or ("none" if is_subword else "13a"),
         )
 
-    def make_result(self, model, tokenizers: Tokenizers, settings, recipe):
+    def make_result(self, model, tokenizers: Tokenizers, settings, recipe, sentence_profile):
         """Returns the `Translator` of a trained model."""
         from keras_transformer.translator import Translator
 
@@ -62,6 +62,7 @@ class TranslationTask:
             tokenizers.target,
             search=_beam_search(recipe, recipe.beam_size),
             recipe=recipe,
+            sentence_profile=sentence_profile,
         )
 
 
@@ -127,7 +128,7 @@ class ParsingTask:
             limit=settings.f1_trees,
         )
 
-    def make_result(self, model, tokenizers: Tokenizers, settings, recipe):
+    def make_result(self, model, tokenizers: Tokenizers, settings, recipe, sentence_profile):
         """Returns the `Parser` of a trained model."""
         from keras_transformer.parser import Parser
 

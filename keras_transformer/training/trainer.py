@@ -324,7 +324,9 @@ class _Run:
         valid_loss = None
         if self.data.valid_batches is not None:
             valid_loss = -self._negative_loss()
-        result = self.task.make_result(self.model, self.tokenizers, self.settings, self.recipe)
+        result = self.task.make_result(
+            self.model, self.tokenizers, self.settings, self.recipe, self.data.sentence_profile
+        )
         result.save(self.output)
         of_the_task = {
             self.task.result_name: result,

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from keras_transformer.data import (
     EncodedCorpus,
+    SentenceProfile,
     SubwordTokenizer,
     TokenBatches,
     build_subword_vocabulary,
@@ -131,6 +132,7 @@ class TrainingData:
     Attributes:
         batches: `TokenBatches` of the training text.
         valid_batches: list of batches of the validation text, or None.
+        sentence_profile: `SentenceProfile` of the training text.
     """
 
     def __init__(
@@ -168,6 +170,7 @@ class TrainingData:
             encoded_or_function = encode_epoch
         else:
             encoded_or_function = encoded
+        self.sentence_profile = SentenceProfile.from_corpus(encoded, tokenizers.source)
         self.batches = TokenBatches(
             encoded_or_function,
             recipe.tokens_per_batch,

@@ -112,7 +112,7 @@ def test_a_long_line_is_split_truncated_or_refused(run, saved_model_directory, t
         outcome = run(*options, "--long-lines", how)
         assert outcome.status == 0, outcome.errors
         assert outcome.output.splitlines() == expected
-        notes = {"split": "1 of 4 texts have more than 39", "truncate": "warning: 1 of 4 sources"}
+        notes = {"split": "split 1 of 4 lines", "truncate": "warning: 1 of 4 sources"}
         assert notes[how] in outcome.errors
         if how == "split":
             assert run(*options).output == outcome.output

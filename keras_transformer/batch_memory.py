@@ -1,0 +1,112 @@
+"""Batches of bounded size, and the memory of a search, estimated before it begins."""
+
+import pathlib
+from collections.abc import Sequence
+
+from keras_transformer.errors import UserError
+from keras_transformer.layers.checks import check_positive_integer
+
+# Of what is free here: the estimate may be too small, and others need some too.
+_USABLE = 0.8
+_GIGABYTE = 1e9
+
+
+def cut_batches(sizes: Sequence[int], max_rows: int, max_total: int) -> list[list[int]]:
+    """Sorts rows by size, largest first, and cuts them into batches of bounded padded size.
+
+    Args:
+        sizes: size of each row, such as its number of tokens.
+        max_rows: most rows in a batch.
+        max_total: most rows times largest size in a batch; a row larger than that is alone.
+
+    Returns:
+        Lists of indices into `sizes`, each index once.
+
+    Example:
+
+    >>> cut_batches([1, 9, 2, 3], max_rows=2, max_total=10)
+    [[1], [3, 2], [0]]
+    """
+    check_positive_integer("batch_size", max_rows)
+    batches = []
+    for index in sorted(range(len(sizes)), key=lambda index: -sizes[index]):
+        largest = sizes[batches[-1][0]] if batches else 0
+        is_full = not batches or len(batches[-1]) >= max_rows
+        if is_full or (len(batches[-1]) + 1) * largest > max_total:
+            batches.append([])
+        batches[-1].append(index)
+    return batches
+
+
+def cut_pair_batches(sources, targets, max_rows, max_total, progress=None):
+    """Cuts pairs of sources and targets into batches, as `cut_batches` does.
+
+    Args:
+        sources, targets: lists of lists of ids; EOS or BOS comes to each.
+        max_rows, max_total: as of `cut_batches`.
+        progress: called with the numbers of pairs done and in all, when the next batch is taken.
+
+    Yields:
+        Lists of indices.
+    """
+    sizes = [max(len(s), len(t)) + 1 for s, t in zip(sources, targets, strict=True)]
+    num_done = 0
+    for indices in cut_batches(sizes, max_rows, max_total):
+        yield indices
+        num_done += len(indices)
+        if progress is not None:
+            progress(num_done, len(sizes))
+
+
+def search_bytes(model, search, source_length: int, limit: int) -> int:
+    """Returns about how many bytes the search for the answers to one source takes.
+
+    The numbers of bytes were fitted to measured peaks, in float32 on a CPU.
+
+    Args:
+        model: a `Transformer` or `Ensemble`.
+        search: a search of `keras_transformer.decoding`.
+        source_length: number of tokens of the source.
+        limit: maximum number of tokens of an answer.
+    """
+    vocab_size = model.config.output_vocab_size
+    configs = [member.config for member in getattr(model, "models", [model])]
+    per_position = sum(config.num_decoder_layers * config.d_model for config in configs)
+    candidates = min(2 * getattr(search, "beam_size", 0), vocab_size)
+    # Logits and their softmax; the best candidates; the keys and values of the answers, twice.
+    row = 12 * vocab_size + 160 * candidates + 20 * per_position * limit
+    return search.width * row + 8 * per_position * source_length
+
+
+def streams_that_fit(model, search, source_length: int, limit: int, num_streams: int) -> int:
+    """Returns how many of the searches that are wanted at a time fit into the free memory.
+
+    Args:
+        model, search, source_length, limit: as of `search_bytes`, of the largest source.
+        num_streams: number of searches at a time that are wanted.
+
+    Raises:
+        UserError: if not even one fits.
+    """
+    free = _free_memory()
+    needed = search_bytes(model, search, source_length, limit)
+    if free is None or num_streams * needed <= free:
+        return num_streams
+    if needed > free:
+        raise UserError(
+            f"The search for the answers to a source of {source_length:,} tokens needs about "
+            f"{needed / _GIGABYTE:.1f} GB of memory, of which {free / _GIGABYTE:.1f} GB are free; "
+            f"take fewer beams or samples. Received: {search.width:,} beams or samples"
+        )
+    return int(free // needed)
+
+
+def _free_memory() -> float | None:
+    """Bytes of this machine that a search may use; None where that is not known."""
+    # An accelerator hardly ever has more than its machine.
+    try:
+        lines = pathlib.Path("/proc/meminfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return None
+    available = [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable")]
+    return _USABLE * available[0] if available else None
