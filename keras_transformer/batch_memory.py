@@ -6,6 +6,13 @@ from collections.abc import Sequence
 from keras_transformer.errors import UserError
 from keras_transformer.layers.checks import check_positive_integer
 
+# Bounds the memory of a batch: padded source and target positions of all its rows and beams.
+MAX_BATCH_TOKENS = 32_768
+# Bounds the logits of a batch that is scored, `[batch, length, vocabulary]`: 256 MB.
+MAX_BATCH_LOGITS = 2**26
+# Bounds the attention of a batch that is aligned, whose size goes with the square of the length.
+MAX_ALIGNED_TOKENS = 8_192
+
 # Of what is free here: the estimate may be too small, and others need some too.
 _USABLE = 0.8
 _GIGABYTE = 1e9

@@ -11,6 +11,7 @@ from keras_transformer.translator_inputs import checked_prefixes, checked_texts
 
 _LOGGER = logging.getLogger(__name__)
 
+CUT_ADVICE = "; split them into sentences before, to have all of them read"
 LONG_TEXTS = ("split", "truncate", "error")
 DEFAULT_MAX_SOURCE_LENGTH = 1024
 LARGEST_LENGTH = 2**20  # sums of lengths are int32, and arrays of this length fit in memory
@@ -149,17 +150,29 @@ def cut_sources(subwords: list[list[int]], max_subwords: int, advice: str = "") 
     return [ids[:max_subwords] for ids in subwords]
 
 
-def warn_of_several(texts, subwords, profile: SentenceProfile | None) -> None:
-    """Logs a warning if texts that are translated as a whole have more sentences than is usual.
+def whole_sources(
+    texts, tokenizer, max_subwords: int, profile: SentenceProfile | None = None
+) -> list[list[int]]:
+    """Encodes texts that are read as a whole, with a logged warning of those that had better not.
 
     Args:
-        texts: list of `str`.
-        subwords: the ids of each.
-        profile: `SentenceProfile` of the training text, or None.
+        texts: sequence of `str`.
+        tokenizer: the source's tokenizer.
+        max_subwords: how many are kept of each.
+        profile: `SentenceProfile` of the training text, to warn of texts of several sentences; None
+            does not.
+
+    Returns:
+        The ids of each text, without EOS.
+
+    Raises:
+        ValueError: if the texts are no strings.
     """
-    if profile is None:
-        return
-    num_several = sum(map(profile.is_several, texts, map(len, subwords)))
+    texts = checked_texts("texts", texts)
+    encoded = tokenizer.encode_batch(texts)
+    num_several = 0
+    if profile is not None:
+        num_several = sum(map(profile.is_several, texts, map(len, encoded)))
     if num_several:
         _LOGGER.warning(
             "%d of %d texts have more sentences than the model was trained on at once, and are "
@@ -167,3 +180,4 @@ def warn_of_several(texts, subwords, profile: SentenceProfile | None) -> None:
             num_several,
             len(texts),
         )
+    return cut_sources(encoded, max_subwords, CUT_ADVICE)

@@ -6,23 +6,20 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from keras import ops
 
-from keras_transformer.batch_inference import (
-    BatchInference,
-    answer_limits,
-    one_answer,
-)
-from keras_transformer.batch_memory import cut_pair_batches
+from keras_transformer import batch_memory
+from keras_transformer.batch_inference import BatchInference, answer_limits, one_answer
 from keras_transformer.data.special_tokens import EOS_ID
 from keras_transformer.decoding import BeamSearch, search_to_dict
 from keras_transformer.layers.checks import check_positive_integer
 from keras_transformer.model_directories import SETTINGS, load_directories
 from keras_transformer.model_directory_writing import write_model_directory
 from keras_transformer.source_parts import (
+    CUT_ADVICE,
     LARGEST_LENGTH,
     SourceParts,
     cut_sources,
     source_limit,
-    warn_of_several,
+    whole_sources,
 )
 from keras_transformer.translation_result import Hypothesis, Score, to_hypotheses
 from keras_transformer.translator_inputs import (
@@ -36,13 +33,6 @@ from keras_transformer.word_alignment import Alignment, align_words, layer_index
 
 __all__ = ["Alignment", "Hypothesis", "Score", "Translator"]
 
-# Bounds the memory of a batch: padded source and target positions of all its rows and beams.
-_MAX_BATCH_TOKENS = 32_768
-# Bounds the logits of a batch that is scored, `[batch, length, vocabulary]`: 256 MB.
-_MAX_BATCH_LOGITS = 2**26
-# Bounds the attention of a batch that is aligned, whose size goes with the square of the length.
-_MAX_ALIGNED_TOKENS = 8_192
-_CUT_ADVICE = "; split them into sentences before, to have all of them read"
 
 Progress = Callable[[int, int], object]
 
@@ -61,8 +51,7 @@ class Translator:
             splits longer texts, the other methods cut them, with a logged warning. Learned
             positions allow at most the model's `max_length`.
         recipe: a `TrainingRecipe` (or dict) that `save` writes as well.
-        sentence_profile: `SentenceProfile` of the training text, which says where `translate`
-            splits texts; None splits only those that are too long.
+        sentence_profile: `SentenceProfile` of the training text, by which `translate` splits texts.
 
     Attributes:
         num_split: number of texts that `translate` has split so far.
@@ -173,12 +162,10 @@ class Translator:
                 is split into subwords on its own: it had better end with a word, though the
                 translation may go on with the rest of one, and a space at its end means nothing.
             long_texts: what becomes of texts longer than the model is used to. `"split"`: they are
-                translated in parts, and the answers joined with spaces. A model that was trained
-                on single sentences translates each sentence by itself, others as many together as
-                were usual in training; a sentence longer than any in training is split between
-                words. `"truncate"`: a text is translated as a whole, what is beyond
-                `max_source_length` being cut with a logged warning. `"error"`: a text beyond
-                `max_source_length` is an error, others are translated as a whole.
+                translated in parts, and the answers joined with spaces: by single sentences if the
+                training text was so, else by as many sentences as were usual there; a sentence
+                longer than any there is split between words. `"truncate"`: as a whole, cut at
+                `max_source_length` with a logged warning. `"error"`: as a whole, or an error.
             num_streams: batches that are searched at the same time, each by a thread of its own.
                 On a CPU with TensorFlow, as many as there are cores, where an operation has one
                 thread (`tf.config.threading.set_intra_op_parallelism_threads(1)` before anything
@@ -224,9 +211,7 @@ class Translator:
             a `BeamSearch`. Text without subwords has the one hypothesis `""`, with score 0; a text
             for which the search's constraints allow nothing `""` with score minus infinity.
         """
-        texts = checked_texts("texts", texts)
-        subwords = self._encode_sources(texts)
-        warn_of_several(texts, subwords, self.sentence_profile)
+        subwords = self._encode_sources(texts, self.sentence_profile)
         owners, search = range(len(subwords)), search or self.search
         return self._search(subwords, owners, search, batch_size, progress, prefixes, num_streams)
 
@@ -245,7 +230,7 @@ class Translator:
             [limits[index] for index in todo],
             search,
             batch_size,
-            _MAX_BATCH_TOKENS,
+            batch_memory.MAX_BATCH_TOKENS,
             num_streams,
             prefixes=[prefixes[index] for index in todo],
         ):
@@ -284,10 +269,12 @@ class Translator:
         sources = self._encode_sources(sources)
         targets = self.target_tokenizer.encode_batch(checked_texts("targets", targets))
         check_targets("score", sources, targets, self.model.config.max_length)
-        max_tokens = _MAX_BATCH_LOGITS // self.model.config.output_vocab_size
+        max_tokens = batch_memory.MAX_BATCH_LOGITS // self.model.config.output_vocab_size
         scores = [Score(0.0, 0)] * len(sources)
-        max_tokens = min(max_tokens, _MAX_BATCH_TOKENS)
-        for indices in cut_pair_batches(sources, targets, batch_size, max_tokens, progress):
+        max_tokens = min(max_tokens, batch_memory.MAX_BATCH_TOKENS)
+        for indices in batch_memory.cut_pair_batches(
+            sources, targets, batch_size, max_tokens, progress
+        ):
             found = self._inference.log_probabilities(
                 [[*sources[index], EOS_ID] for index in indices],
                 [targets[index] for index in indices],
@@ -330,12 +317,12 @@ class Translator:
         """
         layer = layer_index(layer, self.model.config.num_decoder_layers)
         sources, source_words = encode_words(self.source_tokenizer, "sources", sources)
-        sources = cut_sources(sources, self.max_source_length - 1, _CUT_ADVICE)
+        sources = cut_sources(sources, self.max_source_length - 1, CUT_ADVICE)
         targets, target_words = encode_words(self.target_tokenizer, "translations", translations)
         check_targets("align", sources, targets, self.model.config.max_length)
         alignments = [None] * len(sources)
-        for indices in cut_pair_batches(
-            sources, targets, batch_size, _MAX_ALIGNED_TOKENS, progress
+        for indices in batch_memory.cut_pair_batches(
+            sources, targets, batch_size, batch_memory.MAX_ALIGNED_TOKENS, progress
         ):
             found = self._inference.cross_attention(
                 [[*sources[index], EOS_ID] for index in indices],
@@ -360,7 +347,6 @@ class Translator:
         """
         return answer_limits(num_subwords, self.extra_length, self.model.config.max_length)
 
-    def _encode_sources(self, texts) -> list[list[int]]:
-        """Ids of each source without EOS, cut at `max_source_length`."""
-        subwords = self.source_tokenizer.encode_batch(checked_texts("texts", texts))
-        return cut_sources(subwords, self.max_source_length - 1, _CUT_ADVICE)  # and EOS
+    def _encode_sources(self, texts, profile=None) -> list[list[int]]:
+        longest = self.max_source_length - 1  # and EOS
+        return whole_sources(texts, self.source_tokenizer, longest, profile)

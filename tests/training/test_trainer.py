@@ -106,6 +106,10 @@ def test_writes_a_model_directory_with_history_and_settings(finished):
     assert all(float(row["valid_loss"]) > 0 for row in result.history)
     assert json.loads((directory / "recipe.json").read_text())["warmup_steps"] == 20
     assert any(line.startswith("step 6") for line in lines)
+    lengths = [len(source.split()) for source, _ in corpus(1)]
+    profile = json.loads((directory / "config.json").read_text())["sentence_profile"]
+    assert profile["longest"] == max(lengths) and profile["single_sentences"]
+    assert result.translator.sentence_profile.to_dict() == profile | {"abbreviations": ()}
 
 
 def test_interrupted_and_resumed_equals_uninterrupted(tmp_path):
