@@ -8,6 +8,7 @@ from keras import ops
 
 from keras_transformer import batch_memory
 from keras_transformer.batch_inference import BatchInference, answer_limits, one_answer
+from keras_transformer.batch_memory import cut_pair_batches
 from keras_transformer.data.special_tokens import EOS_ID
 from keras_transformer.decoding import BeamSearch, search_to_dict
 from keras_transformer.layers.checks import check_positive_integer
@@ -269,12 +270,10 @@ class Translator:
         sources = self._encode_sources(sources)
         targets = self.target_tokenizer.encode_batch(checked_texts("targets", targets))
         check_targets("score", sources, targets, self.model.config.max_length)
-        max_tokens = batch_memory.MAX_BATCH_LOGITS // self.model.config.output_vocab_size
+        logits = batch_memory.MAX_BATCH_LOGITS // self.model.config.output_vocab_size
         scores = [Score(0.0, 0)] * len(sources)
-        max_tokens = min(max_tokens, batch_memory.MAX_BATCH_TOKENS)
-        for indices in batch_memory.cut_pair_batches(
-            sources, targets, batch_size, max_tokens, progress
-        ):
+        max_tokens = min(logits, batch_memory.MAX_BATCH_TOKENS)
+        for indices in cut_pair_batches(sources, targets, batch_size, max_tokens, progress):
             found = self._inference.log_probabilities(
                 [[*sources[index], EOS_ID] for index in indices],
                 [targets[index] for index in indices],
@@ -321,7 +320,7 @@ class Translator:
         targets, target_words = encode_words(self.target_tokenizer, "translations", translations)
         check_targets("align", sources, targets, self.model.config.max_length)
         alignments = [None] * len(sources)
-        for indices in batch_memory.cut_pair_batches(
+        for indices in cut_pair_batches(
             sources, targets, batch_size, batch_memory.MAX_ALIGNED_TOKENS, progress
         ):
             found = self._inference.cross_attention(
