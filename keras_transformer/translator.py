@@ -347,5 +347,4 @@ class Translator:
         return answer_limits(num_subwords, self.extra_length, self.model.config.max_length)
 
     def _encode_sources(self, texts, profile=None) -> list[list[int]]:
-        longest = self.max_source_length - 1  # and EOS
-        return whole_sources(texts, self.source_tokenizer, longest, profile)
+        return whole_sources(texts, self.source_tokenizer, self.max_source_length - 1, profile)

@@ -83,6 +83,9 @@ class SentenceProfile:
     def from_dict(cls, values: dict) -> "SentenceProfile":
         """Returns the profile that `to_dict` wrote down.
 
+        Args:
+            values: `dict` of all arguments.
+
         Raises:
             ValueError: for a missing or wrong value.
             TypeError: for an unknown or missing name.
