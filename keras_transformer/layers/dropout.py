@@ -5,11 +5,14 @@ import keras
 from keras_transformer.layers.checks import check_rate, check_seed
 
 
-class _ReplicaSeedGenerator(keras.random.SeedGenerator):
+class ReplicaSeedGenerator(keras.random.SeedGenerator):
     """A seed generator whose seeds differ between the replicas of a `tf.distribute` strategy.
 
     Keras keeps the state of a seed generator equal on all replicas, so that without this they
     would all draw the same dropout mask.
+
+    The name has no leading underscore: Keras names the state after the class, and `Model.export`
+    refuses names that begin with one.
     """
 
     def next(self, ordered=True):
@@ -81,7 +84,7 @@ class Dropout(keras.layers.Layer):
         self.seed = seed
         self.supports_masking = True
         if rate > 0:
-            self.seed_generator = _ReplicaSeedGenerator(seed)
+            self.seed_generator = ReplicaSeedGenerator(seed)
 
     def build(self, input_shape):
         self.built = True

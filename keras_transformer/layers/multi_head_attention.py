@@ -237,10 +237,14 @@ class MultiHeadAttention(keras.layers.Layer):
 
     def _project(self, inputs, names):
         """Return the queries, keys or values of all heads, `[batch, num_heads, length, dim]`."""
+        # Not the shape of what is projected: the ONNX export of Keras loses it.
+        leading = ops.shape(inputs)[:2]
         kernels = tuple(getattr(self, f"{name}_kernel") for name in names)
         biases = tuple(getattr(self, f"{name}_bias") for name in names)
         return [
-            self._split_heads(projected, self.value_dim if name == "value" else self.key_dim)
+            self._split_heads(
+                projected, leading, self.value_dim if name == "value" else self.key_dim
+            )
             for name, projected in zip(
                 names, project_together(inputs, kernels, biases), strict=True
             )
@@ -290,9 +294,9 @@ class MultiHeadAttention(keras.layers.Layer):
         )
         return reshape(self._merge_heads(outputs), query_shape)
 
-    def _split_heads(self, inputs, dim):
+    def _split_heads(self, inputs, leading, dim):
         """`[batch, length, heads * dim]` to `[batch, heads, length, dim]`."""
-        batch, length = ops.shape(inputs)[:2]
+        batch, length = leading
         if inputs.shape[1] == 1:  # Nothing to move, as in every step of decoding.
             return reshape(inputs, (batch, self.num_heads, 1, dim))
         heads = reshape(inputs, (batch, length, self.num_heads, dim))
@@ -303,7 +307,7 @@ class MultiHeadAttention(keras.layers.Layer):
         batch, _, length, _ = ops.shape(inputs)
         merged = inputs if inputs.shape[2] == 1 else ops.transpose(inputs, (0, 2, 1, 3))
         merged = reshape(merged, (batch, length, self.num_heads * self.value_dim))
-        return project(merged, self.output_kernel, self.output_bias)
+        return project(merged, self.output_kernel, self.output_bias, (batch, length))
 
     def compute_output_spec(self, *args, **kwargs):
         # Traced, since the form of the output depends on the arguments.

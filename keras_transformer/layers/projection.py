@@ -6,7 +6,7 @@ from keras_transformer.layers.shapes import is_decoding_step, reshape
 from keras_transformer.layers.stored_kernels import multiply_by_stored, places_of
 
 
-def project(inputs, kernel, bias=None):
+def project(inputs, kernel, bias=None, leading=None):
     """Multiply the last axis of `inputs` by `kernel` and add `bias`.
 
     Folding the leading axes first matters on TensorFlow, where a product of a three-dimensional
@@ -16,21 +16,24 @@ def project(inputs, kernel, bias=None):
         inputs: `[..., input_dim]`.
         kernel: `[input_dim, output_dim]`.
         bias: `[output_dim]`, or None.
+        leading: Sizes of the leading axes of `inputs`, where the caller has them. The ONNX export
+            of Keras reads them wrongly off inputs that were reshaped.
 
     Returns:
         `[..., output_dim]`.
     """
-    [outputs] = project_together(inputs, (kernel,), (bias,))
+    [outputs] = project_together(inputs, (kernel,), (bias,), leading)
     return outputs
 
 
-def project_together(inputs, kernels, biases):
+def project_together(inputs, kernels, biases, leading=None):
     """Multiply the same inputs by several kernels, at once where these are stored together.
 
     Args:
-        inputs: `[..., input_dim]`.
+        inputs: As in `project`.
         kernels: A tuple of `[input_dim, output_dim]`.
         biases: A tuple of `[output_dim]` or None.
+        leading: As in `project`.
 
     Returns:
         A list of `[..., output_dim]`.
@@ -42,7 +45,7 @@ def project_together(inputs, kernels, biases):
         products = [ops.matmul(rows, ops.cast(kernel, rows.dtype)) for kernel in kernels]
     else:
         products = multiply_by_stored(inputs, places)
-    leading, is_step = ops.shape(inputs)[:-1], is_decoding_step(inputs)
+    leading, is_step = leading or ops.shape(inputs)[:-1], is_decoding_step(inputs)
     return [
         _with_bias(product, bias, (*leading, kernel.shape[1]), is_step)
         for product, kernel, bias in zip(products, kernels, biases, strict=True)

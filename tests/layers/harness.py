@@ -75,6 +75,7 @@ def check_layer(
         _check_reload(model, inputs, path)
         if num_weights:
             _check_training(model, layer, inputs, expected_shape, without_gradient)
+        _check_export(model, inputs)
 
 
 def call(layer, inputs, **kwargs):
@@ -216,6 +217,35 @@ def _check_reload(model, inputs, path):
         model.save(path)
         again = keras.saving.load_model(path)
     assert np.array_equal(array(again(inputs)), outputs), "reload: other outputs"
+
+
+def _check_export(model, inputs):
+    """`Model.export` gives the outputs of the model, for batches and lengths of any size."""
+    if keras.backend.backend() != "tensorflow":
+        return
+    import tensorflow as tf
+
+    with tempfile.TemporaryDirectory() as directory:
+        try:
+            model.export(directory, format="tf_saved_model", verbose=False)
+        except ValueError as error:
+            raise AssertionError(f"export: {error}") from error
+        exported = tf.saved_model.load(directory)
+        for some in (inputs, _smaller(inputs)):
+            outputs, expected = array(exported.serve(some)), array(model(some))
+            assert outputs.shape == expected.shape, f"export: {outputs.shape}"
+            error = np.abs(outputs - expected).max()
+            assert error <= 1e-6, f"export: an error of {error:.1e}"
+
+
+def _smaller(inputs):
+    """One row less, and one position less of the first input."""
+    first = next(iter(inputs.values()))
+    length = first.shape[-2] if first.dtype.kind == "f" else first.shape[-1]
+    return {
+        name: value[1:][tuple(slice(size - (size == length)) for size in value[1:].shape)]
+        for name, value in inputs.items()
+    }
 
 
 def _check_training(model, layer, inputs, expected_shape, without_gradient):

@@ -214,6 +214,11 @@ class ChangesWhenCompiled(Sound):
 
 
 @register
+class _BeginsWithAnUnderscore(Sound):
+    """Keras names its variables after it, and TensorFlow refuses such names in an export."""
+
+
+@register
 class Warns(Sound):
     def call(self, inputs):
         warnings.warn("something is deprecated", DeprecationWarning, stacklevel=2)
@@ -246,6 +251,7 @@ BROKEN = {
     "reload": [ForgetsItsWeights],
     "training": [LosesAGradient],
     "compiled": [tensorflow_only(ChangesWhenCompiled, "its eager tensors are told by `numpy`")],
+    "export": [tensorflow_only(_BeginsWithAnUnderscore, "Keras exports there")],
     "warnings": [Warns],
 }
 

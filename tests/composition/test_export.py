@@ -1,0 +1,159 @@
+"""Keras' own `Model.export` of models that are made of our layers, in every format of Keras."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_transformer.layers import (
+    Decoder,
+    DecoderBlock,
+    Encoder,
+    EncoderBlock,
+    MultiHeadAttention,
+    TiedEmbedding,
+)
+from keras_transformer.models import Transformer, TransformerConfig
+from keras_transformer.training import LossModel
+from tests.composition.answers import answer
+from tests.composition.test_decoder_only_language_model import LanguageModel
+from tests.composition.test_encoder_only_classifier import make_classifier
+
+pytestmark = pytest.mark.tensorflow_only("the formats of `Model.export`")
+
+IDS = np.array([[5, 6, 7, 3], [9, 3, 0, 0], [4, 4, 3, 0]], "int32")
+
+
+@keras.saving.register_keras_serializable(package="test_export")
+class Tagger(keras.Model):
+    """A subclassed model: attention among Keras' own layers, with dropout."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.embedding = keras.layers.Embedding(12, 16)
+        self.attention = MultiHeadAttention(num_heads=2, key_dim=8, dropout=0.1)
+        self.head = keras.layers.Dense(3)
+
+    def call(self, tokens, training=None):
+        states = self.embedding(tokens)
+        mask = ops.expand_dims(ops.not_equal(tokens, 0), 1)
+        states = self.attention(states, states, attention_mask=mask, training=training)
+        return self.head(states)
+
+
+def make_transformer(**options):
+    return Transformer(
+        TransformerConfig(
+            vocab_size=12,
+            num_encoder_layers=1,
+            num_decoder_layers=1,
+            d_model=8,
+            intermediate_dim=16,
+            num_heads=2,
+            **options,
+        )
+    )
+
+
+def make_functional_language_model():
+    tokens = keras.Input((None,), dtype="int32")
+    embedding = TiedEmbedding(12, 16)
+    block = DecoderBlock(num_heads=2, intermediate_dim=32)
+    # One block twice: its weights are shared.
+    states = Decoder([block, block])(embedding(tokens), padding_mask=ops.not_equal(tokens, 0))
+    return keras.Model(tokens, embedding(states, reverse=True))
+
+
+def make_encoder_of_floats():
+    """A model of features that are no embeddings, such as those of images."""
+    inputs = keras.Input((None, 6))
+    states = keras.layers.Dense(16)(inputs)
+    blocks = [EncoderBlock(num_heads=2, intermediate_dim=32) for _ in range(2)]
+    return keras.Model(inputs, Encoder(blocks, dropout=0.1)(states))
+
+
+MODELS = {
+    "classifier": (make_classifier, IDS),
+    "functional_language_model": (make_functional_language_model, IDS),
+    "subclassed_language_model": (LanguageModel, IDS),
+    "tagger": (Tagger, IDS),
+    "encoder_of_floats": (
+        make_encoder_of_floats,
+        np.random.default_rng(1).normal(size=(3, 4, 6)).astype("float32"),
+    ),
+    "transformer": (make_transformer, {"source": IDS, "target": IDS}),
+    "pre_norm_learned_transformer": (
+        lambda: make_transformer(norm="pre", position="learned", max_length=8, use_bias=True),
+        {"source": IDS, "target": IDS},
+    ),
+    "loss_model": (
+        lambda: LossModel(make_transformer()),
+        {"source": IDS, "target": IDS, "labels": IDS},
+    ),
+}
+
+
+def export(model, path, **kwargs):
+    """Keras does not know the dtype and the free axes of the inputs of a subclassed model."""
+    is_subclassed = type(model) in (LanguageModel, Tagger)
+    signature = [keras.InputSpec(shape=(None, None), dtype="int32")] if is_subclassed else None
+    model.export(str(path), input_signature=signature, verbose=False, **kwargs)
+
+
+def first_rows(inputs, rows, length):
+    return keras.tree.map_structure(lambda array: array[:rows, :length], inputs)
+
+
+def without_loops(model):
+    if isinstance(model, LossModel):
+        pytest.skip("the converters know no loop over slices of tokens; it is for training")
+
+
+@pytest.fixture(params=MODELS)
+def model_and_inputs(request):
+    make, inputs = MODELS[request.param]
+    keras.utils.set_random_seed(1)
+    model = make()
+    answer(model, inputs)  # Builds the subclassed ones.
+    return model, inputs
+
+
+def test_a_saved_model_answers_the_same(model_and_inputs, tmp_path):
+    import tensorflow as tf
+
+    model, inputs = model_and_inputs
+    export(model, tmp_path / "export", format="tf_saved_model")
+    exported = tf.saved_model.load(str(tmp_path / "export"))
+    for some in (inputs, first_rows(inputs, 1, 4), first_rows(inputs, 2, 3)):
+        np.testing.assert_allclose(exported.serve(some), answer(model, some), atol=1e-5)
+
+
+@pytest.mark.slow
+def test_onnx_answers_the_same(model_and_inputs, tmp_path):
+    pytest.importorskip("tf2onnx", reason="needs '.[onnx]'")
+    runtime = pytest.importorskip("onnxruntime", reason="needs '.[onnx]'")
+    model, inputs = model_and_inputs
+    without_loops(model)
+    path = str(tmp_path / "model.onnx")
+    export(model, path, format="onnx")
+    session = runtime.InferenceSession(path)
+    names = [one.name for one in session.get_inputs()]
+    for some in (inputs, first_rows(inputs, 2, 3)):
+        values = dict(zip(names, keras.tree.flatten(some), strict=True))
+        [outputs] = session.run(None, values)
+        np.testing.assert_allclose(outputs, answer(model, some), atol=1e-5)
+
+
+@pytest.mark.slow
+def test_litert_answers_the_same(model_and_inputs, tmp_path):
+    interpreters = pytest.importorskip("ai_edge_litert.interpreter", reason="needs '.[litert]'")
+    model, inputs = model_and_inputs
+    without_loops(model)
+    path = str(tmp_path / "model.tflite")
+    export(model, path, format="litert")
+    runner = interpreters.Interpreter(path).get_signature_runner()
+    names = sorted(runner.get_input_details())
+    for some in (inputs, first_rows(inputs, 2, 3)):
+        values = dict(zip(names, keras.tree.flatten(some), strict=True))
+        [outputs] = runner(**values).values()
+        np.testing.assert_allclose(outputs, answer(model, some), atol=1e-5)
