@@ -83,6 +83,15 @@ class FusedAdam(keras.optimizers.Adam):
             "epsilon": tf.constant(self.epsilon, "float32"),
         }
 
+    def _backend_update_step(self, grads, trainable_variables, learning_rate):
+        if self._shared is None:
+            super()._backend_update_step(grads, trainable_variables, learning_rate)
+            return
+        # Keras sums over a single replica too, by a custom gradient: TensorFlow never forgets it,
+        # nor the graph of the step.
+        for gradient, variable in zip(grads, trainable_variables, strict=True):
+            self.update_step(gradient, variable, learning_rate)
+
     def update_step(self, gradient, variable, learning_rate):
         if self._shared is None or variable.dtype != "float32":
             return super().update_step(gradient, variable, learning_rate)

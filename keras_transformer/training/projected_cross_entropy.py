@@ -1,5 +1,7 @@
 """Projection and cross-entropy as one: few logits at a time, and none of padding."""
 
+import functools
+
 import keras
 from keras import ops
 
@@ -13,7 +15,7 @@ LOGITS_BYTES = 512 * 2**20
 
 
 def projected_cross_entropy(states, embeddings, labels, weight, training, static_shapes=False):
-    """Return the smoothed cross-entropy of every token, 0 on padding.
+    """Returns the smoothed cross-entropy of every token, 0 on padding.
 
     The same as `smoothed_cross_entropy(labels, states . embeddings^T, weight)` where the label is
     no padding, with at most 512 MB of logits at a time.
@@ -24,15 +26,17 @@ def projected_cross_entropy(states, embeddings, labels, weight, training, static
         labels: int32 `[batch, length]`, 0 on padding.
         weight: float, see `smoothing_weight`.
         training: Whether there will be a gradient.
-        static_shapes: Whether TensorFlow must know all shapes beforehand, as XLA does.
+        static_shapes: Whether XLA compiles this on TensorFlow. It then makes all logits at once.
 
     Returns:
         `[batch, length]`, in at least float32.
     """
     rows = max(1, LOGITS_BYTES // (4 * embeddings.shape[0]))
-    if keras.backend.backend() == "tensorflow" and not static_shapes:
-        return _tensorflow_losses(states, embeddings, labels, weight, rows, training)
-    return _portable_losses(states, embeddings, labels, weight, rows)
+    if keras.backend.backend() != "tensorflow":
+        return _portable_losses(states, embeddings, labels, weight, rows)
+    if static_shapes:
+        return _portable_losses(states, embeddings, labels, weight, rows=None)
+    return _tensorflow_losses(states, embeddings, labels, weight, rows, training)
 
 
 def _portable_losses(states, embeddings, labels, weight, rows):
@@ -40,105 +44,148 @@ def _portable_losses(states, embeddings, labels, weight, rows):
     kernel = ops.cast(embeddings, states.dtype)
     flat = ops.reshape(states, (-1, states.shape[-1]))
     flat_labels = ops.reshape(labels, (-1,))
-
-    number = flat.shape[0]
-    # JAX cannot compute a part anew that has a gradient of its own.
-    cross_entropy = closed_form if number > rows else smoothed_cross_entropy
+    is_sliced = rows is not None and flat.shape[0] > rows
+    # JAX cannot recompute a function that has a gradient of its own.
+    cross_entropy = closed_form if is_sliced else smoothed_cross_entropy
 
     def slice_losses(states, labels):
         logits = ops.matmul(states, ops.transpose(kernel))
         logits = ops.cast(logits, at_least_float32(logits.dtype))
         return cross_entropy(labels, logits, weight)
 
-    if number > rows:
-        slice_losses = keras.remat(slice_losses)
-    losses = ops.concatenate(
-        [
-            slice_losses(flat[start : start + rows], flat_labels[start : start + rows])
-            for start in range(0, number, rows)
-        ]
-    )
+    if is_sliced:
+        recomputed = keras.remat(slice_losses)
+        parts = [slice(start, start + rows) for start in range(0, flat.shape[0], rows)]
+        losses = ops.concatenate([recomputed(flat[part], flat_labels[part]) for part in parts])
+    else:
+        losses = slice_losses(flat, flat_labels)
     losses = ops.where(ops.not_equal(flat_labels, _PADDING_ID), losses, 0.0)
     return ops.reshape(losses, ops.shape(labels))
 
 
 def _tensorflow_losses(states, embeddings, labels, weight, rows, training):
-    """Only the tokens that are no padding; in training with their gradient made on the way.
-
-    The gradient of a slice needs the factor that each loss will get. It is the same for all tokens
-    if their sample weights are, as those of `TokenBatches`: so the gradient is made for a factor of
-    1, while the logits are at hand, and scaled later. For other weights it is made once more.
-    """
+    """The tokens that are not padding; in training their gradient is made with their losses."""
     import tensorflow as tf
 
-    dtype = at_least_float32(states.dtype)
     places = tf.where(tf.not_equal(labels, _PADDING_ID))
-    token_labels = tf.gather_nd(labels, places)
-    d_model = states.shape[-1]
-
-    def slices(kernel, tokens, factors, with_gradient):
-        """Return losses, and the gradients of `tokens` and of the embeddings, in a loop."""
-        number = tf.shape(tokens)[0]
-        count = tf.maximum(1, (number + rows - 1) // rows)  # A replica may have no token.
-        arrays = [
-            tf.TensorArray(kind, count, element_shape=shape, infer_shape=False)
-            for kind, shape in ((dtype, [None]), (tokens.dtype, [None, d_model]))
-        ]
-
-        def body(index, losses, token_gradients, kernel_gradient):
-            part = slice(index * rows, tf.minimum((index + 1) * rows, number))
-            loss, gradients = _slice(
-                tokens[part], kernel, token_labels[part], factors[part], weight, with_gradient
-            )
-            losses = losses.write(index, loss)
-            if with_gradient:
-                token_gradients = token_gradients.write(index, gradients[0])
-                kernel_gradient += tf.cast(gradients[1], kernel_gradient.dtype)
-            return index + 1, losses, token_gradients, kernel_gradient
-
-        shape = embeddings.shape if with_gradient else []
-        _, losses, token_gradients, kernel_gradient = tf.while_loop(
-            lambda index, *_: index < count,
-            body,
-            (0, *arrays, tf.zeros(shape, embeddings.dtype)),
-            parallel_iterations=1,
+    tokens, token_labels = tf.gather_nd(states, places), tf.gather_nd(labels, places)
+    embeddings = tf.convert_to_tensor(embeddings)
+    if training:
+        token_losses = _token_losses(
+            *embeddings.shape, tokens.dtype.name, embeddings.dtype.name, rows
         )
-        if not with_gradient:
-            return losses.concat(), None, None
-        return losses.concat(), token_gradients.concat(), kernel_gradient
-
-    @tf.custom_gradient
-    def token_losses(tokens, embeddings):
-        kernel = tf.cast(embeddings, tokens.dtype)
-        ones = tf.ones_like(token_labels, dtype)
-        losses, token_gradients, kernel_gradient = slices(kernel, tokens, ones, training)
-
-        def gradient(upstream):
-            def scaled():
-                factor = tf.reduce_max(upstream)
-                return (
-                    token_gradients * tf.cast(factor, tokens.dtype),
-                    kernel_gradient * tf.cast(factor, embeddings.dtype),
-                )
-
-            def anew():
-                return slices(kernel, tokens, upstream, True)[1:]
-
-            if not training:
-                return anew()
-            is_same = tf.equal(tf.reduce_max(upstream), tf.reduce_min(upstream))
-            return tf.cond(is_same, scaled, anew)
-
-        return losses, gradient
-
-    losses = token_losses(tf.gather_nd(states, places), tf.convert_to_tensor(embeddings))
+        losses = token_losses(tokens, embeddings, token_labels, weight)
+    else:
+        ones = tf.ones_like(token_labels, at_least_float32(tokens.dtype))
+        losses = _in_slices(tokens, embeddings, token_labels, ones, weight, rows)
     losses = tf.scatter_nd(places, losses, tf.shape(labels, places.dtype))
     losses.set_shape(labels.shape)
     return losses
 
 
+@functools.cache
+def _token_losses(vocab_size, d_model, dtype, embeddings_dtype, rows):
+    """Returns a TensorFlow function of tokens, embeddings, labels and `weight`.
+
+    The gradient of a slice needs the factor that each loss will get. It is the same for all tokens
+    if their sample weights are, as those of `TokenBatches`: so the gradient is made for a factor of
+    1, while the logits are at hand, and scaled later. Other weights need a second computation.
+
+    All models share the function: TensorFlow never forgets a custom gradient, nor the graph that
+    it was made in.
+    """
+    import tensorflow as tf
+
+    wide = at_least_float32(dtype)
+    signature = [
+        tf.TensorSpec([None, d_model], dtype),
+        tf.TensorSpec([vocab_size, d_model], embeddings_dtype),
+        tf.TensorSpec([None], "int32"),
+        tf.TensorSpec([], wide),
+    ]
+
+    @tf.function(input_signature=signature)
+    def token_losses(tokens, embeddings, labels, weight):
+        @tf.custom_gradient
+        def differentiable_losses(tokens, embeddings):
+            ones = tf.ones_like(labels, wide)
+            losses, token_gradients, kernel_gradient = _in_slices(
+                tokens, embeddings, labels, ones, weight, rows, with_gradient=True
+            )
+
+            def gradient(upstream):
+                def scale():
+                    factor = tf.reduce_max(upstream)
+                    return (
+                        token_gradients * tf.cast(factor, dtype),
+                        kernel_gradient * tf.cast(factor, embeddings_dtype),
+                    )
+
+                def recompute():
+                    return _in_slices(
+                        tokens, embeddings, labels, upstream, weight, rows, with_gradient=True
+                    )[1:]
+
+                is_same = tf.equal(tf.reduce_max(upstream), tf.reduce_min(upstream))
+                return tf.cond(is_same, scale, recompute)
+
+            return losses, gradient
+
+        return differentiable_losses(tokens, embeddings)
+
+    return token_losses
+
+
+def _in_slices(tokens, embeddings, labels, factors, weight, rows, with_gradient=False):
+    """Computes the losses, with at most `rows` rows of logits at a time.
+
+    Args:
+        tokens: `[tokens, d_model]`.
+        embeddings: `[vocabulary, d_model]`.
+        labels: int32 `[tokens]`.
+        factors: `[tokens]`, what each loss is multiplied by in the sum that is differentiated.
+        weight: Scalar, see `smoothing_weight`.
+        rows: Maximum number of tokens in a slice.
+        with_gradient: Whether to return gradients.
+
+    Returns:
+        The losses `[tokens]`, or a tuple of them and the gradients of `tokens` and `embeddings`.
+    """
+    import tensorflow as tf
+
+    kernel = tf.cast(embeddings, tokens.dtype)
+    number = tf.shape(tokens)[0]
+    count = tf.maximum(1, (number + rows - 1) // rows)  # A replica may have no token.
+    arrays = [
+        tf.TensorArray(kind, count, element_shape=shape, infer_shape=False)
+        for kind, shape in ((factors.dtype, [None]), (tokens.dtype, [None, tokens.shape[-1]]))
+    ]
+
+    def body(index, losses, token_gradients, kernel_gradient):
+        part = slice(index * rows, tf.minimum((index + 1) * rows, number))
+        loss, gradients = _slice(
+            tokens[part], kernel, labels[part], factors[part], weight, with_gradient
+        )
+        losses = losses.write(index, loss)
+        if with_gradient:
+            token_gradients = token_gradients.write(index, gradients[0])
+            kernel_gradient += tf.cast(gradients[1], kernel_gradient.dtype)
+        return index + 1, losses, token_gradients, kernel_gradient
+
+    shape = embeddings.shape if with_gradient else []
+    _, losses, token_gradients, kernel_gradient = tf.while_loop(
+        lambda index, *_: index < count,
+        body,
+        (0, *arrays, tf.zeros(shape, embeddings.dtype)),
+        parallel_iterations=1,
+    )
+    if not with_gradient:
+        return losses.concat()
+    return losses.concat(), token_gradients.concat(), kernel_gradient
+
+
 def _slice(tokens, kernel, labels, factors, weight, with_gradient):
-    """Return the losses of some tokens, and the gradients of the sum of losses times factors.
+    """Returns the losses of some tokens, and the gradients of the sum of losses times factors.
 
     The formulas are those of `smoothed_cross_entropy`.
     """
@@ -156,9 +203,8 @@ def _slice(tokens, kernel, labels, factors, weight, with_gradient):
     if not with_gradient:
         return losses, None
     places = tf.stack([tf.range(tf.shape(labels)[0]), labels], axis=-1)
-    difference = tf.tensor_scatter_nd_add(
-        softmax - weight / num_classes, places, tf.fill(tf.shape(labels), weight - 1.0)
-    )
+    on_labels = tf.zeros_like(losses) + (weight - 1.0)
+    difference = tf.tensor_scatter_nd_add(softmax - weight / num_classes, places, on_labels)
     difference = tf.cast(difference, tokens.dtype)
     # Rows of the small matrices are scaled instead of those of the large one.
     factors = tf.expand_dims(tf.cast(factors, tokens.dtype), 1)
