@@ -49,7 +49,7 @@ def test_a_list_of_one_is_that_directory(directories):
 
 def test_all_are_computed_in_the_dtype_that_is_asked_for(directories):
     found = Translator.load(directories, dtype="bfloat16")
-    assert {model.policy.name for model in found.model.models} == {"bfloat16"}
+    assert {model.dtype_policy.name for model in found.model.models} == {"bfloat16"}
 
 
 def save_subwords(directory, pieces, target_pieces=None):

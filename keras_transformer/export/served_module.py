@@ -50,7 +50,7 @@ class ServedModule(tf.Module):
 
 def _transposes(model):
     """Returns `StoredTranspose`s by the kernels' ids, where products are faster so."""
-    if model.policy.name != "bfloat16":
+    if model.dtype_policy.name != "bfloat16":
         return {}
     groups = []
     for weight in model.weights:
@@ -106,7 +106,7 @@ def settings(translator, model, search, **more):
     return json.dumps(
         {
             "library_version": keras_transformer.__version__,
-            "precision": model.policy.name,
+            "precision": model.dtype_policy.name,
             "search": search_to_dict(search),
             "max_source_length": translator.max_source_length,
             "extra_length": translator.extra_length,

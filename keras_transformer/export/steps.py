@@ -36,7 +36,7 @@ def with_dtype(model, dtype):
     """Returns `model`, or a copy of it with the weights and the arithmetic of `dtype`."""
     if isinstance(model, Ensemble):
         return Ensemble([with_dtype(member, dtype) for member in model.models])
-    if model.policy.name == dtype:
+    if model.dtype_policy.name == dtype:
         return model
     copy = Transformer(model.config, dtype=dtype)
     copy.set_weights(model.get_weights())

@@ -15,7 +15,9 @@ class Decoder(Stack):
     The same call serves training, without a cache, and decoding, with one.
 
     Args:
-        blocks: The blocks, first to last: `DecoderBlock`s, or layers with their call arguments.
+        blocks: The blocks, first to last: `DecoderBlock`s, or layers with their call arguments. A
+            block that stands in the list several times is applied several times with the same
+            weights.
         position: `"sinusoidal"`, a layer that adds positions to `[batch, length, d_model]` (and
             takes `positions=`), or None.
         dropout: Dropout rate of the sum of embedding and position.

@@ -100,7 +100,7 @@ class Stack(CompositeLayer):
     def get_config(self):
         return {
             **super().get_config(),
-            "blocks": [_serialize_unbuilt(block) for block in self.blocks],
+            "blocks": _serialize_blocks(self.blocks),
             "position": _serialize_unbuilt(self.position),
             "dropout": self.dropout,
             "final_norm": self.final_norm,
@@ -111,9 +111,7 @@ class Stack(CompositeLayer):
     @classmethod
     def from_config(cls, config):
         config = dict(config)
-        config["blocks"] = [
-            keras.saving.deserialize_keras_object(block) for block in config["blocks"]
-        ]
+        config["blocks"] = _deserialize_blocks(config["blocks"])
         config["position"] = keras.saving.deserialize_keras_object(config["position"])
         flags = [block.trainable for block in config["blocks"]]
         flags += [] if config["position"] is None else [config["position"].trainable]
@@ -131,6 +129,30 @@ def _check_blocks(blocks):
 
 
 def _serialize_unbuilt(layer):
-    """Return a layer's config without its shapes: the stack builds it, under the stack's name."""
+    """Returns a layer's config without its shapes: the stack builds it, under the stack's name."""
     config = keras.saving.serialize_keras_object(layer)
-    return config and {key: value for key, value in config.items() if key != "build_config"}
+    if config is not None:
+        # In place: Keras marks this very dict if another layer shares the object.
+        config.pop("build_config", None)
+    return config
+
+
+def _serialize_blocks(blocks):
+    """Returns a config for each block, or for a block that was there before, its first index."""
+    first = {}
+    for index, block in enumerate(blocks):
+        first.setdefault(id(block), index)
+    return [
+        _serialize_unbuilt(block) if first[id(block)] == index else first[id(block)]
+        for index, block in enumerate(blocks)
+    ]
+
+
+def _deserialize_blocks(configs):
+    blocks = []
+    for config in configs:
+        is_index = isinstance(config, int)
+        blocks.append(
+            blocks[config] if is_index else keras.saving.deserialize_keras_object(config)
+        )
+    return blocks

@@ -25,7 +25,8 @@ class TiedEmbedding(keras.layers.Layer):
         embeddings_regularizer: Regulariser of the matrix.
 
     Call arguments:
-        inputs: int `[batch, length]` ids; with `reverse=True` floating `[..., d_model]`.
+        inputs: `[batch, length]` ids of any number type, as in `keras.layers.Embedding`; with
+            `reverse=True` floating `[..., d_model]`.
         reverse: Whether to project to logits instead of looking up.
 
     Returns:
@@ -80,13 +81,19 @@ class TiedEmbedding(keras.layers.Layer):
         )
         self.built = True
 
+    def __call__(self, inputs, reverse=False, **kwargs):
+        dtype = getattr(inputs, "dtype", None)
+        if not reverse and dtype is not None:
+            # Before Keras casts floating ids to a half precision, in which 257 is 256. Small
+            # integers could not be compared with `padding_id`.
+            if keras.backend.standardize_dtype(dtype) not in ("int32", "int64"):
+                inputs = ops.cast(inputs, "int32")
+        return super().__call__(inputs, reverse=reverse, **kwargs)
+
     def call(self, inputs, reverse=False):
         return self._project(inputs) if reverse else self._look_up(inputs)
 
     def _look_up(self, ids):
-        if not keras.backend.is_int_dtype(ids.dtype):
-            # Keras builds a subclassed model that it loads with floating inputs.
-            ids = ops.cast(ids, "int32")
         vectors = ops.take(self.embeddings, ids, axis=0)
         scale = self.d_model**0.5
         if self.padding_id is None:

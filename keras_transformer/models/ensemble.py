@@ -27,7 +27,7 @@ class Ensemble:
     Attributes:
         models: tuple of the models.
         config: the `TransformerConfig` of the first, its `max_length` the smallest of all.
-        policy: dtype policy of the first.
+        dtype_policy: dtype policy of the first.
 
     Raises:
         ValueError: if there is no model, or the numbers of source or target ids differ.
@@ -60,7 +60,7 @@ class Ensemble:
         first = self.models[0]
         lengths = [m.config.max_length for m in self.models if m.config.max_length is not None]
         self.config = dataclasses.replace(first.config, max_length=min(lengths, default=None))
-        self.policy = first.policy
+        self.dtype_policy = first.dtype_policy
 
     @property
     def weights(self):

@@ -38,7 +38,7 @@ class MicroBatchModel(keras.Model):
         number = self.micro_batches
 
         def add_part(index, total, gradients):
-            part = tf.nest.map_structure(lambda cut: cut[index], parts)
+            part = tf.nest.map_structure(lambda cut: None if cut is None else cut[index], parts)
             loss, part_gradients = self._part_gradients(part, weights)
             sums = [s + tf.cast(p, s.dtype) for s, p in zip(gradients, part_gradients, strict=True)]
             return index + 1, total + tf.cast(loss, total.dtype), sums
@@ -87,7 +87,9 @@ class MicroBatchModel(keras.Model):
             # Regularisers belong to the step, not to each of its parts.
             loss -= sum(self.losses, 0.0) * (1 - 1 / self.micro_batches)
             scaled = self.optimizer.scale_loss(loss)
-        gradients = tape.gradient(scaled, weights, unconnected_gradients="zero")
+        # A weight that the loss does not depend on has a gradient too; no variable of Keras may.
+        variables = [weight.value for weight in weights]
+        gradients = tape.gradient(scaled, variables, unconnected_gradients="zero")
         self.compute_metrics(inputs, labels, outputs, sample_weight)
         return loss, [tf.convert_to_tensor(gradient) for gradient in gradients]
 

@@ -55,7 +55,8 @@ class Transformer(MicroBatchModel):
         logits = embedding(states, reverse=True)
         super().__init__({"source": source, "target": target}, logits, name=name)
         self.config = config
-        self.policy = policy
+        # `compile` looks at it to scale the loss of float16. A functional model does not set it.
+        self.dtype_policy = policy
         self.source_embedding = source_embedding
         self.target_embedding = embedding
         self.encoder = encoder
@@ -233,7 +234,7 @@ class Transformer(MicroBatchModel):
     def get_config(self):
         return {
             "config": self.config.to_dict(),
-            "dtype": keras.dtype_policies.serialize(self.policy),
+            "dtype": keras.dtype_policies.serialize(self.dtype_policy),
             "name": self.name,
             "trainable": self.trainable,
             "trainable_parts": trainable_parts(self),

@@ -72,13 +72,14 @@ class LossModel(MicroBatchModel):
         projection = _ProjectedCrossEntropy(
             transformer.target_embedding,
             weight,
-            dtype=transformer.policy.variable_dtype,
+            dtype=transformer.dtype_policy.variable_dtype,
             name="token_losses",
         )
         super().__init__(inputs, projection(states, inputs["labels"]), name=name)
         self.transformer = transformer
         self.config = transformer.config
-        self.policy = transformer.policy
+        # `compile` looks at it to scale the loss of float16. A functional model does not set it.
+        self.dtype_policy = transformer.dtype_policy
         self.label_smoothing = loss.label_smoothing
         self.convention = convention
         self.packed = packed

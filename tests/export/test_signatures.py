@@ -225,7 +225,7 @@ class TestKinds:
         found = ask(loaded, "score", text=TEXTS, translation=TRANSLATIONS)
         expected = [score.log_probability for score in translator.score(TEXTS, TRANSLATIONS)]
         np.testing.assert_allclose(found["log_probability"], expected, rtol=0.05)
-        assert translator.model.policy.name == "float32"
+        assert translator.model.dtype_policy.name == "float32"
         settings = json.loads(ask(loaded, "limits", text=["a"])["settings"][0])
         assert settings["precision"] == "bfloat16"
 

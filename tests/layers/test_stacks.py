@@ -38,6 +38,34 @@ def decoder(norm="post", position="sinusoidal", dtype=WIDEST, **kwargs):
     return Decoder(blocks, position=position, dtype=dtype, **kwargs)
 
 
+def shared_stack():
+    inputs = keras.Input((None, 8))
+    first, second = EncoderBlock(2, 12), EncoderBlock(2, 12)
+    return keras.Model(inputs, Encoder([first, second, first])(inputs))
+
+
+def test_a_block_that_stands_twice_has_its_weights_once(tmp_path):
+    model = shared_stack()
+    assert len(model.weights) == 2 * 12
+    expected = array(model(INPUTS))
+    encoder_layer = model.layers[1]
+    block = encoder_layer.blocks[0]
+    first = Encoder([block, encoder_layer.blocks[1]])
+    np.testing.assert_allclose(expected, array(block(first(INPUTS))), atol=1e-6)
+    clone = keras.models.clone_model(model)
+    assert len(clone.weights) == len(model.weights)
+    clone.set_weights(model.get_weights())
+    np.testing.assert_array_equal(array(clone(INPUTS)), expected)
+    model.save(tmp_path / "model.keras")
+    model.save_weights(tmp_path / "model.weights.h5")
+    again = keras.saving.load_model(tmp_path / "model.keras")
+    assert again.layers[1].blocks[0] is again.layers[1].blocks[2]
+    np.testing.assert_array_equal(array(again(INPUTS)), expected)
+    other = shared_stack()
+    other.load_weights(tmp_path / "model.weights.h5")
+    np.testing.assert_array_equal(array(other(INPUTS)), expected)
+
+
 @pytest.mark.parametrize("norm", ["post", "pre"])
 @pytest.mark.parametrize("position", ["sinusoidal", "learned"])
 def test_stacks_equal_the_oracle(norm, position):

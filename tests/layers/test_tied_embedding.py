@@ -26,6 +26,26 @@ def test_padding_is_exactly_zero_in_each_precision(policy):
     assert not array(TiedEmbedding(11, 6, dtype=policy)(IDS))[IDS == 0].any()
 
 
+@pytest.mark.parametrize(
+    "dtype", ["int8", "uint8", "int16", "uint16", "uint32", "int64", "float32"]
+)
+@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16", "mixed_float16"])
+def test_ids_of_any_number_type(dtype, policy):
+    """As in `keras.layers.Embedding`: 257 is no number of bfloat16, 2049 none of float16."""
+    size = 127 if dtype == "int8" else 255 if dtype == "uint8" else 2050
+    ids = np.array([[0, size // 8 + 1, size - 1, 1]])
+    layer = TiedEmbedding(size, 4, mask_zero=True, dtype=policy)
+    peer = keras.layers.Embedding(size, 4, mask_zero=True, dtype=policy)
+    peer.build(ids.shape)
+    layer.build(ids.shape)
+    peer.embeddings.assign(layer.embeddings)
+    ids = ids.astype(dtype)
+    outputs, expected = layer(ids), peer(ids)
+    np.testing.assert_array_equal(array(outputs)[:, 1:], array(expected)[:, 1:] * 2)
+    assert not array(outputs)[:, 0].any()
+    np.testing.assert_array_equal(array(outputs._keras_mask), array(expected._keras_mask))
+
+
 def test_another_padding_id_or_none():
     layer = TiedEmbedding(11, 6, padding_id=7)
     outputs = array(layer(IDS))

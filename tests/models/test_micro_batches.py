@@ -75,10 +75,34 @@ def test_regularisers_count_once():
 
 
 def test_the_scaled_loss_of_float16_is_unscaled():
-    (first, *_), weights = train(make(3, dtype="mixed_float16"))
+    model = make(3, dtype="mixed_float16")
+    assert isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer)
+    (first, *_), weights = train(model)
     (expected, *_), _ = train(make(1, dtype="mixed_float16"))
     assert first["loss"] == pytest.approx(expected["loss"], rel=2e-3)
     assert all(np.isfinite(value).all() for value in weights)
+
+
+def test_without_sample_weights():
+    inputs, labels, _ = batch()
+    data = (inputs, labels)
+    expected = train(make(1, keras.optimizers.SGD(0.01)), data)
+    assert_same(train(make(3, keras.optimizers.SGD(0.01)), data), expected, 1e-6)
+
+
+@pytest.mark.filterwarnings("ignore:Gradients do not exist")
+def test_without_labels():
+    """A loss that a layer adds, and no other: most weights have no gradient."""
+    results = []
+    for micro_batches in (1, 3):
+        compiled = make(micro_batches)
+        model = Transformer.from_config(compiled.get_config())
+        model.set_weights(compiled.get_weights())
+        model.micro_batches = micro_batches
+        model.compile(keras.optimizers.SGD(0.1))
+        model.target_embedding.embeddings.regularizer = keras.regularizers.L2(1.0)
+        results.append(train(model, (batch()[0],)))
+    assert_same(results[1], results[0], 1e-6)
 
 
 def test_rows_that_cannot_be_cut_are_refused():

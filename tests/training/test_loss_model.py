@@ -9,6 +9,7 @@ from keras_transformer.models import TrainingRecipe, Transformer, TransformerCon
 from keras_transformer.training import LabelSmoothedCrossEntropy, LossModel, compile_model
 from keras_transformer.training import projected_cross_entropy as projection
 from tests.layers.oracle_parameters import array
+from tests.precision.gradients import has_float64
 
 RNG = np.random.default_rng(11)
 VOCAB = 23
@@ -146,6 +147,51 @@ def test_xla_needs_and_gets_static_shapes():
         model = compile_model(LossModel(small()), RECIPE, jit_compile=jit_compile)
         losses.append([float(model.train_on_batch(*batch)) for _ in range(2)])
     np.testing.assert_allclose(*losses, rtol=1e-5)
+
+
+@pytest.mark.tensorflow_only("XLA as an option")
+@pytest.mark.parametrize(
+    ("packed_width", "micro_batches"),
+    [(None, 1), *(pytest.param(*case, marks=pytest.mark.slow) for case in [(None, 2), (24, 1)])],
+)
+def test_xla_takes_batches_of_several_shapes(packed_width, micro_batches):
+    """A data set whose batches differ in shape tells the step no length."""
+    sizes = {"tokens_per_batch": 64, "row_multiple": 2, "max_shapes": 2}
+    batches = TokenBatches(corpus_of(sentences(40)), packed_width=packed_width, **sizes)
+    packed = packed_width is not None
+    histories = []
+    for jit_compile in (False, True):
+        model = LossModel(small(), packed=packed)
+        model.micro_batches = micro_batches
+        compile_model(model, RECIPE, jit_compile=jit_compile)
+        dataset = batches.dataset().map(LossModel.arrange)
+        history = model.fit(dataset, steps_per_epoch=4, shuffle=False, verbose=0)
+        histories.append([*history.history["loss"], *map(array, model.weights)])
+    for found, expected in zip(*histories, strict=True):
+        np.testing.assert_allclose(found, expected, atol=1e-4)
+
+
+@pytest.mark.skipif(not has_float64(), reason="Keras promotes no type beyond float32 here")
+def test_it_trains_in_float64():
+    batch = only_batch(corpus_of(sentences(9)))
+    expected = loss_and_gradients(small("float64"), batch)
+    found = loss_and_gradients(LossModel(small("float64")), LossModel.arrange(*batch))
+    check_equal(found, expected, 1e-12)
+
+
+@pytest.mark.parametrize("make", [small, lambda dtype: LossModel(small(dtype))])
+def test_the_loss_of_float16_is_scaled(make, tmp_path):
+    """Also of a model that was saved and loaded."""
+    model = make("mixed_float16")
+    model.save(tmp_path / "model.keras")
+    for one in (model, keras.saving.load_model(tmp_path / "model.keras")):
+        assert one.dtype_policy.name == "mixed_float16"
+        compile_model(one, RECIPE)
+        assert isinstance(one.optimizer, keras.optimizers.LossScaleOptimizer)
+    batch = only_batch(corpus_of(sentences(20)))
+    batch = LossModel.arrange(*batch) if isinstance(model, LossModel) else batch
+    losses = [float(model.train_on_batch(*batch)) for _ in range(40)]
+    assert losses[-1] < 0.8 * losses[0]
 
 
 def test_wrong_arguments_are_named():
