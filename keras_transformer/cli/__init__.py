@@ -1,7 +1,10 @@
 """The `keras-transformer` command: one module per subcommand, importing what is slow inside."""
 
+import signal
 import sys
 from collections.abc import Sequence
+
+from keras_transformer.stop_signals import StopSignals
 
 __all__ = ["main"]
 
@@ -24,10 +27,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     2
     """
     try:
-        # Imported here, so that Ctrl-C during the imports is one line too.
-        from keras_transformer.cli import application
+        with StopSignals(sys.stderr.write):
+            # Imported here, so that Ctrl-C during the imports is one line too.
+            from keras_transformer.cli import application
 
-        return application.main(argv)
-    except KeyboardInterrupt:
+            return application.main(argv)
+    except KeyboardInterrupt as interrupt:
         sys.stderr.write("keras-transformer: error: interrupted\n")
-        return 130
+        return 128 + getattr(interrupt, "signal_number", signal.SIGINT)

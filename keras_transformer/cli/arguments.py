@@ -142,7 +142,7 @@ def add_model_and_files(parser: argparse.ArgumentParser, done: str):
     group.add_argument(
         "--output",
         metavar="FILE",
-        help=f"appears when everything is {done} (default: standard output, as it comes)",
+        help=f"appears when everything is {done}, .gz too (default: standard output, as it comes)",
     )
     return group
 

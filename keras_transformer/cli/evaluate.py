@@ -101,6 +101,7 @@ def add_parser(commands: argparse._SubParsersAction) -> argparse.ArgumentParser:
     files.add_argument(
         "--reference",
         required=True,
+        action="extend",
         nargs="+",
         metavar="FILE",
         help="correct translations, as many lines; several files give several references a line; "

@@ -1,6 +1,8 @@
 """Lines in and out of the commands: strict UTF-8, standard streams or files, written aside."""
 
 import contextlib
+import gzip
+import io
 import itertools
 import os
 import pathlib
@@ -156,7 +158,7 @@ def open_output(path: str | None) -> Iterator[TextIO]:
     """Opens an output for UTF-8 text; a file appears under its name only when it is complete.
 
     Args:
-        path: the file; `None` or `"-"` is standard output.
+        path: the file, packed if its name ends in `.gz`; `None` or `"-"` is standard output.
 
     Yields:
         A text stream with plain `\\n` line ends.
@@ -172,18 +174,28 @@ def open_output(path: str | None) -> Iterator[TextIO]:
     target = pathlib.Path(path)
     if _is_special(target):
         # A device or a named pipe is written to; replacing it by a file would break the system.
-        with open(target, "w", encoding="utf-8", newline="\n") as file:
+        with _text_file(target, target.name) as file:
             yield file
         return
     temporary = None
     try:
         with atomic_write(target) as temporary:
-            with open(temporary, "w", encoding="utf-8", newline="\n") as file:
+            with _text_file(temporary, target.name) as file:
                 yield file
     except OSError as error:
         if error.errno is not None and error.filename in (None, str(temporary)):
             error.filename = path  # a full disk names no file
         raise
+
+
+@contextlib.contextmanager
+def _text_file(path: pathlib.Path, name: str) -> Iterator[TextIO]:
+    """Opens a file to write, which is to have this name."""
+    with contextlib.ExitStack() as stack:
+        file = stack.enter_context(open(path, "wb"))
+        if name.endswith(".gz"):
+            file = stack.enter_context(gzip.GzipFile(name, "wb", fileobj=file))
+        yield stack.enter_context(io.TextIOWrapper(file, encoding="utf-8", newline="\n"))
 
 
 def _is_same(output: str | None, other: str) -> bool:

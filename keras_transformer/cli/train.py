@@ -31,7 +31,7 @@ recipe, checkpoints and history. The weights are the average of the last N check
 single one by BLEU on the validation text. With --task parsing it learns constituency trees from
 --trees, and F1 takes the place of BLEU. Stopped at any moment and started again with the same
 --output, it goes on from the last checkpoint; --max-steps and --max-minutes may then be raised.
-Ctrl-C and SIGTERM finish the step and write a checkpoint first; a second one stops at once.
+Ctrl-C, SIGTERM and SIGHUP finish the step and write a checkpoint first; a second one stops at once.
 
 The pairs come from two text files (--source, --target), from one TSV file (--tsv), from
 tensorflow-datasets (--dataset), each with its validation pairs, or from what

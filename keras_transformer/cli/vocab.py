@@ -40,7 +40,12 @@ def add_parser(commands: argparse._SubParsersAction) -> argparse.ArgumentParser:
     """
     parser = add_command(commands, "vocab", "build a subword vocabulary", _DESCRIPTION, _EXAMPLE)
     parser.add_argument(
-        "--input", required=True, nargs="+", metavar="FILE", help="UTF-8 text, .gz too"
+        "--input",
+        action="extend",
+        required=True,
+        nargs="+",
+        metavar="FILE",
+        help="UTF-8 text, .gz too",
     )
     parser.add_argument(
         "--output",

@@ -80,9 +80,11 @@ def _with_stored(method, transposes, num_parts):
     """Returns a function of the same arguments, traced with `stored_kernels`."""
 
     @functools.wraps(method)
-    def function(*arguments):
+    def function(*texts):
+        # A request may ignore the shapes of a signature; the operations would fail obscurely.
+        texts = [tf.ensure_shape(text, [None]) for text in texts]
         with stored_kernels(transposes, num_parts):
-            return method(*arguments)
+            return method(*texts)
 
     return function
 

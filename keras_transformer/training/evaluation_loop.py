@@ -10,6 +10,7 @@ from keras import ops
 
 from keras_transformer.files import atomic_write
 from keras_transformer.models.weight_files import load_weights_only, save_weights_only
+from keras_transformer.stop_signals import StopSignals
 from keras_transformer.training.averaging import average_checkpoints
 from keras_transformer.training.callbacks import HistoryFile, TimeLimit
 from keras_transformer.training.checkpoints import Checkpoints, step_of
@@ -17,7 +18,6 @@ from keras_transformer.training.divergence import DivergedError, check_loss_is_f
 from keras_transformer.training.evaluate_tokens import TokenEvaluator
 from keras_transformer.training.progress import Progress
 from keras_transformer.training.score_on_dev import ScoreOnDev
-from keras_transformer.training.stop_signals import StopSignals
 
 
 def history_columns(score_name: str) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ import keras
 
 from keras_transformer.errors import NO_ROOM, UserError
 from keras_transformer.models import TrainingRecipe, Transformer, get_preset
+from keras_transformer.stop_signals import StoppedBySignal, StopSignals
 from keras_transformer.training.callbacks import HistoryFile, StepProgress, TimeLimit
 from keras_transformer.training.checkpoints import Checkpoints
 from keras_transformer.training.distribution import (
@@ -30,7 +31,6 @@ from keras_transformer.training.loss_model import LossModel
 from keras_transformer.training.optimizer import compile_model
 from keras_transformer.training.run_description import describe_run
 from keras_transformer.training.settings import TrainingSettings
-from keras_transformer.training.stop_signals import StopSignals, TrainingInterrupted
 from keras_transformer.training.tasks import task_of
 from keras_transformer.training.tensorboard_log import TENSORBOARD_FOLDER, TensorBoardLog
 from keras_transformer.training.training_data import Tokenizers, TrainingData
@@ -70,8 +70,8 @@ def train(
     `training.json` with the settings, `history.csv`, and `checkpoints/`. Called again with the
     same settings and data, a training that was interrupted goes on from its last checkpoint, and
     one that is finished goes on if there are more steps or minutes now. Nothing is written before
-    the first step is done. Ctrl-C and SIGTERM finish the step and write a checkpoint; the second
-    signal ends the training at once.
+    the first step is done. Ctrl-C, SIGTERM and SIGHUP finish the step and write a checkpoint; the
+    second signal ends the training at once.
 
     Args:
         output: path of the model directory.
@@ -96,7 +96,7 @@ def train(
         UserError: if the directory holds another training or files of something else, or is in
             use, the data is unusable, the devices are not there, or the loss diverges.
         ValueError: if a preset, or a field of its config or recipe, is unknown or wrong.
-        KeyboardInterrupt: on Ctrl-C or SIGTERM, with a message about the checkpoint.
+        KeyboardInterrupt: on Ctrl-C, SIGTERM or SIGHUP, with a message about the checkpoint.
 
     Example:
 
@@ -123,7 +123,7 @@ def train(
             return run.finish()
         except KeyboardInterrupt as interrupt:
             number = getattr(interrupt, "signal_number", signal.SIGINT)
-            raise TrainingInterrupted(number, run.checkpoint_text()) from None
+            raise StoppedBySignal(number, run.checkpoint_text()) from None
         except OSError as error:
             if error.errno not in NO_ROOM:
                 raise

@@ -409,3 +409,18 @@ def test_options_are_named_as_they_were_given(run, text, monkeypatch, command, o
     assert outcome.status == 2
     error = outcome.errors.splitlines()[-1]
     assert f"{option} 100000" in error and "vocab_size" not in error
+
+
+def test_files_of_an_option_that_is_given_twice_are_all_read(run, text, tmp_path):
+    first, second = text("first.txt", ["a b"]), text("second.txt", ["c d"])
+    for once in ([first, second], [first, "--input", second]):
+        outcome = run(
+            "vocab", "--type", "subword", "--output", tmp_path / "v.txt", "--input", *once
+        )
+        assert outcome.status == 0, outcome.errors
+        assert {"a", "b", "c", "d"} <= set((tmp_path / "v.txt").read_text().split())
+    both = [
+        run("evaluate", "--hypothesis", first, "--reference", second, *again, first).output
+        for again in ([], ["--reference"])
+    ]
+    assert both[0] == both[1] and "nrefs:2" in both[0]

@@ -1,5 +1,6 @@
 """Lines in and out: strict UTF-8, outputs that appear complete or not at all."""
 
+import gzip
 import io
 import os
 import stat
@@ -59,6 +60,18 @@ def test_an_output_appears_when_it_is_complete(tmp_path):
         file.write("one\n")
         assert not path.exists()
     assert path.read_text() == "one\n"
+
+
+def test_an_output_whose_name_ends_in_gz_is_packed(tmp_path):
+    path = tmp_path / "out.txt.gz"
+    with open_output(str(path)) as file:
+        file.write("ä\u2028\n")
+        file.flush()
+        file.write("b\n")
+    packed = path.read_bytes()
+    assert gzip.decompress(packed).decode() == "ä\u2028\nb\n"
+    assert packed[10:18] == b"out.txt\0"  # the name that `gunzip -N` gives it
+    assert list(read_lines(str(path))) == ["ä\u2028", "b"]
 
 
 def test_a_failure_leaves_the_old_output_and_nothing_beside_it(tmp_path):

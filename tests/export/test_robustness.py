@@ -105,6 +105,15 @@ def test_nothing_is_traced_again(loaded):
     assert {name: len(f.concrete_functions) for name, f in functions.items()} == before
 
 
+@pytest.mark.parametrize("shape", [[], [1, 1], [2, 1], [2, 0]], ids=str)
+def test_texts_of_another_shape_are_refused_with_both_shapes(loaded, shape):
+    for name, function in loaded.signatures.items():
+        inputs = dict.fromkeys(function.structured_input_signature[1], tf.fill(shape, "a dog"))
+        with pytest.raises(tf.errors.InvalidArgumentError, match=r"expected shape \[\?\]"):
+            function(**inputs)
+            pytest.fail(name)
+
+
 @pytest.mark.slow
 def test_memory_does_not_grow(exported, tmp_path):
     if not pathlib.Path("/proc/self/statm").exists():

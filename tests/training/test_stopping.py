@@ -1,16 +1,18 @@
 """A training that is stopped loses no step: by a callback, by Ctrl-C, by SIGTERM."""
 
+import gc
 import os
 import signal
 import threading
+import time
 
 import keras
 import numpy as np
 import pytest
 
+from keras_transformer.stop_signals import StoppedBySignal, StopSignals
 from keras_transformer.training import Checkpoints, train
 from keras_transformer.training.evaluate_tokens import TokenEvaluator
-from keras_transformer.training.stop_signals import StopSignals, TrainingInterrupted
 from tests.training.test_trainer import corpus, run, settings
 
 pytestmark = pytest.mark.tensorflow_only("`train` reads its data with tf.data")
@@ -78,7 +80,7 @@ def test_a_signal_saves_the_step_and_the_resumed_training_equals_an_uninterrupte
 ):
     expected = run(tmp_path / "whole", max_steps=7)
     lines = []
-    with pytest.raises(TrainingInterrupted, match="after step 5; the checkpoint of step 5") as stop:
+    with pytest.raises(StoppedBySignal, match="after step 5; the checkpoint of step 5") as stop:
         train_with(tmp_path / "parts", AtStep(4, send(number)), lines)
     assert stop.value.signal_number == number
     assert repr(str(tmp_path / "parts" / "checkpoints")) in str(stop.value)
@@ -96,13 +98,13 @@ def test_a_signal_saves_the_step_and_the_resumed_training_equals_an_uninterrupte
 
 
 def test_a_second_signal_stops_at_once_and_names_the_last_checkpoint(tmp_path):
-    with pytest.raises(TrainingInterrupted, match="after step 5; the checkpoint of step 3"):
+    with pytest.raises(StoppedBySignal, match="after step 5; the checkpoint of step 3"):
         train_with(tmp_path, AtStep(5, send(signal.SIGINT, signal.SIGINT)))
 
 
 def test_a_signal_before_the_first_checkpoint_promises_none(tmp_path):
     callback = AtStep(1, send(signal.SIGINT, signal.SIGINT))
-    with pytest.raises(TrainingInterrupted, match="before the first checkpoint"):
+    with pytest.raises(StoppedBySignal, match="before the first checkpoint"):
         train_with(tmp_path, callback)
 
 
@@ -115,7 +117,7 @@ def test_a_signal_in_an_evaluation_does_not_wait_for_its_end(tmp_path, monkeypat
 
     with monkeypatch.context() as patch:
         patch.setattr(TokenEvaluator, "__call__", interrupted)
-        with pytest.raises(TrainingInterrupted, match="the checkpoint of step 3"):
+        with pytest.raises(StoppedBySignal, match="the checkpoint of step 3"):
             run(tmp_path)
     assert not reached
     assert run(tmp_path).steps == 6
@@ -150,6 +152,22 @@ def test_a_training_outside_of_the_main_thread_leaves_the_signals_alone():
     thread.start()
     thread.join()
     assert seen == [before]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_that_python_would_ignore_is_not_lost(capsys, number):
+    """An exception that a callback of the garbage collector raises goes nowhere."""
+
+    def during_collection(phase, info):
+        gc.callbacks.remove(during_collection)
+        os.kill(os.getpid(), number)
+
+    gc.callbacks.append(during_collection)
+    with pytest.raises(StoppedBySignal) as stop, StopSignals(print):
+        gc.collect()
+        time.sleep(30)
+    assert stop.value.signal_number == number
+    assert not capsys.readouterr().err
 
 
 def test_a_step_that_is_saved_is_whole(tmp_path):

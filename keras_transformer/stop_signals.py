@@ -1,14 +1,18 @@
-"""Ctrl-C and SIGTERM while a model trains: the step is finished and saved before the end."""
+"""Ctrl-C, SIGTERM and SIGHUP: an exception that cleans up, at once or when work is saved."""
 
+import _thread
 import contextlib
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from typing import Self
 
+_SECONDS_TO_RETRY = 0.05
 
-class TrainingInterrupted(KeyboardInterrupt):
-    """A signal ended the training; the message says which checkpoint is there.
+
+class StoppedBySignal(KeyboardInterrupt):
+    """A signal ended the work; the message may say what was saved.
 
     Args:
         signal_number: int, the signal.
@@ -21,11 +25,12 @@ class TrainingInterrupted(KeyboardInterrupt):
 
 
 class StopSignals:
-    """Handles SIGINT and SIGTERM inside a `with` block.
+    """Handles SIGINT, SIGTERM and SIGHUP inside a `with` block.
 
-    A signal raises `TrainingInterrupted`. While `waits` is true the first one is only noted in
+    A signal raises `StoppedBySignal`. While `waits` is true the first one is only noted in
     `received`, and the next one raises. Signals that are ignored (as under `nohup`) or have a
-    handler of the caller's stay as they are, and outside of the main thread all of them do.
+    handler of the caller's stay as they are, and outside of the main thread all of them do. Of
+    blocks inside each other the innermost handles them.
 
     Args:
         report: called with a line for people when a signal is noted.
@@ -43,23 +48,39 @@ class StopSignals:
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
-            defaults = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
-            for number, default in defaults.items():
-                if signal.getsignal(number) == default:
+            for name in ("SIGINT", "SIGTERM", "SIGHUP"):  # Windows has no SIGHUP
+                number = getattr(signal, name, None)
+                handler = number and signal.getsignal(number)
+                is_default = handler in (signal.SIG_DFL, signal.default_int_handler)
+                if is_default or isinstance(getattr(handler, "__self__", None), StopSignals):
                     self._before[number] = signal.signal(number, self._handle)
+        self._hook_before, sys.unraisablehook = sys.unraisablehook, self._retry
         return self
 
     def __exit__(self, *exception) -> None:
+        sys.unraisablehook = self._hook_before
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
     def _handle(self, number, frame):
         if not self.waits or self.received is not None:
-            raise TrainingInterrupted(number)
+            raise StoppedBySignal(number)
         self.received = number
         # The signal may have come in the middle of a write to the same stream.
         with contextlib.suppress(RuntimeError):
             self._report("Stopping after this step; a second signal stops at once.")
+
+    def _retry(self, unraisable) -> None:
+        """Handles a signal again whose exception Python ignored, as it does in `__del__` and gc."""
+        if unraisable.exc_type is not StoppedBySignal:
+            self._hook_before(unraisable)
+            return
+        arguments = [unraisable.exc_value.signal_number]
+        send = _thread.interrupt_main
+        if hasattr(signal, "pthread_kill"):  # not on Windows; ends a call that waits
+            send = signal.pthread_kill
+            arguments.insert(0, threading.main_thread().ident)
+        threading.Timer(_SECONDS_TO_RETRY, send, arguments).start()
 
     @contextlib.contextmanager
     def at_once(self) -> Iterator[None]:
@@ -75,8 +96,8 @@ class StopSignals:
         """Ends the waiting.
 
         Raises:
-            TrainingInterrupted: if a signal was noted.
+            StoppedBySignal: if a signal was noted.
         """
         self.waits = False
         if self.received is not None:
-            raise TrainingInterrupted(self.received)
+            raise StoppedBySignal(self.received)
