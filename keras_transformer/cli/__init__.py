@@ -1,5 +1,6 @@
 """The `keras-transformer` command: one module per subcommand, importing what is slow inside."""
 
+import os
 import signal
 import sys
 from collections.abc import Sequence
@@ -26,6 +27,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     >>> main(["vocab", "--size", "0", "--input", "text.en", "--output", "vocab.model"])
     2
     """
+    # The null device takes their numbers too, or a file would, and with it what libraries print.
+    for name, mode in (("stdin", "r"), ("stdout", "r"), ("stderr", "w")):
+        if getattr(sys, name) is None:  # closed; an answer must not vanish: it is not writable
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))
     try:
         with StopSignals(sys.stderr.write):
             # Imported here, so that Ctrl-C during the imports is one line too.

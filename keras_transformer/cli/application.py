@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import Iterator, Sequence
 
+from keras_transformer import __version__
 from keras_transformer.cli import (
     average,
     evaluate,
@@ -66,7 +67,7 @@ def build_parser() -> CommandParser:
         The parser.
     """
     parser = CommandParser(prog=PROGRAM, description=_DESCRIPTION, epilog=_EXAMPLE)
-    parser.add_argument("--version", action="store_true", help="print the version and stop")
+    parser.add_argument("--version", action="version", version=f"{PROGRAM} {__version__}")
     commands = parser.add_subparsers(
         dest="command", metavar="COMMAND", title="commands (`COMMAND --help` for each)"
     )
@@ -88,11 +89,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run_command(argv: Sequence[str] | None) -> int:
     parser = build_parser()
     arguments, unknown = parser.parse_known_args(argv)
-    if arguments.version:
-        from keras_transformer import __version__
-
-        sys.stdout.write(f"{PROGRAM} {__version__}\n")
-        return 0
     if arguments.command is None:
         parser.error("a command is required")
     if unknown:

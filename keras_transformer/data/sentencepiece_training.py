@@ -64,9 +64,9 @@ def train_sentencepiece(
             f"model_type must be one of {MODEL_TYPES}. Received: model_type={model_type!r}"
         )
     for argument, value in (("vocab_size", vocab_size), ("max_sentences", max_sentences)):
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        if isinstance(value, bool) or not isinstance(value, int) or not 0 < value < 2**31:
             raise ValueError(
-                f"{argument} must be a positive integer. Received: {argument}={value!r}"
+                f"{argument} must be a positive integer below 2**31. Received: {argument}={value!r}"
             )
     lines = (line for line in text_lines(files_or_lines) if line.strip())
     kept = sample_lines(lines, max_sentences, seed)

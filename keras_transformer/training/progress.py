@@ -49,12 +49,12 @@ class Progress:
         """
         limit, patience = settings.max_minutes, settings.patience
         if self.step >= total_steps:
-            return f"all {total_steps:,} steps are done. Raise max_steps to go on."
+            return f"all {total_steps:,} steps are done. Allow more steps to go on."
         if limit is not None and self.minutes >= limit:
-            return f"{limit:g} minutes over all runs are used up. Raise max_minutes to go on."
+            return f"{limit:g} minutes over all runs are used up. Allow more minutes to go on."
         if patience is not None and self.without_gain >= patience:
             return (
                 f"neither loss nor score got better in {patience} validations. "
-                "Raise patience to go on."
+                "Raise the patience to go on."
             )
         return None

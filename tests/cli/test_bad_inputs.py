@@ -166,6 +166,10 @@ WRONG_VALUES = {
     "vocab size": ("--input {good} --size 0 --output {out}.model", "at least 1"),
     "vocab too small": ("--input {good} --size 100 --output {out}.model", "100"),
     "vocab too large": ("--input {good} --size 90000 --output {out}.model", "90000"),
+    "vocab beyond 32 bits": (
+        "--input {good} --size 2147483648 --output {out}.model",
+        "must be a positive integer below 2**31. Received: --size 2147483648",
+    ),
     "vocab suffix": ("--input {good} --output {out}.txt", "must end in .model"),
     "vocab type": ("--input {good} --type words --output {out}", "invalid choice: 'words'"),
     "quickstart minutes": ("--minutes 0", "expected a number above 0"),

@@ -50,6 +50,24 @@ def test_the_version_is_the_packages(run):
     assert run("--version").output == f"keras-transformer {keras_transformer.__version__}\n"
 
 
+@pytest.mark.parametrize(
+    ("arguments", "closed", "status"),
+    [
+        ("vocab --type subword --input {text} --output {text}.txt", "<&- >&- 2>&-", 0),
+        ("evaluate --hypothesis {text} --reference {text}", ">&-", 2),
+        ("--version", ">&-", 0),
+        ("--version", "> /dev/full", 0),
+    ],
+)
+def test_closed_standard_streams(text, arguments, closed, status):
+    """As under a service manager; an answer that nobody can read is one line."""
+    path = text("text.txt", ["a b"])
+    command = f"{sys.executable} -m keras_transformer.cli {arguments.format(text=path)} {closed}"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True)
+    assert (done.returncode, done.stderr.count("\n")) == (status, int(status > 0)), done.stderr
+    assert "NoneType" not in done.stderr
+
+
 def test_no_command_is_an_error_in_one_line(run):
     outcome = run()
     assert outcome.status == 2

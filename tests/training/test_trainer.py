@@ -165,7 +165,7 @@ def test_an_evaluation_that_is_interrupted_is_done_by_the_next_run(
 def test_a_finished_training_says_so_before_it_reads_and_goes_on_with_more_steps(directory):
     lines = []
     assert run(directory, lines).steps == 6
-    assert lines[0] == "Nothing is left to train: all 6 steps are done. Raise max_steps to go on."
+    assert lines[0] == "Nothing is left to train: all 6 steps are done. Allow more steps to go on."
     assert sum("Nothing is left" in line for line in lines) == 1
     assert run(directory, max_steps=7).steps == 7
 
@@ -174,7 +174,7 @@ def test_minutes_that_are_used_up_are_said_at_once(tmp_path):
     run(tmp_path, max_minutes=1e-6)
     lines = []
     assert run(tmp_path, lines, max_minutes=1e-6).steps == 1
-    assert "1e-06 minutes over all runs are used up. Raise max_minutes" in lines[0]
+    assert "1e-06 minutes over all runs are used up. Allow more minutes" in lines[0]
     assert run(tmp_path, max_minutes=9.0).steps == 6
 
 
