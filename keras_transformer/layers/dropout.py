@@ -1,6 +1,7 @@
 """Dropout that is right on several devices."""
 
 import keras
+from keras import ops
 
 from keras_transformer.layers.checks import check_rate, check_seed
 
@@ -90,6 +91,7 @@ class Dropout(keras.layers.Layer):
         self.built = True
 
     def call(self, inputs, training=False):
+        inputs = ops.cast(inputs, self.compute_dtype)  # Keras casts floats alone.
         if not training or self.rate == 0:
             return inputs
         if keras.backend.backend() == "tensorflow":

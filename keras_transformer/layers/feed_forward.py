@@ -1,6 +1,7 @@
 """Position-wise feed-forward network, equation (2)."""
 
 import keras
+from keras import ops
 
 from keras_transformer.layers.checks import (
     check_boolean,
@@ -97,6 +98,7 @@ class FeedForward(keras.layers.Layer):
         return self.add_weight(name=name, shape=(size,), initializer=initializer)
 
     def call(self, inputs, training=None):
+        inputs = ops.cast(inputs, self.compute_dtype)  # Keras casts floats alone.
         hidden = self.activation(project(inputs, self.inner_kernel, self.inner_bias))
         hidden = self.dropout_layer(hidden, training=training)
         return project(hidden, self.outer_kernel, self.outer_bias)

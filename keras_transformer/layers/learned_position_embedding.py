@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from keras_transformer.layers.checks import check_positive_integer
+from keras_transformer.layers.checks import check_positive_integer, check_rank
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -53,11 +53,14 @@ class LearnedPositionEmbedding(keras.layers.Layer):
         self.built = True
 
     def call(self, inputs, positions=None):
+        check_rank("inputs", inputs, "[batch, length, d_model]")
+        inputs = ops.cast(inputs, self.compute_dtype)  # Keras casts floats alone.
         if positions is None:
             if not _is_placeholder(inputs):
                 self._check_length(inputs.shape)
             positions = ops.arange(self._checked_length(inputs), dtype="int32")
-        return ops.add(inputs, ops.take(self.embeddings, positions, axis=0))
+        # Not `ops.add`, which takes vectors of no positions for a bias on TensorFlow.
+        return inputs + ops.take(self.embeddings, ops.cast(positions, "int32"), axis=0)
 
     def _check_length(self, inputs_shape):
         length = inputs_shape[1]

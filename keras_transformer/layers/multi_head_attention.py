@@ -155,6 +155,8 @@ class MultiHeadAttention(keras.layers.Layer):
             )
         if value is None and cache is None:
             raise ValueError("`value` may be None only with a cache. Received: value=None")
+        check_rank("query", query, "[batch, query_length, d_model]")
+        check_rank("value", value, "[batch, key_length, value_width]")
         check_rank("attention_mask", attention_mask, "[batch, query_length, key_length]")
         if cache is not None and value is None:
             if use_causal_mask:
@@ -210,7 +212,9 @@ class MultiHeadAttention(keras.layers.Layer):
         """
         check_built(self)
         if value is not None:
-            keys, values = self._project_value(value, key)
+            heads = self._project_value(value, key)
+            # On JAX and torch Keras computes float64 in float32.
+            keys, values = (ops.cast(one, self.compute_dtype) for one in heads)
             return {"key": keys, "value": values}
         length = max_length
         if max_length is None:
@@ -228,15 +232,14 @@ class MultiHeadAttention(keras.layers.Layer):
 
     def _project_value(self, value, key):
         """Return the keys and values of all heads, `[batch, num_heads, key_length, dim]`."""
-        # Keras casts inputs inside `__call__` only, and caches are made outside of it.
-        value = ops.cast(value, self.compute_dtype)
-        key = value if key is None else ops.cast(key, self.compute_dtype)
-        if key is value:
+        if key is None or key is value:
             return self._project(value, ("key", "value"))
         return (*self._project(key, ("key",)), *self._project(value, ("value",)))
 
     def _project(self, inputs, names):
         """Return the queries, keys or values of all heads, `[batch, num_heads, length, dim]`."""
+        # Keras casts floats alone, inside `__call__`; caches are made outside of it.
+        inputs = ops.cast(inputs, self.compute_dtype)
         # Not the shape of what is projected: the ONNX export of Keras loses it.
         leading = ops.shape(inputs)[:2]
         kernels = tuple(getattr(self, f"{name}_kernel") for name in names)

@@ -130,11 +130,13 @@ class ResidualBlock(CompositeLayer):
         Post-norm (the paper, section 5.4): LayerNorm(x + Dropout(f(x))); pre-norm:
         x + Dropout(f(LayerNorm(x))).
         """
+        inputs = ops.cast(inputs, self.compute_dtype)  # Keras casts floats alone.
+        # Not `ops.add`, which takes outputs of no positions for a bias on TensorFlow.
         if self.norm == "pre":
             outputs, extra = sublayer(norm(inputs))
-            return ops.add(inputs, dropout(outputs, training=training)), extra
+            return inputs + dropout(outputs, training=training), extra
         outputs, extra = sublayer(inputs)
-        return norm(ops.add(inputs, dropout(outputs, training=training))), extra
+        return norm(inputs + dropout(outputs, training=training)), extra
 
     def get_config(self):
         return {

@@ -109,6 +109,6 @@ def _weighted_sum(weights, value):
     for part in value:
         end = start + ops.shape(part)[2]
         product = ops.matmul(weights[..., start:end], part)
-        total = product if total is None else ops.add(total, product)
+        total = product if total is None else total + product
         start = end
     return total

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_transformer.layers.checks import check_positive_number
+from keras_transformer.layers.checks import check_positive_number, check_rank
 from keras_transformer.layers.dtypes import at_least_float32
 from keras_transformer.layers.shapes import reshape
 
@@ -77,6 +77,8 @@ class SinusoidalPositionEncoding(keras.layers.Layer):
         self.built = True
 
     def call(self, inputs, positions=None):
+        check_rank("inputs", inputs, "[batch, length, d_model]")
+        inputs = ops.cast(inputs, self.compute_dtype)  # Keras casts floats alone.
         d_model = inputs.shape[-1]
         if positions is None:
             positions = ops.arange(ops.shape(inputs)[1], dtype="int32")
@@ -84,7 +86,8 @@ class SinusoidalPositionEncoding(keras.layers.Layer):
         angles = _angles(positions, frequencies, at_least_float32(self.compute_dtype))
         encoding = ops.stack([ops.sin(angles), ops.cos(angles)], axis=-1)
         encoding = reshape(encoding, (*ops.shape(positions), d_model))
-        return ops.add(inputs, ops.cast(encoding, inputs.dtype))
+        # Not `ops.add`, which takes an encoding of no positions for a bias on TensorFlow.
+        return inputs + ops.cast(encoding, inputs.dtype)
 
     def compute_output_shape(self, inputs_shape):
         return inputs_shape

@@ -71,6 +71,8 @@ def check_layer(
         randomize(layer)
         _check_inference(layer, inputs)
         _check_precision(make, inputs, expected, expected_shape, float_output)
+        _check_integers(layer, inputs)
+        _check_no_positions(layer, inputs, expected_shape)
         model = _check_symbolic(layer, inputs, expected_shape)
         _check_reload(model, inputs, path)
         if num_weights:
@@ -173,6 +175,33 @@ def _check_inference(layer, inputs):
     assert np.array_equal(first, second, equal_nan=True), "inference: two calls differ"
 
 
+def _check_integers(layer, inputs):
+    """Floating inputs may be given as integers, as those of `keras.layers.Dense`."""
+    whole = {
+        name: np.abs(np.round(3 * value)) if value.dtype.kind == "f" else value
+        for name, value in inputs.items()
+    }
+    expected = call(layer, whole)
+    for dtype in ("int32", "uint8"):
+        integers = {
+            name: value.astype(dtype) if value.dtype.kind == "f" else value
+            for name, value in whole.items()
+        }
+        outputs = call(layer, integers)
+        assert outputs.dtype == expected.dtype, f"integers: {outputs.dtype} of {dtype}"
+        assert np.array_equal(array(outputs), array(expected)), f"integers: other of {dtype}"
+
+
+def _check_no_positions(layer, inputs, expected_shape):
+    """A batch of no rows, and sentences of no positions, are no error."""
+    length = _length(next(iter(inputs.values())))
+    for rows, positions in ((2, 0), (1, 0), (0, length), (0, 1)):
+        some = _resized({name: value[:rows] for name, value in inputs.items()}, length, positions)
+        found = tuple(call(layer, some).shape)
+        wanted = tuple(positions if n == length else n for n in expected_shape[1:])
+        assert found == (rows, *wanted), f"no positions: {found}"
+
+
 def _symbolic(inputs):
     """Inputs of unknown batch and lengths; the width of floating inputs is known."""
     symbolic = {}
@@ -240,10 +269,19 @@ def _check_export(model, inputs):
 
 def _smaller(inputs):
     """One row less, and one position less of the first input."""
-    first = next(iter(inputs.values()))
-    length = first.shape[-2] if first.dtype.kind == "f" else first.shape[-1]
+    length = _length(next(iter(inputs.values())))
+    inputs = {name: value[1:] for name, value in inputs.items()}
+    return _resized(inputs, length, length - 1)
+
+
+def _length(value):
+    return value.shape[-2] if value.dtype.kind == "f" else value.shape[-1]
+
+
+def _resized(inputs, length, new_length):
+    """Cut all axes of size `length` to `new_length`."""
     return {
-        name: value[1:][tuple(slice(size - (size == length)) for size in value[1:].shape)]
+        name: value[tuple(slice(new_length if n == length else n) for n in value.shape)]
         for name, value in inputs.items()
     }
 

@@ -381,3 +381,17 @@ def test_the_logits_of_the_embedding_are_declared_and_computed_alike():
     logits = layer(STATES, reverse=True)
     assert declared.shape == tuple(logits.shape) == (2, 5, 11)
     assert declared.dtype == keras.backend.standardize_dtype(logits.dtype) == "float32"
+
+
+@pytest.mark.parametrize("shape", [(5, 16), (1, 5, 5, 16)])
+@pytest.mark.parametrize(
+    "name,make",
+    [
+        ("inputs", layers.SinusoidalPositionEncoding),
+        ("inputs", partial(layers.LearnedPositionEmbedding, 20)),
+        ("query", partial(layers.EncoderBlock, **BLOCK)),
+    ],
+)
+def test_states_of_another_rank_are_refused(name, make, shape):
+    with pytest.raises(ValueError, match=f"`{name}` must have the shape .batch, .*length, d_model"):
+        make()(np.zeros(shape, "float32"))

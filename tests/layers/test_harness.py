@@ -122,6 +122,20 @@ class ChangesTheShape(Sound):
 
 
 @register
+class ComputesInIntegers(Sound):
+    def call(self, inputs):
+        scale = ops.cast(self.scale, inputs.dtype)
+        return ops.cast(inputs * scale, self.compute_dtype) * self.factor + self.bias
+
+
+@register
+class PutsAPositionInPlaceOfNone(Sound):
+    def call(self, inputs):
+        outputs = super().call(inputs)
+        return ops.pad(outputs, [(0, 0), (0, 1), (0, 0)]) if outputs.shape[1] == 0 else outputs
+
+
+@register
 class DeclaresAnotherShape(Sound):
     def compute_output_shape(self, inputs_shape):
         return (*inputs_shape[:-1], 7)
@@ -248,6 +262,8 @@ BROKEN = {
     "weights": [HasAWeightTooMany],
     "seeds": [HasARandomState],
     "inference": [IsRandomAtInference],
+    "integers": [ComputesInIntegers],
+    "no positions": [PutsAPositionInPlaceOfNone],
     "reload": [ForgetsItsWeights],
     "training": [LosesAGradient],
     "compiled": [tensorflow_only(ChangesWhenCompiled, "its eager tensors are told by `numpy`")],

@@ -52,3 +52,11 @@ def test_a_longer_input_of_unknown_length_is_refused_too():
 def test_bad_arguments_are_named(max_length):
     with pytest.raises(ValueError, match=f"Received: max_length={max_length}"):
         LearnedPositionEmbedding(max_length)
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int64", "float32"])
+def test_positions_may_be_of_any_number_type(dtype):
+    layer = LearnedPositionEmbedding(9)
+    inputs, positions = np.zeros((2, 3, 4), "float32"), np.array([[0, 3, 8], [2, 2, 1]])
+    found = array(layer(inputs, positions=positions.astype(dtype)))
+    np.testing.assert_array_equal(found, array(layer.embeddings)[positions])

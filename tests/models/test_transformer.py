@@ -144,7 +144,7 @@ def test_rows_go_on_where_other_rows_were():
 
 
 def test_the_state_of_decoding_keeps_its_dtypes():
-    for dtype in ("float32", "mixed_float16", "mixed_bfloat16"):
+    for dtype in ("float32", "float64", "mixed_float16", "mixed_bfloat16"):
         model = shared(dtype)
         state = model.start_decoding(SOURCE, width=2, max_length=3)
         _, after = model.decode_step(np.full(4, 2, "int32"), None, state)
