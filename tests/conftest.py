@@ -3,18 +3,22 @@
 The environment variable KERAS_BACKEND chooses the backend that the tests run on.
 """
 
+import gc
 import os
+
+import pytest
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 if os.environ.get("KERAS_BACKEND") == "jax":
     # Compiling is what the tests spend their time on there.
     os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 
-import keras
-import pytest
+# Keras is imported inside the functions: the process that hands out the tests needs none.
 
 
 def pytest_collection_modifyitems(items):
+    import keras
+
     if keras.backend.backend() == "tensorflow":
         return
     for item in items:
@@ -24,8 +28,19 @@ def pytest_collection_modifyitems(items):
             item.add_marker(pytest.mark.skip(reason=reason))
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _memory_is_given_back():
+    yield
+    import keras
+
+    keras.backend.clear_session()
+    gc.collect()
+
+
 @pytest.fixture(autouse=True)
 def _fresh_keras():
+    import keras
+
     keras.utils.set_random_seed(0)
     policy, floatx = keras.config.dtype_policy(), keras.config.floatx()
     yield
