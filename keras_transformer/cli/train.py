@@ -134,9 +134,9 @@ def run(arguments: argparse.Namespace) -> None:
     kind = data_kind(values)
     # What can be wrong with files is found before TensorFlow is loaded.
     corpora = file_corpora(kind, values) if kind in ("source", "tsv", "trees") else None
+    vocabulary = load_vocabulary(values["vocabulary"]) if values["vocabulary"] else None
     if corpora:
         values = choose_settings(values, corpora[0], say)
-    vocabulary = load_vocabulary(values["vocabulary"]) if values["vocabulary"] else None
     target_vocabulary = None
     if kind == "prepared":
         prepared = load_prepared(values)

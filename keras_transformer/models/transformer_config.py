@@ -116,8 +116,9 @@ def count_parameters(config: TransformerConfig) -> int:
 
     Example:
 
-    >>> from keras_transformer.models.transformer_config import count_parameters
-    >>> count_parameters(keras_transformer.models.TransformerConfig(vocab_size=37_000))
+    >>> from keras_transformer.models.transformer_config import (
+    ...     TransformerConfig, count_parameters)
+    >>> count_parameters(TransformerConfig(vocab_size=37_000))
     63045632
 
     Reference: Vaswani et al. (2017), section 3.

@@ -137,7 +137,7 @@ WRONG_VALUES = {
         "A vocabulary is a .model or .txt file",
     ),
     "translate beam": ("--model {model} --beam-size 0", "expected a whole number of at least 1"),
-    "translate n-best": ("--model {model} --input {good} --beam-size 2 --n-best 3", "n_best"),
+    "translate n-best": ("--model {model} --input {good} --beam-size 2 --n-best 3", "--n-best"),
     "translate penalty": ("--model {model} --length-penalty -1", "expected a number of at least 0"),
     "translate model": ("--input {good}", "required: --model"),
     "evaluate beam": ("--model {model} --reference {good} --beam-size 0", "at least 1"),
@@ -165,7 +165,6 @@ WRONG_VALUES = {
     "export beam": ("--model {model} --output {out} --beam-size 0", "at least 1"),
     "vocab size": ("--input {good} --size 0 --output {out}.model", "at least 1"),
     "vocab too small": ("--input {good} --size 100 --output {out}.model", "100"),
-    "vocab too large": ("--input {good} --size 90000 --output {out}.model", "90000"),
     "vocab beyond 32 bits": (
         "--input {good} --size 2147483648 --output {out}.model",
         "must be a positive integer below 2**31. Received: --size 2147483648",
@@ -219,7 +218,9 @@ def fails(run, files, tmp_path):
         assert outcome.status == status
         lines = outcome.errors.splitlines()
         assert lines[-1].startswith(f"keras-transformer {command}: error: "), outcome.errors
-        assert len(lines) == 1, outcome.errors
+        # `train` says what it chose before it goes on to what takes long.
+        assert len(lines) == 1 or command == "train", outcome.errors
+        assert sum(": error: " in line for line in lines) == 1, outcome.errors
         assert not outcome.output
         assert snapshot(tmp_path) == before
         print(f"{case:<20} {lines[-1]}")  # `pytest -rP` shows the table
@@ -370,7 +371,7 @@ def test_a_tokenizer_that_is_not_installed_is_named_before_anything_is_translate
     line = fails(
         "evaluate", "--model {model} --source {good} --reference {good} --tokenize ja-mecab"
     )
-    assert "sacrebleu[ja]" in line and "tokenize='ja-mecab'" in line
+    assert "sacrebleu[ja]" in line and "--tokenize" in line and "ja-mecab" in line
 
 
 @cases(WRONG_VALUES)
@@ -409,10 +410,10 @@ def test_other_encodings_are_named(run, text, model, monkeypatch, encoding, comm
 )
 def test_options_are_named_as_they_were_given(run, text, monkeypatch, command, option):
     monkeypatch.chdir(text("t.txt", ["a b c", "d e f"]).parent)
-    outcome = run(*command.split(), option, "100000")
+    outcome = run(*command.split(), option, "90")
     assert outcome.status == 2
     error = outcome.errors.splitlines()[-1]
-    assert f"{option} 100000" in error and "vocab_size" not in error
+    assert f"{option} 90" in error and "vocab_size" not in error
 
 
 def test_files_of_an_option_that_is_given_twice_are_all_read(run, text, tmp_path):

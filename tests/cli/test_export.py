@@ -94,7 +94,7 @@ def test_unknown_quantization(run, model, tmp_path):
     options = ["--format", "ctranslate2", "--quantization", "int3"]
     outcome = run("export", "--model", model, "--output", tmp_path / "exported", *options)
     assert outcome.status == 2
-    assert "'int8'" in outcome.errors and "quantization='int3'" in outcome.errors
+    assert "'int8'" in outcome.errors and "--quantization 'int3'" in outcome.errors
 
 
 @pytest.mark.parametrize("name", FORMATS)

@@ -112,7 +112,7 @@ def test_what_goes_wrong_is_one_line(run, parser_directory, saved_model_director
         (["--input", good], "required: --model"),
         ([*parser, "--input", good, "--n-best", 2, "--draw"], "leave out --pretty and --draw"),
         ([*parser, "--input", good, "--pretty", "--draw"], "not allowed with"),
-        ([*parser, "--input", good, "--beam-size", 2, "--n-best", 3], "n_best"),
+        ([*parser, "--input", good, "--beam-size", 2, "--n-best", 3], "--n-best"),
         ([*parser, "--input", good, "--output", tmp_path / "no" / "out"], "does not exist"),
     ]:
         outcome = run("parse", *arguments, *([] if "--output" in arguments else

@@ -94,7 +94,7 @@ def test_a_vocabulary_for_each_language_and_the_longest_sentence_are_kept(run, f
         ({"--tsv": "pairs.tsv"}, "Received: --source and --tsv"),
         ({"--output": "valid.en"}, "must be a directory. Received a file"),
         ({"--output": "."}, "is not a prepared corpus that can be replaced"),
-        ({"--max-length": 70_000}, "max_length must be from 1 to 65535"),
+        ({"--max-length": 70_000}, "--max-length must be from 1 to 65535"),
         ({"--max-length": 1}, "No sentence pair is left of 100"),
     ],
 )

@@ -1,5 +1,6 @@
 """Every script in examples/ explains itself with `--help`, and does nothing else then."""
 
+import os
 import runpy
 import sys
 
@@ -14,6 +15,8 @@ SCRIPTS = sorted((ROOT / "examples").glob("*.py"))
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
 def test_help(script, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", [str(script), "--help"])
+    # A script may choose its backend; the environment comes back after the test.
+    monkeypatch.setenv("KERAS_BACKEND", os.environ.get("KERAS_BACKEND", "tensorflow"))
     with pytest.raises(SystemExit) as stop:
         runpy.run_path(str(script), run_name="__main__")
     assert stop.value.code == 0

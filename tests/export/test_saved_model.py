@@ -220,7 +220,7 @@ class TestFiles:
         before = sorted(path for path in exported.rglob("*"))
 
         def broken(*args, **kwargs):
-            pathlib.Path(args[1]).mkdir()
+            pathlib.Path(args[1]).mkdir(exist_ok=True)
             raise OSError("no space left on device")
 
         monkeypatch.setattr(tf.saved_model, "save", broken)
@@ -242,7 +242,7 @@ class TestFiles:
 
         def quick(module, path, signatures):
             assert set(signatures) == {"serving_default", "n_best", "score", "attention", "limits"}
-            pathlib.Path(path).mkdir()
+            pathlib.Path(path).mkdir(exist_ok=True)
             (pathlib.Path(path) / "saved_model.pb").write_bytes(b"new")
 
         monkeypatch.setattr(tf.saved_model, "save", quick)

@@ -176,7 +176,9 @@ def test_it_trains_in_float64():
     batch = only_batch(corpus_of(sentences(9)))
     expected = loss_and_gradients(small("float64"), batch)
     found = loss_and_gradients(LossModel(small("float64")), LossModel.arrange(*batch))
-    check_equal(found, expected, 1e-12)
+    check_equal(found, expected)  # Keras keeps the loss of a step in float32.
+    for path, gradient in expected[1].items():
+        np.testing.assert_allclose(found[1][path], gradient, atol=1e-12, rtol=0)
 
 
 @pytest.mark.parametrize("make", [small, lambda dtype: LossModel(small(dtype))])

@@ -18,6 +18,14 @@ from tests.training.test_trainer import corpus, run, settings
 pytestmark = pytest.mark.tensorflow_only("`train` reads its data with tf.data")
 
 
+@pytest.fixture(autouse=True)
+def _sigint_is_handled():
+    """A shell starts what runs in the background with SIGINT ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 class AtStep(keras.callbacks.Callback):
     """Calls a function after a step, and keeps the weights of that moment."""
 
