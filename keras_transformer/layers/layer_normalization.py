@@ -3,6 +3,7 @@
 import functools
 
 import keras
+from keras import ops
 
 from keras_transformer.layers.checks import check_positive_number
 from keras_transformer.layers.dtypes import at_least_float32
@@ -113,6 +114,7 @@ class LayerNormalization(keras.layers.LayerNormalization):
         super().__init__(epsilon=epsilon, **kwargs)
 
     def call(self, inputs, training=None):
+        inputs = ops.cast(inputs, self.compute_dtype)  # Keras casts floats alone.
         is_plain = (
             self.axis in ([-1], [len(inputs.shape) - 1])
             and self.gamma is not None
