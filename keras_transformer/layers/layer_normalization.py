@@ -114,6 +114,7 @@ class LayerNormalization(keras.layers.LayerNormalization):
         super().__init__(epsilon=epsilon, **kwargs)
 
     def call(self, inputs, training=None):
+        inputs = ops.cast(inputs, self.compute_dtype)  # Keras would round the result to integers.
         inputs = ops.cast(inputs, self.compute_dtype)  # Keras casts floats alone.
         is_plain = (
             self.axis in ([-1], [len(inputs.shape) - 1])
