@@ -115,7 +115,6 @@ class LayerNormalization(keras.layers.LayerNormalization):
 
     def call(self, inputs, training=None):
         inputs = ops.cast(inputs, self.compute_dtype)  # Keras would round the result to integers.
-        inputs = ops.cast(inputs, self.compute_dtype)  # Keras casts floats alone.
         is_plain = (
             self.axis in ([-1], [len(inputs.shape) - 1])
             and self.gamma is not None
