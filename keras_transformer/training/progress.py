@@ -1,4 +1,4 @@
-"""What a training has reached, and whether steps are left."""
+"""Progress of a training: the steps reached, and whether any are left."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ from keras_transformer.errors import UserError
 
 @dataclasses.dataclass
 class Progress:
-    """What a run has reached; saved with the training state.
+    """The progress of a run; saved with the training state.
 
     `unfinished_row` is the row of the history whose evaluation was broken off. `without_gain`
     counts the last evaluations that improved neither the loss nor the score.

@@ -1,4 +1,4 @@
-"""What a training run is about to do, in lines for people."""
+"""Description of a training run before its first step, in lines for people."""
 
 import keras
 
