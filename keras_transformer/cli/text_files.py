@@ -209,7 +209,7 @@ def _is_same(output: str | None, other: str) -> bool:
 
 
 def _regular_file(path: str | None, stream: TextIO):
-    """What `os.stat` takes for a file, or for what a standard stream leads to; None if special."""
+    """Returns a path or file number for `os.stat`, or None for a special file."""
     try:
         file = stream.fileno() if path in (None, "-") else path
         return file if stat.S_ISREG(os.stat(file).st_mode) else None

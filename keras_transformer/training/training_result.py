@@ -5,7 +5,7 @@ import dataclasses
 
 @dataclasses.dataclass(frozen=True)
 class TrainingResult:
-    """What a call of `train` ended with.
+    """The result of a call of `train`.
 
     Attributes:
         translator: `Translator` with the final weights, as saved in the directory; None for a

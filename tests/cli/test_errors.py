@@ -1,4 +1,4 @@
-"""What `describe` makes of errors of TensorFlow, whose types and texts mislead."""
+"""`describe` says what is wrong where the errors of TensorFlow mislead."""
 
 import errno
 import os

@@ -86,7 +86,7 @@ def test_the_blocks_of_a_page_run(page, folder, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("page", WITH_BLOCKS)
 def test_every_block_of_a_page_is_understood(page):
-    """What is not run, too: Python compiles, bash parses, and the options of commands exist."""
+    """Blocks that are not run as well: Python compiles, bash parses, and options exist."""
     for block in blocks_of(page):
         if block.language == "python":
             compile(block.code, page, "exec")
