@@ -203,7 +203,7 @@ def test_weights_that_are_not_finite_are_refused(directories, tmp_path, value):
     values[3] = value
     weight.assign(values)
     path = translator.save(tmp_path / "model") / "model.weights.h5"
-    with pytest.raises(UserError, match="model.weights.h5.*inner_bias.*no finite float32"):
+    with pytest.raises(UserError, match="model.weights.h5.*inner_bias.*not finite float32"):
         Translator.load(path.parent)
     with pytest.raises(UserError, match="not finite.*model.weights.h5"):
         average_checkpoints([path], tmp_path / "mean.weights.h5")

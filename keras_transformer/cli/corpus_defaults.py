@@ -1,4 +1,4 @@
-"""Settings of `train` and `prepare` that nobody made, chosen by the size of the corpus."""
+"""Defaults of `train` and `prepare` that depend on the size of the corpus."""
 
 import json
 import pathlib
@@ -19,7 +19,7 @@ _NAMES = (
     "checkpoint_every",
     "patience",
 )
-# Largest number of training pairs, and the settings for that many, in the order of `_NAMES`.
+# Largest number of training pairs, and its defaults in the order of `_NAMES`.
 _BY_PAIRS = (
     (5_000, ("small", 2, 2, 0.3, 1_000, 1_024, 400, 4_000, 200, 100, 5)),
     (20_000, ("small", 2, 2, 0.2, 2_000, 1_024, 400, 12_000, 400, 100, 8)),
@@ -30,17 +30,17 @@ _BY_PAIRS = (
 # Without a corpus, e.g. for a plan or a settings file.
 _ASSUMED_PAIRS = 100_000
 _REASONS = {
-    "preset": "a model of a size that this many pairs can fill",
-    "num_encoder_layers": "few learn faster, and many more from many pairs",
-    "num_decoder_layers": "likewise",
-    "dropout": "the fewer pairs, the more is needed against learning them by heart",
-    "vocab_size": "few enough for each subword to be seen often",
-    "tokens_per_batch": "small enough for many steps an epoch",
-    "warmup_steps": "a small part of the steps",
-    "max_steps": "enough at this size; --patience may end it sooner",
-    "evaluate_every": "often enough to watch, and less work than training",
-    "checkpoint_every": "far enough apart for their average to be worth it",
-    "patience": "stop after this many validations without gain",
+    "preset": "a model size that suits this number of pairs",
+    "num_encoder_layers": "fewer layers learn faster from little text",
+    "num_decoder_layers": "fewer layers learn faster from little text",
+    "dropout": "less text needs more dropout against overfitting",
+    "vocab_size": "small enough that each subword occurs often",
+    "tokens_per_batch": "small enough for many steps in an epoch",
+    "warmup_steps": "a small share of the steps",
+    "max_steps": "enough for this size; --patience may end the training sooner",
+    "evaluate_every": "validation takes less time than training",
+    "checkpoint_every": "far enough apart that averaging the checkpoints helps",
+    "patience": "stop after this many validations without improvement",
 }
 _CHARACTER_PAIRS = 100_000
 _RESERVED_PIECES = 260  # 4 special ids and 256 bytes
@@ -51,10 +51,9 @@ def choose_settings(
     corpus: Iterable[tuple[str, str]] | None,
     say: Callable[[str], object],
 ) -> dict[str, Any]:
-    """Returns the settings with those that are `None` chosen by the number of training pairs.
+    """Returns the settings with defaults for this number of training pairs in place of `None`.
 
-    Nothing is chosen beside a preset that is named, and no size of a vocabulary that is given or of
-    text in subwords.
+    A named preset keeps its own defaults. A given vocabulary, or text in subwords, keeps its size.
 
     Args:
         values: settings by name; those of parsing stay as they are.
@@ -69,20 +68,20 @@ def choose_settings(
     row = _row(corpus)
     chosen = {name: row[name] for name in _names(values) if values[name] is None}
     if corpus is None:
-        say(f"The training pairs are not known; as for {_ASSUMED_PAIRS:,} of them:")
+        say(f"The number of training pairs is not known. Defaults for {_ASSUMED_PAIRS:,} pairs:")
     else:
         if "vocab_size" in chosen:
             chosen["vocab_size"] = choose_vocab_size(corpus)
-        say(f"{len(corpus):,} training pairs; settings that were not made are chosen by that:")
+        say(f"Defaults for {len(corpus):,} training pairs:")
     for name, value in chosen.items():
         say(f"  --{name.replace('_', '-')} {value}: {_REASONS[name]}")
     return {**values, **chosen}
 
 
 def keep_settings(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the settings with those that are `None` as a training in the output has them.
+    """Returns the settings with those of the training in the output folder in place of `None`.
 
-    Another release may choose otherwise; a training that is resumed keeps what was chosen.
+    A training that is resumed keeps its settings, even if another release has other defaults.
 
     Args:
         values: settings by name.

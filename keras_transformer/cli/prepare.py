@@ -85,7 +85,7 @@ def run(arguments: argparse.Namespace) -> None:
     for path in (values[name] for name in DATA_KINDS[kind]):
         if pathlib.Path(path).resolve().parent == output:
             raise UserError(
-                "The output would replace a file that is read. "
+                "The output folder would replace a file that the command reads. "
                 f"Received: {arguments.output!r}, which holds {path!r}."
             )
     # What can be wrong with files is found before TensorFlow is loaded.

@@ -139,7 +139,7 @@ def check_output(path: str | None, others: Iterable[str | None] = ()) -> None:
     for other in others:
         if other is not None and _is_same(path, other):
             raise UserError(
-                "The output would overwrite what the command reads or writes besides. "
+                "The output must not be a file that the command also reads or writes. "
                 f"Received: {path or '-'!r}, which is the same file as {other!r}."
             )
     if path is None or path == "-":

@@ -26,8 +26,8 @@ def _row_normalizer(width, dtype, output_dtype):
     TensorFlow runs every operation as a pass over memory, and its own gradient takes about twenty.
     This one takes fewer; in float32 the result is the same up to rounding.
 
-    All models share the function: TensorFlow never forgets a custom gradient, nor the graph that
-    it was made in.
+    All models share the function, because TensorFlow keeps every custom gradient for ever, together
+    with the graph in which it was made.
     """
     import tensorflow as tf
 

@@ -87,7 +87,7 @@ class MicroBatchModel(keras.Model):
             # Regularisers belong to the step, not to each of its parts.
             loss -= sum(self.losses, 0.0) * (1 - 1 / self.micro_batches)
             scaled = self.optimizer.scale_loss(loss)
-        # A weight that the loss does not depend on has a gradient too; no variable of Keras may.
+        # `unconnected_gradients="zero"` fails for variables of Keras.
         variables = [weight.value for weight in weights]
         gradients = tape.gradient(scaled, variables, unconnected_gradients="zero")
         self.compute_metrics(inputs, labels, outputs, sample_weight)

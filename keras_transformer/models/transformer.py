@@ -55,7 +55,7 @@ class Transformer(MicroBatchModel):
         logits = embedding(states, reverse=True)
         super().__init__({"source": source, "target": target}, logits, name=name)
         self.config = config
-        # `compile` looks at it to scale the loss of float16. A functional model does not set it.
+        # `compile` reads it to scale the loss of float16; a functional model does not set it.
         self.dtype_policy = policy
         self.source_embedding = source_embedding
         self.target_embedding = embedding

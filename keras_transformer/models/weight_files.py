@@ -127,7 +127,7 @@ def load_weights_only(model, path: str | os.PathLike) -> None:
         if not ops.all(ops.isfinite(weight)):
             raise UserError(
                 f"Weights cannot be loaded from {str(path)!r}: {weight.path!r} has values that are "
-                f"no finite {weight.dtype} numbers. Take the weights of an earlier checkpoint."
+                f"not finite {weight.dtype} numbers. Use an earlier checkpoint."
             )
 
 

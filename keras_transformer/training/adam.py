@@ -87,8 +87,8 @@ class FusedAdam(keras.optimizers.Adam):
         if self._shared is None:
             super()._backend_update_step(grads, trainable_variables, learning_rate)
             return
-        # Keras sums over a single replica too, by a custom gradient: TensorFlow never forgets it,
-        # nor the graph of the step.
+        # Keras sums over a single replica too, with a custom gradient, which TensorFlow keeps for
+        # ever together with the graph of the step.
         for gradient, variable in zip(grads, trainable_variables, strict=True):
             self.update_step(gradient, variable, learning_rate)
 

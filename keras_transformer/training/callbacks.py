@@ -149,7 +149,7 @@ class StepProgress(keras.callbacks.Callback):
     def on_epoch_begin(self, epoch, logs=None):
         # The evaluation between two epochs is no training time.
         self._window = (self._step, time.monotonic())
-        self._recent_loss = RecentLoss(self.model)
+        self._recent_loss = RecentLoss(self)
 
     def on_train_batch_end(self, batch, logs=None):
         self._step += 1

@@ -53,23 +53,25 @@ def check_loss_is_finite(logs, step: int) -> None:
 class RecentLoss:
     """The mean of the loss since it was last asked for; Keras reports that of the whole epoch.
 
-    To be made when an epoch begins: there Keras begins its mean anew.
+    Make one when an epoch begins, because Keras then resets its mean.
 
     Args:
-        model: compiled `keras.Model`.
+        callback: `keras.callbacks.Callback` of a compiled model. Reading its `model` brings the
+            values of the metrics up to date on JAX.
     """
 
-    def __init__(self, model):
-        self._tracker = next((m for m in model.metrics if m.name == "loss"), None)
+    def __init__(self, callback: keras.callbacks.Callback):
+        self._callback = callback
         self._before = (0.0, 0.0)
 
     def __call__(self) -> float | None:
         """Returns the mean, or None if there was no step. Waits for the last step to finish."""
-        if self._tracker is None:
+        metrics = self._callback.model.metrics
+        tracker = next((metric for metric in metrics if metric.name == "loss"), None)
+        if tracker is None:
             return None
         now = tuple(
-            float(ops.convert_to_numpy(variable))
-            for variable in (self._tracker.total, self._tracker.count)
+            float(ops.convert_to_numpy(variable)) for variable in (tracker.total, tracker.count)
         )
         total, count = (new - old for new, old in zip(now, self._before, strict=True))
         self._before = now
@@ -102,7 +104,7 @@ class StopOnNonFiniteLoss(keras.callbacks.Callback):
 
     def on_epoch_begin(self, epoch, logs=None):
         if self.limit is not None:
-            self._recent_loss = RecentLoss(self.model)
+            self._recent_loss = RecentLoss(self)
 
     def on_train_batch_end(self, batch, logs=None):
         self._batches += 1

@@ -78,7 +78,7 @@ class LossModel(MicroBatchModel):
         super().__init__(inputs, projection(states, inputs["labels"]), name=name)
         self.transformer = transformer
         self.config = transformer.config
-        # `compile` looks at it to scale the loss of float16. A functional model does not set it.
+        # `compile` reads it to scale the loss of float16; a functional model does not set it.
         self.dtype_policy = transformer.dtype_policy
         self.label_smoothing = loss.label_smoothing
         self.convention = convention

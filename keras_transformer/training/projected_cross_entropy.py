@@ -91,8 +91,8 @@ def _token_losses(vocab_size, d_model, dtype, embeddings_dtype, rows):
     if their sample weights are, as those of `TokenBatches`: so the gradient is made for a factor of
     1, while the logits are at hand, and scaled later. Other weights need a second computation.
 
-    All models share the function: TensorFlow never forgets a custom gradient, nor the graph that
-    it was made in.
+    All models share the function, because TensorFlow keeps every custom gradient for ever, together
+    with the graph in which it was made.
     """
     import tensorflow as tf
 

@@ -325,7 +325,7 @@ def test_an_output_that_cannot_be_written_is_named_before_any_work(fails, case):
 @cases(OVERWRITES)
 def test_an_output_that_is_read_or_written_besides_is_refused(fails, case):
     line = fails(case, OVERWRITES[case])
-    assert "would overwrite" in line or "would replace" in line
+    assert "also reads or writes" in line or "would replace" in line
 
 
 def test_standard_streams_that_are_files_are_no_exception(files):
@@ -337,7 +337,7 @@ def test_standard_streams_that_are_files_are_no_exception(files):
             [*command, "--model", files["model"]],
             stdin=source, stdout=output, stderr=subprocess.PIPE,
         )  # fmt: skip
-    assert done.returncode == 2 and b"would overwrite" in done.stderr
+    assert done.returncode == 2 and b"also reads or writes" in done.stderr
     assert files["good"].read_bytes() == before
 
 
