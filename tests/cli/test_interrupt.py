@@ -25,7 +25,20 @@ sys.exit(main(sys.argv[3:]))
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
+
+
+@pytest.fixture(autouse=True)
+def _signals_are_not_ignored():
+    # A shell ignores SIGINT in its background jobs, and `nohup` ignores SIGHUP.
+    before = {number: signal.signal(number, signal.SIG_DFL) for number in SIGNALS}
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.parametrize("number", SIGNALS)
 @pytest.mark.parametrize(
     ("module", "command"),
     [("keras_transformer.cli.vocab", ["translate"]), ("keras", ["train", "--print-config"])],
@@ -41,7 +54,7 @@ def test_a_signal_during_an_import_is_one_line(module, command, number):
     assert process.stderr.endswith("error: interrupted\n")
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", SIGNALS)
 def test_a_signal_leaves_no_part_of_an_output(run, model, sentences, tmp_path, monkeypatch, number):
     monkeypatch.setattr(Translator, "score", lambda *_, **__: os.kill(os.getpid(), number))
     before, handler = sorted(tmp_path.iterdir()), signal.getsignal(number)
