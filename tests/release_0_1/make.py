@@ -1,0 +1,142 @@
+"""Files as version 0.1 writes them. Run once, with that version: python -m tests.release_0_1.make
+
+Writes `files.tar.xz` beside this file: a translator, a parser, a SavedModel, two trainings that were
+broken off after step 3, the weights with which they would have ended, and the answers of all.
+"""
+
+import json
+import pathlib
+import tarfile
+import tempfile
+
+from keras_transformer import Parser, Translator
+from keras_transformer.data import (
+    Linearization,
+    PairsCorpus,
+    SentenceProfile,
+    SubwordTokenizer,
+    TreebankCorpus,
+)
+from keras_transformer.decoding import BeamSearch, GreedySearch, NoRepeatNgrams
+from keras_transformer.export import export_saved_model
+from keras_transformer.models import TrainingRecipe, Transformer, TransformerConfig
+from keras_transformer.training import TrainingSettings, train
+from tests.toy_treebank import write_toy_trees
+
+ARCHIVE = pathlib.Path(__file__).parent / "files.tar.xz"
+WORDS = [f"{first}{second}" for first in "bdgk" for second in "aeiou"]
+TEXTS = ["ba be bi", "go gu ka ke ki. do du", "", "ko unknown ku ba"]
+SENTENCES = [["ba", "be", "bi"], ["go", "(", "ka", "ke"]]
+SMALL = {
+    "num_encoder_layers": 1,
+    "num_decoder_layers": 1,
+    "d_model": 8,
+    "intermediate_dim": 16,
+    "num_heads": 2,
+}
+
+
+def make_translator():
+    tokenizer = SubwordTokenizer([*WORDS, *(f"{word}@@" for word in WORDS)])
+    config = TransformerConfig(vocab_size=tokenizer.vocab_size, **SMALL)
+    return Translator(
+        Transformer(config),
+        tokenizer,
+        search=BeamSearch(3, 0.6, n_best=2, constraints=(NoRepeatNgrams(2),)),
+        extra_length=5,
+        recipe=TrainingRecipe(warmup_steps=7),
+        sentence_profile=SentenceProfile(6, 9, True, ("ca",)),
+    )
+
+
+def make_parser():
+    symbols = SubwordTokenizer(["(S", ")S", "(NP", ")NP", "XX"])
+    words = SubwordTokenizer([*WORDS, "("])
+    sizes = {"vocab_size": words.vocab_size, "target_vocab_size": symbols.vocab_size}
+    model = Transformer(TransformerConfig(**sizes, **SMALL))
+    return Parser(model, words, symbols, Linearization(), BeamSearch(3, 0.3), extra_length=12)
+
+
+def train_translator(directory, max_steps):
+    """Trains on pairs in which the target is the source backwards."""
+    lines = [[WORDS[(7 * n + k * k) % 20] for k in range(n % 6 + 1)] for n in range(40)]
+    corpus = PairsCorpus([(" ".join(line), " ".join(line[::-1])) for line in lines])
+    settings = TrainingSettings(
+        preset="tiny",
+        model=SMALL,
+        recipe={"tokens_per_batch": 64, "warmup_steps": 4, "average_checkpoints": 2},
+        tokenizer="subword",
+        vocab_size=None,
+        max_steps=max_steps,
+        evaluate_every=3,
+        checkpoint_every=3,
+        deterministic=True,
+    )
+    return train(directory, corpus, corpus, settings, report=lambda line: None)
+
+
+def train_parser(directory, max_steps):
+    """Trains on trees of a toy grammar."""
+    with tempfile.TemporaryDirectory() as folder:
+        corpus = TreebankCorpus(write_toy_trees(pathlib.Path(folder) / "trees", 20, seed=1))
+        settings = TrainingSettings(
+            preset="parsing_small",
+            task="parsing",
+            model=SMALL,
+            recipe={"tokens_per_batch": 256, "warmup_steps": 4, "average_checkpoints": 2},
+            tokenizer="subword",
+            vocab_size=None,
+            max_steps=max_steps,
+            evaluate_every=3,
+            checkpoint_every=3,
+            deterministic=True,
+        )
+        return train(directory, corpus, corpus, settings, report=lambda line: None)
+
+
+def translator_answers(translator):
+    """The answers of a translator, as JSON has them."""
+    return {
+        "translate": translator.translate(TEXTS),
+        "greedy": translator.translate(TEXTS, search=GreedySearch()),
+        "hypotheses": [
+            [(one.text, one.score) for one in of_text] for of_text in translator.hypotheses(TEXTS)
+        ],
+        "score": [one.log_probability for one in translator.score(TEXTS, TEXTS)],
+    }
+
+
+def parser_answers(parser):
+    """The answers of a parser, as JSON has them."""
+    return [
+        [(str(one.tree), one.score) for one in of_sentence]
+        for of_sentence in parser.parses(SENTENCES)
+    ]
+
+
+def main():
+    import keras
+    import numpy as np
+
+    with tempfile.TemporaryDirectory() as folder:
+        root = pathlib.Path(folder)
+        keras.utils.set_random_seed(3)
+        translator, parser = make_translator(), make_parser()
+        translator.save(root / "translator")
+        parser.save(root / "parser")
+        export_saved_model(translator, root / "saved_model")
+        answers = {"translator": translator_answers(translator), "parser": parser_answers(parser)}
+        (root / "answers.json").write_text(json.dumps(answers, indent=1))
+        for name, train_steps in (("translator", train_translator), ("parser", train_parser)):
+            train_steps(root / f"{name}_training", 3)
+            result = train_steps(root / f"finished_{name}", 7)
+            weights = getattr(result, name).model.get_weights()
+            np.savez_compressed(root / f"{name}_after_7_steps.npz", *weights)
+        with tarfile.open(ARCHIVE, "w:xz") as archive:
+            for path in sorted(root.iterdir()):
+                if not path.name.startswith("finished_"):
+                    archive.add(path, path.name)
+
+
+if __name__ == "__main__":
+    main()

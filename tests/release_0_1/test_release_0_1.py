@@ -1,0 +1,77 @@
+"""Files of version 0.1 load, answer as they did, and go on being trained."""
+
+import json
+import tarfile
+
+import numpy as np
+import pytest
+
+from keras_transformer import Parser, Translator
+from tests.release_0_1 import make
+
+pytestmark = pytest.mark.tensorflow_only("TensorFlow trained them")
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("release_0_1")
+    with tarfile.open(make.ARCHIVE) as archive:
+        archive.extractall(folder, filter="data")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def answers(files):
+    return json.loads((files / "answers.json").read_text())
+
+
+def assert_same(found, expected):
+    """Compares nested lists: texts exactly, numbers up to rounding."""
+    if isinstance(expected, list):
+        assert len(found) == len(expected)
+        for one, other in zip(found, expected, strict=True):
+            assert_same(one, other)
+    elif isinstance(expected, float):
+        assert found == pytest.approx(expected, abs=1e-4)
+    else:
+        assert found == expected
+
+
+def test_a_translator(files, answers):
+    translator = Translator.load(files / "translator")
+    found = make.translator_answers(translator)
+    for name, expected in answers["translator"].items():
+        assert_same(found[name], expected)
+    expected = make.make_translator()
+    for name in ("search", "extra_length", "max_source_length", "recipe", "sentence_profile"):
+        assert getattr(translator, name) == getattr(expected, name)
+
+
+def test_a_parser(files, answers):
+    parser = Parser.load(files / "parser")
+    assert parser.constrained
+    assert_same(make.parser_answers(parser), answers["parser"])
+
+
+def test_a_saved_model(files, answers):
+    import tensorflow as tf
+
+    module = tf.saved_model.load(str(files / "saved_model"))
+    found = module.signatures["serving_default"](tf.constant(make.TEXTS))
+    texts = [text.decode() for text in found["translation"].numpy()]
+    # A SavedModel does not split texts, and gives the best hypothesis.
+    assert texts == [of_text[0][0] for of_text in answers["translator"]["hypotheses"]]
+
+
+@pytest.mark.parametrize(
+    ("kind", "train"),
+    [("translator", make.train_translator), ("parser", make.train_parser)],
+)
+def test_a_training_goes_on(files, kind, train):
+    lines = (files / f"{kind}_training" / "history.csv").read_text().splitlines()
+    result = train(files / f"{kind}_training", max_steps=7)
+    assert result.steps == 7
+    assert (files / f"{kind}_training" / "history.csv").read_text().splitlines()[:2] == lines
+    with np.load(files / f"{kind}_after_7_steps.npz") as expected:
+        for name, weight in zip(expected, getattr(result, kind).model.get_weights(), strict=True):
+            np.testing.assert_allclose(weight, expected[name], rtol=1e-4, atol=1e-5)
