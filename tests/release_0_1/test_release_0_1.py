@@ -65,7 +65,10 @@ def test_a_saved_model(files, answers):
 
 @pytest.mark.parametrize(
     ("kind", "train"),
-    [("translator", make.train_translator), ("parser", make.train_parser)],
+    [
+        ("translator", make.train_translator),
+        pytest.param("parser", make.train_parser, marks=pytest.mark.slow),
+    ],
 )
 def test_a_training_goes_on(files, kind, train):
     lines = (files / f"{kind}_training" / "history.csv").read_text().splitlines()
