@@ -1,7 +1,7 @@
 """Files as version 0.1 writes them. Run once, with that version: python -m tests.release_0_1.make
 
-Writes `files.tar.xz` beside this file: a translator, a parser, a SavedModel, two trainings that ended
-after step 3, the weights that they have after step 7, and the answers of all.
+Writes `files.tar.xz` beside this file: a translator, a parser, a SavedModel, two trainings that
+ended after step 3, the weights that they have after step 7, and the answers of all.
 """
 
 import json
