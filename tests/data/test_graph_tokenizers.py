@@ -50,6 +50,7 @@ def test_random_bytes_have_the_same_ids_as_in_python(tokenizer):
     _assert_same_ids(tokenizer, tokenizer.in_graph(), texts)
 
 
+@pytest.mark.slow
 def test_real_lines_have_the_same_ids_as_in_python(multi30k, multi30k_lines, multi30k_tokenizer):
     texts = [line.encode() for line in multi30k_lines]
     graph = multi30k_tokenizer.in_graph()
@@ -97,6 +98,7 @@ print(json.dumps([subwords, run(sys.argv[2])]))
 """
 
 
+@pytest.mark.slow
 def test_saved_models_need_nothing_of_ours(tmp_path, hostile_bytes):
     """A fresh process, our files deleted; subwords need no tensorflow_text either."""
     tokenizers = [

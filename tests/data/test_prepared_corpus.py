@@ -106,6 +106,7 @@ def test_arrays_reach_tensorflow_without_a_copy(prepared):
 
 
 @pytest.mark.tensorflow_only("`train` reads its data with tf.data")
+@pytest.mark.slow
 def test_training_is_that_from_the_text(tmp_path):
     from keras_transformer.training import TrainingSettings, train
 

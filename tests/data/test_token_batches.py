@@ -313,6 +313,7 @@ def multi30k_corpora(folder, tokenizer):
     yield EncodedCorpus.from_corpus(ParallelTextCorpus(*files), build_subword_vocabulary(files))
 
 
+@pytest.mark.slow
 def test_multi30k_is_batched_with_little_padding_in_few_shapes(multi30k, multi30k_tokenizer):
     """At 4,096 tokens: 90 % of the target positions are tokens, in at most 30 shapes; recounted."""
     for encoded in multi30k_corpora(multi30k, multi30k_tokenizer):
