@@ -26,7 +26,9 @@ def run(search, model, sentences, max_lengths, max_length=None, **ids):
 
 @pytest.mark.parametrize("alpha", [0.0, 0.6, 2.0])
 @pytest.mark.parametrize("normalization", ["gnmt", "length"])
-@pytest.mark.parametrize("vocabulary,max_length,beam_size", [(4, 4, 108), (5, 3, 80), (6, 2, 30)])
+@pytest.mark.parametrize("vocabulary,max_length,beam_size", [
+    (4, 4, 108), *(pytest.param(*x, marks=pytest.mark.slow) for x in ((5, 3, 80), (6, 2, 30))),
+])  # fmt: skip
 def test_a_beam_that_holds_every_prefix_finds_what_brute_force_finds(
     vocabulary, max_length, beam_size, normalization, alpha
 ):

@@ -30,6 +30,7 @@ from tests.decoding.toy_model import (
 from tests.oracle import constraints as rules
 from tests.oracle import search as oracle
 
+SLOW = pytest.mark.slow
 OPENING, CLOSING = 0, 1
 SENTENCES = list(range(0, 96, 8))
 MAX_LENGTHS = [1 + i % 11 for i in range(len(SENTENCES))]
@@ -118,8 +119,15 @@ def plain_search(search, next_log_probabilities, max_length):
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("search_class", ["greedy", "beam of 1", "beam of 3"])
-@pytest.mark.parametrize("case", CASES)
+SEARCHED = [
+    # Each pair is a graph: every constraint is in one of them, and all searches see several.
+    pytest.param(case, name, marks=() if name == "beam of 3" or case == "several" else SLOW)
+    for case in CASES
+    for name in ("greedy", "beam of 1", "beam of 3")
+]
+
+
+@pytest.mark.parametrize("case,search_class", SEARCHED)
 def test_a_constrained_search_equals_a_plain_search_with_rules(case, search_class):
     constraints, of_the_call, rules_of = CASES[case]
     search = {
@@ -146,7 +154,7 @@ def test_a_constrained_search_equals_a_plain_search_with_rules(case, search_clas
 
 
 @pytest.mark.tensorflow_only("shapes can be unknown there alone")
-@pytest.mark.parametrize("jit_compile", [False, True])
+@pytest.mark.parametrize("jit_compile", [False, pytest.param(True, marks=SLOW)])
 def test_one_graph_takes_every_shape(jit_compile):
     import tensorflow as tf
 
@@ -194,6 +202,7 @@ def test_samples_follow_constraints_with_the_model_s_log_probabilities(search):
     assert hypotheses(result, 0) == [((), -np.inf, -np.inf)] * 2
 
 
+@pytest.mark.slow
 def test_ngrams_and_penalties_equal_transformers():
     torch = pytest.importorskip("torch")
     transformers = pytest.importorskip("transformers")

@@ -28,6 +28,12 @@ SEARCHES = [
     GreedySearch(constraints=[NoRepeatNgrams(2)]),
     BeamSearch(4, constraints=[MinimumLength(3), NoRepeatNgrams(2)]),
 ]
+
+
+def slow(*values):
+    return pytest.param(*values, marks=pytest.mark.slow)
+
+
 SENTENCES = np.arange(40, 60, dtype="int32")
 # The longest neither first nor last, and some that are done before the first step.
 MAX_LENGTHS = np.array([5, 3, 8, 2, 4, 0, 16, 2, 3, 1, 4, 5, 9, 1, 0, 2, 7, 3, 3, 2], "int32")
@@ -58,7 +64,7 @@ def assert_same(found, expected):
 
 
 @pytest.mark.parametrize("search", SEARCHES, ids=str)
-@pytest.mark.parametrize("eos_bias", [-3.0, 0.0])
+@pytest.mark.parametrize("eos_bias", [-3.0, slow(0.0)])
 def test_answers_are_those_of_sentences_that_stay(search, eos_bias):
     model = ToyModel(7, seed=3, eos_bias=eos_bias)
     expected = run(model, search, leave=False)
@@ -82,7 +88,9 @@ def test_the_constraints_of_a_call_stay_with_their_sentences(search):
     np.testing.assert_array_equal(tokens[whole, :3], prefixes[whole])
 
 
-@pytest.mark.parametrize("search", SEARCHES, ids=str)
+@pytest.mark.parametrize(
+    "search", [*SEARCHES[1:2], *map(slow, (SEARCHES[0], *SEARCHES[2:]))], ids=str
+)
 def test_compiled_searches_of_known_and_unknown_batches(search):
     model = ToyModel(7, seed=5)
 
@@ -150,7 +158,7 @@ def transformer(**changes):
 
 @leaves_the_batch
 @pytest.mark.parametrize("search", [GreedySearch(), BeamSearch(3)], ids=str)
-@pytest.mark.parametrize("kind", ["transformer", "ensemble"])
+@pytest.mark.parametrize("kind", ["transformer", slow("ensemble")])
 def test_what_translates_lets_sentences_leave(kind, search, monkeypatch):
     """`search_ids` is what `Translator`, `Parser` and every export call."""
     model = transformer() if kind == "transformer" else Ensemble([transformer(), transformer()])
@@ -202,8 +210,17 @@ def test_known_batches_stay_known_and_forgotten_shapes_are_accepted():
     assert_same(compiled(), run(model, search, leave=False))
 
 
-@pytest.mark.parametrize("search_class", [GreedySearch, BeamSearch])
-@pytest.mark.parametrize("kind", ["transformer", "learned positions", "ensemble"])
+@pytest.mark.parametrize(
+    "kind,search_class",
+    [
+        ("transformer", BeamSearch),
+        slow("transformer", GreedySearch),
+        slow("learned positions", GreedySearch),
+        slow("learned positions", BeamSearch),
+        slow("ensemble", GreedySearch),
+        slow("ensemble", BeamSearch),
+    ],
+)
 def test_a_model_that_keeps_sentences_answers_as_one_that_does_not(kind, search_class):
     keras.utils.set_random_seed(11)
     # Or too few sentences would reach their limits.

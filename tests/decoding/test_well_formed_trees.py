@@ -69,7 +69,13 @@ def search_trees(search, model, sentences, num_words, max_lengths, symbols, max_
     return compiled(*arrays, max_length=int(max(max_lengths)))
 
 
-@pytest.mark.parametrize("name", VOCABULARIES)
+@pytest.mark.parametrize(
+    "name",
+    [
+        name if name == "what is no symbol" else pytest.param(name, marks=pytest.mark.slow)
+        for name in VOCABULARIES
+    ],
+)
 def test_a_beam_of_everything_finds_every_tree_and_nothing_else(name):
     pieces, linearization, longest = VOCABULARIES[name]
     symbols = tree_symbols(SubwordTokenizer(pieces), linearization)
@@ -97,8 +103,10 @@ def test_a_beam_of_everything_finds_every_tree_and_nothing_else(name):
 
 
 @pytest.mark.parametrize("search", [
-    GreedySearch(), BeamSearch(1), BeamSearch(5, n_best=5), Sampling(num_samples=8),
-    Sampling(top_k=2, num_samples=3),
+    BeamSearch(5, n_best=5),
+    *(pytest.param(search, marks=pytest.mark.slow) for search in (
+        GreedySearch(), BeamSearch(1), Sampling(num_samples=8), Sampling(top_k=2, num_samples=3)
+    )),
 ])  # fmt: skip
 @pytest.mark.parametrize("seed", range(4))
 def test_every_answer_is_a_tree_of_its_words(search, seed):
@@ -138,6 +146,7 @@ def test_every_answer_is_a_tree_of_its_words(search, seed):
             assert depth.max() <= 5
 
 
+@pytest.mark.slow
 def test_numbers_of_words_come_in_their_order():
     # 4 "(A", 5 ")A", 6 "(B", 7 ")B", 8 "XX"; and numbered, 8 to 10 are 2, 0, 1.
     plain = tree_symbols(SubwordTokenizer(VOCABULARIES["two labels"][0]), PLAIN)
