@@ -2,11 +2,15 @@
 
 import dataclasses
 import shutil
+from unittest.mock import create_autospec
 
 import pytest
 
 from keras_transformer.batch_inference import BatchInference
 from keras_transformer.cli import main
+from keras_transformer.training import training_plan
+from tests.loaded_once import load_once
+from tests.tiny_parser import tiny_parser
 from tests.tiny_translator import sentence, tiny_translator
 
 
@@ -33,17 +37,34 @@ def run(capfd):
 
 
 @pytest.fixture(scope="session")
-def saved_model_directory(tmp_path_factory):
-    """A model directory with a tiny model that reads at most 39 subwords."""
+def _translator_directory(tmp_path_factory):
     directory = tmp_path_factory.mktemp("model") / "model"
-    tiny_translator(max_source_length=40).save(directory)
-    return directory
+    return tiny_translator(max_source_length=40).save(directory)
+
+
+@pytest.fixture(scope="session")
+def _parser_directory(tmp_path_factory):
+    return tiny_parser().save(tmp_path_factory.mktemp("parser") / "parser")
 
 
 @pytest.fixture
-def model(saved_model_directory, tmp_path):
-    """A copy of the model directory that a test may damage."""
-    return shutil.copytree(saved_model_directory, tmp_path / "model")
+def saved_model_directory(_translator_directory, monkeypatch):
+    """A model directory, not to be changed, with a tiny model that reads at most 39 subwords."""
+    load_once(monkeypatch, _translator_directory)
+    return _translator_directory
+
+
+@pytest.fixture
+def parser_directory(_parser_directory, monkeypatch):
+    """A model directory, not to be changed, with a tiny parser."""
+    load_once(monkeypatch, _parser_directory)
+    return _parser_directory
+
+
+@pytest.fixture
+def model(_translator_directory, tmp_path):
+    """A copy of the translator's model directory that a test may damage."""
+    return shutil.copytree(_translator_directory, tmp_path / "model")
 
 
 @pytest.fixture
@@ -63,6 +84,17 @@ def text(tmp_path):
 def sentences(text):
     """A file of six sentences that the tiny model knows the words of."""
     return text("six.txt", [sentence(2 + seed, seed) for seed in range(6)])
+
+
+@pytest.fixture
+def unmeasured(monkeypatch):
+    """Plans take the time of a step from here: measuring it would train a model."""
+
+    def measure(config, recipe, tokens, *_):
+        return training_plan.MeasuredStep(seconds=0.5, tokens=tokens)
+
+    measure = create_autospec(training_plan.measure_step, side_effect=measure)
+    monkeypatch.setattr(training_plan, "measure_step", measure)
 
 
 @pytest.fixture

@@ -271,13 +271,14 @@ def test_a_line_longer_than_the_model_reads_is_not_cut_silently(fails, case):
     assert "long.txt" in line and "line 2" in line and "39" in line
 
 
-def test_an_over_long_line_is_cut_when_that_is_asked_for(run, files):
-    outcome = run("translate", "--model", files["model"], "--input", files["long"],
-                  "--beam-size", 1, "--long-lines", "truncate")  # fmt: skip
+def test_an_over_long_line_is_cut_when_that_is_asked_for(run, files, saved_model_directory):
+    outcome = run("translate", "--model", saved_model_directory, "--input", files["long"],
+                  "--long-lines", "truncate")  # fmt: skip
     assert outcome.status == 0
     assert len(outcome.output.splitlines()) == 3
 
 
+@pytest.mark.slow
 def test_a_training_pair_that_is_too_long_is_left_out_and_counted(run, files, tmp_path):
     (tmp_path / "long.tsv").write_text(
         "".join(f"{line}\t{line}\n" for line in [*GOOD, "red house " * 30])

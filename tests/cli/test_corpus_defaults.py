@@ -104,6 +104,7 @@ def files(text):
     return ["--tsv", path, "--valid-tsv", path]
 
 
+@pytest.mark.slow
 def test_the_printed_file_and_the_training_have_what_was_chosen(run, files, tmp_path, monkeypatch):
     """Twenty pairs train, with a smaller vocabulary; the same command goes on."""
     printed = tomllib.loads(run("train", "--print-config", *files).output)
@@ -125,7 +126,7 @@ def test_the_printed_file_and_the_training_have_what_was_chosen(run, files, tmp_
     assert outcome.status == 0 and "Resuming after step 1" in outcome.errors
 
 
-def test_a_plan_counts_the_pairs(run, files):
+def test_a_plan_counts_the_pairs(run, unmeasured, files):
     options = ["--num-encoder-layers", 1, "--num-decoder-layers", 1, "--d-model", 8,
                "--intermediate-dim", 8, "--num-heads", 2]  # fmt: skip
     output = run("train", "--plan", *files, *options).output

@@ -9,6 +9,7 @@ from keras_transformer.decoding import BeamSearch, GreedySearch, search_to_dict
 from keras_transformer.evaluation import EvalbParameters, parseval
 from keras_transformer.models import Transformer, TransformerConfig
 from keras_transformer.parser import Parser
+from tests.loaded_once import load_once
 
 GOLD = """\
 ( (S (NP-SBJ (PRP It))
@@ -128,8 +129,11 @@ def test_lines_are_read_as_evalb_does_and_errors_counted(run, files):
     )
 
 
-@pytest.mark.parametrize("options", [[], ["--unconstrained", "--beam-size", 3]])
-def test_a_parser_is_scored_by_its_parses(run, files, model, tmp_path, options):
+@pytest.mark.parametrize("options", [
+    pytest.param([], marks=pytest.mark.slow), ["--unconstrained", "--beam-size", 3],
+])  # fmt: skip
+def test_a_parser_is_scored_by_its_parses(run, files, model, tmp_path, monkeypatch, options):
+    load_once(monkeypatch, model)
     gold = files[0]
     output = evaluate(run, "--reference", gold, "--model", model, "--output", tmp_path / "out",
                       "--json", tmp_path / "scores", *options)  # fmt: skip

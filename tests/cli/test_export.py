@@ -16,8 +16,13 @@ FILES = {
 }
 
 
+def slow_but_one(names):
+    """CTranslate2's is the format that is written in the least time."""
+    return [x if x == "ctranslate2" else pytest.param(x, marks=pytest.mark.slow) for x in names]
+
+
 @pytest.mark.tensorflow_only("most formats are written there")
-@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("name", slow_but_one(FORMATS))
 def test_every_format_is_written_and_replaced(name, run, model, tmp_path):
     for package in formats.FORMATS[name].packages:
         pytest.importorskip(package, reason=f"pip install {package}")
@@ -35,6 +40,7 @@ def test_the_names_are_those_of_the_library():
 
 
 @pytest.mark.tensorflow_only("a SavedModel is written there")
+@pytest.mark.slow
 def test_weights_in_bfloat16(run, model, tmp_path):
     sizes = []
     for name in PRECISIONS:
@@ -48,6 +54,7 @@ def test_weights_in_bfloat16(run, model, tmp_path):
 
 
 @pytest.mark.tensorflow_only("a SavedModel is written there")
+@pytest.mark.slow
 def test_several_models_are_exported_as_one(run, tmp_path):
     import tensorflow as tf
 
@@ -123,7 +130,7 @@ def test_constraints_are_in_the_saved_model(run, model, tmp_path):
     assert found != translator.translate(texts, BeamSearch(beam_size=2))
 
 
-@pytest.mark.parametrize("name", ["ctranslate2", "onnx", "litert"])
+@pytest.mark.parametrize("name", slow_but_one(["ctranslate2", "onnx", "litert"]))
 @pytest.mark.tensorflow_only("most formats are written there")
 def test_constraints_of_the_model_directory_are_warned_of(name, run, tmp_path):
     for package in formats.FORMATS[name].packages:

@@ -15,11 +15,6 @@ from tests.tiny_translator import sentence
 LINES = [sentence(4, 0), "", sentence(1, 1), "( a\u00a0b )", " \t ", sentence(7, 2)]
 
 
-@pytest.fixture(scope="session")
-def parser_directory(tmp_path_factory):
-    return tiny_parser().save(tmp_path_factory.mktemp("parser") / "parser")
-
-
 def trees_of(directory, lines, **options):
     trees = Parser.load(directory).parse(lines, **options)
     return ["(())" if tree is None else str(tree) for tree in trees]
@@ -83,6 +78,7 @@ def test_n_best_search_options_and_unconstrained(run, parser_directory, text):
     assert free != trees_of(parser_directory, LINES, search=BeamSearch(1, 0.3))
 
 
+@pytest.mark.slow
 def test_several_models_parse_together(run, parser_directory, text, tmp_path):
     other = tiny_parser(seed=3, search=GreedySearch()).save(tmp_path / "other")
     path = text("lines.txt", LINES)
@@ -91,6 +87,7 @@ def test_several_models_parse_together(run, parser_directory, text, tmp_path):
     assert outcome.output.splitlines() == trees_of([parser_directory, other], LINES)
 
 
+@pytest.mark.slow
 def test_a_sampling_parser_draws_other_numbers_for_each_chunk(run, text, tmp_path):
     directory = tiny_parser(search=Sampling(seed=5)).save(tmp_path / "model")
     path = text("same.txt", ["a red house"] * 5)
@@ -134,6 +131,7 @@ def test_other_commands_say_what_a_parser_is_for(command, run, parser_directory,
 
 
 @pytest.mark.tensorflow_only("a SavedModel is written there")
+@pytest.mark.slow
 def test_export_finds_out_that_it_is_a_parser(run, parser_directory, tmp_path):
     tensorflow = pytest.importorskip("tensorflow")
     pytest.importorskip("tensorflow_text", reason="pip install tensorflow-text")
@@ -149,7 +147,7 @@ def test_export_finds_out_that_it_is_a_parser(run, parser_directory, tmp_path):
     assert not (tmp_path / "other").exists()
 
 
-@pytest.mark.parametrize("streams", [1, 3])
+@pytest.mark.parametrize("streams", [pytest.param(1, marks=pytest.mark.slow), 3])
 def test_streams_reach_the_search(run, parser_directory, text, streams_used, streams):
     path = text("lines.txt", LINES)
     outcome = run("parse", "--model", parser_directory, "--input", path, "--streams", streams)

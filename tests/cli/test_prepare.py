@@ -55,6 +55,7 @@ def test_a_vocabulary_of_no_size_is_that_of_train(run, files, tmp_path):
 
 
 @pytest.mark.tensorflow_only("`train` reads its data with tf.data")
+@pytest.mark.slow
 def test_the_model_is_that_of_the_text(run, files, vocabulary, tmp_path):
     outcome = run("prepare", *options(files), "--vocabulary", vocabulary, "--output",
                   tmp_path / "prepared")  # fmt: skip

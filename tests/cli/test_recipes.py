@@ -113,7 +113,7 @@ def test_text_of_ones_own_takes_the_place_of_the_data_set(text):
     assert values["vocab_size"] == 37_000
 
 
-def test_a_plan_says_what_will_run(run):
+def test_a_plan_says_what_will_run(run, unmeasured):
     outcome = run(*"train --recipe wmt14-en-fr-base --plan --num-encoder-layers 1 --gpus 4 "
                   "--num-decoder-layers 1 --d-model 64 --intermediate-dim 128".split())  # fmt: skip
     assert outcome.status == 0, outcome.errors
@@ -148,7 +148,7 @@ def test_a_plan_says_what_will_run(run):
         ("0.04", ["no, not in 0.04 GB:", "leave too little room"]),
     ],
 )
-def test_a_plan_says_whether_a_step_fits_and_what_else_would(run, memory, expected):
+def test_a_plan_says_whether_a_step_fits_and_what_else_would(run, unmeasured, memory, expected):
     """Every way that is named does fit, by the same plan."""
     plan = ["train", "--plan", "--preset", "tiny", "--tokens-per-batch", "25000"]
     plan += ["--num-encoder-layers", "1", "--num-decoder-layers", "1"]
@@ -181,7 +181,7 @@ def test_what_cannot_be_planned_is_one_line(run, arguments, message):
     assert outcome.output == ""
 
 
-def test_a_plan_of_packed_rows_counts_attention_over_the_whole_row(run):
+def test_a_plan_of_packed_rows_counts_attention_over_the_whole_row(run, unmeasured):
     """Attention weights: one attention of the encoder block, two of the decoder's, in 4 heads."""
     plan = "train --plan --preset tiny --vocab-size 300 --num-encoder-layers 1 "
     plan += "--num-decoder-layers 1 --device-memory 1 --tokens-per-batch"

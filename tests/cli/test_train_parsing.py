@@ -141,7 +141,7 @@ def test_trees_from_files_become_a_parser(run, files, tmp_path):
          900),
     ],
 )  # fmt: skip
-def test_a_plan_counts_words_and_trees(run, arguments, vocabulary, num_targets):
+def test_a_plan_counts_words_and_trees(run, unmeasured, arguments, vocabulary, num_targets):
     outcome = run("train", "--task", "parsing", "--trees", "some.trees", "--plan", *TINY,
                   *arguments.split())  # fmt: skip
     assert outcome.status == 0, outcome.errors

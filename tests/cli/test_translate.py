@@ -6,11 +6,14 @@ import threading
 
 import pytest
 
-from keras_transformer.decoding import Sampling
+from keras_transformer.decoding import GreedySearch, Sampling
 from keras_transformer.translator import Translator
+from tests.loaded_once import load_once
 from tests.tiny_translator import sentence, tiny_model, tiny_tokenizer, tiny_translator
 
 LINES = [sentence(2 + seed % 4, seed) for seed in range(7)]
+CONSTRAINTS = ["--min-length", 9, "--no-repeat-ngram", 1, "--suppress-unknown"]
+CONSTRAINTS += ["--repetition-penalty", 1.5]
 
 
 @pytest.fixture
@@ -26,7 +29,7 @@ def pipe(tmp_path):
 
 
 def test_a_pipe_is_translated_whole_as_a_file_is(run, saved_model_directory, text, pipe):
-    options = ["--model", saved_model_directory, "--beam-size", 1, "--chunk-size", 3]
+    options = ["--model", saved_model_directory, "--chunk-size", 3]
     from_file = run("translate", *options, "--input", text("lines.txt", LINES))
     from_pipe = run("translate", *options, "--input", pipe)
     assert (from_file.status, from_pipe.status) == (0, 0)
@@ -61,18 +64,24 @@ def test_constraints_and_prefixes_shape_the_answers(run, saved_model_directory, 
     prefixes = text("prefixes.txt", ["a red", *[""] * 5, "the boat"])
     options = ["--model", saved_model_directory, "--input", path, "--chunk-size", 3]
     plain = run("translate", *options)
-    assert run("translate", *options, "--suppress-unknown").output == plain.output
     found = run("translate", *options, "--prefix", prefixes)
     assert found.status == 0, found.errors
     lines, before = found.output.splitlines(), plain.output.splitlines()
     assert lines[0].startswith("a red") and lines[6].startswith("the boat")
     assert lines[1:6] == before[1:6]
-    longer = run("translate", *options, "--min-length", 9, "--no-repeat-ngram", 1)
+    longer = run("translate", *options, *CONSTRAINTS)
     assert longer.status == 0 and longer.output != plain.output
     short = text("short.txt", ["a"])
     outcome = run("translate", *options, "--prefix", short, "--output", tmp_path / "out.txt")
     assert outcome.status == 2 and "with 1, and more lines of input" in outcome.errors
     assert not (tmp_path / "out.txt").exists()
+
+
+@pytest.mark.slow
+def test_what_never_comes_may_be_suppressed(run, saved_model_directory, text):
+    options = ["--model", saved_model_directory, "--input", text("lines.txt", LINES)]
+    plain = run("translate", *options).output
+    assert run("translate", *options, "--suppress-unknown").output == plain
 
 
 @pytest.mark.parametrize("number,received", [(5, "more"), (8, "7")])
@@ -138,6 +147,7 @@ def test_n_best_answers_are_not_put_together_from_parts(run, saved_model_directo
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_parts_of_lines_draw_numbers_of_their_own(run, text, tmp_path):
     """A line of several batches leaves none of its seeds to the next line."""
     tiny_translator(search=Sampling(seed=5), max_source_length=4).save(tmp_path / "model")
@@ -152,18 +162,18 @@ def test_parts_of_lines_draw_numbers_of_their_own(run, text, tmp_path):
     assert outcome.output.split("\n") == [*expected, ""]  # not at form feeds
 
 
-def test_several_models_answer_together(run, text, tmp_path):
+def test_several_models_answer_together(run, text, tmp_path, monkeypatch):
     paths = [
-        tiny_translator(1, extra_length=6).save(tmp_path / "one"),
+        tiny_translator(1, extra_length=6, search=GreedySearch()).save(tmp_path / "one"),
         tiny_translator(2).save(tmp_path / "two"),
     ]
+    load_once(monkeypatch, *paths)
     together = Translator.load(paths)
     models = ["--model", paths[0], "--model", paths[1]]
     lines = text("lines.txt", LINES)
     outcome = run("translate", *models, "--input", lines)
     assert outcome.status == 0, outcome.errors
     assert outcome.output.splitlines() == together.translate(LINES)
-    assert run("translate", "--model", paths[0], "--input", lines).output != outcome.output
 
     targets = text("targets.txt", LINES[::-1])
     scored = run("score", *models, "--source", lines, "--target", targets).output
@@ -197,9 +207,7 @@ def test_models_of_other_vocabularies_are_refused(run, saved_model_directory, te
 
 def test_evaluate_takes_the_constraints_of_translate(run, saved_model_directory, text, tmp_path):
     path = text("lines.txt", LINES)
-    constraints = ["--min-length", 9, "--no-repeat-ngram", 1, "--suppress-unknown"]
-    constraints += ["--repetition-penalty", 1.5]
-    options = ["--model", saved_model_directory, *constraints]
+    options = ["--model", saved_model_directory, *CONSTRAINTS]
     expected = run("translate", *options, "--input", path).output
     outcome = run("evaluate", *options, "--source", path, "--reference", path, "--output",
                   tmp_path / "out.txt", "--json", tmp_path / "report.json")  # fmt: skip
@@ -210,7 +218,7 @@ def test_evaluate_takes_the_constraints_of_translate(run, saved_model_directory,
     assert names == ["minimum_length", "no_repeat_ngrams", "repetition_penalty", "suppress_tokens"]
 
 
-@pytest.mark.parametrize("streams", [1, 3])
+@pytest.mark.parametrize("streams", [pytest.param(1, marks=pytest.mark.slow), 3])
 def test_streams_reach_the_search(run, saved_model_directory, text, streams_used, streams):
     path = text("lines.txt", LINES)
     outcome = run(

@@ -239,11 +239,11 @@ def test_bad_decoder_calls_are_explained():
 @pytest.mark.parametrize(
     "policy,norm",
     [
-        (WIDEST, "post"),
+        pytest.param(WIDEST, "post", marks=pytest.mark.slow),
         ("float32", "pre"),
-        ("mixed_bfloat16", "post"),
+        pytest.param("mixed_bfloat16", "post", marks=pytest.mark.slow),
         ("mixed_float16", "post"),
-        ("mixed_float16", "pre"),
+        pytest.param("mixed_float16", "pre", marks=pytest.mark.slow),
     ],
 )
 def test_a_batch_of_nothing_but_padding_is_finite_and_trains(policy, norm):

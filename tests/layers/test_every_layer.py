@@ -345,15 +345,26 @@ CASES = {
 }
 
 
-@pytest.fixture(scope="module")
-def saved(tmp_path_factory):
-    return tmp_path_factory.mktemp("layers")
+# In these are all the others but the smallest.
+WHOLE = ["attention_with_everything", "embedding", "decoder"]
+PARTS = [case for case in CASES if case not in WHOLE]
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_layer_keeps_its_promises(case, saved):
+def check(case, **options):
     make, inputs, promises = CASES[case]
-    check_layer(make, inputs, **promises, path=saved / case)
+    check_layer(make, inputs, **promises, **options)
+
+
+@pytest.mark.parametrize(
+    "case", [*WHOLE, *(pytest.param(case, marks=pytest.mark.slow) for case in PARTS)]
+)
+def test_layer_keeps_its_promises(case):
+    check(case)
+
+
+@pytest.mark.parametrize("case", PARTS)
+def test_layer_keeps_its_promises_short_of_training_and_export(case):
+    check(case, is_quick=True)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -362,11 +373,11 @@ def test_a_config_is_plain_data(case):
     assert json.loads(json.dumps(config)) == config
 
 
-def test_a_fresh_process_reloads_every_layer_bit_for_bit(saved):
+@pytest.mark.slow
+def test_a_fresh_process_reloads_every_layer_bit_for_bit(tmp_path):
     for case in CASES:
-        if not (saved / f"{case}.npz").exists():  # This test runs without the others.
-            test_layer_keeps_its_promises(case, saved)
-    assert reload_in_a_fresh_process(saved) == dict.fromkeys(CASES, 0.0)
+        check(case, is_quick=True, path=tmp_path / case)
+    assert reload_in_a_fresh_process(tmp_path) == dict.fromkeys(CASES, 0.0)
 
 
 def test_no_public_layer_is_missing():

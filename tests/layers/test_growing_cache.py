@@ -43,17 +43,22 @@ def test_positions_stay_in_their_order(apart, num_new):
 
 
 @pytest.mark.skipif(keras.backend.backend() == "jax", reason="caches on JAX have a fixed size")
-@pytest.mark.parametrize("search", [GreedySearch(), BeamSearch(3, n_best=3)])
-def test_long_answers_have_the_scores_of_the_whole_model(search):
+@pytest.mark.parametrize("search,longest", [
+    (BeamSearch(3, n_best=3), 40),
+    pytest.param(BeamSearch(3, n_best=3), 80, marks=pytest.mark.slow),
+    pytest.param(GreedySearch(), 80, marks=pytest.mark.slow),
+])  # fmt: skip
+def test_long_answers_have_the_scores_of_the_whole_model(search, longest):
     keras.utils.set_random_seed(1)
-    model = Transformer.from_preset("tiny", vocab_size=12)
+    layers = {"num_encoder_layers": 1, "num_decoder_layers": 1}
+    model = Transformer.from_preset("tiny", vocab_size=12, **layers)
     source = np.array([[5, 6, 7, 3], [8, 3, 0, 0]], "int32")
-    state = model.start_decoding(ops.array(source), search.width, 80)
+    state = model.start_decoding(ops.array(source), search.width, longest)
     assert "recent_key" in state["cache"]["blocks"][0]["self"]
     step = model.decode_step
-    result = search(_never_ending(step), state, [80, 70], max_length=80)
+    result = search(_never_ending(step), state, [longest, longest - 5], max_length=longest)
     tokens = ops.convert_to_numpy(result.tokens)
-    for row, length in enumerate((80, 70)):
+    for row, length in enumerate((longest, longest - 5)):
         for rank in range(tokens.shape[1]):
             answer = tokens[row, rank, :length]
             inputs = np.concatenate([[2], answer[:-1]])[None]

@@ -187,7 +187,14 @@ def test_implicit_masks_of_value_and_key_are_honoured_and_that_of_the_query_pass
     np.testing.assert_array_equal(array(outputs._keras_mask), query[..., 0] != 0)
 
 
-@pytest.mark.parametrize("policy", [FLOAT64, "float32", "mixed_bfloat16", "mixed_float16"])
+@pytest.mark.parametrize(
+    "policy",
+    [
+        "float32",
+        "mixed_float16",
+        *(pytest.param(policy, marks=pytest.mark.slow) for policy in (FLOAT64, "mixed_bfloat16")),
+    ],
+)
 def test_dead_rows_are_zero_and_their_training_step_is_finite(policy):
     inputs = keras.Input((4, 8))
     mask = keras.Input((4, 4), dtype="bool")
