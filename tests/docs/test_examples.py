@@ -22,6 +22,11 @@ LIBRARIES = {
     "marian": ["torch", "transformers"],
     "hub": ["keras_hub"],
 }
+# They train, search with a large beam, or import torch.
+SLOW = [
+    "bridges.from_marian", "bridges.to_marian", "parser.Parser", "training.LossModel",
+    "training.train", "translator.Translator",
+]  # fmt: skip
 OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 
@@ -53,7 +58,13 @@ def run(name, member, names):
     assert not results.failed, "".join(output)
 
 
-@pytest.mark.parametrize("name", [name for name in PUBLIC if ">>> " in PUBLIC[name].__doc__])
+def marked(names):
+    return [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in names]
+
+
+@pytest.mark.parametrize(
+    "name", marked(name for name in PUBLIC if ">>> " in PUBLIC[name].__doc__)
+)
 def test_the_example_runs(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names = {}
@@ -61,7 +72,7 @@ def test_the_example_runs(name, tmp_path, monkeypatch):
     run(name, PUBLIC[name], names)
 
 
-@pytest.mark.parametrize("name", PRIVATE)
+@pytest.mark.parametrize("name", marked(PRIVATE))
 def test_the_example_of_a_private_function_runs(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     module = importlib.import_module(PRIVATE[name].__module__)

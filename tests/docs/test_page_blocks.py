@@ -16,6 +16,7 @@ import pytest
 from keras_transformer.cli import main
 from keras_transformer.cli.application import build_parser
 from tests.docs.page_blocks import PAGES, ROOT, blocks_of
+from tests.loaded_once import load_once
 from tests.tiny_parser import tiny_parser
 from tests.tiny_translator import sentence, tiny_translator
 from tests.toy_treebank import write_toy_trees
@@ -25,6 +26,9 @@ OPTIONAL = {"ai_edge_litert", "ctranslate2", "grpc", "jax", "keras_hub", "onnxru
 OPTIONAL |= {"tensorflow_serving", "tensorflow_text", "torch", "transformers"}
 WITH_BLOCKS = [page for page in PAGES if blocks_of(page)]
 RUNNING = [page for page in WITH_BLOCKS if any(block.is_run for block in blocks_of(page))]
+MODELS = ["runs/en-de", "runs/seed-1", "runs/seed-2", "runs/parser"]
+# These make no export and no large model.
+QUICK = ["decoding.md"]
 
 
 @pytest.fixture(scope="module")
@@ -37,10 +41,9 @@ def folder(tmp_path_factory):
             (folder / f"{name}.{language}").write_text(lines * (40 if name == "train" else 1))
     (folder / "test.words").write_text("the dog sees a cat .\n")
     write_toy_trees(folder / "test.trees", 3)
-    tiny_translator().save(folder / "runs/en-de")
-    for seed in (1, 2):
-        tiny_translator(seed).save(folder / f"runs/seed-{seed}")
-    tiny_parser().save(folder / "runs/parser")
+    for seed, name in zip((13, 1, 2), MODELS, strict=False):
+        tiny_translator(seed).save(folder / name)
+    tiny_parser().save(folder / MODELS[-1])
     files = [f"--{kind}={folder}/{name}.{language}" for name, source, target in
              (("train", "source", "target"), ("valid", "valid-source", "valid-target"))
              for kind, language in ((source, "en"), (target, "de"))]  # fmt: skip
@@ -63,10 +66,14 @@ def needs_of(words):
 
 
 @pytest.mark.tensorflow_only("the pages export SavedModels")
-@pytest.mark.parametrize("page", RUNNING)
+@pytest.mark.parametrize(
+    "page",
+    [page if page in QUICK else pytest.param(page, marks=pytest.mark.slow) for page in RUNNING],
+)
 def test_the_blocks_of_a_page_run(page, folder, tmp_path, monkeypatch):
     copy = shutil.copytree(folder, tmp_path / "reader")
     monkeypatch.chdir(copy)
+    load_once(monkeypatch, *MODELS)
     # What `echo ... |` hands on.
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"The dog barks .\n")))
     names, missing = {}, set()

@@ -8,16 +8,28 @@ import pytest
 from tests.docs.public_names import ROOT
 
 EXAMPLES = {
-    path.name: "\n".join(blocks)
+    path.name: blocks
     for path in sorted((ROOT / "docs").glob("*.md"))
     if (blocks := re.findall(r"^```python\n(>>> .*?)^```$", path.read_text("utf-8"), re.M | re.S))
 }
+# What makes a model takes long.
+MODELS = re.compile(r"\btrain\(|\bTransformer\b")
 
 
 @pytest.mark.parametrize("page", EXAMPLES)
+def test_the_examples_without_a_model_run(page, tmp_path, monkeypatch):
+    check(page, [x for x in EXAMPLES[page] if not MODELS.search(x)], tmp_path, monkeypatch)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", EXAMPLES)
 def test_the_examples_of_a_page_run(page, tmp_path, monkeypatch):
+    check(page, EXAMPLES[page], tmp_path, monkeypatch)
+
+
+def check(page, blocks, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    test = doctest.DocTestParser().get_doctest(EXAMPLES[page], {}, page, page, 0)
+    test = doctest.DocTestParser().get_doctest("\n".join(blocks), {}, page, page, 0)
     output = []
     results = doctest.DocTestRunner().run(test, out=output.append)
     assert results.attempted and not results.failed, "".join(output)

@@ -65,6 +65,7 @@ def bleu_of(cells):
     return float(bleu)
 
 
+@pytest.mark.slow
 @pytest.mark.tensorflow_only("it exports a SavedModel")
 def test_it_runs_with_a_few_steps(tmp_path, monkeypatch):
     check(execute(tmp_path, monkeypatch, steps=10))
