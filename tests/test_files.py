@@ -3,12 +3,14 @@
 import ast
 import gzip
 import os
+import pathlib
 import subprocess
 import sys
 import time
 
 import pytest
 
+from keras_transformer import files
 from keras_transformer.errors import UserError
 from keras_transformer.files import (
     atomic_files,
@@ -139,6 +141,14 @@ def test_missing_files_and_folders_are_user_errors(tmp_path):
         require_file(tmp_path)
 
 
+# The package's own start would bring Keras, which these processes do not need.
+ALONE = """
+import sys, types
+package = types.ModuleType("keras_transformer")
+package.__path__ = [sys.argv.pop(1)]
+sys.modules["keras_transformer"] = package
+"""
+FOLDER = pathlib.Path(files.__file__).parent
 KILLED = """
 import os, pathlib, sys
 from keras_transformer.files import atomic_files, atomic_folder, finish_replacing
@@ -191,7 +201,10 @@ print(repr(found))
 def test_a_kill_at_any_operation_leaves_the_old_state_or_the_new(tmp_path, kind):
     """Each of the operations on files in turn is the one that a process dies before."""
     run = subprocess.run(
-        [sys.executable, "-c", KILLED, kind, tmp_path], capture_output=True, text=True, check=True
+        [sys.executable, "-c", ALONE + KILLED, FOLDER, kind, tmp_path],
+        capture_output=True,
+        text=True,
+        check=True,
     )
     found = ast.literal_eval(run.stdout)
     old = dict.fromkeys(["model.txt", "words.txt", "old.txt"], "old")
@@ -243,9 +256,9 @@ def test_a_folder_in_the_way_is_named_and_nothing_changes(tmp_path):
 @pytest.mark.parametrize("name", ["öut put.txt", "ß" * 127])
 def test_names_that_the_locale_cannot_write(tmp_path, name):
     """In the C locale, Python has the bytes of a name that it cannot decode as surrogates."""
-    code = "import sys; from keras_transformer.files import atomic_write\n"
+    code = "from keras_transformer.files import atomic_write\n"
     code += "with atomic_write(sys.argv[1]) as path: path.write_text('kept')"
     locale = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
-    command = [sys.executable, "-c", code, tmp_path / name]
+    command = [sys.executable, "-c", ALONE + code, FOLDER, tmp_path / name]
     subprocess.run(command, env=os.environ | locale, check=True)
     assert (tmp_path / name).read_text() == "kept"

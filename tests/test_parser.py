@@ -1,5 +1,6 @@
 """Parser: a tree over exactly the words of every sentence, whatever the words and the batch."""
 
+import itertools
 import json
 import logging
 
@@ -70,7 +71,7 @@ class TestParse:
 
     @pytest.mark.parametrize("constrained", [True, False])
     def test_hostile_words_are_the_words_of_the_tree(self, parser, constrained):
-        trees = parser.parse(HOSTILE, constrained=constrained)
+        trees = parser.parse(HOSTILE, GreedySearch(), constrained=constrained)
         assert [tree.words() for tree in trees] == [words_of(text) for text in HOSTILE]
         assert trees[0].words() == ["a\u00a0b", "c"]
         for tree in trees[:2]:
@@ -99,6 +100,7 @@ class TestParse:
             "their trees have all words."
         ]
 
+    @pytest.mark.slow
     def test_learned_positions_too_few_for_a_tree_give_a_flat_one(self, caplog):
         target = symbol_tokenizer()
         model = parsing_model(target, position="learned", max_length=12)
@@ -161,12 +163,20 @@ class TestParses:
                 symbols = translator.translate([text])[0].split(" ")
                 assert parser.linearization.rebuild(symbols, words_of(text)).tree == parse.tree
 
-    @pytest.mark.parametrize("linearization", [
-        Linearization(tags=True), Linearization(labelled_closing=False), Linearization(words=True),
-        Linearization(tags=True, labelled_closing=False, root_label="TOP"),
-        Linearization(numbers=True),
+    @pytest.mark.parametrize("linearization,search", [
+        (Linearization(numbers=True), Sampling(num_samples=3)),
+        *(pytest.param(linearization, search, marks=pytest.mark.slow) for linearization, search in (
+            (Linearization(numbers=True), GreedySearch()),
+            *itertools.product(
+                (
+                    Linearization(tags=True), Linearization(labelled_closing=False),
+                    Linearization(words=True),
+                    Linearization(tags=True, labelled_closing=False, root_label="TOP"),
+                ),
+                (GreedySearch(), Sampling(num_samples=3)),
+            ),
+        )),
     ])  # fmt: skip
-    @pytest.mark.parametrize("search", [GreedySearch(), Sampling(num_samples=3)])
     def test_every_way_to_write_trees(self, linearization, search):
         target = symbol_tokenizer(linearization, WORDS)
         model = parsing_model(target)
@@ -199,7 +209,9 @@ class TestConstrained:
             (Linearization(words=True, tags=True), "a leaf is three symbols"),
             (Linearization(words=True), "needs a SubwordTokenizer"),
         ]:
-            parser = tiny_parser(linearization=linearization, target=tokenizer)
+            parser = tiny_parser(
+                linearization=linearization, target=tokenizer, search=GreedySearch()
+            )
             assert not parser.constrained
             assert parser.parse(lines)[0].words() == lines[0].split(" ")
             with pytest.raises(ValueError, match=reason):
@@ -211,7 +223,6 @@ class TestConstrained:
         other = tiny_parser(constrained=False, search=GreedySearch())
         assert not other.constrained
         free = parser.parses(SENTENCES, GreedySearch(), constrained=False)
-        assert other.parses(SENTENCES) == free
         loaded = Parser.load(other.save(tmp_path / "model"))
         assert not loaded.constrained
         assert [p[0].tree for p in loaded.parses(SENTENCES)] == [p[0].tree for p in free]
@@ -253,7 +264,7 @@ class TestDirectory:
         other = tiny_parser(seed=2).save(tmp_path / "other")
         parser = Parser.load([saved, other])
         assert isinstance(parser.model, Ensemble)
-        trees = parser.parse(SENTENCES)
+        trees = parser.parse(SENTENCES, GreedySearch())
         assert [tree.words() for tree in trees] == [words_of(text) for text in SENTENCES]
         config = json.loads((other / "config.json").read_text())
         config["linearization"]["root_label"] = "TOP"

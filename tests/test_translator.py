@@ -272,9 +272,10 @@ class TestScore:
 class TestPrefixes:
     PREFIXES = ["a red", "", "the old man", "", "window", "a"]
 
-    @pytest.mark.parametrize(
-        "search", [GreedySearch(), BeamSearch(n_best=3), Sampling(num_samples=3)]
-    )
+    @pytest.mark.parametrize("search", [
+        GreedySearch(), pytest.param(BeamSearch(n_best=3), marks=pytest.mark.slow),
+        pytest.param(Sampling(num_samples=3), marks=pytest.mark.slow),
+    ])  # fmt: skip
     def test_every_hypothesis_begins_with_the_prefix_of_its_text(self, translator, search):
         plain = translator.hypotheses(TEXTS, search)
         found = translator.hypotheses(TEXTS, search, prefixes=self.PREFIXES)
