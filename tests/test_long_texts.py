@@ -210,8 +210,12 @@ class TestOtherWays:
 
 
 class TestBatches:
-    @pytest.mark.parametrize("as_one_text", [False, True])
-    @pytest.mark.parametrize("batch_size, search", [(32, GreedySearch()), (500, BeamSearch(5))])
+    @pytest.mark.parametrize("batch_size, search, as_one_text", [
+        (32, GreedySearch(), False),
+        (500, BeamSearch(5), True),
+        pytest.param(32, GreedySearch(), True, marks=pytest.mark.slow),
+        pytest.param(500, BeamSearch(5), False, marks=pytest.mark.slow),
+    ])  # fmt: skip
     def test_ten_thousand_sentences_come_in_batches_of_bounded_size(
         self, echo, batch_size, search, as_one_text
     ):

@@ -34,7 +34,7 @@ def test_several_directories_are_an_ensemble_with_the_settings_of_the_first(dire
         for weight, other in zip(model.get_weights(), expected.get_weights(), strict=True):
             np.testing.assert_array_equal(weight, other)
     answers = found.translate(TEXTS)
-    assert all(answers != Translator.load(path).translate(TEXTS) for path in directories)
+    assert answers != Translator.load(directories[0]).translate(TEXTS)
     assert len(Translator.load(map(str, directories)).model.models) == 2
 
 
@@ -42,7 +42,9 @@ def test_a_list_of_one_is_that_directory(directories):
     found = Translator.load(directories[:1])
     assert isinstance(found.model, Transformer)
     assert found.recipe.warmup_steps == 7
-    assert found.translate(TEXTS) == Translator.load(directories[0]).translate(TEXTS)
+    expected = Translator.load(directories[0]).model.get_weights()
+    for weight, other in zip(found.model.get_weights(), expected, strict=True):
+        np.testing.assert_array_equal(weight, other)
     with pytest.raises(ValueError, match="no model directory to load"):
         Translator.load([])
 

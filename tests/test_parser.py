@@ -190,6 +190,7 @@ class TestParses:
                 assert parse.num_repairs <= linearization.words * len(words_of(text))
                 assert all(tree.label for tree in parse.tree.subtrees())
 
+    @pytest.mark.slow
     def test_constraints_of_the_search_count_too(self, parser):
         opening, closing = parser.target_tokenizer.encode("(NP XX")
         search = GreedySearch(constraints=[SuppressTokens([opening])])

@@ -113,6 +113,7 @@ class TestTranslate:
         assert calls == [(5, 7), (7, 7)]
 
     @pytest.mark.tensorflow_only("JAX compiles for each shape, torch compiles nothing")
+    @pytest.mark.slow
     def test_one_trace_serves_all_shapes(self, monkeypatch):
         translator = tiny_translator(search=GreedySearch())
         traces = []
@@ -434,6 +435,7 @@ class TestModelDirectory:
         directory = tiny_translator(recipe={"warmup_steps": 7}).save(tmp_path / "model")
         assert Translator.load(directory).recipe == TrainingRecipe(warmup_steps=7)
 
+    @pytest.mark.slow
     def test_saving_other_tokenizers_removes_those_of_before(self, tmp_path):
         subwords = SubwordTokenizer(["a", "b", "c"])
         size = subwords.vocab_size

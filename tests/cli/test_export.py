@@ -1,7 +1,10 @@
 """`export --format`: every format by name, and the options that only one of them has."""
 
+from unittest.mock import create_autospec
+
 import pytest
 
+from keras_transformer import export
 from keras_transformer.cli.export import FORMATS, PRECISIONS
 from keras_transformer.decoding import BeamSearch, MinimumLength, NoRepeatNgrams
 from keras_transformer.export import formats, saved_model
@@ -113,6 +116,20 @@ def test_a_model_directory_is_not_written_over(name, run, model):
     assert sorted(path.name for path in model.iterdir()) == before
 
 
+def test_options_reach_the_saved_model(run, saved_model_directory, tmp_path, monkeypatch):
+    write = create_autospec(export.export_saved_model)
+    monkeypatch.setattr(export, "export_saved_model", write)
+    options = ["--min-length", 9, "--no-repeat-ngram", 1, "--beam-size", 2, "--n-best", 2]
+    options += ["--precision", "bfloat16", "--streams", 3, "--output", tmp_path / "exported"]
+    outcome = run("export", "--model", saved_model_directory, *options)
+    assert outcome.status == 0, outcome.errors
+    (translator, output, *others), _ = write.call_args
+    assert isinstance(translator, Translator) and output == str(tmp_path / "exported")
+    constraints = [MinimumLength(9), NoRepeatNgrams(1)]
+    assert others == [BeamSearch(2, n_best=2, constraints=constraints), "bfloat16", 3]
+
+
+@pytest.mark.slow
 @pytest.mark.tensorflow_only("a SavedModel is written there")
 def test_constraints_are_in_the_saved_model(run, model, tmp_path):
     tensorflow = pytest.importorskip("tensorflow")

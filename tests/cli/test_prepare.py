@@ -73,6 +73,7 @@ def test_the_model_is_that_of_the_text(run, files, vocabulary, tmp_path):
 
 
 @pytest.mark.tensorflow_only("`train` reads its data with tf.data")
+@pytest.mark.slow
 def test_a_vocabulary_for_each_language_and_the_longest_sentence_are_kept(run, files, tmp_path):
     prepared, model = tmp_path / "prepared", tmp_path / "model"
     outcome = run("prepare", *options(files), "--vocab-size", 300, "--no-shared-vocabulary",

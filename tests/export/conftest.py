@@ -3,17 +3,25 @@
 import pytest
 
 from keras_transformer.export import export_saved_model
+from tests.export.models import random_translator
 from tests.tiny_translator import tiny_translator
 
 
 @pytest.fixture(scope="session")
 def translator():
-    return tiny_translator()
+    """Cuts long sources early, so that a test of hostile ones is not long either."""
+    return tiny_translator(max_source_length=40)
 
 
 @pytest.fixture(scope="session")
 def exported(translator, tmp_path_factory):
-    return export_saved_model(translator, tmp_path_factory.mktemp("export") / "en_de" / "1")
+    """The directory of a SavedModel that works on more than a few texts in chunks."""
+    from keras_transformer.export import signatures
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(signatures, "MAX_TOKENS", 1_000)
+        patch.setattr(signatures, "_MAX_NUMBERS", 100_000)
+        return export_saved_model(translator, tmp_path_factory.mktemp("export") / "en_de" / "1")
 
 
 @pytest.fixture(scope="session")
@@ -25,12 +33,6 @@ def loaded(exported):
 
 
 @pytest.fixture(scope="session")
-def short_translator():
-    """Cuts long sources early, so that a test of hostile ones is not long either."""
-    return tiny_translator(max_source_length=24)
-
-
-@pytest.fixture(scope="session")
-def short(short_translator, tmp_path_factory):
-    """The directory of the SavedModel of `short_translator`."""
-    return export_saved_model(short_translator, tmp_path_factory.mktemp("export") / "short")
+def greedy_translator():
+    """What the formats without our search are tested with."""
+    return random_translator()

@@ -1,6 +1,7 @@
 """Small random translators that exports are tested with, and how a runtime is driven."""
 
 import numpy as np
+import pytest
 import sentencepiece
 
 from keras_transformer.decoding import GreedySearch
@@ -14,6 +15,8 @@ CONFIGS = [
     {"position": "learned", "max_length": 64, "activation": "gelu"},
     {"num_decoder_layers": 2, "activation": "silu", "norm_epsilon": 1e-2},
 ]
+# In the default run of the tests the first alone.
+SLOW_CONFIGS = [pytest.param(config, marks=pytest.mark.slow) for config in CONFIGS[1:]]
 TEXTS = [sentence(1 + seed % 9, seed) for seed in range(20)]
 BOS_ID, EOS_ID = 2, 3
 

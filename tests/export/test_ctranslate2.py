@@ -16,10 +16,15 @@ from keras_transformer.decoding import (
 from keras_transformer.errors import UserError
 from keras_transformer.export import export_ctranslate2
 from keras_transformer.translator import Translator
-from tests.export.models import CONFIGS, TEXTS, random_translator
+from tests.export.models import SLOW_CONFIGS, TEXTS, random_translator
 from tests.tiny_translator import tiny_model, tiny_tokenizer
 
 ctranslate2 = pytest.importorskip("ctranslate2", reason="pip install ctranslate2")
+
+
+@pytest.fixture(scope="module")
+def directory(greedy_translator, tmp_path_factory):
+    return export_ctranslate2(greedy_translator, tmp_path_factory.mktemp("export") / "m")
 
 
 def load(directory, compute_type="float32"):
@@ -43,10 +48,19 @@ def greedy(peer, sources, translator, **options):
 
 
 class TestAnswers:
-    @pytest.mark.parametrize("config", CONFIGS + [{"key_dim": 6, "value_dim": 6}], ids=str)
-    def test_greedy_search_and_scores_are_the_translators(self, config, tmp_path):
+    def test_greedy_search_and_scores_are_the_translators(self, directory, greedy_translator):
+        self.check(directory, greedy_translator)
+
+    @pytest.mark.parametrize(
+        "config",
+        [*SLOW_CONFIGS, pytest.param({"key_dim": 6, "value_dim": 6}, marks=pytest.mark.slow)],
+        ids=str,
+    )
+    def test_every_kind_of_model(self, config, tmp_path):
         translator = random_translator(**config)
-        directory = export_ctranslate2(translator, tmp_path / "m")
+        self.check(export_ctranslate2(translator, tmp_path / "m"), translator)
+
+    def check(self, directory, translator):
         processor, sources = pieces_of(directory, TEXTS)
         peer = load(directory)
         answers = translator.translate(TEXTS)
@@ -86,8 +100,7 @@ class TestAnswers:
             rtol=1e-5,
         )
 
-    def test_beam_search_divides_by_the_length_with_eos(self, tmp_path):
-        directory = export_ctranslate2(random_translator(), tmp_path / "m")
+    def test_beam_search_divides_by_the_length_with_eos(self, directory):
         _, sources = pieces_of(directory, TEXTS)
         peer = load(directory)
         results = peer.translate_batch(
@@ -108,19 +121,17 @@ class TestAnswers:
 
 
 class TestContent:
-    def test_weights_are_stored_once(self, tmp_path):
-        translator = random_translator()
-        directory = export_ctranslate2(translator, tmp_path / "m")
+    def test_weights_are_stored_once(self, directory, greedy_translator):
+        translator = greedy_translator
         positions = translator.max_source_length + translator.extra_length
         expected = 4 * (translator.model.count_params() + 32 * positions)
         assert expected <= (directory / "model.bin").stat().st_size < expected + 5000
 
     @pytest.mark.parametrize("quantization", ["int8", "float16"])
-    def test_quantized_weights(self, quantization, tmp_path):
-        translator = random_translator()
-        whole = export_ctranslate2(translator, tmp_path / "whole")
-        small = export_ctranslate2(translator, tmp_path / "small", quantization=quantization)
-        sizes = [(directory / "model.bin").stat().st_size for directory in (whole, small)]
+    def test_quantized_weights(self, quantization, directory, greedy_translator, tmp_path):
+        whole = directory
+        small = export_ctranslate2(greedy_translator, tmp_path / "m", quantization=quantization)
+        sizes = [(path / "model.bin").stat().st_size for path in (whole, small)]
         assert sizes[1] < 0.75 * sizes[0]
         _, sources = pieces_of(small, TEXTS)
         peers = [load(whole), load(small, compute_type="default")]
@@ -152,18 +163,18 @@ class TestRefusals:
             export_ctranslate2(random_translator(**config), tmp_path / "m")
         assert not list(tmp_path.iterdir())
 
-    def test_unknown_quantization(self, tmp_path):
+    def test_unknown_quantization(self, greedy_translator, tmp_path):
         with pytest.raises(UserError, match="'int8'.* Received: quantization='int3'"):
-            export_ctranslate2(random_translator(), tmp_path / "m", quantization="int3")
+            export_ctranslate2(greedy_translator, tmp_path / "m", quantization="int3")
 
-    def test_missing_package(self, tmp_path, monkeypatch):
+    def test_missing_package(self, greedy_translator, tmp_path, monkeypatch):
         monkeypatch.setitem(sys.modules, "ctranslate2", None)
         with pytest.raises(UserError, match=r"pip install '\.\[ctranslate2\]'"):
-            export_ctranslate2(random_translator(), tmp_path / "m")
+            export_ctranslate2(greedy_translator, tmp_path / "m")
 
-    def test_directory_with_other_files(self, tmp_path):
+    def test_directory_with_other_files(self, greedy_translator, tmp_path):
         directory = tmp_path / "m"
-        translator = random_translator()
+        translator = greedy_translator
         translator.save(directory)
         with pytest.raises(UserError, match="holds other files and no CTranslate2 model"):
             export_ctranslate2(translator, directory)
@@ -173,6 +184,7 @@ class TestRefusals:
         assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "constraint, options",
     [
@@ -182,10 +194,9 @@ class TestRefusals:
     ],
     ids=str,
 )
-def test_options_of_the_engine_are_constraints(constraint, options, tmp_path):
+def test_options_of_the_engine_are_constraints(constraint, options, directory, greedy_translator):
     """The table in docs/runtimes.md, for a greedy search."""
-    translator = random_translator()
-    directory = export_ctranslate2(translator, tmp_path / "m")
+    translator = greedy_translator
     processor, sources = pieces_of(directory, TEXTS)
     assert processor.id_to_piece(284) == "man"
     found = greedy(load(directory), sources, translator, **options)

@@ -7,7 +7,7 @@ import pytest
 from keras_transformer.errors import UserError
 from keras_transformer.export import export_litert
 from tests.export.models import (
-    CONFIGS,
+    SLOW_CONFIGS,
     TEXTS,
     check_logits,
     greedy_answers,
@@ -40,20 +40,31 @@ class Runtime:
         }
 
 
-@pytest.mark.parametrize("config", CONFIGS + [{"key_dim": 4}], ids=str)
-def test_logits_are_the_models(config, tmp_path):
+@pytest.fixture(scope="module")
+def directory(greedy_translator, tmp_path_factory):
+    return export_litert(greedy_translator, tmp_path_factory.mktemp("export") / "m")
+
+
+def test_logits_are_the_models(directory, greedy_translator):
+    check_logits(Runtime(directory), greedy_translator)
+
+
+@pytest.mark.parametrize(
+    "config", [*SLOW_CONFIGS, pytest.param({"key_dim": 4}, marks=pytest.mark.slow)], ids=str
+)
+def test_every_kind_of_model(config, tmp_path):
     translator = random_translator(**config)
     check_logits(Runtime(export_litert(translator, tmp_path / "m")), translator)
 
 
-def test_greedy_answers_are_the_translators(tmp_path):
-    translator = random_translator()
-    directory = export_litert(translator, tmp_path / "m")
+def test_greedy_answers_are_the_translators(directory, greedy_translator):
+    translator = greedy_translator
     answers = translator.translate(TEXTS)
     assert len(set(answers)) > 5
     assert greedy_answers(Runtime(directory), directory, translator) == answers
 
 
+@pytest.mark.slow
 def test_weights_are_stored_once_and_operations_are_the_runtimes_own(tmp_path):
     # Larger than the graph, which takes some 60 kB.
     translator = random_translator(d_model=128, intermediate_dim=1024)
@@ -64,13 +75,12 @@ def test_weights_are_stored_once_and_operations_are_the_runtimes_own(tmp_path):
 
 
 class TestRefusals:
-    def test_other_backend(self, tmp_path, monkeypatch):
-        translator = random_translator()
+    def test_other_backend(self, greedy_translator, tmp_path, monkeypatch):
         monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
         with pytest.raises(UserError, match="KERAS_BACKEND=tensorflow"):
-            export_litert(translator, tmp_path / "m")
+            export_litert(greedy_translator, tmp_path / "m")
 
-    def test_directory_with_other_files(self, tmp_path):
+    def test_directory_with_other_files(self, greedy_translator, tmp_path):
         (tmp_path / "thesis.txt").write_text("years of work")
         with pytest.raises(UserError, match="holds other files and no LiteRT export"):
-            export_litert(random_translator(), tmp_path)
+            export_litert(greedy_translator, tmp_path)

@@ -11,7 +11,7 @@ from keras_transformer.export import export_onnx
 from keras_transformer.models import Transformer
 from keras_transformer.translator import Translator
 from tests.export.models import (
-    CONFIGS,
+    SLOW_CONFIGS,
     TEXTS,
     check_logits,
     greedy_answers,
@@ -52,20 +52,31 @@ class Runtime:
         }
 
 
-@pytest.mark.parametrize("config", CONFIGS + [{"key_dim": 4}], ids=str)
-def test_logits_are_the_models(config, tmp_path):
+@pytest.fixture(scope="module")
+def directory(greedy_translator, tmp_path_factory):
+    return export_onnx(greedy_translator, tmp_path_factory.mktemp("export") / "m")
+
+
+def test_logits_are_the_models(directory, greedy_translator):
+    check_logits(Runtime(directory), greedy_translator)
+
+
+@pytest.mark.parametrize(
+    "config", [*SLOW_CONFIGS, pytest.param({"key_dim": 4}, marks=pytest.mark.slow)], ids=str
+)
+def test_every_kind_of_model(config, tmp_path):
     translator = random_translator(**config)
     check_logits(Runtime(export_onnx(translator, tmp_path / "m")), translator)
 
 
-def test_greedy_answers_are_the_translators(tmp_path):
-    translator = random_translator()
-    directory = export_onnx(translator, tmp_path / "m")
+def test_greedy_answers_are_the_translators(directory, greedy_translator):
+    translator = greedy_translator
     answers = translator.translate(TEXTS)
     assert len(set(answers)) > 5
     assert greedy_answers(Runtime(directory), directory, translator) == answers
 
 
+@pytest.mark.slow
 def test_two_vocabularies_and_a_model_in_bfloat16(tmp_path):
     exact = tiny_model(target_vocab_size=300)
     model = Transformer(exact.config, dtype="mixed_bfloat16")
@@ -85,9 +96,7 @@ def test_two_vocabularies_and_a_model_in_bfloat16(tmp_path):
 
 
 class TestContent:
-    def test_weights_are_stored_once(self, tmp_path):
-        translator = random_translator()
-        directory = export_onnx(translator, tmp_path / "m")
+    def test_weights_are_stored_once(self, directory, greedy_translator):
         places = {}
         for name in ("encode", "decode"):
             model = onnx.load(directory / f"{name}.onnx", load_external_data=False)
@@ -96,12 +105,12 @@ class TestContent:
                 if entries:
                     assert entries["location"] == "weights.bin"
                     places[int(entries["offset"])] = int(entries["length"])
-        weights = translator.model.weights
+        weights = greedy_translator.model.weights
         matrices = [weight for weight in weights if len(weight.shape) == 2]
         assert sum(places.values()) == 4 * sum(int(np.prod(w.shape)) for w in matrices)
 
-    def test_batch_and_lengths_are_dynamic_and_named(self, tmp_path):
-        runtime = Runtime(export_onnx(random_translator(), tmp_path / "m"))
+    def test_batch_and_lengths_are_dynamic_and_named(self, directory):
+        runtime = Runtime(directory)
         shapes = {value.name: value.shape for value in runtime.decoder.get_inputs()}
         assert shapes["tokens"] == ["rows"]
         assert shapes["source_mask"] == ["batch", "source_length"]
@@ -111,17 +120,16 @@ class TestContent:
 
 class TestRefusals:
     @pytest.mark.parametrize("package", ["onnx", "tf2onnx"])
-    def test_missing_package(self, package, tmp_path, monkeypatch):
+    def test_missing_package(self, package, greedy_translator, tmp_path, monkeypatch):
         monkeypatch.setitem(sys.modules, package, None)
         message = rf"needs {package}: pip install '\.\[onnx\]'"
         with pytest.raises(UserError, match=message):
-            export_onnx(random_translator(), tmp_path / "m")
+            export_onnx(greedy_translator, tmp_path / "m")
 
-    def test_other_backend(self, tmp_path, monkeypatch):
-        translator = random_translator()
+    def test_other_backend(self, greedy_translator, tmp_path, monkeypatch):
         monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
         with pytest.raises(UserError, match="KERAS_BACKEND=tensorflow"):
-            export_onnx(translator, tmp_path / "m")
+            export_onnx(greedy_translator, tmp_path / "m")
 
     def test_operations_that_tf2onnx_does_not_know(self, tmp_path, monkeypatch):
         monkeypatch.setattr("keras_transformer.export.onnx._HANDLERS", {})
@@ -129,7 +137,7 @@ class TestRefusals:
             export_onnx(random_translator(activation="gelu"), tmp_path / "m")
         assert not list(tmp_path.iterdir())
 
-    def test_directory_with_other_files(self, tmp_path):
+    def test_directory_with_other_files(self, greedy_translator, tmp_path):
         (tmp_path / "thesis.txt").write_text("years of work")
         with pytest.raises(UserError, match="holds other files and no ONNX export"):
-            export_onnx(random_translator(), tmp_path)
+            export_onnx(greedy_translator, tmp_path)

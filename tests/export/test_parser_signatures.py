@@ -17,6 +17,7 @@ from keras_transformer.export import (
     export_onnx,
     export_saved_model,
 )
+from tests.export.graph_operations import operations
 from tests.export.hostile import hostile_texts
 from tests.tiny_parser import parsing_model, symbol_tokenizer, tiny_parser
 from tests.tiny_translator import WORDS, sentence, tiny_tokenizer
@@ -27,6 +28,7 @@ if keras.backend.backend() != "tensorflow":
     pytest.skip("a SavedModel is written on the TensorFlow backend", allow_module_level=True)
 
 TEXTS = [sentence(number, number) for number in (5, 2, 9, 1, 0, 7)]
+SEVERAL = BeamSearch(3, 0.3, n_best=3)
 BRACKETS = "( a(b) -LRB- \u00a0 )"
 
 CLIENT = """
@@ -48,7 +50,12 @@ def parser():
 
 @pytest.fixture(scope="module")
 def exported(parser, tmp_path_factory):
-    return export_saved_model(parser, tmp_path_factory.mktemp("export") / "parser" / "1")
+    """It works on more than a few sentences in chunks."""
+    from keras_transformer.export import parser_signatures
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(parser_signatures, "MAX_BATCH_TOKENS", 300)
+        return export_saved_model(parser, tmp_path_factory.mktemp("export") / "parser" / "1")
 
 
 @pytest.fixture(scope="module")
@@ -69,13 +76,29 @@ def decoded(trees):
     return [tree.decode("utf-8") for tree in trees]
 
 
+def test_the_trees_are_the_parser_s(loaded, parser):
+    check_trees(decoded(ask(loaded, "serving_default", [*TEXTS, BRACKETS])["tree"]), parser)
+
+
+def test_operations_need_no_python_and_no_xla(exported):
+    found = operations(exported)
+    assert not [name for name in found if "PyFunc" in name or name.startswith("Xla")]
+    assert "SentencepieceTokenizeOp" in found
+
+
+@pytest.mark.slow
 def test_a_process_without_us_gives_the_parser_s_trees(exported, parser):
-    texts = [*TEXTS, BRACKETS]
-    command = [sys.executable, "-c", CLIENT, str(exported), json.dumps(texts)]
+    command = [sys.executable, "-c", CLIENT, str(exported), json.dumps([*TEXTS, BRACKETS])]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
-    found = json.loads(done.stdout.splitlines()[-1])
-    assert found == [written(tree) for tree in parser.parse(texts)]
+    check_trees(json.loads(done.stdout.splitlines()[-1]), parser)
+
+
+def check_trees(found, parser):
+    texts = [*TEXTS, BRACKETS]
+    # One search for all tests: it is compiled once.
+    expected = [parses[0].tree if parses else None for parses in parser.parses(texts, SEVERAL)]
+    assert found == [written(tree) for tree in expected]
     assert found[4] == "(())"
     assert found[-1].count("-LRB-") == 3 and found[-1].count("-RRB-") == 2
     assert "\u00a0)" in found[-1]
@@ -83,7 +106,7 @@ def test_a_process_without_us_gives_the_parser_s_trees(exported, parser):
 
 def test_scores_and_n_best_are_the_parser_s(loaded, parser):
     best, several = ask(loaded, "serving_default", TEXTS), ask(loaded, "n_best", TEXTS)
-    expected = parser.parses(TEXTS, BeamSearch(3, 0.3, n_best=3))
+    expected = parser.parses(TEXTS, SEVERAL)
     for place, parses in enumerate(expected):
         trees, scores = decoded(several["trees"][place]), several["scores"][place]
         assert trees[0] == best["tree"][place].decode()
@@ -96,6 +119,7 @@ def test_scores_and_n_best_are_the_parser_s(loaded, parser):
     assert not several["truncated"].any()
 
 
+@pytest.mark.slow
 def test_neither_neighbours_nor_batches_matter(loaded):
     together = ask(loaded, "serving_default", TEXTS)
     for place, text in enumerate(TEXTS):
@@ -104,23 +128,23 @@ def test_neither_neighbours_nor_batches_matter(loaded):
         assert {len(output) for output in ask(loaded, name, []).values()} == {0}
 
 
-def test_large_requests_are_worked_on_in_chunks(parser, loaded, tmp_path, monkeypatch):
-    from keras_transformer.export import parser_signatures
-
-    monkeypatch.setattr(parser_signatures, "MAX_BATCH_TOKENS", 300)
-    whole = ask(loaded, "n_best", TEXTS)
+@pytest.mark.slow
+def test_neither_chunks_nor_streams_change_answers(parser, loaded, tmp_path, monkeypatch):
+    in_chunks = ask(loaded, "n_best", TEXTS)
     for num_streams in (1, 3):
         directory = export_saved_model(parser, tmp_path / "m", num_streams=num_streams)
         found = ask(tf.saved_model.load(directory), "n_best", TEXTS)
-        assert found["trees"].tolist() == whole["trees"].tolist()
-        np.testing.assert_allclose(found["scores"], whole["scores"], rtol=1e-5)
+        assert found["trees"].tolist() == in_chunks["trees"].tolist()
+        np.testing.assert_allclose(found["scores"], in_chunks["scores"], rtol=1e-5)
+        monkeypatch.setattr("keras_transformer.export.parser_signatures.MAX_BATCH_TOKENS", 300)
 
 
 def test_a_long_sentence_keeps_its_words_and_says_that_it_was_cut(loaded, parser):
     text = sentence(60, 1)
     found = ask(loaded, "serving_default", [text, TEXTS[0]])
     assert found["truncated"].tolist() == [True, False]
-    assert decoded(found["tree"]) == [str(tree) for tree in parser.parse([text, TEXTS[0]])]
+    expected = [parses[0].tree for parses in parser.parses([text, TEXTS[0]], SEVERAL)]
+    assert decoded(found["tree"]) == [str(tree) for tree in expected]
     limits = ask(loaded, "limits", [text, TEXTS[0], ""])
     assert limits["num_words"].tolist() == [60, 5, 0]
     tokenizer = tiny_tokenizer()
@@ -135,7 +159,8 @@ def test_a_long_sentence_keeps_its_words_and_says_that_it_was_cut(loaded, parser
     assert settings["search"]["beam_size"] == 3
 
 
-@pytest.mark.parametrize("count", [160, pytest.param(4_000, marks=pytest.mark.slow(), id="4000")])
+@pytest.mark.slow
+@pytest.mark.parametrize("count", [160, 4_000])
 def test_hostile_texts(count, loaded, parser):
     texts = [text[:2_000] for text in hostile_texts(count, seed=3)]
     found = []
@@ -160,6 +185,7 @@ def test_hostile_texts(count, loaded, parser):
     (Linearization(words=True), GreedySearch()),
     (Linearization(numbers=True), BeamSearch(3)),
 ])  # fmt: skip
+@pytest.mark.slow
 def test_other_ways_to_write_trees(linearization, search, tmp_path):
     target = symbol_tokenizer(linearization, WORDS)
     model = parsing_model(target)
@@ -171,6 +197,7 @@ def test_other_ways_to_write_trees(linearization, search, tmp_path):
         assert decoded(trees)[: len(parses)] == [str(parse.tree) for parse in parses]
 
 
+@pytest.mark.slow
 def test_where_nothing_is_found_the_tree_is_flat(tmp_path):
     target = symbol_tokenizer()
     model = parsing_model(target, position="learned", max_length=12)
@@ -185,6 +212,7 @@ def test_where_nothing_is_found_the_tree_is_flat(tmp_path):
     assert found["scores"][1].tolist() == [-np.inf] * 2
 
 
+@pytest.mark.slow
 def test_whole_words_need_no_tensorflow_text_and_bfloat16_no_other_graph(tmp_path):
     source = SubwordTokenizer(WORDS)
     parser = tiny_parser(source=source, search=Sampling(num_samples=2))
@@ -194,6 +222,7 @@ def test_whole_words_need_no_tensorflow_text_and_bfloat16_no_other_graph(tmp_pat
     assert tree.startswith("(") and tree.count("-LRB-") == 1
 
 
+@pytest.mark.slow
 def test_no_two_chunks_draw_the_same_samples(monkeypatch, tmp_path):
     monkeypatch.setattr("keras_transformer.export.parser_signatures.MAX_BATCH_TOKENS", 400)
     parser = tiny_parser(search=Sampling(temperature=3.0))
@@ -232,6 +261,7 @@ def test_other_formats_are_for_translators(export, package, title, parser, tmp_p
         export(parser, tmp_path / "m")
 
 
+@pytest.mark.slow
 def test_constraints_of_the_search_are_exported_too(parser, tmp_path):
     opening = parser.target_tokenizer.encode("(NP")[0]
     search = GreedySearch(constraints=[SuppressTokens([opening])])

@@ -43,10 +43,10 @@ print(json.dumps(sizes))
 """
 
 
-@pytest.mark.parametrize("count", [400, pytest.param(10_000, marks=pytest.mark.slow(), id="10000")])
-def test_hostile_texts(count, short, short_translator):
+@pytest.mark.parametrize("count", [64, pytest.param(10_000, marks=pytest.mark.slow(), id="10000")])
+def test_hostile_texts(count, loaded, translator):
     """None fails, every answer is UTF-8, and that of valid text is the Translator's."""
-    signatures = tf.saved_model.load(short).signatures
+    signatures = loaded.signatures
     texts, found = hostile_texts(count), []
     for start in range(0, count, 50):
         batch = tf.constant(texts[start : start + 50])
@@ -65,13 +65,11 @@ def test_hostile_texts(count, short, short_translator):
             continue
     assert count / 2 < len(valid) < count
     texts = list(valid.values())
-    expected = short_translator.translate(texts, batch_size=50, long_texts="truncate")
+    expected = translator.translate(texts, batch_size=50, long_texts="truncate")
     assert [found[number] for number in valid] == expected
 
 
-@pytest.mark.parametrize(
-    "num_requests", [10, pytest.param(200, marks=pytest.mark.slow(), id="200")]
-)
+@pytest.mark.parametrize("num_requests", [5, pytest.param(200, marks=pytest.mark.slow(), id="200")])
 def test_threads_get_the_answers_of_one(num_requests, loaded):
     texts = [sentence(1 + number % 9, number) for number in range(40)]
     function = loaded.signatures["serving_default"]
@@ -93,6 +91,7 @@ def test_threads_get_the_answers_of_one(num_requests, loaded):
             np.testing.assert_allclose(scores, expected_scores, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_nothing_is_traced_again(loaded):
     """Neither shapes nor lengths make a new graph, also where the functions are called directly."""
     functions = {name: getattr(loaded, name) for name in loaded.signatures}
@@ -105,7 +104,11 @@ def test_nothing_is_traced_again(loaded):
     assert {name: len(f.concrete_functions) for name, f in functions.items()} == before
 
 
-@pytest.mark.parametrize("shape", [[], [1, 1], [2, 1], [2, 0]], ids=str)
+@pytest.mark.parametrize(
+    "shape",
+    [[2, 1], *(pytest.param(x, marks=pytest.mark.slow) for x in ([], [1, 1], [2, 0]))],
+    ids=str,
+)
 def test_texts_of_another_shape_are_refused_with_both_shapes(loaded, shape):
     for name, function in loaded.signatures.items():
         inputs = dict.fromkeys(function.structured_input_signature[1], tf.fill(shape, "a dog"))

@@ -15,6 +15,7 @@ from keras_transformer.decoding import BeamSearch, GreedySearch
 from keras_transformer.errors import UserError
 from keras_transformer.export import check_export_directory, export_saved_model
 from keras_transformer.translator import Translator
+from tests.export.graph_operations import ALLOWED, operations
 from tests.tiny_translator import sentence, tiny_model, tiny_tokenizer
 
 tf = pytest.importorskip("tensorflow")
@@ -58,26 +59,6 @@ print(json.dumps({
 }))
 """
 
-# What the graph may be made of: operations of TensorFlow itself, present in any model server, and
-# those of SentencePiece. No XLA operation is among them: a server may be built without XLA. Before
-# a new operation is added here, look whether a model server has it.
-ALLOWED = set(
-    """
-    AddV2 All Any ArgMax Assert AssignVariableOp BatchMatMulV2 BiasAdd Bitcast BitwiseAnd
-    BitwiseOr BroadcastTo Cast ConcatV2 Const Cos Cumsum DisableCopyOnRead EnsureShape Equal
-    Erf Exp ExpandDims Fill Floor FloorDiv FloorMod GatherV2 Greater GreaterEqual Identity
-    IdentityN If IsFinite Less LessEqual Log LogicalAnd LogicalNot LogicalOr MatMul Max Maximum Mean
-    MergeV2Checkpoints Min Minimum Mul Neg NoOp NotEqual OneHot Pack Pad PadV2 PartitionedCall
-    Placeholder Pow Prod RaggedGather RaggedRange RaggedTensorToTensor Range ReadVariableOp
-    RealDiv Relu Reshape RestoreV2 Round Rsqrt SaveV2 Select SelectV2
-    SentencepieceDetokenizeOp SentencepieceOp SentencepieceTokenizeOp Shape ShardedFilename
-    Sin Size Slice Softmax Split Sqrt Square SquaredDifference Squeeze StatefulPartitionedCall
-    StatelessIf StatelessWhile StaticRegexFullMatch StopGradient StridedSlice StringJoin Sub
-    Sum Tanh TensorListFromTensor TensorListGetItem TensorScatterUpdate Tile TopKV2 Transpose
-    UnicodeTranscode Unpack VarHandleOp Where While ZerosLike
-    """.split()
-)
-
 
 @pytest.fixture(scope="module")
 def answers(exported):
@@ -91,19 +72,6 @@ def _ask(client, directory, texts):
     done = subprocess.run(command, capture_output=True, text=True, cwd=directory, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(done.stdout.splitlines()[-1])
-
-
-def _operations(directory):
-    from tensorflow.core.protobuf import saved_model_pb2
-
-    content = saved_model_pb2.SavedModel()
-    content.ParseFromString((directory / "saved_model.pb").read_bytes())
-    nodes = []
-    for meta_graph in content.meta_graphs:
-        nodes.extend(meta_graph.graph_def.node)
-        for function in meta_graph.graph_def.library.function:
-            nodes.extend(function.node_def)
-    return {node.op for node in nodes}
 
 
 class TestFreshProcess:
@@ -147,10 +115,11 @@ class TestContent:
         assert not [name for name, _ in stored if "optim" in name.lower() or "seed" in name.lower()]
 
     def test_operations_are_those_of_any_model_server(self, exported):
-        operations = _operations(exported)
-        assert operations - ALLOWED == set()
-        assert {"SentencepieceOp", "SentencepieceTokenizeOp"} <= operations
+        found = operations(exported)
+        assert found - ALLOWED == set()
+        assert {"SentencepieceOp", "SentencepieceTokenizeOp"} <= found
 
+    @pytest.mark.slow
     def test_saved_model_cli_shows_every_signature(self, exported):
         command = [sys.executable, "-m", "tensorflow.python.tools.saved_model_cli"]
         done = subprocess.run(
@@ -172,6 +141,7 @@ class TestContent:
 
 
 class TestSettings:
+    @pytest.mark.slow
     def test_search_is_baked_in(self, translator, tmp_path):
         search = BeamSearch(beam_size=2, length_penalty=1.0, n_best=2)
         loaded = tf.saved_model.load(export_saved_model(translator, tmp_path / "m", search))
@@ -183,6 +153,7 @@ class TestSettings:
             outputs["scores"].numpy()[0], [answer.score for answer in expected], rtol=1e-5
         )
 
+    @pytest.mark.slow
     def test_learned_positions_bound_sources_and_answers(self, tmp_path):
         model = tiny_model(position="learned", max_length=12)
         translator = Translator(model, tiny_tokenizer(), search=GreedySearch())
@@ -191,6 +162,7 @@ class TestSettings:
         found = [text.decode() for text in outputs["translation"].numpy()]
         assert found == translator.translate([LONG, NORMAL], long_texts="truncate")
 
+    @pytest.mark.slow
     def test_subword_vocabulary_needs_no_tensorflow_text(self, tmp_path):
         tokenizer = SubwordTokenizer(["re@@", "d", "house", "a"])
         model = tiny_model(vocab_size=tokenizer.vocab_size)
@@ -198,7 +170,7 @@ class TestSettings:
         texts = ["a re@@ d house", "", "unknown \u96ea"]
         expected = translator.translate(texts)
         directory = export_saved_model(translator, tmp_path / "m")
-        assert not [name for name in _operations(directory) if name.startswith("Sentencepiece")]
+        assert not [name for name in operations(directory) if name.startswith("Sentencepiece")]
         loaded = tf.saved_model.load(directory)
         outputs = loaded.signatures["serving_default"](text=tf.constant(texts))
         assert [text.decode() for text in outputs["translation"].numpy()] == expected

@@ -62,12 +62,18 @@ class TestScore:
 
 
 class TestAttention:
-    @pytest.mark.parametrize("num_decoder_layers", [1, 3])
-    def test_weights_are_those_of_the_last_but_one_block(self, num_decoder_layers, tmp_path):
-        tokenizer = tiny_tokenizer()
-        model = tiny_model(num_decoder_layers=num_decoder_layers)
-        translator = Translator(model, tokenizer, search=GreedySearch())
+    def test_weights_are_those_of_the_only_block(self, loaded, translator):
+        self.check(loaded, translator, block=0)
+
+    @pytest.mark.slow
+    def test_weights_are_those_of_the_last_but_one_block(self, tmp_path):
+        model = tiny_model(num_decoder_layers=3)
+        translator = Translator(model, tiny_tokenizer(), search=GreedySearch())
         loaded = tf.saved_model.load(export_saved_model(translator, tmp_path / "m"))
+        self.check(loaded, translator, block=1)
+
+    def check(self, loaded, translator, block):
+        tokenizer, model = translator.source_tokenizer, translator.model
         texts, translations = [TEXTS[9], TEXTS[2]], ["the door", "a small blue bird sees"]
         found = ask(loaded, "attention", text=texts, translation=translations)
         for row, (text, translation) in enumerate(zip(texts, translations, strict=True)):
@@ -76,7 +82,7 @@ class TestAttention:
             scores = model.attention_scores(np.array([source]), np.array([[BOS_ID, *target[:-1]]]))[
                 "cross"
             ]
-            expected = np.mean(scores[0 if num_decoder_layers == 1 else 1], axis=1)[0]
+            expected = np.mean(scores[block], axis=1)[0]
             weights = found["attention"][row]
             np.testing.assert_allclose(
                 weights[: len(target), : len(source)], expected, rtol=1e-4, atol=1e-6
@@ -89,40 +95,39 @@ class TestAttention:
 
 
 class TestLimits:
-    def test_they_are_those_of_the_translator(self, short, short_translator):
+    def test_they_are_those_of_the_translator(self, loaded, translator):
         texts = ["", "a red door", sentence(60)]
-        found = ask(tf.saved_model.load(short), "limits", text=texts)
-        ids = short_translator.source_tokenizer.encode_batch(texts)
+        found = ask(loaded, "limits", text=texts)
+        ids = translator.source_tokenizer.encode_batch(texts)
         assert found["num_tokens"].tolist() == [len(row) + 1 for row in ids]
-        assert found["max_source_tokens"].tolist() == [24] * 3
-        assert found["max_translation_tokens"].tolist() == [1, len(ids[1]) + 12, 23 + 12]
+        assert found["max_source_tokens"].tolist() == [40] * 3
+        assert found["max_translation_tokens"].tolist() == [1, len(ids[1]) + 12, 39 + 12]
         assert found["truncated"].tolist() == [False, False, True]
         settings = json.loads(found["settings"][0])
-        assert search_from_dict(settings["search"]) == short_translator.search
+        assert search_from_dict(settings["search"]) == translator.search
         lengths = [settings[f"{name}_length"] for name in ("max_source", "extra", "max_target")]
-        assert lengths == [24, 12, 36]
+        assert lengths == [40, 12, 52]
 
-    def test_longer_text_is_cut_and_flagged(self, short, short_translator):
-        loaded = tf.saved_model.load(short)
+    def test_longer_text_is_cut_and_flagged(self, loaded, translator):
         long, normal = sentence(5000, seed=3), sentence(5, seed=5)
-        expected = short_translator.translate([long, normal], long_texts="truncate")
+        expected = translator.translate([long, normal], long_texts="truncate")
         for signature, name in (("serving_default", "translation"), ("n_best", "translations")):
             found = ask(loaded, signature, text=[long, normal])
             assert found["truncated"].tolist() == [True, False]
             assert [np.atleast_1d(answer)[0] for answer in found[name]] == expected
         found = ask(loaded, "score", text=[long, normal], translation=[normal, long])
         assert found["truncated"].tolist() == [True, True]
-        assert found["num_tokens"].tolist()[1] == 36
+        assert found["num_tokens"].tolist()[1] == 52
         assert np.isfinite(found["log_probability"]).all()
         found = ask(loaded, "attention", text=[long, normal], translation=[normal, normal])
         assert found["truncated"].tolist() == [True, False]
 
-    def test_the_longest_allowed_text_is_not_flagged(self, short, short_translator):
-        tokenizer = short_translator.source_tokenizer
+    def test_the_longest_allowed_text_is_not_flagged(self, loaded, translator):
+        tokenizer = translator.source_tokenizer
         lengths = {len(tokenizer.encode(sentence(n))): sentence(n) for n in range(1, 30)}
-        texts = [lengths[n] for n in sorted(lengths) if 20 < n < 28]
-        found = ask(tf.saved_model.load(short), "serving_default", text=texts)
-        expected = [len(tokenizer.encode(text)) > 23 for text in texts]
+        texts = [lengths[n] for n in sorted(lengths) if 36 < n < 44]
+        found = ask(loaded, "serving_default", text=texts)
+        expected = [len(tokenizer.encode(text)) > 39 for text in texts]
         assert found["truncated"].tolist() == expected and {*expected} == {True, False}
 
 
@@ -154,23 +159,17 @@ class TestBatches:
                 for output in signature(**inputs).values():
                     assert output.shape[0] == count, name
 
-    def test_large_requests_are_worked_on_in_chunks(self, translator, tmp_path, monkeypatch):
-        from keras_transformer.export import signatures
-
-        monkeypatch.setattr(signatures, "MAX_TOKENS", 500)
-        monkeypatch.setattr(signatures, "_MAX_NUMBERS", 10_000)
-        chunked = tf.saved_model.load(export_saved_model(translator, tmp_path / "m"))
-        found = ask(chunked, "serving_default", text=TEXTS)
+    def test_large_requests_are_worked_on_in_chunks(self, loaded, translator):
+        """So `loaded` was exported; `TestScore` looks at scores."""
+        found = ask(loaded, "serving_default", text=TEXTS)
         assert found["translation"].tolist() == translator.translate(TEXTS)
-        found = ask(chunked, "score", text=TEXTS, translation=TRANSLATIONS)
-        expected = [score.log_probability for score in translator.score(TEXTS, TRANSLATIONS)]
-        np.testing.assert_allclose(found["log_probability"], expected, rtol=1e-5)
-        found = ask(chunked, "attention", text=TEXTS, translation=TRANSLATIONS)
+        found = ask(loaded, "attention", text=TEXTS * 2, translation=TRANSLATIONS * 2)
         rows = found["attention"].sum(axis=-1)  # 1 for each token, 0 for padding
-        lengths = [score.num_tokens for score in translator.score(TEXTS, TRANSLATIONS)]
+        lengths = [score.num_tokens for score in translator.score(TEXTS, TRANSLATIONS)] * 2
         np.testing.assert_allclose(rows.sum(axis=-1), lengths, rtol=1e-5)
 
     @pytest.mark.parametrize("num_streams", [2, 5])
+    @pytest.mark.slow
     def test_several_streams_give_the_same_answers(
         self, loaded, translator, tmp_path, monkeypatch, num_streams
     ):
@@ -204,6 +203,7 @@ class TestBatches:
 
 
 class TestKinds:
+    @pytest.mark.slow
     def test_bfloat16_halves_the_weights(self, translator, exported, tmp_path):
         directory = export_saved_model(translator, tmp_path / "m", dtype="bfloat16")
         data = "variables/variables.data-00000-of-00001"
@@ -237,7 +237,8 @@ class TestKinds:
         with pytest.raises(ValueError, match="num_streams=0"):
             export_saved_model(translator, tmp_path / "m", num_streams=0)
 
-    @pytest.mark.parametrize("dtype", [None, pytest.param("bfloat16", marks=pytest.mark.slow())])
+    @pytest.mark.parametrize("dtype", [None, "bfloat16"])
+    @pytest.mark.slow
     def test_ensemble(self, dtype, tmp_path):
         ensemble = Ensemble([tiny_model(1), tiny_model(2, num_decoder_layers=2)])
         translator = Translator(ensemble, tiny_tokenizer(), extra_length=12)
@@ -249,6 +250,7 @@ class TestKinds:
         if dtype is None:
             assert found["translation"].tolist() == translator.translate(TEXTS)
 
+    @pytest.mark.slow
     def test_samples(self, tmp_path):
         search = Sampling(num_samples=3, top_k=5, seed=4)
         translator = tiny_translator(search=search)
@@ -258,6 +260,7 @@ class TestKinds:
         assert len({*found["translations"].ravel()}) > 6
 
     @pytest.mark.parametrize("num_streams", [1, 2])
+    @pytest.mark.slow
     def test_no_two_chunks_draw_the_same_samples(self, num_streams, monkeypatch, tmp_path):
         monkeypatch.setattr("keras_transformer.export.signatures.MAX_TOKENS", 200)
         # The largest seed: what is added to it must not overflow.

@@ -22,7 +22,9 @@ from tests.tiny_translator import tiny_model, tiny_tokenizer, tiny_translator
 EXPORTS = {"ctranslate2": export_ctranslate2, "onnx": export_onnx, "litert": export_litert}
 
 
-@pytest.fixture(params=EXPORTS)
+@pytest.fixture(
+    params=["ctranslate2", *(pytest.param(x, marks=pytest.mark.slow) for x in ("onnx", "litert"))]
+)
 def export(request):
     """An export whose packages are installed."""
     for package in formats.FORMATS[request.param].packages:

@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import pytest
 
 from keras_transformer.cli import main
 from keras_transformer.data import number_corpus
+from tests.loaded_once import load_once
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 MAX_STEPS = 6
@@ -50,12 +52,19 @@ def train_arguments(data, output, *more):
 
 
 @pytest.fixture(scope="module")
-def model(data, tmp_path_factory):
+def trained(data, tmp_path_factory):
     """A model directory: trained for some steps, then for the rest by the same command."""
     output = tmp_path_factory.mktemp("run") / "model"
     assert main(train_arguments(data, output, "--max-steps", "4")) == 0
     assert main(train_arguments(data, output, "--max-steps", str(MAX_STEPS))) == 0
     return output
+
+
+@pytest.fixture
+def model(trained, monkeypatch):
+    """The model directory, whose weights no test may change."""
+    load_once(monkeypatch, trained)
+    return trained
 
 
 @pytest.fixture
@@ -170,11 +179,13 @@ def test_average_is_the_mean_of_the_checkpoints(run, model, tmp_path):
     first, second, mean = map(read_weights, (*files, output))
     for name, value in mean.items():
         np.testing.assert_allclose(value, (first[name] + second[name]) / 2, atol=1e-6)
-    run("average", "--model", model, "--last", 2)
-    for name, value in read_weights(model / "model.weights.h5").items():
+    copy = shutil.copytree(model, tmp_path / "model")
+    run("average", "--model", copy, "--last", 2)
+    for name, value in read_weights(copy / "model.weights.h5").items():
         np.testing.assert_array_equal(value, mean[name])
 
 
+@pytest.mark.slow
 def test_the_export_answers_like_translate_in_a_process_of_its_own(run, data, model, tmp_path):
     saved_model = tmp_path / "saved_model"
     run("export", "--model", model, "--output", saved_model, "--beam-size", 2)
@@ -201,20 +212,26 @@ def start(arguments, **options):
     return subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, **options)
 
 
-def test_a_reader_that_leaves_ends_the_command_quietly(data, tmp_path):
-    process = start(["train", "--print-config"], stdout=subprocess.PIPE)
+@pytest.fixture
+def evaluation(data):
+    """A command that prints, and imports no backend."""
+    return ["evaluate", "--hypothesis", data / "test.de", "--reference", data / "test.de"]
+
+
+def test_a_reader_that_leaves_ends_the_command_quietly(evaluation):
+    process = start(evaluation, stdout=subprocess.PIPE)
     process.stdout.close()
     errors = process.stderr.read().decode()
     assert process.wait() == 141
     assert "Traceback" not in errors and "BrokenPipe" not in errors
 
 
-def test_a_full_disk_is_one_line():
+def test_a_full_disk_is_one_line(evaluation):
     with open("/dev/full", "w") as full:
-        process = start(["train", "--print-config"], stdout=full)
+        process = start(evaluation, stdout=full)
         errors = process.stderr.read().decode()
     assert process.wait() == 2
-    assert errors.splitlines()[-1] == "keras-transformer train: error: No space left on device"
+    assert errors.splitlines()[-1] == "keras-transformer evaluate: error: No space left on device"
     assert "Traceback" not in errors
 
 

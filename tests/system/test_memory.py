@@ -10,7 +10,7 @@ import keras
 import pytest
 
 from keras_transformer.data import PairsCorpus
-from keras_transformer.decoding import BeamSearch
+from keras_transformer.decoding import GreedySearch
 from keras_transformer.models import TrainingRecipe, Transformer
 from keras_transformer.training import LossModel, TrainingSettings, compile_model, train
 from tests.composition.test_export import IDS, make_transformer
@@ -25,7 +25,7 @@ def build(folder):
 
 def translate(folder):
     translator = tiny_translator()
-    translator.translate([sentence(3)], search=BeamSearch(2))
+    translator.translate([sentence(3)], search=GreedySearch())
     translator.score([sentence(3)], [sentence(3)])
 
 
@@ -57,7 +57,10 @@ def num_graphs():
     return sum(issubclass(type(one), tf.Graph) for one in gc.get_objects())
 
 
-@pytest.mark.parametrize("use", [build, translate, fit, train_a_directory])
+SLOW = [pytest.param(use, marks=pytest.mark.slow) for use in (build, translate, train_a_directory)]
+
+
+@pytest.mark.parametrize("use", [fit, *SLOW])
 def test_no_graph_outlives_its_model(use, tmp_path):
     counts = []
     for _ in range(3):
