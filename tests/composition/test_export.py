@@ -109,7 +109,13 @@ def without_loops(model):
         pytest.skip("the converters know no loop over slices of tokens; it is for training")
 
 
-@pytest.fixture(params=MODELS)
+# One of each kind: functional, subclassed, and ours with a loop in it.
+FAST = ("classifier", "tagger", "loss_model")
+
+
+@pytest.fixture(
+    params=[pytest.param(name, marks=() if name in FAST else pytest.mark.slow) for name in MODELS]
+)
 def model_and_inputs(request):
     make, inputs = MODELS[request.param]
     keras.utils.set_random_seed(1)

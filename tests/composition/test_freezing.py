@@ -84,17 +84,23 @@ def freeze_everything(model):
     model.trainable = False
 
 
+FREEZES = {
+    freeze_encoder: "post",
+    freeze_all_but_the_last_block: "pre",
+    freeze_the_feed_forward_parts: "post",
+    freeze_the_embedding: "pre",
+    freeze_everything: "post",
+}
+
+
 @pytest.mark.parametrize(
-    "freeze",
+    ("freeze", "norm"),
     [
-        freeze_encoder,
-        freeze_all_but_the_last_block,
-        freeze_the_feed_forward_parts,
-        freeze_the_embedding,
-        freeze_everything,
+        pytest.param(freeze, norm, marks=() if norm == FREEZES[freeze] else pytest.mark.slow)
+        for freeze in FREEZES
+        for norm in ("post", "pre")
     ],
 )
-@pytest.mark.parametrize("norm", ["post", "pre"])
 def test_a_transformer_that_is_saved_and_loaded_stays_frozen(freeze, norm, tmp_path):
     model = make_transformer(norm=norm)
     freeze(model)

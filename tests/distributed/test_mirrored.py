@@ -14,8 +14,7 @@ pytest.importorskip("tensorflow")
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.fixture(scope="module")
-def measured():
+def measure(what):
     environment = {
         **os.environ,
         "KERAS_BACKEND": "tensorflow",
@@ -24,7 +23,7 @@ def measured():
         "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),
     }
     process = subprocess.run(
-        [sys.executable, str(Path(__file__).parent / "two_devices.py")],
+        [sys.executable, str(Path(__file__).parent / "two_devices.py"), what],
         env=environment,
         capture_output=True,
         text=True,
@@ -35,11 +34,45 @@ def measured():
     return json.loads(process.stdout.splitlines()[-1])
 
 
+@pytest.fixture(scope="module")
+def few():
+    return measure("few")
+
+
+@pytest.fixture(scope="module")
+def measured():
+    return measure("all")
+
+
+@pytest.mark.parametrize("epoch", range(2), ids=["even", "uneven"])
+def test_losses_and_sgd_weights_equal_one_device(few, epoch):
+    assert few["replicas"] == 2
+    differences = few["sgd"][epoch]
+    assert differences["step"] > 1e-3
+    assert differences["weights"] < 1e-6
+    assert differences["token_loss"] < 1e-5
+    assert differences["loss"] < 1e-5
+
+
+def test_replicas_draw_different_dropout_masks(few):
+    for share in few["dropout"]:
+        assert 0.4 < share < 0.6
+
+
+def test_jit_compile_on_several_replicas_says_what_to_do(few):
+    assert "Use jit_compile=False" in few["jit_error"]
+    assert "2 replicas" in few["jit_error"]
+
+
+def test_more_devices_than_there_are_is_one_clear_line(few):
+    assert few["too_many"] == "Asked for 3 devices, but this machine has no GPU."
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "epoch", range(4), ids=["even", "uneven", "nothing_on_the_second", "uneven_last_batch"]
 )
-def test_losses_and_sgd_weights_equal_one_device(measured, epoch):
-    assert measured["replicas"] == 2
+def test_losses_and_sgd_weights_of_every_batch_equal_one_device(measured, epoch):
     differences = measured["sgd"][epoch]
     assert differences["weights"] < 1e-6
     assert differences["token_loss"] < 1e-5
@@ -48,12 +81,14 @@ def test_losses_and_sgd_weights_equal_one_device(measured, epoch):
         assert differences["loss"] < 1e-5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epoch", range(3), ids=["even", "uneven", "nothing_on_the_second"])
 def test_the_model_of_losses_equals_one_device(measured, epoch):
     assert measured["losses"][epoch]["weights"] < 1e-6
     assert measured["losses"][epoch]["loss"] < 1e-5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epoch", range(2), ids=["even", "uneven"])
 def test_mixed_precision_equals_one_device_up_to_its_rounding(measured, epoch):
     differences = measured["mixed"][epoch]
@@ -63,10 +98,12 @@ def test_mixed_precision_equals_one_device_up_to_its_rounding(measured, epoch):
     assert differences["token_loss"] < 5e-3
 
 
+@pytest.mark.slow
 def test_clipping_is_of_the_whole_gradient(measured):
     assert measured["clipped"][0]["weights"] < 1e-6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["clipped", "in_parts"])
 def test_the_gradient_norm_is_of_the_whole_gradient(measured, name):
     one, two = measured[name][0]["gradient_norms"]
@@ -74,22 +111,20 @@ def test_the_gradient_norm_is_of_the_whole_gradient(measured, name):
     assert two == pytest.approx(one, rel=1e-5)
 
 
+@pytest.mark.slow
 def test_steps_in_parts_on_two_devices_equal_whole_ones_on_one(measured):
     assert measured["in_parts"][0]["weights"] < 1e-6
     assert measured["in_parts"][0]["token_loss"] < 1e-5
 
 
-def test_replicas_draw_different_dropout_masks(measured):
-    for share in measured["dropout"]:
-        assert 0.4 < share < 0.6
-
-
+@pytest.mark.slow
 def test_replicas_drop_differently_in_fit(measured):
     # Independent halves: a quarter, a half, a quarter. Equal masks would leave none to one alone.
     neither, one, both = measured["kept_in_fit"]
     assert 200 < neither < 300 and 430 < one < 570 and 200 < both < 300
 
 
+@pytest.mark.slow
 def test_train_on_two_devices_equals_one_and_resumes(measured):
     one, two = (np.array(rows, "float64") for rows in measured["train"]["evaluations"])
     losses, bleu = 0, 1
@@ -97,12 +132,3 @@ def test_train_on_two_devices_equals_one_and_resumes(measured):
     np.testing.assert_allclose(one[:, bleu], two[:, bleu], atol=1e-3)
     assert len(one) == 2 and np.isfinite(one).all()
     assert measured["train"]["resumed_steps"] == 5
-
-
-def test_jit_compile_on_several_replicas_says_what_to_do(measured):
-    assert "Use jit_compile=False" in measured["jit_error"]
-    assert "2 replicas" in measured["jit_error"]
-
-
-def test_more_devices_than_there_are_is_one_clear_line(measured):
-    assert measured["too_many"] == "Asked for 3 devices, but this machine has no GPU."

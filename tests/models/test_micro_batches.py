@@ -54,7 +54,10 @@ def assert_same(found, expected, tolerance):
         np.testing.assert_allclose(one, other, atol=tolerance)
 
 
-@pytest.mark.parametrize("micro_batches", [2, 3, 6])
+@pytest.mark.parametrize(
+    "micro_batches",
+    [pytest.param(2, marks=pytest.mark.slow), 3, pytest.param(6, marks=pytest.mark.slow)],
+)
 def test_losses_metrics_and_weights_are_those_of_the_whole_batch(micro_batches):
     expected = train(make(1, keras.optimizers.SGD(0.3)))
     assert_same(train(make(micro_batches, keras.optimizers.SGD(0.3))), expected, 1e-6)

@@ -35,7 +35,16 @@ def transformer(policy, norm):
 
 @pytest.mark.parametrize(
     "norm,policy",
-    [*(("post", policy) for policy in policies()), ("pre", "float32"), ("pre", "mixed_float16")],
+    [
+        ("post", "float32"),
+        ("pre", "mixed_float16"),
+        *(
+            pytest.param("post", policy, marks=pytest.mark.slow)
+            for policy in policies()
+            if policy != "float32"
+        ),
+        pytest.param("pre", "float32", marks=pytest.mark.slow),
+    ],
 )
 def test_forward_loss_and_gradients(norm, policy):
     model = transformer(policy, norm)
@@ -57,7 +66,13 @@ def test_metrics_count_no_token():
         assert float(metric.result()) == nothing
 
 
-@pytest.mark.parametrize("policy", policies())
+@pytest.mark.parametrize(
+    "policy",
+    [
+        pytest.param(policy, marks=() if policy == "mixed_float16" else pytest.mark.slow)
+        for policy in policies()
+    ],
+)
 def test_a_training_step_leaves_the_weights_and_the_next_one_trains(policy):
     model = transformer(policy, "post")
     recipe = TrainingRecipe(peak_learning_rate=0.01, warmup_steps=1)

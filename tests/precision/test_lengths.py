@@ -46,7 +46,14 @@ def ids(source_length, target_length):
     }
 
 
-@pytest.mark.parametrize("policy", policies())
+# Every layer is measured in every precision by test_components.py.
+POLICIES = [
+    pytest.param(policy, marks=() if policy in ("float32", "mixed_bfloat16") else pytest.mark.slow)
+    for policy in policies()
+]
+
+
+@pytest.mark.parametrize("policy", POLICIES)
 def test_one_token_on_each_side(policy):
     for model in (learned(policy), pre_norm(policy)):
         expected = transformer_logits(model, **ids(1, 1))
@@ -54,7 +61,7 @@ def test_one_token_on_each_side(policy):
         assert relative_error(array(model(ids(1, 1))), expected) <= bound
 
 
-@pytest.mark.parametrize("policy", policies())
+@pytest.mark.parametrize("policy", POLICIES)
 def test_the_longest_length_has_its_positions(policy):
     model = learned(policy)
     inputs = ids(MAX_LENGTH, MAX_LENGTH)
