@@ -15,11 +15,12 @@ from keras_transformer.training import (
     TimeLimit,
     compile_model,
 )
+from tests.training.uncompiled import RUN_EAGERLY
 
 
 def fit(callbacks, inputs=None, epochs=1):
     model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
-    model.compile("sgd", "mse")
+    model.compile("sgd", "mse", run_eagerly=RUN_EAGERLY)
     inputs = np.ones((6, 1)) if inputs is None else inputs
     model.fit(inputs, inputs, batch_size=1, epochs=epochs, verbose=0, callbacks=callbacks)
     return model
@@ -37,7 +38,7 @@ def test_bleu_on_dev_logs_val_bleu_every_other_epoch_of_fit():
             num_heads=2,
         )
     )
-    compile_model(model, TrainingRecipe())
+    compile_model(model, TrainingRecipe(), run_eagerly=RUN_EAGERLY)
     callback = BleuOnDev(["a b c a", ""], ["a b c a", "a"], tokenizer, every=2)
     ids = np.full((2, 3), 4, "int32")
     weights = np.full((2, 3), 1 / 6, "float32")

@@ -11,6 +11,7 @@ from keras_transformer.errors import UserError
 from keras_transformer.models import TrainingRecipe
 from keras_transformer.training import StopOnNonFiniteLoss, TrainingSettings, train
 from keras_transformer.training.training_data import TrainingData, make_tokenizers
+from tests.training.uncompiled import RUN_EAGERLY
 
 CORPUS = PairsCorpus([("a b c d e f"[: 2 * (n % 5) + 1], "b " * (n % 4 + 1)) for n in range(200)])
 RECIPE = {"tokens_per_batch": 64, "warmup_steps": 20}
@@ -18,6 +19,7 @@ SETTINGS = TrainingSettings(
     preset="tiny",
     model={"num_encoder_layers": 1, "num_decoder_layers": 1, "d_model": 16, "num_heads": 2},
     recipe=RECIPE,
+    bleu_every=0,
     tokenizer="subword",
     vocab_size=None,
     max_steps=80,
@@ -75,7 +77,14 @@ def check(found, data, step):
 
 
 @pytest.mark.tensorflow_only("`train` reads its data with tf.data")
-@pytest.mark.parametrize("place", ["first", "later", "last", "next epoch"])
+@pytest.mark.usefixtures("uncompiled")
+@pytest.mark.parametrize(
+    "place",
+    [
+        *(pytest.param(place, marks=pytest.mark.slow) for place in ("first", "later", "last")),
+        "next epoch",
+    ],
+)
 def test_the_batch_of_a_loss_that_is_no_number_is_saved(tmp_path, data, place):
     steps = data.steps_per_epoch
     step = {"first": 1, "later": 7, "last": steps, "next epoch": steps + 1}[place]
@@ -85,6 +94,7 @@ def test_the_batch_of_a_loss_that_is_no_number_is_saved(tmp_path, data, place):
 
 
 @pytest.mark.tensorflow_only("`train` reads its data with tf.data")
+@pytest.mark.usefixtures("uncompiled")
 def test_an_exploding_loss_stops_too(tmp_path, data):
     found, message = diverge(tmp_path / "model", 7, 1e6)
     check(found, data, 7)
@@ -94,7 +104,7 @@ def test_an_exploding_loss_stops_too(tmp_path, data):
 @pytest.mark.parametrize("every, step", [(1, 7), (3, 9)])
 def test_the_limit_is_one_of_the_steps_since_the_last_look_and_not_of_the_whole_epoch(every, step):
     model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
-    model.compile(keras.optimizers.SGD(0.0), "mse")
+    model.compile(keras.optimizers.SGD(0.0), "mse", run_eagerly=RUN_EAGERLY)
     targets = np.zeros((12, 1))
     targets[6] = 1e3
     inputs = np.zeros((12, 1))

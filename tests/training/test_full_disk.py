@@ -4,9 +4,7 @@ import errno
 import os
 import resource
 import shutil
-import subprocess
 import sys
-from pathlib import Path
 
 import keras
 import numpy as np
@@ -17,21 +15,6 @@ from keras_transformer.models.weight_files import save_weights_only
 from keras_transformer.training import Checkpoints, average_checkpoints
 from tests.training.test_trainer import run
 
-ROOT = Path(__file__).parents[2]
-# A process of its own: without the check the HDF5 library ends it with a segmentation fault.
-PROGRAM = """
-import resource, sys
-import keras
-from keras_transformer.models.weight_files import save_weights_only
-
-model = keras.Sequential([keras.Input((1000,)), keras.layers.Dense(500)])
-resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, resource.RLIM_INFINITY))
-try:
-    save_weights_only(model, sys.argv[1])
-except OSError as error:
-    print(error.errno, error.filename)
-"""
-
 
 @pytest.fixture
 def file_limit():
@@ -41,17 +24,18 @@ def file_limit():
     resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-def test_weights_without_room_are_an_error_of_the_system_and_the_old_file_stays(tmp_path):
+def test_weights_without_room_are_an_error_of_the_system_and_the_old_file_stays(
+    tmp_path, file_limit
+):
+    """Without the check the HDF5 library ends the process with a segmentation fault."""
     path = tmp_path / "model.weights.h5"
     path.write_bytes(b"before")
-    process = subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(path)],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""},
-    )
-    assert process.returncode == 0, process.stderr[-300:]
-    assert process.stdout.split() == [str(errno.EFBIG), str(path)]
+    model = keras.Sequential([keras.Input((1000,)), keras.layers.Dense(500)])
+    file_limit(1_000_000)
+    with pytest.raises(OSError) as error:
+        save_weights_only(model, path)
+    file_limit(resource.RLIM_INFINITY)
+    assert (error.value.errno, error.value.filename) == (errno.EFBIG, str(path))
     assert path.read_bytes() == b"before"
     assert [path.name for path in tmp_path.iterdir()] == ["model.weights.h5"]
 
@@ -85,7 +69,10 @@ def test_an_average_without_room_leaves_the_earlier_one(tmp_path, file_limit):
 
 
 @pytest.mark.tensorflow_only("`train` reads its data with tf.data")
-@pytest.mark.parametrize("name", ["save_weights_only", "np.savez"])
+@pytest.mark.usefixtures("uncompiled")
+@pytest.mark.parametrize(
+    "name", [pytest.param("save_weights_only", marks=pytest.mark.slow), "np.savez"]
+)
 def test_a_training_on_a_full_disk_is_one_line_and_goes_on_later(tmp_path, monkeypatch, name):
     """From the second checkpoint on there is no room."""
     module = sys.modules[Checkpoints.__module__]
@@ -113,6 +100,7 @@ def test_a_training_on_a_full_disk_is_one_line_and_goes_on_later(tmp_path, monke
 
 
 @pytest.mark.tensorflow_only("`train` reads its data with tf.data")
+@pytest.mark.usefixtures("uncompiled")
 def test_a_training_without_room_for_one_checkpoint_does_not_start(tmp_path, monkeypatch):
     usage = type(shutil.disk_usage(tmp_path))(total=10**9, used=10**9 - 1000, free=1000)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)

@@ -10,6 +10,7 @@ from keras_transformer.training import LabelSmoothedCrossEntropy, LossModel, com
 from keras_transformer.training import projected_cross_entropy as projection
 from tests.layers.oracle_parameters import array
 from tests.precision.gradients import has_float64
+from tests.training.uncompiled import RUN_EAGERLY
 
 RNG = np.random.default_rng(11)
 VOCAB = 23
@@ -19,7 +20,7 @@ RECIPE = TrainingRecipe(peak_learning_rate=5e-3, warmup_steps=2)
 def small(dtype="float32", **overrides):
     keras.utils.set_random_seed(5)
     sizes = {"d_model": 16, "intermediate_dim": 24, "num_heads": 2, "dropout": 0.0}
-    sizes.update(num_encoder_layers=2, num_decoder_layers=2)
+    sizes.update(num_encoder_layers=1, num_decoder_layers=1)
     config = TransformerConfig(VOCAB, **{**sizes, **overrides})
     return Transformer(config, dtype=dtype)
 
@@ -49,10 +50,11 @@ def only_batch(corpus, packed_width=None):
     return batch
 
 
-def loss_and_gradients(model, batch):
+def loss_and_gradients(model, batch, compiles=False):
     """Returns the summed loss and the gradient of every weight, by name, of one step of SGD."""
     before = {weight.path: array(weight) for weight in model.trainable_weights}
-    model.compile(keras.optimizers.SGD(1.0), loss=model_loss(model), jit_compile=False)
+    how = {"run_eagerly": RUN_EAGERLY and not compiles, "jit_compile": False}
+    model.compile(keras.optimizers.SGD(1.0), loss=model_loss(model), **how)
     loss = float(model.train_on_batch(*batch))
     after = {weight.path: array(weight) for weight in model.trainable_weights}
     model.set_weights([before.get(weight.path, array(weight)) for weight in model.weights])
@@ -78,7 +80,7 @@ def test_loss_and_gradient_are_those_of_logits_and_loss(monkeypatch, slices, con
     batch = only_batch(corpus_of(sentences(9)))
     model = small(**config)
     expected = loss_and_gradients(model, batch)
-    found = loss_and_gradients(LossModel(model), LossModel.arrange(*batch))
+    found = loss_and_gradients(LossModel(model), LossModel.arrange(*batch), compiles=not config)
     check_equal(found, expected)
 
 
@@ -103,7 +105,9 @@ def test_the_output_is_the_loss_of_every_token_and_zero_on_padding():
     np.testing.assert_allclose(array(found), expected, atol=1e-6)
 
 
-@pytest.mark.parametrize("position", ["sinusoidal", "learned"])
+@pytest.mark.parametrize(
+    "position", ["sinusoidal", pytest.param("learned", marks=pytest.mark.slow)]
+)
 def test_packed_rows_have_the_loss_and_gradient_of_single_rows(position):
     corpus = corpus_of(sentences(20))
     model = small(position=position, max_length=32 if position == "learned" else None)
@@ -139,6 +143,7 @@ def test_it_trains_in_mixed_precision_and_reloads(tmp_path):
     np.testing.assert_array_equal(array(again(batch[0])), array(model(batch[0])))
 
 
+@pytest.mark.slow
 @pytest.mark.tensorflow_only("XLA as an option")
 def test_xla_needs_and_gets_static_shapes():
     batch = LossModel.arrange(*only_batch(corpus_of(sentences(6))))
@@ -149,10 +154,11 @@ def test_xla_needs_and_gets_static_shapes():
     np.testing.assert_allclose(*losses, rtol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.tensorflow_only("XLA as an option")
 @pytest.mark.parametrize(
     ("packed_width", "micro_batches"),
-    [(None, 1), *(pytest.param(*case, marks=pytest.mark.slow) for case in [(None, 2), (24, 1)])],
+    [(None, 1), (None, 2), (24, 1)],
 )
 def test_xla_takes_batches_of_several_shapes(packed_width, micro_batches):
     """A data set whose batches differ in shape tells the step no length."""
@@ -181,7 +187,11 @@ def test_it_trains_in_float64():
         np.testing.assert_allclose(found[1][path], gradient, atol=1e-12, rtol=0)
 
 
-@pytest.mark.parametrize("make", [small, lambda dtype: LossModel(small(dtype))])
+@pytest.mark.parametrize(
+    "make",
+    [pytest.param(small, marks=pytest.mark.slow), lambda dtype: LossModel(small(dtype))],
+    ids=["logits", "losses"],
+)
 def test_the_loss_of_float16_is_scaled(make, tmp_path):
     """Also of a model that was saved and loaded."""
     model = make("mixed_float16")
@@ -204,7 +214,7 @@ def test_wrong_arguments_are_named():
 
 
 @pytest.mark.tensorflow_only("steps in parts need the TensorFlow backend")
-@pytest.mark.parametrize("packed_width", [None, 24])
+@pytest.mark.parametrize("packed_width", [pytest.param(None, marks=pytest.mark.slow), 24])
 def test_a_step_in_parts_has_the_loss_and_the_weights_of_the_whole(packed_width):
     """No two parts weigh the same, as they have other numbers of tokens."""
     pairs = sorted(sentences(20), key=lambda pair: len(pair[1]))

@@ -15,6 +15,7 @@ from keras_transformer.training import (
     make_optimizer,
 )
 from keras_transformer.training.schedule import TransformerSchedule
+from tests.training.uncompiled import RUN_EAGERLY
 
 SMALL = TransformerConfig(
     vocab_size=30,
@@ -27,10 +28,11 @@ SMALL = TransformerConfig(
 )
 
 
-def fitted_weights(optimizer, steps=5):
+def fitted_weights(optimizer, steps=4):
     keras.utils.set_random_seed(0)
     model = Transformer(SMALL)
-    model.compile(optimizer, keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(optimizer, loss, run_eagerly=RUN_EAGERLY)
     ids = np.random.default_rng(0).integers(4, 30, (steps * 4, 5)).astype("int32")
     inputs = {"source": ids, "target": ids[:, ::-1]}
     model.fit(inputs, ids, batch_size=4, epochs=1, shuffle=False, verbose=0)

@@ -11,7 +11,10 @@ from keras_transformer.errors import UserError
 from keras_transformer.training.training_lock import LOCK_FILE, training_lock
 from tests.training.test_trainer import SMALL, run, settings
 
-pytestmark = pytest.mark.tensorflow_only("`train` reads its data with tf.data")
+pytestmark = [
+    pytest.mark.tensorflow_only("`train` reads its data with tf.data"),
+    pytest.mark.usefixtures("uncompiled"),
+]
 
 ROOT = Path(__file__).parents[2]
 HOLDER = """
@@ -40,14 +43,11 @@ def holder(tmp_path):
     process.stdout.close()
 
 
-def test_a_second_training_is_refused_and_told_who_trains(tmp_path, holder):
+def test_a_second_training_is_refused_until_the_first_is_killed(tmp_path, holder):
     with pytest.raises(UserError, match=f"in use by .*process {holder.pid} on ") as error:
         run(tmp_path / "model")
     assert "\n" not in str(error.value)
     assert [path.name for path in (tmp_path / "model").iterdir()] == [LOCK_FILE]
-
-
-def test_the_lock_of_a_killed_process_locks_nobody_out(tmp_path, holder):
     holder.kill()
     holder.wait()
     assert (tmp_path / "model" / LOCK_FILE).exists()
@@ -110,13 +110,13 @@ def test_a_first_step_that_fails_leaves_nothing_behind(tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
-def test_a_training_that_ended_before_its_first_checkpoint_is_started_over(tmp_path):
-    """With other settings too: no step of it is left."""
+def test_a_directory_without_a_training_state(tmp_path):
+    """One without a model is started over, with other settings too: no step of it is left."""
     from keras_transformer.data import SubwordTokenizer
     from keras_transformer.training.training_data import Tokenizers
     from keras_transformer.training.training_setup import start_directory
 
-    old = settings(model={**SMALL, "d_model": 8}, shared_vocabulary=False)
+    old = settings(model={**SMALL, "d_model": 16}, shared_vocabulary=False)
     start_directory(tmp_path, Tokenizers(SubwordTokenizer("a"), SubwordTokenizer("b")), old, {})
     (tmp_path / "checkpoints").mkdir()
     (tmp_path / "checkpoints" / "step-00000900.weights.h5").write_text("of a run that was killed")
@@ -125,12 +125,10 @@ def test_a_training_that_ended_before_its_first_checkpoint_is_started_over(tmp_p
     names = sorted(path.name for path in (tmp_path / "checkpoints").glob("step-*"))
     assert names == ["step-00000003.weights.h5", "step-00000006.weights.h5"]
 
-
-def test_a_finished_model_without_its_training_state_is_not_overwritten(tmp_path):
-    run(tmp_path, max_steps=3)
+    # A finished model without its training state is not overwritten.
     for path in (tmp_path / "checkpoints").glob("state*"):
         path.unlink()
     before = (tmp_path / "model.weights.h5").read_bytes()
     with pytest.raises(UserError, match="cannot be trained further"):
-        run(tmp_path, max_steps=4)
+        run(tmp_path, max_steps=7)
     assert (tmp_path / "model.weights.h5").read_bytes() == before

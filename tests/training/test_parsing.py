@@ -1,7 +1,9 @@
 """train for parsing: a directory that parses, resumed, chosen by F1; a toy grammar is learned."""
 
 import csv
+import importlib.util
 import json
+import shutil
 
 import pytest
 
@@ -17,15 +19,17 @@ from keras_transformer.errors import UserError
 from keras_transformer.evaluation import parseval
 from keras_transformer.parser import Parser
 from keras_transformer.training import TrainingSettings, train
+from keras_transformer.training.tasks import task_of
 from tests.toy_treebank import toy_trees, write_toy_trees
+from tests.training.uncompiled import uncompiled
 
 pytestmark = pytest.mark.tensorflow_only("`train` reads its data with tf.data")
 
 SMALL = {
     "num_encoder_layers": 1,
     "num_decoder_layers": 1,
-    "d_model": 16,
-    "intermediate_dim": 32,
+    "d_model": 8,
+    "intermediate_dim": 16,
     "num_heads": 2,
 }
 RECIPE = {
@@ -41,7 +45,7 @@ RECIPE = {
 def files(tmp_path_factory):
     """Files of training and development trees."""
     folder = tmp_path_factory.mktemp("trees")
-    return write_toy_trees(folder / "train", 60, seed=1), write_toy_trees(folder / "dev", 12, 2)
+    return write_toy_trees(folder / "train", 60, seed=1), write_toy_trees(folder / "dev", 6, 2)
 
 
 def settings(**changes):
@@ -63,7 +67,7 @@ def run(directory, files, lines=None, **changes):
     report = (lambda line: None) if lines is None else lines.append
     linearization = Linearization(**changes.get("linearization", {}))
     corpora = (TreebankCorpus(path, linearization) for path in files)
-    return train(directory, *corpora, settings(**changes), report=report)
+    return train(directory, *corpora, settings=settings(**changes), report=report)
 
 
 @pytest.fixture(scope="module")
@@ -125,22 +129,37 @@ def test_words_and_symbols_have_vocabularies_of_their_own(finished):
 def test_a_word_that_occurs_once_is_unknown(tmp_path):
     path = tmp_path / "trees"
     path.write_text("(NP (NN rain) (NN rain))\n(NP (NN sun))\n")
-    result = train(tmp_path / "model", TreebankCorpus(path), None, settings(max_steps=1))
-    tokenizer = result.parser.source_tokenizer
-    assert tokenizer.encode("rain sun") == [4, 1]
-    assert result.f1 is None
+    task = task_of(settings())
+    tokenizers = task.learn_tokenizers(TreebankCorpus(path), settings(), None, print)
+    assert tokenizers.source.encode("rain sun") == [4, 1]
 
 
-def test_a_finished_training_goes_on_with_more_steps(files, tmp_path):
-    run(tmp_path / "model", files, max_steps=2)
-    lines = []
-    result = run(tmp_path / "model", files, lines, max_steps=4, f1_trees=5, f1_every=2)
-    assert any(line.startswith("Resuming after step 2") for line in lines)
-    assert [bool(row["valid_f1"]) for row in result.history] == [True, True]
+@pytest.fixture(scope="module")
+def resumed(finished, files, tmp_path_factory):
+    """The directory with two more steps and fewer trees to parse: result, lines, event files."""
+    from tests.training.test_tensorboard_log import read
+
+    directory, lines = tmp_path_factory.mktemp("resumed") / "model", []
+    shutil.copytree(finished[0], directory)
+    changes = {"max_steps": 6, "f1_trees": 5, "f1_every": 3}
+    changes["tensorboard"] = importlib.util.find_spec("matplotlib") is not None
+    with uncompiled():
+        result = run(directory, files, lines, **changes)
+    return result, lines, read(directory) if changes["tensorboard"] else None
+
+
+def test_a_finished_training_goes_on_with_more_steps(resumed):
+    result, lines, _ = resumed
+    assert any(line.startswith("Resuming after step 4") for line in lines)
+    assert [bool(row["valid_f1"]) for row in result.history] == [True, True, True]
+
+
+def test_another_way_to_write_trees_is_refused(finished, files):
     with pytest.raises(UserError, match="tags was False, now True"):
-        run(tmp_path / "model", files, max_steps=4, linearization={"tags": True})
+        run(finished[0], files, linearization={"tags": True})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changes, kinds",
     [
@@ -170,14 +189,37 @@ def test_every_way_to_write_trees_and_words(files, tmp_path, changes, kinds):
     assert 0 <= result.f1 <= 100
 
 
-def test_a_vocabulary_of_words_may_be_given(files, tmp_path):
+def test_trees_of_words_in_pieces(files, tmp_path):
+    """The way that differs most: a target of pieces, which no constraint can hold to the words."""
+    changes = {"linearization": {"words": True}, "tokenizer": "bpe"}
+    with uncompiled():
+        run(tmp_path / "model", files[:1], max_steps=1, vocab_size=300, **changes)
+    parser = Parser.load(tmp_path / "model")
+    assert parser.linearization == Linearization(words=True)
+    for tokenizer in (parser.source_tokenizer, parser.target_tokenizer):
+        assert isinstance(tokenizer, SentencePieceTokenizer)
+    sentence = "the dog sees a cat ."
+    assert parser.parse([sentence])[0].words() == sentence.split()
+
+
+def test_a_vocabulary_of_words_may_be_given(files):
+    tokenizer = SubwordTokenizer(["the", "dog", "."])
+    task, corpus = task_of(settings()), TreebankCorpus(files[0])
+    tokenizers = task.learn_tokenizers(corpus, settings(), tokenizer, print)
+    assert tokenizers.source is tokenizer
+    assert tokenizers.target.vocab_size == 13
+
+
+@pytest.mark.slow
+def test_a_training_with_a_vocabulary_that_is_given_goes_on(files, tmp_path):
     tokenizer = SubwordTokenizer(["the", "dog", "."])
     corpus = TreebankCorpus(files[0])
-    for steps in (1, 2):  # The second time the training goes on.
+    for steps in (1, 2):
         result = train(
             tmp_path, corpus, None, settings(max_steps=steps), source_tokenizer=tokenizer
         )
         parser = result.parser
+        assert result.f1 is None
         assert parser.source_tokenizer.pieces(range(4, 7)) == ["the", "dog", "."]
         assert parser.target_tokenizer.vocab_size == 13
 
@@ -204,14 +246,12 @@ def test_the_settings_are_saved_with_the_directory(finished):
     }
 
 
-def test_tensorboard_shows_trees(files, tmp_path):
-    from tests.training.test_tensorboard_log import read
-
-    pytest.importorskip("matplotlib")
-    run(tmp_path / "model", files, tensorboard=True, max_steps=2)
-    found = read(tmp_path / "model")
-    assert 0 <= found["scalars", "valid/f1"][2] <= 100
-    table = found["text", "valid/parses"][2]
+def test_tensorboard_shows_trees(resumed, files):
+    found = resumed[2]
+    if found is None:
+        pytest.skip("the picture needs matplotlib")
+    assert 0 <= found["scalars", "valid/f1"][6] <= 100
+    table = found["text", "valid/parses"][6]
     gold = next(TreebankCorpus(files[1]).trees())
     header, first = (tuple(cell.decode() for cell in row) for row in table[:2])
     assert header == ("source", "parse", "reference")

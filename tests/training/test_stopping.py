@@ -15,7 +15,10 @@ from keras_transformer.training import Checkpoints, train
 from keras_transformer.training.evaluate_tokens import TokenEvaluator
 from tests.training.test_trainer import corpus, run, settings
 
-pytestmark = pytest.mark.tensorflow_only("`train` reads its data with tf.data")
+pytestmark = [
+    pytest.mark.tensorflow_only("`train` reads its data with tf.data"),
+    pytest.mark.usefixtures("uncompiled"),
+]
 
 
 @pytest.fixture(autouse=True)
@@ -61,6 +64,7 @@ def train_with(directory, callback, lines=None, **changes):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", [4, 6], ids=["between checkpoints", "at a checkpoint"])
 def test_a_callback_that_stops_the_training_loses_no_step(tmp_path, step):
     callback = AtStep(step, stop)
@@ -82,17 +86,22 @@ def test_a_stop_where_only_an_evaluation_is_due_keeps_the_weights(tmp_path):
         np.testing.assert_array_equal(weight, kept)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)]
+)
 def test_a_signal_saves_the_step_and_the_resumed_training_equals_an_uninterrupted_one(
     tmp_path, number
 ):
     expected = run(tmp_path / "whole", max_steps=7)
-    lines = []
+    checkpoints, lines, callback = tmp_path / "parts" / "checkpoints", [], AtStep(4, send(number))
     with pytest.raises(StoppedBySignal, match="after step 5; the checkpoint of step 5") as stop:
-        train_with(tmp_path / "parts", AtStep(4, send(number)), lines)
+        train_with(tmp_path / "parts", callback, lines)
     assert stop.value.signal_number == number
-    assert repr(str(tmp_path / "parts" / "checkpoints")) in str(stop.value)
+    assert repr(str(checkpoints)) in str(stop.value)
     assert any("second signal" in line for line in lines)
+    # The state has the weights and the position of a whole step.
+    metadata = Checkpoints(checkpoints).restore_state(callback.model)
+    assert metadata["step"] == int(callback.model.optimizer.iterations) == 5
     lines.clear()
     resumed = run(tmp_path / "parts", lines, max_steps=7)
     assert any(line.startswith("Resuming after step 5") for line in lines)
@@ -128,7 +137,9 @@ def test_a_signal_in_an_evaluation_does_not_wait_for_its_end(tmp_path, monkeypat
         with pytest.raises(StoppedBySignal, match="the checkpoint of step 3"):
             run(tmp_path)
     assert not reached
-    assert run(tmp_path).steps == 6
+    resumed = run(tmp_path)
+    assert resumed.steps == 6
+    assert [row["step"] for row in resumed.history] == ["3", "6"]
 
 
 def test_handlers_of_the_caller_and_ignored_signals_stay():
@@ -176,12 +187,3 @@ def test_a_signal_that_python_would_ignore_is_not_lost(capsys, number):
         time.sleep(30)
     assert stop.value.signal_number == number
     assert not capsys.readouterr().err
-
-
-def test_a_step_that_is_saved_is_whole(tmp_path):
-    """The state of an interrupted step has its weights and its position."""
-    callback = AtStep(4, send(signal.SIGINT))
-    with pytest.raises(KeyboardInterrupt):
-        train_with(tmp_path, callback)
-    metadata = Checkpoints(tmp_path / "checkpoints").restore_state(callback.model)
-    assert metadata["step"] == int(callback.model.optimizer.iterations) == 5

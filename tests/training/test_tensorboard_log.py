@@ -15,8 +15,8 @@ pytestmark = pytest.mark.tensorflow_only("TensorFlow writes the files")
 SMALL = {
     "num_encoder_layers": 1,
     "num_decoder_layers": 1,
-    "d_model": 16,
-    "intermediate_dim": 32,
+    "d_model": 8,
+    "intermediate_dim": 16,
     "num_heads": 2,
 }
 DEV = [("a red house", "a red house"), ("the dog", "the dog | opens *it*"), ("on the boat", "boat")]
@@ -102,8 +102,9 @@ def test_attention_is_a_picture_of_the_size_it_says(trained):
     assert tf.io.decode_png(picture).shape[:2] == (int(height), int(width))
 
 
+@pytest.mark.slow  # test_parsing.py resumes one.
 def test_a_training_may_be_resumed_with_it_on(tmp_path):
-    run(tmp_path / "model", max_steps=10, tensorboard=False)
+    run(tmp_path / "model", max_steps=10, tensorboard=False, bleu_every=0)
     assert not (tmp_path / "model" / "tensorboard").exists()
     run(tmp_path / "model", max_steps=20, bleu_every=0)
     found = read(tmp_path / "model")
@@ -111,7 +112,8 @@ def test_a_training_may_be_resumed_with_it_on(tmp_path):
     assert ("scalars", "valid/bleu") not in found
 
 
-@pytest.mark.parametrize("clip_norm", [None, 0.01])
+@pytest.mark.usefixtures("uncompiled")
+@pytest.mark.parametrize("clip_norm", [pytest.param(None, marks=pytest.mark.slow), 0.01])
 def test_the_gradient_norm_is_that_of_the_gradient_before_clipping(clip_norm):
     import tensorflow as tf
 

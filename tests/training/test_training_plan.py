@@ -17,6 +17,7 @@ from keras_transformer.training.training_plan import (
 )
 
 TINY = {"vocab_size": 60, "d_model": 16, "intermediate_dim": 24, "num_heads": 2}
+TINY |= {"num_encoder_layers": 1, "num_decoder_layers": 1}
 BIG = TransformerConfig(vocab_size=37_000, **get_preset("big").config)
 
 
@@ -24,7 +25,7 @@ BIG = TransformerConfig(vocab_size=37_000, **get_preset("big").config)
     "changes",
     [
         {},
-        {"num_encoder_layers": 1, "num_decoder_layers": 3},
+        {"num_encoder_layers": 3, "num_decoder_layers": 2},
         {"key_dim": 5},
         {"value_dim": 3, "use_bias": True},
         {"norm": "pre"},
@@ -35,13 +36,6 @@ BIG = TransformerConfig(vocab_size=37_000, **get_preset("big").config)
 def test_the_count_is_that_of_the_model(changes):
     config = TransformerConfig(**{**TINY, **changes})
     assert count_parameters(config) == Transformer(config).count_params()
-
-
-@pytest.mark.parametrize(
-    "preset, expected", [("base", 63_045_632), ("big", 214_171_648), ("table3_e", 63_307_776)]
-)
-def test_the_counts_of_the_paper(preset, expected):
-    assert count_parameters(TransformerConfig(37_000, **get_preset(preset).config)) == expected
 
 
 def test_memory_without_a_batch_is_sixteen_bytes_a_parameter():
