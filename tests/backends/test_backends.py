@@ -1,14 +1,19 @@
 """One file, three backends: the same logits, the same training, the same translations.
 
-Each backend writes a model and each loads it in a process that has never seen it. Without JAX or
-torch installed, what TensorFlow wrote is held against itself.
+Each backend writes a model and each loads it in a process that has never seen it.
 """
+
+import importlib.util
 
 import numpy as np
 import pytest
 
 from tests.backends.conftest import BACKENDS
 
+pytestmark = pytest.mark.skipif(
+    sum(importlib.util.find_spec(name) is not None for name in BACKENDS) < 2,
+    reason="needs a second backend: pip install '.[jax]' or '.[torch]'",
+)
 EOS = 3
 
 

@@ -58,6 +58,7 @@ def test_a_training_goes_on_exactly_from_a_checkpoint(tmp_path):
         np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.slow
 def test_a_checkpoint_keeps_the_best_weights(tmp_path):
     path = str(tmp_path / "best.weights.h5")
     checkpoint = keras.callbacks.ModelCheckpoint(

@@ -59,7 +59,7 @@ def test_fit_counts_no_loss_at_the_padding():
     """Keras weights the loss with the mask that arrives at the output."""
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="sum")
     model = make_translator()
-    model.compile(loss=loss)
+    model.compile(loss=loss, run_eagerly=True)
     labels = np.array([[9, 3, 3]])
     alone = model.evaluate([ALONE, ALONE], labels, verbose=0)
     padded = model.evaluate([PADDED, PADDED], np.array([[9, 3, 3, 0, 0]]), verbose=0)

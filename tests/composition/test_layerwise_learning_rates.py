@@ -26,7 +26,8 @@ def make_transformer(optimizer):
         dropout=0.0,
     )
     model = Transformer(config)
-    model.compile(optimizer, keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(optimizer, loss, run_eagerly=True)
     return model
 
 
@@ -35,7 +36,7 @@ def make_dense_model(optimizer):
     names = ["block_1", "block_10", "head"]
     layers = [keras.layers.Dense(20, activation="tanh", name=name) for name in names]
     model = keras.Sequential([keras.Input((5,)), *layers])
-    model.compile(optimizer, "mse")
+    model.compile(optimizer, "mse", run_eagerly=True)
     return model
 
 

@@ -21,7 +21,9 @@ def make_model(regularizer=FACTOR):
     states = decoder(embedding(target), encoder(embedding(source)))
     model = keras.Model([source, target], embedding(states, reverse=True))
     model.compile(
-        keras.optimizers.SGD(0.1), keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        keras.optimizers.SGD(0.1),
+        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        run_eagerly=True,
     )
     return model
 

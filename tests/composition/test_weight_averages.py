@@ -17,7 +17,7 @@ def make_model(optimizer="fused"):
     block = EncoderBlock(num_heads=2, intermediate_dim=16, dropout=0.0)
     model = keras.Sequential([keras.Input((None, 8)), Encoder([block], dropout=0.0)])
     optimizer = OPTIMIZERS[optimizer](1e-2, use_ema=True, ema_momentum=MOMENTUM)
-    model.compile(optimizer, "mse")
+    model.compile(optimizer, "mse", run_eagerly=True)
     return model
 
 
@@ -78,7 +78,7 @@ def test_training_is_that_without_averages():
     averaged, plain = Recorder(), Recorder()
     model, other = make_model(), make_model()
     other.set_weights(model.get_weights())
-    other.compile(FusedAdam(1e-2), "mse")
+    other.compile(FusedAdam(1e-2), "mse", run_eagerly=True)
     fit(model, keras.callbacks.SwapEMAWeights(), averaged)
     fit(other, plain)
     for one, two in zip(averaged.steps, plain.steps, strict=True):

@@ -17,6 +17,9 @@ OTHER_REFERENCES = ["today the cat sat on the mat", "one dog is in our garden no
 GERMAN = ["Der Zug fährt um halb acht ab.", "Das kostet zwölf Euro, und mehr nicht!"]
 GERMAN_REFERENCES = ["Der Zug fährt um halb neun ab.", "Es kostet zwölf Euro und nicht mehr!"]
 
+# Each is a process of its own.
+FAST_COMMANDS = [("13a", False), ("char", True)]
+
 
 def bleu_by_hand(hypotheses, streams):
     """Papineni et al. (2002), equations 1 to 3, on text whose tokens are its words."""
@@ -69,8 +72,18 @@ def test_one_list_and_a_list_of_one_list_are_the_same():
     assert corpus_bleu(GERMAN, GERMAN_REFERENCES) == corpus_bleu(GERMAN, [GERMAN_REFERENCES])
 
 
-@pytest.mark.parametrize("lowercase", [False, True])
-@pytest.mark.parametrize("tokenize", ["13a", "intl", "char", "none"])
+@pytest.mark.parametrize(
+    ("tokenize", "lowercase"),
+    [
+        pytest.param(
+            tokenize,
+            lowercase,
+            marks=() if (tokenize, lowercase) in FAST_COMMANDS else pytest.mark.slow,
+        )
+        for tokenize in ("13a", "intl", "char", "none")
+        for lowercase in (False, True)
+    ],
+)
 def test_score_and_signature_are_those_of_the_sacrebleu_command(tmp_path, lowercase, tokenize):
     (tmp_path / "hypothesis").write_text("\n".join(GERMAN) + "\n", encoding="utf-8")
     (tmp_path / "reference").write_text("\n".join(GERMAN_REFERENCES) + "\n", encoding="utf-8")

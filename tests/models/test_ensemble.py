@@ -35,7 +35,7 @@ def averaged(models, source, prefix):
 
 @pytest.fixture(scope="module")
 def models():
-    return [tiny_model(1), tiny_model(2, num_decoder_layers=2), tiny_model(3, norm="pre")]
+    return [tiny_model(1), tiny_model(2, num_decoder_layers=2, norm="pre")]
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +44,7 @@ def translator(models):
 
 
 def test_greedy_search_takes_the_best_of_the_average(models, translator):
-    for text, found in zip(TEXTS[:4], translator.hypotheses(TEXTS[:4]), strict=True):
+    for text, found in zip(TEXTS[:2], translator.hypotheses(TEXTS[:2]), strict=True):
         source = [*translator.source_tokenizer.encode(text), EOS_ID]
         prefix, total = [BOS_ID], 0.0
         while len(prefix) - 1 < len(source) - 1 + 4 and prefix[-1] != EOS_ID:
@@ -86,7 +86,7 @@ def test_beam_search_scores_what_it_finds(translator):
 def test_one_model_and_copies_of_it_are_that_model():
     model = tiny_model()
     expected = Translator(model, tiny_tokenizer()).translate(TEXTS)
-    for number in (1, 3):
+    for number in (1, 2):
         ensemble = Ensemble([model] * number)
         assert Translator(ensemble, tiny_tokenizer()).translate(TEXTS) == expected
 
@@ -118,7 +118,7 @@ def test_it_is_not_saved_as_one_model(translator, tmp_path):
 
 
 def test_the_shortest_positions_bound_all():
-    lengths = (None, 30, 20)
+    lengths = (None, 20)
     models = [
         tiny_model(**({} if n is None else {"position": "learned", "max_length": n}))
         for n in lengths

@@ -20,7 +20,7 @@ def batch(rows=6, length=5):
     return {"source": ids, "target": ids}, np.roll(ids, -1, axis=1), mask / mask.sum()
 
 
-def make(micro_batches, optimizer=None, dtype=None, dropout=0.0, **recipe):
+def make(micro_batches, optimizer=None, dtype=None, dropout=0.0, compiles=False, **recipe):
     keras.utils.set_random_seed(1)
     config = TransformerConfig(
         vocab_size=12,
@@ -32,7 +32,9 @@ def make(micro_batches, optimizer=None, dtype=None, dropout=0.0, **recipe):
         dropout=dropout,
     )
     model = Transformer(config, dtype=dtype)
-    compile_model(model, TrainingRecipe(**recipe), [TokenLoss(), TokenAccuracy()])
+    # Steps in parts are compiled in the tests of `LossModel`, too.
+    how = {"run_eagerly": not compiles}
+    compile_model(model, TrainingRecipe(**recipe), [TokenLoss(), TokenAccuracy()], **how)
     if optimizer is not None:
         model.optimizer = optimizer
     model.micro_batches = micro_batches
@@ -60,7 +62,8 @@ def assert_same(found, expected, tolerance):
 )
 def test_losses_metrics_and_weights_are_those_of_the_whole_batch(micro_batches):
     expected = train(make(1, keras.optimizers.SGD(0.3)))
-    assert_same(train(make(micro_batches, keras.optimizers.SGD(0.3))), expected, 1e-6)
+    found = train(make(micro_batches, keras.optimizers.SGD(0.3), compiles=True))
+    assert_same(found, expected, 1e-6)
 
 
 def test_the_whole_gradient_is_clipped():
@@ -102,7 +105,7 @@ def test_without_labels():
         model = Transformer.from_config(compiled.get_config())
         model.set_weights(compiled.get_weights())
         model.micro_batches = micro_batches
-        model.compile(keras.optimizers.SGD(0.1))
+        model.compile(keras.optimizers.SGD(0.1), run_eagerly=True)
         model.target_embedding.embeddings.regularizer = keras.regularizers.L2(1.0)
         results.append(train(model, (batch()[0],)))
     assert_same(results[1], results[0], 1e-6)

@@ -8,8 +8,19 @@ from tests.precision.components import COMPONENTS
 from tests.precision.measurements import policies
 
 
-@pytest.mark.parametrize("policy", policies())
-@pytest.mark.parametrize("name", COMPONENTS)
+def is_fast(name, policy):
+    """Single precision, and the half precision of `train`; test_transformer.py has the others."""
+    return policy == "float32" or (policy == "mixed_bfloat16" and "pre-norm" not in name)
+
+
+@pytest.mark.parametrize(
+    ("name", "policy"),
+    [
+        pytest.param(name, policy, marks=() if is_fast(name, policy) else pytest.mark.slow)
+        for name in COMPONENTS
+        for policy in policies()
+    ],
+)
 def test_error_is_within_the_bound(name, policy):
     component = COMPONENTS[name]
     assert component.measure(policy) <= component.bound(policy)
@@ -20,7 +31,13 @@ def test_every_public_layer_that_computes_is_measured():
     assert set(layers.__all__) - measured == {"Dropout"}
 
 
-@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16", "bfloat16"])
+@pytest.mark.parametrize(
+    "policy",
+    [
+        "mixed_bfloat16",
+        *(pytest.param(policy, marks=pytest.mark.slow) for policy in ("mixed_float16", "bfloat16")),
+    ],
+)
 def test_half_precision_is_what_was_measured(policy):
     """Else the bounds of half precisions would hold for float32 in disguise."""
     model = COMPONENTS["Transformer, logits"]
