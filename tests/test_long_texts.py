@@ -1,5 +1,6 @@
 """`translate` splits texts that are too long, and gives the model batches of a bounded size."""
 
+import copy
 import json
 import logging
 import types
@@ -46,11 +47,11 @@ class Echo(BatchInference):
 
 
 @pytest.fixture
-def echo(monkeypatch):
+def echo(translator):
     """A translator that answers with the text itself, and what it was asked."""
-    translator = tiny_translator(max_source_length=24)
-    inference = Echo(translator.model)
-    monkeypatch.setattr(translator, "_inference", inference)
+    translator = copy.copy(translator)
+    translator._inference = inference = Echo(translator.model)
+    translator.num_split = 0
     return types.SimpleNamespace(
         translator=translator, translate=translator.translate, asked=inference
     )
