@@ -84,12 +84,13 @@ def freeze_everything(model):
     model.trainable = False
 
 
+# With the norms that are tested by default.
 FREEZES = {
-    freeze_encoder: "post",
+    freeze_encoder: None,
     freeze_all_but_the_last_block: "pre",
     freeze_the_feed_forward_parts: "post",
     freeze_the_embedding: "pre",
-    freeze_everything: "post",
+    freeze_everything: None,
 }
 
 

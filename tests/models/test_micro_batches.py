@@ -71,6 +71,7 @@ def test_the_whole_gradient_is_clipped():
     assert_same(train(make(3, **recipe)), train(make(1, **recipe)), 1e-6)
 
 
+@pytest.mark.slow
 def test_regularisers_count_once():
     results = []
     for micro_batches in (1, 3):
@@ -89,6 +90,7 @@ def test_the_scaled_loss_of_float16_is_unscaled():
     assert all(np.isfinite(value).all() for value in weights)
 
 
+@pytest.mark.slow
 def test_without_sample_weights():
     inputs, labels, _ = batch()
     data = (inputs, labels)

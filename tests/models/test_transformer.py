@@ -237,9 +237,8 @@ def test_weights_round_trip(tmp_path):
     np.testing.assert_array_equal(array(other(IDS)), array(model(IDS)))
 
 
-@pytest.mark.parametrize(
-    "dtype", ["float32", pytest.param("mixed_float16", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow  # tests/composition/test_callbacks.py trains one, too.
+@pytest.mark.parametrize("dtype", ["float32", "mixed_float16"])
 def test_plain_compile_and_fit_train_it(dtype):
     model = small(dtype, dropout=0.0)
     labels = np.roll(TARGET, -1, axis=1)

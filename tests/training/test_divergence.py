@@ -93,6 +93,7 @@ def test_the_batch_of_a_loss_that_is_no_number_is_saved(tmp_path, data, place):
     assert message.startswith("The loss is nan")
 
 
+@pytest.mark.slow
 @pytest.mark.tensorflow_only("`train` reads its data with tf.data")
 @pytest.mark.usefixtures("uncompiled")
 def test_an_exploding_loss_stops_too(tmp_path, data):

@@ -132,6 +132,7 @@ def test_nothing_leaks_from_one_segment_to_another():
         assert not differs[inputs["target_segments"] != 2].any()
 
 
+@pytest.mark.slow
 def test_it_trains_in_mixed_precision_and_reloads(tmp_path):
     model = LossModel(small("mixed_bfloat16"), packed=True)
     batch = LossModel.arrange(*only_batch(corpus_of(sentences(20)), packed_width=24))

@@ -130,6 +130,7 @@ def test_writes_a_model_directory_with_history_and_settings(finished):
     assert result.translator.sentence_profile.to_dict() == profile | {"abbreviations": ()}
 
 
+@pytest.mark.slow  # test_packed_training.py has it for compiled steps.
 def test_interrupted_and_resumed_equals_uninterrupted(tmp_path, finished):
     expected = finished[1]
     with pytest.raises(KeyboardInterrupt):
