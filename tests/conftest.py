@@ -9,6 +9,9 @@ import os
 import pytest
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+# The processes of `-n` share the cores, and every thread of TensorFlow keeps compiled kernels.
+os.environ.setdefault("TF_NUM_INTEROP_THREADS", "1")
+os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
 if os.environ.get("KERAS_BACKEND") == "jax":
     # Compiling is what the tests spend their time on there.
     os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
@@ -26,6 +29,12 @@ def pytest_collection_modifyitems(items):
         if marker is not None:
             reason = ": ".join(("needs the TensorFlow backend", *marker.args))
             item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def pytest_collection_finish():
+    # What the imports made stays: each later collection need not look at it.
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True, scope="module")
