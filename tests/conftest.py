@@ -9,8 +9,7 @@ import os
 import pytest
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-# The processes of `-n` share the cores, and every thread of TensorFlow keeps compiled kernels.
-os.environ.setdefault("TF_NUM_INTEROP_THREADS", "1")
+# The processes of `-n` share the cores.
 os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
 if os.environ.get("KERAS_BACKEND") == "jax":
     # Compiling is what the tests spend their time on there.
