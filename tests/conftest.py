@@ -11,9 +11,14 @@ import pytest
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 # The processes of `-n` share the cores.
 os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
+# oneDNN keeps what it compiles for every shape: 300 MB in each process of a whole run.
+os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
 if os.environ.get("KERAS_BACKEND") == "jax":
     # Compiling is what the tests spend their time on there.
     os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
+
+# Tests here start processes of their own. They run first, while this process is small.
+_FIRST = ("distributed", "system", "docs", "cli", "export")
 
 # Keras is imported inside the functions: the process that hands out the tests needs none.
 
@@ -21,6 +26,7 @@ if os.environ.get("KERAS_BACKEND") == "jax":
 def pytest_collection_modifyitems(items):
     import keras
 
+    items.sort(key=lambda item: item.path.parent.name not in _FIRST)
     if keras.backend.backend() == "tensorflow":
         return
     for item in items:
