@@ -18,7 +18,7 @@ if os.environ.get("KERAS_BACKEND") == "jax":
     os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 
 # Tests here start processes of their own. They run first, while this process is small.
-_FIRST = ("distributed", "system", "docs", "cli", "export")
+_FIRST = ("tests", "distributed", "system", "docs", "cli", "export", "training")
 
 # Keras is imported inside the functions: the process that hands out the tests needs none.
 
