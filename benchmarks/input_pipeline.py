@@ -38,7 +38,7 @@ def real_lines() -> tuple[list[str], list[str]]:
         lines = []
         for name in names:
             if not (folder / name).is_file():
-                from keras_transformer.data import number_corpus
+                from keras_transformer.quickstart import number_corpus
 
                 train, _, _ = number_corpus(num_train=20_000, num_valid=0, num_test=0)
                 return tuple(map(list, zip(*train, strict=True)))

@@ -22,8 +22,9 @@ PACKAGES = (
     "training",
     "evaluation",
     "export",
-    "translator",
-    "parser",
+    "inference",
+    "parsing",
+    "quickstart",
     "bridges",
 )
 SECTIONS = (

@@ -19,13 +19,8 @@ import jax
 import keras
 
 from keras_transformer import Transformer, get_preset
-from keras_transformer.data import (
-    EncodedCorpus,
-    PairsCorpus,
-    TokenBatches,
-    number_corpus,
-    train_sentencepiece,
-)
+from keras_transformer.data import EncodedCorpus, PairsCorpus, TokenBatches, train_sentencepiece
+from keras_transformer.quickstart import corpus as number_corpus
 from keras_transformer.training import compile_model
 
 

@@ -1,22 +1,71 @@
 """The Transformer of "Attention Is All You Need" for Keras 3."""
 
 import importlib
+import importlib.abc
+import importlib.machinery
 import os
 import sys
 
 __version__ = "0.1.0"
 
-_PACKAGES = ("bridges", "data", "decoding", "evaluation", "export", "layers", "models", "training")
+_PACKAGES = (
+    "bridges",
+    "data",
+    "decoding",
+    "evaluation",
+    "export",
+    "inference",
+    "layers",
+    "models",
+    "parsing",
+    "quickstart",
+    "training",
+)
 _HOMES = {
-    "Parse": "parser",
-    "Parser": "parser",
+    "Parse": "parsing",
+    "Parser": "parsing",
     "TrainingRecipe": "models",
     "Transformer": "models",
     "TransformerConfig": "models",
-    "Translator": "translator",
+    "Translator": "inference",
     "UserError": "errors",
     "get_preset": "models",
     "list_presets": "models",
+}
+# Names that version 0.1 had in other packages and modules: they can still be imported from there.
+_MOVED_NAMES = {
+    "data": {
+        "SentenceProfile": "inference",
+        "number_corpus": "quickstart",
+        **dict.fromkeys(
+            (
+                "Linearization",
+                "RebuiltTree",
+                "Tree",
+                "TreeSymbols",
+                "TreebankCorpus",
+                "clean_tree",
+                "draw_tree",
+                "format_tree",
+                "read_tree_lines",
+                "read_trees",
+                "tree_symbols",
+                "write_trees",
+            ),
+            "parsing",
+        ),
+    },
+    "decoding": {"WellFormedTrees": "parsing"},
+    "evaluation": dict.fromkeys(
+        ("EvalbParameters", "ParsevalScore", "ParsevalSummary", "SentenceScore", "parseval"),
+        "parsing",
+    ),
+    "training": {"F1OnDev": "parsing"},
+}
+_MOVED_MODULES = {
+    "keras_transformer.data.number_corpus": "keras_transformer.quickstart.corpus",
+    "keras_transformer.parser": "keras_transformer.parsing.parser",
+    "keras_transformer.translator": "keras_transformer.inference.translator",
 }
 
 __all__ = [
@@ -34,9 +83,12 @@ __all__ = [
     "evaluation",
     "export",
     "get_preset",
+    "inference",
     "layers",
     "list_presets",
     "models",
+    "parsing",
+    "quickstart",
     "training",
 ]
 
@@ -53,6 +105,31 @@ def __dir__():
     return __all__
 
 
+def moved_names(package: str):
+    """Returns the `__getattr__` of a package, which finds the names that have moved from it."""
+
+    def find(name):
+        home = _MOVED_NAMES[package.removeprefix("keras_transformer.")].get(name)
+        if home is None:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        return getattr(importlib.import_module(f"keras_transformer.{home}"), name)
+
+    return find
+
+
+class _MovedModules(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Imports a module that has moved under its earlier name as well."""
+
+    def find_spec(self, name, path, target=None):
+        return importlib.machinery.ModuleSpec(name, self) if name in _MOVED_MODULES else None
+
+    def exec_module(self, module):
+        sys.modules[module.__name__] = importlib.import_module(_MOVED_MODULES[module.__name__])
+
+
+sys.meta_path.append(_MovedModules())
+
+
 def _is_command_line():
     """Return whether the `keras-transformer` command is starting, which must not load Keras yet."""
     program = os.path.basename(sys.argv[0]) if getattr(sys, "argv", None) else ""
@@ -65,5 +142,5 @@ def _is_command_line():
 # to load a saved model; the rest, with heavier dependencies, when it is first used.
 if not _is_command_line():
     if "keras" not in sys.modules:
-        importlib.import_module("keras_transformer.start_up").import_keras()
+        importlib.import_module("keras_transformer.cli.start_up").import_keras()
     importlib.import_module("keras_transformer.models")

@@ -1,9 +1,18 @@
-"""The exception for mistakes of the user: files, arguments, directories."""
+"""Exceptions: mistakes of the user, and signals that end the work."""
 
+import _thread
+import contextlib
 import errno
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from typing import Self
 
 # Errors of a full disk, a full quota, and a limit on the size of files (`ulimit -f`).
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+_SECONDS_TO_RETRY = 0.05
 
 
 class UserError(ValueError):
@@ -38,3 +47,95 @@ def one_line(error: BaseException, limit: int = 300) -> str:
     """
     text = " ".join(str(error).split()) or type(error).__name__
     return text if len(text) <= limit else text[:limit] + "..."
+
+
+class StoppedBySignal(KeyboardInterrupt):
+    """A signal ended the work; the message may say what was saved.
+
+    Args:
+        signal_number: int, the signal.
+        message: text for people.
+    """
+
+    def __init__(self, signal_number: int, message: str = "interrupted"):
+        super().__init__(message)
+        self.signal_number = signal_number
+
+
+class StopSignals:
+    """Handles SIGINT, SIGTERM and SIGHUP inside a `with` block.
+
+    A signal raises `StoppedBySignal`. While `waits` is true the first one is only noted in
+    `received`, and the next one raises. Signals that are ignored (as under `nohup`) or have a
+    handler of the caller's stay as they are, and outside of the main thread all of them do. Of
+    blocks inside each other the innermost handles them.
+
+    Args:
+        report: called with a line for people when a signal is noted.
+
+    Attributes:
+        waits: whether there is work to save before the end.
+        received: int, the signal that was noted, or None.
+    """
+
+    def __init__(self, report: Callable[[str], object]):
+        self.waits = False
+        self.received: int | None = None
+        self._report = report
+        self._before: dict = {}
+
+    def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():
+            for name in ("SIGINT", "SIGTERM", "SIGHUP"):  # Windows has no SIGHUP
+                number = getattr(signal, name, None)
+                handler = number and signal.getsignal(number)
+                is_default = handler in (signal.SIG_DFL, signal.default_int_handler)
+                if is_default or isinstance(getattr(handler, "__self__", None), StopSignals):
+                    self._before[number] = signal.signal(number, self._handle)
+        self._hook_before, sys.unraisablehook = sys.unraisablehook, self._retry
+        return self
+
+    def __exit__(self, *exception) -> None:
+        sys.unraisablehook = self._hook_before
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _handle(self, number, frame):
+        if not self.waits or self.received is not None:
+            raise StoppedBySignal(number)
+        self.received = number
+        # The signal may have come in the middle of a write to the same stream.
+        with contextlib.suppress(RuntimeError):
+            self._report("Stopping after this step; a second signal stops at once.")
+
+    def _retry(self, unraisable) -> None:
+        """Handles a signal again whose exception Python ignored, as it does in `__del__` and gc."""
+        if unraisable.exc_type is not StoppedBySignal:
+            self._hook_before(unraisable)
+            return
+        arguments = [unraisable.exc_value.signal_number]
+        send = _thread.interrupt_main
+        if hasattr(signal, "pthread_kill"):  # not on Windows; ends a call that waits
+            send = signal.pthread_kill
+            arguments.insert(0, threading.main_thread().ident)
+        threading.Timer(_SECONDS_TO_RETRY, send, arguments).start()
+
+    @contextlib.contextmanager
+    def at_once(self) -> Iterator[None]:
+        """Inside the block a signal raises, and what was noted before it raises too."""
+        waited = self.waits
+        self.release()
+        try:
+            yield
+        finally:
+            self.waits = waited
+
+    def release(self) -> None:
+        """Ends the waiting.
+
+        Raises:
+            StoppedBySignal: if a signal was noted.
+        """
+        self.waits = False
+        if self.received is not None:
+            raise StoppedBySignal(self.received)

@@ -1,9 +1,8 @@
-"""Files: written aside and renamed, read as strict UTF-8 lines, gzip or JSON."""
+"""Files: written aside and renamed into place, and JSON files read with clear errors."""
 
 import contextlib
 import ctypes
 import errno
-import gzip
 import json
 import os
 import pathlib
@@ -11,11 +10,9 @@ import re
 import shutil
 import time
 import uuid
-import zlib
 from collections.abc import Iterable, Iterator
 
 from keras_transformer.errors import UserError, one_line
-from keras_transformer.utf8 import decode_line
 
 # What is still being written is younger than that.
 _LEFTOVER_SECONDS = 3600
@@ -300,33 +297,3 @@ def read_json(path: str | os.PathLike) -> dict:
             f"Received: {type(content).__name__}"
         )
     return content
-
-
-def open_text(path: str | os.PathLike) -> Iterator[str]:
-    """Yields the lines of a UTF-8 text file, without their line ends; `.gz` is unpacked.
-
-    A line ends at `\\n` (and `\\r\\n`) only, as in `wc -l`: other separators that
-    `str.splitlines` knows (U+2028, form feed) stay in the text, or parallel files would shift
-    against each other. A byte order mark at the start is left out.
-
-    Args:
-        path: the file; one whose name ends in `.gz` is read as gzip.
-
-    Yields:
-        `str`, one per line.
-
-    Raises:
-        UserError: on the first line asked for, if the file is missing; later, if a line is not
-            UTF-8 (with the line's number) or the gzip data is damaged.
-    """
-    path = require_file(path)
-    opener = gzip.open if path.name.endswith(".gz") else open
-    number = 0
-    try:
-        with opener(path, "rb") as file:
-            for number, raw in enumerate(file, start=1):
-                yield decode_line(raw, repr(str(path)), number)
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise UserError(f"{str(path)!r} is not a complete gzip file: {error}") from error
-    except PermissionError as error:
-        raise UserError(f"{str(path)!r} cannot be read: permission denied.") from error

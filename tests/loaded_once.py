@@ -2,8 +2,8 @@
 
 import copy
 
-from keras_transformer.parser import Parser
-from keras_transformer.translator import Translator
+from keras_transformer.inference.translator import Translator
+from keras_transformer.parsing.parser import Parser
 
 _LOADED = {}
 

@@ -11,12 +11,12 @@ import time
 import pytest
 
 from keras_transformer import files
+from keras_transformer.data.text_lines import open_text
 from keras_transformer.errors import UserError
 from keras_transformer.files import (
     atomic_files,
     atomic_folder,
     atomic_write,
-    open_text,
     require_file,
 )
 
@@ -66,9 +66,7 @@ def test_atomic_write_has_the_content_on_the_disk_before_it_renames(tmp_path, mo
     monkeypatch.setattr(
         os, "fsync", lambda file: (events.append(os.fstat(file).st_size), sync(file))
     )
-    monkeypatch.setattr(
-        os, "replace", lambda *names: (events.append("renamed"), replace(*names))
-    )
+    monkeypatch.setattr(os, "replace", lambda *names: (events.append("renamed"), replace(*names)))
     with atomic_write(path) as temporary:
         temporary.write_text("seven b")
     assert events == [7, "renamed"]
@@ -95,7 +93,10 @@ def test_old_leftovers_of_the_same_name_are_removed_and_no_others(tmp_path):
     with atomic_write(tmp_path / "result.txt") as temporary:
         temporary.write_text("one")
     assert {path.name for path in tmp_path.iterdir()} == {
-        "result.txt", ".writing-ffffffffffff-result.txt", folder.name, *names[1:]
+        "result.txt",
+        ".writing-ffffffffffff-result.txt",
+        folder.name,
+        *names[1:],
     }
     os.utime(folder / "growing", (old, old))
     with atomic_write(tmp_path / "result.txt") as temporary:

@@ -37,7 +37,7 @@ _TRAIN = (
     _IMPORT
     + """
 import numpy as np
-import keras_transformer.training, keras_transformer.translator
+import keras_transformer.training, keras_transformer.inference.translator
 def check(after):
     assert "tensorflow" not in sys.modules, after
 check("importing the training")

@@ -2,10 +2,11 @@
 
 import numpy as np
 
-from keras_transformer.data import Linearization, SubwordTokenizer
-from keras_transformer.data.tree_linearization import NUMBERS
+from keras_transformer.data import SubwordTokenizer
 from keras_transformer.decoding import BeamSearch
-from keras_transformer.parser import Parser
+from keras_transformer.parsing import Linearization
+from keras_transformer.parsing.linearization import NUMBERS
+from keras_transformer.parsing.parser import Parser
 from tests.tiny_translator import tiny_model, tiny_tokenizer
 
 LABELS = ("S", "NP", "VP", "PP")

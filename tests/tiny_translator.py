@@ -5,8 +5,8 @@ import functools
 import numpy as np
 
 from keras_transformer.data import EOS_ID, train_sentencepiece
+from keras_transformer.inference.translator import Translator
 from keras_transformer.models import Transformer, TransformerConfig
-from keras_transformer.translator import Translator
 
 WORDS = (
     "a red blue green old young house door dog cat man woman runs sleeps sees opens in on with "

@@ -2,7 +2,7 @@
 
 import random
 
-from keras_transformer.data import Tree
+from keras_transformer.parsing import Tree
 
 _NOUNS = "dog cat man woman tree house child bird river boat".split()
 _VERBS = "sees likes finds paints".split()

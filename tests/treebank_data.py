@@ -7,7 +7,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import HealthCheck, settings
 
-from keras_transformer.data import Tree
+from keras_transformer.parsing import Tree
 
 LABELS = ("S", "NP", "VP", "PP", "ADVP")
 TAGS = ("NN", "VBZ", "IN", "-LRB-", ".", "``")

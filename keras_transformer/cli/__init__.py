@@ -5,7 +5,7 @@ import signal
 import sys
 from collections.abc import Sequence
 
-from keras_transformer.stop_signals import StopSignals
+from keras_transformer.errors import StopSignals
 
 __all__ = ["main"]
 

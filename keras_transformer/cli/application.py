@@ -9,21 +9,12 @@ import sys
 from collections.abc import Iterator, Sequence
 
 from keras_transformer import __version__
-from keras_transformer.cli import (
-    average,
-    evaluate,
-    export,
-    parse,
-    prepare,
-    quickstart,
-    score,
-    train,
-    translate,
-    vocab,
-)
+from keras_transformer.cli import average, evaluate, export, prepare, score, train, translate, vocab
 from keras_transformer.cli.arguments import USAGE_ERROR, CommandParser
 from keras_transformer.cli.progress import say
 from keras_transformer.errors import NO_ROOM
+from keras_transformer.parsing.cli import parse
+from keras_transformer.quickstart import command as quickstart
 
 PROGRAM = "keras-transformer"
 COMMANDS = (

@@ -53,7 +53,7 @@ def run(arguments: argparse.Namespace) -> None:
     """
     _check(arguments)
     load_backend()
-    from keras_transformer.model_directory import WEIGHTS_FILE
+    from keras_transformer.inference.model_directory import WEIGHTS_FILE
     from keras_transformer.training import average_checkpoints
 
     if arguments.checkpoints:
@@ -82,7 +82,7 @@ def _check(arguments: argparse.Namespace) -> None:
 
 
 def _last_checkpoints(model: str, number: int) -> list[pathlib.Path]:
-    from keras_transformer.model_directory import read_config
+    from keras_transformer.inference.model_directory import read_config
     from keras_transformer.training import Checkpoints
     from keras_transformer.training.trainer import CHECKPOINT_FOLDER
 

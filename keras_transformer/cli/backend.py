@@ -3,7 +3,7 @@
 import contextlib
 import os
 
-from keras_transformer.start_up import hidden_standard_error
+from keras_transformer.cli.start_up import hidden_standard_error
 
 
 def load_backend() -> None:

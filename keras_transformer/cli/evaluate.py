@@ -18,12 +18,6 @@ from keras_transformer.cli.arguments import (
     is_given,
 )
 from keras_transformer.cli.backend import load_backend_in_streams
-from keras_transformer.cli.evaluate_parsing import (
-    PARSING_OPTIONS,
-    add_parsing_options,
-    check_outputs,
-    evaluate_parsing,
-)
 from keras_transformer.cli.long_lines import add_batch_options, check_lengths, report_split
 from keras_transformer.cli.progress import Progress, say
 from keras_transformer.cli.text_files import (
@@ -33,6 +27,12 @@ from keras_transformer.cli.text_files import (
     require_same_length,
 )
 from keras_transformer.errors import UserError
+from keras_transformer.parsing.cli.evaluate import (
+    PARSING_OPTIONS,
+    add_parsing_options,
+    check_outputs,
+    evaluate_parsing,
+)
 
 _DESCRIPTION = """
 Translates a source file with a model and compares with one or more reference translations, or

@@ -114,7 +114,7 @@ def run(arguments: argparse.Namespace) -> None:
     from keras_transformer import Parser, Translator, export
     from keras_transformer.export.formats import FORMATS as EXPORT_FORMATS
     from keras_transformer.export.steps import refuse_parser
-    from keras_transformer.model_directory import read_config
+    from keras_transformer.inference.model_directory import read_config
 
     # Before the model is loaded, not after.
     export.check_export_directory(arguments.output, arguments.format)

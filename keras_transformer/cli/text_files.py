@@ -11,9 +11,9 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import BinaryIO, TextIO
 
+from keras_transformer.data.text_lines import decode_line, open_text
 from keras_transformer.errors import UserError
-from keras_transformer.files import atomic_write, open_text
-from keras_transformer.utf8 import decode_line
+from keras_transformer.files import atomic_write
 
 # What is read of a model directory; an answer beside these may be replaced.
 _MODEL_FILES = ("config.json", "recipe.json", "training.json", "*.weights.h5", "*tokenizer.*")

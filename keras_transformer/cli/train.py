@@ -10,7 +10,6 @@ from typing import Any
 from keras_transformer.cli.arguments import add_command, positive_float
 from keras_transformer.cli.backend import load_backend
 from keras_transformer.cli.corpus_defaults import choose_settings, keep_settings
-from keras_transformer.cli.parsing_settings import check_task, linearization_fields
 from keras_transformer.cli.progress import Progress, say
 from keras_transformer.cli.recipes import RECIPES
 from keras_transformer.cli.train_config import render_config, resolve
@@ -24,6 +23,7 @@ from keras_transformer.cli.train_data import (
 from keras_transformer.cli.train_settings import GROUPS, SETTINGS
 from keras_transformer.cli.vocab import DEFAULT_VOCAB_SIZE, load_vocabulary
 from keras_transformer.errors import UserError
+from keras_transformer.parsing.cli.settings import check_task, linearization_fields
 
 _DESCRIPTION = """
 Trains a Transformer on sentence pairs and writes a model directory: config, weights, tokenizer,

@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from keras_transformer.cli.arguments import positive_float, positive_ints
-from keras_transformer.cli.parsing_settings import task_defaults
 from keras_transformer.cli.recipes import recipe_values
 from keras_transformer.cli.setting import Setting
 from keras_transformer.cli.train_settings import GROUPS, SETTINGS
 from keras_transformer.errors import UserError
 from keras_transformer.files import require_file
+from keras_transformer.parsing.cli.settings import task_defaults
 
 _EXAMPLES = {str: '"..."', bool: "true", positive_float: "30.0", positive_ints: "[1, 5, 10]"}
 

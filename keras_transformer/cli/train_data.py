@@ -4,9 +4,9 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from keras_transformer.cli.parsing_settings import linearization_fields
 from keras_transformer.cli.train_settings import SETTINGS
 from keras_transformer.errors import UserError
+from keras_transformer.parsing.cli.settings import linearization_fields
 
 # What each kind of data needs.
 DATA_KINDS = {
@@ -56,7 +56,9 @@ def file_corpora(kind: str, values: Mapping[str, Any]) -> tuple:
     Returns:
         The training and the validation corpus.
     """
-    from keras_transformer.data import Linearization, ParallelTextCorpus, TreebankCorpus, TsvCorpus
+    from keras_transformer.data import ParallelTextCorpus, TsvCorpus
+    from keras_transformer.parsing.linearization import Linearization
+    from keras_transformer.parsing.treebank_corpus import TreebankCorpus
 
     if kind == "trees":
         linearization = Linearization(**linearization_fields(values))

@@ -87,7 +87,7 @@ def print_plan(
 def _target_vocabulary(settings, size: int, vocabulary) -> tuple[int | None, str]:
     """Returns the number of target ids, None if the source has the same, and a few words."""
     if settings.task == "parsing":
-        from keras_transformer.data.tree_linearization import NUMBERS
+        from keras_transformer.parsing.linearization import NUMBERS
 
         if settings.linearization["words"]:
             return size, "for the words, as many for the trees"

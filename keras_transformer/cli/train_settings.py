@@ -9,9 +9,9 @@ from keras_transformer.cli.arguments import (
     random_seed,
     rate,
 )
-from keras_transformer.cli.parsing_settings import PARSING
 from keras_transformer.cli.recipe_settings import MODEL, OPTIMIZATION, SEARCH
 from keras_transformer.cli.setting import Setting
+from keras_transformer.parsing.cli.settings import PARSING
 
 # Table of the TOML file -> heading of the help -> settings.
 GROUPS: dict[str, tuple[str, tuple[Setting, ...]]] = {

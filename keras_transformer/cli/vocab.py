@@ -7,8 +7,9 @@ from collections.abc import Iterable, Iterator
 from keras_transformer.cli.arguments import add_command, positive_int
 from keras_transformer.cli.progress import Progress, say
 from keras_transformer.cli.text_files import check_output
+from keras_transformer.data.text_lines import open_text
 from keras_transformer.errors import UserError
-from keras_transformer.files import open_text, require_file
+from keras_transformer.files import require_file
 
 DEFAULT_VOCAB_SIZE = 8000
 _SUFFIXES = {"bpe": ".model", "unigram": ".model", "subword": ".txt"}

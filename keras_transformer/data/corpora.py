@@ -5,8 +5,9 @@ import pathlib
 from collections.abc import Iterator, Sequence
 from typing import Protocol, runtime_checkable
 
+from keras_transformer.data.text_lines import open_text
 from keras_transformer.errors import UserError
-from keras_transformer.files import open_text, require_file
+from keras_transformer.files import require_file
 
 
 def require_regular_file(path: str | os.PathLike) -> pathlib.Path:

@@ -1,11 +1,24 @@
-"""One way to take text for a vocabulary: from files, from lines in memory, or from a corpus."""
+"""Lines of UTF-8 text, from files (plain or gzip), from memory or from a corpus."""
 
+import codecs
+import gzip
 import os
 import pathlib
 import random
+import zlib
 from collections.abc import Iterable, Iterator
 
-from keras_transformer.files import open_text
+from keras_transformer.errors import UserError
+from keras_transformer.files import require_file
+
+_BYTE_ORDER_MARK = "\ufeff"
+# The mark of UTF-32 begins with that of UTF-16.
+_OTHER_MARKS = {
+    codecs.BOM_UTF32_LE: "UTF-32",
+    codecs.BOM_UTF32_BE: "UTF-32",
+    codecs.BOM_UTF16_LE: "UTF-16",
+    codecs.BOM_UTF16_BE: "UTF-16",
+}
 
 
 def text_lines(files_or_lines) -> Iterator[str]:
@@ -67,3 +80,66 @@ def sample_lines(lines: Iterable[str], max_lines: int, seed: int) -> list[str]:
         if slot < max_lines:
             kept[slot] = line
     return kept
+
+
+def open_text(path: str | os.PathLike) -> Iterator[str]:
+    """Yields the lines of a UTF-8 text file, without their line ends; `.gz` is unpacked.
+
+    A line ends at `\\n` (and `\\r\\n`) only, as in `wc -l`: other separators that
+    `str.splitlines` knows (U+2028, form feed) stay in the text, or parallel files would shift
+    against each other. A byte order mark at the start is left out.
+
+    Args:
+        path: the file; one whose name ends in `.gz` is read as gzip.
+
+    Yields:
+        `str`, one per line.
+
+    Raises:
+        UserError: on the first line asked for, if the file is missing; later, if a line is not
+            UTF-8 (with the line's number) or the gzip data is damaged.
+    """
+    path = require_file(path)
+    opener = gzip.open if path.name.endswith(".gz") else open
+    number = 0
+    try:
+        with opener(path, "rb") as file:
+            for number, raw in enumerate(file, start=1):
+                yield decode_line(raw, repr(str(path)), number)
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise UserError(f"{str(path)!r} is not a complete gzip file: {error}") from error
+    except PermissionError as error:
+        raise UserError(f"{str(path)!r} cannot be read: permission denied.") from error
+
+
+def decode_line(raw: bytes, name: str, number: int) -> str:
+    """Decodes a line of UTF-8 text.
+
+    Args:
+        raw: the line with its end.
+        name: where it is from, for the error.
+        number: the line's number, from 1. A byte order mark is left out of the first line.
+
+    Returns:
+        The line without its end.
+
+    Raises:
+        UserError: if the line is not UTF-8; UTF-16 and UTF-32 are named.
+    """
+    if number == 1:
+        other = next((found for mark, found in _OTHER_MARKS.items() if raw.startswith(mark)), None)
+        # Without a mark, Latin letters show: every second byte is zero.
+        if other or raw.count(0) * 3 > len(raw):
+            other = other or "UTF-16"
+            raise UserError(
+                f"{name}: the text must be UTF-8; `iconv -f {other} -t UTF-8` converts it. "
+                f"Received: {other}"
+            )
+    try:
+        line = raw.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise UserError(
+            f"{name}, line {number}: the text is not valid UTF-8 "
+            f"(byte 0x{error.object[error.start]:02x} at column {error.start + 1})."
+        ) from error
+    return line.removeprefix(_BYTE_ORDER_MARK) if number == 1 else line

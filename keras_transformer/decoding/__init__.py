@@ -1,5 +1,6 @@
 """Searching for translations: greedy, beam search and sampling over a step function."""
 
+from keras_transformer import moved_names
 from keras_transformer.decoding.beam_search import BeamSearch
 from keras_transformer.decoding.compiled import compile_search
 from keras_transformer.decoding.constraints import (
@@ -10,7 +11,6 @@ from keras_transformer.decoding.constraints import (
     NoRepeatNgrams,
     RepetitionPenalty,
     SuppressTokens,
-    WellFormedTrees,
 )
 from keras_transformer.decoding.greedy import GreedySearch
 from keras_transformer.decoding.length_penalty import length_penalty
@@ -32,9 +32,10 @@ __all__ = [
     "SearchResult",
     "Step",
     "SuppressTokens",
-    "WellFormedTrees",
     "compile_search",
     "length_penalty",
     "search_from_dict",
     "search_to_dict",
 ]
+
+__getattr__ = moved_names(__name__)

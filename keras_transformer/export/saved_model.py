@@ -9,7 +9,7 @@ from keras_transformer.export.formats import export_folder
 from keras_transformer.export.steps import with_dtype
 from keras_transformer.export.warmup import warmup_texts, write_warmup_requests
 from keras_transformer.layers.checks import check_choice, check_positive_integer
-from keras_transformer.parser import Parser
+from keras_transformer.parsing.parser import Parser
 
 PRECISIONS = ("float32", "bfloat16")
 # The inputs of the signatures.
@@ -126,8 +126,8 @@ def _check_constrained(parser) -> None:
 def _write(translator, model, search, num_streams, path: pathlib.Path) -> None:
     import tensorflow as tf
 
-    from keras_transformer.export.parser_signatures import parser_module
     from keras_transformer.export.signatures import translator_module
+    from keras_transformer.parsing.signatures import parser_module
 
     make_module = parser_module if isinstance(translator, Parser) else translator_module
     module = make_module(translator, model, search, num_streams)

@@ -9,7 +9,6 @@ row's answer depends on another row.
 import tensorflow as tf
 from keras import ops
 
-from keras_transformer.batch_inference import one_answer, search_ids
 from keras_transformer.data.special_tokens import BOS_ID, PAD_ID
 from keras_transformer.export.graph_rows import (
     MAX_TOKENS,
@@ -21,6 +20,7 @@ from keras_transformer.export.graph_rows import (
     rows_per_chunk,
 )
 from keras_transformer.export.served_module import ServedModule, settings, several_answers
+from keras_transformer.inference.batch_inference import one_answer, search_ids
 
 _TEXT = tf.TensorSpec([None], tf.string, name="text")
 _TRANSLATION = tf.TensorSpec([None], tf.string, name="translation")

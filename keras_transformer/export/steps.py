@@ -16,7 +16,7 @@ from keras import ops
 
 from keras_transformer.errors import UserError
 from keras_transformer.models import Ensemble, Transformer
-from keras_transformer.parser import Parser
+from keras_transformer.parsing.parser import Parser
 
 _LOGGER = logging.getLogger(__name__)
 

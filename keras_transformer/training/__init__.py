@@ -3,6 +3,7 @@
 TensorFlow is imported when something that needs it is called, never by the import of this package.
 """
 
+from keras_transformer import moved_names
 from keras_transformer.models.weight_files import load_weights_only, save_weights_only
 from keras_transformer.training.adam import FusedAdam, GlobalClipAdam
 from keras_transformer.training.averaging import average_checkpoints
@@ -16,7 +17,6 @@ from keras_transformer.training.evaluate_tokens import (
     TokenEvaluator,
     evaluate_tokens,
 )
-from keras_transformer.training.f1_on_dev import F1OnDev
 from keras_transformer.training.label_smoothing import LabelSmoothedCrossEntropy
 from keras_transformer.training.layerwise_adam import LayerwiseAdam
 from keras_transformer.training.loss_model import LossModel
@@ -32,7 +32,6 @@ from keras_transformer.training.training_result import TrainingResult
 __all__ = [
     "BleuOnDev",
     "Checkpoints",
-    "F1OnDev",
     "FusedAdam",
     "GlobalClipAdam",
     "HistoryFile",
@@ -62,3 +61,5 @@ __all__ = [
     "strategy_scope",
     "train",
 ]
+
+__getattr__ = moved_names(__name__)

@@ -69,7 +69,7 @@ class BleuOnDev(ScoreOnDev):
         """
         from keras_transformer.decoding import GreedySearch
         from keras_transformer.evaluation import corpus_bleu
-        from keras_transformer.translator import Translator
+        from keras_transformer.inference.translator import Translator
 
         model = self._scored_model(model)
         # One translator for all calls: its search is compiled once.

@@ -8,9 +8,9 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_transformer.errors import StopSignals
 from keras_transformer.files import atomic_write
 from keras_transformer.models.weight_files import load_weights_only, save_weights_only
-from keras_transformer.stop_signals import StopSignals
 from keras_transformer.training.averaging import average_checkpoints
 from keras_transformer.training.callbacks import HistoryFile, TimeLimit
 from keras_transformer.training.checkpoints import Checkpoints, step_of

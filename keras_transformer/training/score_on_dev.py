@@ -23,7 +23,8 @@ class ScoreOnDev(keras.callbacks.Callback, abc.ABC):
 
     Example:
 
-    >>> from keras_transformer.training import BleuOnDev, F1OnDev, ScoreOnDev
+    >>> from keras_transformer.parsing import F1OnDev
+    >>> from keras_transformer.training import BleuOnDev, ScoreOnDev
     >>> [(kind.name, kind.label) for kind in (BleuOnDev, F1OnDev)]
     [('bleu', 'BLEU'), ('f1', 'F1')]
     >>> issubclass(F1OnDev, ScoreOnDev)

@@ -5,10 +5,10 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from keras_transformer.data import Linearization
 from keras_transformer.errors import UserError
 from keras_transformer.files import atomic_write, read_json
 from keras_transformer.models import TrainingRecipe
+from keras_transformer.parsing.linearization import Linearization
 
 SETTINGS_FILE = "training.json"
 TOKENIZERS = ("bpe", "unigram", "subword")

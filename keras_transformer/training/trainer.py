@@ -9,9 +9,9 @@ from pathlib import Path
 
 import keras
 
-from keras_transformer.errors import NO_ROOM, UserError
+from keras_transformer.errors import NO_ROOM, StoppedBySignal, StopSignals, UserError
+from keras_transformer.inference.tasks import get_task
 from keras_transformer.models import TrainingRecipe, Transformer, get_preset
-from keras_transformer.stop_signals import StoppedBySignal, StopSignals
 from keras_transformer.training.callbacks import HistoryFile, StepProgress, TimeLimit
 from keras_transformer.training.checkpoints import Checkpoints
 from keras_transformer.training.distribution import (
@@ -31,7 +31,6 @@ from keras_transformer.training.loss_model import LossModel
 from keras_transformer.training.optimizer import compile_model
 from keras_transformer.training.run_description import describe_run
 from keras_transformer.training.settings import TrainingSettings
-from keras_transformer.training.tasks import task_of
 from keras_transformer.training.tensorboard_log import TENSORBOARD_FOLDER, TensorBoardLog
 from keras_transformer.training.training_data import Tokenizers, TrainingData
 from keras_transformer.training.training_lock import training_lock
@@ -113,7 +112,7 @@ def train(
     corpora = train_corpus, valid_corpus
     for corpus in corpora:
         if corpus is not None:
-            task_of(settings).check(corpus, settings)
+            get_task(settings.task).check(corpus, settings)
     output = Path(output)
     tokenizers = source_tokenizer, target_tokenizer
     with training_lock(output), StopSignals(report) as signals:
@@ -134,7 +133,7 @@ def train(
 def _start(output: Path, corpora, settings, given_tokenizers, report, signals) -> "_Run":
     """Reads the data and builds the model; writes nothing."""
     train_corpus, valid_corpus = corpora
-    task = task_of(settings)
+    task = get_task(settings.task)
     preset = get_preset(settings.preset)
     recipe = TrainingRecipe.from_dict({**preset.recipe.to_dict(), **settings.recipe})
     strategy = mirrored_strategy(settings.gpus) if (settings.gpus or 1) > 1 else None
@@ -193,7 +192,7 @@ class _Run:
         self.score = score
         self.report = report
         self.signals = signals
-        self.task = task_of(settings)
+        self.task = get_task(settings.task)
         self.windows = settings.average_windows or (recipe.average_checkpoints,)
         keep = max(settings.keep_checkpoints or 1, *self.windows)
         self.checkpoints = Checkpoints(output / CHECKPOINT_FOLDER, keep)

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from keras_transformer.data import (
     EncodedCorpus,
-    SentenceProfile,
     SubwordTokenizer,
     TokenBatches,
     build_subword_vocabulary,
@@ -18,6 +17,7 @@ from keras_transformer.data import (
     train_sentencepiece,
 )
 from keras_transformer.errors import UserError
+from keras_transformer.inference.sentence_profile import SentenceProfile
 
 _LOGGER = logging.getLogger(__name__)
 _READ_BETWEEN_REPORTS = 1_000_000

@@ -6,7 +6,7 @@ from pathlib import Path
 from keras_transformer.data import SentencePieceTokenizer, SubwordTokenizer
 from keras_transformer.errors import UserError
 from keras_transformer.files import remove
-from keras_transformer.model_directory import CONFIG_FILE, RECIPE_FILE, WEIGHTS_FILE
+from keras_transformer.inference.model_directory import CONFIG_FILE, RECIPE_FILE, WEIGHTS_FILE
 from keras_transformer.models import Preset, TrainingRecipe, TransformerConfig
 from keras_transformer.training.checkpoints import Checkpoints
 from keras_transformer.training.divergence import DIVERGED_BATCH_FILE

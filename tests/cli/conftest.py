@@ -6,8 +6,8 @@ from unittest.mock import create_autospec
 
 import pytest
 
-from keras_transformer.batch_inference import BatchInference
 from keras_transformer.cli import main
+from keras_transformer.inference.batch_inference import BatchInference
 from keras_transformer.training import training_plan
 from tests.loaded_once import load_once
 from tests.tiny_parser import tiny_parser
@@ -37,34 +37,34 @@ def run(capfd):
 
 
 @pytest.fixture(scope="session")
-def _translator_directory(tmp_path_factory):
+def kept_translator_directory(tmp_path_factory):
     directory = tmp_path_factory.mktemp("model") / "model"
     return tiny_translator(max_source_length=40).save(directory)
 
 
 @pytest.fixture(scope="session")
-def _parser_directory(tmp_path_factory):
+def kept_parser_directory(tmp_path_factory):
     return tiny_parser().save(tmp_path_factory.mktemp("parser") / "parser")
 
 
 @pytest.fixture
-def saved_model_directory(_translator_directory, monkeypatch):
+def saved_model_directory(kept_translator_directory, monkeypatch):
     """A model directory, not to be changed, with a tiny model that reads at most 39 subwords."""
-    load_once(monkeypatch, _translator_directory)
-    return _translator_directory
+    load_once(monkeypatch, kept_translator_directory)
+    return kept_translator_directory
 
 
 @pytest.fixture
-def parser_directory(_parser_directory, monkeypatch):
+def parser_directory(kept_parser_directory, monkeypatch):
     """A model directory, not to be changed, with a tiny parser."""
-    load_once(monkeypatch, _parser_directory)
-    return _parser_directory
+    load_once(monkeypatch, kept_parser_directory)
+    return kept_parser_directory
 
 
 @pytest.fixture
-def model(_translator_directory, tmp_path):
+def model(kept_translator_directory, tmp_path):
     """A copy of the translator's model directory that a test may damage."""
-    return shutil.copytree(_translator_directory, tmp_path / "model")
+    return shutil.copytree(kept_translator_directory, tmp_path / "model")
 
 
 @pytest.fixture

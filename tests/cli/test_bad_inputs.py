@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from keras_transformer.translator import Translator
+from keras_transformer.inference.translator import Translator
 from tests.tiny_translator import tiny_model, tiny_tokenizer
 
 GOOD = ["a red house", "the old dog sleeps", "a child sees the bird"]

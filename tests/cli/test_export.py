@@ -8,7 +8,7 @@ from keras_transformer import export
 from keras_transformer.cli.export import FORMATS, PRECISIONS
 from keras_transformer.decoding import BeamSearch, MinimumLength, NoRepeatNgrams
 from keras_transformer.export import formats, saved_model
-from keras_transformer.translator import Translator
+from keras_transformer.inference.translator import Translator
 from tests.tiny_translator import sentence, tiny_translator
 
 FILES = {

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from keras_transformer.translator import Translator
+from keras_transformer.inference.translator import Translator
 
 # The finder interrupts the import of a module.
 PROGRAM = """

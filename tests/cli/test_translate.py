@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from keras_transformer.decoding import GreedySearch, Sampling
-from keras_transformer.translator import Translator
+from keras_transformer.inference.translator import Translator
 from tests.loaded_once import load_once
 from tests.tiny_translator import sentence, tiny_model, tiny_tokenizer, tiny_translator
 

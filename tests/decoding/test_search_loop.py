@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_transformer.batch_inference import search_ids
 from keras_transformer.decoding import (
     BeamSearch,
     ForcedPrefix,
@@ -18,6 +17,7 @@ from keras_transformer.decoding import (
     Sampling,
     compile_search,
 )
+from keras_transformer.inference.batch_inference import search_ids
 from keras_transformer.models import Ensemble, Transformer, TransformerConfig
 from tests.decoding.toy_model import EOS, ToyModel
 

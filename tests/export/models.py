@@ -5,7 +5,7 @@ import pytest
 import sentencepiece
 
 from keras_transformer.decoding import GreedySearch
-from keras_transformer.translator import Translator
+from keras_transformer.inference.translator import Translator
 from tests.tiny_translator import sentence, tiny_model, tiny_tokenizer
 
 # What a runtime could get wrong: where the norms stand, biases, positions, activation, epsilon.

@@ -15,7 +15,7 @@ from keras_transformer.decoding import (
 )
 from keras_transformer.errors import UserError
 from keras_transformer.export import export_ctranslate2
-from keras_transformer.translator import Translator
+from keras_transformer.inference.translator import Translator
 from tests.export.models import SLOW_CONFIGS, TEXTS, random_translator
 from tests.tiny_translator import tiny_model, tiny_tokenizer
 

@@ -8,8 +8,8 @@ import pytest
 
 from keras_transformer.errors import UserError
 from keras_transformer.export import export_onnx
+from keras_transformer.inference.translator import Translator
 from keras_transformer.models import Transformer
-from keras_transformer.translator import Translator
 from tests.export.models import (
     SLOW_CONFIGS,
     TEXTS,

@@ -14,7 +14,7 @@ from keras_transformer.data import SubwordTokenizer
 from keras_transformer.decoding import BeamSearch, GreedySearch
 from keras_transformer.errors import UserError
 from keras_transformer.export import check_export_directory, export_saved_model
-from keras_transformer.translator import Translator
+from keras_transformer.inference.translator import Translator
 from tests.export.graph_operations import ALLOWED, operations
 from tests.tiny_translator import sentence, tiny_model, tiny_tokenizer
 

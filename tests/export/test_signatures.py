@@ -11,8 +11,8 @@ import pytest
 from keras_transformer.data.special_tokens import BOS_ID, EOS_ID
 from keras_transformer.decoding import GreedySearch, Sampling, search_from_dict
 from keras_transformer.export import export_saved_model
+from keras_transformer.inference.translator import Translator
 from keras_transformer.models import Ensemble
-from keras_transformer.translator import Translator
 from tests.tiny_translator import sentence, tiny_model, tiny_tokenizer, tiny_translator
 
 tf = pytest.importorskip("tensorflow")

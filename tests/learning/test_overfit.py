@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from keras_transformer.data import SubwordTokenizer
+from keras_transformer.inference.translator import Translator
 from keras_transformer.models import TrainingRecipe, Transformer, TransformerConfig
 from keras_transformer.training import compile_model
-from keras_transformer.translator import Translator
 
 pytestmark = pytest.mark.slow
 

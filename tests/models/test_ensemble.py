@@ -9,8 +9,8 @@ from keras import ops
 from keras_transformer.data.special_tokens import BOS_ID, EOS_ID
 from keras_transformer.decoding import BeamSearch, GreedySearch
 from keras_transformer.errors import UserError
+from keras_transformer.inference.translator import Translator
 from keras_transformer.models import Ensemble
-from keras_transformer.translator import Translator
 from tests.tiny_translator import sentence, tiny_model, tiny_tokenizer
 
 TEXTS = [sentence(1 + seed % 7, seed) for seed in range(12)]

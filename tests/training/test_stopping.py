@@ -10,7 +10,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_transformer.stop_signals import StoppedBySignal, StopSignals
+from keras_transformer.errors import StoppedBySignal, StopSignals
 from keras_transformer.training import Checkpoints, train
 from keras_transformer.training.evaluate_tokens import TokenEvaluator
 from tests.training.test_trainer import corpus, run, settings

@@ -6,7 +6,6 @@ from keras_transformer.decoding.constraints.minimum_length import MinimumLength
 from keras_transformer.decoding.constraints.no_repeat_ngrams import NoRepeatNgrams
 from keras_transformer.decoding.constraints.repetition_penalty import RepetitionPenalty
 from keras_transformer.decoding.constraints.suppress_tokens import SuppressTokens
-from keras_transformer.decoding.constraints.well_formed_trees import WellFormedTrees
 
 __all__ = [
     "Constraint",
@@ -16,5 +15,4 @@ __all__ = [
     "NoRepeatNgrams",
     "RepetitionPenalty",
     "SuppressTokens",
-    "WellFormedTrees",
 ]

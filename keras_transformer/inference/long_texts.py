@@ -1,0 +1,183 @@
+"""Sources as a model reads them: whole, in parts where they are too long, or cut."""
+
+import logging
+from collections.abc import Sequence
+
+from keras_transformer.errors import UserError
+from keras_transformer.inference.inputs import checked_prefixes, checked_texts
+from keras_transformer.inference.sentence_profile import SentenceProfile
+from keras_transformer.inference.sentence_splitting import TextPart, join_answers, split_text
+from keras_transformer.layers.checks import check_choice, check_positive_integer
+
+_LOGGER = logging.getLogger(__name__)
+
+CUT_ADVICE = "; split them into sentences before, to have all of them read"
+LONG_TEXTS = ("split", "truncate", "error")
+DEFAULT_MAX_SOURCE_LENGTH = 1024
+LARGEST_LENGTH = 2**20  # sums of lengths are int32, and arrays of this length fit in memory
+
+
+class SourceParts:
+    """Texts in parts that a model reads: one part each, or those that a long text was split into.
+
+    Args:
+        texts: sequence of `str`.
+        tokenizer: the source's tokenizer.
+        max_subwords: the most subwords of a part.
+        long_texts: what becomes of longer texts, one of `LONG_TEXTS`.
+        profile: `SentenceProfile` of the training text, by which `"split"` also splits texts that
+            the model could read but is not used to; None if it is not known.
+
+    Attributes:
+        num_split: number of texts in several parts.
+        ids: the ids of every part, without EOS, those of the first text first.
+        owners: the index of the text that each part belongs to.
+
+    Raises:
+        ValueError: if the texts are no strings, or there is no such `long_texts`.
+        UserError: if a text is too long and that is an error.
+
+    Example:
+
+    >>> from keras_transformer.data import SubwordTokenizer
+    >>> sources = SourceParts(["a. b. a.", "b"], SubwordTokenizer(["a.", "b."]), 2, "split")
+    >>> sources.ids, sources.owners
+    ([[4, 5], [4], [1]], [0, 0, 1])
+    >>> sources.join(["A. B.", "A.", "B"])
+    ['A. B. A.', 'B']
+    """
+
+    def __init__(
+        self,
+        texts,
+        tokenizer,
+        max_subwords: int,
+        long_texts: str,
+        profile: SentenceProfile | None = None,
+    ):
+        check_choice("long_texts", long_texts, LONG_TEXTS)
+        texts = checked_texts("texts", texts)
+        encoded = tokenizer.encode_batch(texts)
+        is_long = [len(ids) > max_subwords for ids in encoded]
+        if long_texts == "error" and any(is_long):
+            index = is_long.index(True)
+            raise UserError(
+                f"Text {index} (counted from 0) has {len(encoded[index]):,} subwords; the model "
+                f"reads at most {max_subwords:,}. Shorten it, or take long_texts='split' or "
+                "'truncate'."
+            )
+        self._parts = [[TextPart(*pair)] for pair in zip(texts, encoded, strict=True)]
+        if long_texts == "split":
+            self._split(tokenizer, max(max_subwords, 1), profile)
+        self.num_split = sum(len(parts) > 1 for parts in self._parts)
+        self.owners = [index for index, parts in enumerate(self._parts) for _ in parts]
+        # After a split this cuts only a character of more subwords than the model reads.
+        self.ids = cut_sources([part.ids for parts in self._parts for part in parts], max_subwords)
+
+    def _split(self, tokenizer, longest, profile):
+        usual_length, abbreviations = None, ()
+        if profile is not None:
+            longest = min(longest, max(profile.longest, 1))
+            usual_length = 0 if profile.single_sentences else profile.usual_length
+            abbreviations = profile.abbreviations
+        for index, [(text, ids, _)] in enumerate(self._parts):
+            is_several = profile is not None and profile.is_several(text, len(ids))
+            if is_several or len(ids) > longest:
+                self._parts[index] = split_text(
+                    text, longest, tokenizer.encode_batch, usual_length, abbreviations
+                )
+
+    def spread(self, prefixes: Sequence[str] | None) -> list[str] | None:
+        """Returns a prefix for each part: that of the text for its first part with subwords.
+
+        Args:
+            prefixes: `str` for each text; None for none.
+
+        Raises:
+            ValueError: if there are not as many prefixes as texts.
+        """
+        if prefixes is None:
+            return None
+        prefixes = checked_prefixes(prefixes, len(self._parts))
+        spread = []
+        for prefix, parts in zip(prefixes, self._parts, strict=True):
+            for part in parts:
+                spread.append(prefix if part.ids else "")
+                prefix = "" if part.ids else prefix
+        return spread
+
+    def join(self, answers: Sequence[str]) -> list[str]:
+        """Returns the answer to each text.
+
+        Args:
+            answers: `str` for each part.
+        """
+        rest = iter(answers)
+        return [join_answers(parts, [next(rest) for _ in parts]) for parts in self._parts]
+
+
+def source_limit(max_source_length: int | None, max_length: int | None) -> int:
+    """Returns the most tokens of a source that a model is given, EOS counted.
+
+    Args:
+        max_source_length: what was asked for; None for the default.
+        max_length: the model's learned positions; None for none.
+
+    Raises:
+        ValueError: if `max_source_length` is no positive integer, or above `LARGEST_LENGTH`.
+    """
+    if max_source_length is None:
+        max_source_length = DEFAULT_MAX_SOURCE_LENGTH
+    check_positive_integer("max_source_length", max_source_length, LARGEST_LENGTH)
+    return min(max_source_length, max_length or max_source_length)
+
+
+def cut_sources(subwords: list[list[int]], max_subwords: int, advice: str = "") -> list[list[int]]:
+    """Cuts sources to what a model reads, with a logged warning.
+
+    Args:
+        subwords: the ids of each source, without EOS.
+        max_subwords: how many are kept.
+        advice: what the warning ends in.
+
+    Returns:
+        The ids.
+    """
+    num_cut = sum(len(ids) > max_subwords for ids in subwords)
+    if num_cut:
+        message = "%d of %d sources have more than %d subwords and were cut to that length%s."
+        _LOGGER.warning(message, num_cut, len(subwords), max_subwords, advice)
+    return [ids[:max_subwords] for ids in subwords]
+
+
+def whole_sources(
+    texts, tokenizer, max_subwords: int, profile: SentenceProfile | None = None
+) -> list[list[int]]:
+    """Encodes texts that are read as a whole, with a logged warning of those that had better not.
+
+    Args:
+        texts: sequence of `str`.
+        tokenizer: the source's tokenizer.
+        max_subwords: how many are kept of each.
+        profile: `SentenceProfile` of the training text, to warn of texts of several sentences; None
+            does not.
+
+    Returns:
+        The ids of each text, without EOS.
+
+    Raises:
+        ValueError: if the texts are no strings.
+    """
+    texts = checked_texts("texts", texts)
+    encoded = tokenizer.encode_batch(texts)
+    num_several = 0
+    if profile is not None:
+        num_several = sum(map(profile.is_several, texts, map(len, encoded)))
+    if num_several:
+        _LOGGER.warning(
+            "%d of %d texts have more sentences than the model was trained on at once, and are "
+            "translated as a whole; split them into sentences before.",
+            num_several,
+            len(texts),
+        )
+    return cut_sources(encoded, max_subwords, CUT_ADVICE)

@@ -1,0 +1,131 @@
+"""Profile of the sentences that a model was trained on, by which longer texts are split."""
+
+import collections
+import dataclasses
+import re
+from collections.abc import Iterable
+
+import numpy as np
+
+from keras_transformer.inference.sentence_splitting import split_sentences, word_key
+
+# Texts that are decoded to look for sentence ends.
+_MAX_TEXTS = 50_000
+_USUAL = 0.99
+# Of single sentences some have what looks like two: a title in quotation marks, a list.
+_SINGLE = 0.95
+_MIN_COUNT = 2
+_LONGEST_ABBREVIATION = 6
+
+
+@dataclasses.dataclass(frozen=True)
+class SentenceProfile:
+    """Lengths of the sources that a model was trained on, and where their sentences end.
+
+    Args:
+        usual_length: number of subwords, EOS not counted, that 99 % of the sources have at most.
+        longest: number of subwords of the longest source.
+        single_sentences: whether at least 95 % of the sources are one sentence.
+        abbreviations: words whose full stop does not end a sentence, in lower case, with 0 for
+            each digit.
+
+    Raises:
+        ValueError: if a value is of another type, or negative.
+
+    Example:
+
+    >>> from keras_transformer.data import EncodedCorpus, PairsCorpus, SubwordTokenizer
+    >>> from keras_transformer.inference import SentenceProfile
+    >>> tokenizer = SubwordTokenizer(["a", "house."])
+    >>> corpus = EncodedCorpus.from_corpus(PairsCorpus([("a house.", "a")]), tokenizer)
+    >>> SentenceProfile.from_corpus(corpus, tokenizer)
+    SentenceProfile(usual_length=2, longest=2, single_sentences=True, abbreviations=())
+    """
+
+    usual_length: int
+    longest: int
+    single_sentences: bool
+    abbreviations: tuple[str, ...] = ()
+
+    def __post_init__(self):
+        object.__setattr__(self, "abbreviations", tuple(self.abbreviations))
+        lengths = self.usual_length, self.longest
+        is_right = all(type(length) is int and length >= 0 for length in lengths)
+        is_right = is_right and isinstance(self.single_sentences, bool)
+        if not is_right or not all(isinstance(word, str) for word in self.abbreviations):
+            raise ValueError(
+                "A sentence profile has two lengths, integers >= 0, a Boolean and a list of words. "
+                f"Received: {self}"
+            )
+
+    @classmethod
+    def from_corpus(cls, corpus, tokenizer) -> "SentenceProfile":
+        """Returns the profile of a corpus.
+
+        Args:
+            corpus: an `EncodedCorpus`.
+            tokenizer: the source's tokenizer, which turns ids back into text.
+        """
+        lengths = corpus.source_lengths - 1  # without EOS
+        offsets, ids = corpus.source_offsets, corpus.source_ids
+        step = -(-len(corpus) // _MAX_TEXTS)
+        rows = [ids[offsets[row] : offsets[row + 1]] for row in range(0, len(corpus), step)]
+        texts = tokenizer.decode_batch(rows)
+        abbreviations = _find_abbreviations(texts)
+        num_single = sum(len(split_sentences(text, abbreviations)) < 2 for text in texts)
+        return cls(
+            usual_length=int(np.quantile(lengths, _USUAL, method="inverted_cdf")),
+            longest=int(lengths.max()),
+            single_sentences=num_single >= _SINGLE * len(texts),
+            abbreviations=abbreviations,
+        )
+
+    @classmethod
+    def from_dict(cls, values: dict) -> "SentenceProfile":
+        """Returns the profile that `to_dict` wrote down.
+
+        Args:
+            values: `dict` of all arguments.
+
+        Raises:
+            ValueError: for a missing or wrong value.
+            TypeError: for an unknown or missing name.
+        """
+        return cls(**values)
+
+    def to_dict(self) -> dict:
+        """Returns a dict that JSON can hold."""
+        return dataclasses.asdict(self)
+
+    def is_several(self, text: str, num_subwords: int) -> bool:
+        """Returns whether a text has more sentences than the model translates at once.
+
+        Args:
+            text: the text.
+            num_subwords: the number of its subwords.
+        """
+        if not self.single_sentences and num_subwords <= self.usual_length:
+            return False
+        return len(split_sentences(text, self.abbreviations)) > 1
+
+
+def _find_abbreviations(texts: Iterable[str]) -> tuple[str, ...]:
+    """Finds short words that nearly always have a full stop, also inside of a text."""
+    with_stop, without = collections.Counter(), collections.Counter()
+    for text in texts:
+        words = text.split()
+        for word in words[:-1]:
+            key = word_key(word)
+            if re.search(r"[^\W_]\.\W*$", word):
+                with_stop[key] += 1
+            elif key.strip("0"):  # a number may be an ordinal in one place and none in another
+                without[key] += 1
+        # The full stop of the last word is that of the sentence.
+        without.update(map(word_key, words[-1:]))
+    return tuple(
+        sorted(
+            word
+            for word, count in with_stop.items()
+            if count >= max(_MIN_COUNT, without[word] + 1) and len(word) <= _LONGEST_ABBREVIATION
+        )
+    )

@@ -1,0 +1,15 @@
+"""The registry of tasks: what a model can be trained for, and who knows how."""
+
+import importlib
+
+# Imported when asked for: a task knows the packages that ask for it.
+_ENTRIES = {
+    "translation": "keras_transformer.training.translation_task.TranslationTask",
+    "parsing": "keras_transformer.parsing.task.ParsingTask",
+}
+
+
+def get_task(name: str):
+    """Returns the task of a name."""
+    module, _, kind = _ENTRIES[name].rpartition(".")
+    return getattr(importlib.import_module(module), kind)()

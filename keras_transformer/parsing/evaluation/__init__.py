@@ -1,0 +1,1 @@
+"""Scores of parses, as EVALB computes them."""

@@ -1,0 +1,150 @@
+"""The parameters of EVALB, as its parameter files (`COLLINS.prm`, `new.prm`) hold them."""
+
+import dataclasses
+import os
+
+from keras_transformer.data.text_lines import open_text
+from keras_transformer.errors import UserError
+from keras_transformer.parsing.treebank import EMPTY_TAG
+
+_COLLINS_DELETED = ("TOP", EMPTY_TAG, ",", ":", "``", "''", ".")
+# Keyword: the field it sets, its number of values, and whether each line adds to the field.
+_KEYWORDS = {
+    "DELETE_LABEL": ("delete_labels", 1, True),
+    "DELETE_LABEL_FOR_LENGTH": ("delete_labels_for_length", 1, True),
+    "EQ_LABEL": ("equal_labels", 2, True),
+    "EQ_WORD": ("equal_words", 2, True),
+    "QUOTE_LABEL": ("quote_labels", 1, True),
+    "CUTOFF_LEN": ("cutoff_length", 1, False),
+    "MAX_ERROR": ("max_errors", 1, False),
+    "LABELED": ("labelled", 1, False),
+    "DEBUG": (None, 1, False),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class EvalbParameters:
+    """Parameters of EVALB; the defaults are those of `COLLINS.prm`.
+
+    Args:
+        delete_labels: a word with one of these tags is deleted, a constituent with one of these
+            labels loses its bracket.
+        delete_labels_for_length: words with one of these tags do not count for the length.
+        equal_labels: pairs of labels that are taken for the same.
+        quote_labels: if the trees differ in their number of words, a quotation mark (`'`, `"` or
+            `/`) that only one of them deletes is kept in both, if both tags are among these.
+        cutoff_length: maximum length of a sentence of the second summary.
+        labelled: whether labels must be equal; if False, only spans.
+        equal_words: pairs of words that are taken for the same.
+        max_errors: EVALB's `MAX_ERROR`: the score is refused if there are more than
+            `max_errors + 1` errors, where EVALB stops; None for no limit.
+
+    Example:
+
+    >>> from keras_transformer.parsing import EvalbParameters
+    >>> EvalbParameters().delete_labels
+    ('TOP', '-NONE-', ',', ':', '``', "''", '.')
+    >>> str(EvalbParameters.new())
+    'new.prm'
+    """
+
+    delete_labels: tuple[str, ...] = _COLLINS_DELETED
+    delete_labels_for_length: tuple[str, ...] = (EMPTY_TAG,)
+    equal_labels: tuple[tuple[str, str], ...] = (("ADVP", "PRT"),)
+    quote_labels: tuple[str, ...] = ()
+    cutoff_length: int = 40
+    labelled: bool = True
+    equal_words: tuple[tuple[str, str], ...] = ()
+    max_errors: int | None = None
+
+    @classmethod
+    def new(cls) -> "EvalbParameters":
+        """Returns the parameters of `new.prm`, which also reconciles quotation marks."""
+        return cls(
+            delete_labels=("TOP", "S1", *_COLLINS_DELETED[1:], "?", "!"),
+            quote_labels=("``", "''", "POS", "NN", "CD", "VBZ", ":"),
+        )
+
+    @classmethod
+    def from_file(cls, path: str | os.PathLike) -> "EvalbParameters":
+        """Reads a parameter file of EVALB.
+
+        What the file does not set is as in EVALB: no label is deleted and none equal to another,
+        `MAX_ERROR` is 10, `CUTOFF_LEN` 40, `LABELED` 1. `DEBUG` has no effect.
+
+        Args:
+            path: the file. Lines that begin with `#` are comments.
+
+        Returns:
+            `EvalbParameters`.
+
+        Raises:
+            UserError: if the file is missing or not UTF-8, or a line has an unknown keyword or
+                wrong values; EVALB warns of these and goes on without the line.
+        """
+        values = {name: () for name, _, adds in _KEYWORDS.values() if adds}
+        values["max_errors"] = 10
+        for number, line in enumerate(open_text(path), start=1):
+            line = line.rstrip()
+            if line.startswith("#") or len(line) < 3:
+                continue
+            keyword, *words = line.split()
+            where = f"{str(path)!r}, line {number}"
+            if keyword not in _KEYWORDS:
+                raise UserError(
+                    f"{where}: unknown keyword. Allowed: {', '.join(_KEYWORDS)}. "
+                    f"Received: {keyword!r}"
+                )
+            name, count, adds = _KEYWORDS[keyword]
+            if len(words) != count or not (adds or words[0].removeprefix("-").isdecimal()):
+                kind = ("a label", "two values")[count - 1] if adds else "a whole number"
+                raise UserError(f"{where}: {keyword} takes {kind}. Received: {line!r}")
+            if adds:
+                values[name] += (words[0] if count == 1 else tuple(words),)
+            elif name:
+                values[name] = int(words[0]) != 0 if name == "labelled" else int(words[0])
+        return cls(**values)
+
+    def __str__(self) -> str:
+        for name, known in (("COLLINS.prm", EvalbParameters()), ("new.prm", EvalbParameters.new())):
+            limits = {"cutoff_length": self.cutoff_length, "max_errors": self.max_errors}
+            if self == dataclasses.replace(known, **limits):
+                return name
+        return "own parameters"
+
+    def deletes(self, label: str) -> bool:
+        """Returns whether the bracket of a constituent with this label does not count.
+
+        Args:
+            label: label of a constituent, without function tags.
+
+        Returns:
+            `bool`.
+        """
+        return any(self.are_equal(label, deleted) for deleted in self.delete_labels)
+
+    def are_equal(self, label: str, other: str) -> bool:
+        """Returns whether two labels, or two tags, are taken for the same.
+
+        Args:
+            label, other: what is compared; their order does not matter.
+
+        Returns:
+            `bool`.
+        """
+        return _are_equal(label, other, self.equal_labels)
+
+    def are_equal_words(self, word: str, other: str) -> bool:
+        """Returns whether two words are taken for the same.
+
+        Args:
+            word, other: what is compared; their order does not matter.
+
+        Returns:
+            `bool`.
+        """
+        return _are_equal(word, other, self.equal_words)
+
+
+def _are_equal(text, other, pairs) -> bool:
+    return text == other or (text, other) in pairs or (other, text) in pairs

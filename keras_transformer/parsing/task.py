@@ -1,0 +1,90 @@
+"""Parsing as a task of `train`: judged by F1 of brackets, used by a `Parser`."""
+
+import collections
+
+from keras_transformer.data import SubwordTokenizer
+from keras_transformer.errors import UserError
+from keras_transformer.parsing.f1_on_dev import F1OnDev
+from keras_transformer.parsing.linearization import NUMBERS, Linearization
+from keras_transformer.parsing.parser import Parser
+from keras_transformer.parsing.treebank_corpus import TreebankCorpus
+from keras_transformer.training.searches import beam_search, fast_search
+from keras_transformer.training.training_data import Tokenizers, learn_vocabulary
+
+
+class ParsingTask:
+    """Sentences into trees: judged by F1 of brackets, used by a `Parser`."""
+
+    score_name, score_label, result_name = "f1", "F1", "parser"
+    # That of the words; the trees have a vocabulary of their own.
+    shares_a_given_tokenizer = False
+
+    def check(self, corpus, settings) -> None:
+        """Raises if a corpus is no `TreebankCorpus` of the settings' linearisation."""
+        if not isinstance(corpus, TreebankCorpus):
+            raise UserError(
+                "Parsing is learned from `TreebankCorpus`. Received: a corpus of type "
+                f"{type(corpus).__name__}"
+            )
+        expected = Linearization.from_dict(settings.linearization)
+        if corpus.linearization != expected:
+            raise UserError(
+                "The corpus must be written as the settings say. Received: "
+                f"{corpus.linearization} with settings of {expected}"
+            )
+
+    def learn_tokenizers(self, corpus, settings, source, report) -> Tokenizers:
+        """Learns the vocabulary of the words, unless it is given, and that of the trees."""
+        symbols = collections.Counter()
+
+        def sentences():
+            for sentence, tree in corpus:
+                if not settings.linearization["words"]:
+                    symbols.update(tree.split(" "))
+                yield sentence
+
+        if settings.linearization["numbers"]:
+            # Longer sentences than those of the training may come.
+            symbols.update(NUMBERS)
+        if source is None:
+            size = "all" if settings.vocab_size is None else f"{settings.vocab_size:,}"
+            report(f"Learning a vocabulary of {size} {settings.tokenizer} pieces for the words.")
+            # A word that occurs once is unknown: otherwise no unknown word would be seen in
+            # training.
+            source = learn_vocabulary(sentences(), settings, min_count=2)
+        else:
+            collections.deque(sentences(), maxlen=0)
+        if settings.linearization["words"]:
+            report("Learning a vocabulary of the same kind for the trees.")
+            return Tokenizers(source, learn_vocabulary((tree for _, tree in corpus), settings))
+        report(f"The trees are written in {len(symbols)} symbols.")
+        return Tokenizers(source, SubwordTokenizer([symbol for symbol, _ in _sorted(symbols)]))
+
+    def make_score(self, corpus, tokenizers: Tokenizers, settings, recipe):
+        """Returns the `F1OnDev` of a corpus, or None if the settings want none."""
+        if not settings.f1_every:
+            return None
+        return F1OnDev(
+            list(corpus.trees()),
+            tokenizers.source,
+            tokenizers.target,
+            corpus.linearization,
+            search=fast_search(recipe, settings.f1_beam_size),
+            every=settings.f1_every,
+            limit=settings.f1_trees,
+        )
+
+    def make_result(self, model, tokenizers: Tokenizers, settings, recipe, sentence_profile):
+        """Returns the `Parser` of a trained model."""
+        return Parser(
+            model,
+            tokenizers.source,
+            tokenizers.target,
+            Linearization.from_dict(settings.linearization),
+            search=beam_search(recipe, recipe.beam_size),
+            recipe=recipe,
+        )
+
+
+def _sorted(counts):
+    return sorted(counts.items(), key=lambda item: (-item[1], item[0]))

@@ -1,0 +1,57 @@
+"""Translation as a task of `train`: judged by BLEU, used by a `Translator`."""
+
+import re
+
+from keras_transformer.data import SubwordTokenizer
+from keras_transformer.inference.translator import Translator
+from keras_transformer.training.bleu_on_dev import BleuOnDev
+from keras_transformer.training.searches import beam_search, fast_search
+from keras_transformer.training.training_data import Tokenizers, make_tokenizers
+
+_JOIN = re.compile(r"@@( |\Z)")
+
+
+class TranslationTask:
+    """Sentences into sentences: judged by BLEU, used by a `Translator`."""
+
+    score_name, score_label, result_name = "bleu", "BLEU", "translator"
+    shares_a_given_tokenizer = True
+
+    def check(self, corpus, settings) -> None:
+        """Raises if BLEU cannot be measured as the settings say; any corpus of pairs will do."""
+        if settings.bleu_every and settings.bleu_tokenize:
+            from keras_transformer.evaluation.bleu import make_bleu
+
+            make_bleu(settings.bleu_tokenize)
+
+    def learn_tokenizers(self, corpus, settings, source, report) -> Tokenizers:
+        """Learns the vocabularies from a corpus; `source` is None here."""
+        return make_tokenizers(corpus, settings, report)
+
+    def make_score(self, corpus, tokenizers: Tokenizers, settings, recipe):
+        """Returns the `BleuOnDev` of a corpus, or None if the settings want none."""
+        pairs = [(source, target) for source, target in corpus if source and target]
+        if not settings.bleu_every or not pairs:
+            return None
+        is_subword = isinstance(tokenizers.of_target, SubwordTokenizer)
+        return BleuOnDev(
+            [source for source, _ in pairs],
+            [_JOIN.sub("", target) if is_subword else target for _, target in pairs],
+            tokenizers.source,
+            tokenizers.target,
+            search=fast_search(recipe, settings.bleu_beam_size),
+            every=settings.bleu_every,
+            lowercase=settings.bleu_lowercase,
+            tokenize=settings.bleu_tokenize or ("none" if is_subword else "13a"),
+        )
+
+    def make_result(self, model, tokenizers: Tokenizers, settings, recipe, sentence_profile):
+        """Returns the `Translator` of a trained model."""
+        return Translator(
+            model,
+            tokenizers.source,
+            tokenizers.target,
+            search=beam_search(recipe, recipe.beam_size),
+            recipe=recipe,
+            sentence_profile=sentence_profile,
+        )

@@ -1,0 +1,219 @@
+"""Damaged and hostile files: whatever is in them, they load or are refused in one clear line."""
+
+import copy
+import json
+import pathlib
+import random
+import shutil
+
+import numpy as np
+import pytest
+
+from keras_transformer.data import PairsCorpus, PreparedCorpus, SubwordTokenizer, prepare_corpus
+from keras_transformer.decoding import BeamSearch, MinimumLength, SuppressTokens
+from keras_transformer.errors import UserError
+from keras_transformer.files import read_json
+from keras_transformer.inference.model_directory import (
+    read_config,
+    read_model,
+    read_recipe,
+    read_tokenizers,
+)
+from keras_transformer.inference.translator import Translator
+from keras_transformer.models import TrainingRecipe, Transformer
+from keras_transformer.parsing.parser import Parser
+from keras_transformer.training import TrainingSettings, average_checkpoints
+from tests.tiny_parser import tiny_parser
+from tests.tiny_translator import WORDS, tiny_model
+
+# Texts of JSON values; every value of every file becomes each of them in turn.
+VALUES = [
+    *("null", "true", "0", "-1", "7", "0.5", "1e308", "1e999", "NaN", "2147483648", "1e12"),
+    *('""', '"false"', '"relu"', '"\\ud800"', '"a\\nb"', '"../../x"', "[]", "[1]", '["beam"]'),
+    *("{}", '{"name": "greedy"}', "9" * 400, "9" * 5000, "[" * 100_000, "[" * 300 + "]" * 300),
+    '{"a":' * 100_000,
+]
+DATA = {"pairs": 18, "train_recipe": TrainingRecipe().to_dict()}
+
+
+@pytest.fixture(scope="module")
+def directories(tmp_path_factory):
+    """A translator, a parser and a corpus, each in a directory of its own."""
+    folder = tmp_path_factory.mktemp("good")
+    words = SubwordTokenizer(WORDS)
+    search = BeamSearch(3, constraints=[MinimumLength(2), SuppressTokens([1])])
+    model = tiny_model(vocab_size=words.vocab_size)
+    Translator(model, words, search=search, recipe={}).save(folder / "translator")
+    tiny_parser(source=words, recipe={}).save(folder / "parser")
+    pairs = [("a red house", "door"), ("a", "the dog")] * 9
+    prepare_corpus(folder / "prepared", PairsCorpus(pairs), PairsCorpus(pairs[:1]), words)
+    TrainingSettings(preset="tiny").save(folder / "training", DATA)
+    return folder
+
+
+def read(directory):
+    """Reads all that a directory holds, short of making a model."""
+    if directory.name == "prepared":
+        corpus = PreparedCorpus.load(directory)
+        for split in corpus.splits:
+            assert len(corpus.read(split)) == corpus.splits[split].pairs
+        assert all(isinstance(text, str) for pair in corpus.valid_text or () for text in pair)
+    elif directory.name == "training":
+        TrainingSettings(preset="tiny").check_resumes(directory, DATA)
+    else:
+        config = read_config(directory)
+        read_tokenizers(directory, config)
+        read_recipe(directory)
+
+
+def places(value, place=()):
+    """Yields where every value is that lies in a JSON value, and itself."""
+    yield place
+    if isinstance(value, dict | list):
+        for key in value if isinstance(value, dict) else range(len(value)):
+            yield from places(value[key], (*place, key))
+
+
+def with_value(content, place, text):
+    """Returns a JSON text whose value at a place is `text`."""
+    if not place:
+        return text
+    content = copy.deepcopy(content)
+    inner = content
+    for key in place[:-1]:
+        inner = inner[key]
+    inner[place[-1]] = "@here@"
+    return json.dumps(content).replace('"@here@"', text)
+
+
+def refusal(directory):
+    """Returns the line that a directory is refused with, or None; other errors escape."""
+    try:
+        read(directory)
+    except UserError as error:
+        assert "\n" not in str(error) and len(str(error)) < 1500
+        return str(error)
+    return None
+
+
+@pytest.mark.parametrize("name", ["translator", "parser", "prepared", "training"])
+def test_any_value_in_any_place_of_a_json_file_is_read_or_refused(directories, tmp_path, name):
+    directory = shutil.copytree(directories / name, tmp_path / name)
+    assert refusal(directory) is None
+    refused = 0
+    for path in sorted(directory.glob("*.json")):
+        original = path.read_text()
+        content = json.loads(original)
+        for place in places(content):
+            for text in VALUES:
+                path.write_text(with_value(content, place, text))
+                refused += refusal(directory) is not None
+        path.write_text(original)
+    assert refused > 300
+
+
+@pytest.mark.parametrize("name", ["translator", "parser", "prepared", "training"])
+def test_cut_and_flipped_files_are_read_or_refused(directories, tmp_path, name):
+    directory = shutil.copytree(directories / name, tmp_path / name)
+    generator = random.Random(1)
+    for path in sorted(path for path in directory.iterdir() if path.suffix != ".h5"):
+        original = path.read_bytes()
+        for _ in range(20):
+            path.write_bytes(original[: generator.randrange(len(original))])
+            refusal(directory)
+            content = bytearray(original)
+            content[generator.randrange(len(content))] ^= 1 << generator.randrange(8)
+            path.write_bytes(content)
+            refusal(directory)
+        path.write_bytes(original)
+
+
+def test_cut_and_flipped_weights_are_loaded_or_refused(directories, tmp_path):
+    directory = shutil.copytree(directories / "translator", tmp_path / "translator")
+    config, path = read_config(directory), directory / "model.weights.h5"
+    original = path.read_bytes()
+    generator = random.Random(1)
+    for number in range(12):
+        content = bytearray(original)
+        content[generator.randrange(2000)] ^= 1 << generator.randrange(8)
+        path.write_bytes(content if number % 2 else original[: len(original) * number // 12])
+        try:
+            read_model(directory, config)
+        except UserError as error:
+            assert "\n" not in str(error) and "model.weights.h5" in str(error)
+
+
+def change(directory, place, value):
+    path = directory / "config.json"
+    path.write_text(with_value(json.loads(path.read_text()), place, json.dumps(value)))
+
+
+@pytest.mark.parametrize(
+    "name, place, value, message",
+    [
+        ("translator", ("model", "activation"), "foo", "`activation`.*'foo'"),
+        ("translator", ("model", "activation"), "glu", "`activation`.*'glu'"),
+        ("translator", ("model", "intermediate_dim"), 10**6, "the model has"),
+        ("translator", ("model", "num_encoder_layers"), 2**31 - 1, "the model has"),
+        ("translator", ("model", "vocab_size"), 2**31, "vocab_size"),
+        ("translator", ("model", "norm_epsilon"), float("inf"), "norm_epsilon=inf"),
+        ("translator", ("extra_length",), 2**31, "`extra_length` must be at most 1,048,576"),
+        ("translator", ("max_source_length",), 2**31, "max_source_length"),
+        ("translator", ("shared_tokenizer",), "false", "shared_tokenizer='false'"),
+        ("translator", ("task",), ["parsing"], r"task=\['parsing'\]"),
+        ("translator", ("search", "name"), ["beam"], r"name=\['beam'\]"),
+        ("translator", ("search", "constraints", 0, "name"), {}, "name={}"),
+        ("translator", ("search", "length_penalty"), 10**400, "config.json"),
+        ("parser", ("constrained",), "false", "constrained='false'"),
+    ],
+)
+def test_a_value_out_of_range_is_named(directories, tmp_path, name, place, value, message):
+    directory = shutil.copytree(directories / name, tmp_path / name)
+    change(directory, place, value)
+    with pytest.raises(UserError, match=message) as caught:
+        {"translator": Translator, "parser": Parser}[name].load(directory)
+    assert "\n" not in str(caught.value)
+
+
+def test_sizes_are_compared_with_the_file_before_a_model_is_made(
+    directories, tmp_path, monkeypatch
+):
+    directory = shutil.copytree(directories / "translator", tmp_path / "translator")
+    change(directory, ("model", "intermediate_dim"), 10**6)
+    monkeypatch.setattr(Transformer, "__init__", lambda *_, **__: pytest.fail("a model is made"))
+    with pytest.raises(UserError, match="model.weights.h5 does not fit.*the model has 130,013,888"):
+        Translator.load(directory)
+
+
+def test_a_weight_file_that_declares_more_than_it_holds_is_refused(directories, tmp_path):
+    import h5py
+
+    directory = shutil.copytree(directories / "translator", tmp_path / "translator")
+    with h5py.File(directory / "model.weights.h5", "r+") as file:
+        file.create_dataset("huge", (2**20, 2**20), "float32")  # takes no room before it is written
+    with pytest.raises(UserError, match="huge is larger than the file"):
+        Translator.load(directory)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_weights_that_are_not_finite_are_refused(directories, tmp_path, value):
+    translator = Translator.load(directories / "translator")
+    weight = translator.model.encoder.blocks[0].feed_forward.inner_bias
+    values = weight.numpy().copy()
+    values[3] = value
+    weight.assign(values)
+    path = translator.save(tmp_path / "model") / "model.weights.h5"
+    with pytest.raises(UserError, match="model.weights.h5.*inner_bias.*not finite float32"):
+        Translator.load(path.parent)
+    with pytest.raises(UserError, match="not finite.*model.weights.h5"):
+        average_checkpoints([path], tmp_path / "mean.weights.h5")
+    assert not (tmp_path / "mean.weights.h5").exists()
+
+
+@pytest.mark.parametrize("content", ["[" * 100_000, "9" * 5000, "[]", "{", "", '{"a": \x00}'])
+def test_what_is_no_json_object_is_one_line(tmp_path, content):
+    path = pathlib.Path(tmp_path, "file.json")
+    path.write_text(content)
+    with pytest.raises(UserError, match="file.json' is damaged") as caught:
+        read_json(path)
+    assert "\n" not in str(caught.value) and len(str(caught.value)) < 500

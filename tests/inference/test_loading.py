@@ -1,0 +1,87 @@
+"""Several model directories are one translator; vocabularies that differ are named."""
+
+import json
+
+import numpy as np
+import pytest
+
+from keras_transformer.data import SubwordTokenizer
+from keras_transformer.decoding import GreedySearch
+from keras_transformer.errors import UserError
+from keras_transformer.inference.translator import Translator
+from keras_transformer.models import Ensemble, Transformer, TransformerConfig
+from tests.tiny_translator import sentence, tiny_model, tiny_tokenizer, tiny_translator
+
+TEXTS = [sentence(1 + seed % 7, seed) for seed in range(6)]
+
+
+@pytest.fixture(scope="module")
+def directories(tmp_path_factory):
+    """Models of different weights and layers, with settings of their own."""
+    folder = tmp_path_factory.mktemp("models")
+    settings = {"search": GreedySearch(), "extra_length": 4, "recipe": {"warmup_steps": 7}}
+    first = tiny_translator(1, **settings)
+    second = Translator(tiny_model(2, num_decoder_layers=2), tiny_tokenizer())
+    return [first.save(folder / "first"), second.save(folder / "second")]
+
+
+def test_several_directories_are_an_ensemble_with_the_settings_of_the_first(directories):
+    found = Translator.load(directories)
+    assert (found.search, found.extra_length, found.recipe) == (GreedySearch(), 4, None)
+    assert isinstance(found.model, Ensemble)
+    models = [tiny_model(1), tiny_model(2, num_decoder_layers=2)]
+    for model, expected in zip(found.model.models, models, strict=True):
+        for weight, other in zip(model.get_weights(), expected.get_weights(), strict=True):
+            np.testing.assert_array_equal(weight, other)
+    answers = found.translate(TEXTS)
+    assert answers != Translator.load(directories[0]).translate(TEXTS)
+    assert len(Translator.load(map(str, directories)).model.models) == 2
+
+
+def test_a_list_of_one_is_that_directory(directories):
+    found = Translator.load(directories[:1])
+    assert isinstance(found.model, Transformer)
+    assert found.recipe.warmup_steps == 7
+    expected = Translator.load(directories[0]).model.get_weights()
+    for weight, other in zip(found.model.get_weights(), expected, strict=True):
+        np.testing.assert_array_equal(weight, other)
+    with pytest.raises(ValueError, match="no model directory to load"):
+        Translator.load([])
+
+
+def test_all_are_computed_in_the_dtype_that_is_asked_for(directories):
+    found = Translator.load(directories, dtype="bfloat16")
+    assert {model.dtype_policy.name for model in found.model.models} == {"bfloat16"}
+
+
+def save_subwords(directory, pieces, target_pieces=None):
+    tokenizer = SubwordTokenizer(pieces)
+    target = SubwordTokenizer(target_pieces) if target_pieces else None
+    sizes = {"vocab_size": len(pieces) + 4}
+    sizes["target_vocab_size"] = len(target_pieces) + 4 if target_pieces else None
+    sizes |= {"num_encoder_layers": 1, "num_decoder_layers": 1, "d_model": 8, "num_heads": 2}
+    model = Transformer(TransformerConfig(intermediate_dim=8, **sizes))
+    return Translator(model, tokenizer, target).save(directory)
+
+
+@pytest.mark.parametrize(
+    "first, other, differ",
+    [
+        ((["a", "b", "c"],), (["a", "c", "b"],), "source .*id 5 is 'b' and 'c'"),
+        ((["a", "b"],), (["a", "b", "c"],), "source .*6 and 7 pieces"),
+        ((["a", "b"], ["x", "y"]), (["a", "b"], ["x", "z"]), "target .*id 5 is 'y' and 'z'"),
+        ((["a", "b"],), (["a", "b"], ["a", "x"]), "target .*id 5 is 'b' and 'x'"),
+    ],
+)
+def test_other_vocabularies_are_named_with_their_directories(tmp_path, first, other, differ):
+    paths = [save_subwords(tmp_path / "one", *first), save_subwords(tmp_path / "two", *first)]
+    paths.append(save_subwords(tmp_path / "three", *other))
+    with pytest.raises(UserError, match=f"one' and '.*three', whose {differ}") as error:
+        Translator.load(paths)
+    assert "\n" not in str(error.value)
+
+
+def test_a_damaged_directory_is_named(directories, tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps({"format": 7}))
+    with pytest.raises(UserError, match="format=7"):
+        Translator.load([*directories, tmp_path])

@@ -1,0 +1,235 @@
+"""`translate` splits texts that are too long, and gives the model batches of a bounded size."""
+
+import copy
+import json
+import logging
+import types
+
+import numpy as np
+import pytest
+
+from keras_transformer.data import EOS_ID
+from keras_transformer.decoding import BeamSearch, GreedySearch, SearchResult
+from keras_transformer.errors import UserError
+from keras_transformer.inference import SentenceProfile
+from keras_transformer.inference.batch_inference import BatchInference
+from keras_transformer.inference.translator import Translator
+from tests.tiny_translator import sentence, tiny_tokenizer, tiny_translator
+
+SENTENCES = [sentence(3 + seed % 4, seed) + "." for seed in range(9)]
+TEXT = " ".join(SENTENCES)
+
+
+@pytest.fixture(scope="module")
+def translator():
+    return tiny_translator(search=GreedySearch(), max_source_length=24)
+
+
+class Echo(BatchInference):
+    """In place of a model: the translation of a text is the text. Keeps the sizes of batches."""
+
+    def __init__(self, model):
+        super().__init__(model)
+        self.batches = []
+        self.prefixes = []
+
+    def search(self, sources, max_lengths, search, seed_offset, prefixes):
+        assert all(source[-1] == EOS_ID for source in sources)
+        width = max(map(len, sources))
+        positions = search.width * (width - 1 + max(max_lengths))  # of each row, but for EOS
+        self.batches.append((len(sources), width, positions))
+        decode = tiny_tokenizer().decode
+        self.prefixes += [(decode(p), decode(s)) for p, s in zip(prefixes, sources, strict=True)]
+        tokens = np.zeros((len(sources), 1, width), "int32")
+        for row, source in zip(tokens[:, 0], sources, strict=True):
+            row[: len(source)] = source
+        lengths = (tokens != 0).sum(-1)
+        return SearchResult(tokens, np.zeros(lengths.shape), np.zeros(lengths.shape), lengths)
+
+
+@pytest.fixture
+def echo(translator):
+    """A translator that answers with the text itself, and what it was asked."""
+    translator = copy.copy(translator)
+    translator._inference = inference = Echo(translator.model)
+    translator.num_split = 0
+    return types.SimpleNamespace(
+        translator=translator, translate=translator.translate, asked=inference
+    )
+
+
+def num_subwords(text):
+    return len(tiny_tokenizer().encode(text))
+
+
+class TestSplit:
+    def test_the_answer_is_that_of_the_parts_packed_by_hand(self, translator):
+        parts = []
+        for following in SENTENCES:
+            if not parts or num_subwords(f"{parts[-1]} {following}") > 23:
+                parts.append(following)
+            else:
+                parts[-1] += f" {following}"
+        assert 1 < len(parts) < len(SENTENCES)
+        answers = [translator.translate([part])[0] for part in parts]
+        expected = " ".join(answer for answer in answers if answer)
+        short = SENTENCES[0]
+        found = translator.translate(["", TEXT, short])
+        assert found == ["", expected, translator.translate([short])[0]]
+
+    @pytest.mark.parametrize("batch_size", [1, 7])
+    def test_nothing_of_a_text_is_lost_or_moved(self, echo, batch_size):
+        texts = [
+            " ".join(sentence(1, seed) for seed in range(5_000)),  # without any sentence end
+            TEXT,
+            "x" * 1_000,
+            "",
+            f"a {'x' * 100} dog. the cat",
+            SENTENCES[0],
+            "红色的房子" * 50,
+        ]
+        assert echo.translate(texts, batch_size=batch_size) == texts
+        assert all(width <= 24 for _, width, _ in echo.asked.batches)
+
+    def test_a_prefix_goes_to_the_first_part_that_has_subwords(self, echo):
+        text = "\u3000" * 3 + ". ".join(["a red house opens in the garden of the dog"] * 5)
+        echo.translate([TEXT, "a dog", text], prefixes=["the", "", "a"])
+        prefixes = {source: prefix for prefix, source in echo.asked.prefixes if prefix}
+        assert sorted(prefixes.values()) == ["a", "the"]
+        for source, prefix in prefixes.items():
+            assert {"the": TEXT, "a": text.strip()}[prefix].startswith(source)
+        with pytest.raises(ValueError, match="1 prefixes and 2 texts"):
+            echo.translate([TEXT, "a"], prefixes=["a"])
+
+    def test_the_translation_begins_with_the_prefix(self, translator):
+        (plain,) = translator.translate([TEXT])
+        (found,) = translator.translate([TEXT], prefixes=["the old house"])
+        assert found.startswith("the old house") and found != plain
+
+    def test_progress_counts_texts_that_are_whole(self, echo):
+        calls = []
+
+        def report(*numbers):
+            calls.append(numbers)
+
+        echo.translate([TEXT, "a dog", "", TEXT], batch_size=1, progress=report)
+        num_parts = (len(echo.asked.batches) - 1) // 2  # of TEXT
+        assert num_parts > 2 and len(calls) == 2 * num_parts + 1
+        assert calls == sorted(calls)
+        assert {total for _, total in calls} == {4}
+        # All but the last part of a text leave it undone; the empty one is done from the start.
+        assert [done for done, _ in calls].count(1) >= num_parts - 1
+        assert calls[-1] == (4, 4)
+
+    def test_texts_in_parts_are_counted(self, echo):
+        echo.translate([TEXT, "a dog", ""])
+        assert echo.translator.num_split == 1
+        echo.translate([TEXT, TEXT])
+        assert echo.translator.num_split == 3
+
+    def test_a_character_of_more_subwords_than_fit_is_cut_with_a_warning(self, caplog):
+        translator = tiny_translator(search=GreedySearch(), max_source_length=3)
+        assert num_subwords("红") > 2
+        with caplog.at_level(logging.WARNING):
+            assert len(translator.translate(["红红 a"])) == 1
+        assert "2 of 4 sources have more than 2 subwords" in caplog.text  # 红, 红, white space, a
+
+
+class TestSentencesOfTheTraining:
+    """A text that the model could read, but not as its training taught it."""
+
+    def asked_for(self, echo, texts, *profile):
+        echo.translator.sentence_profile = SentenceProfile(*profile)
+        assert echo.translate(texts) == texts
+        return sorted(source for _, source in echo.asked.prefixes)
+
+    def test_single_sentences_are_translated_one_by_one(self, echo):
+        sentences = [sentence(2, seed) + "." for seed in range(9)]
+        texts = [" ".join(sentences), "a dog"]
+        assert self.asked_for(echo, texts, 20, 23, True) == sorted([*sentences, "a dog"])
+        assert echo.translator.num_split == 1
+
+    def test_others_as_many_together_as_were_usual(self, echo):
+        sentences = [sentence(2, seed) + "." for seed in range(9)]
+        two = " ".join(sentences[:2])
+        usual = num_subwords(two)
+        found = self.asked_for(echo, [two, " ".join(sentences)], usual, 23, False)
+        assert found.count(two) == 2 and 2 < len(found) < 10
+        assert max(map(num_subwords, found)) <= usual
+
+    def test_a_sentence_longer_than_any_is_split_between_words(self, echo):
+        text = sentence(5)
+        assert 5 < num_subwords(text) <= 23
+        found = self.asked_for(echo, [text], 3, 5, True)
+        assert max(map(num_subwords, found)) <= 5
+        echo.asked.prefixes.clear()
+        assert self.asked_for(echo, [text], 3, 23, True) == [text]  # unusual, but not unknown
+
+    def test_whole_answers_are_warned_of(self, translator, caplog):
+        translator = tiny_translator(search=GreedySearch(), max_source_length=24)
+        translator.hypotheses(["a dog. a cat.", "a dog"])
+        assert not caplog.text
+        translator.sentence_profile = SentenceProfile(9, 9, True)
+        translator.hypotheses(["a dog. a cat.", "a dog"])
+        assert "1 of 2 texts have more sentences" in caplog.text
+
+    def test_the_model_directory_keeps_the_profile(self, tmp_path):
+        profile = SentenceProfile(20, 23, True, ("dr",))
+        translator = tiny_translator(sentence_profile=profile)
+        translator.save(tmp_path / "model")
+        assert Translator.load(tmp_path / "model").sentence_profile == profile
+        translator.sentence_profile = None  # as earlier versions wrote it
+        translator.save(tmp_path / "model")
+        assert "sentence_profile" not in (tmp_path / "model" / "config.json").read_text()
+        assert Translator.load(tmp_path / "model").sentence_profile is None
+
+    @pytest.mark.parametrize("value", ['{"longest": 1}', '{"usual_length": "a"}', "[]", "3"])
+    def test_a_damaged_profile_is_named(self, tmp_path, value):
+        tiny_translator(sentence_profile=SentenceProfile(20, 23, True)).save(tmp_path)
+        path = tmp_path / "config.json"
+        config = json.loads(path.read_text())
+        path.write_text(json.dumps(config | {"sentence_profile": json.loads(value)}))
+        with pytest.raises(UserError, match="config.json"):
+            Translator.load(tmp_path)
+
+
+class TestOtherWays:
+    def test_truncated(self, translator, caplog):
+        ids = tiny_tokenizer().encode(TEXT)
+        with caplog.at_level(logging.WARNING):
+            (found,) = translator.translate([TEXT], long_texts="truncate")
+        assert "1 of 1 sources have more than 23 subwords and were cut" in caplog.text
+        assert found == translator.translate([tiny_tokenizer().decode(ids[:23])])[0]
+
+    def test_an_error(self, translator):
+        with pytest.raises(UserError, match=r"Text 1 .*at most 23\. .*'split' or 'truncate'"):
+            translator.translate(["a", TEXT], long_texts="error")
+        assert len(translator.translate(["a"], long_texts="error")) == 1
+
+    def test_another_word_is_refused(self, translator):
+        with pytest.raises(ValueError, match="`long_texts` must be one of 'split', .*'cut'"):
+            translator.translate(["a"], long_texts="cut")
+
+
+class TestBatches:
+    @pytest.mark.parametrize("batch_size, search, as_one_text", [
+        (32, GreedySearch(), False),
+        (500, BeamSearch(5), True),
+        pytest.param(32, GreedySearch(), True, marks=pytest.mark.slow),
+        pytest.param(500, BeamSearch(5), False, marks=pytest.mark.slow),
+    ])  # fmt: skip
+    def test_ten_thousand_sentences_come_in_batches_of_bounded_size(
+        self, echo, batch_size, search, as_one_text
+    ):
+        sentences = [sentence(1 + seed % 4, seed) + "." for seed in range(10_000)]
+        texts = [" ".join(sentences)] if as_one_text else sentences
+        assert echo.translate(texts, search, batch_size) == texts
+        sizes = echo.asked.batches
+        rows = [size[0] for size in sizes]
+        assert max(rows) <= batch_size
+        assert max(number * positions for number, _, positions in sizes) <= 2**15
+        # No batch is smaller than it need be, and long ones come first.
+        assert min(rows[:-1]) >= min(batch_size, 2**15 // max(size[2] for size in sizes))
+        assert [width for _, width, _ in sizes] == sorted((w for _, w, _ in sizes), reverse=True)
+        if not as_one_text:
+            assert sum(rows) == 10_000

@@ -1,0 +1,204 @@
+"""`evaluate --task parsing`: EVALB's figures of files and of a parser; mistakes in one line."""
+
+import json
+
+import pytest
+
+from keras_transformer.data import SubwordTokenizer
+from keras_transformer.decoding import BeamSearch, GreedySearch, search_to_dict
+from keras_transformer.models import Transformer, TransformerConfig
+from keras_transformer.parsing import EvalbParameters, Tree, parseval, read_tree_lines
+from keras_transformer.parsing.parser import Parser
+from tests.loaded_once import load_once
+
+GOLD = """\
+( (S (NP-SBJ (PRP It))
+     (VP (VBZ works) (ADVP (RB well)))
+     (. .)) )
+(NP (NN rain) (. ?))
+(NP (DT the) (NN dog))
+"""
+PARSES = """\
+(S (NP (PRP It)) (VP (VBZ works)) (ADVP (RB well)) (. .))
+
+(NP (DT a) (NN dog))
+"""
+
+
+@pytest.fixture
+def files(tmp_path):
+    gold, parses = tmp_path / "gold.trees", tmp_path / "parses"
+    gold.write_text(GOLD)
+    parses.write_text(PARSES)
+    return gold, parses
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    """A directory with a parser of random weights."""
+    source = SubwordTokenizer("It works well . rain ? the dog".split())
+    target = SubwordTokenizer([f"{bracket}{label}" for label in ("S", "NP", "VP")
+                               for bracket in "()"] + ["XX"])  # fmt: skip
+    config = TransformerConfig(
+        vocab_size=source.vocab_size,
+        target_vocab_size=target.vocab_size,
+        num_encoder_layers=1,
+        num_decoder_layers=1,
+        d_model=16,
+        intermediate_dim=16,
+        num_heads=2,
+    )
+    directory = tmp_path_factory.mktemp("parser") / "model"
+    parser = Parser(Transformer(config), source, target, search=GreedySearch(), extra_length=20)
+    parser.save(directory)
+    return directory
+
+
+def evaluate(run, *arguments):
+    outcome = run("evaluate", "--task", "parsing", *arguments)
+    assert outcome.status == 0, outcome.errors
+    return outcome.output
+
+
+def test_evalbs_figures_of_two_files(run, files, tmp_path):
+    """Of the first sentence 3 of 4 brackets are right; the others are left out by EVALB."""
+    gold, parses = files
+    output = evaluate(run, "--reference", gold, "--hypothesis", parses, "--json",
+                      tmp_path / "scores", "--table", tmp_path / "table")  # fmt: skip
+    assert "Number of sentence        =      3" in output
+    assert "Number of Error sentence  =      1" in output
+    assert "Number of Skip  sentence  =      1" in output
+    assert "Bracketing FMeasure       =  75.00" in output
+    # 3 right, of 6 in the gold trees and 5 in the parses.
+    assert f"F1, errors count as 0     = {100 * 2 * 3 / (6 + 5):6.2f}" in output
+    assert "Tags for deletion         = the parse's own" in output
+    signature = "COLLINS.prm|tags:parse|sentences:3|errors:1|skipped:1"
+    assert output.endswith(f"\nF1 75.00 ({signature})\n")
+    report = json.loads((tmp_path / "scores").read_text())
+    assert report["scores"]["all"]["f1"] == 75 and report["num_trees"] == 3
+    assert report["scores"]["signature"] == signature
+    rows = (tmp_path / "table").read_text().splitlines()
+    assert rows[0].lstrip().startswith("Sent.") and len(rows) == 3 + 3
+
+
+def test_gold_tags_are_named_where_a_parse_has_none(run, files):
+    gold, parses = files
+    parses.write_text("(S (NP (XX It)) (VP (XX works) (ADVP (XX well))) (XX .))\n(())\n\n")
+    output = evaluate(run, "--reference", gold, "--hypothesis", parses)
+    assert "Bracketing FMeasure       = 100.00" in output
+    assert "Tags for deletion         = the gold tree's" in output
+    assert "|tags:gold|" in output
+
+
+def test_the_rules_may_be_those_of_new_prm(run, files):
+    """There a question mark with its own tag is deleted, so that the parse has the gold's words."""
+    gold, parses = files
+    gold.write_text("(NP (NN rain) (? ?))\n")
+    parses.write_text("(NP (NN rain))\n")
+    options = "--reference", gold, "--hypothesis", parses
+    assert "Number of Error sentence  =      1" in evaluate(run, *options)
+    output = evaluate(run, *options, "--parameters", "new")
+    assert "Number of Error sentence  =      0" in output and "(new.prm|" in output
+
+
+def test_the_rules_may_be_those_of_a_file(run, files, tmp_path):
+    """Of the first sentence NP is deleted; "a" is "the", so that the third is no error."""
+    gold, parses = files
+    rules = tmp_path / "own.prm"
+    rules.write_text("DELETE_LABEL .\nDELETE_LABEL NP\nEQ_WORD a the\nCUTOFF_LEN 3\n")
+    output = evaluate(run, "--reference", gold, "--hypothesis", parses, "--parameters", rules,
+                      "--json", tmp_path / "scores")  # fmt: skip
+    assert "Number of Error sentence  =      0" in output and "-- len<=3 --" in output
+    # S and ADVP are right, VP is not.
+    assert "Bracketing FMeasure       =  66.67" in output and "(own parameters|" in output
+    report = json.loads((tmp_path / "scores").read_text())
+    assert report["parameters"]["equal_words"] == [["a", "the"]]
+
+
+def test_lines_are_read_as_evalb_does_and_errors_counted(run, files):
+    """Two trees on a line, a broken line and an empty one; the gold trees are on one line each."""
+    gold, parses = files
+    gold.write_text("(S (NP (NN a)) (VP (VB b)))\n" * 3)
+    parses.write_text("(NP (NN a)) (VP (VB b))\n(S (NP (NN a)) (VP (VB b))\n\n")
+    outcome = run("evaluate", "--task", "parsing", "--reference", gold, "--hypothesis", parses)
+    assert outcome.status == 0
+    assert "Bracketing Recall         =  66.67" in outcome.output
+    assert "Bracketing Precision      = 100.00" in outcome.output
+    assert "leave out 1 errors and 1 skipped sentences of 3; the first, 2: Bracketing is" in (
+        outcome.errors
+    )
+
+
+@pytest.mark.parametrize("options", [
+    pytest.param([], marks=pytest.mark.slow), ["--unconstrained", "--beam-size", 3],
+])  # fmt: skip
+def test_a_parser_is_scored_by_its_parses(run, files, model, tmp_path, monkeypatch, options):
+    load_once(monkeypatch, model)
+    gold = files[0]
+    output = evaluate(run, "--reference", gold, "--model", model, "--output", tmp_path / "out",
+                      "--json", tmp_path / "scores", *options)  # fmt: skip
+    parses = list(read_tree_lines(tmp_path / "out"))
+    assert [tree.words() for tree in parses] == ["It works well .".split(), ["rain", "?"],
+                                                 ["the", "dog"]]  # fmt: skip
+    trees = [Tree.parse("(S (NP (PRP It)) (VP (VBZ works) (ADVP (RB well))) (. .))"),
+             Tree.parse("(NP (NN rain) (. ?))"), Tree.parse("(NP (DT the) (NN dog))")]  # fmt: skip
+    expected = parseval(trees, parses, EvalbParameters())
+    assert output.splitlines()[-1] == str(expected)
+    report = json.loads((tmp_path / "scores").read_text())
+    assert report["constrained"] is not bool(options)
+    search = BeamSearch(3) if options else GreedySearch()
+    assert report["search"] == search_to_dict(search)
+    answers = Parser.load(model).parses([tree.words() for tree in trees], search,
+                                        constrained=False if options else None)  # fmt: skip
+    repaired = sum(parses[0].num_repairs > 0 for parses in answers)
+    assert report["num_repaired"] == repaired and bool(repaired) is bool(options)
+    again = evaluate(run, "--reference", gold, "--hypothesis", tmp_path / "out")
+    assert again == output
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ("--hypothesis {short}", "short' with 2 and"),
+        ("--hypothesis {empty}", "empty' is empty"),
+        ("--hypothesis {missing}", "no-such-file"),
+        ("--hypothesis {parses} --reference {empty}", "empty' has no trees"),
+        ("--model {model} --reference {broken}", "broken', line 2: the word 'the'"),
+        ("--hypothesis {parses} --reference {text}", "text', line 1: there is text outside"),
+        ("--hypothesis {parses} --reference {gold} {gold}", "takes one file of gold trees"),
+        ("--hypothesis {parses} --output {new}", "--output goes with --model"),
+        ("--hypothesis {parses} --beam-size 2", "--beam-size goes with --model"),
+        ("--hypothesis {parses} --unconstrained", "--unconstrained goes with --model"),
+        ("--hypothesis {parses} --json {missing}/x", "no-such-file/x"),
+        ("--hypothesis {parses} --table {missing}/x", "no-such-file/x"),
+        ("--hypothesis {parses} --lowercase", "--lowercase goes with --task translation"),
+        ("--hypothesis {parses} --tokenize 13a", "--tokenize goes with --task translation"),
+        ("--model {model} --source {gold}", "--source goes with --task translation"),
+        ("--model {model} --min-length 3", "--min-length goes with --task translation"),
+        ("--hypothesis {parses} --parameters old", "existing parameter file. Received: 'old'"),
+        ("--hypothesis {parses} --parameters {text}", "text', line 1: unknown keyword"),
+        ("--model {missing}", "no-such-file"),
+        ("--task translation --hypothesis {parses} --table x", "--table goes with --task parsing"),
+        ("--task translation --model {model} --source {gold}", "holds a parser"),
+    ],
+)
+def test_a_mistake_is_one_line(run, files, model, tmp_path, arguments, message):
+    gold, parses = files
+    names = {"gold": gold, "parses": parses, "missing": "no-such-file", "new": tmp_path / "new"}
+    contents = {
+        "short": "(NP (NN a))\n\n",
+        "empty": "",
+        "broken": "(NP (NN a))\n(NP the (NN b))\n\n",
+        "text": "A dog .\nA cat .\nRain .\n",
+    }
+    for name, content in contents.items():
+        names[name] = tmp_path / name
+        names[name].write_text(content)
+    before = sorted(tmp_path.iterdir())
+    words = arguments.format(**names, model=model).split()
+    if "--reference" not in words:
+        words += ["--reference", gold]
+    outcome = run("evaluate", "--task", "parsing", *words)
+    assert outcome.status == 2
+    assert outcome.errors.count("\n") == 1 and message in outcome.errors, outcome.errors
+    assert not outcome.output and sorted(tmp_path.iterdir()) == before

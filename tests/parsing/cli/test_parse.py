@@ -1,0 +1,155 @@
+"""`parse`: a tree over the words of every line, and one clear line for what goes wrong."""
+
+import io
+import sys
+import types
+
+import pytest
+
+from keras_transformer.decoding import BeamSearch, GreedySearch, Sampling
+from keras_transformer.parsing import Tree, draw_tree, format_tree, read_tree_lines
+from keras_transformer.parsing.parser import Parser
+from tests.tiny_parser import tiny_parser
+from tests.tiny_translator import sentence
+
+LINES = [sentence(4, 0), "", sentence(1, 1), "( a\u00a0b )", " \t ", sentence(7, 2)]
+
+
+def trees_of(directory, lines, **options):
+    trees = Parser.load(directory).parse(lines, **options)
+    return ["(())" if tree is None else str(tree) for tree in trees]
+
+
+def test_every_line_has_its_tree(run, parser_directory, text, tmp_path):
+    path, output = text("lines.txt", LINES), tmp_path / "out.trees"
+    options = ["parse", "--model", parser_directory, "--input", path]
+    outcome = run(*options)
+    assert (outcome.status, outcome.errors) == (0, "")
+    assert outcome.output.splitlines() == trees_of(parser_directory, LINES)
+    assert run(*options, "--output", output, "--chunk-size", 2).output == ""
+    assert output.read_text() == outcome.output
+    trees = list(read_tree_lines(output, clean=False))
+    assert [tree and tree.words() for tree in trees] == [
+        LINES[0].split(" "), None, LINES[2].split(" "), ["(", "a\u00a0b", ")"], None,
+        LINES[5].split(" "),
+    ]  # fmt: skip
+
+
+def test_standard_input_and_the_longest_lines(run, parser_directory, monkeypatch):
+    long = sentence(300)
+    stdin = types.SimpleNamespace(buffer=io.BytesIO(f"{long}\n\ndog".encode()), isatty=lambda: True)
+    monkeypatch.setattr(sys, "stdin", stdin)
+    outcome = run("parse", "--model", parser_directory, "--beam-size", 1)
+    assert outcome.status == 0, outcome.errors
+    first, second, third = outcome.output.splitlines()
+    assert Tree.parse(first).words() == long.split(" ")
+    assert (second, Tree.parse(third).words()) == ("(())", ["dog"])
+
+
+def test_trees_to_look_at(run, parser_directory, text):
+    path = text("lines.txt", LINES)
+    trees = Parser.load(parser_directory).parse(LINES)
+    for option, write in (("--pretty", format_tree), ("--draw", draw_tree)):
+        outcome = run("parse", "--model", parser_directory, "--input", path, option)
+        assert outcome.status == 0, outcome.errors
+        expected = ["(())" if tree is None else write(tree) for tree in trees]
+        assert outcome.output == "".join(f"{tree}\n\n" for tree in expected)
+
+
+def test_n_best_search_options_and_unconstrained(run, parser_directory, text):
+    path = text("lines.txt", LINES)
+    options = ["parse", "--model", parser_directory, "--input", path]
+    # In one stream the batches, and with them the last digits, are those of Python.
+    outcome = run(*options, "--streams", 1, "--beam-size", 4, "--length-penalty", 1, "--n-best", 3)
+    assert outcome.status == 0, outcome.errors
+    parses = Parser.load(parser_directory).parses(LINES, BeamSearch(4, 1.0, n_best=3))
+    expected = []
+    for number, found in enumerate(parses, start=1):
+        found = [(parse.score, parse.tree) for parse in found] or [(0.0, "(())")]
+        expected += [
+            f"{number}\t{rank}\t{score:.6f}\t{tree}"
+            for rank, (score, tree) in enumerate(found, start=1)
+        ]
+    assert outcome.output.split("\n") == [*expected, ""]
+
+    outcome = run(*options, "--beam-size", 1, "--unconstrained")
+    free = trees_of(parser_directory, LINES, search=BeamSearch(1, 0.3), constrained=False)
+    assert outcome.output.splitlines() == free
+    assert free != trees_of(parser_directory, LINES, search=BeamSearch(1, 0.3))
+
+
+@pytest.mark.slow
+def test_several_models_parse_together(run, parser_directory, text, tmp_path):
+    other = tiny_parser(seed=3, search=GreedySearch()).save(tmp_path / "other")
+    path = text("lines.txt", LINES)
+    outcome = run("parse", "--model", parser_directory, "--model", other, "--input", path)
+    assert outcome.status == 0, outcome.errors
+    assert outcome.output.splitlines() == trees_of([parser_directory, other], LINES)
+
+
+@pytest.mark.slow
+def test_a_sampling_parser_draws_other_numbers_for_each_chunk(run, text, tmp_path):
+    directory = tiny_parser(search=Sampling(seed=5)).save(tmp_path / "model")
+    path = text("same.txt", ["a red house"] * 5)
+    options = ["parse", "--model", directory, "--input", path, "--chunk-size", 1]
+    outcome = run(*options)
+    assert len(set(outcome.output.splitlines())) > 1
+    assert run(*options).output == outcome.output
+
+
+def test_what_goes_wrong_is_one_line(run, parser_directory, saved_model_directory, text, tmp_path):
+    good, output = text("good.txt", LINES), tmp_path / "out"
+    parser = ["--model", parser_directory]
+    for arguments, part in [
+        (["--model", saved_model_directory, "--input", good], "use Translator.load, or `keras-tr"),
+        ([*parser, "--input", tmp_path / "none"], "none"),
+        ([*parser, "--input", text("bad.txt", b"a\nb\xff\n")], "bad.txt', line 2"),
+        ([*parser, "--input", text("empty.txt", [])], "empty.txt' is empty"),
+        (["--model", tmp_path / "none", "--input", good], "none"),
+        (["--input", good], "required: --model"),
+        ([*parser, "--input", good, "--n-best", 2, "--draw"], "leave out --pretty and --draw"),
+        ([*parser, "--input", good, "--pretty", "--draw"], "not allowed with"),
+        ([*parser, "--input", good, "--beam-size", 2, "--n-best", 3], "--n-best"),
+        ([*parser, "--input", good, "--output", tmp_path / "no" / "out"], "does not exist"),
+    ]:
+        outcome = run("parse", *arguments, *([] if "--output" in arguments else
+                      ["--output", output]))  # fmt: skip
+        assert (outcome.status, outcome.output) == (2, ""), arguments
+        assert outcome.errors.count("\n") == 1 and part in outcome.errors, outcome.errors
+        assert not output.exists()
+
+
+@pytest.mark.parametrize("command", [
+    ["translate", "--input"], ["export", "--format", "onnx", "--output"],
+])  # fmt: skip
+def test_other_commands_say_what_a_parser_is_for(command, run, parser_directory, text, tmp_path):
+    path = text("lines.txt", LINES) if command[0] == "translate" else tmp_path / "exported"
+    outcome = run(command[0], "--model", parser_directory, *command[1:], path)
+    assert outcome.status == 2 and outcome.errors.count("\n") == 1
+    part = "keras-transformer parse" if command[0] == "translate" else "Export the parser as saved"
+    assert part in outcome.errors
+
+
+@pytest.mark.tensorflow_only("a SavedModel is written there")
+@pytest.mark.slow
+def test_export_finds_out_that_it_is_a_parser(run, parser_directory, tmp_path):
+    tensorflow = pytest.importorskip("tensorflow")
+    pytest.importorskip("tensorflow_text", reason="pip install tensorflow-text")
+    output = tmp_path / "exported"
+    outcome = run("export", "--model", parser_directory, "--output", output, "--beam-size", 2)
+    assert outcome.status == 0, outcome.errors
+    parse = tensorflow.saved_model.load(output).signatures["serving_default"]
+    found = [tree.decode() for tree in parse(tensorflow.constant(LINES))["tree"].numpy()]
+    assert found == trees_of(parser_directory, LINES, search=BeamSearch(2, 0.3))
+    free = tiny_parser(constrained=False).save(tmp_path / "free")
+    outcome = run("export", "--model", free, "--output", tmp_path / "other")
+    assert outcome.status == 2 and "must be constrained" in outcome.errors
+    assert not (tmp_path / "other").exists()
+
+
+@pytest.mark.parametrize("streams", [pytest.param(1, marks=pytest.mark.slow), 3])
+def test_streams_reach_the_search(run, parser_directory, text, streams_used, streams):
+    path = text("lines.txt", LINES)
+    outcome = run("parse", "--model", parser_directory, "--input", path, "--streams", streams)
+    assert outcome.status == 0, outcome.errors
+    assert streams_used == [streams]

@@ -1,0 +1,160 @@
+"""Lines, parameter files and quotation marks as the program EVALB handles them.
+
+The files in `evalb/` are the sample that EVALB ships (rewritten), and 60 random lines of every kind
+it accepts. `*.rsl` is the output of the C program.
+"""
+
+import pathlib
+
+import pytest
+
+from keras_transformer.errors import UserError
+from keras_transformer.parsing import EvalbParameters, parseval
+
+FOLDER = pathlib.Path(__file__).parent / "evalb"
+
+
+def lines(name):
+    return (FOLDER / name).read_text("utf-8").splitlines()
+
+
+def file_of(tmp_path, text):
+    path = tmp_path / "own.prm"
+    path.write_text(text)
+    return path
+
+
+@pytest.mark.parametrize("name", ["sample", "random"])
+def test_every_row_and_figure_is_evalbs(name):
+    parameters = EvalbParameters.from_file(FOLDER / f"{name}.prm")
+    score = parseval(lines(f"{name}.gld"), lines(f"{name}.tst"), parameters)
+    expected = lines(f"{name}.rsl")
+    rows = score.table().splitlines()
+    assert rows == expected[: len(rows)] and expected[len(rows)] == "=" * 76
+    summary = expected.index("=== Summary ===")
+    assert score.summary().split("\n\n-- Not of EVALB")[0].splitlines() == expected[summary:]
+
+
+def test_evalbs_own_sample():
+    """The figures that the sample's results, shipped with EVALB, show."""
+    parameters = EvalbParameters.from_file(FOLDER / "sample.prm")
+    score = parseval(lines("sample.gld"), lines("sample.tst"), parameters)
+    summary = score.all
+    assert (summary.num_sentences, summary.num_errors, summary.num_skipped) == (24, 5, 2)
+    figures = (summary.recall, summary.precision, summary.complete_match, summary.average_crossing)
+    assert [round(figure, 2) for figure in figures] == [87.76, 90.53, 52.94, 0.06]
+    assert [s.number for s in score.sentences if s.status == 1] == [12, 13, 16, 17, 20]
+    assert score.sentences[11].errors == ("Words unmatch (is|was)",)
+    assert score.sentences[12].errors == ("Length unmatch (4|5)",)
+
+
+@pytest.mark.parametrize(
+    "line, status, error",
+    [
+        ("(NP (DT a)) (VP (NN dog))", 0, None),
+        ("(DT a) (NN dog)", 0, None),
+        ("( (NP (DT a) (NN dog)) )", 0, None),
+        ("", 2, None),
+        ("(())", 2, None),
+        ("(NP (DT a) (NN dog)", 1, "too many open bracket"),
+        ("(NP (DT a) (NN dog)))", 1, "too many close bracket"),
+        ("(NP (DT a) (NN dog cat))", 1, "More than two elements"),
+        ("(NP a (NN dog))", 1, "More than two elements"),
+        ("a dog", 2, "More than two elements"),
+    ],
+)
+def test_a_line_may_be_anything(line, status, error):
+    [sentence] = parseval(["(NP (DT a) (NN dog))"], [line]).sentences
+    assert sentence.status == status
+    assert error is None and not sentence.errors or error in sentence.errors[0]
+
+
+def test_a_broken_line_has_no_bracket_right_in_the_strict_f1():
+    gold = "(NP (DT a) (NN dog))"
+    score = parseval([gold, gold], [gold, gold + ")"])
+    assert score.sentences[1].matched == 1
+    assert (score.all.f1, score.all.num_errors, score.all.strict_f1) == (100, 1, 50)
+
+
+@pytest.mark.parametrize("word, restored", [*dict.fromkeys("'\"/", True).items(), ("''", False)])
+def test_quotation_marks_are_restored_by_word(word, restored):
+    """Length 3 against 2 without the mark; EVALB knows three words as marks."""
+    gold = f"(S (NP (NN a) ('' {word})) (VP (VBZ b)))"
+    parse = f"(S (NP (NN a) (POS {word})) (VP (VBZ b)))"
+    [sentence] = parseval([gold], [parse], EvalbParameters.new()).sentences
+    assert (sentence.status, sentence.matched) == ((0, 3) if restored else (1, 0))
+
+
+def test_quotation_marks_are_restored_only_where_numbers_of_words_differ():
+    """Each tree deletes one of two marks: 2 words both, so that none is restored."""
+    gold = "(S (A ('' ') (NN a)) (B (NN b) (POS ')))"
+    parse = "(S (A (POS ') (NN a)) (B (NN b) ('' ')))"
+    [sentence] = parseval([gold], [parse], EvalbParameters.new()).sentences
+    assert sentence.errors == ("Words unmatch (a|')",)
+
+
+def test_a_label_that_equals_a_deleted_one_loses_its_bracket():
+    parameters = EvalbParameters(equal_labels=(("TOP", "ROOT"),))
+    [sentence] = parseval(["(ROOT (NP (NN a)))"], ["(NP (NN a))"], parameters).sentences
+    assert sentence.gold_brackets == 1
+
+
+def test_a_file_without_a_line_is_evalbs_defaults(tmp_path):
+    assert EvalbParameters.from_file(file_of(tmp_path, "# only a comment\n\n")) == EvalbParameters(
+        delete_labels=(), delete_labels_for_length=(), equal_labels=(), max_errors=10
+    )
+
+
+def test_every_keyword_is_read(tmp_path):
+    text = (
+        "DEBUG 1\nMAX_ERROR 3\nCUTOFF_LEN\t70\nLABELED 0  \nDELETE_LABEL TOP\nDELETE_LABEL #\n"
+        "DELETE_LABEL_FOR_LENGTH -NONE-\nQUOTE_LABEL POS\nEQ_LABEL ADVP PRT\nEQ_LABEL T TT\n"
+        "EQ_WORD  This this\n"
+    )
+    assert EvalbParameters.from_file(file_of(tmp_path, text)) == EvalbParameters(
+        delete_labels=("TOP", "#"),
+        delete_labels_for_length=("-NONE-",),
+        equal_labels=(("ADVP", "PRT"), ("T", "TT")),
+        quote_labels=("POS",),
+        cutoff_length=70,
+        labelled=False,
+        equal_words=(("This", "this"),),
+        max_errors=3,
+    )
+
+
+@pytest.mark.parametrize("name, known", [("COLLINS.prm", EvalbParameters()),
+                                         ("new.prm", EvalbParameters.new())])  # fmt: skip
+def test_a_file_with_known_parameters_is_named_in_the_signature(tmp_path, name, known):
+    text = "EQ_LABEL ADVP PRT\nDELETE_LABEL_FOR_LENGTH -NONE-\nMAX_ERROR 10\n"
+    text += "".join(f"DELETE_LABEL {label}\n" for label in known.delete_labels)
+    text += "".join(f"QUOTE_LABEL {label}\n" for label in known.quote_labels)
+    assert str(EvalbParameters.from_file(file_of(tmp_path, text))) == name
+
+
+@pytest.mark.parametrize(
+    "line, message",
+    [
+        ("DELETE_LABLE TOP", "unknown keyword. Allowed: DELETE_LABEL,"),
+        (" DELETE_LABEL TOP extra", "DELETE_LABEL takes a label"),
+        ("DELETE_LABEL", "DELETE_LABEL takes a label"),
+        ("EQ_LABEL ADVP", "EQ_LABEL takes two values"),
+        ("EQ_WORD a b c", "EQ_WORD takes two values"),
+        ("MAX_ERROR ten", "MAX_ERROR takes a whole number"),
+    ],
+)
+def test_a_mistake_in_a_file_is_named_with_its_line(tmp_path, line, message):
+    with pytest.raises(UserError) as raised:
+        EvalbParameters.from_file(file_of(tmp_path, f"LABELED 1\n{line}\n"))
+    assert f"own.prm', line 2: {message}" in str(raised.value)
+    assert "Received: " in str(raised.value)
+
+
+def test_too_many_errors_stop_as_evalb_does():
+    """The C program compares before it counts: with MAX_ERROR 1 the third error ends it."""
+    gold, parses = ["(NP (NN a))"] * 3, ["(NP (NN b))"] * 3
+    parameters = EvalbParameters(max_errors=1)
+    assert parseval(gold[:2], parses[:2], parameters).all.num_errors == 2
+    with pytest.raises(UserError, match=r"sentence 1: Words unmatch \(a\|b\).*MAX_ERROR 1"):
+        parseval(gold, parses, parameters)
+    assert parseval(gold, parses).all.num_errors == 3

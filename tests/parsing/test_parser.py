@@ -1,0 +1,298 @@
+"""Parser: a tree over exactly the words of every sentence, whatever the words and the batch."""
+
+import itertools
+import json
+import logging
+
+import numpy as np
+import pytest
+from keras import ops
+
+import keras_transformer
+from keras_transformer.data import SubwordTokenizer
+from keras_transformer.decoding import BeamSearch, GreedySearch, Sampling, SuppressTokens
+from keras_transformer.errors import UserError
+from keras_transformer.inference.translator import Translator
+from keras_transformer.models import Ensemble
+from keras_transformer.parsing import Linearization, Tree
+from keras_transformer.parsing.parser import Parse, Parser
+from tests.tiny_parser import parsing_model, symbol_tokenizer, tiny_parser
+from tests.tiny_translator import WORDS, sentence, tiny_model, tiny_tokenizer, tiny_translator
+
+SENTENCES = [sentence(number, number) for number in (5, 2, 9, 1, 7, 4)]
+HOSTILE = [
+    "a\u00a0b c", "( a )", "-LRB- x -RRB-", "a(b) )(", "\u2028 \x85 \x1c", "😀 \u202e x", "\u200b",
+    " tab\tand\nline ", "</s> <pad> @@ a@@", "\ud800 lone", "(S (NP )S", "x" * 500, "\x00 \ufeff",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def parser():
+    return tiny_parser()
+
+
+@pytest.fixture(scope="module")
+def saved(parser, tmp_path_factory):
+    return parser.save(tmp_path_factory.mktemp("models") / "parser")
+
+
+def words_of(text):
+    for space in "\t\n\r\f\v":
+        text = text.replace(space, " ")
+    return [word for word in text.split(" ") if word]
+
+
+class TestParse:
+    def test_trees_keep_the_order_and_the_words_of_the_sentences(self, parser):
+        trees = parser.parse(SENTENCES)
+        assert [tree.words() for tree in trees] == [words_of(text) for text in SENTENCES]
+        assert trees == [parser.parse([text])[0] for text in SENTENCES]
+        assert trees == parser.parse(SENTENCES[::-1], batch_size=2)[::-1]
+        assert len({tree.label for tree in trees} | {str(tree) for tree in trees}) > 6
+        assert max(len(list(tree.subtrees())) - len(tree.words()) for tree in trees) > 2
+
+    def test_words_or_text_are_the_same_sentence(self, parser):
+        as_words = [text.split(" ") for text in SENTENCES]
+        assert parser.parse(as_words) == parser.parse(SENTENCES)
+        assert parser.parse([np.array(as_words[0]), tuple(as_words[1])]) == parser.parse(
+            SENTENCES[:2]
+        )
+
+    def test_streams_do_not_change_trees(self, parser):
+        sentences = [*SENTENCES, ""] * 3
+        assert parser.parse(sentences, batch_size=2, num_streams=2) == parser.parse(sentences)
+
+    def test_a_sentence_without_words_has_no_tree_and_no_model_runs(self, parser, monkeypatch):
+        first = parser.parse(SENTENCES[:1])
+        assert parser.parse(["", SENTENCES[0], [], " \t\n"]) == [None, *first, None, None]
+        monkeypatch.setattr(parser._inference, "search", None)
+        assert parser.parse(["", [], "  "]) == [None] * 3
+        assert parser.parses([""]) == [[]]
+        assert parser.parse([]) == []
+
+    @pytest.mark.parametrize("constrained", [True, False])
+    def test_hostile_words_are_the_words_of_the_tree(self, parser, constrained):
+        trees = parser.parse(HOSTILE, GreedySearch(), constrained=constrained)
+        assert [tree.words() for tree in trees] == [words_of(text) for text in HOSTILE]
+        assert trees[0].words() == ["a\u00a0b", "c"]
+        for tree in trees[:2]:
+            assert Tree.parse(str(tree)) == tree
+
+    @pytest.mark.parametrize("sentences", [
+        "a dog", b"a dog", [b"a dog"], [None], [["a", ""]], [["a b"]], [["a\t"]], [[1]], [[["a"]]],
+    ])  # fmt: skip
+    def test_what_is_no_list_of_sentences_is_refused(self, parser, sentences):
+        with pytest.raises(ValueError, match="(must be a list|is a string, or).*Received"):
+            parser.parse(sentences)
+
+    def test_progress_ends_at_the_number_of_sentences(self, parser):
+        calls = []
+        parser.parse([*SENTENCES, ""], batch_size=4, progress=lambda *call: calls.append(call))
+        assert calls == [(5, 7), (7, 7)]
+
+    def test_a_long_sentence_is_cut_for_the_model_alone(self, caplog):
+        parser = tiny_parser(max_source_length=9, search=GreedySearch())
+        long = sentence(40, 3)
+        with caplog.at_level(logging.WARNING, "keras_transformer"):
+            tree, other = parser.parse([long, SENTENCES[3]])
+        assert (tree.words(), other.words()) == (words_of(long), words_of(SENTENCES[3]))
+        assert [record.getMessage() for record in caplog.records] == [
+            "1 of 2 sources have more than 8 subwords and were cut to that length; "
+            "their trees have all words."
+        ]
+
+    @pytest.mark.slow
+    def test_learned_positions_too_few_for_a_tree_give_a_flat_one(self, caplog):
+        target = symbol_tokenizer()
+        model = parsing_model(target, position="learned", max_length=12)
+        parser = tiny_parser(model=model, search=BeamSearch(2, n_best=2))
+        with caplog.at_level(logging.WARNING, "keras_transformer"):
+            (found,), *others = parser.parses([sentence(10), sentence(9), sentence(2)])
+        assert found.tree == Tree("S", [Tree("XX", word) for word in sentence(10).split(" ")])
+        assert found.score == found.log_probability == -np.inf
+        assert found.num_repairs > 0
+        assert all(parse.num_repairs == 0 for parses in others for parse in parses)
+        assert "1 of 3 sentences have more words than the model can write a tree of: 9." in (
+            caplog.text
+        )
+
+    def test_no_batch_is_larger_than_its_bound(self, parser, monkeypatch):
+        sizes = []
+        search_batch = parser._inference.search
+
+        def search(sources, max_lengths, search, **options):
+            sizes.append(len(sources) * 21 * (max(map(len, sources)) - 1 + max(max_lengths)))
+            return search_batch(sources, max_lengths, GreedySearch(), **options)
+
+        monkeypatch.setattr(parser._inference, "search", search)
+        monkeypatch.setattr(keras_transformer.parsing.parser, "MAX_BATCH_TOKENS", 8_000)
+        parser.parse(SENTENCES * 5, BeamSearch(21))
+        assert max(sizes) <= 8_000 and len(sizes) > 2
+        parser.parse([sentence(300)], BeamSearch(21))
+        assert len(parser.parse([sentence(300)], BeamSearch(21))[0].words()) == 300
+
+
+class TestParses:
+    def test_the_best_comes_first_and_is_parse_s(self, parser):
+        search = BeamSearch(4, 0.3, n_best=4)
+        found = parser.parses(SENTENCES, search)
+        assert [parses[0].tree for parses in found] == parser.parse(SENTENCES, search)
+        for parses in found:
+            scores = [parse.score for parse in parses]
+            assert len(parses) == 4 and scores == sorted(scores, reverse=True)
+            assert len({str(parse.tree) for parse in parses}) == 4
+            assert all(isinstance(parse, Parse) and parse.num_repairs == 0 for parse in parses)
+
+    def test_log_probabilities_are_those_of_the_symbols(self, parser):
+        symbols_of = parser.linearization.to_symbols
+        scorer = Translator(parser.model, parser.source_tokenizer, parser.target_tokenizer)
+        for text, (parse, *_) in zip(SENTENCES, parser.parses(SENTENCES), strict=True):
+            (score,) = scorer.score([text], [" ".join(symbols_of(parse.tree))])
+            np.testing.assert_allclose(parse.log_probability, score.log_probability, rtol=1e-4)
+            penalty = ((5 + score.num_tokens) / 6) ** 0.3
+            np.testing.assert_allclose(parse.score, score.log_probability / penalty, rtol=1e-4)
+
+    def test_unconstrained_answers_are_repaired_and_say_so(self, parser):
+        search = GreedySearch()
+        free = parser.parses(SENTENCES, search, constrained=False)
+        assert sum(parses[0].num_repairs for parses in free) > 0
+        assert [p[0].tree.words() for p in free] == [words_of(text) for text in SENTENCES]
+        translator = Translator(parser.model, parser.source_tokenizer, parser.target_tokenizer,
+                                search, extra_length=parser.extra_length)  # fmt: skip
+        for text, (parse,) in zip(SENTENCES, free, strict=True):
+            if len(tiny_tokenizer().encode(text)) == len(text.split(" ")):  # the same limit
+                symbols = translator.translate([text])[0].split(" ")
+                assert parser.linearization.rebuild(symbols, words_of(text)).tree == parse.tree
+
+    @pytest.mark.parametrize("linearization,search", [
+        (Linearization(numbers=True), Sampling(num_samples=3)),
+        *(pytest.param(linearization, search, marks=pytest.mark.slow) for linearization, search in (
+            (Linearization(numbers=True), GreedySearch()),
+            *itertools.product(
+                (
+                    Linearization(tags=True), Linearization(labelled_closing=False),
+                    Linearization(words=True),
+                    Linearization(tags=True, labelled_closing=False, root_label="TOP"),
+                ),
+                (GreedySearch(), Sampling(num_samples=3)),
+            ),
+        )),
+    ])  # fmt: skip
+    def test_every_way_to_write_trees(self, linearization, search):
+        target = symbol_tokenizer(linearization, WORDS)
+        model = parsing_model(target)
+        parser = tiny_parser(linearization=linearization, target=target, model=model, search=search)
+        assert parser.constrained
+        for text, parses in zip(SENTENCES, parser.parses(SENTENCES), strict=True):
+            assert len(parses) == search.width
+            for parse in parses:
+                assert parse.tree.words() == words_of(text)
+                # Only that the model has written other words may need a repair.
+                assert parse.num_repairs <= linearization.words * len(words_of(text))
+                assert all(tree.label for tree in parse.tree.subtrees())
+
+    @pytest.mark.slow
+    def test_constraints_of_the_search_count_too(self, parser):
+        opening, closing = parser.target_tokenizer.encode("(NP XX")
+        search = GreedySearch(constraints=[SuppressTokens([opening])])
+        for tree in parser.parse(SENTENCES, search):
+            assert "NP" not in {part.label for part in tree.subtrees()}
+        (parse,) = parser.parses(
+            SENTENCES[:1], GreedySearch(constraints=[SuppressTokens([closing])])
+        )[0]
+        assert parse.score == -np.inf and parse.tree.words() == words_of(SENTENCES[0])
+
+
+class TestConstrained:
+    def test_where_it_is_impossible_it_is_off_and_must_not_be_asked_for(self):
+        lines = ["(S (NP XX )NP )S (VP )VP"] * 3
+        tokenizer = tiny_tokenizer()
+        for linearization, reason in [
+            (Linearization(words=True, tags=True), "a leaf is three symbols"),
+            (Linearization(words=True), "needs a SubwordTokenizer"),
+        ]:
+            parser = tiny_parser(
+                linearization=linearization, target=tokenizer, search=GreedySearch()
+            )
+            assert not parser.constrained
+            assert parser.parse(lines)[0].words() == lines[0].split(" ")
+            with pytest.raises(ValueError, match=reason):
+                parser.parse(lines, constrained=True)
+            with pytest.raises(ValueError, match=f"constrained must be False or None. .*{reason}"):
+                tiny_parser(linearization=linearization, target=tokenizer, constrained=True)
+
+    def test_it_can_be_switched_off(self, parser, tmp_path):
+        other = tiny_parser(constrained=False, search=GreedySearch())
+        assert not other.constrained
+        free = parser.parses(SENTENCES, GreedySearch(), constrained=False)
+        loaded = Parser.load(other.save(tmp_path / "model"))
+        assert not loaded.constrained
+        assert [p[0].tree for p in loaded.parses(SENTENCES)] == [p[0].tree for p in free]
+        assert loaded.parse(SENTENCES, constrained=True) == parser.parse(SENTENCES, GreedySearch())
+
+
+class TestDirectory:
+    def test_what_was_saved_parses_as_before(self, parser, saved):
+        loaded = Parser.load(saved)
+        assert loaded.parse(SENTENCES) == parser.parse(SENTENCES)
+        assert (loaded.search, loaded.extra_length) == (BeamSearch(3, 0.3), 24)
+        assert loaded.linearization == parser.linearization and loaded.constrained
+        config = json.loads((saved / "config.json").read_text())
+        assert config["task"] == "parsing" and config["constrained"] is True
+        assert config["linearization"] == {
+            "words": False, "tags": False, "labelled_closing": True, "root_label": "S",
+            "numbers": False,
+        }  # fmt: skip
+
+    def test_the_search_of_the_paper_is_the_default(self):
+        target = symbol_tokenizer()
+        parser = Parser(parsing_model(target), tiny_tokenizer(), target)
+        assert parser.search == BeamSearch(beam_size=21, length_penalty=0.3)
+        limits = ops.convert_to_numpy(parser.max_lengths(np.array([0, 1, 40])))
+        assert limits.tolist() == [1, 301, 340]
+
+    def test_a_directory_of_the_other_kind_says_what_to_use(self, saved, tmp_path):
+        with pytest.raises(UserError, match="holds a parser, not a translator: use Parser.load"):
+            Translator.load(saved)
+        other = tiny_translator().save(tmp_path / "translator")
+        with pytest.raises(
+            UserError, match="holds a translator, not a parser: use Translator.load"
+        ):
+            Parser.load(other)
+        with pytest.raises(UserError, match="holds a translator"):
+            Parser.load([saved, other])
+
+    def test_several_directories_are_an_ensemble(self, saved, tmp_path):
+        other = tiny_parser(seed=2).save(tmp_path / "other")
+        parser = Parser.load([saved, other])
+        assert isinstance(parser.model, Ensemble)
+        trees = parser.parse(SENTENCES, GreedySearch())
+        assert [tree.words() for tree in trees] == [words_of(text) for text in SENTENCES]
+        config = json.loads((other / "config.json").read_text())
+        config["linearization"]["root_label"] = "TOP"
+        (other / "config.json").write_text(json.dumps(config))
+        with pytest.raises(UserError, match="write trees in the same way.*root_label='TOP'"):
+            Parser.load([saved, other])
+
+    @pytest.mark.parametrize("entries,message", [
+        ({"task": "cooking"}, "task. must be one of .*'cooking'"),
+        ({"linearization": {"words": 3}}, "words=3"),
+        ({"linearization": {"verbs": True}}, "settings of a linearisation.*'verbs'"),
+        ({"linearization": None}, "settings=None"),
+        ({"extra_length": 2}, "at least 3"),
+        ({"linearization": {"words": True, "tags": True}, "constrained": True}, "must be False"),
+    ])  # fmt: skip
+    def test_a_damaged_config_is_one_line(self, entries, message, parser, tmp_path):
+        directory = parser.save(tmp_path / "model")
+        path = directory / "config.json"
+        path.write_text(json.dumps({**json.loads(path.read_text()), **entries}))
+        with pytest.raises(UserError, match=message) as caught:
+            Parser.load(directory)
+        assert "\n" not in str(caught.value) and "config.json" in str(caught.value)
+
+    def test_tokenizers_must_fit_the_model(self):
+        with pytest.raises(ValueError, match="target tokenizer must have"):
+            Parser(tiny_model(target_vocab_size=13), tiny_tokenizer(), SubwordTokenizer(["(S"]))
+
+    def test_a_parser_is_at_the_top_level(self):
+        assert keras_transformer.Parser is Parser and keras_transformer.Parse is Parse

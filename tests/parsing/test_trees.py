@@ -1,0 +1,154 @@
+"""Trees: what they are made of, how they are read and written."""
+
+import dataclasses
+
+import pytest
+from hypothesis import given
+
+from keras_transformer.errors import UserError
+from keras_transformer.parsing import Tree
+from keras_transformer.parsing.trees import TreeReader
+from tests.treebank_data import EXAMPLES, trees
+
+TEXT = "(S (NP (DT The) (NN dog)) (VP (VBZ barks)) (. .))"
+
+
+def test_a_tree_has_labels_children_and_words():
+    tree = Tree.parse(TEXT)
+    noun_phrase, verb_phrase, stop = tree.children
+    assert (tree.label, noun_phrase.label, verb_phrase.label) == ("S", "NP", "VP")
+    assert (stop.is_leaf, stop.label, stop.word) == (True, ".", ".")
+    assert (tree.is_leaf, tree.word) == (False, None)
+    assert tree.words() == ["The", "dog", "barks", "."]
+    assert tree.tags() == ["DT", "NN", "VBZ", "."]
+    assert list(verb_phrase.leaves()) == [("VBZ", "barks")]
+
+
+def test_subtrees_come_before_their_children_and_walk_says_where_they_end():
+    tree = Tree.parse("(S (NP (DT The) (NN dog)) (VP (VBZ barks)))")
+    labels = [part.label for part in tree.subtrees()]
+    assert labels == ["S", "NP", "DT", "NN", "VP", "VBZ"]
+    ends = [part and part.label for part in tree.walk()]
+    assert ends == ["S", "NP", "DT", "NN", None, "VP", "VBZ", None, None]
+
+
+def test_a_tree_cannot_be_changed():
+    children = [Tree("NN", "dog")]
+    tree = Tree("NP", children)
+    children.append(Tree("NN", "cat"))
+    assert tree.words() == ["dog"]
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        tree.label = "VP"
+
+
+def test_equal_trees_are_equal_and_hash_alike():
+    tree = Tree.parse(TEXT)
+    assert tree == Tree.parse(TEXT) and hash(tree) == hash(Tree.parse(TEXT))
+    others = [
+        TEXT.replace("NP", "PP"),
+        TEXT.replace("dog", "cat"),
+        TEXT.replace("NN", "NNS"),
+        TEXT.replace("(VP (VBZ barks)) (. .)", "(VP (VBZ barks) (. .))"),
+        TEXT.replace(" (. .)", ""),
+    ]
+    assert len({tree, *map(Tree.parse, others)}) == 6
+    assert tree != TEXT
+    assert Tree("X", "a") != Tree("X", [Tree("a", "a")])
+
+
+def test_brackets_that_are_words_are_escaped_when_written():
+    tree = Tree("NP", [Tree("-LRB-", "("), Tree("NN", "f(x)"), Tree("-RRB-", ")")])
+    text = "(NP (-LRB- -LRB-) (NN f-LRB-x-RRB-) (-RRB- -RRB-))"
+    assert str(tree) == text
+    assert Tree.parse(text) == tree
+
+
+def test_the_representation_makes_the_tree_again():
+    tree = Tree.parse(TEXT)
+    assert eval(repr(tree)) == tree
+
+
+@EXAMPLES
+@given(trees())
+def test_what_is_written_is_read_again(tree):
+    assert Tree.parse(str(tree)) == tree
+
+
+def test_only_ascii_white_space_separates():
+    text = "(NP\t(CD 5\u00a0000)\r\n\x0b(NN a\u2009b\u3000c))"
+    assert Tree.parse(text).words() == ["5\u00a0000", "a\u2009b\u3000c"]
+
+
+def test_a_leaf_may_hold_a_word_with_spaces():
+    tree = Tree.parse("(NP (NN New  York))")
+    assert tree.words() == ["New York"]
+    assert str(tree) == "(NP (NN New York))"
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ("", "Expected one tree.* 0 trees"),
+        (f"{TEXT} {TEXT}", "Expected one tree.* 2 trees"),
+        ("(S (NN dog)", "ends within a tree.* 1 open"),
+        ("(S (NN dog)))", "closing bracket too many"),
+        ("dog (S (NN dog))", "outside of brackets: 'dog'"),
+        ("(S (NN dog)) dog", "outside of brackets: 'dog'"),
+        ("()", r"nothing in the brackets '\(\)'"),
+        ("(S (NP) (NN dog))", r"nothing in the brackets '\(NP\)'"),
+        ("(NP the (NN dog))", "word 'the' has no tag"),
+        ("(NP (DT the) dog)", "word 'dog' has no tag"),
+        ("(S ( (NN dog)))", "has no label"),
+        ("(S ((NN dog)))", "has no label"),
+    ],
+)
+def test_text_that_is_no_tree_is_an_error(text, message):
+    with pytest.raises(UserError, match=message):
+        Tree.parse(text)
+
+
+@pytest.mark.parametrize(
+    "label, children, message",
+    [
+        ("N P", "dog", "label='N P'"),
+        ("(NP", "dog", r"label='\(NP'"),
+        (None, "dog", "label=None"),
+        ("", "dog", "label=''"),
+        ("NN", "", "children=''"),
+        ("NN", " dog", "children=' dog'"),
+        ("NN", "a  dog", "children='a  dog'"),
+        ("NN", "a\ndog", "children="),
+        ("NP", [], r"children=\(\)"),
+        ("NP", ["dog"], "children=.'dog',"),
+    ],
+)
+def test_what_could_not_be_written_and_read_again_is_an_error(label, children, message):
+    with pytest.raises(ValueError, match=f"Received: .*{message}"):
+        Tree(label, children)
+
+
+def test_a_root_may_have_no_label():
+    text = f"( {TEXT})"
+    assert str(Tree.parse(text)) == text
+
+
+def test_a_reader_takes_text_in_pieces_and_gives_trees_where_they_end():
+    reader = TreeReader()
+    assert reader.feed("(S (NP (DT The)") == [] and reader.depth == 2
+    assert reader.feed("(NN dog)))(S (UH Yes))(") == [
+        Tree.parse("(S (NP (DT The) (NN dog)))"),
+        Tree.parse("(S (UH Yes))"),
+    ]
+    assert reader.depth == 1
+    assert reader.feed("S (UH No))") == [Tree.parse("(S (UH No))")]
+    reader.finish()
+
+
+def test_nothing_recurses():
+    depth = 5_000
+    text = "(S " * depth + "(UH Yes)" + ")" * depth
+    tree = Tree.parse(text)
+    assert str(tree) == text
+    assert tree == Tree.parse(text) and hash(tree) == hash(Tree.parse(text))
+    assert tree != Tree.parse(text.replace("Yes", "No"))
+    assert tree.words() == ["Yes"]

@@ -1,0 +1,237 @@
+"""`WellFormedTrees` == every sequence that `Linearization.rebuild` finds well-formed, no other."""
+
+import collections
+import functools
+import itertools
+
+import numpy as np
+import pytest
+
+from keras_transformer.data import EOS_ID, SubwordTokenizer
+from keras_transformer.decoding import (
+    BeamSearch,
+    GreedySearch,
+    MinimumLength,
+    Sampling,
+    SuppressTokens,
+    compile_search,
+)
+from keras_transformer.parsing import Linearization, TreeSymbols, WellFormedTrees, tree_symbols
+from tests.decoding.toy_model import ToyModel, hypotheses
+
+PLAIN = Linearization()
+# Pieces, the way to write trees, and the longest sequence that is looked at, EOS counted.
+VOCABULARIES = {
+    "two labels": (["(A", ")A", "(B", ")B", "XX"], PLAIN, 9),
+    "one label": (["XX", "(A", ")A"], PLAIN, 12),
+    "no labels on closings": (["(A", "(B", ")", "XX"], Linearization(labelled_closing=False), 9),
+    "tags": (["(A", ")A", "NN", "VB"], Linearization(tags=True), 9),
+    "what is no symbol": (["(A", ")A", ")", "(C", ")D", "NN", "XX"], PLAIN, 7),
+}
+
+
+@functools.cache
+def well_formed(name, num_words, max_length):
+    """All well-formed sequences, found by trying every one; which words does not matter.
+
+    Nothing that begins with more closing symbols than opening ones, or has too many words, is
+    tried to its end.
+    """
+    pieces, linearization, _ = VOCABULARIES[name]
+    tokenizer = SubwordTokenizer(pieces)
+    found, beginnings = set(), [()]
+    while beginnings:
+        tokens = beginnings.pop()
+        symbols = tokenizer.pieces(tokens)
+        if linearization.rebuild(symbols, ["w"] * num_words).is_well_formed:
+            found.add((*tokens, EOS_ID))
+        kinds = collections.Counter(symbol[0] for symbol in symbols)
+        is_hopeless = kinds[")"] > kinds["("] or len(tokens) - kinds[")"] - kinds["("] > num_words
+        if len(tokens) + 1 < max_length and not is_hopeless:
+            beginnings += [(*tokens, token) for token in range(4, tokenizer.vocab_size)]
+    return found
+
+
+def search_trees(search, model, sentences, num_words, max_lengths, symbols, max_depth=64):
+    def function(sentences, num_words, max_lengths, max_length):
+        trees = WellFormedTrees(num_words, *symbols, max_depth=max_depth)
+        state = model.start(sentences, search.width)
+        return search(model.step, state, max_lengths, max_length, constraints=[trees])
+
+    arrays = [np.array(x, "int32") for x in (sentences, num_words, max_lengths)]
+    compiled = compile_search(function, sizes=("max_length",))
+    return compiled(*arrays, max_length=int(max(max_lengths)))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        name if name == "what is no symbol" else pytest.param(name, marks=pytest.mark.slow)
+        for name in VOCABULARIES
+    ],
+)
+def test_a_beam_of_everything_finds_every_tree_and_nothing_else(name):
+    pieces, linearization, longest = VOCABULARIES[name]
+    symbols = tree_symbols(SubwordTokenizer(pieces), linearization)
+    model = ToyModel(4 + len(pieces), seed=5)
+    cases = [(words, length) for words in (2, 3) for length in (longest - 1, longest)]
+    cases += [(1, 3), (2, 4), (3, 6), (0, 5), (1, 4), (3, 5)]  # no room in three, no words in one
+    num_words, max_lengths = zip(*cases, strict=True)
+    expected = [well_formed(name, max(words, 1), length) for words, length in cases]
+    expected[cases.index((0, 5))] = set()
+    num_trees = max(map(len, expected))
+    assert num_trees > 3 and not expected[4] and not expected[5] and not expected[9]
+    search = BeamSearch(num_trees + 10, n_best=num_trees + 10)
+    sentences = list(range(len(cases)))
+    result = search_trees(search, model, sentences, num_words, max_lengths, symbols)
+    for sentence, trees in zip(sentences, expected, strict=True):
+        found = hypotheses(result, sentence)
+        assert {tokens for tokens, _, _ in found} == trees | {()}
+        assert [answer for answer in found if answer[0] == ()] == [((), -np.inf, -np.inf)] * (
+            len(found) - len(trees)
+        )
+        next_log_probabilities = model.next_log_probabilities(sentence)
+        for tokens, _, log_probability in found[: len(trees)]:
+            steps = [next_log_probabilities(tokens[:i])[token] for i, token in enumerate(tokens)]
+            np.testing.assert_allclose(log_probability, sum(steps), rtol=1e-4)
+
+
+@pytest.mark.parametrize("search", [
+    BeamSearch(5, n_best=5),
+    *(pytest.param(search, marks=pytest.mark.slow) for search in (
+        GreedySearch(), BeamSearch(1), Sampling(num_samples=8), Sampling(top_k=2, num_samples=3)
+    )),
+])  # fmt: skip
+@pytest.mark.parametrize("seed", range(4))
+def test_every_answer_is_a_tree_of_its_words(search, seed):
+    generator = np.random.default_rng(seed)
+    labels = [f"L{number}" for number in range(generator.integers(1, 6))]
+    linearization = Linearization(
+        words=seed == 3,
+        tags=seed == 1,
+        numbers=seed == 2,
+        labelled_closing=bool(generator.integers(2)),
+    )
+    closings = [f"){label}" for label in labels] if linearization.labelled_closing else [")"]
+    pieces = [f"({label}" for label in labels] + closings + ["XX", "NN", ")none", "(", "-"]
+    pieces += map(str, range(100 * linearization.numbers))
+    tokenizer = SubwordTokenizer(generator.permutation(pieces).tolist())
+    symbols = tree_symbols(tokenizer, linearization)
+    num_words = generator.integers(1, 9, 6)
+    max_lengths = num_words + generator.integers(3, 30, 6)
+    # A model that hardly ever closes, and one that hardly does anything else.
+    model = ToyModel(tokenizer.vocab_size, seed=seed, sharpness=4.0)
+    model.table[:, np.flatnonzero(symbols.closings >= 0)] += (-9.0, 9.0, 0.0, 3.0)[seed]
+    result = search_trees(search, model, range(6), num_words, max_lengths, symbols, max_depth=5)
+    for i in range(6):
+        found = hypotheses(result, i)
+        assert len(found[0][0]) > 0
+        for tokens, _, log_probability in found:
+            if log_probability == -np.inf:  # fewer trees than beams
+                continue
+            assert tokens[-1] == EOS_ID and len(tokens) <= max_lengths[i]
+            text = tokenizer.pieces(tokens[:-1])
+            words = [f"w{number}" for number in range(num_words[i])]
+            if linearization.words:  # which words is the model's own affair
+                words = [symbol for symbol in text if symbol[0] not in "()"]
+            assert linearization.rebuild(text, words).is_well_formed
+            assert len(words) == num_words[i]
+            depth = np.cumsum([(symbol[0] == "(") - (symbol[0] == ")") for symbol in text])
+            assert depth.max() <= 5
+
+
+@pytest.mark.slow
+def test_numbers_of_words_come_in_their_order():
+    # 4 "(A", 5 ")A", 6 "(B", 7 ")B", 8 "XX"; and numbered, 8 to 10 are 2, 0, 1.
+    plain = tree_symbols(SubwordTokenizer(VOCABULARIES["two labels"][0]), PLAIN)
+    widened = [np.append(array, [array[-1]] * 2) for array in plain[:3]]
+    numbers = np.array([-1] * 8 + [2, 0, 1])
+    expected = []
+    for tree in well_formed("two labels", 4, 9):
+        count = itertools.count()
+        expected.append(tuple((9, 10, 8)[next(count) % 3] if x == 8 else x for x in tree))
+    search = BeamSearch(len(expected) + 10, n_best=len(expected) + 10)
+    model = ToyModel(11, seed=3)
+    result = search_trees(search, model, [1], [4], [9], TreeSymbols(*widened, numbers))
+    found = {tokens for tokens, _, _ in hypotheses(result, 0)}
+    assert len(expected) > 20 and found == {*expected, ()}
+
+
+def test_other_constraints_come_first():
+    tokenizer = SubwordTokenizer(["(A", ")A", "(B", ")B", "XX"])
+    symbols = tree_symbols(tokenizer, PLAIN)
+    model = ToyModel(9, seed=2)
+    for constraint, expected in [
+        (SuppressTokens([6]), lambda tokens: 6 not in tokens),
+        (MinimumLength(7), lambda tokens: len(tokens) >= 7),
+    ]:
+        search = BeamSearch(300, n_best=300, constraints=[constraint])
+        result = search_trees(search, model, [1], [2], [8], symbols)
+        trees = {tokens for tokens in well_formed("two labels", 2, 8) if expected(tokens)}
+        assert {tokens for tokens, _, _ in hypotheses(result, 0)} == trees | {()}
+
+
+@pytest.mark.tensorflow_only("shapes can be unknown there alone")
+def test_one_graph_takes_every_shape():
+    import tensorflow as tf
+
+    tokenizer = SubwordTokenizer(["(A", ")A", "(B", ")B", "XX"])
+    symbols = tree_symbols(tokenizer, PLAIN)
+    model, search = ToyModel(9, seed=1), BeamSearch(4, n_best=2)
+
+    def function(sentences, num_words, max_lengths, max_length):
+        trees = WellFormedTrees(num_words, *symbols)
+        state = model.start(sentences, search.width)
+        return search(model.step, state, max_lengths, max_length, constraints=[trees])
+
+    signature = [tf.TensorSpec([None] * rank, tf.int32) for rank in (1, 1, 1, 0)]
+    traced = tf.function(function, input_signature=signature)
+    for num_words in ([1, 5, 3], [2]):
+        arrays = [np.array(x, "int32") for x in (num_words, num_words, [12] * len(num_words))]
+        found = traced(*map(tf.constant, arrays), tf.constant(12))
+        for one, other in zip(found, function(*arrays, 12), strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-5)
+
+
+@pytest.mark.parametrize("pieces,linearization,message", [
+    (["(A", ")A", "NN"], Linearization(words=True, tags=True), "a leaf is three symbols"),
+    (["(A", ")A", "1"], Linearization(numbers=True, tags=True), "a leaf is three symbols"),
+    (["(A", ")A", "1", "0"], Linearization(numbers=True), "0 to 99. Received: one without '2'"),
+    (["(A", ")A", "XX", "a@@"], PLAIN, "with 'a@@'"),
+    (["(A", ")B", "XX"], PLAIN, "has no tree"),
+    (["(A", ")A", "NN"], PLAIN, "has no tree"),
+    (["(A", ")A", "XX"], Linearization(labelled_closing=False), "has no tree"),
+])  # fmt: skip
+def test_vocabularies_without_trees_are_refused(pieces, linearization, message):
+    with pytest.raises(ValueError, match=message):
+        tree_symbols(SubwordTokenizer(pieces), linearization)
+
+
+def test_the_unknown_token_is_a_word_where_words_are_written():
+    tokenizer = SubwordTokenizer(["(A", ")A", "dog"])
+    symbols = tree_symbols(tokenizer, Linearization(words=True))
+    assert np.flatnonzero(symbols.words).tolist() == [1, 6]
+    tokenizer = SubwordTokenizer(["(A", ")A", "NN"])
+    assert np.flatnonzero(tree_symbols(tokenizer, Linearization(tags=True)).words).tolist() == [6]
+
+
+@pytest.mark.parametrize("change,message", [
+    ({"num_words": [[1]]}, "num_words.shape"),
+    ({"openings": [0]}, r"\[vocabulary\]"),
+    ({"words": [True, False, False]}, "token 0 is several"),
+    ({"max_depth": 0}, "max_depth=0"),
+    ({"numbers": [-1, 0]}, r"numbers=array\(\[-1,  0\]"),
+    ({"numbers": [0, -1, -1]}, "a number for every token of `words`"),
+    ({"numbers": [-1, -1, 1]}, "every number up to its largest"),
+])  # fmt: skip
+def test_arrays_that_make_no_sense_are_refused(change, message):
+    arguments = {"num_words": [1], "openings": [0, -1, -1], "closings": [-1, 0, -1],
+                 "words": [False, False, True], **change}  # fmt: skip
+    with pytest.raises(ValueError, match=message):
+        WellFormedTrees(**arguments)
+
+
+def test_a_vocabulary_of_another_size_is_refused():
+    trees = WellFormedTrees([1], [0, -1, -1], [-1, 0, -1], [False, False, True])
+    with pytest.raises(ValueError, match="size of the vocabulary, 9. Received: 3"):
+        GreedySearch()(ToyModel(9).step, ToyModel(9).start([1], 1), [5], 5, constraints=[trees])

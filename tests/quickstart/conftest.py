@@ -1,0 +1,3 @@
+"""The fixtures of the command line's tests."""
+
+from tests.cli.conftest import *  # noqa: F403

@@ -1,0 +1,198 @@
+"""The number corpus: reproducible, held out, and in correct English and German."""
+
+import re
+
+import pytest
+
+from keras_transformer.quickstart import number_words as words
+from keras_transformer.quickstart.corpus import number_corpus
+from keras_transformer.quickstart.sentences import FAMILIES
+from keras_transformer.quickstart.vocabulary import CURRENCIES, MONTHS, NOUNS
+
+EURO, _, POUND, FRANC, CROWN = CURRENCIES
+NOUN = {noun.english: noun for noun in NOUNS}
+
+
+@pytest.fixture(scope="module")
+def corpus():
+    return number_corpus(seed=0)
+
+
+def test_default_sizes(corpus):
+    assert [len(part) for part in corpus] == [20_000, 300, 300]
+
+
+def test_same_seed_gives_the_same_pairs_and_another_seed_others(corpus):
+    assert number_corpus(seed=0) == corpus
+    assert number_corpus(seed=1, num_train=0)[2] != corpus[2]
+
+
+def test_test_pairs_do_not_depend_on_the_size_of_the_training_set(corpus):
+    train, valid, test = number_corpus(seed=0, num_train=50)
+    assert (valid, test) == corpus[1:]
+    assert train == corpus[0][:50]
+
+
+def test_nothing_held_out_is_in_another_part(corpus):
+    train, valid, test = corpus
+    for side in (0, 1):
+        parts = [{pair[side] for pair in part} for part in (train, valid, test)]
+        assert [len(part) for part in parts] == [20_000, 300, 300]
+        assert not parts[0] & parts[1] and not parts[0] & parts[2] and not parts[1] & parts[2]
+
+
+def test_sources_are_distinct_without_case_too(corpus):
+    # A lower-cased system must not see test sentences in training either.
+    sources = [source.lower() for part in corpus for source, _ in part]
+    assert len(set(sources)) == len(sources)
+
+
+def test_sentences_are_short_and_well_formed(corpus):
+    pairs = corpus[0]
+    lengths = [len(source.split()) for source, _ in pairs]
+    assert sum(length > 15 for length in lengths) < 0.02 * len(pairs)
+    assert max(lengths) <= 30
+    for source, target in pairs:
+        assert source.endswith(".") == target.endswith(".")
+        # A sentence opens with a capital, a phrase in lower case ("der dritte Baum").
+        assert source[0].isupper() == source.endswith(".")
+        assert target[0].isupper() == (source.endswith(".") or target.startswith("Viertel"))
+        assert re.fullmatch(r"[A-Za-z',. \-]+", source), source
+        assert re.fullmatch(r"[A-Za-zÄÖÜäöüß,. ]+", target), target
+        assert "  " not in source + target
+
+
+def test_every_pattern_occurs(corpus):
+    sources = "\n".join(source for source, _ in corpus[0])
+    for _, patterns in FAMILIES:
+        for english, _ in patterns:
+            pieces = [piece for piece in re.split(r"\{[^}]*\}", english.strip(".")) if piece]
+            expected = ".*".join(re.escape(piece) for piece in pieces)
+            assert re.search(expected, sources, re.IGNORECASE), english
+
+
+@pytest.mark.parametrize("number", [-1, 1.5, "20"])
+def test_impossible_sizes_are_refused(number):
+    with pytest.raises(ValueError, match="num_test must be .* Received: num_test="):
+        number_corpus(num_test=number)
+
+
+# Written by hand, not taken from the generator.
+@pytest.mark.parametrize(
+    ("hour", "minute", "english", "german"),
+    [
+        (1, 0, "one o'clock", "ein Uhr"),
+        (1, 5, "five past one", "fünf nach eins"),
+        (7, 15, "a quarter past seven", "Viertel nach sieben"),
+        (7, 25, "twenty-five past seven", "fünf vor halb acht"),
+        (7, 30, "half past seven", "halb acht"),
+        (12, 30, "half past twelve", "halb eins"),
+        (12, 35, "twenty-five to one", "fünf nach halb eins"),
+        (8, 40, "twenty to nine", "zwanzig vor neun"),
+        (8, 45, "a quarter to nine", "Viertel vor neun"),
+    ],
+)
+def test_conversational_times(hour, minute, english, german):
+    assert words.clock_time(hour, minute) == (english, german)
+
+
+def test_timetable_times():
+    assert words.timetable_time(1, 5) == ("one oh five", "ein Uhr fünf")
+    assert words.timetable_time(7, 42) == ("seven forty-two", "sieben Uhr zweiundvierzig")
+
+
+def test_all_times_are_distinct():
+    times = [words.clock_time(hour, minute) for hour in range(1, 13) for minute in range(0, 60, 5)]
+    assert len({english for english, _ in times}) == len({german for _, german in times}) == 144
+
+
+@pytest.mark.parametrize(
+    ("number", "english", "german"),
+    [
+        (0, "zero", "null"),
+        (1, "one", "eins"),
+        (21, "twenty-one", "einundzwanzig"),
+        (116, "one hundred and sixteen", "einhundertsechzehn"),
+        (1000, "one thousand", "eintausend"),
+        (
+            2345,
+            "two thousand three hundred and forty-five",
+            "zweitausenddreihundertfünfundvierzig",
+        ),
+    ],
+)
+def test_cardinals(number, english, german):
+    assert words.cardinal(number) == (english, german)
+
+
+@pytest.mark.parametrize(
+    ("number", "english", "german"),
+    [
+        (1905, "nineteen oh-five", "neunzehnhundertfünf"),
+        (1984, "nineteen eighty-four", "neunzehnhundertvierundachtzig"),
+        (2000, "two thousand", "zweitausend"),
+        (2024, "twenty twenty-four", "zweitausendvierundzwanzig"),
+    ],
+)
+def test_years(number, english, german):
+    assert words.year(number) == (english, german)
+
+
+@pytest.mark.parametrize(
+    ("day", "month", "ending", "english", "german"),
+    [
+        (1, 1, "", "first of January", "erste Januar"),
+        (3, 5, "n", "third of May", "dritten Mai"),
+        (7, 3, "n", "seventh of March", "siebten März"),
+        (31, 12, "n", "thirty-first of December", "einunddreißigsten Dezember"),
+    ],
+)
+def test_dates(day, month, ending, english, german):
+    assert words.day_of_month(day, month, ending) == (english, german)
+
+
+def test_every_month_has_its_days():
+    assert sum(days for _, _, days in MONTHS) == 365
+
+
+@pytest.mark.parametrize(
+    ("amount", "case", "english", "german"),
+    [
+        ((12, 50, EURO), "acc", "twelve euros and fifty cents", "zwölf Euro und fünfzig Cent"),
+        ((1, 0, EURO), "nom", "one euro", "ein Euro"),
+        ((1, 1, EURO), "acc", "one euro and one cent", "einen Euro und einen Cent"),
+        ((1, 0, EURO), "dat", "one euro", "einem Euro"),
+        ((1, 0, POUND), "acc", "one pound", "ein Pfund"),
+        ((0, 2, POUND), "acc", "two pence", "zwei Pence"),
+        ((1, 0, FRANC), "acc", "one franc", "einen Franken"),
+        ((1, 0, CROWN), "dat", "one crown", "einer Krone"),
+        ((2, 0, CROWN), "dat", "two crowns", "zwei Kronen"),
+    ],
+)
+def test_money(amount, case, english, german):
+    assert words.money(*amount, case) == (english, german)
+
+
+@pytest.mark.parametrize(
+    ("noun", "case", "german"),
+    [
+        ("chair", "nom", "der dritte Stuhl"),
+        ("chair", "acc", "den dritten Stuhl"),
+        ("chair", "dat", "dem dritten Stuhl"),
+        ("lamp", "nom", "die dritte Lampe"),
+        ("lamp", "acc", "die dritte Lampe"),
+        ("lamp", "dat", "der dritten Lampe"),
+        ("book", "nom", "das dritte Buch"),
+        ("book", "acc", "das dritte Buch"),
+        ("book", "dat", "dem dritten Buch"),
+    ],
+)
+def test_ordinals_are_declined(noun, case, german):
+    assert words.ordinal_noun(3, NOUN[noun], case) == (f"the third {noun}", german)
+
+
+def test_one_thing_takes_the_article_of_its_gender_and_case():
+    assert words.counted(1, NOUN["chair"], "acc") == ("one chair", "einen Stuhl")
+    assert words.counted(1, NOUN["lamp"], "acc") == ("one lamp", "eine Lampe")
+    assert words.counted(1, NOUN["book"], "acc") == ("one book", "ein Buch")
+    assert words.counted(2, NOUN["egg"], "nom") == ("two eggs", "zwei Eier")
