@@ -93,12 +93,12 @@ def run(arguments: argparse.Namespace) -> None:
     vocabulary = load_vocabulary(values["vocabulary"]) if values["vocabulary"] else None
     load_backend()
     from keras_transformer.data import prepare_corpus
-    from keras_transformer.training.training_data import Tokenizers
+    from keras_transformer.data.tokenizer_pair import TokenizerPair
 
     train_corpus, valid_corpus = corpora or dataset_corpora(values)
     if values["vocab_size"] is None and values["vocabulary_type"] != "subword":
         values["vocab_size"] = choose_vocab_size(train_corpus)
-    tokenizers = Tokenizers(vocabulary) if vocabulary else _learn(train_corpus, values)
+    tokenizers = TokenizerPair(vocabulary) if vocabulary else _learn(train_corpus, values)
     total = len(train_corpus) + len(valid_corpus)
     with Progress("encoding", total, unit="pairs") as progress:
         prepared = prepare_corpus(

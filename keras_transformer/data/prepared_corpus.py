@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from keras_transformer.data.corpora import PairsCorpus
 from keras_transformer.data.corpus_shards import LONGEST_ROW, read_shards, write_shard
 from keras_transformer.data.encoded_corpus import EncodedCorpus, encode_blocks, report_drops
-from keras_transformer.data.tokenizers import load_tokenizer, save_tokenizer
+from keras_transformer.data.tokenizer_pair import TokenizerPair
 from keras_transformer.errors import UserError, one_line
 from keras_transformer.files import atomic_folder, read_json
 
@@ -76,13 +76,11 @@ def prepare_corpus(
     _check_max_length(max_length)
     directory = pathlib.Path(directory)
     check_prepared_directory(directory)
-    tokenizers = {"tokenizer": source_tokenizer}
-    if target_tokenizer is not None:
-        tokenizers = {"source_tokenizer": source_tokenizer, "target_tokenizer": target_tokenizer}
-    encode = _Encoding(source_tokenizer, target_tokenizer, max_length, progress)
+    tokenizers = TokenizerPair(source_tokenizer, target_tokenizer)
+    encode = _Encoding(tokenizers, max_length, progress)
     with atomic_folder(directory) as aside:
         aside.mkdir()
-        files = [save_tokenizer(tokenizer, aside, name) for name, tokenizer in tokenizers.items()]
+        files = tokenizers.save(aside)
         splits = {"train": encode.write(aside, "train", train_corpus)}
         if valid_corpus is not None:
             pairs = list(valid_corpus)
@@ -208,8 +206,8 @@ class PreparedCorpus:
                     f"{str(directory / name)!r} is not the tokenizer that the corpus was encoded "
                     "with: prepare the corpus again."
                 )
-        tokenizers = [load_tokenizer(directory, name) for name in _tokenizer_names(checksums)]
-        return cls(directory, *tokenizers, *[None] * (2 - len(tokenizers)), max_length, splits)
+        tokenizers = TokenizerPair.load(directory, is_shared=len(checksums) == 1)
+        return cls(directory, tokenizers.source, tokenizers.target, max_length, splits)
 
     def read(self, split: str = "train") -> EncodedCorpus:
         """Reads the ids of a split into memory, about 2 bytes a token and 16 a pair.
@@ -257,14 +255,16 @@ class PreparedCorpus:
 class _Encoding:
     """Writes corpora as shards, one after another, and counts the pairs read."""
 
-    def __init__(self, source_tokenizer, target_tokenizer, max_length, progress):
-        self._tokenizers = source_tokenizer, target_tokenizer
+    def __init__(self, tokenizers: TokenizerPair, max_length, progress):
+        self._tokenizers = tokenizers
         self._max_length = max_length
         self._progress = progress
         self._num_read = 0
 
     def write(self, folder: pathlib.Path, split: str, corpus) -> PreparedSplit:
-        blocks = encode_blocks(corpus, *self._tokenizers, self._max_length)
+        blocks = encode_blocks(
+            corpus, self._tokenizers.source, self._tokenizers.target, self._max_length
+        )
         counts = dict.fromkeys(("pairs", "dropped_long", "dropped_empty"), 0)
         tokens, dtypes = {"source": 0, "target": 0}, {}
         paths = []
@@ -312,7 +312,7 @@ def _read_description(directory: pathlib.Path):
         splits = {name: PreparedSplit(**split) for name, split in content["splits"].items()}
         max_length, checksums = content["max_length"], content["tokenizers"]
         _check_max_length(max_length)
-        _tokenizer_names(checksums)
+        _check_tokenizer_names(checksums)
         if "train" not in splits:
             raise ValueError("it has no training pairs")
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -327,12 +327,10 @@ def _check_max_length(max_length) -> None:
         )
 
 
-def _tokenizer_names(checksums: dict) -> list[str]:
-    """Returns the names of the one tokenizer, or of the source's and the target's."""
+def _check_tokenizer_names(checksums: dict) -> None:
     names = sorted(_TOKENIZERS.fullmatch(file)[1] for file in checksums)
     if names not in (["tokenizer"], ["source_tokenizer", "target_tokenizer"]):
         raise ValueError(f"other tokenizers are expected. Received: {names}")
-    return names
 
 
 def _check_size(path: pathlib.Path, size: int) -> None:

@@ -3,13 +3,14 @@
 import collections
 
 from keras_transformer.data import SubwordTokenizer
+from keras_transformer.data.tokenizer_pair import TokenizerPair
 from keras_transformer.errors import UserError
 from keras_transformer.parsing.f1_on_dev import F1OnDev
 from keras_transformer.parsing.linearization import NUMBERS, Linearization
 from keras_transformer.parsing.parser import Parser
 from keras_transformer.parsing.treebank_corpus import TreebankCorpus
 from keras_transformer.training.searches import beam_search, fast_search
-from keras_transformer.training.training_data import Tokenizers, learn_vocabulary
+from keras_transformer.training.training_data import learn_vocabulary
 
 
 class ParsingTask:
@@ -33,7 +34,7 @@ class ParsingTask:
                 f"{corpus.linearization} with settings of {expected}"
             )
 
-    def learn_tokenizers(self, corpus, settings, source, report) -> Tokenizers:
+    def learn_tokenizers(self, corpus, settings, source, report) -> TokenizerPair:
         """Learns the vocabulary of the words, unless it is given, and that of the trees."""
         symbols = collections.Counter()
 
@@ -56,11 +57,11 @@ class ParsingTask:
             collections.deque(sentences(), maxlen=0)
         if settings.linearization["words"]:
             report("Learning a vocabulary of the same kind for the trees.")
-            return Tokenizers(source, learn_vocabulary((tree for _, tree in corpus), settings))
+            return TokenizerPair(source, learn_vocabulary((tree for _, tree in corpus), settings))
         report(f"The trees are written in {len(symbols)} symbols.")
-        return Tokenizers(source, SubwordTokenizer([symbol for symbol, _ in _sorted(symbols)]))
+        return TokenizerPair(source, SubwordTokenizer([symbol for symbol, _ in _sorted(symbols)]))
 
-    def make_score(self, corpus, tokenizers: Tokenizers, settings, recipe):
+    def make_score(self, corpus, tokenizers: TokenizerPair, settings, recipe):
         """Returns the `F1OnDev` of a corpus, or None if the settings want none."""
         if not settings.f1_every:
             return None
@@ -74,7 +75,7 @@ class ParsingTask:
             limit=settings.f1_trees,
         )
 
-    def make_result(self, model, tokenizers: Tokenizers, settings, recipe, sentence_profile):
+    def make_result(self, model, tokenizers: TokenizerPair, settings, recipe, sentence_profile):
         """Returns the `Parser` of a trained model."""
         return Parser(
             model,

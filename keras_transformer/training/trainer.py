@@ -9,6 +9,7 @@ from pathlib import Path
 
 import keras
 
+from keras_transformer.data.tokenizer_pair import TokenizerPair
 from keras_transformer.errors import NO_ROOM, StoppedBySignal, StopSignals, UserError
 from keras_transformer.inference.tasks import get_task
 from keras_transformer.models import TrainingRecipe, Transformer, get_preset
@@ -32,7 +33,7 @@ from keras_transformer.training.optimizer import compile_model
 from keras_transformer.training.run_description import describe_run
 from keras_transformer.training.settings import TrainingSettings
 from keras_transformer.training.tensorboard_log import TENSORBOARD_FOLDER, TensorBoardLog
-from keras_transformer.training.training_data import Tokenizers, TrainingData
+from keras_transformer.training.training_data import TrainingData
 from keras_transformer.training.training_lock import training_lock
 from keras_transformer.training.training_result import TrainingResult
 from keras_transformer.training.training_setup import (
@@ -174,7 +175,7 @@ class _Run:
         self,
         output,
         loss_model,
-        tokenizers: Tokenizers,
+        tokenizers: TokenizerPair,
         data,
         settings,
         recipe,

@@ -1,21 +1,18 @@
 """From two corpora to tokenizers and batches of one training run."""
 
-import dataclasses
 import logging
 import math
 import zlib
 from collections.abc import Callable
-from pathlib import Path
 
 from keras_transformer.data import (
     EncodedCorpus,
     SubwordTokenizer,
     TokenBatches,
     build_subword_vocabulary,
-    load_tokenizer,
-    save_tokenizer,
     train_sentencepiece,
 )
+from keras_transformer.data.tokenizer_pair import TokenizerPair
 from keras_transformer.errors import UserError
 from keras_transformer.inference.sentence_profile import SentenceProfile
 
@@ -24,55 +21,9 @@ _READ_BETWEEN_REPORTS = 1_000_000
 _ROW_MULTIPLE = 8
 
 
-@dataclasses.dataclass(frozen=True)
-class Tokenizers:
-    """The tokenizers of a run; `target` is None if both languages share one."""
-
-    source: object
-    target: object = None
-
-    @property
-    def of_target(self):
-        """The target's tokenizer, be it shared or not."""
-        return self.target or self.source
-
-    @property
-    def sizes(self) -> tuple[int, int | None]:
-        """The numbers of source and target ids; None if both languages share them."""
-        return self.source.vocab_size, self.target.vocab_size if self.target else None
-
-    def save(self, directory: str | Path) -> None:
-        """Writes them into a model directory."""
-        for name, tokenizer in self._named().items():
-            save_tokenizer(tokenizer, directory, name)
-
-    def _named(self) -> dict:
-        if self.target is None:
-            return {"tokenizer": self.source}
-        return {"source_tokenizer": self.source, "target_tokenizer": self.target}
-
-
-def load_tokenizers(directory: str | Path, shared: bool) -> Tokenizers:
-    """Reads the tokenizers of a run that was started before.
-
-    Args:
-        directory: model directory.
-        shared: whether both languages share one.
-
-    Returns:
-        `Tokenizers`.
-
-    Raises:
-        UserError: if a file is missing or damaged.
-    """
-    if shared:
-        return Tokenizers(load_tokenizer(directory))
-    return Tokenizers(
-        load_tokenizer(directory, "source_tokenizer"), load_tokenizer(directory, "target_tokenizer")
-    )
-
-
-def make_tokenizers(corpus, settings, report: Callable[[str], object] = _LOGGER.info) -> Tokenizers:
+def make_tokenizers(
+    corpus, settings, report: Callable[[str], object] = _LOGGER.info
+) -> TokenizerPair:
     """Learns the vocabularies of the settings from a corpus.
 
     Args:
@@ -81,15 +32,15 @@ def make_tokenizers(corpus, settings, report: Callable[[str], object] = _LOGGER.
         report: called with lines for people.
 
     Returns:
-        `Tokenizers`.
+        `TokenizerPair`.
     """
     size = "all" if settings.vocab_size is None else f"{settings.vocab_size:,}"
     sides = "for both languages" if settings.shared_vocabulary else "for each language"
     report(f"Learning a vocabulary of {size} {settings.tokenizer} pieces {sides}.")
     if settings.shared_vocabulary:
-        return Tokenizers(learn_vocabulary(corpus, settings))
+        return TokenizerPair(learn_vocabulary(corpus, settings))
     sides = ((pair[side] for pair in corpus) for side in (0, 1))
-    return Tokenizers(*(learn_vocabulary(lines, settings) for lines in sides))
+    return TokenizerPair(*(learn_vocabulary(lines, settings) for lines in sides))
 
 
 def learn_vocabulary(lines, settings, min_count: int = 1):
@@ -121,7 +72,7 @@ class TrainingData:
     Args:
         train_corpus: yields pairs of `str`; or an `EncodedCorpus`, of the same tokenizers.
         valid_corpus: yields pairs of `str`, or None.
-        tokenizers: `Tokenizers`.
+        tokenizers: `TokenizerPair`.
         settings: `TrainingSettings`.
         recipe: `TrainingRecipe`.
         report: called with lines for people.
@@ -139,7 +90,7 @@ class TrainingData:
         self,
         train_corpus,
         valid_corpus,
-        tokenizers: Tokenizers,
+        tokenizers: TokenizerPair,
         settings,
         recipe,
         report: Callable[[str], object] = _LOGGER.info,
@@ -209,7 +160,7 @@ class TrainingData:
         )
 
 
-def _check_drops(corpus, tokenizers: Tokenizers) -> None:
+def _check_drops(corpus, tokenizers: TokenizerPair) -> None:
     if isinstance(corpus, EncodedCorpus):
         raise UserError(
             "`bpe_dropout` encodes the text anew in every epoch. Received: an encoded corpus"

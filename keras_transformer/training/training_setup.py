@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from keras_transformer.data import SentencePieceTokenizer, SubwordTokenizer
+from keras_transformer.data.tokenizer_pair import TokenizerPair
 from keras_transformer.errors import UserError
 from keras_transformer.files import remove
 from keras_transformer.inference.model_directory import CONFIG_FILE, RECIPE_FILE, WEIGHTS_FILE
@@ -11,7 +12,6 @@ from keras_transformer.models import Preset, TrainingRecipe, TransformerConfig
 from keras_transformer.training.checkpoints import Checkpoints
 from keras_transformer.training.divergence import DIVERGED_BATCH_FILE
 from keras_transformer.training.settings import SETTINGS_FILE, read_settings_file
-from keras_transformer.training.training_data import Tokenizers, load_tokenizers
 
 CHECKPOINT_FOLDER = "checkpoints"
 HISTORY_FILE = "history.csv"
@@ -66,7 +66,9 @@ def _tokenizer_paths(output: Path) -> list[Path]:
     )
 
 
-def start_directory(output: Path, tokenizers: Tokenizers, settings, fingerprint: Mapping) -> None:
+def start_directory(
+    output: Path, tokenizers: TokenizerPair, settings, fingerprint: Mapping
+) -> None:
     """Writes what a new training begins with, and removes what one without a checkpoint left."""
     remove(output / CHECKPOINT_FOLDER)
     for path in _tokenizer_paths(output):
@@ -78,16 +80,16 @@ def start_directory(output: Path, tokenizers: Tokenizers, settings, fingerprint:
 
 def choose_tokenizers(
     output: Path, resumes: bool, corpus, settings, task, source, target, report
-) -> Tokenizers:
+) -> TokenizerPair:
     """Returns the tokenizers given, or those of the training resumed, or learns new ones."""
     if target is not None and source is None:
         raise ValueError("`target_tokenizer` needs `source_tokenizer`. Received: None")
     if source is not None and (target is not None or task.shares_a_given_tokenizer):
-        return Tokenizers(source, target)
+        return TokenizerPair(source, target)
     if not resumes:
         return task.learn_tokenizers(corpus, settings, source, report)
-    saved = load_tokenizers(output, settings.shared_vocabulary)
-    return Tokenizers(source or saved.source, saved.target)
+    saved = TokenizerPair.load(output, settings.shared_vocabulary)
+    return TokenizerPair(source or saved.source, saved.target)
 
 
 def make_config(

@@ -3,10 +3,11 @@
 import re
 
 from keras_transformer.data import SubwordTokenizer
+from keras_transformer.data.tokenizer_pair import TokenizerPair
 from keras_transformer.inference.translator import Translator
 from keras_transformer.training.bleu_on_dev import BleuOnDev
 from keras_transformer.training.searches import beam_search, fast_search
-from keras_transformer.training.training_data import Tokenizers, make_tokenizers
+from keras_transformer.training.training_data import make_tokenizers
 
 _JOIN = re.compile(r"@@( |\Z)")
 
@@ -24,11 +25,11 @@ class TranslationTask:
 
             make_bleu(settings.bleu_tokenize)
 
-    def learn_tokenizers(self, corpus, settings, source, report) -> Tokenizers:
+    def learn_tokenizers(self, corpus, settings, source, report) -> TokenizerPair:
         """Learns the vocabularies from a corpus; `source` is None here."""
         return make_tokenizers(corpus, settings, report)
 
-    def make_score(self, corpus, tokenizers: Tokenizers, settings, recipe):
+    def make_score(self, corpus, tokenizers: TokenizerPair, settings, recipe):
         """Returns the `BleuOnDev` of a corpus, or None if the settings want none."""
         pairs = [(source, target) for source, target in corpus if source and target]
         if not settings.bleu_every or not pairs:
@@ -45,7 +46,7 @@ class TranslationTask:
             tokenize=settings.bleu_tokenize or ("none" if is_subword else "13a"),
         )
 
-    def make_result(self, model, tokenizers: Tokenizers, settings, recipe, sentence_profile):
+    def make_result(self, model, tokenizers: TokenizerPair, settings, recipe, sentence_profile):
         """Returns the `Translator` of a trained model."""
         return Translator(
             model,

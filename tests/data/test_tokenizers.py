@@ -8,6 +8,7 @@ from keras_transformer.data import (
     save_tokenizer,
     train_sentencepiece,
 )
+from keras_transformer.data.tokenizer_pair import TokenizerPair
 from keras_transformer.errors import UserError
 
 LINES = ["the red house", "the blue house", "a red door and a blue door"]
@@ -74,3 +75,23 @@ def test_a_subword_file_is_plain_text_in_the_order_of_ids(tmp_path):
     path.write_bytes(b"<pad>\n<unk>\n<s>\n</s>\n\xff\n")
     with pytest.raises(UserError, match="not valid UTF-8"):
         load_tokenizer(tmp_path)
+
+
+def test_a_pair_lists_the_files_that_it_does_not_replace(tmp_path):
+    one, other = SubwordTokenizer(["a"]), SubwordTokenizer(["b"])
+    TokenizerPair(one, other).save(tmp_path)
+    (tmp_path / "notes.txt").write_text("kept")
+    assert not TokenizerPair(other, one).obsolete_files(tmp_path)
+    names = [path.name for path in TokenizerPair(one).obsolete_files(tmp_path)]
+    assert names == ["source_tokenizer.txt", "target_tokenizer.txt"]
+
+
+@pytest.mark.parametrize("is_shared", [True, False])
+def test_a_pair_is_saved_and_loaded(tmp_path, is_shared):
+    one = SubwordTokenizer(["a"])
+    pair = TokenizerPair(one) if is_shared else TokenizerPair(one, SubwordTokenizer(["b", "c"]))
+    pair.save(tmp_path)
+    loaded = TokenizerPair.load(tmp_path, is_shared)
+    assert loaded.is_shared == is_shared
+    assert loaded.sizes == pair.sizes == ((5, None) if is_shared else (5, 6))
+    assert loaded.of_target.pieces([4]) == (["a"] if is_shared else ["b"])

@@ -113,11 +113,11 @@ def test_a_first_step_that_fails_leaves_nothing_behind(tmp_path, monkeypatch):
 def test_a_directory_without_a_training_state(tmp_path):
     """One without a model is started over, with other settings too: no step of it is left."""
     from keras_transformer.data import SubwordTokenizer
-    from keras_transformer.training.training_data import Tokenizers
+    from keras_transformer.data.tokenizer_pair import TokenizerPair
     from keras_transformer.training.training_setup import start_directory
 
     old = settings(model={**SMALL, "d_model": 16}, shared_vocabulary=False)
-    start_directory(tmp_path, Tokenizers(SubwordTokenizer("a"), SubwordTokenizer("b")), old, {})
+    start_directory(tmp_path, TokenizerPair(SubwordTokenizer("a"), SubwordTokenizer("b")), old, {})
     (tmp_path / "checkpoints").mkdir()
     (tmp_path / "checkpoints" / "step-00000900.weights.h5").write_text("of a run that was killed")
     assert run(tmp_path).steps == 6
