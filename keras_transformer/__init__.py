@@ -105,6 +105,23 @@ def __dir__():
     return __all__
 
 
+def lazy_names(package: str, modules: dict):
+    """Returns the `__getattr__` of a package whose modules are imported when a name is asked for.
+
+    Args:
+        package: the `__name__` of the package.
+        modules: for each module of the package, the names that are taken from it.
+    """
+    homes = {name: module for module, names in modules.items() for name in names}
+
+    def find(name):
+        if name not in homes:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        return getattr(importlib.import_module(f"{package}.{homes[name]}"), name)
+
+    return find
+
+
 def moved_names(package: str):
     """Returns the `__getattr__` of a package, which finds the names that have moved from it."""
 

@@ -11,7 +11,6 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import BinaryIO, TextIO
 
-from keras_transformer.data.text_lines import decode_line, open_text
 from keras_transformer.errors import UserError
 from keras_transformer.files import atomic_write
 
@@ -31,12 +30,16 @@ def read_lines(path: str | None) -> Iterator[str]:
     Raises:
         UserError: if the file is missing, or a line is not UTF-8 (with the line's number).
     """
+    from keras_transformer.data.text_lines import open_text
+
     if path is None or path == "-":
         return _decoded_lines(sys.stdin.buffer, "standard input")
     return open_text(path)
 
 
 def _decoded_lines(file: BinaryIO, name: str) -> Iterator[str]:
+    from keras_transformer.data.text_lines import decode_line
+
     # `readline`, since iterating over a pipe reads ahead and would hold back what is typed.
     for number, raw in enumerate(iter(file.readline, b""), start=1):
         yield decode_line(raw, name, number)

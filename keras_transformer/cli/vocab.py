@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator
 from keras_transformer.cli.arguments import add_command, positive_int
 from keras_transformer.cli.progress import Progress, say
 from keras_transformer.cli.text_files import check_output
-from keras_transformer.data.text_lines import open_text
 from keras_transformer.errors import UserError
 from keras_transformer.files import require_file
 
@@ -86,6 +85,7 @@ def run(arguments: argparse.Namespace) -> None:
         )
     check_output(arguments.output, arguments.input)
     from keras_transformer.data.corpora import require_regular_file
+    from keras_transformer.data.text_lines import open_text
 
     for path in arguments.input:
         require_regular_file(path)
@@ -98,6 +98,8 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def _counted(paths: Iterable[pathlib.Path]) -> Iterator[str]:
+    from keras_transformer.data.text_lines import open_text
+
     with Progress("reading", unit="lines") as progress:
         for path in paths:
             for line in open_text(path):
