@@ -13,6 +13,7 @@ from keras_transformer.data.special_tokens import BOS_ID, EOS_ID, PAD_ID
 from keras_transformer.decoding import ForcedPrefix, SearchResult, compile_search
 from keras_transformer.inference.memory import cut_batches, streams_that_fit
 from keras_transformer.layers.checks import check_positive_integer
+from keras_transformer.models.cross_entropy import cross_entropy
 
 # JAX compiles for each shape: lengths are rounded up to this, numbers of rows to a power of two.
 _LENGTH_MULTIPLE = 32
@@ -232,8 +233,7 @@ class BatchInference:
 
     def _score(self, source, target, labels):
         logits = self.model({"source": source, "target": target}, training=False)
-        chosen = ops.take_along_axis(logits, ops.expand_dims(labels, -1), axis=-1)
-        log_probabilities = ops.squeeze(chosen, -1) - ops.logsumexp(logits, axis=-1)
+        log_probabilities = -cross_entropy(labels, logits)
         log_probabilities = ops.where(ops.not_equal(labels, PAD_ID), log_probabilities, 0.0)
         return ops.sum(log_probabilities, axis=1), log_probabilities
 

@@ -12,15 +12,17 @@ from keras_transformer.training.callbacks import HistoryFile, StepProgress, Time
 from keras_transformer.training.checkpoints import Checkpoints
 from keras_transformer.training.distribution import mirrored_strategy, strategy_scope
 from keras_transformer.training.divergence import StopOnNonFiniteLoss
-from keras_transformer.training.evaluate_tokens import (
-    TokenEvaluation,
-    TokenEvaluator,
-    evaluate_tokens,
-)
 from keras_transformer.training.label_smoothing import LabelSmoothedCrossEntropy
 from keras_transformer.training.layerwise_adam import LayerwiseAdam
 from keras_transformer.training.loss_model import LossModel
-from keras_transformer.training.metrics import Perplexity, TokenAccuracy, TokenLoss
+from keras_transformer.training.metrics import (
+    Perplexity,
+    TokenAccuracy,
+    TokenEvaluation,
+    TokenEvaluator,
+    TokenLoss,
+    evaluate_tokens,
+)
 from keras_transformer.training.model_parallel import model_parallel_layout
 from keras_transformer.training.optimizer import compile_model, make_optimizer
 from keras_transformer.training.schedule import TransformerSchedule

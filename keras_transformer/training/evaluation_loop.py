@@ -15,7 +15,7 @@ from keras_transformer.training.averaging import average_checkpoints
 from keras_transformer.training.callbacks import HistoryFile, TimeLimit
 from keras_transformer.training.checkpoints import Checkpoints, step_of
 from keras_transformer.training.divergence import DivergedError, check_loss_is_finite
-from keras_transformer.training.evaluate_tokens import TokenEvaluator
+from keras_transformer.training.metrics import TokenEvaluator
 from keras_transformer.training.progress import Progress
 from keras_transformer.training.score_on_dev import ScoreOnDev
 

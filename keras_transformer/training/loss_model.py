@@ -4,11 +4,9 @@ import keras
 
 from keras_transformer.layers.checks import check_boolean
 from keras_transformer.layers.dtypes import at_least_float32
+from keras_transformer.models.cross_entropy import smoothing_weight
 from keras_transformer.models.micro_batches import MicroBatchModel
-from keras_transformer.training.label_smoothing import (
-    LabelSmoothedCrossEntropy,
-    smoothing_weight,
-)
+from keras_transformer.training.label_smoothing import LabelSmoothedCrossEntropy
 from keras_transformer.training.projected_cross_entropy import projected_cross_entropy
 
 

@@ -1,14 +1,30 @@
-"""Metrics per token: a token counts as one, whatever its sample weight."""
+"""Loss, perplexity and accuracy per token: a token counts as one, whatever its sample weight."""
+
+import math
+from collections.abc import Iterable
+from typing import NamedTuple
 
 import keras
 from keras import ops
 
+from keras_transformer.decoding import compile_search
 from keras_transformer.layers.dtypes import at_least_float32
-from keras_transformer.training.label_smoothing import closed_form
+from keras_transformer.models.cross_entropy import cross_entropy
+
+
+def _token_losses(labels, logits):
+    logits = ops.cast(logits, at_least_float32(logits.dtype))
+    return cross_entropy(labels, logits)
+
+
+def _token_hits(labels, logits):
+    return ops.equal(ops.cast(ops.argmax(logits, axis=-1), "int32"), labels)
 
 
 class _TokenMean(keras.metrics.Metric):
     """Sum of a value over the tokens with a positive weight, and the number of those tokens."""
+
+    token_values = None  # a function of labels and logits
 
     def __init__(self, name, dtype=None):
         super().__init__(name=name, dtype=dtype)
@@ -17,7 +33,8 @@ class _TokenMean(keras.metrics.Metric):
 
     def update_state(self, y_true, y_pred, sample_weight=None):
         labels = ops.cast(y_true, "int32")
-        values = ops.cast(self.token_values(labels, ops.convert_to_tensor(y_pred)), self.dtype)
+        values = type(self).token_values(labels, ops.convert_to_tensor(y_pred))
+        values = ops.cast(values, self.dtype)
         if sample_weight is None:
             counted = ops.ones_like(values)
         else:
@@ -25,9 +42,6 @@ class _TokenMean(keras.metrics.Metric):
             counted = ops.cast(ops.broadcast_to(positive, ops.shape(values)), self.dtype)
         self.total.assign_add(ops.sum(ops.where(counted > 0, values, 0.0)))
         self.count.assign_add(ops.sum(counted))
-
-    def token_values(self, labels, logits):
-        raise NotImplementedError
 
     def result(self):
         return ops.divide_no_nan(self.total, self.count)
@@ -37,9 +51,9 @@ class _TokenMean(keras.metrics.Metric):
 class TokenLoss(_TokenMean):
     """Cross-entropy per token in nats, without label smoothing.
 
-    The weights of `TokenBatches` sum to 1 over a batch, so a metric that averaged with them would
-    be a mean of batch means. This one counts: sum over the tokens whose weight is above zero,
-    divided by their number.
+    The weights of `TokenBatches` sum to 1 over a batch, so a mean that used them would be a mean of
+    batch means. This metric divides the sum over the tokens whose weight is above zero by their
+    number.
 
     Args:
         name: name of the metric.
@@ -63,29 +77,17 @@ class TokenLoss(_TokenMean):
     1.3863
     """
 
-    def __init__(self, name="token_loss", dtype=None):
-        super().__init__(name=name, dtype=dtype)
+    token_values = staticmethod(_token_losses)
 
-    def token_values(self, labels, logits):
-        logits = ops.cast(logits, at_least_float32(logits.dtype))
-        return closed_form(labels, logits, 0.0)
+    def __init__(self, name: str = "token_loss", dtype=None):
+        super().__init__(name=name, dtype=dtype)
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
 class Perplexity(TokenLoss):
-    """Exponential of the cross-entropy per token, without label smoothing, as it is reported.
+    """Exponential of the cross-entropy per token, without label smoothing.
 
-    Args:
-        name: name of the metric.
-        dtype: dtype of the sums.
-
-    Call arguments:
-        y_true: int `[batch, length]`.
-        y_pred: float `[batch, length, V]`, logits.
-        sample_weight: optional `[batch, length]`; a token counts if its weight is above 0.
-
-    Returns:
-        Scalar.
+    The arguments are those of `TokenLoss`.
 
     Example:
 
@@ -97,7 +99,7 @@ class Perplexity(TokenLoss):
     4.0
     """
 
-    def __init__(self, name="perplexity", dtype=None):
+    def __init__(self, name: str = "perplexity", dtype=None):
         super().__init__(name=name, dtype=dtype)
 
     def result(self):
@@ -106,19 +108,9 @@ class Perplexity(TokenLoss):
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
 class TokenAccuracy(_TokenMean):
-    """Share of the tokens whose highest logit is the label's.
+    """Share of the tokens whose highest logit is that of the label, in [0, 1].
 
-    Args:
-        name: name of the metric.
-        dtype: dtype of the sums.
-
-    Call arguments:
-        y_true: int `[batch, length]`.
-        y_pred: float `[batch, length, V]`, logits.
-        sample_weight: optional `[batch, length]`; a token counts if its weight is above 0.
-
-    Returns:
-        Scalar in [0, 1].
+    The arguments are those of `TokenLoss`.
 
     Example:
 
@@ -130,8 +122,97 @@ class TokenAccuracy(_TokenMean):
     0.5
     """
 
-    def __init__(self, name="token_accuracy", dtype=None):
+    token_values = staticmethod(_token_hits)
+
+    def __init__(self, name: str = "token_accuracy", dtype=None):
         super().__init__(name=name, dtype=dtype)
 
-    def token_values(self, labels, logits):
-        return ops.equal(ops.cast(ops.argmax(logits, axis=-1), "int32"), labels)
+
+class TokenEvaluation(NamedTuple):
+    """Figures per token of a data set.
+
+    Attributes:
+        loss: cross-entropy in nats.
+        perplexity: its exponential.
+        accuracy: share of tokens that the model finds the most probable.
+        num_tokens: number of target tokens, padding not counted.
+
+    Example:
+
+    >>> from keras_transformer.training import TokenEvaluation
+    >>> figures = TokenEvaluation(loss=1.0, perplexity=2.718, accuracy=0.7, num_tokens=900)
+    >>> figures.perplexity
+    2.718
+    """
+
+    loss: float
+    perplexity: float
+    accuracy: float
+    num_tokens: int
+
+
+class TokenEvaluator:
+    """Evaluates one model on batches, without dropout or smoothing; compiles once for all calls.
+
+    Args:
+        model: `Transformer`.
+
+    Example:
+
+    >>> import numpy as np
+    >>> from keras_transformer.models import Transformer
+    >>> from keras_transformer.training import TokenEvaluator
+    >>> model = Transformer.from_preset("tiny", vocab_size=100)
+    >>> ids = np.ones((2, 4), "int32")
+    >>> batch = ({"source": ids, "target": ids}, ids, np.full((2, 4), 1 / 8, "float32"))
+    >>> TokenEvaluator(model)([batch]).num_tokens
+    8
+    """
+
+    def __init__(self, model: keras.Model):
+        self.model = model
+        self._step = compile_search(self._sums, model.variables)
+
+    def __call__(self, batches: Iterable) -> TokenEvaluation:
+        """Returns the figures of all batches together.
+
+        Args:
+            batches: iterable of (inputs, labels int `[batch, length]`, weights), as `TokenBatches`
+                gives them; a token counts if its weight is above 0.
+        """
+        totals = [0.0, 0.0, 0.0]
+        for inputs, labels, weights in batches:
+            sums = self._step(inputs, labels, weights)
+            totals = [total + float(value) for total, value in zip(totals, sums, strict=True)]
+        loss_sum, hits, count = totals
+        loss = loss_sum / max(count, 1.0)
+        perplexity = math.exp(loss) if loss < 700 else math.inf
+        return TokenEvaluation(loss, perplexity, hits / max(count, 1.0), int(count))
+
+    def _sums(self, inputs, labels, weights):
+        logits = self.model(inputs, training=False)
+        labels = ops.cast(labels, "int32")
+        counted = ops.cast(ops.convert_to_tensor(weights) > 0, logits.dtype)
+        hits = ops.cast(_token_hits(labels, logits), logits.dtype)
+        losses = _token_losses(labels, logits)
+        return ops.sum(losses * counted), ops.sum(hits * counted), ops.sum(counted)
+
+
+def evaluate_tokens(model: keras.Model, dataset: Iterable) -> TokenEvaluation:
+    """Returns the figures of a model on a finite data set; `TokenEvaluator` does it repeatedly.
+
+    Args:
+        model: `Transformer`.
+        dataset: iterable of batches as `TokenBatches` gives them.
+
+    Example:
+
+    >>> import numpy as np
+    >>> from keras_transformer.models import Transformer
+    >>> from keras_transformer.training import evaluate_tokens
+    >>> ids = np.ones((1, 2), "int32")
+    >>> batch = ({"source": ids, "target": ids}, ids, np.ones((1, 2), "float32"))
+    >>> evaluate_tokens(Transformer.from_preset("tiny", vocab_size=100), [batch]).num_tokens
+    2
+    """
+    return TokenEvaluator(model)(dataset)

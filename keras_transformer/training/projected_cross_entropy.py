@@ -1,4 +1,4 @@
-"""Projection and cross-entropy as one: few logits at a time, and none of padding."""
+"""Projection and cross-entropy as one operation that needs little memory."""
 
 import functools
 
@@ -6,27 +6,32 @@ import keras
 from keras import ops
 
 from keras_transformer.layers.dtypes import at_least_float32
-from keras_transformer.training.label_smoothing import closed_form, smoothed_cross_entropy
+from keras_transformer.models.cross_entropy import (
+    cross_entropy,
+    losses_and_gradient,
+    smoothed_cross_entropy,
+)
 
 _PADDING_ID = 0
-# Logits that exist at the same time. Many small slices cost time, since each product prepares the
-# embeddings anew (on two cores, 2,048 x 32,000 in bfloat16: 128 MB 5 % slower than one slice).
+# Maximum size of the logits that exist at the same time. Small slices cost time, because each
+# product prepares the embeddings again (on two cores, 2,048 x 32,000 in bfloat16: 128 MB are 5%
+# slower than one slice).
 LOGITS_BYTES = 512 * 2**20
 
 
 def projected_cross_entropy(states, embeddings, labels, weight, training, static_shapes=False):
     """Returns the smoothed cross-entropy of every token, 0 on padding.
 
-    The same as `smoothed_cross_entropy(labels, states . embeddings^T, weight)` where the label is
-    no padding, with at most 512 MB of logits at a time.
+    Where the label is not padding, this is `smoothed_cross_entropy(labels, states . embeddings^T,
+    weight)`, with at most 512 MB of logits at a time.
 
     Args:
         states: `[batch, length, d_model]`, of the compute dtype.
-        embeddings: `[vocabulary, d_model]`, of the weight's own dtype.
+        embeddings: `[vocabulary, d_model]`, of the variable dtype.
         labels: int32 `[batch, length]`, 0 on padding.
         weight: float, see `smoothing_weight`.
-        training: Whether there will be a gradient.
-        static_shapes: Whether XLA compiles this on TensorFlow. It then makes all logits at once.
+        training: whether there will be a gradient.
+        static_shapes: whether XLA compiles this on TensorFlow. All logits are made at once then.
 
     Returns:
         `[batch, length]`, in at least float32.
@@ -40,18 +45,18 @@ def projected_cross_entropy(states, embeddings, labels, weight, training, static
 
 
 def _portable_losses(states, embeddings, labels, weight, rows):
-    """All tokens, slice by slice; the gradient computes the logits of a slice once more."""
+    """Computes all tokens, slice by slice; the gradient computes the logits of a slice again."""
     kernel = ops.cast(embeddings, states.dtype)
     flat = ops.reshape(states, (-1, states.shape[-1]))
     flat_labels = ops.reshape(labels, (-1,))
     is_sliced = rows is not None and flat.shape[0] > rows
     # JAX cannot recompute a function that has a gradient of its own.
-    cross_entropy = closed_form if is_sliced else smoothed_cross_entropy
+    loss = cross_entropy if is_sliced else smoothed_cross_entropy
 
     def slice_losses(states, labels):
         logits = ops.matmul(states, ops.transpose(kernel))
         logits = ops.cast(logits, at_least_float32(logits.dtype))
-        return cross_entropy(labels, logits, weight)
+        return loss(labels, logits, weight)
 
     if is_sliced:
         recomputed = keras.remat(slice_losses)
@@ -64,7 +69,7 @@ def _portable_losses(states, embeddings, labels, weight, rows):
 
 
 def _tensorflow_losses(states, embeddings, labels, weight, rows, training):
-    """The tokens that are not padding; in training their gradient is made with their losses."""
+    """Computes the tokens that are not padding; in training with their gradient."""
     import tensorflow as tf
 
     places = tf.where(tf.not_equal(labels, _PADDING_ID))
@@ -87,12 +92,11 @@ def _tensorflow_losses(states, embeddings, labels, weight, rows, training):
 def _token_losses(vocab_size, d_model, dtype, embeddings_dtype, rows):
     """Returns a TensorFlow function of tokens, embeddings, labels and `weight`.
 
-    The gradient of a slice needs the factor that each loss will get. It is the same for all tokens
-    if their sample weights are, as those of `TokenBatches`: so the gradient is made for a factor of
-    1, while the logits are at hand, and scaled later. Other weights need a second computation.
+    The gradient of a slice needs the factor of each loss. All factors are equal if the sample
+    weights are, as in `TokenBatches`: the gradient is computed for a factor of 1, while the logits
+    exist, and scaled later. Other weights need a second computation.
 
-    All models share the function, because TensorFlow keeps every custom gradient for ever, together
-    with the graph in which it was made.
+    All models share the function, as `cross_entropy._row_losses`.
     """
     import tensorflow as tf
 
@@ -137,19 +141,10 @@ def _token_losses(vocab_size, d_model, dtype, embeddings_dtype, rows):
 
 
 def _in_slices(tokens, embeddings, labels, factors, weight, rows, with_gradient=False):
-    """Computes the losses, with at most `rows` rows of logits at a time.
+    """Returns the losses `[tokens]`, with at most `rows` rows of logits at a time.
 
-    Args:
-        tokens: `[tokens, d_model]`.
-        embeddings: `[vocabulary, d_model]`.
-        labels: int32 `[tokens]`.
-        factors: `[tokens]`, what each loss is multiplied by in the sum that is differentiated.
-        weight: Scalar, see `smoothing_weight`.
-        rows: Maximum number of tokens in a slice.
-        with_gradient: Whether to return gradients.
-
-    Returns:
-        The losses `[tokens]`, or a tuple of them and the gradients of `tokens` and `embeddings`.
+    With `with_gradient` also the gradients of `tokens` and `embeddings`, of the sum of the losses
+    times `factors` `[tokens]`.
     """
     import tensorflow as tf
 
@@ -185,31 +180,15 @@ def _in_slices(tokens, embeddings, labels, factors, weight, rows, with_gradient=
 
 
 def _slice(tokens, kernel, labels, factors, weight, with_gradient):
-    """Returns the losses of some tokens, and the gradients of the sum of losses times factors.
-
-    The formulas are those of `smoothed_cross_entropy`.
-    """
+    """Returns the losses of some tokens, and the gradients of the sum of losses times factors."""
     import tensorflow as tf
 
-    num_classes = kernel.shape[0]
-    logits = tf.matmul(tokens, kernel, transpose_b=True)
-    logits = tf.cast(logits, factors.dtype)
-    softmax = tf.nn.softmax(logits)
-    log_sum = -tf.math.log(tf.reduce_max(softmax, axis=-1))
-    largest = tf.reduce_max(logits, axis=-1)
-    label_logits = tf.gather(logits, labels, batch_dims=1) - largest
-    mean = tf.reduce_mean(logits, axis=-1) - largest
-    losses = log_sum - (1.0 - weight) * label_logits - weight * mean
+    logits = tf.cast(tf.matmul(tokens, kernel, transpose_b=True), factors.dtype)
+    losses, gradient = losses_and_gradient(labels, logits, weight)
     if not with_gradient:
         return losses, None
-    places = tf.stack([tf.range(tf.shape(labels)[0]), labels], axis=-1)
-    on_labels = tf.zeros_like(losses) + (weight - 1.0)
-    difference = tf.tensor_scatter_nd_add(softmax - weight / num_classes, places, on_labels)
-    difference = tf.cast(difference, tokens.dtype)
+    difference = tf.cast(gradient(), tokens.dtype)
     # Rows of the small matrices are scaled instead of those of the large one.
     factors = tf.expand_dims(tf.cast(factors, tokens.dtype), 1)
     token_gradients = tf.matmul(difference, kernel) * factors
-    return losses, (
-        token_gradients,
-        tf.matmul(difference, tokens * factors, transpose_a=True),
-    )
+    return losses, (token_gradients, tf.matmul(difference, tokens * factors, transpose_a=True))

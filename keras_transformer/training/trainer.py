@@ -25,10 +25,10 @@ from keras_transformer.training.divergence import (
     StopOnNonFiniteLoss,
     save_diverged_batch,
 )
-from keras_transformer.training.evaluate_tokens import TokenEvaluator
 from keras_transformer.training.evaluation_loop import EvaluationLoop, Progress, history_columns
 from keras_transformer.training.final_weights import choose_final_weights
 from keras_transformer.training.loss_model import LossModel
+from keras_transformer.training.metrics import TokenEvaluator
 from keras_transformer.training.optimizer import compile_model
 from keras_transformer.training.run_description import describe_run
 from keras_transformer.training.settings import TrainingSettings

@@ -5,13 +5,13 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_transformer.training.label_smoothing import (
-    LabelSmoothedCrossEntropy,
+from keras_transformer.models.cross_entropy import (
     _with_gradient,
-    closed_form,
+    cross_entropy,
     smoothed_cross_entropy,
     smoothing_weight,
 )
+from keras_transformer.training import LabelSmoothedCrossEntropy
 from tests.oracle import loss as oracle
 from tests.precision.gradients import array, has_float64, value_and_gradients
 
@@ -52,7 +52,7 @@ def test_equals_the_explicit_soft_target_in_value_and_gradient(example, conventi
     np.testing.assert_allclose(gradient, expected, rtol=TOLERANCE, atol=TOLERANCE)
 
 
-@pytest.mark.parametrize("function", [smoothed_cross_entropy, closed_form, _with_gradient])
+@pytest.mark.parametrize("function", [smoothed_cross_entropy, cross_entropy, _with_gradient])
 def test_every_path_gives_the_same_value_and_gradient(example, function):
     labels, logits = example
     weight = smoothing_weight(0.1, CLASSES)

@@ -12,7 +12,7 @@ import pytest
 
 from keras_transformer.errors import StoppedBySignal, StopSignals
 from keras_transformer.training import Checkpoints, train
-from keras_transformer.training.evaluate_tokens import TokenEvaluator
+from keras_transformer.training.metrics import TokenEvaluator
 from tests.training.test_trainer import corpus, run, settings
 
 pytestmark = [

@@ -15,7 +15,7 @@ from keras_transformer.errors import UserError
 from keras_transformer.models import TrainingRecipe
 from keras_transformer.training import TrainingSettings, train
 from keras_transformer.training.averaging import read_weights
-from keras_transformer.training.evaluate_tokens import TokenEvaluation, TokenEvaluator
+from keras_transformer.training.metrics import TokenEvaluation, TokenEvaluator
 from keras_transformer.training.score_on_dev import ScoreOnDev
 from keras_transformer.training.training_data import TrainingData, make_tokenizers
 from keras_transformer.training.translation_task import TranslationTask

@@ -1,0 +1,170 @@
+"""Cross-entropy of integer labels and logits, with label smoothing: its value and its gradient.
+
+The smoothed target has the share `a` (see `smoothing_weight`) of the uniform distribution over all
+`V` ids. So the loss is `(1 - a) * nll + a * (logsumexp(logits) - mean(logits))` and its gradient is
+`softmax(logits) - target`: no `[..., V]` target is built.
+"""
+
+import functools
+from collections.abc import Callable
+
+import keras
+from keras import ops
+
+
+def smoothing_weight(label_smoothing: float, num_classes: int, convention: str = "t2t") -> float:
+    """Returns `a`, the share of the uniform distribution over all ids in the smoothed target.
+
+    Args:
+        label_smoothing: float `e` in [0, 1).
+        num_classes: int `V`, the number of ids.
+        convention: "t2t" (`e * V / (V - 1)`) or "keras" (`e`).
+    """
+    if convention == "t2t" and num_classes > 1:
+        return label_smoothing * num_classes / (num_classes - 1)
+    return label_smoothing
+
+
+def cross_entropy(labels, logits, weight: float = 0.0):
+    """Returns the cross-entropy of every position; the backend differentiates it.
+
+    Args:
+        labels: int32 `[...]`.
+        logits: float `[..., V]`.
+        weight: float, see `smoothing_weight`.
+
+    Returns:
+        `[...]`, dtype of the logits.
+    """
+    largest = ops.stop_gradient(ops.max(logits, axis=-1, keepdims=True))
+    return _shifted_value(labels, logits - largest, weight)[0]
+
+
+def smoothed_cross_entropy(labels, logits, weight: float):
+    """Returns what `cross_entropy` returns, with a gradient of its own that takes less time.
+
+    Args:
+        labels: int32 `[...]`.
+        logits: float32 or float64 `[..., V]`.
+        weight: float, see `smoothing_weight`.
+
+    Returns:
+        `[...]`, dtype of the logits.
+    """
+    backend = keras.backend.backend()
+    if backend == "tensorflow":
+        return _tensorflow_cross_entropy(labels, logits, weight)
+    if backend == "torch":
+        # Its own gradient needs no third array either, and `custom_gradient` has no torch.compile.
+        return cross_entropy(labels, logits, weight)
+    return _with_gradient(labels, logits, weight)
+
+
+def losses_and_gradient(labels, logits, weight) -> tuple[object, Callable[[], object]]:
+    """Returns the losses of rows of logits and a function that returns their gradients, on TensorFlow.
+
+    Without XLA every operation is a pass over `[tokens, V]`, so they are few. The softmax, which is
+    one operation, serves the value (its maximum gives the logsumexp) and the gradient. Measured on
+    two cores, 4,096 x 9,716, forward and backward: 0.8 of the time of the same with `tf.exp` and
+    `tf.reduce_sum`, 0.25 of `cross_entropy` differentiated by TensorFlow.
+
+    Args:
+        labels: int32 `[tokens]`.
+        logits: float32 or float64 `[tokens, V]`.
+        weight: scalar, see `smoothing_weight`.
+
+    Returns:
+        `(losses, gradient)`: losses `[tokens]`, and a function that returns `softmax - target`,
+        `[tokens, V]`.
+    """
+    import tensorflow as tf
+
+    softmax = tf.nn.softmax(logits)
+    # The largest probability is at least 1 / V: its logarithm is exact, whatever the logits, and
+    # differences from the largest logit lose nothing where logits are large.
+    log_sum = -tf.math.log(tf.reduce_max(softmax, axis=-1))
+    largest = tf.reduce_max(logits, axis=-1)
+    label_logits = tf.gather(logits, labels, batch_dims=1) - largest
+    mean = tf.reduce_mean(logits, axis=-1) - largest
+    losses = log_sum - (1.0 - weight) * label_logits - weight * mean
+
+    def gradient():
+        places = tf.stack([tf.range(tf.shape(labels)[0]), labels], axis=-1)
+        on_labels = tf.zeros_like(losses) + (weight - 1.0)
+        return tf.tensor_scatter_nd_add(softmax - weight / logits.shape[-1], places, on_labels)
+
+    return losses, gradient
+
+
+def _shifted_value(labels, shifted, weight):
+    """Returns the loss and the logsumexp of logits whose largest is 0.
+
+    Without the shift, terms as large as the logits cancel, and the digits of the loss go with them.
+    """
+    log_sum = ops.log(ops.sum(ops.exp(shifted), axis=-1))
+    label_logits = ops.take_along_axis(shifted, labels[..., None], axis=-1)[..., 0]
+    value = log_sum - (1.0 - weight) * label_logits - weight * ops.mean(shifted, axis=-1)
+    return value, log_sum
+
+
+def _with_gradient(labels, logits, weight):
+    """`cross_entropy` with its own gradient, for backends that compile.
+
+    Measured with JAX on two cores, 2,048 x 9,716: 0.6 of the time of `cross_entropy`.
+    """
+
+    @ops.custom_gradient
+    def loss(logits):
+        shifted = logits - ops.max(logits, axis=-1, keepdims=True)
+        value, log_sum = _shifted_value(labels, shifted, weight)
+
+        def gradient(*args, upstream=None):
+            upstream = (args[0] if upstream is None else upstream)[..., None]
+            num_classes = logits.shape[-1]
+            is_label = ops.equal(ops.arange(num_classes, dtype="int32"), labels[..., None])
+            target = ops.cast(is_label, logits.dtype) * (1.0 - weight) + weight / num_classes
+            return (ops.exp(shifted - log_sum[..., None]) - target) * upstream
+
+        return value, gradient
+
+    return loss(logits)
+
+
+def _tensorflow_cross_entropy(labels, logits, weight):
+    import tensorflow as tf
+
+    logits, labels = tf.convert_to_tensor(logits), tf.convert_to_tensor(labels)
+    num_classes = logits.shape[-1]
+    losses = _row_losses(num_classes, logits.dtype.name)(
+        tf.reshape(labels, [-1]), tf.reshape(logits, [-1, num_classes]), weight
+    )
+    losses = tf.reshape(losses, tf.shape(labels))
+    losses.set_shape(labels.shape)
+    return losses
+
+
+@functools.cache
+def _row_losses(num_classes, dtype):
+    """Returns a TensorFlow function of labels, rows of logits and `weight`.
+
+    All models share the function, because TensorFlow keeps every custom gradient for ever, together
+    with the graph in which it was made.
+    """
+    import tensorflow as tf
+
+    signature = [
+        tf.TensorSpec([None], "int32"),
+        tf.TensorSpec([None, num_classes], dtype),
+        tf.TensorSpec([], dtype),
+    ]
+
+    @tf.function(input_signature=signature)
+    def row_losses(labels, logits, weight):
+        @tf.custom_gradient
+        def loss(logits):
+            losses, gradient = losses_and_gradient(labels, logits, weight)
+            return losses, lambda upstream: gradient() * tf.expand_dims(upstream, 1)
+
+        return loss(logits)
+
+    return row_losses
