@@ -103,7 +103,7 @@ def _line(label: str, text: str) -> None:
 
 
 def _print_run(values, settings, recipe, config, sides, steps):
-    from keras_transformer.models.transformer_config import count_parameters
+    from keras_transformer.settings.transformer_config import count_parameters
 
     if values["dataset"]:
         pair = f"{values['source_language']} to {values['target_language']}"

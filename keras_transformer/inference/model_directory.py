@@ -113,8 +113,8 @@ def read_model(directory, config: dict, dtype=None):
         UserError: if the weights are missing, damaged, not finite, or those of another model.
     """
     from keras_transformer.models import Transformer
-    from keras_transformer.models.transformer_config import count_parameters
     from keras_transformer.models.weight_files import count_stored_parameters, load_weights_only
+    from keras_transformer.settings.transformer_config import count_parameters
 
     path = pathlib.Path(directory) / WEIGHTS_FILE
     if not path.is_file():

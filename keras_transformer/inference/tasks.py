@@ -11,5 +11,7 @@ _ENTRIES = {
 
 def get_task(name: str):
     """Returns the task of a name."""
+    if name not in _ENTRIES:
+        raise ValueError(f"`task` must be one of {tuple(_ENTRIES)}. Received: task={name!r}")
     module, _, kind = _ENTRIES[name].rpartition(".")
     return getattr(importlib.import_module(module), kind)()

@@ -1,10 +1,10 @@
 """The Transformer as a functional Keras model, its configuration and its presets."""
 
 from keras_transformer.models.ensemble import Ensemble
-from keras_transformer.models.presets import Preset, get_preset, list_presets
-from keras_transformer.models.training_recipe import TrainingRecipe
 from keras_transformer.models.transformer import Transformer
-from keras_transformer.models.transformer_config import TransformerConfig
+from keras_transformer.settings.presets import Preset, get_preset, list_presets
+from keras_transformer.settings.training_recipe import TrainingRecipe
+from keras_transformer.settings.transformer_config import TransformerConfig
 
 __all__ = [
     "Ensemble",

@@ -9,8 +9,8 @@ from keras_transformer.layers.masks import segment_mask, segment_positions
 from keras_transformer.models.ancestors import ancestor_mask, next_ancestors, no_ancestors
 from keras_transformer.models.micro_batches import MicroBatchModel
 from keras_transformer.models.parts import make_decoder, make_embeddings, make_encoder
-from keras_transformer.models.presets import get_preset
-from keras_transformer.models.transformer_config import TransformerConfig
+from keras_transformer.settings.presets import get_preset
+from keras_transformer.settings.transformer_config import TransformerConfig
 
 _PADDING_ID = 0
 

@@ -20,6 +20,16 @@ class ParsingTask:
     # That of the words; the trees have a vocabulary of their own.
     shares_a_given_tokenizer = False
 
+    def check_settings(self, settings) -> dict:
+        """Raises if settings are for another task; returns the settings that the task decides."""
+        if settings.bpe_dropout:
+            raise ValueError(
+                "`bpe_dropout` is for translation. "
+                f"Received: bpe_dropout={settings.bpe_dropout!r} with task={settings.task!r}"
+            )
+        linearization = Linearization.from_dict(settings.linearization)
+        return {"linearization": linearization.to_dict(), "shared_vocabulary": False}
+
     def check(self, corpus, settings) -> None:
         """Raises if a corpus is no `TreebankCorpus` of the settings' linearisation."""
         if not isinstance(corpus, TreebankCorpus):

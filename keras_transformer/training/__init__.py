@@ -5,6 +5,7 @@ TensorFlow is imported when something that needs it is called, never by the impo
 
 from keras_transformer import moved_names
 from keras_transformer.models.weight_files import load_weights_only, save_weights_only
+from keras_transformer.settings.training_settings import TrainingSettings
 from keras_transformer.training.adam import FusedAdam, GlobalClipAdam
 from keras_transformer.training.averaging import average_checkpoints
 from keras_transformer.training.bleu_on_dev import BleuOnDev
@@ -27,7 +28,6 @@ from keras_transformer.training.model_parallel import model_parallel_layout
 from keras_transformer.training.optimizer import compile_model, make_optimizer
 from keras_transformer.training.schedule import TransformerSchedule
 from keras_transformer.training.score_on_dev import ScoreOnDev
-from keras_transformer.training.settings import TrainingSettings
 from keras_transformer.training.trainer import train
 from keras_transformer.training.training_result import TrainingResult
 

@@ -13,6 +13,7 @@ from keras_transformer.data.tokenizer_pair import TokenizerPair
 from keras_transformer.errors import NO_ROOM, StoppedBySignal, StopSignals, UserError
 from keras_transformer.inference.tasks import get_task
 from keras_transformer.models import TrainingRecipe, Transformer, get_preset
+from keras_transformer.settings.training_settings import TrainingSettings
 from keras_transformer.training.callbacks import HistoryFile, StepProgress, TimeLimit
 from keras_transformer.training.checkpoints import Checkpoints
 from keras_transformer.training.distribution import (
@@ -31,7 +32,6 @@ from keras_transformer.training.loss_model import LossModel
 from keras_transformer.training.metrics import TokenEvaluator
 from keras_transformer.training.optimizer import compile_model
 from keras_transformer.training.run_description import describe_run
-from keras_transformer.training.settings import TrainingSettings
 from keras_transformer.training.tensorboard_log import TENSORBOARD_FOLDER, TensorBoardLog
 from keras_transformer.training.training_data import TrainingData
 from keras_transformer.training.training_lock import training_lock

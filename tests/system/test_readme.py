@@ -9,7 +9,7 @@ import pytest
 
 from keras_transformer.cli.application import build_parser
 from keras_transformer.models import TransformerConfig, get_preset
-from keras_transformer.models.transformer_config import count_parameters
+from keras_transformer.settings.transformer_config import count_parameters
 
 README = pathlib.Path(__file__).resolve().parents[2] / "README.md"
 TEXT = README.read_text(encoding="utf-8")

@@ -1,19 +1,19 @@
-"""The named models: the paper's base, big, Table 3 and parsers, and small ones."""
+"""The presets: named models with the hyper-parameters that train them."""
 
 import dataclasses
 
-from keras_transformer.models.training_recipe import TrainingRecipe
+from keras_transformer.settings.training_recipe import TrainingRecipe
 
 
 @dataclasses.dataclass(frozen=True)
 class Preset:
-    """A named model with the recipe that trains it.
+    """A named model with its training hyper-parameters.
 
     Args:
         name: Name of the preset.
         description: One line for lists.
         config: The fields of `TransformerConfig` that differ from the base model.
-        recipe: How the paper, or the source in the description, trains it.
+        recipe: The hyper-parameters of the paper, or of the source in the description.
 
     Example:
 
@@ -55,13 +55,13 @@ _TABLE_3 = {
 _BIG = {"d_model": 1024, "intermediate_dim": 4096, "num_heads": 16}
 _BIG_RECIPE = dataclasses.replace(_PAPER_RECIPE, max_steps=300_000, average_checkpoints=20)
 
-# Section 6.3: 4 layers, d_model 1024, the rest as base, but dropout and learning rate, which were
-# chosen on a validation set. The paper does not say them; these are tensor2tensor's
+# Section 6.3: 4 layers, d_model 1024, the rest as base. The paper does not give the dropout and the
+# learning rate, which were chosen on a validation set; these are those of tensor2tensor's
 # `transformer_parsing_base` and `transformer_parsing_big`: half the learning rate of the formula.
 _PARSING = {"num_encoder_layers": 4, "num_decoder_layers": 4, "d_model": 1024}
 
 
-def _parsing_recipe(warmup_steps):
+def _parsing_recipe(warmup_steps: int) -> TrainingRecipe:
     return TrainingRecipe(
         peak_learning_rate=0.5 * (_PARSING["d_model"] * warmup_steps) ** -0.5,
         warmup_steps=warmup_steps,
@@ -79,8 +79,8 @@ def _table_3_preset(name, change, overrides):
     return Preset(name, f"Table 3 row ({row}): base with {change}", config, recipe)
 
 
-# The small ones are pre-norm: with post-norm the high learning rates that small data allows end in
-# an encoder whose outputs are the same at every position, above all in bfloat16.
+# The small models are pre-norm. With post-norm, the high learning rates that suit small data lead
+# to an encoder whose outputs are the same at every position, above all in bfloat16.
 _PRESETS = [
     Preset("base", "The paper's base model, 6+6 layers, d_model 512", {}, _PAPER_RECIPE),
     Preset("big", "The paper's big model, d_model 1024", {**_BIG, "dropout": 0.3}, _BIG_RECIPE),
@@ -99,13 +99,13 @@ _PRESETS = [
     ),
     Preset(
         "parsing_semi_supervised",
-        "The paper's parser for millions of trees, most of them parsed by others",
+        "The paper's parser for millions of trees, most of them parsed automatically",
         {**_PARSING, "dropout": 0.1, "attention_dropout": 0.1},
         _parsing_recipe(warmup_steps=4000),
     ),
     Preset(
         "tiny",
-        "4+4 layers, d_model 128, for corpora of some 10,000 pairs (Wu et al., 2021)",
+        "4+4 layers, d_model 128, for corpora of about 10,000 pairs (Wu et al., 2021)",
         {
             "num_encoder_layers": 4,
             "num_decoder_layers": 4,
@@ -128,7 +128,7 @@ _PRESETS = [
     ),
     Preset(
         "small",
-        "3+3 layers, d_model 256, for corpora of some 100,000 pairs",
+        "3+3 layers, d_model 256, for corpora of about 100,000 pairs",
         {
             "num_encoder_layers": 3,
             "num_decoder_layers": 3,
@@ -147,7 +147,7 @@ _PRESETS = [
     ),
     Preset(
         "parsing_small",
-        "A parser of 2+2 layers, d_model 128, for some 10,000 trees and two CPU cores",
+        "A parser of 2+2 layers, d_model 128, for about 10,000 trees and two CPU cores",
         {
             "num_encoder_layers": 2,
             "num_decoder_layers": 2,
@@ -169,8 +169,8 @@ _PRESETS = [
 _PRESETS_BY_NAME = {preset.name: preset for preset in _PRESETS}
 
 
-def list_presets():
-    """Return the names of all presets, the paper's first.
+def list_presets() -> list[str]:
+    """Returns the names of all presets, the paper's first.
 
     Example:
 
@@ -180,8 +180,8 @@ def list_presets():
     return list(_PRESETS_BY_NAME)
 
 
-def get_preset(name):
-    """Return the preset of that name.
+def get_preset(name: str) -> Preset:
+    """Returns the preset of a name.
 
     Args:
         name: One of `list_presets()`.
@@ -205,4 +205,4 @@ def get_preset(name):
             f"`name` must be one of {', '.join(_PRESETS_BY_NAME)}. Received: name={name!r}"
         )
     preset = _PRESETS_BY_NAME[name]
-    return dataclasses.replace(preset, config=dict(preset.config))  # A dict of the caller's own.
+    return dataclasses.replace(preset, config=dict(preset.config))  # the caller may change the dict

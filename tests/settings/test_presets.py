@@ -12,7 +12,7 @@ from keras_transformer.models import (
     get_preset,
     list_presets,
 )
-from keras_transformer.models.transformer_config import count_parameters
+from keras_transformer.settings.transformer_config import count_parameters
 
 # Name: what Table 3 changes in base, and the parameters with 37,000 shared tokens.
 BASE = 63_045_632

@@ -71,7 +71,7 @@ def test_width_of_the_logits():
         ({"activation_dropout": None}, "Received: activation_dropout=None"),
         ({"activation": None}, "Received: activation=None"),
         ({"use_bias": 1}, "True or False. Received: use_bias=1"),
-        ({"norm_epsilon": 0}, "greater than 0. Received: norm_epsilon=0"),
+        ({"norm_epsilon": 0}, "above 0. Received: norm_epsilon=0"),
         ({"norm": "Pre"}, "one of 'post', 'pre'. Received: norm='Pre'"),
         ({"position": None}, "one of 'sinusoidal', 'learned'. Received: position=None"),
         ({"position": "learned"}, "needs `max_length`. Received: max_length=None"),

@@ -1,0 +1,198 @@
+"""`setting`, which declares a field of settings, and `FrozenSettings`, the base of such classes."""
+
+import argparse
+import dataclasses
+import re
+import sys
+import textwrap
+import typing
+from collections.abc import Callable, Mapping
+from typing import Any, Self
+
+
+@dataclasses.dataclass(frozen=True)
+class Rule:
+    """The values that a setting may have.
+
+    A rule can be the `type` of an `argparse` option: called with a text, it returns the value.
+
+    Args:
+        kind: Type of the values.
+        words: The values in words, as they follow "must be".
+        accepts: Returns whether a value of this type is allowed.
+        metavar: Name of the value in the help.
+        choices: All values, if they are few.
+        parse: Makes a value of a text; None for `kind`.
+    """
+
+    kind: type
+    words: str
+    accepts: Callable[[Any], bool] = lambda value: True
+    metavar: str | None = None
+    choices: tuple[str, ...] | None = None
+    parse: Callable[[str], Any] | None = None
+
+    def allows(self, value: Any) -> bool:
+        """Returns whether a value is allowed. An int is a float too; a bool is neither."""
+        kinds = (int, float) if self.kind is float else self.kind
+        if not isinstance(value, kinds) or isinstance(value, bool) != (self.kind is bool):
+            return False
+        is_finite = self.kind is not float or abs(value) <= sys.float_info.max
+        return is_finite and bool(self.accepts(value))
+
+    def __call__(self, text: str) -> Any:
+        try:
+            value = (self.parse or self.kind)(text)
+        except ValueError:
+            value = None
+        if not self.allows(value):
+            raise argparse.ArgumentTypeError(f"expected {self.words}. Received: {text!r}")
+        return value
+
+
+def choice(metavar: str, *choices: str) -> Rule:
+    """Returns the rule of a setting with few values."""
+    words = f"one of {', '.join(map(repr, choices))}"
+    return Rule(str, words, choices.__contains__, metavar, choices)
+
+
+SWITCH = Rule(bool, "True or False")
+TEXT = Rule(str, "a string")
+MAPPING = Rule(dict, "a dict")
+COUNT = Rule(int, "a whole number of at least 1", lambda value: value >= 1, "N")
+COUNT_OR_ZERO = Rule(int, "a whole number of at least 0", lambda value: value >= 0, "N")
+# Ids and shapes are int32.
+SIZE = Rule(int, f"a whole number from 1 to {2**31 - 1}", lambda value: 1 <= value < 2**31, "N")
+# NumPy's generators take no larger seed.
+SEED = Rule(int, f"a whole number from 0 to {2**32 - 1}", lambda value: 0 <= value < 2**32, "N")
+POSITIVE = Rule(float, "a number above 0", lambda value: value > 0)
+NON_NEGATIVE = Rule(float, "a number of at least 0", lambda value: value >= 0)
+RATE = Rule(float, "a number from 0 to below 1", lambda value: 0 <= value < 1, "RATE")
+COUNTS = Rule(
+    tuple,
+    "whole numbers of at least 1",
+    lambda values: values and all(map(COUNT.allows, values)),
+    "N,N",
+    parse=lambda text: tuple(int(part) for part in text.split(",")),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Setting:
+    """One setting, as the documentation, the command line and a TOML file show it.
+
+    Args:
+        name: Name on the command line (with dashes) and in a TOML file.
+        default: Its value if nobody sets it.
+        text: Its meaning, without a capital and a full stop.
+        rule: Its values.
+        metavar: Name of the value in the help, if another than the rule's.
+        unset: The meaning of None.
+        table: Table of the TOML file, and group of the help; None if it is in neither.
+        may_change: Whether it may differ when a training is resumed.
+    """
+
+    name: str
+    default: Any
+    text: str
+    rule: Rule
+    metavar: str | None = None
+    unset: str | None = None
+    table: str | None = None
+    may_change: bool = False
+
+    @property
+    def flag(self) -> str:
+        """The option on the command line."""
+        return "--" + self.name.replace("_", "-")
+
+
+def setting(default: Any, text: str, rule: Rule = TEXT, **options: Any) -> Any:
+    """Returns the dataclass field of a setting; its docstring, option and check come from here.
+
+    Args:
+        default: Default value; a type for a new object of it, `dataclasses.MISSING` for none.
+        text: As in `Setting`.
+        rule: As in `Setting`; that of a bool is `SWITCH`.
+        **options: The other arguments of `Setting`; `name` where it is not the field's.
+    """
+    rule = SWITCH if isinstance(default, bool) else rule
+    values = {"default_factory": default} if isinstance(default, type) else {"default": default}
+    options.setdefault("name", "")
+    return dataclasses.field(
+        **values, metadata={"setting": Setting(default=default, text=text, rule=rule, **options)}
+    )
+
+
+def declarations(one: type) -> dict[str, Setting]:
+    """Returns the settings that a class of `FrozenSettings` declares, by field name."""
+    return {
+        field.name: dataclasses.replace(declared, name=declared.name or field.name)
+        for field in dataclasses.fields(one)
+        if (declared := field.metadata.get("setting"))
+    }
+
+
+class FrozenSettings:
+    """Base of frozen dataclasses of settings, which are checked and saved as JSON.
+
+    `{settings}` in the docstring of a subclass stands for its settings, one below the other.
+    """
+
+    def __init_subclass__(cls, **options):
+        super().__init_subclass__(**options)
+        declared = {
+            name: field.metadata["setting"]
+            for name, field in vars(cls).items()
+            if isinstance(field, dataclasses.Field) and "setting" in field.metadata
+        }
+        if cls.__doc__:
+            place = re.compile(r"^( *)\{settings\}$", re.MULTILINE)
+            cls.__doc__ = place.sub(lambda found: _list(declared, found[1]), cls.__doc__)
+
+    def __post_init__(self):
+        for field in dataclasses.fields(self):
+            value, declared = getattr(self, field.name), field.metadata.get("setting")
+            if declared is None or (value is None and type(None) in typing.get_args(field.type)):
+                continue
+            if not declared.rule.allows(value):
+                self._refuse(field.name, declared.rule.words)
+
+    def _refuse(self, name: str, words: str) -> None:
+        raise ValueError(f"`{name}` must be {words}. Received: {name}={getattr(self, name)!r}")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the fields as a dict that JSON can hold."""
+        values = dataclasses.asdict(self)
+        return {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """Returns the settings that `to_dict` gave.
+
+        Args:
+            values: A dict of fields; those left out keep their defaults.
+
+        Raises:
+            ValueError: If a key is not a field, or a value is not allowed.
+        """
+        names = [field.name for field in dataclasses.fields(cls)]
+        unknown = sorted(set(values) - set(names))
+        if unknown:
+            raise ValueError(
+                f"{cls.__name__} has no such setting; allowed are {', '.join(names)}. "
+                f"Received: {', '.join(unknown)}"
+            )
+        return cls(**values)
+
+
+def _list(declared: Mapping[str, Setting], indent: str) -> str:
+    """Returns the `Args` of a docstring."""
+    rows = []
+    for name, one in declared.items():
+        unset = f"; None for {one.unset}" if one.unset else ""
+        row = f"{name}: {one.text[0].upper()}{one.text[1:]}{unset}."
+        rows.append(
+            textwrap.fill(row, 100, initial_indent=indent, subsequent_indent=indent + "    ")
+        )
+    return "\n".join(rows)

@@ -1,0 +1,107 @@
+"""`TrainingRecipe`: the hyper-parameters that a model is trained and searched with."""
+
+import dataclasses
+
+from keras_transformer.settings.setting import (
+    COUNT,
+    NON_NEGATIVE,
+    POSITIVE,
+    RATE,
+    FrozenSettings,
+    choice,
+    setting,
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainingRecipe(FrozenSettings):
+    """The hyper-parameters of training and search that belong to a model.
+
+    The defaults describe the base model of the paper.
+
+    Args:
+        {settings}
+
+    Raises:
+        ValueError: If a value is not allowed.
+
+    Example:
+
+    >>> recipe = keras_transformer.models.TrainingRecipe(warmup_steps=8_000)
+    >>> recipe.beta_1, recipe.beta_2, recipe.epsilon
+    (0.9, 0.98, 1e-09)
+
+    Reference: Vaswani et al. (2017), sections 5 and 6.1.
+    """
+
+    label_smoothing: float = setting(
+        0.1,
+        "probability that is spread over the other tokens, section 5.4",
+        RATE,
+        metavar="EPSILON",
+        table="training",
+    )
+    peak_learning_rate: float | None = setting(
+        None,
+        "learning rate at the end of the warm-up, from which it falls with the square root of the "
+        "step",
+        POSITIVE,
+        metavar="RATE",
+        unset="the paper's, d_model^-0.5 * warmup_steps^-0.5",
+        table="training",
+    )
+    warmup_steps: int = setting(
+        4000, "number of steps of the linear warm-up, section 5.3", COUNT, table="training"
+    )
+    beta_1: float = setting(0.9, "Adam's decay of the mean of gradients", RATE, table="training")
+    beta_2: float = setting(
+        0.98, "Adam's decay of the mean of squared gradients", RATE, table="training"
+    )
+    epsilon: float = setting(1e-9, "Adam's epsilon", POSITIVE, metavar="EPSILON", table="training")
+    clip_norm: float | None = setting(
+        None,
+        "global norm that gradients are clipped to",
+        POSITIVE,
+        metavar="NORM",
+        unset="no clipping, as in the paper",
+        table="training",
+    )
+    tokens_per_batch: int = setting(
+        25_000,
+        "number of tokens in a batch on each side, padding included, over all GPUs",
+        COUNT,
+        table="training",
+    )
+    max_steps: int = setting(100_000, "number of training steps", COUNT)
+    max_length: int = setting(
+        256,
+        "maximum length of a training sentence in tokens, its end included, on either side; longer "
+        "pairs are left out",
+        COUNT,
+        table="data",
+    )
+    average_checkpoints: int = setting(
+        5,
+        "number of last checkpoints whose weights are averaged at the end, section 6.1; a better "
+        "single one on the validation set, by BLEU or F1, takes the place of the average",
+        COUNT,
+        table="checkpoints",
+    )
+    beam_size: int = setting(
+        4, "number of beams of the search, section 6.1; 1 is greedy", COUNT, table="search"
+    )
+    length_penalty: float = setting(
+        0.6,
+        "exponent (alpha) of the length penalty, section 6.1; a larger one gives longer answers, 0 "
+        "switches it off",
+        NON_NEGATIVE,
+        metavar="ALPHA",
+        table="search",
+    )
+    length_normalization: str = setting(
+        "gnmt",
+        "base of the length penalty: `gnmt` for the paper's (5 + length) / 6, `length` for the "
+        "length itself",
+        choice("KIND", "gnmt", "length"),
+        table="search",
+    )

@@ -1,0 +1,343 @@
+"""`TrainingSettings`: the settings of a training run, which are saved beside the model."""
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from keras_transformer.errors import UserError
+from keras_transformer.files import atomic_write, read_json
+from keras_transformer.settings.setting import (
+    COUNT,
+    COUNT_OR_ZERO,
+    COUNTS,
+    MAPPING,
+    POSITIVE,
+    RATE,
+    SEED,
+    FrozenSettings,
+    choice,
+    declarations,
+    setting,
+)
+from keras_transformer.settings.training_recipe import TrainingRecipe
+
+SETTINGS_FILE = "training.json"
+BLEU_TOKENIZERS = ("13a", "intl", "char", "zh", "ja-mecab", "ko-mecab", "none")
+
+# Entries of `fingerprint` that files written before them do not have.
+_NEW_IN_FINGERPRINT = frozenset({"line_ends"})
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainingSettings(FrozenSettings):
+    """The settings of `train`, besides the text.
+
+    Args:
+        {settings}
+
+    Raises:
+        ValueError: If a value is not allowed.
+
+    Example:
+
+    >>> from keras_transformer.training import TrainingSettings
+    >>> TrainingSettings(preset="tiny", max_minutes=3).seed
+    1
+    """
+
+    preset: str = setting(
+        "base",
+        "name of a model with its training hyper-parameters: tiny, small, base, big, big_en_fr or "
+        "table3_..., for parsing parsing_small, parsing or parsing_semi_supervised",
+        metavar="NAME",
+        table="model",
+    )
+    model: Mapping = setting(dict, "changes to the preset's `TransformerConfig`, by field", MAPPING)
+    recipe: Mapping = setting(dict, "changes to the preset's `TrainingRecipe`, by field", MAPPING)
+    tokenizer: str = setting(
+        "bpe",
+        "kind of vocabulary: `bpe` and `unigram` learn subwords from raw text; `subword` takes "
+        "text that is already split by spaces, with @@ where a word goes on, and in parsing the "
+        "words that occur at least twice",
+        choice("TYPE", "bpe", "unigram", "subword"),
+        name="vocabulary_type",
+        table="vocabulary",
+    )
+    vocab_size: int | None = setting(
+        8000,
+        "number of subwords, special ones and single bytes included; for `subword` the maximum",
+        COUNT,
+        unset="all subwords, with `subword`",
+        table="vocabulary",
+    )
+    shared_vocabulary: bool = setting(
+        True,
+        "whether both languages have one vocabulary and one embedding, or one each; words and "
+        "trees never share one",
+        table="vocabulary",
+    )
+    bpe_dropout: float = setting(
+        0.0,
+        "share of bpe merges left out at random, differently in each epoch, which regularizes; try "
+        "0.1 on small data",
+        RATE,
+        table="vocabulary",
+    )
+    max_steps: int | None = setting(
+        None,
+        "maximum number of steps over all runs on the directory",
+        COUNT,
+        unset="the number of the preset",
+        table="training",
+        may_change=True,
+    )
+    max_minutes: float | None = setting(
+        None,
+        "maximum minutes of training over all runs",
+        POSITIVE,
+        metavar="M",
+        unset="no limit",
+        table="training",
+        may_change=True,
+    )
+    evaluate_every: int | None = setting(
+        None,
+        "number of steps between validations",
+        COUNT,
+        unset="one epoch",
+        table="checkpoints",
+        may_change=True,
+    )
+    bleu_every: int = setting(
+        1,
+        "translate the validation text at every Nth validation; 0 never does",
+        COUNT_OR_ZERO,
+        table="checkpoints",
+        may_change=True,
+    )
+    checkpoint_every: int | None = setting(
+        None,
+        "number of steps between checkpoints",
+        COUNT,
+        unset="one epoch",
+        table="checkpoints",
+        may_change=True,
+    )
+    keep_checkpoints: int | None = setting(
+        None,
+        "number of checkpoints to keep, if the average at the end does not need more",
+        COUNT,
+        unset="the number that the average needs",
+        table="checkpoints",
+        may_change=True,
+    )
+    patience: int | None = setting(
+        None,
+        "stop after N validations in a row without a better loss, BLEU or F1",
+        COUNT,
+        unset="no such stop",
+        table="checkpoints",
+        may_change=True,
+    )
+    average_windows: tuple[int, ...] | None = setting(
+        None,
+        "several numbers of last checkpoints, such as 1,5,10: the best average on the validation "
+        "set, by BLEU or F1, becomes the finished model",
+        COUNTS,
+        unset="`average_checkpoints` alone",
+        table="checkpoints",
+        may_change=True,
+    )
+    bleu_beam_size: int = setting(
+        1,
+        "number of beams of these translations; 1 is greedy and fast",
+        COUNT,
+        table="checkpoints",
+        may_change=True,
+    )
+    bleu_lowercase: bool = setting(
+        False, "ignore case in this BLEU", table="checkpoints", may_change=True
+    )
+    bleu_tokenize: str | None = setting(
+        None,
+        "sacreBLEU's tokenizer",
+        metavar="NAME",
+        unset="13a, or none for `subword` text",
+        table="checkpoints",
+        may_change=True,
+    )
+    mixed_precision: bool = setting(
+        False, "compute in bfloat16; weights stay in float32", table="machine"
+    )
+    gpus: int | None = setting(
+        None,
+        "number of GPUs; it may change when a training is resumed, if the batches stay the same, "
+        "as with 1, 2, 4 and 8",
+        COUNT,
+        unset="one, if there is one",
+        table="machine",
+        may_change=True,
+    )
+    micro_batches: int = setting(
+        1,
+        "cut each batch into N parts and sum their gradients: less memory for the same step",
+        COUNT,
+        table="machine",
+        may_change=True,
+    )
+    packed_width: int | None = setting(
+        None,
+        "put several pairs into each row of N positions: one batch shape, and less padding",
+        COUNT,
+        unset="one pair in each row",
+        table="machine",
+    )
+    jit_compile: bool = setting(
+        False,
+        "compile the training step with XLA, which takes many seconds for each batch shape and is "
+        "faster on GPUs afterwards",
+        table="machine",
+    )
+    deterministic: bool = setting(
+        False,
+        "compute the same bits every time, also when resumed, in the whole process; slower on GPUs",
+        table="machine",
+    )
+    tensorboard: bool = setting(
+        False,
+        "write figures, sample translations and attention maps for TensorBoard into the folder "
+        "tensorboard of the model directory",
+        table="machine",
+        may_change=True,
+    )
+    seed: int = setting(1, "seed of weights, order of the data and dropout", SEED, table="training")
+    task: str = setting(
+        "translation",
+        "`translation` learns from sentence pairs, `parsing` from trees",
+        metavar="TASK",
+        table="data",
+    )
+    linearization: Mapping = setting(
+        dict, "changes to the default `Linearization`, by field; for parsing", MAPPING
+    )
+    f1_every: int = setting(
+        1,
+        "parse the validation trees at every Nth validation; 0 never does",
+        COUNT_OR_ZERO,
+        table="parsing",
+        may_change=True,
+    )
+    f1_beam_size: int = setting(
+        1,
+        "number of beams of these parses; 1 is greedy and fast",
+        COUNT,
+        table="parsing",
+        may_change=True,
+    )
+    f1_trees: int | None = setting(
+        None,
+        "parse N of the validation trees, drawn at random once",
+        COUNT,
+        unset="all of them",
+        table="parsing",
+        may_change=True,
+    )
+
+    def __post_init__(self):
+        from keras_transformer.inference.tasks import get_task
+
+        for name in ("model", "recipe", "linearization"):
+            object.__setattr__(self, name, dict(getattr(self, name)))
+        if self.average_windows is not None:
+            object.__setattr__(self, "average_windows", tuple(self.average_windows))
+        super().__post_init__()
+        if self.bpe_dropout and self.tokenizer != "bpe":
+            raise ValueError(
+                '`bpe_dropout` needs `tokenizer="bpe"`, which learns the merges that it drops. '
+                f"Received: bpe_dropout={self.bpe_dropout!r} with tokenizer={self.tokenizer!r}"
+            )
+        for name, value in get_task(self.task).check_settings(self).items():
+            object.__setattr__(self, name, value)
+
+    def save(self, directory: str | Path, fingerprint: Mapping) -> None:
+        """Writes the settings into a model directory.
+
+        Args:
+            directory: The model directory.
+            fingerprint: Other values that must be the same when the training is resumed, such as
+                the size of the data.
+        """
+        content = {"settings": self.to_dict(), "fingerprint": dict(fingerprint)}
+        with atomic_write(Path(directory) / SETTINGS_FILE) as temporary:
+            temporary.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+
+    def check_resumes(self, directory: str | Path, fingerprint: Mapping) -> None:
+        """Raises if the training in a model directory was started with other settings or data.
+
+        Args:
+            directory: The model directory.
+            fingerprint: As in `save`.
+
+        Raises:
+            UserError: If a setting differs, or the file is damaged.
+        """
+        content = read_settings_file(directory)
+        try:
+            # Older files lack newer settings, which had their defaults.
+            defaults = {"row_multiple": 8, **TrainingSettings().to_dict()}
+            before = {**defaults, **content["fingerprint"], **content["settings"]}
+            if "train_recipe" in before:
+                before["train_recipe"] = {**TrainingRecipe().to_dict(), **before["train_recipe"]}
+        except (ValueError, TypeError) as error:
+            raise _damaged(directory) from error
+        now = json.loads(json.dumps({**self.to_dict(), **fingerprint}))
+        # The config and the recipe contain these changes.
+        same = {"model": "config", "recipe": "train_recipe"}
+        declared = declarations(TrainingSettings)
+        differences = [
+            difference
+            for name, value in now.items()
+            if not (name in declared and declared[name].may_change)
+            and not (name in _NEW_IN_FINGERPRINT and name not in before)
+            and not (same.get(name) in now and same.get(name) in before)
+            for difference in _differences(name, before.get(name), value)
+        ]
+        if differences:
+            raise UserError(
+                f"The training in {str(directory)!r} was started with other settings: "
+                f"{'; '.join(differences[:3])}. Use the same ones, or another output directory."
+            )
+
+
+def read_settings_file(directory: str | Path) -> dict:
+    """Returns the dicts `settings` and `fingerprint` that `TrainingSettings.save` wrote.
+
+    Raises:
+        UserError: If the file is missing or damaged.
+    """
+    try:
+        content = read_json(Path(directory) / SETTINGS_FILE)
+        if all(isinstance(content[name], dict) for name in ("settings", "fingerprint")):
+            return content
+    except (ValueError, KeyError) as error:
+        raise _damaged(directory) from error
+    raise _damaged(directory)
+
+
+def _damaged(directory: str | Path) -> UserError:
+    path = str(Path(directory) / SETTINGS_FILE)
+    return UserError(f"Cannot resume: {path!r} is missing or damaged.")
+
+
+def _differences(name: str, before, now) -> list[str]:
+    """Describes how two values differ; entries of dicts are compared one by one."""
+    if before == now:
+        return []
+    if isinstance(before, dict) and isinstance(now, dict):
+        return [
+            difference
+            for key in {**before, **now}
+            for difference in _differences(key, before.get(key), now.get(key))
+        ]
+    return [f"{name} was {before!r}, now {now!r}"]

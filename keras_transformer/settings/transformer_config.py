@@ -1,0 +1,176 @@
+"""`TransformerConfig`: the shape of a Transformer."""
+
+import dataclasses
+
+from keras_transformer.settings.setting import (
+    POSITIVE,
+    RATE,
+    SIZE,
+    FrozenSettings,
+    choice,
+    setting,
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class TransformerConfig(FrozenSettings):
+    """The shape of a `Transformer` and the choices that decide its function.
+
+    The defaults describe the base model of the paper.
+
+    Args:
+        {settings}
+
+    Raises:
+        ValueError: If a value is not allowed.
+
+    Example:
+
+    >>> config = keras_transformer.models.TransformerConfig(vocab_size=37000)
+    >>> config.d_model
+    512
+
+    Reference: Vaswani et al. (2017), section 3 and Table 3.
+    """
+
+    vocab_size: int = setting(
+        dataclasses.MISSING,
+        "number of source tokens; of all tokens if `target_vocab_size` is None",
+        SIZE,
+    )
+    target_vocab_size: int | None = setting(
+        None,
+        "number of target tokens, if the source has a vocabulary and an embedding of its own",
+        SIZE,
+        unset="one vocabulary, and one matrix shared by source, target and softmax",
+    )
+    num_encoder_layers: int = setting(6, "number of encoder blocks", SIZE, table="model")
+    num_decoder_layers: int = setting(6, "number of decoder blocks", SIZE, table="model")
+    d_model: int = setting(512, "width of the model", SIZE, table="model")
+    intermediate_dim: int = setting(
+        2048, "width inside the feed-forward networks", SIZE, table="model"
+    )
+    num_heads: int = setting(
+        8, "number of attention heads, a divisor of the width", SIZE, table="model"
+    )
+    key_dim: int | None = setting(
+        None,
+        "size of the queries and keys of a head",
+        SIZE,
+        unset="d_model / num_heads",
+        table="model",
+    )
+    value_dim: int | None = setting(
+        None, "size of the values of a head", SIZE, unset="d_model / num_heads", table="model"
+    )
+    dropout: float = setting(
+        0.1,
+        "dropout rate of sub-layer outputs and of the sum of embedding and position",
+        RATE,
+        table="model",
+    )
+    attention_dropout: float = setting(
+        0.0, "dropout rate of attention weights; 0 in the paper", RATE, table="model"
+    )
+    activation_dropout: float = setting(
+        0.0, "dropout rate inside the feed-forward networks; 0 in the paper", RATE, table="model"
+    )
+    activation: str = setting(
+        "relu",
+        "Keras name of the activation of the feed-forward networks, such as relu or gelu",
+        metavar="NAME",
+        table="model",
+    )
+    norm: str = setting(
+        "post",
+        "place of layer normalization: `post`, after each sub-layer as in the paper, or `pre`, "
+        "before it, which trains more steadily",
+        choice("PLACE", "post", "pre"),
+        table="model",
+    )
+    position: str = setting(
+        "sinusoidal",
+        "kind of positions: `sinusoidal` as in the paper, or `learned` with a table of "
+        "`max_length` for each side",
+        choice("KIND", "sinusoidal", "learned"),
+        table="model",
+    )
+    max_length: int | None = setting(
+        None, "maximum length of a sequence, which learned positions need", SIZE, unset="no maximum"
+    )
+    use_bias: bool = setting(
+        False,
+        "whether the attention projections have biases; they have none in the paper",
+        table="model",
+    )
+    norm_epsilon: float = setting(
+        1e-6,
+        "number added to the variance in layer normalization",
+        POSITIVE,
+        metavar="EPSILON",
+        table="model",
+    )
+
+    def __post_init__(self):
+        super().__post_init__()
+        _check_activation(self.activation)
+        if self.position == "learned" and self.max_length is None:
+            raise ValueError("position='learned' needs `max_length`. Received: max_length=None")
+        if self.position == "sinusoidal" and self.d_model % 2:
+            raise ValueError(
+                f"position='sinusoidal' needs an even `d_model`. Received: d_model={self.d_model}"
+            )
+        has_default_head = self.key_dim is None or self.value_dim is None
+        if has_default_head and self.d_model % self.num_heads:
+            raise ValueError(
+                "`num_heads` must divide `d_model` unless `key_dim` and `value_dim` are given. "
+                f"Received: num_heads={self.num_heads}, d_model={self.d_model}"
+            )
+
+    @property
+    def output_vocab_size(self) -> int:
+        """Number of target tokens, the width of the logits."""
+        return self.target_vocab_size or self.vocab_size
+
+
+def count_parameters(config: TransformerConfig) -> int:
+    """Returns the number of weights, `Transformer(config).count_params()`, without the model.
+
+    Reference: Vaswani et al. (2017), section 3.
+    """
+    d, hidden = config.d_model, config.intermediate_dim
+    queries, values = head_widths(config)
+    attention = 2 * d * queries + 2 * d * values
+    if config.use_bias:
+        attention += 2 * queries + values + d
+    feed_forward = 2 * d * hidden + hidden + d
+    norm = 2 * d
+    encoder = config.num_encoder_layers * (attention + feed_forward + 2 * norm)
+    decoder = config.num_decoder_layers * (2 * attention + feed_forward + 3 * norm)
+    final_norms = 2 * norm if config.norm == "pre" else 0
+    positions = 2 * config.max_length * d if config.position == "learned" else 0
+    vocabulary = config.vocab_size + (config.target_vocab_size or 0)
+    return encoder + decoder + final_norms + positions + vocabulary * d
+
+
+def head_widths(config: TransformerConfig) -> tuple[int, int]:
+    """Returns the widths of all queries (or keys) and of all values of an attention."""
+    return tuple(
+        config.num_heads * size if size else config.d_model
+        for size in (config.key_dim, config.value_dim)
+    )
+
+
+def _check_activation(activation: str) -> None:
+    import keras
+
+    try:
+        is_known = bool(keras.activations.get(activation))
+    except ValueError:
+        is_known = False
+    # The one halves the width, the other has no default threshold.
+    if not is_known or activation in ("glu", "threshold"):
+        raise ValueError(
+            "`activation` must be the name of a Keras activation of the inputs alone that keeps "
+            f"their shape, such as 'relu'. Received: activation={activation!r}"
+        )
