@@ -84,7 +84,7 @@ def _check(arguments: argparse.Namespace) -> None:
 def _last_checkpoints(model: str, number: int) -> list[pathlib.Path]:
     from keras_transformer.inference.model_directory import read_config
     from keras_transformer.training import Checkpoints
-    from keras_transformer.training.trainer import CHECKPOINT_FOLDER
+    from keras_transformer.training.output_directory import CHECKPOINT_FOLDER
 
     read_config(model)  # says what is wrong with a folder that is no model directory
     paths = Checkpoints(pathlib.Path(model) / CHECKPOINT_FOLDER).weight_files()

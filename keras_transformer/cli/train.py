@@ -179,8 +179,8 @@ def training_progress(output: str, max_minutes: float | None) -> Progress:
         `Progress`.
     """
     from keras_transformer.training import Checkpoints
+    from keras_transformer.training.output_directory import CHECKPOINT_FOLDER
     from keras_transformer.training.progress import Progress as Reached
-    from keras_transformer.training.training_setup import CHECKPOINT_FOLDER
 
     if max_minutes is not None:
         state = Checkpoints(pathlib.Path(output, CHECKPOINT_FOLDER)).metadata() or {}

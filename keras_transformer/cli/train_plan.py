@@ -41,8 +41,8 @@ def print_plan(
     import tensorflow as tf
 
     from keras_transformer.models import TrainingRecipe, get_preset
+    from keras_transformer.training.trainer import check_lengths, make_config
     from keras_transformer.training.training_plan import CPU_TOKENS, measure_step
-    from keras_transformer.training.training_setup import check_lengths, make_config
 
     preset = get_preset(settings.preset)
     recipe = TrainingRecipe.from_dict({**preset.recipe.to_dict(), **settings.recipe})

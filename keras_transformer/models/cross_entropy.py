@@ -61,7 +61,7 @@ def smoothed_cross_entropy(labels, logits, weight: float):
 
 
 def losses_and_gradient(labels, logits, weight) -> tuple[object, Callable[[], object]]:
-    """Returns the losses of rows of logits and a function that returns their gradients, on TensorFlow.
+    """Returns the losses of rows of logits, and a function that returns their gradients.
 
     Without XLA every operation is a pass over `[tokens, V]`, so they are few. The softmax, which is
     one operation, serves the value (its maximum gives the logsumexp) and the gradient. Measured on

@@ -9,7 +9,7 @@ from keras_transformer.parsing.f1_on_dev import F1OnDev
 from keras_transformer.parsing.linearization import NUMBERS, Linearization
 from keras_transformer.parsing.parser import Parser
 from keras_transformer.parsing.treebank_corpus import TreebankCorpus
-from keras_transformer.training.searches import beam_search, fast_search
+from keras_transformer.training.score_on_dev import beam_search, fast_search
 from keras_transformer.training.training_data import learn_vocabulary
 
 

@@ -8,7 +8,6 @@ from keras_transformer.models.weight_files import load_weights_only, save_weight
 from keras_transformer.settings.training_settings import TrainingSettings
 from keras_transformer.training.adam import FusedAdam, GlobalClipAdam
 from keras_transformer.training.averaging import average_checkpoints
-from keras_transformer.training.bleu_on_dev import BleuOnDev
 from keras_transformer.training.callbacks import HistoryFile, StepProgress, TimeLimit
 from keras_transformer.training.checkpoints import Checkpoints
 from keras_transformer.training.distribution import mirrored_strategy, strategy_scope
@@ -27,9 +26,9 @@ from keras_transformer.training.metrics import (
 from keras_transformer.training.model_parallel import model_parallel_layout
 from keras_transformer.training.optimizer import compile_model, make_optimizer
 from keras_transformer.training.schedule import TransformerSchedule
-from keras_transformer.training.score_on_dev import ScoreOnDev
+from keras_transformer.training.score_on_dev import BleuOnDev, ScoreOnDev
 from keras_transformer.training.trainer import train
-from keras_transformer.training.training_result import TrainingResult
+from keras_transformer.training.training_run import TrainingResult
 
 __all__ = [
     "BleuOnDev",

@@ -1,34 +1,21 @@
-"""What happens between steps of `train`: evaluations, checkpoints, the history."""
+"""The evaluations and checkpoints of a training, between its steps."""
 
 import dataclasses
 import time
-from collections.abc import Callable
 
 import keras
 import numpy as np
 from keras import ops
 
-from keras_transformer.errors import StopSignals
 from keras_transformer.files import atomic_write
 from keras_transformer.models.weight_files import load_weights_only, save_weights_only
 from keras_transformer.training.averaging import average_checkpoints
-from keras_transformer.training.callbacks import HistoryFile, TimeLimit
-from keras_transformer.training.checkpoints import Checkpoints, step_of
+from keras_transformer.training.checkpoints import step_of
 from keras_transformer.training.divergence import DivergedError, check_loss_is_finite
-from keras_transformer.training.metrics import TokenEvaluator
-from keras_transformer.training.progress import Progress
-from keras_transformer.training.score_on_dev import ScoreOnDev
 
 
 def history_columns(score_name: str) -> tuple[str, ...]:
-    """Returns the columns of a history.
-
-    Args:
-        score_name: that of the score on the validation set, `"bleu"` or `"f1"`.
-
-    Returns:
-        Names of columns.
-    """
+    """Returns the columns of a history; `score_name` is "bleu" or "f1"."""
     return (
         "step",
         "epoch",
@@ -47,65 +34,29 @@ def history_columns(score_name: str) -> tuple[str, ...]:
 class EvaluationLoop(keras.callbacks.Callback):
     """Evaluates and saves at the steps that the settings say.
 
-    At an evaluation the loss on the validation set is taken of the current weights and, if
-    several checkpoints are to be averaged, of their average; the better one is scored. The best
-    weights by this score stay in `best.weights.h5`.
+    An evaluation computes the loss on the validation set for the current weights and, if several
+    checkpoints are averaged, for their average; the better weights are scored. The weights with the
+    best score are kept in `best.weights.h5`.
 
     Args:
-        data: `TrainingData`.
-        settings: `TrainingSettings`.
-        checkpoints: `Checkpoints`.
-        history: `HistoryFile`.
-        time_limit: `TimeLimit`, which knows the minutes used.
-        evaluator: `TokenEvaluator` of the model.
-        score: `ScoreOnDev`, or None without one.
-        recipe: `TrainingRecipe`.
-        progress: `Progress` of the runs before.
-        report: called with one line per evaluation.
-        signals: `StopSignals`, which may raise in an evaluation and wait in a step.
-        board: `TensorBoardLog` that the figures and samples go to as well, or None.
+        run: `TrainingRun`; its `progress` is advanced.
 
     Raises:
-        UserError: in training, before anything is saved, if the loss or a weight is no number.
+        UserError: in training, before anything is saved, if the loss or a weight is not finite.
     """
 
-    def __init__(
-        self,
-        data,
-        settings,
-        checkpoints: Checkpoints,
-        history: HistoryFile,
-        time_limit: TimeLimit,
-        evaluator: TokenEvaluator,
-        score: ScoreOnDev | None,
-        recipe,
-        progress: Progress,
-        report: Callable[[str], object],
-        signals: StopSignals,
-        board=None,
-    ):
+    def __init__(self, run):
         super().__init__()
-        self.progress = progress
-        self.best_path = checkpoints.directory / "best.weights.h5"
-        self._average_path = checkpoints.directory / "average.weights.h5"
-        self._data = data
-        self._checkpoints = checkpoints
-        self._history = history
-        self._time_limit = time_limit
-        self._score = score
-        self._window = (settings.average_windows or (recipe.average_checkpoints,))[0]
-        self.total_steps = settings.max_steps or recipe.max_steps
-        self._report = report
-        self._signals = signals
-        self.saved_step = progress.step  # that of the state on the disk
-        self._board = board
-        self._settings = settings
-        self.evaluate_every = settings.evaluate_every or data.steps_per_epoch
-        self._checkpoint_every = settings.checkpoint_every or data.steps_per_epoch
-        self._evaluator = evaluator
-        self._steps_in_epoch = data.batches.steps_per_epoch(progress.epoch)
-        self._window_start = (progress.step, time.monotonic())
+        self.progress = run.progress
+        self.saved_step = run.progress.step  # of the state on the disk
+        self.best_path = run.checkpoints.directory / "best.weights.h5"
+        self.evaluate_every = run.settings.evaluate_every or run.data.steps_per_epoch
+        self._run = run
+        self._valid_batches = run.data.valid_batches
+        self._checkpoint_every = run.settings.checkpoint_every or run.data.steps_per_epoch
+        self._steps_in_epoch = run.data.batches.steps_per_epoch(run.progress.epoch)
         self._logs = None
+        self.on_train_begin()
 
     def on_train_begin(self, logs=None):
         self._window_start = (self.progress.step, time.monotonic())
@@ -117,16 +68,16 @@ class EvaluationLoop(keras.callbacks.Callback):
         progress.batch += 1
         if progress.batch >= self._steps_in_epoch:
             progress.epoch, progress.batch = progress.epoch + 1, 0
-            self._steps_in_epoch = self._data.batches.steps_per_epoch(progress.epoch)
-        self._signals.waits = True
-        if progress.step >= self.total_steps:
+            self._steps_in_epoch = self._run.data.batches.steps_per_epoch(progress.epoch)
+        self._run.signals.waits = True
+        if progress.step >= self._run.total_steps:
             self.model.stop_training = True
         self._save_and_evaluate(logs, ends=self.model.stop_training)
-        reason = progress.why_it_ends(self.total_steps, self._settings)
+        reason = progress.why_it_ends(self._run.total_steps, self._run.settings)
         if reason and not self.model.stop_training:
-            self._report(f"The training ends: {reason}")
+            self._run.report(f"The training ends: {reason}")
             self.model.stop_training = True
-        if self._signals.received is not None:
+        if self._run.signals.received is not None:
             self.model.stop_training = True
 
     def _save_and_evaluate(self, logs, ends: bool):
@@ -137,30 +88,30 @@ class EvaluationLoop(keras.callbacks.Callback):
             return
         self._check_finite(logs)
         if saves:
-            self._checkpoints.save_weights(self._evaluator.model, step)
+            self._run.checkpoints.save_weights(self._run.model, step)
         if evaluates:
             self.progress.unfinished_row = self._training_figures(logs)
         self._evaluate_and_save_state()
 
     def finish_evaluation(self):
-        """Does again the evaluation that was broken off, if the run before ended in one."""
+        """Repeats the evaluation that the previous run was interrupted in, if there is one."""
         if self.progress.unfinished_row:
             self._evaluate_and_save_state()
 
     def _evaluate_and_save_state(self):
         try:
             if self.progress.unfinished_row:
-                with self._signals.at_once():
+                with self._run.signals.at_once():
                     self._evaluate(dict(self.progress.unfinished_row))
                 self.progress.unfinished_row = None
         finally:
-            # After the evaluation, so that it is not done again by a run that resumes here; and
-            # even if it fails, or is interrupted, the steps before it are not lost.
+            # After the evaluation, so that a run that resumes here does not repeat it; and even if
+            # it fails or is interrupted, so that the steps before it are not lost.
             self._save_state()
 
     def _save_state(self):
-        self.progress.minutes = self._time_limit.elapsed_minutes
-        self._checkpoints.save_state(self.model, dataclasses.asdict(self.progress))
+        self.progress.minutes = self._run.time_limit.elapsed_minutes
+        self._run.checkpoints.save_state(self.model, dataclasses.asdict(self.progress))
         self.saved_step = self.progress.step
 
     def save(self):
@@ -170,14 +121,14 @@ class EvaluationLoop(keras.callbacks.Callback):
             self._save_state()
 
     def complete(self):
-        """Saves the weights of the last step and evaluates them, unless that was done before."""
+        """Saves and evaluates the weights of the last step, unless that was done before."""
         step = self.progress.step
-        files = self._checkpoints.weight_files()
+        files = self._run.checkpoints.weight_files()
         if not step or (files and step_of(files[-1]) == step):
             return
         self._check_finite(None)
-        self._checkpoints.save_weights(self._evaluator.model, step)
-        rows = self._history.rows()
+        self._run.checkpoints.save_weights(self._run.model, step)
+        rows = self._run.history.rows()
         if not rows or rows[-1]["step"] != str(step):
             self.progress.unfinished_row = self._training_figures(self._logs)
             self._evaluate_and_save_state()
@@ -188,7 +139,7 @@ class EvaluationLoop(keras.callbacks.Callback):
         # The loss is of the weights before the update, which may have broken them.
         for variable in self.model.trainable_variables:
             if not np.isfinite(variable.numpy()).all():
-                raise DivergedError(f"The weights of {variable.path!r} are no numbers", step)
+                raise DivergedError(f"The weights of {variable.path!r} are not finite", step)
 
     def _training_figures(self, logs) -> dict:
         progress = self.progress
@@ -198,10 +149,10 @@ class EvaluationLoop(keras.callbacks.Callback):
         row = {
             "step": progress.step,
             "epoch": round(progress.epoch + progress.batch / self._steps_in_epoch, 3),
-            "minutes": round(self._time_limit.elapsed_minutes, 3),
+            "minutes": round(self._run.time_limit.elapsed_minutes, 3),
             "learning_rate": f"{learning_rate:.6g}",
             "tokens_per_second": round(
-                (progress.step - first_step) * self._data.tokens_per_step / seconds
+                (progress.step - first_step) * self._run.data.tokens_per_step / seconds
             ),
         }
         if logs and "loss" in logs:
@@ -209,58 +160,67 @@ class EvaluationLoop(keras.callbacks.Callback):
         return row
 
     def _evaluate(self, row):
-        progress = self.progress
-        if self._data.valid_batches is not None:
-            scores = self._score and (progress.evaluations + 1) % self._score.every == 0
-            self._evaluate_on_dev(row, scores)
-        self._history.append(row)
-        if self._board is not None:
-            self._board.write_evaluation(row)
-        self._report(_line(row, self._score))
-        if f"valid_{self._score and self._score.name}" in row:
-            for line in self._score.sample_lines():
-                self._report(line)
+        run, progress = self._run, self.progress
+        score_line = None
+        if self._valid_batches is not None:
+            score_line = self._evaluate_on_dev(row)
+        run.history.append(row)
+        if run.board is not None:
+            run.board.write_evaluation(row)
+        run.report(_line(row, score_line))
+        if score_line is not None:
+            for line in run.score.sample_lines():
+                run.report(line)
         self._window_start = (progress.step, time.monotonic())
-        if self._data.valid_batches is not None:
+        if self._valid_batches is not None:
             progress.evaluations += 1
 
-    def _evaluate_on_dev(self, row, scores):
-        result = self._evaluator(self._data.valid_batches)
+    def _evaluate_on_dev(self, row) -> str | None:
+        """Adds the figures of the validation set; returns the score for people, if it is due."""
+        run, progress = self._run, self.progress
+        result = run.evaluator(self._valid_batches)
         row.update(
             valid_loss=round(result.loss, 5),
             valid_perplexity=round(result.perplexity, 4),
             valid_accuracy=round(result.accuracy, 5),
             averaged=1,
         )
-        progress = self.progress
         gains = progress.best_loss is None or result.loss < progress.best_loss
         if gains:
             progress.best_loss = result.loss
-        if scores:
+        line = None
+        if run.score is not None and (progress.evaluations + 1) % run.score.every == 0:
             gains = self._score_on_dev(row, result.loss) or gains
+            line = f"{run.score.label} {row[f'valid_{run.score.name}']:.2f}"
+            if row["averaged"] > 1:
+                line += f" (average of {row['averaged']})"
         progress.without_gain = 0 if gains else progress.without_gain + 1
+        return line
 
     def _score_on_dev(self, row, loss) -> bool:
         """Scores the better of the weights and their average; returns whether it is the best."""
-        current = [(variable, variable.numpy()) for variable in self._evaluator.model.variables]
+        run = self._run
+        current = [(variable, variable.numpy()) for variable in run.model.variables]
         try:
             row["averaged"] = self._load_average_if_better(loss, current)
-            score = round(self._score.evaluate(self._evaluator.model), 3)
-            row[f"valid_{self._score.name}"] = score
-            if self._board is not None:
-                self._board.write_samples(row["step"], self._score)
+            score = round(run.score.evaluate(run.model), 3)
+            row[f"valid_{run.score.name}"] = score
+            if run.board is not None:
+                run.board.write_samples(row["step"], run.score)
             return self._keep_best(score)
         finally:
             _assign(current)
 
     def _load_average_if_better(self, loss, current) -> int:
-        """Returns over how many checkpoints the model's weights are averaged now."""
-        files = self._checkpoints.weight_files()[-self._window :]
+        """Returns the number of checkpoints whose average the model has now."""
+        run = self._run
+        files = run.checkpoints.weight_files()[-run.windows[0] :]
         if len(files) < 2:
             return 1
-        load_weights_only(self._evaluator.model, average_checkpoints(files, self._average_path))
-        self._average_path.unlink()
-        if self._evaluator(self._data.valid_batches).loss < loss:
+        path = average_checkpoints(files, run.checkpoints.directory / "average.weights.h5")
+        load_weights_only(run.model, path)
+        path.unlink()
+        if run.evaluator(self._valid_batches).loss < loss:
             return len(files)
         _assign(current)
         return 1
@@ -270,7 +230,7 @@ class EvaluationLoop(keras.callbacks.Callback):
         if progress.best_score is not None and score <= progress.best_score:
             return False
         with atomic_write(self.best_path) as temporary:
-            save_weights_only(self._evaluator.model, temporary)
+            save_weights_only(self._run.model, temporary)
         progress.best_score, progress.best_step = score, progress.step
         return True
 
@@ -280,7 +240,7 @@ def _assign(values):
         variable.assign(value)
 
 
-def _line(row, score: ScoreOnDev | None) -> str:
+def _line(row, score_line: str | None) -> str:
     parts = [f"step {row['step']:,}", f"epoch {row['epoch']:g}", f"{row['minutes']:.1f} min"]
     if "train_loss" in row:
         parts.append(f"loss {row['train_loss']:.3f}")
@@ -288,8 +248,7 @@ def _line(row, score: ScoreOnDev | None) -> str:
         parts.append(f"valid loss {row['valid_loss']:.3f}")
         parts.append(f"perplexity {row['valid_perplexity']:.2f}")
         parts.append(f"accuracy {row['valid_accuracy']:.1%}")
-    if score is not None and f"valid_{score.name}" in row:
-        suffix = f" (average of {row['averaged']})" if row["averaged"] > 1 else ""
-        parts.append(f"{score.label} {row[f'valid_{score.name}']:.2f}{suffix}")
+    if score_line is not None:
+        parts.append(score_line)
     parts.append(f"{row['tokens_per_second']:,} tokens/s")
     return "  ".join(parts)

@@ -1,18 +1,33 @@
-"""A score of whole answers on the validation set, as a callback."""
+"""Callbacks that score whole answers on the validation set."""
 
 import abc
 import textwrap
+from collections.abc import Sequence
 
 import keras
 
+from keras_transformer.decoding import BeamSearch, GreedySearch
+
 _NUM_SAMPLES, _SAMPLE_WIDTH = 2, 80
+
+
+def beam_search(recipe, beam_size: int) -> BeamSearch:
+    """Returns a beam search with the length penalty of a recipe."""
+    return BeamSearch(
+        beam_size, recipe.length_penalty, length_normalization=recipe.length_normalization
+    )
+
+
+def fast_search(recipe, beam_size: int) -> BeamSearch | GreedySearch:
+    """Returns the same, or a greedy search for a beam of 1."""
+    return GreedySearch() if beam_size == 1 else beam_search(recipe, beam_size)
 
 
 class ScoreOnDev(keras.callbacks.Callback, abc.ABC):
     """Scores the model's answers on the validation set at the end of epochs.
 
-    A subclass says `name` (the score is logged as `val_<name>`), `label` and `answer_name` for
-    people, and does `evaluate` and `samples`.
+    A subclass has a `name` (the score is logged as `val_<name>`), a `label` and an `answer_name`
+    for people, and implements `evaluate` and `samples`.
 
     Args:
         every: int, epochs between scores.
@@ -43,13 +58,10 @@ class ScoreOnDev(keras.callbacks.Callback, abc.ABC):
 
     @abc.abstractmethod
     def evaluate(self, model=None) -> float:
-        """Scores the model's answers now.
+        """Returns the score of the model's answers now, 0 to 100; higher is better.
 
         Args:
             model: `Transformer`; None for the one that is trained.
-
-        Returns:
-            The score, 0 to 100; higher is better.
         """
 
     @abc.abstractmethod
@@ -57,11 +69,11 @@ class ScoreOnDev(keras.callbacks.Callback, abc.ABC):
         """Returns the first sentences with the last answers and the references.
 
         Args:
-            number: how many at most.
+            number: maximum number of sentences.
         """
 
     def sample_lines(self) -> list[str]:
-        """Returns a few of the last answers with source and reference, each in a line."""
+        """Returns lines for people, each with a source, the last answer and the reference."""
         return [
             "  {} -> {} (reference: {})".format(
                 *(textwrap.shorten(part, _SAMPLE_WIDTH, placeholder="...") for part in sample)
@@ -78,5 +90,84 @@ class ScoreOnDev(keras.callbacks.Callback, abc.ABC):
             logs[f"val_{self.name}"] = score
 
     def _scored_model(self, model):
-        """The model to score: that given, or that trained."""
-        return model or getattr(self.model, "transformer", self.model)  # Of a `LossModel`.
+        """Returns `model`, or the `Transformer` that is trained."""
+        return model or getattr(self.model, "transformer", self.model)  # in a `LossModel`
+
+
+class BleuOnDev(ScoreOnDev):
+    """Translates the validation set at the end of epochs and logs its BLEU as `val_bleu`.
+
+    Args:
+        sources: list of `str`.
+        references: list of `str`, raw text.
+        source_tokenizer: tokenizer of the source.
+        target_tokenizer: tokenizer of the target; None if they share one.
+        search: search settings; None for greedy.
+        every: int, epochs between translations.
+        lowercase: compare in lower case.
+        tokenize: name of a sacreBLEU tokenizer.
+
+    Attributes:
+        history, translator: as in `ScoreOnDev`.
+        hypotheses: the last translations.
+
+    Example:
+
+    >>> from keras_transformer.data import SubwordTokenizer
+    >>> from keras_transformer.training import BleuOnDev
+    >>> callback = BleuOnDev(["a b"], ["b a"], SubwordTokenizer(["a", "b"]))
+    >>> callback.history
+    []
+    """
+
+    name, label, answer_name = "bleu", "BLEU", "translation"
+
+    def __init__(
+        self,
+        sources: Sequence[str],
+        references: Sequence[str],
+        source_tokenizer,
+        target_tokenizer=None,
+        search=None,
+        every: int = 1,
+        lowercase: bool = False,
+        tokenize: str = "13a",
+    ):
+        super().__init__(every)
+        if len(sources) != len(references):
+            raise ValueError(
+                "`sources` and `references` must have the same number of lines. "
+                f"Received: {len(sources)} and {len(references)}"
+            )
+        self.sources = list(sources)
+        self.references = list(references)
+        self.hypotheses: list[str] = []
+        self._tokenizers = (source_tokenizer, target_tokenizer)
+        self._search = search
+        self._score_options = {"lowercase": lowercase, "tokenize": tokenize}
+
+    def evaluate(self, model=None) -> float:
+        """Returns the BLEU of the translations now, 0 to 100.
+
+        Args:
+            model: `Transformer`; None for the one that is trained.
+        """
+        from keras_transformer.evaluation import corpus_bleu
+        from keras_transformer.inference.translator import Translator
+
+        model = self._scored_model(model)
+        # One translator for all calls: its search is compiled once.
+        if self.translator is None or self.translator.model is not model:
+            search = self._search or GreedySearch()
+            self.translator = Translator(model, *self._tokenizers, search=search)
+        self.hypotheses = self.translator.translate(self.sources)
+        return corpus_bleu(self.hypotheses, self.references, **self._score_options).score
+
+    def samples(self, number: int) -> list[tuple[str, str, str]]:
+        """Returns the first sentences with their last translations and the references.
+
+        Args:
+            number: maximum number of sentences.
+        """
+        columns = (self.sources, self.hypotheses, self.references)
+        return list(zip(*(column[:number] for column in columns), strict=True))

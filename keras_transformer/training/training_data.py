@@ -1,9 +1,10 @@
-"""From two corpora to tokenizers and batches of one training run."""
+"""The tokenizers and batches of a training."""
 
 import logging
 import math
 import zlib
 from collections.abc import Callable
+from pathlib import Path
 
 from keras_transformer.data import (
     EncodedCorpus,
@@ -24,16 +25,7 @@ _ROW_MULTIPLE = 8
 def make_tokenizers(
     corpus, settings, report: Callable[[str], object] = _LOGGER.info
 ) -> TokenizerPair:
-    """Learns the vocabularies of the settings from a corpus.
-
-    Args:
-        corpus: yields pairs of `str`, as often as asked.
-        settings: `TrainingSettings`.
-        report: called with lines for people.
-
-    Returns:
-        `TokenizerPair`.
-    """
+    """Learns the vocabularies that `settings` describe from a corpus of pairs of `str`."""
     size = "all" if settings.vocab_size is None else f"{settings.vocab_size:,}"
     sides = "for both languages" if settings.shared_vocabulary else "for each language"
     report(f"Learning a vocabulary of {size} {settings.tokenizer} pieces {sides}.")
@@ -43,24 +35,35 @@ def make_tokenizers(
     return TokenizerPair(*(learn_vocabulary(lines, settings) for lines in sides))
 
 
+def choose_tokenizers(
+    output: Path, resumes: bool, corpus, settings, task, source, target, report
+) -> TokenizerPair:
+    """Returns the tokenizers given, or those of the training resumed, or learns new ones."""
+    if target is not None and source is None:
+        raise ValueError("`target_tokenizer` needs `source_tokenizer`. Received: None")
+    if source is not None and (target is not None or task.shares_a_given_tokenizer):
+        return TokenizerPair(source, target)
+    if not resumes:
+        return task.learn_tokenizers(corpus, settings, source, report)
+    saved = TokenizerPair.load(output, settings.shared_vocabulary)
+    return TokenizerPair(source or saved.source, saved.target)
+
+
 def learn_vocabulary(lines, settings, min_count: int = 1):
-    """Learns one vocabulary.
+    """Learns one vocabulary and returns its tokenizer.
 
     Args:
         lines: yields `str`, or pairs of them.
         settings: `TrainingSettings`.
-        min_count: pieces of text that is split already, and are rarer, are left out.
-
-    Returns:
-        A tokenizer.
+        min_count: pieces that are rarer are left out; for text that is already split.
 
     Raises:
-        UserError: if the text is too small for it, or the settings do not say its size.
+        UserError: if the text is too small, or the settings do not say the size.
     """
     if settings.tokenizer == "subword":
         return build_subword_vocabulary(lines, settings.vocab_size, min_count)
     if settings.vocab_size is None:
-        raise UserError("Learning subwords needs their number. Received: vocab_size=None")
+        raise UserError("`vocab_size` must be set to learn subwords. Received: vocab_size=None")
     return train_sentencepiece(
         lines, settings.vocab_size, model_type=settings.tokenizer, allow_fewer=True
     )
@@ -70,7 +73,7 @@ class TrainingData:
     """The encoded text of a run, as batches.
 
     Args:
-        train_corpus: yields pairs of `str`; or an `EncodedCorpus`, of the same tokenizers.
+        train_corpus: yields pairs of `str`; or an `EncodedCorpus` of the same tokenizers.
         valid_corpus: yields pairs of `str`, or None.
         tokenizers: `TokenizerPair`.
         settings: `TrainingSettings`.
@@ -102,7 +105,7 @@ class TrainingData:
         if not isinstance(train_corpus, EncodedCorpus):
             report("Encoding the training text.")
         encoded = self._encode(train_corpus, progress=_reads(report))
-        # Each replica cuts its rows into parts of its own.
+        # Each replica splits its rows into micro-batches.
         num_replicas = (settings.gpus or 1) * settings.micro_batches
         self.fingerprint = {
             "pairs": len(encoded),
@@ -130,7 +133,7 @@ class TrainingData:
             num_replicas=num_replicas,
             packed_width=settings.packed_width,
         )
-        # What another number of devices may change, where sentences are long.
+        # Another number of devices may change them if sentences are long.
         shapes = sorted(self.batches.shapes(0).items())
         self.fingerprint["batch_shapes"] = zlib.crc32(repr(shapes).encode())
         self.steps_per_epoch = self.batches.steps_per_epoch(0)
@@ -163,7 +166,7 @@ class TrainingData:
 def _check_drops(corpus, tokenizers: TokenizerPair) -> None:
     if isinstance(corpus, EncodedCorpus):
         raise UserError(
-            "`bpe_dropout` encodes the text anew in every epoch. Received: an encoded corpus"
+            "`bpe_dropout` needs text to encode in every epoch. Received: an encoded corpus"
         )
     for tokenizer in (tokenizers.source, tokenizers.of_target):
         kind = getattr(tokenizer, "model_type", "bpe")

@@ -5,8 +5,7 @@ import re
 from keras_transformer.data import SubwordTokenizer
 from keras_transformer.data.tokenizer_pair import TokenizerPair
 from keras_transformer.inference.translator import Translator
-from keras_transformer.training.bleu_on_dev import BleuOnDev
-from keras_transformer.training.searches import beam_search, fast_search
+from keras_transformer.training.score_on_dev import BleuOnDev, beam_search, fast_search
 from keras_transformer.training.training_data import make_tokenizers
 
 _JOIN = re.compile(r"@@( |\Z)")

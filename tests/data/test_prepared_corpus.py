@@ -143,7 +143,7 @@ def test_training_is_that_from_the_text(tmp_path):
 def test_dropout_of_merges_needs_the_text(prepared):
     from keras_transformer.training import TrainingSettings, train
 
-    with pytest.raises(UserError, match="`bpe_dropout` encodes the text anew in every epoch"):
+    with pytest.raises(UserError, match="`bpe_dropout` needs text to encode in every epoch"):
         train(
             prepared.directory / "model",
             prepared.read(),

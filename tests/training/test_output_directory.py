@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from keras_transformer.errors import UserError
-from keras_transformer.training.training_lock import LOCK_FILE, training_lock
+from keras_transformer.training.output_directory import LOCK_FILE, training_lock
 from tests.training.test_trainer import SMALL, run, settings
 
 pytestmark = [
@@ -19,7 +19,7 @@ pytestmark = [
 ROOT = Path(__file__).parents[2]
 HOLDER = """
 import pathlib, sys, time
-from keras_transformer.training.training_lock import training_lock
+from keras_transformer.training.output_directory import training_lock
 
 with training_lock(pathlib.Path(sys.argv[1])):
     print("locked", flush=True)
@@ -114,7 +114,7 @@ def test_a_directory_without_a_training_state(tmp_path):
     """One without a model is started over, with other settings too: no step of it is left."""
     from keras_transformer.data import SubwordTokenizer
     from keras_transformer.data.tokenizer_pair import TokenizerPair
-    from keras_transformer.training.training_setup import start_directory
+    from keras_transformer.training.output_directory import start_directory
 
     old = settings(model={**SMALL, "d_model": 16}, shared_vocabulary=False)
     start_directory(tmp_path, TokenizerPair(SubwordTokenizer("a"), SubwordTokenizer("b")), old, {})

@@ -1,0 +1,127 @@
+"""The output directory of a training: its lock, what it may hold, and what is written first."""
+
+import contextlib
+import os
+import socket
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TextIO
+
+from keras_transformer.data import SentencePieceTokenizer, SubwordTokenizer
+from keras_transformer.data.tokenizer_pair import TokenizerPair
+from keras_transformer.errors import UserError
+from keras_transformer.files import remove
+from keras_transformer.inference.model_directory import CONFIG_FILE, RECIPE_FILE, WEIGHTS_FILE
+from keras_transformer.settings.training_settings import SETTINGS_FILE, read_settings_file
+from keras_transformer.training.checkpoints import Checkpoints
+from keras_transformer.training.divergence import DIVERGED_BATCH_FILE
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None
+
+CHECKPOINT_FOLDER = "checkpoints"
+HISTORY_FILE = "history.csv"
+LOCK_FILE = ".training.lock"
+
+
+@contextlib.contextmanager
+def training_lock(directory: Path) -> Iterator[None]:
+    """Keeps other trainings out of a model directory, which is created if it does not exist.
+
+    The operating system releases the lock when the process ends, even if it is killed. Directories
+    that were created and stay empty are removed. Windows and some file systems have no locks.
+
+    Raises:
+        UserError: if another training holds the lock, or the path is a file.
+    """
+    if directory.exists() and not directory.is_dir():
+        raise UserError(f"The output must be a directory. Received: output={str(directory)!r}")
+    made = [path for path in (directory, *directory.parents) if not path.exists()]
+    directory.mkdir(parents=True, exist_ok=True)
+    path = directory / LOCK_FILE
+    try:
+        with _locked(path):
+            try:
+                yield
+            finally:
+                path.unlink(missing_ok=True)
+    finally:
+        with contextlib.suppress(OSError):
+            for folder in made:
+                folder.rmdir()
+
+
+def _locked(path: Path) -> TextIO:
+    while True:
+        file = open(path, "a+", encoding="utf-8")
+        try:
+            if fcntl is not None:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            with file:
+                file.seek(0)
+                holder = file.read().strip() or "another process"
+            raise UserError(
+                f"{str(path.parent)!r} is in use by a training that is running: {holder}. Wait "
+                "for its end, or choose another output directory."
+            ) from error
+        except OSError:
+            pass  # a file system without locks
+        # The process that held the lock may have removed the file after it was opened here.
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(file.fileno()), path.stat()):
+                break
+        file.close()
+    with contextlib.suppress(OSError):  # a full disk has no room for the name of the process
+        file.truncate(0)
+        started = time.strftime("%Y-%m-%d %H:%M")
+        file.write(f"process {os.getpid()} on {socket.gethostname()}, since {started}\n")
+        file.flush()
+    return file
+
+
+def check_output(output: Path) -> bool:
+    """Returns whether `output` holds a training to resume; raises if it holds something else.
+
+    A training that ended before its first checkpoint is not resumed but started over.
+    """
+    if not (output / SETTINGS_FILE).exists():
+        names = [CONFIG_FILE, WEIGHTS_FILE, RECIPE_FILE, HISTORY_FILE, CHECKPOINT_FOLDER]
+        names += [DIVERGED_BATCH_FILE, *(path.name for path in _tokenizer_paths(output))]
+        missing = SETTINGS_FILE
+    elif Checkpoints(output / CHECKPOINT_FOLDER).exists():
+        return True
+    else:
+        read_settings_file(output)  # raises if the file is of another program
+        names = [CONFIG_FILE, WEIGHTS_FILE]  # written when a training is finished
+        missing = f"{CHECKPOINT_FOLDER}/{Checkpoints(output).state_path.name}"
+    if kept := [name for name in names if (output / name).exists()]:
+        raise UserError(
+            f"{str(output)!r} holds {', '.join(kept)} without {missing}: it cannot be trained "
+            "further, and nothing in it is overwritten. Choose another output directory."
+        )
+    return False
+
+
+def start_directory(
+    output: Path, tokenizers: TokenizerPair, settings, fingerprint: Mapping
+) -> None:
+    """Writes the first files of a new training; removes those of one without a checkpoint."""
+    remove(output / CHECKPOINT_FOLDER)
+    for path in _tokenizer_paths(output):
+        path.unlink()
+    # First, because it tells which program wrote the other files.
+    settings.save(output, fingerprint)
+    tokenizers.save(output)
+
+
+def _tokenizer_paths(output: Path) -> list[Path]:
+    return sorted(
+        path
+        for name in ("tokenizer", "source_tokenizer", "target_tokenizer")
+        for path in output.glob(f"{name}.*")
+        if path.suffix in (SentencePieceTokenizer.suffix, SubwordTokenizer.suffix)
+    )

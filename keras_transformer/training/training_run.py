@@ -1,0 +1,278 @@
+"""One run of a training, after the data is read and the model is built."""
+
+import dataclasses
+import math
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import keras
+
+from keras_transformer.data.tokenizer_pair import TokenizerPair
+from keras_transformer.errors import StopSignals, UserError
+from keras_transformer.inference.tasks import get_task
+from keras_transformer.training.callbacks import HistoryFile, StepProgress, TimeLimit
+from keras_transformer.training.checkpoints import Checkpoints
+from keras_transformer.training.distribution import num_replicas
+from keras_transformer.training.divergence import (
+    DivergedError,
+    StopOnNonFiniteLoss,
+    save_diverged_batch,
+)
+from keras_transformer.training.evaluation_loop import EvaluationLoop, history_columns
+from keras_transformer.training.final_weights import choose_final_weights
+from keras_transformer.training.loss_model import LossModel
+from keras_transformer.training.metrics import TokenEvaluator
+from keras_transformer.training.output_directory import (
+    CHECKPOINT_FOLDER,
+    HISTORY_FILE,
+    start_directory,
+)
+from keras_transformer.training.progress import Progress
+from keras_transformer.training.tensorboard_log import TENSORBOARD_FOLDER, TensorBoardLog
+
+# Nats per token: guessing costs the logarithm of the vocabulary size, about 10.
+_EXPLODED_LOSS = 100.0
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainingResult:
+    """The result of a call of `train`.
+
+    Attributes:
+        translator: `Translator` with the final weights, as saved in the directory; None for a
+            parser.
+        steps: updates done, over all runs.
+        epochs: passes over the data, over all runs.
+        minutes: minutes of training, over all runs.
+        bleu: BLEU of the final weights on the validation set, or None.
+        valid_loss: cross-entropy per token of the final weights there, or None.
+        history: rows of `history.csv`.
+        parser: `Parser` with the final weights if the task is parsing, otherwise None.
+        f1: F1 of its parses of the validation set, or None.
+
+    Example:
+
+    >>> from keras_transformer.training import TrainingResult
+    >>> result = TrainingResult(
+    ...     translator=None, steps=100, epochs=1.5, minutes=2.0, bleu=31.4, valid_loss=1.8,
+    ...     history=[],
+    ... )
+    >>> result.bleu
+    31.4
+    """
+
+    translator: object | None
+    steps: int
+    epochs: float
+    minutes: float
+    bleu: float | None
+    valid_loss: float | None
+    history: list[dict[str, str]]
+    parser: object | None = None
+    f1: float | None = None
+
+
+class TrainingRun:
+    """One run: fits the model, evaluates, saves, and chooses the final weights.
+
+    Args:
+        output: model directory.
+        settings: `TrainingSettings`.
+        recipe: `TrainingRecipe`.
+        tokenizers: `TokenizerPair`.
+        data: `TrainingData`.
+        loss_model: compiled `LossModel`.
+        score: `ScoreOnDev`, or None.
+        report: called with lines for people.
+        signals: `StopSignals`.
+    """
+
+    def __init__(
+        self,
+        output: Path,
+        settings,
+        recipe,
+        tokenizers: TokenizerPair,
+        data,
+        loss_model: LossModel,
+        score,
+        report: Callable[[str], object],
+        signals: StopSignals,
+    ):
+        self.output = output
+        self.settings = settings
+        self.recipe = recipe
+        self.tokenizers = tokenizers
+        self.data = data
+        self.loss_model = loss_model
+        self.model = loss_model.transformer
+        self.score = score
+        self.report = report
+        self.signals = signals
+        self.task = get_task(settings.task)
+        self.windows = settings.average_windows or (recipe.average_checkpoints,)
+        keep = max(settings.keep_checkpoints or 1, *self.windows)
+        self.checkpoints = Checkpoints(output / CHECKPOINT_FOLDER, keep)
+        self.history = HistoryFile(output / HISTORY_FILE, history_columns(self.task.score_name))
+        self.total_steps = settings.max_steps or recipe.max_steps
+        self.progress = Progress.from_dict(self.checkpoints.restore_state(loss_model) or {})
+        if self.progress.step:
+            # An interrupted evaluation is repeated: its row, if it was written, is removed.
+            self.history.start(self.progress.step - bool(self.progress.unfinished_row))
+        self.time_limit = TimeLimit(settings.max_minutes, self.progress.minutes)
+        self.evaluator = TokenEvaluator(self.model)
+        if score is not None:
+            score.set_model(self.model)
+        self.board = None
+        if settings.tensorboard:
+            self.board = TensorBoardLog(
+                output / TENSORBOARD_FOLDER, data.tokens_per_step, data.batches.padding_share(0)
+            )
+        self.loop = EvaluationLoop(self)
+
+    def checkpoint_text(self) -> str:
+        """Returns what remains of a training that is interrupted now."""
+        saved = self.loop.saved_step
+        if not saved:
+            return "interrupted before the first checkpoint; the next run starts from the beginning"
+        return (
+            f"interrupted after step {self.progress.step:,}; the checkpoint of step {saved:,} is "
+            f"in {str(self.checkpoints.directory)!r}, and the next run goes on from there"
+        )
+
+    def fit(self, callbacks, show: Callable[[int, int | None, str], object] | None) -> None:
+        """Trains until the end that the settings set; `show` is the `progress` of `train`."""
+        progress = self.progress
+        if progress.step:
+            self.report(f"Resuming after step {progress.step:,}, {progress.minutes:.1f} minutes.")
+        self.checkpoints.check_room(self.loss_model)
+        self.loop.set_model(self.loss_model)
+        self.loop.finish_evaluation()
+        if progress.why_it_ends(self.total_steps, self.settings):
+            return
+        for line in self._description():
+            self.report(line)
+        # A failed start leaves nothing behind.
+        begins = keras.callbacks.LambdaCallback(
+            on_train_batch_end=lambda batch, logs: progress.step or self._begin()
+        )
+        watchers = [begins, self.time_limit, StopOnNonFiniteLoss(every=1, limit=_EXPLODED_LOSS)]
+        if self.board is not None:
+            watchers.append(self.board)
+        # The loop must see whether the time is up; the times of the others do not include it.
+        watchers.append(self.loop)
+        if show is not None:
+            watchers.append(StepProgress(show, self.total_steps, self.data.tokens_per_step))
+        callbacks = [*watchers, *callbacks]
+        # Keras resets its mean of the loss with each of its epochs. These end at evaluations, so
+        # the first one of a run that resumes in between is shorter.
+        every = self.loop.evaluate_every
+        started, steps = divmod(progress.step, every)
+        if steps:
+            self._fit(callbacks, started, started + 1, every - steps, show is None)
+            started += 1
+        if not self.loss_model.stop_training and progress.step < self.total_steps:
+            epochs = math.ceil(self.total_steps / every)
+            self._fit(callbacks, started, epochs, every, show is None)
+        self.signals.release()
+
+    def _begin(self):
+        start_directory(self.output, self.tokenizers, self.settings, self.data.fingerprint)
+        self.history.start()
+
+    def _fit(self, callbacks, first_epoch, epochs, steps_per_epoch, is_verbose):
+        batches, progress = self.data.batches, self.progress
+        ends = keras.callbacks.LambdaCallback(on_train_end=lambda logs: batches.finish_encoding())
+        try:
+            dataset = batches.dataset(start_step=progress.batch, epoch=progress.epoch)
+            self.loss_model.fit(
+                dataset.map(LossModel.arrange),
+                initial_epoch=first_epoch,
+                epochs=epochs,
+                steps_per_epoch=steps_per_epoch,
+                callbacks=[*callbacks, ends],
+                shuffle=False,
+                verbose=int(is_verbose and sys.stdout.isatty()),
+            )
+            self.loop.save()
+        except DivergedError as error:
+            batches.finish_encoding()
+            # The loop may or may not have counted the step before the error.
+            back = progress.step + 1 - error.step
+            position = (progress.epoch, progress.batch)
+            path = save_diverged_batch(self.output, batches, position, back)
+            raise UserError(f"{error} The batch of that step is in {str(path)!r}.") from error
+        except BaseException:
+            batches.finish_encoding()
+            raise
+
+    def _description(self) -> list[str]:
+        """Returns two lines about the model, the device and the plan of the run."""
+        config, settings = self.model.config, self.settings
+        layers = f"{config.num_encoder_layers} + {config.num_decoder_layers} layers"
+        epochs = self.total_steps / self.data.steps_per_epoch
+        plan = f"Training until step {self.total_steps:,} ({epochs:.1f} epochs)"
+        if settings.max_minutes is not None:
+            plan += f", or for {settings.max_minutes:g} minutes in all"
+        plan += f"; validation every {self.loop.evaluate_every:,} steps"
+        if settings.patience is not None:
+            plan += f", and an end after {settings.patience} of them without gain"
+        return [
+            f"Model {settings.preset}: {layers}, d_model {config.d_model:,}, "
+            f"{self.model.count_params():,} parameters, on {_devices(self.model)}.",
+            f"{plan}. The first step takes longer than the others.",
+        ]
+
+    def finish(self) -> TrainingResult:
+        """Chooses the final weights and writes the model directory."""
+        self.loop.complete()
+        score, score_text = None, f"{self.task.score_label} {{:.2f}}".format
+        if self.score is not None:
+            score = self.score.evaluate
+        elif self.data.valid_batches is not None:
+            score, score_text = (lambda: -self._valid_loss()), _loss_text
+        chosen = choose_final_weights(
+            self.model,
+            self.checkpoints,
+            self.windows,
+            self.loop.best_path,
+            score,
+            self.report,
+            score_text,
+        )
+        if chosen is None:
+            raise UserError("No step was trained: allow more steps or minutes.")
+        valid_loss = None if self.data.valid_batches is None else self._valid_loss()
+        result = self.task.make_result(
+            self.model, self.tokenizers, self.settings, self.recipe, self.data.sentence_profile
+        )
+        result.save(self.output)
+        of_the_task = {
+            self.task.result_name: result,
+            self.task.score_name: None if self.score is None else chosen.score,
+        }
+        return TrainingResult(
+            **{"translator": None, "bleu": None, **of_the_task},
+            steps=self.progress.step,
+            epochs=self.progress.epoch + self.progress.batch / self.data.steps_per_epoch,
+            minutes=self.progress.minutes,
+            valid_loss=valid_loss,
+            history=self.history.rows(),
+        )
+
+    def _valid_loss(self) -> float:
+        return self.evaluator(self.data.valid_batches).loss
+
+
+def _loss_text(negative_loss: float) -> str:
+    return f"validation loss {-negative_loss:.3f}"
+
+
+def _devices(model) -> str:
+    kind, count = "CPU", num_replicas(model)
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        kind = "GPU" if tf.config.list_physical_devices("GPU") else kind
+    return f"{count} {kind}s" if count > 1 else f"one {kind}" if kind == "GPU" else "the CPU"
