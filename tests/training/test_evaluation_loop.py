@@ -2,7 +2,8 @@
 
 import dataclasses
 
-from keras_transformer.training.evaluation_loop import Progress, history_columns
+from keras_transformer.training.evaluation_loop import history_columns
+from keras_transformer.training.progress import Progress
 
 
 def test_the_columns_name_the_score():
