@@ -9,7 +9,7 @@ import tensorflow as tf
 
 import keras_transformer
 from keras_transformer.decoding import search_to_dict
-from keras_transformer.layers.stored_kernels import StoredTranspose, stored_kernels
+from keras_transformer.layers.kernels.stored_kernels import StoredTranspose, stored_kernels
 
 
 class ServedModule(tf.Module):

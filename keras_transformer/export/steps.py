@@ -15,7 +15,14 @@ import keras
 from keras import ops
 
 from keras_transformer.errors import UserError
+from keras_transformer.layers.caches import (
+    CompleteCache,
+    DecoderBlockCache,
+    DecoderCache,
+    GrowingCache,
+)
 from keras_transformer.models import Ensemble, Transformer
+from keras_transformer.models.transformer import DecodingState
 from keras_transformer.parsing.parser import Parser
 
 _LOGGER = logging.getLogger(__name__)
@@ -114,23 +121,21 @@ def concrete_functions(model):
         named = {"source_mask": source_mask}
         for number, block in enumerate(model.decoder.blocks):
             cache = block.cross_attention.make_cache(outputs)
-            named |= {f"cross_{part}_{number}": cache[part] for part in _PARTS}
+            named |= {f"cross_{part}_{number}": cache[i] for i, part in enumerate(_PARTS)}
         return named
 
     def decode(tokens, source_mask, **tensors):
-        blocks = [
-            {
-                kind: {part: tensors[f"{kind}_{part}_{number}"] for part in _PARTS}
-                for kind in ("self", "cross")
-            }
-            for number in range(len(model.decoder.blocks))
-        ]
-        cache = {"length": ops.shape(tensors["self_key_0"])[2], "blocks": blocks}
-        state = {"cache": cache, "source_mask": source_mask}
-        logits, state = model.decode_step(tokens, None, state)
+        blocks = []
+        for number in range(len(model.decoder.blocks)):
+            own = GrowingCache(*((tensors[f"self_{part}_{number}"],) for part in _PARTS))
+            cross = CompleteCache(*(tensors[f"cross_{part}_{number}"] for part in _PARTS))
+            blocks.append(DecoderBlockCache(own, cross))
+        cache = DecoderCache(ops.shape(tensors["self_key_0"])[2], tuple(blocks))
+        logits, state = model.decode_step(tokens, None, DecodingState(cache, source_mask))
         named = {"logits": logits}
-        for number, block in enumerate(state["cache"]["blocks"]):
-            named |= {f"new_self_{part}_{number}": block["self"][part] for part in _PARTS}
+        for number, block in enumerate(state.cache.blocks):
+            for part, [whole] in zip(_PARTS, block.self_attention, strict=True):
+                named[f"new_self_{part}_{number}"] = whole
         return named
 
     inputs = {

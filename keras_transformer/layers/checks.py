@@ -1,45 +1,47 @@
 """Checks of constructor arguments that several layers share."""
 
 import sys
+from collections.abc import Collection
+from typing import Any
 
 
-def check_positive_integer(name, value, maximum=None):
-    """Raise `ValueError` unless `value` is an integer of at least 1, and at most `maximum`."""
+def check_positive_integer(name: str, value: Any, maximum: int | None = None) -> None:
+    """Raises `ValueError` unless `value` is an integer of at least 1, and at most `maximum`."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise ValueError(f"`{name}` must be a positive integer. Received: {name}={value!r}")
     if maximum is not None and value > maximum:
         raise ValueError(f"`{name}` must be at most {maximum:,}. Received: {name}={value!r}")
 
 
-def is_number(value):
-    """Return whether `value` is a finite int or float, and no bool."""
+def is_number(value: Any) -> bool:
+    """Returns whether `value` is a finite int or float, not a bool."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return False
     return abs(value) <= sys.float_info.max  # an int above has no float
 
 
-def check_rate(name, value):
-    """Raise `ValueError` unless `value` is a dropout rate, 0 <= rate < 1."""
+def check_rate(name: str, value: Any) -> None:
+    """Raises `ValueError` unless `value` is a dropout rate, 0 <= rate < 1."""
     if not is_number(value) or not 0 <= value < 1:
         raise ValueError(
             f"`{name}` must be a number of at least 0 and less than 1. Received: {name}={value!r}"
         )
 
 
-def check_positive_number(name, value):
-    """Raise `ValueError` unless `value` is a number greater than 0."""
+def check_positive_number(name: str, value: Any) -> None:
+    """Raises `ValueError` unless `value` is a number greater than 0."""
     if not is_number(value) or not value > 0:
         raise ValueError(f"`{name}` must be a number greater than 0. Received: {name}={value!r}")
 
 
-def check_boolean(name, value):
-    """Raise `ValueError` unless `value` is True or False."""
+def check_boolean(name: str, value: Any) -> None:
+    """Raises `ValueError` unless `value` is True or False."""
     if not isinstance(value, bool):
         raise ValueError(f"`{name}` must be True or False. Received: {name}={value!r}")
 
 
-def check_seed(seed):
-    """Raise `ValueError` unless `seed` is an integer that Keras' generators take, or None."""
+def check_seed(seed: int | None) -> None:
+    """Raises `ValueError` unless `seed` is an integer that Keras' generators take, or None."""
     is_integer = isinstance(seed, int) and not isinstance(seed, bool)
     if seed is not None and not (is_integer and 0 <= seed < 2**32):
         raise ValueError(
@@ -47,17 +49,17 @@ def check_seed(seed):
         )
 
 
-def check_rank(name, tensor, shape):
-    """Raise `ValueError` unless `tensor` is None or has as many axes as the text `shape` names."""
+def check_rank(name: str, tensor: Any, shape: str) -> None:
+    """Raises `ValueError` unless `tensor` is None or has the rank of the text `shape`."""
     if tensor is not None and len(tensor.shape) != shape.count(",") + 1:
-        # Another rank would broadcast, and mask the wrong positions without a word.
+        # Another rank would broadcast, and mask the wrong positions without an error.
         raise ValueError(
             f"`{name}` must have the shape {shape}. Received: {name} of shape {tuple(tensor.shape)}"
         )
 
 
-def check_built(layer):
-    """Raise `ValueError` unless `layer` is built."""
+def check_built(layer: Any) -> None:
+    """Raises `ValueError` unless `layer` is built."""
     if not layer.built:
         raise ValueError(
             "A cache has the sizes of a layer's weights: call or build the layer first. "
@@ -65,8 +67,8 @@ def check_built(layer):
         )
 
 
-def check_choice(name, value, allowed):
-    """Raise `ValueError` unless `value` is one of `allowed`."""
+def check_choice(name: str, value: Any, allowed: Collection) -> None:
+    """Raises `ValueError` unless `value` is one of `allowed`."""
     if value not in allowed:
         choices = ", ".join(repr(choice) for choice in allowed)
         raise ValueError(f"`{name}` must be one of {choices}. Received: {name}={value!r}")

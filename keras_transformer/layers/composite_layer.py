@@ -1,26 +1,36 @@
-"""Freezing that outlasts building, saving and loading, for layers that are made of layers."""
+"""Base of layers that are made of layers, and freezing that lasts when they are saved."""
+
+from collections.abc import Mapping
+from typing import Any
 
 import keras
 
 
 class CompositeLayer(keras.layers.Layer):
-    """Base of layers whose parts are layers: a part that is frozen stays frozen in a saved model.
+    """Base of layers whose parts are layers; a frozen part stays frozen in a saved model.
 
     Keras saves `trainable` of a layer but not of its parts, so that a reloaded
     `keras.layers.MultiHeadAttention` that was frozen trains again.
     """
 
-    def get_build_config(self):
+    def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:
+        # Traced, because the form of the output depends on the arguments.
+        return keras.Operation.compute_output_spec(self, *args, **kwargs)
+
+    def compute_output_shape(self, inputs_shape: tuple) -> tuple:
+        return inputs_shape
+
+    def get_build_config(self) -> dict | None:
         config = super().get_build_config()
         return None if config is None else {**config, "trainable_parts": trainable_parts(self)}
 
-    def build_from_config(self, config):
+    def build_from_config(self, config: dict) -> None:
         super().build_from_config(config)
         set_trainable_parts(self, config.get("trainable_parts", {}))
 
 
-def trainable_parts(layer):
-    """Return the parts of a layer that are frozen or free other than the layer around them.
+def trainable_parts(layer: keras.layers.Layer) -> dict[str, bool]:
+    """Returns the parts of a layer whose `trainable` differs from the layer around them.
 
     Args:
         layer: A built `keras.layers.Layer`; its parts are found in its public attributes.
@@ -33,13 +43,8 @@ def trainable_parts(layer):
     return found
 
 
-def set_trainable_parts(layer, parts):
-    """Set `trainable` of parts of a layer to what `trainable_parts` returned.
-
-    Args:
-        layer: A layer with the same parts.
-        parts: A dict of paths to `trainable`.
-    """
+def set_trainable_parts(layer: keras.layers.Layer, parts: Mapping[str, bool]) -> None:
+    """Sets `trainable` of parts of a layer, as `trainable_parts` returned them."""
     for path, trainable in parts.items():
         part = layer
         for name in path.split("."):
@@ -58,7 +63,7 @@ def _collect_parts(layer, prefix, seen, found):
 
 
 def _named_parts(layer):
-    # On torch a layer is a module, which keeps its parts apart from its attributes.
+    # On torch a layer is a module, which does not keep its parts in its attributes.
     modules = layer.named_children() if keras.backend.backend() == "torch" else ()
     for name, value in {**vars(layer), **dict(modules)}.items():
         if name.startswith("_"):

@@ -1,9 +1,13 @@
 """One block of the decoder, section 3.1."""
 
+from typing import Any
+
 import keras
 
-from keras_transformer.layers.checks import check_built, check_rank
-from keras_transformer.layers.masks import combine_masks, padding_to_attention_mask
+from keras_transformer.layers.caches import DecoderBlockCache
+from keras_transformer.layers.checks import check_built
+from keras_transformer.layers.dtypes import Tensor
+from keras_transformer.layers.masks import DecoderMasks
 from keras_transformer.layers.residual_block import ResidualBlock
 
 
@@ -16,19 +20,8 @@ class DecoderBlock(ResidualBlock):
     Args:
         num_heads: Number of attention heads.
         intermediate_dim: Width inside the feed-forward network.
-        key_dim: Size of the queries and keys of a head; None for width / num_heads.
-        value_dim: Size of the values of a head; None for width / num_heads.
-        dropout: Dropout rate of the output of each sub-layer.
-        attention_dropout: Dropout rate of the attention weights; 0 in the paper.
-        activation_dropout: Dropout rate inside the feed-forward network; 0 in the paper.
-        activation: Activation of the feed-forward network, as in `keras.layers.Dense`.
-        norm: `"post"` as in the paper, or `"pre"`; see `EncoderBlock`.
-        use_bias: Whether the attention projections have biases; the feed-forward network has.
-        kernel_initializer: Initialiser of all matrices.
-        bias_initializer: Initialiser of all biases.
-        kernel_regularizer: Regulariser of all matrices.
-        epsilon: Added to the variance in the layer norms.
-        seed: Integer seed of the dropouts, or None.
+        key_dim, value_dim, dropout, norm, use_bias, seed: As in `EncoderBlock`.
+        **options: Other arguments of `EncoderBlock`.
 
     Call arguments:
         inputs: `[batch, length, d_model]`.
@@ -60,7 +53,7 @@ class DecoderBlock(ResidualBlock):
     Reference: Vaswani et al. (2017), section 3.1 and figure 1.
     """
 
-    def build(self, inputs_shape, encoder_outputs_shape=None):
+    def build(self, inputs_shape: tuple, encoder_outputs_shape: tuple | None = None) -> None:
         d_model = inputs_shape[-1]
         self.self_attention = self._make_attention("self_attention", d_model)
         self.self_attention.build(inputs_shape, inputs_shape)
@@ -83,76 +76,53 @@ class DecoderBlock(ResidualBlock):
 
     def call(
         self,
-        inputs,
-        encoder_outputs=None,
-        padding_mask=None,
-        encoder_padding_mask=None,
-        attention_mask=None,
-        encoder_attention_mask=None,
-        use_causal_mask=True,
-        cache=None,
-        return_attention_scores=False,
-        training=None,
-        mask=None,
-        inputs_mask=None,
-        encoder_outputs_mask=None,
-    ):
+        inputs: Tensor,
+        encoder_outputs: Tensor | None = None,
+        use_causal_mask: bool = True,
+        cache: DecoderBlockCache | None = None,
+        return_attention_scores: bool = False,
+        mask: Tensor | None = None,
+        inputs_mask: Tensor | None = None,
+        encoder_outputs_mask: Tensor | None = None,
+        **masks: Tensor | None,
+    ) -> Tensor | tuple:
         self._check_call(encoder_outputs, cache, return_attention_scores)
-        _check_masks("", attention_mask, padding_mask)
-        _check_masks("encoder_", encoder_attention_mask, encoder_padding_mask)
-        if cache is None:  # An implicit mask knows nothing of cached positions.
-            padding_mask = combine_masks(padding_mask, mask, inputs_mask)
-        self_mask = combine_masks(attention_mask, padding_to_attention_mask(padding_mask))
-        source_mask = combine_masks(encoder_padding_mask, encoder_outputs_mask)
-        cross_mask = combine_masks(encoder_attention_mask, padding_to_attention_mask(source_mask))
-        has_extra = cache is not None or return_attention_scores
+        masks = DecoderMasks(**masks)
+        # An implicit mask does not cover the cached positions.
+        self_mask = masks.of_self_attention(*((mask, inputs_mask) if cache is None else ()))
+        cross_mask = masks.of_cross_attention(encoder_outputs_mask)
+        scores = {"return_attention_scores": return_attention_scores}
 
-        def attend(layer, states, value, cache, attention_mask, use_causal_mask=False):
-            outputs = layer(
-                states,
-                value,
-                attention_mask=attention_mask,
-                use_causal_mask=use_causal_mask,
-                cache=cache,
-                return_attention_scores=return_attention_scores,
-                training=training,
+        def attend_to_itself(states):
+            own = None if cache is None else cache.self_attention
+            options = {"use_causal_mask": use_causal_mask, "cache": own, **scores}
+            return self.self_attention(states, states, attention_mask=self_mask, **options)
+
+        def attend_to_the_encoder(states):
+            value, own = (encoder_outputs, None) if cache is None else (None, cache.cross_attention)
+            return self.cross_attention(
+                states, value, attention_mask=cross_mask, cache=own, **scores
             )
-            return outputs if has_extra else (outputs, None)
 
-        extra = {}
-        outputs, extra["self"] = self._apply_residual(
-            inputs,
-            lambda states: attend(
-                self.self_attention,
-                states,
-                states,
-                cache and cache["self"],
-                self_mask,
-                use_causal_mask,
-            ),
-            self.self_attention_norm,
-            self.self_attention_dropout,
-            training,
+        outputs, own = self._apply_residual(
+            inputs, attend_to_itself, self.self_attention_norm, self.self_attention_dropout
         )
+        cross = None
         if self.cross_attention is not None:
-            value = encoder_outputs if cache is None else None
-            outputs, extra["cross"] = self._apply_residual(
+            outputs, cross = self._apply_residual(
                 outputs,
-                lambda states: attend(
-                    self.cross_attention, states, value, cache and cache["cross"], cross_mask
-                ),
+                attend_to_the_encoder,
                 self.cross_attention_norm,
                 self.cross_attention_dropout,
-                training,
             )
         outputs, _ = self._apply_residual(
-            outputs,
-            lambda states: (self.feed_forward(states, training=training), None),
-            self.feed_forward_norm,
-            self.feed_forward_dropout,
-            training,
+            outputs, self.feed_forward, self.feed_forward_norm, self.feed_forward_dropout
         )
-        return (outputs, extra) if has_extra else outputs
+        if cache is not None:
+            return outputs, cache._replace(self_attention=own)
+        if return_attention_scores:
+            return outputs, {"self": own} if cross is None else {"self": own, "cross": cross}
+        return outputs
 
     def _check_call(self, encoder_outputs, cache, return_attention_scores):
         if cache is not None and return_attention_scores:
@@ -171,36 +141,31 @@ class DecoderBlock(ResidualBlock):
                 "Received: encoder_outputs=None, cache=None"
             )
 
-    def make_cache(self, encoder_outputs=None, batch_size=None, max_length=None):
-        """Return a cache for `call`.
+    def make_cache(
+        self,
+        encoder_outputs: Tensor | None = None,
+        batch_size: Any = None,
+        max_length: Any = None,
+    ) -> DecoderBlockCache:
+        """Returns a cache for `call`.
 
         Args:
             encoder_outputs: `[batch, source_length, encoder_width]`, whose keys and values are
                 computed here, once; None for a block without cross-attention.
-            batch_size: Number of rows to decode, a multiple of that of `encoder_outputs`.
+            batch_size: Number of rows to decode, a multiple of the batch of `encoder_outputs`.
             max_length: As in `MultiHeadAttention.make_cache`.
 
         Returns:
-            A dict of the caches of the attentions, `"self"` and `"cross"`.
+            A named tuple of the caches of the attentions, `self_attention` and
+            `cross_attention`.
         """
         check_built(self)
-        cache = {
-            "self": self.self_attention.make_cache(batch_size=batch_size, max_length=max_length)
-        }
-        if self.cross_attention is not None:
-            cache["cross"] = self.cross_attention.make_cache(encoder_outputs)
-        return cache
+        own = self.self_attention.make_cache(batch_size=batch_size, max_length=max_length)
+        if self.cross_attention is None:
+            return DecoderBlockCache(own)
+        return DecoderBlockCache(own, self.cross_attention.make_cache(encoder_outputs))
 
-    def compute_output_spec(self, *args, **kwargs):
-        # Traced, since the form of the output depends on the arguments.
-        return keras.Operation.compute_output_spec(self, *args, **kwargs)
-
-    def compute_output_shape(self, inputs_shape, encoder_outputs_shape=None):
+    def compute_output_shape(
+        self, inputs_shape: tuple, encoder_outputs_shape: tuple | None = None
+    ) -> tuple:
         return inputs_shape
-
-
-def _check_masks(prefix, attention_mask, padding_mask):
-    """Check the ranks of the masks of an attention, whose names begin with `prefix`."""
-    key_length = "source_length" if prefix else "length"
-    check_rank(f"{prefix}padding_mask", padding_mask, f"[batch, {key_length}]")
-    check_rank(f"{prefix}attention_mask", attention_mask, f"[batch, length, {key_length}]")

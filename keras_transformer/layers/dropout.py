@@ -1,9 +1,13 @@
 """Dropout that is right on several devices."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
+from keras_transformer.layers import kernels
 from keras_transformer.layers.checks import check_rate, check_seed
+from keras_transformer.layers.dtypes import Tensor
 
 
 class ReplicaSeedGenerator(keras.random.SeedGenerator):
@@ -16,39 +20,8 @@ class ReplicaSeedGenerator(keras.random.SeedGenerator):
     refuses names that begin with one.
     """
 
-    def next(self, ordered=True):
-        seed = super().next(ordered)
-        if keras.backend.backend() != "tensorflow":
-            return seed
-        import tensorflow as tf
-
-        context = tf.distribute.get_replica_context()
-        if context is None or context.num_replicas_in_sync == 1:
-            return seed
-        replica = tf.cast(context.replica_id_in_sync_group, seed.dtype)
-        # An odd constant keeps the first words of the seeds of up to 2^31 replicas apart.
-        return seed + tf.stack([replica * 1_640_531_527, tf.zeros_like(replica)])
-
-
-def _tensorflow_dropout(inputs, rate, seed):
-    """Drop with 16 random bits for each input, half as many as TensorFlow draws.
-
-    Drawing is most of the cost of dropout on a CPU. The rate is rounded to a multiple of 2^-16
-    and the scale is that of the rounded rate, so that the expectation stays exact.
-    """
-    import tensorflow as tf
-
-    size = tf.size(inputs)
-    words = tf.random.stateless_uniform(
-        [(size + 1) // 2], seed=seed, minval=None, maxval=None, dtype=tf.int32
-    )
-    halves = tf.reshape(tf.bitcast(words, tf.uint16), [-1])[:size]
-    threshold = min(round(rate * 2**16), 2**16 - 1)
-    keep = tf.reshape(halves >= tf.constant(threshold, tf.uint16), tf.shape(inputs))
-    scale = tf.cast(2**16 / (2**16 - threshold), inputs.dtype)
-    outputs = inputs * (tf.cast(keep, inputs.dtype) * scale)
-    outputs.set_shape(inputs.shape)
-    return outputs
+    def next(self, ordered: bool = True) -> Tensor:
+        return kernels.replica_seed(super().next(ordered))
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -77,7 +50,7 @@ class Dropout(keras.layers.Layer):
     Reference: Vaswani et al. (2017), section 5.4.
     """
 
-    def __init__(self, rate, seed=None, **kwargs):
+    def __init__(self, rate: float, seed: int | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         check_rate("rate", rate)
         check_seed(seed)
@@ -87,19 +60,17 @@ class Dropout(keras.layers.Layer):
         if rate > 0:
             self.seed_generator = ReplicaSeedGenerator(seed)
 
-    def build(self, input_shape):
+    def build(self, input_shape: tuple) -> None:
         self.built = True
 
-    def call(self, inputs, training=False):
+    def call(self, inputs: Tensor, training: bool | None = False) -> Tensor:
         inputs = ops.cast(inputs, self.compute_dtype)  # Keras casts floats alone.
         if not training or self.rate == 0:
             return inputs
-        if keras.backend.backend() == "tensorflow":
-            return _tensorflow_dropout(inputs, self.rate, self.seed_generator.next())
-        return keras.random.dropout(inputs, self.rate, seed=self.seed_generator)
+        return kernels.dropout(inputs, self.rate, self.seed_generator)
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: tuple) -> tuple:
         return input_shape
 
-    def get_config(self):
+    def get_config(self) -> dict:
         return {**super().get_config(), "rate": self.rate, "seed": self.seed}

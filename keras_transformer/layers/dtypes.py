@@ -1,10 +1,14 @@
-"""The precision rule of the package: positions, softmax and logits in at least float32."""
+"""Types of tensors, and the precision rule: positions, softmax and logits in at least float32."""
+
+from typing import Any
 
 import keras
 
+Tensor = Any  # A tensor of the backend in use, or what it can be made of.
 
-def at_least_float32(dtype):
-    """Return `dtype`, or float32 where `dtype` is a half precision.
+
+def at_least_float32(dtype: str) -> str:
+    """Returns `dtype`, or float32 if `dtype` is a half precision.
 
     Args:
         dtype: Name of a floating dtype, such as a layer's `compute_dtype`.

@@ -2,6 +2,7 @@
 
 import keras
 
+from keras_transformer.layers.dtypes import Tensor
 from keras_transformer.layers.masks import combine_masks
 from keras_transformer.layers.stack import Stack
 
@@ -44,7 +45,7 @@ class Encoder(Stack):
     Reference: Vaswani et al. (2017), section 3.1.
     """
 
-    def build(self, inputs_shape):
+    def build(self, inputs_shape: tuple) -> None:
         self._build_ends(inputs_shape)
         for block in self.blocks:
             self._build_once(block, inputs_shape)
@@ -52,29 +53,17 @@ class Encoder(Stack):
 
     def call(
         self,
-        inputs,
-        padding_mask=None,
-        attention_mask=None,
-        positions=None,
-        return_attention_scores=False,
-        training=None,
-        mask=None,
-        inputs_mask=None,
-    ):
-        padding_mask = combine_masks(padding_mask, mask, inputs_mask)
-        outputs = self._begin(inputs, positions, training)
-        masks = {"padding_mask": padding_mask, "attention_mask": attention_mask}
-        if not return_attention_scores:
-            for block in self.blocks:
-                outputs = block(outputs, **masks, training=training)
-            return self._end(outputs)
-        scores = []
-        for block in self.blocks:
-            outputs, block_scores = block(
-                outputs, **masks, return_attention_scores=True, training=training
-            )
-            scores.append(block_scores)
-        return self._end(outputs), scores
-
-    def compute_output_shape(self, inputs_shape):
-        return inputs_shape
+        inputs: Tensor,
+        padding_mask: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        positions: Tensor | None = None,
+        return_attention_scores: bool = False,
+        mask: Tensor | None = None,
+        inputs_mask: Tensor | None = None,
+    ) -> Tensor | tuple[Tensor, list]:
+        arguments = {
+            "padding_mask": combine_masks(padding_mask, mask, inputs_mask),
+            "attention_mask": attention_mask,
+        }
+        outputs = self._begin(inputs, positions)
+        return self._apply_blocks(outputs, return_attention_scores, arguments)

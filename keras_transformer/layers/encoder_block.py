@@ -2,8 +2,8 @@
 
 import keras
 
-from keras_transformer.layers.checks import check_rank
-from keras_transformer.layers.masks import combine_masks, padding_to_attention_mask
+from keras_transformer.layers.dtypes import Tensor
+from keras_transformer.layers.masks import key_mask
 from keras_transformer.layers.residual_block import ResidualBlock
 
 
@@ -49,7 +49,7 @@ class EncoderBlock(ResidualBlock):
     Reference: Vaswani et al. (2017), section 3.1 and figure 1.
     """
 
-    def build(self, inputs_shape):
+    def build(self, inputs_shape: tuple) -> None:
         self.attention = self._make_attention("attention", inputs_shape[-1])
         self.attention.build(inputs_shape, inputs_shape)
         self.feed_forward = self._make_feed_forward()
@@ -64,47 +64,27 @@ class EncoderBlock(ResidualBlock):
 
     def call(
         self,
-        inputs,
-        padding_mask=None,
-        attention_mask=None,
-        return_attention_scores=False,
-        training=None,
-        mask=None,
-        inputs_mask=None,
-    ):
-        check_rank("padding_mask", padding_mask, "[batch, length]")
-        check_rank("attention_mask", attention_mask, "[batch, length, length]")
-        keys_mask = combine_masks(padding_mask, mask, inputs_mask)
-        attention_mask = combine_masks(attention_mask, padding_to_attention_mask(keys_mask))
+        inputs: Tensor,
+        padding_mask: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        return_attention_scores: bool = False,
+        mask: Tensor | None = None,
+        inputs_mask: Tensor | None = None,
+    ) -> Tensor | tuple[Tensor, Tensor]:
+        attention_mask = key_mask(attention_mask, padding_mask, mask, inputs_mask)
 
         def attend(states):
-            outputs = self.attention(
+            return self.attention(
                 states,
                 states,
                 attention_mask=attention_mask,
                 return_attention_scores=return_attention_scores,
-                training=training,
             )
-            return outputs if return_attention_scores else (outputs, None)
-
-        def feed_forward(states):
-            return self.feed_forward(states, training=training), None
 
         outputs, scores = self._apply_residual(
-            inputs, attend, self.attention_norm, self.attention_dropout_layer, training
+            inputs, attend, self.attention_norm, self.attention_dropout_layer
         )
         outputs, _ = self._apply_residual(
-            outputs,
-            feed_forward,
-            self.feed_forward_norm,
-            self.feed_forward_dropout_layer,
-            training,
+            outputs, self.feed_forward, self.feed_forward_norm, self.feed_forward_dropout_layer
         )
         return (outputs, scores) if return_attention_scores else outputs
-
-    def compute_output_spec(self, *args, **kwargs):
-        # Traced, since the form of the output depends on the arguments.
-        return keras.Operation.compute_output_spec(self, *args, **kwargs)
-
-    def compute_output_shape(self, inputs_shape):
-        return inputs_shape

@@ -1,5 +1,8 @@
 """Position-wise feed-forward network, equation (2)."""
 
+from collections.abc import Callable
+from typing import Any
+
 import keras
 from keras import ops
 
@@ -10,12 +13,13 @@ from keras_transformer.layers.checks import (
     check_seed,
 )
 from keras_transformer.layers.dropout import Dropout
-from keras_transformer.layers.projection import project
-from keras_transformer.layers.seeds import derive_initializer
+from keras_transformer.layers.dtypes import Tensor
+from keras_transformer.layers.kernel_layer import KernelLayer
+from keras_transformer.layers.kernels.projection import project
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
-class FeedForward(keras.layers.Layer):
+class FeedForward(KernelLayer):
     """Two linear maps with an activation between them, the same at every position.
 
     `outputs = activation(inputs . W1 + b1) . W2 + b2`, equation (2).
@@ -49,16 +53,13 @@ class FeedForward(keras.layers.Layer):
 
     def __init__(
         self,
-        intermediate_dim,
-        activation="relu",
-        dropout=0.0,
-        use_bias=True,
-        kernel_initializer="glorot_uniform",
-        bias_initializer="zeros",
-        kernel_regularizer=None,
-        seed=None,
-        **kwargs,
-    ):
+        intermediate_dim: int,
+        activation: str | Callable = "relu",
+        dropout: float = 0.0,
+        use_bias: bool = True,
+        seed: int | None = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         check_positive_integer("intermediate_dim", intermediate_dim)
         check_rate("dropout", dropout)
@@ -68,53 +69,30 @@ class FeedForward(keras.layers.Layer):
         self.activation = keras.activations.get(activation)
         self.dropout = dropout
         self.use_bias = use_bias
-        self.kernel_initializer = keras.initializers.get(kernel_initializer)
-        self.bias_initializer = keras.initializers.get(bias_initializer)
-        self.kernel_regularizer = keras.regularizers.get(kernel_regularizer)
         self.seed = seed
-        self.supports_masking = True
         self.dropout_layer = Dropout(dropout, seed=seed, dtype=self.dtype_policy, name="dropout")
 
-    def build(self, input_shape):
+    def build(self, input_shape: tuple) -> None:
         d_model = input_shape[-1]
-        self.inner_kernel = self._add_kernel("inner_kernel", (d_model, self.intermediate_dim))
-        self.outer_kernel = self._add_kernel("outer_kernel", (self.intermediate_dim, d_model))
+        self.inner_kernel = self._add_kernel("inner_kernel", d_model, self.intermediate_dim)
+        self.outer_kernel = self._add_kernel("outer_kernel", self.intermediate_dim, d_model)
         self.inner_bias = self._add_bias("inner_bias", self.intermediate_dim)
         self.outer_bias = self._add_bias("outer_bias", d_model)
         self.built = True
 
-    def _add_kernel(self, name, shape):
-        return self.add_weight(
-            name=name,
-            shape=shape,
-            initializer=derive_initializer(self.kernel_initializer, name),
-            regularizer=self.kernel_regularizer,
-        )
-
-    def _add_bias(self, name, size):
-        if not self.use_bias:
-            return None
-        initializer = derive_initializer(self.bias_initializer, name)
-        return self.add_weight(name=name, shape=(size,), initializer=initializer)
-
-    def call(self, inputs, training=None):
+    def call(self, inputs: Tensor) -> Tensor:
         inputs = ops.cast(inputs, self.compute_dtype)  # Keras casts floats alone.
         hidden = self.activation(project(inputs, self.inner_kernel, self.inner_bias))
-        hidden = self.dropout_layer(hidden, training=training)
+        hidden = self.dropout_layer(hidden)
         return project(hidden, self.outer_kernel, self.outer_bias)
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: tuple) -> tuple:
         return input_shape
 
-    def get_config(self):
+    def get_config(self) -> dict:
+        names = ("intermediate_dim", "dropout", "use_bias", "seed")
         return {
             **super().get_config(),
-            "intermediate_dim": self.intermediate_dim,
+            **{name: getattr(self, name) for name in names},
             "activation": keras.activations.serialize(self.activation),
-            "dropout": self.dropout,
-            "use_bias": self.use_bias,
-            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
-            "bias_initializer": keras.initializers.serialize(self.bias_initializer),
-            "kernel_regularizer": keras.regularizers.serialize(self.kernel_regularizer),
-            "seed": self.seed,
         }

@@ -1,9 +1,14 @@
 """Learned position embedding, Table 3 row (E)."""
 
+from collections.abc import Callable
+from typing import Any
+
 import keras
 from keras import ops
 
+from keras_transformer.layers import kernels
 from keras_transformer.layers.checks import check_positive_integer, check_rank
+from keras_transformer.layers.dtypes import Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -12,8 +17,8 @@ class LearnedPositionEmbedding(keras.layers.Layer):
 
     Args:
         max_length: Number of positions in the table.
-        embeddings_initializer: Initialiser of the table; None for N(0, d_model^-0.5), that of
-            the token embedding.
+        embeddings_initializer: Initialiser of the table; None for N(0, d_model^-0.5), as
+            in `TiedEmbedding`.
 
     Call arguments:
         inputs: `[batch, length, d_model]`, `length` at most `max_length`.
@@ -23,8 +28,8 @@ class LearnedPositionEmbedding(keras.layers.Layer):
         `inputs` plus the position vectors, of the same shape.
 
     Raises:
-        ValueError: If, without `positions`, the length is greater than `max_length`. Where
-            TensorFlow learns the length only when a graph runs, its own `InvalidArgumentError`.
+        ValueError: If, without `positions`, the length is greater than `max_length`. In a
+            TensorFlow graph of unknown length, an `InvalidArgumentError`.
 
     Example:
 
@@ -35,14 +40,16 @@ class LearnedPositionEmbedding(keras.layers.Layer):
     Reference: Vaswani et al. (2017), section 3.5 and Table 3 row (E), after Gehring et al. (2017).
     """
 
-    def __init__(self, max_length, embeddings_initializer=None, **kwargs):
+    def __init__(
+        self, max_length: int, embeddings_initializer: str | Callable | None = None, **kwargs: Any
+    ) -> None:
         super().__init__(**kwargs)
         check_positive_integer("max_length", max_length)
         self.max_length = max_length
         self.embeddings_initializer = keras.initializers.get(embeddings_initializer)
         self.supports_masking = True
 
-    def build(self, inputs_shape):
+    def build(self, inputs_shape: tuple) -> None:
         d_model = inputs_shape[-1]
         self.embeddings = self.add_weight(
             name="embeddings",
@@ -52,13 +59,14 @@ class LearnedPositionEmbedding(keras.layers.Layer):
         )
         self.built = True
 
-    def call(self, inputs, positions=None):
+    def call(self, inputs: Tensor, positions: Tensor | None = None) -> Tensor:
         check_rank("inputs", inputs, "[batch, length, d_model]")
         inputs = ops.cast(inputs, self.compute_dtype)  # Keras casts floats alone.
         if positions is None:
             if not _is_placeholder(inputs):
                 self._check_length(inputs.shape)
-            positions = ops.arange(self._checked_length(inputs), dtype="int32")
+            length = kernels.checked_length(inputs, self.max_length, self._too_long())
+            positions = ops.arange(length, dtype="int32")
         # Not `ops.add`, which takes vectors of no positions for a bias on TensorFlow.
         return inputs + ops.take(self.embeddings, ops.cast(positions, "int32"), axis=0)
 
@@ -66,31 +74,16 @@ class LearnedPositionEmbedding(keras.layers.Layer):
         length = inputs_shape[1]
         # An unknown length is None, and a symbol where Keras infers shapes on JAX.
         if isinstance(length, int) and length > self.max_length:
-            raise ValueError(
-                f"`inputs` are longer than the table of positions, max_length={self.max_length}. "
-                f"Received: inputs.shape={tuple(inputs_shape)}"
-            )
+            raise ValueError(f"{self._too_long()} Received: inputs.shape={tuple(inputs_shape)}")
 
-    def _checked_length(self, inputs):
-        """Return the length, checked also where TensorFlow learns it only when the graph runs.
+    def _too_long(self):
+        return f"`inputs` are longer than the table of positions, max_length={self.max_length}."
 
-        Its lookup gives zeros on a GPU, and no error, for positions that are not in the table.
-        """
-        length = ops.shape(inputs)[1]
-        if inputs.shape[1] is not None or keras.backend.backend() != "tensorflow":
-            return length
-        import tensorflow as tf
-
-        message = f"`inputs` are longer than the table of positions, max_length={self.max_length}."
-        check = tf.debugging.assert_less_equal(length, self.max_length, message=message)
-        with tf.control_dependencies([check]):  # Else the lookup may come, and fail, first.
-            return tf.identity(length)
-
-    def compute_output_shape(self, inputs_shape):
+    def compute_output_shape(self, inputs_shape: tuple) -> tuple:
         self._check_length(inputs_shape)
         return inputs_shape
 
-    def get_config(self):
+    def get_config(self) -> dict:
         initializer = self.embeddings_initializer
         return {
             **super().get_config(),
@@ -100,5 +93,5 @@ class LearnedPositionEmbedding(keras.layers.Layer):
 
 
 def _is_placeholder(inputs):
-    """Return whether torch infers shapes with `inputs`: an unknown length is a made-up number."""
+    """Returns whether torch infers shapes with `inputs`, where unknown lengths are made up."""
     return keras.backend.backend() == "torch" and inputs.device.type == "meta"

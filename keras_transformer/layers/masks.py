@@ -1,10 +1,33 @@
 """Boolean attention masks: `True` = attend. They are combined here and applied once."""
 
+from typing import Any, NamedTuple
+
 from keras import ops
 
+from keras_transformer.layers.checks import check_rank
+from keras_transformer.layers.dtypes import Tensor
 
-def combine_masks(*masks):
-    """Return the logical and of the masks that are not None, or None if all are.
+
+class DecoderMasks(NamedTuple):
+    """Masks of a decoder block, by the names of its call arguments."""
+
+    padding_mask: Tensor | None = None
+    encoder_padding_mask: Tensor | None = None
+    attention_mask: Tensor | None = None
+    encoder_attention_mask: Tensor | None = None
+
+    def of_self_attention(self, *implicit_masks: Tensor | None) -> Tensor | None:
+        """Returns the mask of the self-attention; implicit masks are Keras' own."""
+        return key_mask(self.attention_mask, self.padding_mask, *implicit_masks)
+
+    def of_cross_attention(self, *implicit_masks: Tensor | None) -> Tensor | None:
+        """Returns the mask of the attention to the encoder."""
+        masks = self.encoder_attention_mask, self.encoder_padding_mask
+        return key_mask(*masks, *implicit_masks, prefix="encoder_")
+
+
+def combine_masks(*masks: Tensor | None) -> Tensor | None:
+    """Returns the logical and of the masks that are not None, or None if all are.
 
     Args:
         *masks: Boolean tensors that broadcast against each other, or None.
@@ -18,13 +41,31 @@ def combine_masks(*masks):
     return combined
 
 
-def padding_to_attention_mask(padding_mask):
-    """Return `[batch, 1, length]`, True where a key may be attended to, from `[batch, length]`."""
-    return None if padding_mask is None else ops.expand_dims(padding_mask, 1)
+def key_mask(
+    attention_mask: Tensor | None, *padding_masks: Tensor | None, prefix: str = ""
+) -> Tensor | None:
+    """Returns the mask of an attention, `[batch or 1, queries or 1, keys]`, or None.
+
+    Args:
+        attention_mask: `[batch or 1, queries or 1, keys]`.
+        *padding_masks: `[batch, keys]`.
+        prefix: Prefix of the masks' names in errors.
+
+    Raises:
+        ValueError: If a mask has another rank.
+    """
+    length = "source_length" if prefix else "length"
+    check_rank(f"{prefix}attention_mask", attention_mask, f"[batch, length, {length}]")
+    for mask in padding_masks:
+        check_rank(f"{prefix}padding_mask", mask, f"[batch, {length}]")
+    padding_mask = combine_masks(*padding_masks)
+    if padding_mask is not None:
+        padding_mask = ops.expand_dims(padding_mask, 1)
+    return combine_masks(attention_mask, padding_mask)
 
 
-def causal_mask(query_length, key_length, query_start):
-    """Return a bool mask `[1, query_length, key_length]` that hides the future (section 3.2.3).
+def causal_mask(query_length: Any, key_length: Any, query_start: Any) -> Tensor:
+    """Returns a mask `[1, query_length, key_length]` that hides the future (section 3.2.3).
 
     Args:
         query_length: Number of queries.
@@ -37,8 +78,8 @@ def causal_mask(query_length, key_length, query_start):
     return ops.expand_dims(visible, 0)
 
 
-def segment_mask(query_segments, key_segments):
-    """Return a bool mask `[batch, query_length, key_length]` between tokens of the same segment.
+def segment_mask(query_segments: Tensor, key_segments: Tensor) -> Tensor:
+    """Returns a mask `[batch, query_length, key_length]` between tokens of the same segment.
 
     Args:
         query_segments: int32 `[batch, query_length]`, the number of each token's segment.
@@ -47,8 +88,8 @@ def segment_mask(query_segments, key_segments):
     return ops.equal(ops.expand_dims(query_segments, 2), ops.expand_dims(key_segments, 1))
 
 
-def segment_positions(segments):
-    """Return each token's position in its segment, from 0, int32 `[batch, length]`.
+def segment_positions(segments: Tensor) -> Tensor:
+    """Returns each token's position in its segment, from 0, int32 `[batch, length]`.
 
     Args:
         segments: int32 `[batch, length]`; the tokens of a segment stand side by side.

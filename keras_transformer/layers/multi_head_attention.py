@@ -1,8 +1,11 @@
 """Multi-head attention, section 3.2.2, with the caches of decoding."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
+from keras_transformer.layers.caches import CompleteCache, FixedCache, GrowingCache
 from keras_transformer.layers.checks import (
     check_boolean,
     check_built,
@@ -11,16 +14,16 @@ from keras_transformer.layers.checks import (
     check_rate,
     check_seed,
 )
-from keras_transformer.layers.growing_cache import extend, length_of
-from keras_transformer.layers.masks import causal_mask, combine_masks, padding_to_attention_mask
-from keras_transformer.layers.projection import first_number, project, project_together
+from keras_transformer.layers.dtypes import Tensor
+from keras_transformer.layers.kernel_layer import KernelLayer
+from keras_transformer.layers.kernels.projection import first_number, project, project_together
+from keras_transformer.layers.kernels.shapes import reshape
+from keras_transformer.layers.masks import causal_mask, combine_masks
 from keras_transformer.layers.scaled_dot_product_attention import ScaledDotProductAttention
-from keras_transformer.layers.seeds import derive_initializer
-from keras_transformer.layers.shapes import reshape
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
-class MultiHeadAttention(keras.layers.Layer):
+class MultiHeadAttention(KernelLayer):
     """Attends from `query` to `value` with several heads.
 
     `MultiHead(Q, K, V) = Concat(head_1, ..., head_h) . W^O`, each head attending with its own
@@ -36,10 +39,9 @@ class MultiHeadAttention(keras.layers.Layer):
         value_dim: Size of the values of a head; None for `key_dim`.
         use_bias: Whether the four projections have biases.
         dropout: Dropout rate of the attention weights.
-        kernel_initializer: Initialiser of the four matrices.
-        bias_initializer: Initialiser of the biases.
-        kernel_regularizer: Regulariser of the four matrices.
         seed: Integer seed of the dropout, or None.
+        **kwargs: `kernel_initializer` and `kernel_regularizer` of the four matrices,
+            `bias_initializer`, and the arguments of `keras.layers.Layer`.
 
     Call arguments:
         query: `[batch, query_length, d_model]`.
@@ -75,17 +77,15 @@ class MultiHeadAttention(keras.layers.Layer):
 
     def __init__(
         self,
-        num_heads,
-        key_dim,
-        value_dim=None,
-        use_bias=False,
-        dropout=0.0,
-        kernel_initializer="glorot_uniform",
-        bias_initializer="zeros",
-        kernel_regularizer=None,
-        seed=None,
-        **kwargs,
-    ):
+        num_heads: int,
+        key_dim: int,
+        value_dim: int | None = None,
+        use_bias: bool = False,
+        dropout: float = 0.0,
+        *,
+        seed: int | None = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         check_positive_integer("num_heads", num_heads)
         check_positive_integer("key_dim", key_dim)
@@ -99,16 +99,14 @@ class MultiHeadAttention(keras.layers.Layer):
         self.value_dim = value_dim or key_dim
         self.use_bias = use_bias
         self.dropout = dropout
-        self.kernel_initializer = keras.initializers.get(kernel_initializer)
-        self.bias_initializer = keras.initializers.get(bias_initializer)
-        self.kernel_regularizer = keras.regularizers.get(kernel_regularizer)
         self.seed = seed
-        self.supports_masking = True
         self.attention = ScaledDotProductAttention(
             dropout, seed=seed, dtype=self.dtype_policy, name="attention"
         )
 
-    def build(self, query_shape, value_shape, key_shape=None):
+    def build(
+        self, query_shape: tuple, value_shape: tuple, key_shape: tuple | None = None
+    ) -> None:
         d_model = query_shape[-1]
         key_width = self.num_heads * self.key_dim
         value_width = self.num_heads * self.value_dim
@@ -120,34 +118,54 @@ class MultiHeadAttention(keras.layers.Layer):
         self.built = True
 
     def _add_map(self, name, input_dim, output_dim):
-        kernel = self.add_weight(
-            name=f"{name}_kernel",
-            shape=(input_dim, output_dim),
-            initializer=derive_initializer(self.kernel_initializer, f"{name}_kernel"),
-            regularizer=self.kernel_regularizer,
-        )
-        if not self.use_bias:
-            return kernel, None
-        bias = self.add_weight(
-            name=f"{name}_bias",
-            shape=(output_dim,),
-            initializer=derive_initializer(self.bias_initializer, f"{name}_bias"),
-        )
-        return kernel, bias
+        kernel = self._add_kernel(f"{name}_kernel", input_dim, output_dim)
+        return kernel, self._add_bias(f"{name}_bias", output_dim)
 
     def call(
         self,
-        query,
-        value,
-        key=None,
-        attention_mask=None,
-        use_causal_mask=False,
-        cache=None,
-        return_attention_scores=False,
-        training=None,
-        value_mask=None,
-        key_mask=None,
-    ):
+        query: Tensor,
+        value: Tensor | None,
+        key: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        use_causal_mask: bool = False,
+        cache: GrowingCache | FixedCache | CompleteCache | None = None,
+        return_attention_scores: bool = False,
+        value_mask: Tensor | None = None,
+        key_mask: Tensor | None = None,
+    ) -> Tensor | tuple:
+        self._check_call(value, cache, use_causal_mask, return_attention_scores)
+        check_rank("query", query, "[batch, query_length, d_model]")
+        check_rank("value", value, "[batch, key_length, value_width]")
+        check_rank("attention_mask", attention_mask, "[batch, query_length, key_length]")
+        if value is None:
+            return self._attend_to_cache(query, attention_mask, cache), cache
+        if value is query and key is None:
+            queries, keys, values = self._project(query, ("query", "key", "value"))
+        else:
+            [queries] = self._project(query, ("query",))
+            keys, values = self._project_value(value, key)
+        query_length = ops.shape(query)[1]
+        if cache is not None:
+            cache = cache.extend(keys, values)
+            keys, values = cache.keys, cache.values
+            implied_mask = cache.mask(query_length, use_causal_mask)
+        else:  # Implicit masks, [batch, key_length], do not cover cached keys.
+            implied_mask = combine_masks(*map(_over_keys, (value_mask, key_mask)))
+            if use_causal_mask:
+                causal = causal_mask(query_length, ops.shape(keys)[2], 0)
+                implied_mask = combine_masks(causal, implied_mask)
+        outputs = self.attention(
+            queries,
+            keys,
+            values,
+            attention_mask=combine_masks(attention_mask, implied_mask),
+            return_attention_scores=return_attention_scores,
+        )
+        if return_attention_scores:
+            return self._merge_heads(outputs[0]), outputs[1]
+        return self._merge_heads(outputs) if cache is None else (self._merge_heads(outputs), cache)
+
+    def _check_call(self, value, cache, use_causal_mask, return_attention_scores):
         if cache is not None and return_attention_scores:
             raise ValueError(
                 "A call returns the attention scores or a cache, not both. Received: "
@@ -155,92 +173,60 @@ class MultiHeadAttention(keras.layers.Layer):
             )
         if value is None and cache is None:
             raise ValueError("`value` may be None only with a cache. Received: value=None")
-        check_rank("query", query, "[batch, query_length, d_model]")
-        check_rank("value", value, "[batch, key_length, value_width]")
-        check_rank("attention_mask", attention_mask, "[batch, query_length, key_length]")
-        if cache is not None and value is None:
-            if use_causal_mask:
-                raise ValueError(
-                    "With value=None queries have no positions among the keys of the cache. "
-                    "Received: use_causal_mask=True, value=None"
-                )
-            return self._attend_to_cache(query, attention_mask, cache, training), cache
-        if value is query and key is None:
-            queries, keys, values = self._project(query, ("query", "key", "value"))
-        else:
-            [queries] = self._project(query, ("query",))
-            keys, values = self._project_value(value, key)
-        query_start = 0
-        if cache is not None:
-            cache, keys, values, query_start = self._extend(cache, keys, values)
-            attention_mask = combine_masks(attention_mask, self._written(cache))
-        # One query behind a cache that grows sees all there is: nothing comes after it.
-        sees_all = cache is not None and "index" not in cache and query.shape[1] == 1
-        if use_causal_mask and not sees_all:
-            causal = causal_mask(ops.shape(query)[1], length_of(keys), query_start)
-            attention_mask = combine_masks(attention_mask, causal)
-        if cache is None:  # Implicit masks, [batch, key_length], know nothing of cached keys.
-            keras_mask = combine_masks(value_mask, key_mask)
-            attention_mask = combine_masks(attention_mask, padding_to_attention_mask(keras_mask))
-        outputs = self.attention(
-            queries,
-            keys,
-            values,
-            attention_mask=attention_mask,
-            return_attention_scores=return_attention_scores,
-            training=training,
-        )
-        if return_attention_scores:
-            return self._merge_heads(outputs[0]), outputs[1]
-        return self._merge_heads(outputs) if cache is None else (self._merge_heads(outputs), cache)
+        if value is None and use_causal_mask:
+            raise ValueError(
+                "With value=None queries have no positions among the keys of the cache. "
+                "Received: use_causal_mask=True, value=None"
+            )
 
-    def make_cache(self, value=None, key=None, batch_size=None, max_length=None):
-        """Return a cache for `call`: keys and values computed once, to be attended to many times.
+    def make_cache(
+        self,
+        value: Tensor | None = None,
+        key: Tensor | None = None,
+        batch_size: Any = None,
+        max_length: Any = None,
+    ) -> GrowingCache | FixedCache | CompleteCache:
+        """Returns a cache for `call`: keys and values computed once, to be attended to many times.
 
         Args:
             value: `[batch, key_length, value_width]`, whose keys and values fill the cache (for
                 cross-attention); None for an empty cache (for self-attention).
             key: As in `call`.
-            batch_size: Rows of an empty cache.
-            max_length: Positions of an empty cache of fixed size, for backends that compile
-                fixed shapes; None for one that grows with each call.
+            batch_size: Number of rows of an empty cache.
+            max_length: Number of positions of an empty cache of fixed size, for backends that
+                compile fixed shapes; None for one that grows with each call.
 
         Returns:
-            A dict: `"key"` `[batch, num_heads, length, key_dim]`, `"value"`
-            `[batch, num_heads, length, value_dim]`, and for a cache of fixed size `"index"`, the
-            number of positions written, int32.
+            A named tuple of `keys` and `values`: complete, of fixed size, or growing.
         """
         check_built(self)
         if value is not None:
             heads = self._project_value(value, key)
             # On JAX and torch Keras computes float64 in float32.
-            keys, values = (ops.cast(one, self.compute_dtype) for one in heads)
-            return {"key": keys, "value": values}
+            return CompleteCache(*(ops.cast(one, self.compute_dtype) for one in heads))
         length = max_length
         if max_length is None:
             # 0, computed from a weight so that no graph folds it: the cache can grow in a loop.
             number = first_number(self.query_kernel)
             length = ops.cast(number < number, "int32")
         leading = (batch_size, self.num_heads, length)
-        cache = {
-            "key": ops.zeros((*leading, self.key_dim), dtype=self.compute_dtype),
-            "value": ops.zeros((*leading, self.value_dim), dtype=self.compute_dtype),
-        }
-        if max_length is not None:
-            cache["index"] = ops.zeros((), dtype="int32")
-        return cache
+        keys = ops.zeros((*leading, self.key_dim), dtype=self.compute_dtype)
+        values = ops.zeros((*leading, self.value_dim), dtype=self.compute_dtype)
+        if max_length is None:
+            return GrowingCache((keys, keys), (values, values))
+        return FixedCache(keys, values, ops.zeros((), dtype="int32"))
 
     def _project_value(self, value, key):
-        """Return the keys and values of all heads, `[batch, num_heads, key_length, dim]`."""
+        """Returns the keys and values of all heads, `[batch, num_heads, key_length, dim]`."""
         if key is None or key is value:
             return self._project(value, ("key", "value"))
         return (*self._project(key, ("key",)), *self._project(value, ("value",)))
 
     def _project(self, inputs, names):
-        """Return the queries, keys or values of all heads, `[batch, num_heads, length, dim]`."""
+        """Returns the queries, keys or values of all heads, `[batch, num_heads, length, dim]`."""
         # Keras casts floats alone, inside `__call__`; caches are made outside of it.
         inputs = ops.cast(inputs, self.compute_dtype)
-        # Not the shape of what is projected: the ONNX export of Keras loses it.
+        # Before the projection, because the ONNX export of Keras loses its shape.
         leading = ops.shape(inputs)[:2]
         kernels = tuple(getattr(self, f"{name}_kernel") for name in names)
         biases = tuple(getattr(self, f"{name}_bias") for name in names)
@@ -253,52 +239,22 @@ class MultiHeadAttention(keras.layers.Layer):
             )
         ]
 
-    def _extend(self, cache, new_keys, new_values):
-        """Put keys and values behind those of the cache."""
-        if "index" not in cache:
-            return extend(cache, new_keys, new_values)
-        start = cache["index"]
-        new_length, max_length = ops.shape(new_keys)[2], ops.shape(cache["key"])[2]
-        # place[p, i] = 1 where new position i goes to p; unwritten positions hold zeros, so that
-        # adding writes. One product and one sum on every backend, and no scatter.
-        targets = start + ops.arange(new_length, dtype="int32")
-        place = ops.equal(
-            ops.expand_dims(ops.arange(max_length, dtype="int32"), 1), ops.expand_dims(targets, 0)
-        )
-        place = ops.cast(place, new_keys.dtype)
-        keys = cache["key"] + ops.matmul(place, new_keys)
-        values = cache["value"] + ops.matmul(place, new_values)
-        cache = {"key": keys, "value": values, "index": start + new_length}
-        return cache, keys, values, start
-
-    def _written(self, cache):
-        """Return the mask `[1, 1, max_length]` of the written positions of a fixed-size cache."""
-        if "index" not in cache:
-            return None
-        positions = ops.arange(ops.shape(cache["key"])[2], dtype="int32")
-        return reshape(positions < cache["index"], (1, 1, -1))
-
-    def _attend_to_cache(self, query, attention_mask, cache, training):
-        """Attend to the cache alone, whose rows may each serve several rows of the query.
+    def _attend_to_cache(self, query, attention_mask, cache):
+        """Attends to the cache alone, each of whose rows may serve several rows of the query.
 
         Beams of one sentence share its keys and values: they are folded into the query axis.
         A mask then has to be the same for all queries, `[batch or 1, 1, key_length]`.
         """
         query_shape = ops.shape(query)
-        cache_batch = ops.shape(cache["key"])[0]
+        keys = cache.keys
+        cache_batch = ops.shape(keys[0] if isinstance(keys, tuple) else keys)[0]
         folded = reshape(query, (cache_batch, -1, query.shape[-1]))
         [queries] = self._project(folded, ("query",))
-        outputs = self.attention(
-            queries,
-            cache["key"],
-            cache["value"],
-            attention_mask=attention_mask,
-            training=training,
-        )
+        outputs = self.attention(queries, keys, cache.values, attention_mask=attention_mask)
         return reshape(self._merge_heads(outputs), query_shape)
 
     def _split_heads(self, inputs, leading, dim):
-        """`[batch, length, heads * dim]` to `[batch, heads, length, dim]`."""
+        """Returns `[batch, length, heads * dim]` as `[batch, heads, length, dim]`."""
         batch, length = leading
         if inputs.shape[1] == 1:  # Nothing to move, as in every step of decoding.
             return reshape(inputs, (batch, self.num_heads, 1, dim))
@@ -306,29 +262,25 @@ class MultiHeadAttention(keras.layers.Layer):
         return ops.transpose(heads, (0, 2, 1, 3))
 
     def _merge_heads(self, inputs):
-        """`[batch, heads, length, value_dim]` to `[batch, length, d_model]`."""
+        """Returns `[batch, heads, length, value_dim]` as `[batch, length, d_model]`."""
         batch, _, length, _ = ops.shape(inputs)
         merged = inputs if inputs.shape[2] == 1 else ops.transpose(inputs, (0, 2, 1, 3))
         merged = reshape(merged, (batch, length, self.num_heads * self.value_dim))
         return project(merged, self.output_kernel, self.output_bias, (batch, length))
 
-    def compute_output_spec(self, *args, **kwargs):
-        # Traced, since the form of the output depends on the arguments.
+    def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:
+        # Traced, because the form of the output depends on the arguments.
         return keras.Operation.compute_output_spec(self, *args, **kwargs)
 
-    def compute_output_shape(self, query_shape, value_shape, key_shape=None):
+    def compute_output_shape(
+        self, query_shape: tuple, value_shape: tuple, key_shape: tuple | None = None
+    ) -> tuple:
         return query_shape
 
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "num_heads": self.num_heads,
-            "key_dim": self.key_dim,
-            "value_dim": self.value_dim,
-            "use_bias": self.use_bias,
-            "dropout": self.dropout,
-            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
-            "bias_initializer": keras.initializers.serialize(self.bias_initializer),
-            "kernel_regularizer": keras.regularizers.serialize(self.kernel_regularizer),
-            "seed": self.seed,
-        }
+    def get_config(self) -> dict:
+        names = ("num_heads", "key_dim", "value_dim", "use_bias", "dropout", "seed")
+        return {**super().get_config(), **{name: getattr(self, name) for name in names}}
+
+
+def _over_keys(padding_mask):
+    return None if padding_mask is None else ops.expand_dims(padding_mask, 1)

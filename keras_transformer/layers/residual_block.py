@@ -1,4 +1,7 @@
-"""What encoder and decoder blocks share: their arguments, and the residual connection."""
+"""Base of the encoder and the decoder block: their arguments, and the residual connection."""
+
+from collections.abc import Callable
+from typing import Any
 
 import keras
 from keras import ops
@@ -13,87 +16,61 @@ from keras_transformer.layers.checks import (
 )
 from keras_transformer.layers.composite_layer import CompositeLayer
 from keras_transformer.layers.dropout import Dropout
+from keras_transformer.layers.dtypes import Tensor
 from keras_transformer.layers.feed_forward import FeedForward
+from keras_transformer.layers.kernel_layer import KernelLayer
 from keras_transformer.layers.layer_normalization import LayerNormalization
 from keras_transformer.layers.multi_head_attention import MultiHeadAttention
 from keras_transformer.layers.seeds import derive_initializer, derive_seed
 
+_OPTIONS = {
+    "attention_dropout": 0.0,
+    "activation_dropout": 0.0,
+    "activation": "relu",
+    "epsilon": 1e-6,
+}
 
-class ResidualBlock(CompositeLayer):
-    """Base of `EncoderBlock` and `DecoderBlock`; their docstrings describe the arguments."""
+
+class ResidualBlock(CompositeLayer, KernelLayer):
+    """Base of `EncoderBlock` and `DecoderBlock`; `EncoderBlock` describes the arguments."""
 
     def __init__(
         self,
-        num_heads,
-        intermediate_dim,
-        key_dim=None,
-        value_dim=None,
-        dropout=0.1,
-        attention_dropout=0.0,
-        activation_dropout=0.0,
-        activation="relu",
-        norm="post",
-        use_bias=False,
-        kernel_initializer="glorot_uniform",
-        bias_initializer="zeros",
-        kernel_regularizer=None,
-        epsilon=1e-6,
-        seed=None,
-        **kwargs,
-    ):
-        super().__init__(**kwargs)
-        check_positive_integer("num_heads", num_heads)
-        check_positive_integer("intermediate_dim", intermediate_dim)
-        for name, value in (("key_dim", key_dim), ("value_dim", value_dim)):
-            if value is not None:
-                check_positive_integer(name, value)
-        check_choice("norm", norm, ("post", "pre"))
-        check_rate("dropout", dropout)
-        check_rate("attention_dropout", attention_dropout)
-        check_rate("activation_dropout", activation_dropout)
-        check_boolean("use_bias", use_bias)
-        check_positive_number("epsilon", epsilon)
-        check_seed(seed)
-        self.num_heads = num_heads
-        self.intermediate_dim = intermediate_dim
-        self.key_dim = key_dim
-        self.value_dim = value_dim
-        self.dropout = dropout
-        self.attention_dropout = attention_dropout
-        self.activation_dropout = activation_dropout
-        self.activation = keras.activations.get(activation)
-        self.norm = norm
-        self.use_bias = use_bias
-        self.kernel_initializer = keras.initializers.get(kernel_initializer)
-        self.bias_initializer = keras.initializers.get(bias_initializer)
-        self.kernel_regularizer = keras.regularizers.get(kernel_regularizer)
-        self.epsilon = epsilon
-        self.seed = seed
-        self.supports_masking = True
+        num_heads: int,
+        intermediate_dim: int,
+        key_dim: int | None = None,
+        value_dim: int | None = None,
+        dropout: float = 0.1,
+        *,
+        norm: str = "post",
+        use_bias: bool = False,
+        seed: int | None = None,
+        **options: Any,
+    ) -> None:
+        own = {name: options.pop(name, default) for name, default in _OPTIONS.items()}
+        super().__init__(**options)
+        own |= {"num_heads": num_heads, "intermediate_dim": intermediate_dim}
+        own |= {"key_dim": key_dim, "value_dim": value_dim, "dropout": dropout}
+        own |= {"norm": norm, "use_bias": use_bias, "seed": seed}
+        _check(own)
+        for name, value in own.items():
+            setattr(self, name, keras.activations.get(value) if name == "activation" else value)
+        self._names = tuple(own)
 
-    def _head_dim(self, d_model):
-        """Return `d_model / num_heads`, the paper's size of keys and values."""
-        if d_model % self.num_heads:
+    def _make_attention(self, name, d_model):
+        head_dim = d_model // self.num_heads
+        if d_model % self.num_heads and not (self.key_dim and self.value_dim):
             raise ValueError(
                 "`num_heads` must divide the width of the inputs unless `key_dim` and `value_dim` "
                 f"are given. Received: num_heads={self.num_heads}, width {d_model}"
             )
-        return d_model // self.num_heads
-
-    def _make_attention(self, name, d_model):
         return MultiHeadAttention(
-            num_heads=self.num_heads,
-            key_dim=self.key_dim or self._head_dim(d_model),
-            value_dim=self.value_dim or self._head_dim(d_model),
+            self.num_heads,
+            self.key_dim or head_dim,
+            self.value_dim or head_dim,
             use_bias=self.use_bias,
             dropout=self.attention_dropout,
-            kernel_initializer=derive_initializer(self.kernel_initializer, name),
-            bias_initializer=derive_initializer(self.bias_initializer, name),
-            kernel_regularizer=self.kernel_regularizer,
-            seed=derive_seed(self.seed, name),
-            trainable=self.trainable,
-            dtype=self.dtype_policy,
-            name=name,
+            **self._part_options(name),
         )
 
     def _make_feed_forward(self):
@@ -101,17 +78,22 @@ class ResidualBlock(CompositeLayer):
             self.intermediate_dim,
             activation=self.activation,
             dropout=self.activation_dropout,
-            kernel_initializer=derive_initializer(self.kernel_initializer, "feed_forward"),
-            bias_initializer=derive_initializer(self.bias_initializer, "feed_forward"),
-            kernel_regularizer=self.kernel_regularizer,
-            seed=derive_seed(self.seed, "feed_forward"),
-            trainable=self.trainable,
-            dtype=self.dtype_policy,
-            name="feed_forward",
+            **self._part_options("feed_forward"),
         )
 
+    def _part_options(self, name):
+        return {
+            "kernel_initializer": derive_initializer(self.kernel_initializer, name),
+            "bias_initializer": derive_initializer(self.bias_initializer, name),
+            "kernel_regularizer": self.kernel_regularizer,
+            "seed": derive_seed(self.seed, name),
+            "trainable": self.trainable,
+            "dtype": self.dtype_policy,
+            "name": name,
+        }
+
     def _make_residual(self, name, shape):
-        """Return the built norm and dropout of a sub-layer."""
+        """Returns the built norm and the dropout of a sub-layer."""
         norm = LayerNormalization(
             epsilon=self.epsilon,
             trainable=self.trainable,
@@ -121,39 +103,49 @@ class ResidualBlock(CompositeLayer):
         norm.build(shape)
         name = f"{name}_dropout"
         seed = derive_seed(self.seed, name)
-        dropout = Dropout(self.dropout, seed=seed, dtype=self.dtype_policy, name=name)
-        return norm, dropout
+        return norm, Dropout(self.dropout, seed=seed, dtype=self.dtype_policy, name=name)
 
-    def _apply_residual(self, inputs, sublayer, norm, dropout, training):
-        """Wrap `sublayer`, a function from states to (states, anything), in norm and residual.
+    def _apply_residual(
+        self, inputs: Tensor, sublayer: Callable, norm: Callable, dropout: Callable
+    ) -> tuple:
+        """Wraps `sublayer` in norm and residual connection.
 
         Post-norm (the paper, section 5.4): LayerNorm(x + Dropout(f(x))); pre-norm:
         x + Dropout(f(LayerNorm(x))).
+
+        Args:
+            inputs: `[batch, length, d_model]`, x.
+            sublayer: Function f of states; it returns states, or a tuple of states and anything.
+            norm: LayerNorm.
+            dropout: Dropout.
+
+        Returns:
+            The outputs, and the second thing that `sublayer` returned or None.
         """
         inputs = ops.cast(inputs, self.compute_dtype)  # Keras casts floats alone.
+        outputs = sublayer(norm(inputs) if self.norm == "pre" else inputs)
+        outputs, extra = outputs if isinstance(outputs, tuple) else (outputs, None)
         # Not `ops.add`, which takes outputs of no positions for a bias on TensorFlow.
-        if self.norm == "pre":
-            outputs, extra = sublayer(norm(inputs))
-            return inputs + dropout(outputs, training=training), extra
-        outputs, extra = sublayer(inputs)
-        return norm(inputs + dropout(outputs, training=training)), extra
+        outputs = inputs + dropout(outputs)
+        return (outputs if self.norm == "pre" else norm(outputs)), extra
 
-    def get_config(self):
+    def get_config(self) -> dict:
         return {
             **super().get_config(),
-            "num_heads": self.num_heads,
-            "intermediate_dim": self.intermediate_dim,
-            "key_dim": self.key_dim,
-            "value_dim": self.value_dim,
-            "dropout": self.dropout,
-            "attention_dropout": self.attention_dropout,
-            "activation_dropout": self.activation_dropout,
+            **{name: getattr(self, name) for name in self._names},
             "activation": keras.activations.serialize(self.activation),
-            "norm": self.norm,
-            "use_bias": self.use_bias,
-            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
-            "bias_initializer": keras.initializers.serialize(self.bias_initializer),
-            "kernel_regularizer": keras.regularizers.serialize(self.kernel_regularizer),
-            "epsilon": self.epsilon,
-            "seed": self.seed,
         }
+
+
+def _check(settings):
+    for name in ("num_heads", "intermediate_dim"):
+        check_positive_integer(name, settings[name])
+    for name in ("key_dim", "value_dim"):
+        if settings[name] is not None:
+            check_positive_integer(name, settings[name])
+    check_choice("norm", settings["norm"], ("post", "pre"))
+    for name in ("dropout", "attention_dropout", "activation_dropout"):
+        check_rate(name, settings[name])
+    check_boolean("use_bias", settings["use_bias"])
+    check_positive_number("epsilon", settings["epsilon"])
+    check_seed(settings["seed"])

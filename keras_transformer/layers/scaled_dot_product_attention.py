@@ -1,11 +1,13 @@
 """Scaled dot-product attention, equation (1)."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
 from keras_transformer.layers.checks import check_rate, check_seed
 from keras_transformer.layers.dropout import Dropout
-from keras_transformer.layers.dtypes import at_least_float32
+from keras_transformer.layers.dtypes import Tensor, at_least_float32
 
 # Added to masked scores in float32 or float64: exp() of it is exactly 0, and it cannot overflow.
 _MASKED_SCORE = -1e30
@@ -24,9 +26,9 @@ class ScaledDotProductAttention(keras.layers.Layer):
 
     Call arguments:
         query: `[batch, heads, query_length, key_dim]`.
-        key: `[batch, heads, key_length, key_dim]`; or a tuple of such tensors, whose positions
-            count one behind the other, as a cache in several parts has them.
-        value: `[batch, heads, key_length, value_dim]`, or a tuple of as many.
+        key: `[batch, heads, key_length, key_dim]`; or a tuple of such tensors, parts that follow
+            each other.
+        value: `[batch, heads, key_length, value_dim]`, or a tuple of as many parts.
         attention_mask: bool `[batch or 1, query_length or 1, key_length]`, `True` = attend.
         return_attention_scores: Whether to return the weights as well.
         training: Whether to drop attention weights.
@@ -45,7 +47,7 @@ class ScaledDotProductAttention(keras.layers.Layer):
     Reference: Vaswani et al. (2017), section 3.2.1, equation (1).
     """
 
-    def __init__(self, dropout=0.0, seed=None, **kwargs):
+    def __init__(self, dropout: float = 0.0, seed: int | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         check_rate("dropout", dropout)
         check_seed(seed)
@@ -53,18 +55,17 @@ class ScaledDotProductAttention(keras.layers.Layer):
         self.seed = seed
         self.dropout_layer = Dropout(dropout, seed=seed, dtype=self.dtype_policy, name="dropout")
 
-    def build(self, query_shape, key_shape, value_shape):
+    def build(self, query_shape: tuple, key_shape: tuple, value_shape: tuple) -> None:
         self.built = True
 
     def call(
         self,
-        query,
-        key,
-        value,
-        attention_mask=None,
-        return_attention_scores=False,
-        training=None,
-    ):
+        query: Tensor,
+        key: Tensor | tuple,
+        value: Tensor | tuple,
+        attention_mask: Tensor | None = None,
+        return_attention_scores: bool = False,
+    ) -> Tensor | tuple[Tensor, Tensor]:
         # Scaling the queries is cheaper than scaling the scores, and the same.
         query = ops.multiply(query, query.shape[-1] ** -0.5)
         scores = _scores(query, key)  # [batch, heads, query, key]
@@ -79,36 +80,38 @@ class ScaledDotProductAttention(keras.layers.Layer):
         weights = ops.cast(weights, self.compute_dtype)
         if row_is_alive is not None and return_attention_scores:
             weights = ops.multiply(weights, ops.cast(row_is_alive, weights.dtype))
-        weights = self.dropout_layer(weights, training=training)
+        weights = self.dropout_layer(weights)
         outputs = _weighted_sum(weights, value)  # [batch, heads, query, value_dim]
         if row_is_alive is not None:
             outputs = ops.multiply(outputs, ops.cast(row_is_alive, outputs.dtype))
         return (outputs, weights) if return_attention_scores else outputs
 
-    def compute_output_spec(self, *args, **kwargs):
-        # Traced, since the form of the output depends on the arguments.
+    def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:
+        # Traced, because the form of the output depends on the arguments.
         return keras.Operation.compute_output_spec(self, *args, **kwargs)
 
-    def compute_output_shape(self, query_shape, key_shape, value_shape):
+    def compute_output_shape(
+        self, query_shape: tuple, key_shape: tuple, value_shape: tuple
+    ) -> tuple:
         return (*query_shape[:-1], value_shape[-1])
 
-    def get_config(self):
+    def get_config(self) -> dict:
         return {**super().get_config(), "dropout": self.dropout, "seed": self.seed}
 
 
 def _scores(query, key):
-    if not isinstance(key, tuple):
-        return ops.matmul(query, ops.swapaxes(key, -1, -2))
-    return ops.concatenate([_scores(query, part) for part in key], axis=-1)
+    parts = key if isinstance(key, tuple) else (key,)
+    scores = [ops.matmul(query, ops.swapaxes(part, -1, -2)) for part in parts]
+    return scores[0] if len(scores) == 1 else ops.concatenate(scores, axis=-1)
 
 
 def _weighted_sum(weights, value):
-    if not isinstance(value, tuple):
-        return ops.matmul(weights, value)
-    start, total = 0, None
-    for part in value:
+    parts = value if isinstance(value, tuple) else (value,)
+    if len(parts) == 1:
+        return ops.matmul(weights, parts[0])
+    start, products = 0, []
+    for part in parts:
         end = start + ops.shape(part)[2]
-        product = ops.matmul(weights[..., start:end], part)
-        total = product if total is None else total + product
+        products.append(ops.matmul(weights[..., start:end], part))
         start = end
-    return total
+    return sum(products[1:], start=products[0])

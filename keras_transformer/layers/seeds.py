@@ -1,17 +1,18 @@
 """Seeds: the parts of a layer that was given one seed draw different numbers, reproducibly."""
 
 import zlib
+from collections.abc import Callable
 
 import keras
 
 
-def derive_seed(seed, name):
-    """Return the integer seed of the part `name` of what has `seed`; None for None."""
+def derive_seed(seed: int | None, name: str) -> int | None:
+    """Returns the seed of the part `name` of a layer with this seed; None for None."""
     return None if seed is None else (seed + zlib.crc32(name.encode())) % 2**31
 
 
-def derive_initializer(initializer, name):
-    """Return the initialiser of the part `name`, which draws other numbers than other parts.
+def derive_initializer(initializer: Callable, name: str) -> Callable:
+    """Returns the initialiser of the part `name`, which draws other numbers than other parts.
 
     An initialiser that is used twice, or copied with its seed, gives equal matrices.
     """

@@ -1,20 +1,21 @@
 """Sinusoidal position encoding, section 3.5."""
 
 import math
+from typing import Any
 
 import keras
 import numpy as np
 from keras import ops
 
 from keras_transformer.layers.checks import check_positive_number, check_rank
-from keras_transformer.layers.dtypes import at_least_float32
-from keras_transformer.layers.shapes import reshape
+from keras_transformer.layers.dtypes import Tensor, at_least_float32
+from keras_transformer.layers.kernels.shapes import reshape
 
 _LEADING_BITS = 8
 
 
 def _angles(positions, frequencies, dtype):
-    """Return `positions * frequencies` less whole turns, each within a few roundings of `dtype`.
+    """Returns `positions * frequencies` less whole turns, each within a few roundings of `dtype`.
 
     In float32 the plain product is off by 3e-4 at position 5,000. Here the frequency, in turns,
     is a sum of two parts of 8 bits and a small rest: products with the parts are exact up to
@@ -44,7 +45,7 @@ class SinusoidalPositionEncoding(keras.layers.Layer):
     timescales over `d_model / 2 - 1` steps, and from OpenNMT-tf, which starts at position 1.
 
     Args:
-        max_wavelength: 10,000 in the paper.
+        max_wavelength: Largest wavelength over 2 pi; 10,000 in the paper.
 
     Call arguments:
         inputs: `[batch, length, d_model]`, `d_model` even.
@@ -62,13 +63,13 @@ class SinusoidalPositionEncoding(keras.layers.Layer):
     Reference: Vaswani et al. (2017), section 3.5.
     """
 
-    def __init__(self, max_wavelength=10_000, **kwargs):
+    def __init__(self, max_wavelength: float = 10_000, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         check_positive_number("max_wavelength", max_wavelength)
         self.max_wavelength = max_wavelength
         self.supports_masking = True
 
-    def build(self, inputs_shape):
+    def build(self, inputs_shape: tuple) -> None:
         if inputs_shape[-1] % 2:
             raise ValueError(
                 "The last axis of `inputs` must be even, for pairs of sine and cosine. "
@@ -76,7 +77,7 @@ class SinusoidalPositionEncoding(keras.layers.Layer):
             )
         self.built = True
 
-    def call(self, inputs, positions=None):
+    def call(self, inputs: Tensor, positions: Tensor | None = None) -> Tensor:
         check_rank("inputs", inputs, "[batch, length, d_model]")
         inputs = ops.cast(inputs, self.compute_dtype)  # Keras casts floats alone.
         d_model = inputs.shape[-1]
@@ -89,8 +90,8 @@ class SinusoidalPositionEncoding(keras.layers.Layer):
         # Not `ops.add`, which takes an encoding of no positions for a bias on TensorFlow.
         return inputs + ops.cast(encoding, inputs.dtype)
 
-    def compute_output_shape(self, inputs_shape):
+    def compute_output_shape(self, inputs_shape: tuple) -> tuple:
         return inputs_shape
 
-    def get_config(self):
+    def get_config(self) -> dict:
         return {**super().get_config(), "max_wavelength": self.max_wavelength}

@@ -1,4 +1,7 @@
-"""What the encoder and decoder stacks share: position, blocks, dropout and final norm."""
+"""Base of the encoder and the decoder: position, blocks, dropout and final norm."""
+
+from collections.abc import Sequence
+from typing import Any, Self
 
 import keras
 
@@ -15,18 +18,18 @@ from keras_transformer.layers.sinusoidal_position_encoding import SinusoidalPosi
 
 
 class Stack(CompositeLayer):
-    """Base of `Encoder` and `Decoder`; their docstrings describe the arguments."""
+    """Base of `Encoder` and `Decoder`; `Encoder` describes the arguments."""
 
     def __init__(
         self,
-        blocks,
-        position="sinusoidal",
-        dropout=0.1,
-        final_norm=None,
-        epsilon=1e-6,
-        seed=None,
-        **kwargs,
-    ):
+        blocks: Sequence[keras.layers.Layer],
+        position: str | keras.layers.Layer | None = "sinusoidal",
+        dropout: float = 0.1,
+        final_norm: bool | None = None,
+        epsilon: float = 1e-6,
+        seed: int | None = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         _check_blocks(blocks)
         check_rate("dropout", dropout)
@@ -64,7 +67,7 @@ class Stack(CompositeLayer):
         )
 
     def _build_ends(self, inputs_shape):
-        """Build what stands before and behind the blocks."""
+        """Builds the position and the final norm."""
         self._build_once(self.position, inputs_shape)
         # Pre-norm leaves the last sum without a norm; post-norm ends in one already.
         needs_norm = getattr(self.blocks[-1], "norm", None) == "pre"
@@ -85,31 +88,37 @@ class Stack(CompositeLayer):
             return
         layer.build(*shapes)
 
-    def _begin(self, inputs, positions, training):
+    def _begin(self, inputs, positions):
         if self.position is not None:
             inputs = self.position(inputs, positions=positions)
-        return self.dropout_layer(inputs, training=training)
+        return self.dropout_layer(inputs)
 
     def _end(self, outputs):
         return outputs if self.norm_layer is None else self.norm_layer(outputs)
 
-    def compute_output_spec(self, *args, **kwargs):
-        # Traced, since the form of the output depends on the arguments.
-        return keras.Operation.compute_output_spec(self, *args, **kwargs)
+    def _apply_blocks(self, outputs, return_attention_scores, arguments):
+        """Returns the outputs of the stack, or a tuple of these and the blocks' weights."""
+        scores = []
+        if return_attention_scores:
+            arguments = {**arguments, "return_attention_scores": True}
+        for block in self.blocks:
+            outputs = block(outputs, **arguments)
+            if return_attention_scores:
+                outputs, block_scores = outputs
+                scores.append(block_scores)
+        return (self._end(outputs), scores) if return_attention_scores else self._end(outputs)
 
-    def get_config(self):
+    def get_config(self) -> dict:
+        names = ("dropout", "final_norm", "epsilon", "seed")
         return {
             **super().get_config(),
+            **{name: getattr(self, name) for name in names},
             "blocks": _serialize_blocks(self.blocks),
             "position": _serialize_unbuilt(self.position),
-            "dropout": self.dropout,
-            "final_norm": self.final_norm,
-            "epsilon": self.epsilon,
-            "seed": self.seed,
         }
 
     @classmethod
-    def from_config(cls, config):
+    def from_config(cls, config: dict) -> Self:
         config = dict(config)
         config["blocks"] = _deserialize_blocks(config["blocks"])
         config["position"] = keras.saving.deserialize_keras_object(config["position"])

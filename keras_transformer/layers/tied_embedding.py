@@ -1,12 +1,15 @@
 """Token embedding whose matrix is also the pre-softmax linear map, section 3.4."""
 
+from collections.abc import Callable
+from typing import Any
+
 import keras
 from keras import ops
 
 from keras_transformer.layers.checks import check_boolean, check_positive_integer
-from keras_transformer.layers.dtypes import at_least_float32
-from keras_transformer.layers.shapes import is_decoding_step, reshape
-from keras_transformer.layers.stored_kernels import multiply_few_rows
+from keras_transformer.layers.dtypes import Tensor, at_least_float32
+from keras_transformer.layers.kernels.shapes import is_decoding_step, reshape
+from keras_transformer.layers.kernels.stored_kernels import multiply_few_rows
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -45,14 +48,14 @@ class TiedEmbedding(keras.layers.Layer):
 
     def __init__(
         self,
-        vocab_size,
-        d_model,
-        padding_id=0,
-        mask_zero=False,
-        embeddings_initializer=None,
-        embeddings_regularizer=None,
-        **kwargs,
-    ):
+        vocab_size: int,
+        d_model: int,
+        padding_id: int | None = 0,
+        mask_zero: bool = False,
+        embeddings_initializer: str | Callable | None = None,
+        embeddings_regularizer: str | Callable | None = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         check_positive_integer("vocab_size", vocab_size)
         check_positive_integer("d_model", d_model)
@@ -71,7 +74,7 @@ class TiedEmbedding(keras.layers.Layer):
         self.embeddings_regularizer = keras.regularizers.get(embeddings_regularizer)
         self.supports_masking = True
 
-    def build(self, inputs_shape=None):
+    def build(self, inputs_shape: tuple | None = None) -> None:
         self.embeddings = self.add_weight(
             name="embeddings",
             shape=(self.vocab_size, self.d_model),
@@ -81,7 +84,7 @@ class TiedEmbedding(keras.layers.Layer):
         )
         self.built = True
 
-    def __call__(self, inputs, reverse=False, **kwargs):
+    def __call__(self, inputs: Tensor, reverse: bool = False, **kwargs: Any) -> Tensor:
         dtype = getattr(inputs, "dtype", None)
         if not reverse and dtype is not None:
             # Before Keras casts floating ids to a half precision, in which 257 is 256. Small
@@ -90,7 +93,7 @@ class TiedEmbedding(keras.layers.Layer):
                 inputs = ops.cast(inputs, "int32")
         return super().__call__(inputs, reverse=reverse, **kwargs)
 
-    def call(self, inputs, reverse=False):
+    def call(self, inputs: Tensor, reverse: bool = False) -> Tensor:
         return self._project(inputs) if reverse else self._look_up(inputs)
 
     def _look_up(self, ids):
@@ -112,30 +115,28 @@ class TiedEmbedding(keras.layers.Layer):
         logits = reshape(logits, (*leading, self.vocab_size))
         return ops.cast(logits, at_least_float32(self.compute_dtype))
 
-    def compute_mask(self, inputs, previous_mask=None):
+    def compute_mask(self, inputs: Tensor, previous_mask: Tensor | None = None) -> Tensor | None:
         is_lookup = keras.backend.is_int_dtype(inputs.dtype)
         if self.mask_zero and is_lookup and self.padding_id is not None:
             return ops.not_equal(inputs, self.padding_id)
         return previous_mask
 
-    def compute_output_spec(self, inputs, reverse=False):
+    def compute_output_spec(self, inputs: Tensor, reverse: bool = False) -> Tensor:
         if not reverse:
             shape = (*inputs.shape, self.d_model)
             return keras.KerasTensor(shape, dtype=self.compute_dtype)
         shape = (*inputs.shape[:-1], self.vocab_size)
         return keras.KerasTensor(shape, dtype=at_least_float32(self.compute_dtype))
 
-    def compute_output_shape(self, inputs_shape):
+    def compute_output_shape(self, inputs_shape: tuple) -> tuple:
         return (*inputs_shape, self.d_model)
 
-    def get_config(self):
+    def get_config(self) -> dict:
         initializer = self.embeddings_initializer
+        names = ("vocab_size", "d_model", "padding_id", "mask_zero")
         return {
             **super().get_config(),
-            "vocab_size": self.vocab_size,
-            "d_model": self.d_model,
-            "padding_id": self.padding_id,
-            "mask_zero": self.mask_zero,
+            **{name: getattr(self, name) for name in names},
             "embeddings_initializer": initializer and keras.initializers.serialize(initializer),
             "embeddings_regularizer": keras.regularizers.serialize(self.embeddings_regularizer),
         }

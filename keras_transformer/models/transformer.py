@@ -1,18 +1,34 @@
 """The encoder-decoder of the paper as a functional Keras model."""
 
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Self
+
 import keras
 from keras import ops
 
+from keras_transformer.layers.caches import DecoderCache, FixedCache, take_rows
 from keras_transformer.layers.composite_layer import set_trainable_parts, trainable_parts
-from keras_transformer.layers.growing_cache import keep_recent_apart
+from keras_transformer.layers.dtypes import Tensor
 from keras_transformer.layers.masks import segment_mask, segment_positions
-from keras_transformer.models.ancestors import ancestor_mask, next_ancestors, no_ancestors
+from keras_transformer.models.ancestors import Ancestors
 from keras_transformer.models.micro_batches import MicroBatchModel
 from keras_transformer.models.parts import make_decoder, make_embeddings, make_encoder
 from keras_transformer.settings.presets import get_preset
 from keras_transformer.settings.transformer_config import TransformerConfig
 
-_PADDING_ID = 0
+
+class DecodingState(NamedTuple):
+    """State of decoding a batch of sentences.
+
+    Attributes:
+        cache: Cache of the decoder.
+        source_mask: bool `[batch, source_length]`, `True` = a real position.
+        ancestors: `Ancestors`, or `()` with one row for each sentence.
+    """
+
+    cache: DecoderCache
+    source_mask: Tensor
+    ancestors: Ancestors | tuple = ()
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -44,15 +60,16 @@ class Transformer(MicroBatchModel):
     Reference: Vaswani et al. (2017), section 3 and figure 1.
     """
 
-    def __init__(self, config, dtype=None, name="transformer"):
+    def __init__(
+        self, config: TransformerConfig, dtype: Any = None, name: str = "transformer"
+    ) -> None:
         policy = keras.dtype_policies.get(dtype or keras.config.dtype_policy())
         embedding, source_embedding = make_embeddings(config, policy)
         encoder, decoder = make_encoder(config, policy), make_decoder(config, policy)
         source = keras.Input((None,), dtype="int32", name="source")
         target = keras.Input((None,), dtype="int32", name="target")
-        layers = source_embedding, embedding, encoder, decoder
-        states = _decoder_states(*layers, source, target)
-        logits = embedding(states, reverse=True)
+        parts = _Parts(source_embedding, embedding, encoder, decoder)
+        logits = embedding(parts.decoder_states(source, target), reverse=True)
         super().__init__({"source": source, "target": target}, logits, name=name)
         self.config = config
         # `compile` reads it to scale the loss of float16; a functional model does not set it.
@@ -63,8 +80,15 @@ class Transformer(MicroBatchModel):
         self.decoder = decoder
 
     @classmethod
-    def from_preset(cls, name, vocab_size, target_vocab_size=None, dtype=None, **overrides):
-        """Return a new model of a preset, with random weights.
+    def from_preset(
+        cls,
+        name: str,
+        vocab_size: int,
+        target_vocab_size: int | None = None,
+        dtype: Any = None,
+        **overrides: Any,
+    ) -> Self:
+        """Returns a new model of a preset, with random weights.
 
         Args:
             name: One of `list_presets()`.
@@ -87,23 +111,29 @@ class Transformer(MicroBatchModel):
         values.update(overrides)
         return cls(TransformerConfig.from_dict(values), dtype=dtype)
 
-    def encode(self, source, training=None):
-        """Return the encoder's outputs `[batch, source_length, d_model]` and the padding mask.
+    def encode(self, source: Tensor, training: bool | None = None) -> tuple[Tensor, Tensor]:
+        """Returns the encoder's outputs `[batch, source_length, d_model]` and the padding mask.
 
         Args:
             source: int32 `[batch, source_length]`.
             training: Whether to drop.
         """
-        padding_mask = ops.not_equal(source, _PADDING_ID)
+        padding_mask = _is_token(source, self.source_embedding)
         outputs = self.encoder(
             self.source_embedding(source), padding_mask=padding_mask, training=training
         )
         return outputs, padding_mask
 
-    def decoder_states(self, source, target, source_segments=None, target_segments=None):
-        """Return the outputs of the decoder, `[batch, target_length, d_model]`, before the logits.
+    def decoder_states(
+        self,
+        source: Tensor,
+        target: Tensor,
+        source_segments: Tensor | None = None,
+        target_segments: Tensor | None = None,
+    ) -> Tensor:
+        """Returns the outputs of the decoder, `[batch, target_length, d_model]`, before the logits.
 
-        With segments every row holds several sentences, one behind the other: positions begin anew
+        With segments every row holds several sentences, one after the other: positions start at 0
         in each, and no attention goes from one to another.
 
         Args:
@@ -114,38 +144,37 @@ class Transformer(MicroBatchModel):
                 in each row.
             target_segments: int32 `[batch, target_length]`, likewise.
         """
-        layers = self.source_embedding, self.target_embedding, self.encoder, self.decoder
-        return _decoder_states(*layers, source, target, source_segments, target_segments)
+        parts = _Parts(self.source_embedding, self.target_embedding, self.encoder, self.decoder)
+        return parts.decoder_states(source, target, source_segments, target_segments)
 
-    def start_decoding(self, source, width=1, max_length=None):
-        """Encode the source once and return the state that `decode_step` begins with.
+    def start_decoding(
+        self, source: Tensor, width: int = 1, max_length: Any = None
+    ) -> DecodingState:
+        """Encodes the source once and returns the state that `decode_step` begins with.
 
         Args:
             source: int32 `[batch, source_length]`.
-            width: Rows of each sentence, such as its beams, which share one cache (`ancestors`).
-            max_length: Longest target. Needed on JAX, whose caches have a fixed size; elsewhere
-                they grow as decoding goes on.
+            width: Rows of each sentence, such as its beams, which share one cache.
+            max_length: Maximum length of a target. Needed on JAX, whose caches have a fixed size;
+                elsewhere they grow.
 
         Returns:
             A nest of tensors for `batch * width` rows, sentence-major.
         """
         encoder_outputs, padding_mask = self.encode(source, training=False)
         batch = ops.shape(source)[0]
-        fixed_length = max_length if keras.backend.backend() == "jax" else None
-        cache = self.decoder.make_cache(
-            encoder_outputs, batch, fixed_length and fixed_length * width
-        )
-        if fixed_length is None:
-            cache = keep_recent_apart(cache)
-        state = {"cache": cache, "source_mask": padding_mask}
-        if width > 1:
-            # 0, the length of a cache that grows.
-            length = fixed_length or ops.shape(cache["blocks"][0]["self"]["key"])[2]
-            state["ancestors"] = no_ancestors(batch, width, length)
-        return state
+        if keras.backend.backend() != "jax":
+            max_length = None
+        cache = self.decoder.make_cache(encoder_outputs, batch, max_length and max_length * width)
+        if width == 1:
+            return DecodingState(cache, padding_mask)
+        length = max_length or cache.blocks[0].self_attention.length  # 0 if it grows.
+        return DecodingState(cache, padding_mask, Ancestors.none(batch, width, length))
 
-    def decode_step(self, tokens, rows, state):
-        """Return the logits that follow `tokens`, and the new state.
+    def decode_step(
+        self, tokens: Tensor, rows: Tensor | None, state: DecodingState
+    ) -> tuple[Tensor, DecodingState]:
+        """Returns the logits that follow `tokens`, and the new state.
 
         This is the step function of `keras_transformer.decoding`.
 
@@ -158,33 +187,32 @@ class Transformer(MicroBatchModel):
         Returns:
             Logits `[batch * width, target vocabulary]` in at least float32, and the state.
         """
-        cache = state["cache"]
+        cache, source_mask, ancestors = state
         # One row a sentence has no other to continue, and sees all that is written.
         width, beams = 1, {}
-        if "ancestors" in state:
-            width = state["ancestors"].shape[1]
-            position = cache["length"] // width
-            is_fixed = "index" in cache["blocks"][0]["self"]
-            ancestors = next_ancestors(state["ancestors"], rows, position, is_fixed)
-            state = {**state, "ancestors": ancestors}
+        if ancestors:
+            width = ancestors.width
+            position = cache.length // width
+            is_fixed = isinstance(cache.blocks[0].self_attention, FixedCache)
+            ancestors = ancestors.extend(rows, position, is_fixed)
             beams = {
-                "attention_mask": ancestor_mask(ancestors),
+                "attention_mask": ancestors.mask(),
                 "positions": ops.broadcast_to(position, (width,)),
                 "use_causal_mask": False,
             }
         states, cache = self.decoder(
             self.target_embedding(ops.reshape(tokens, (-1, width))),  # [batch, width, d_model]
-            encoder_padding_mask=state["source_mask"],
+            encoder_padding_mask=source_mask,
             cache=cache,
             training=False,
             **beams,
         )
         logits = self.target_embedding(states, reverse=True)
         logits = ops.reshape(logits, (-1, self.config.output_vocab_size))
-        return logits, {**state, "cache": cache}
+        return logits, DecodingState(cache, source_mask, ancestors)
 
-    def keep_sentences(self, state, sentences):
-        """Return the state of decoding some sentences of a batch alone.
+    def keep_sentences(self, state: DecodingState, sentences: Tensor) -> DecodingState:
+        """Returns the state of decoding some sentences of a batch alone.
 
         Args:
             state: From `start_decoding` or `decode_step`.
@@ -193,13 +221,10 @@ class Transformer(MicroBatchModel):
         Returns:
             A state for `kept * width` rows.
         """
-        # What has no axes counts positions, which are the same for all.
-        return keras.tree.map_structure(
-            lambda leaf: ops.take(leaf, sentences, axis=0) if len(leaf.shape) else leaf, state
-        )
+        return take_rows(state, sentences)
 
-    def attention_scores(self, source, target):
-        """Return the attention weights of every block, without dropout.
+    def attention_scores(self, source: Tensor, target: Tensor) -> dict[str, list[Tensor]]:
+        """Returns the attention weights of every block, without dropout.
 
         Args:
             source: int32 `[batch, source_length]`.
@@ -210,7 +235,7 @@ class Transformer(MicroBatchModel):
             `"decoder"` `[batch, heads, target, target]` and `"cross"`
             `[batch, heads, target, source]`.
         """
-        source_mask = ops.not_equal(source, _PADDING_ID)
+        source_mask = _is_token(source, self.source_embedding)
         encoder_outputs, encoder_scores = self.encoder(
             self.source_embedding(source),
             padding_mask=source_mask,
@@ -220,7 +245,7 @@ class Transformer(MicroBatchModel):
         _, decoder_scores = self.decoder(
             self.target_embedding(target),
             encoder_outputs,
-            padding_mask=ops.not_equal(target, _PADDING_ID),
+            padding_mask=_is_token(target, self.target_embedding),
             encoder_padding_mask=source_mask,
             return_attention_scores=True,
             training=False,
@@ -231,7 +256,7 @@ class Transformer(MicroBatchModel):
             "cross": [scores["cross"] for scores in decoder_scores],
         }
 
-    def get_config(self):
+    def get_config(self) -> dict:
         return {
             "config": self.config.to_dict(),
             "dtype": keras.dtype_policies.serialize(self.dtype_policy),
@@ -241,11 +266,11 @@ class Transformer(MicroBatchModel):
         }
 
     @classmethod
-    def from_config(cls, config, custom_objects=None):
+    def from_config(cls, config: dict, custom_objects: Mapping | None = None) -> Self:
         config = dict(config)
         config["config"] = TransformerConfig.from_dict(config["config"])
         config["dtype"] = keras.dtype_policies.deserialize(config["dtype"])
-        # Configs that were written before these two were saved do not have them.
+        # Older configs do not have these two.
         trainable, parts = config.pop("trainable", True), config.pop("trainable_parts", {})
         model = cls(**config)
         model.trainable = trainable
@@ -253,33 +278,38 @@ class Transformer(MicroBatchModel):
         return model
 
 
-def _decoder_states(
-    source_embedding,
-    target_embedding,
-    encoder,
-    decoder,
-    source,
-    target,
-    source_segments=None,
-    target_segments=None,
-):
-    source_mask = ops.not_equal(source, _PADDING_ID)
-    in_source, in_target = {}, {}
-    if source_segments is not None:
-        in_source = {
-            "attention_mask": segment_mask(source_segments, source_segments),
-            "positions": segment_positions(source_segments),
-        }
-        in_target = {
-            "attention_mask": segment_mask(target_segments, target_segments),
-            "encoder_attention_mask": segment_mask(target_segments, source_segments),
-            "positions": segment_positions(target_segments),
-        }
-    encoder_outputs = encoder(source_embedding(source), padding_mask=source_mask, **in_source)
-    return decoder(
-        target_embedding(target),
-        encoder_outputs,
-        padding_mask=ops.not_equal(target, _PADDING_ID),
-        encoder_padding_mask=source_mask,
-        **in_target,
-    )
+class _Parts(NamedTuple):
+    """Layers of the model, which exist before the functional model does."""
+
+    source_embedding: keras.layers.Layer
+    target_embedding: keras.layers.Layer
+    encoder: keras.layers.Layer
+    decoder: keras.layers.Layer
+
+    def decoder_states(self, source, target, source_segments=None, target_segments=None):
+        source_mask = _is_token(source, self.source_embedding)
+        in_source, in_target = {}, {}
+        if source_segments is not None:
+            in_source = {
+                "attention_mask": segment_mask(source_segments, source_segments),
+                "positions": segment_positions(source_segments),
+            }
+            in_target = {
+                "attention_mask": segment_mask(target_segments, target_segments),
+                "encoder_attention_mask": segment_mask(target_segments, source_segments),
+                "positions": segment_positions(target_segments),
+            }
+        encoder_outputs = self.encoder(
+            self.source_embedding(source), padding_mask=source_mask, **in_source
+        )
+        return self.decoder(
+            self.target_embedding(target),
+            encoder_outputs,
+            padding_mask=_is_token(target, self.target_embedding),
+            encoder_padding_mask=source_mask,
+            **in_target,
+        )
+
+
+def _is_token(ids, embedding):
+    return ops.not_equal(ids, embedding.padding_id)

@@ -47,7 +47,7 @@ class LanguageModel(keras.Model):
         """A `keras_transformer.decoding.Step`."""
         cache = self.decoder.reorder_cache(state["cache"], rows)
         # A search begins with BOS; this one goes on from the last token of the prompt instead.
-        is_first = ops.equal(cache["length"], ops.shape(state["prompt"])[1] - 1)
+        is_first = ops.equal(cache.length, ops.shape(state["prompt"])[1] - 1)
         tokens = ops.where(is_first, state["prompt"][:, -1], tokens)
         states, cache = self.decoder(self.embedding(ops.expand_dims(tokens, 1)), cache=cache)
         logits = self.embedding(ops.squeeze(states, 1), reverse=True)

@@ -174,7 +174,7 @@ class TestBatches:
         self, loaded, translator, tmp_path, monkeypatch, num_streams
     ):
         from keras_transformer.export import graph_rows, served_module, signatures
-        from keras_transformer.layers import stored_kernels
+        from keras_transformer.layers.kernels import stored_kernels
 
         used, parts = [], []
 
@@ -189,7 +189,7 @@ class TestBatches:
             return stored_kernels.stored_kernels(transposes, num_parts)
 
         monkeypatch.setattr(served_module, "stored_kernels", kernels)
-        monkeypatch.setattr(stored_kernels, "_SMALLEST_PART", 8)
+        monkeypatch.setattr(stored_kernels, "_MIN_PART_SIZE", 8)
         directory = export_saved_model(translator, tmp_path / "m", num_streams=num_streams)
         assert used.count((num_streams,)) == 2  # the signatures that search
         assert set(parts) == {num_streams}

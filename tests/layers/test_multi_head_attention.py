@@ -6,6 +6,7 @@ import pytest
 from keras import ops
 
 from keras_transformer.layers import MultiHeadAttention
+from keras_transformer.layers.caches import FixedCache
 from tests.layers.oracle_parameters import array, attention_parameters, randomize
 from tests.layers.widest_float import FLOAT64, WIDEST, within
 from tests.oracle import transformer as oracle
@@ -94,7 +95,7 @@ def decode(layer, inputs, cache, cuts, mask=None):
     for cut in cuts:
         piece, seen = inputs[:, start:cut], None
         if mask is not None:
-            key_length = cache["key"].shape[2] if "index" in cache else cut
+            key_length = cache.keys.shape[2] if isinstance(cache, FixedCache) else cut
             seen = np.zeros((len(inputs), cut - start, key_length), bool)
             seen[:, :, :cut] = mask[:, start:cut, :cut]
         result, cache = layer(piece, piece, cache=cache, use_causal_mask=True, attention_mask=seen)
@@ -123,9 +124,12 @@ def test_cached_equals_uncached(policy, atol, max_length, cuts, masked):
     cache = layer.make_cache(batch_size=2, max_length=max_length)
     outputs, cache = decode(layer, inputs, cache, cuts, mask)
     np.testing.assert_allclose(outputs, array(full), atol=atol)
-    assert ("index" in cache) == (max_length is not None)
-    assert cache["key"].shape == (2, 3, max_length or 8, 4)
-    assert cache["value"].shape == (2, 3, max_length or 8, 5)
+    assert isinstance(cache, FixedCache) == (max_length is not None)
+    parts = zip(cache.keys, cache.values, strict=True) if max_length is None else [cache[:2]]
+    shapes = [(keys.shape, values.shape) for keys, values in parts]
+    assert sum(keys[2] for keys, _ in shapes) == (max_length or 8)
+    for keys, values in shapes:
+        assert (tuple(keys), tuple(values)) == ((2, 3, keys[2], 4), (2, 3, keys[2], 5))
 
 
 @pytest.mark.parametrize("width", [1, 3])
@@ -139,7 +143,7 @@ def test_rows_of_one_sentence_share_its_keys(width, query_length):
     cache = layer.make_cache(source)
     outputs, again = layer(query, None, cache=cache, attention_mask=mask[:, None])
     np.testing.assert_allclose(array(outputs), array(want), atol=within(1e-13))
-    assert again is cache or all(again[name] is cache[name] for name in cache)
+    assert all(one is other for one, other in zip(again, cache, strict=True))
 
 
 def test_a_cache_of_values_with_keys_of_their_own():
@@ -157,7 +161,7 @@ def test_there_are_three_return_forms():
     outputs, scores = layer(query, query, return_attention_scores=True)
     assert outputs.shape == (2, 5, 12) and scores.shape == (2, 3, 5, 5)
     outputs, cache = layer(query, query, cache=layer.make_cache(batch_size=2))
-    assert outputs.shape == (2, 5, 12) and set(cache) == {"key", "value"}
+    assert outputs.shape == (2, 5, 12) and cache.length == 5
 
 
 def test_symbolic_cross_attention_declares_its_scores_by_the_keys():

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_transformer.layers.projection import project
+from keras_transformer.layers.kernels.projection import project
 
 GENERATOR = np.random.default_rng(0)
 

@@ -143,7 +143,7 @@ def test_cached_decoder_equals_uncached(position, max_length, cuts, with_source)
         result, cache = stack(INPUTS[:, start:cut], cache=cache, **masks)
         outputs.append(array(result))
         start = cut
-        assert int(cache["length"]) == cut
+        assert int(cache.length) == cut
     np.testing.assert_allclose(np.concatenate(outputs, axis=1), want, atol=within(1e-11))
 
 

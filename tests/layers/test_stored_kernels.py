@@ -5,8 +5,9 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_transformer.layers import FeedForward, MultiHeadAttention, TiedEmbedding, stored_kernels
-from keras_transformer.layers.stored_kernels import StoredTranspose, multiply_few_rows
+from keras_transformer.layers import FeedForward, MultiHeadAttention, TiedEmbedding
+from keras_transformer.layers.kernels import stored_kernels
+from keras_transformer.layers.kernels.stored_kernels import StoredTranspose, multiply_few_rows
 
 GENERATOR = np.random.default_rng(0)
 
@@ -32,7 +33,7 @@ def test_only_the_transposes_are_read():
 @pytest.mark.parametrize("length", [3, 20])
 @pytest.mark.parametrize("store", ["one_by_one", "together", "backwards"])
 def test_attention_of_different_sizes(store, length, num_parts, monkeypatch):
-    monkeypatch.setattr(stored_kernels, "_SMALLEST_PART", 10)
+    monkeypatch.setattr(stored_kernels, "_MIN_PART_SIZE", 10)
     layer = MultiHeadAttention(num_heads=2, key_dim=4, value_dim=3, use_bias=True)
     inputs, others = GENERATOR.normal(size=(2, 2, length, 8)).astype("float32")
     expected = [layer(inputs, inputs), layer(inputs, others), layer(inputs, others, inputs)]
@@ -48,7 +49,7 @@ def test_attention_of_different_sizes(store, length, num_parts, monkeypatch):
 def test_a_cache(num_parts, monkeypatch):
     import tensorflow as tf
 
-    monkeypatch.setattr(stored_kernels, "_SMALLEST_PART", 10)
+    monkeypatch.setattr(stored_kernels, "_MIN_PART_SIZE", 10)
     layer = MultiHeadAttention(num_heads=2, key_dim=4, use_bias=True)
     inputs = GENERATOR.normal(size=(2, 3, 8)).astype("float32")
     expected = layer(inputs, inputs, use_causal_mask=True).numpy()
@@ -66,7 +67,7 @@ def test_a_cache(num_parts, monkeypatch):
 @pytest.mark.parametrize("num_rows", [1, 4])
 @pytest.mark.parametrize("num_parts", [1, 2, 3, 100])
 def test_parts_of_a_product(num_parts, num_rows, monkeypatch):
-    monkeypatch.setattr(stored_kernels, "_SMALLEST_PART", 6)
+    monkeypatch.setattr(stored_kernels, "_MIN_PART_SIZE", 6)
     rows = GENERATOR.normal(size=(num_rows, 6)).astype("float32")
     transpose = GENERATOR.normal(size=(7, 6)).astype("float32")
     with stored_kernels.stored_kernels({}, num_parts):
@@ -78,7 +79,7 @@ def test_products_run_as_parts_only_where_a_part_is_large_enough(monkeypatch):
     import tensorflow as tf
 
     def num_products(smallest):
-        monkeypatch.setattr(stored_kernels, "_SMALLEST_PART", smallest)
+        monkeypatch.setattr(stored_kernels, "_MIN_PART_SIZE", smallest)
         layer = TiedEmbedding(10, 4)
         layer.build()
         with stored_kernels.stored_kernels({}, 3):

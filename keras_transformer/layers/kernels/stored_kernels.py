@@ -1,8 +1,8 @@
 """Kernels as a SavedModel stores them: transposed, several in a matrix, multiplied in parts.
 
-In bfloat16 the product of a transposed kernel and a few columns is the fastest: of a kernel as
-Keras keeps it oneDNN makes a copy in its own order at every call. A step of decoding one sentence
-takes as long as its weights take to be read; parts of a product are read side by side.
+In bfloat16 the product of a transposed kernel and a few columns is the fastest, because oneDNN
+copies a kernel in Keras' own order at every call. Reading the weights takes most of the time of a
+step that decodes one sentence; several threads read the parts of a product at the same time.
 """
 
 import contextlib
@@ -10,25 +10,26 @@ import contextvars
 import dataclasses
 import itertools
 import types
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from keras import ops
 
-from keras_transformer.layers.shapes import is_decoding_step, reshape
+from keras_transformer.layers.dtypes import Tensor
+from keras_transformer.layers.kernels.shapes import is_decoding_step, reshape
 
-# Numbers of a matrix that a thread multiplies in some 20 us: fewer are not worth waking it.
-_SMALLEST_PART = 2**17
+# Minimum number of elements per thread (about 20 us of work).
+_MIN_PART_SIZE = 2**17
 
 
 @dataclasses.dataclass(frozen=True)
 class StoredTranspose:
-    """Where the transpose of a kernel is stored.
+    """Place of the transpose of a kernel, rows `start` to `end - 1` of a matrix.
 
-    Args:
-        matrix: A variable `[rows, input_dim]` of the dtype that is computed in.
-        start: The first of its rows that are the kernel's.
-        end: The one after the last.
+    Attributes:
+        matrix: A variable `[rows, input_dim]` of the compute dtype.
+        start: First row.
+        end: Row after the last.
     """
 
     matrix: Any
@@ -47,13 +48,15 @@ _STORAGE = contextvars.ContextVar("storage", default=_NOTHING_STORED)
 
 
 @contextlib.contextmanager
-def stored_kernels(transposes, num_parts=1):
-    """Let projections read kernels from other variables, on TensorFlow.
+def stored_kernels(
+    transposes: Mapping[int, StoredTranspose], num_parts: int = 1
+) -> Iterator[None]:
+    """Makes projections read kernels from other variables, on TensorFlow.
 
     Args:
-        transposes: Dict from the `id` of a kernel to its `StoredTranspose`. Kernels behind each
-            other in one matrix are multiplied at once where their inputs are the same.
-        num_parts: The most parts of a product of few rows, which run side by side.
+        transposes: Dict from the `id` of a kernel to its `StoredTranspose`. Kernels that follow
+            each other in one matrix are multiplied at once if their inputs are the same.
+        num_parts: Maximum number of parts of a product of few rows, which run in parallel.
     """
     token = _STORAGE.set(_Storage(transposes, num_parts))
     try:
@@ -62,22 +65,14 @@ def stored_kernels(transposes, num_parts=1):
         _STORAGE.reset(token)
 
 
-def places_of(kernels):
-    """Return the `StoredTranspose`s of kernels if each has one, or None."""
+def places_of(kernels: Sequence[Tensor]) -> list[StoredTranspose] | None:
+    """Returns the `StoredTranspose`s of kernels if each has one, or None."""
     places = [_STORAGE.get().transposes.get(id(kernel)) for kernel in kernels]
     return None if None in places else places
 
 
-def multiply_by_stored(inputs, places):
-    """Multiply the last axis of `inputs` by kernels.
-
-    Args:
-        inputs: `[..., input_dim]`.
-        places: A list of `StoredTranspose`.
-
-    Returns:
-        A list of `[rows, output_dim]`.
-    """
+def multiply_by_stored(inputs: Tensor, places: list[StoredTranspose]) -> list[Tensor]:
+    """Returns the products of `[..., input_dim]` and each kernel, `[rows, output_dim]`."""
     if not _are_together(places):
         return [multiply_by_stored(inputs, [place])[0] for place in places]
     rows = reshape(inputs, (-1, inputs.shape[-1]))
@@ -97,10 +92,10 @@ def multiply_by_stored(inputs, places):
     return ops.split(product, [place.end - start for place in places[:-1]], axis=-1)
 
 
-def multiply_few_rows(rows, transpose):
-    """Multiply few rows by the transpose of a matrix: `rows . transpose^T`.
+def multiply_few_rows(rows: Tensor, transpose: Tensor) -> Tensor:
+    """Returns the product of a few rows and the transpose of a matrix.
 
-    The matrix comes first, as it lies in memory: to turn the few results around is cheaper.
+    The matrix comes first, in its order in memory; transposing the few results is cheaper.
 
     Args:
         rows: `[rows, input_dim]`.
@@ -111,12 +106,12 @@ def multiply_few_rows(rows, transpose):
     """
     columns = ops.transpose(rows)
     output_dim, input_dim = transpose.shape
-    num_parts = min(_STORAGE.get().num_parts, output_dim * input_dim // _SMALLEST_PART)
+    num_parts = min(_STORAGE.get().num_parts, output_dim * input_dim // _MIN_PART_SIZE)
     if num_parts < 2:
         return ops.transpose(ops.matmul(transpose, columns))
     transpose = ops.cast(ops.convert_to_tensor(transpose), rows.dtype)
     limits = [number * output_dim // num_parts for number in range(num_parts + 1)]
-    # TensorFlow runs side by side what does not wait for another.
+    # TensorFlow runs these in parallel, because none depends on another.
     parts = [ops.matmul(transpose[start:end], columns) for start, end in itertools.pairwise(limits)]
     return ops.transpose(ops.concatenate(parts, axis=0))
 

@@ -1,13 +1,19 @@
 """Linear maps over the last axis as one two-dimensional matrix product."""
 
+from collections.abc import Sequence
+from typing import Any
+
 from keras import ops
 
-from keras_transformer.layers.shapes import is_decoding_step, reshape
-from keras_transformer.layers.stored_kernels import multiply_by_stored, places_of
+from keras_transformer.layers.dtypes import Tensor
+from keras_transformer.layers.kernels.shapes import is_decoding_step, reshape
+from keras_transformer.layers.kernels.stored_kernels import multiply_by_stored, places_of
 
 
-def project(inputs, kernel, bias=None, leading=None):
-    """Multiply the last axis of `inputs` by `kernel` and add `bias`.
+def project(
+    inputs: Tensor, kernel: Tensor, bias: Tensor | None = None, leading: Sequence[Any] | None = None
+) -> Tensor:
+    """Multiplies the last axis of `inputs` by `kernel` and adds `bias`.
 
     Folding the leading axes first matters on TensorFlow, where a product of a three-dimensional
     and a two-dimensional tensor is broadcast and runs several times slower.
@@ -16,8 +22,8 @@ def project(inputs, kernel, bias=None, leading=None):
         inputs: `[..., input_dim]`.
         kernel: `[input_dim, output_dim]`.
         bias: `[output_dim]`, or None.
-        leading: Sizes of the leading axes of `inputs`, where the caller has them. The ONNX export
-            of Keras reads them wrongly off inputs that were reshaped.
+        leading: Sizes of the leading axes of `inputs`, if known to the caller. The ONNX export
+            of Keras misreads them from inputs that were reshaped.
 
     Returns:
         `[..., output_dim]`.
@@ -26,18 +32,13 @@ def project(inputs, kernel, bias=None, leading=None):
     return outputs
 
 
-def project_together(inputs, kernels, biases, leading=None):
-    """Multiply the same inputs by several kernels, at once where these are stored together.
-
-    Args:
-        inputs: As in `project`.
-        kernels: A tuple of `[input_dim, output_dim]`.
-        biases: A tuple of `[output_dim]` or None.
-        leading: As in `project`.
-
-    Returns:
-        A list of `[..., output_dim]`.
-    """
+def project_together(
+    inputs: Tensor,
+    kernels: Sequence[Tensor],
+    biases: Sequence[Tensor | None],
+    leading: Sequence[Any] | None = None,
+) -> list[Tensor]:
+    """As `project` with each kernel and bias; kernels that are stored together multiply at once."""
     places = places_of(kernels)
     if places is None:
         rows = reshape(inputs, (-1, kernels[0].shape[0]))
@@ -56,14 +57,14 @@ def _with_bias(product, bias, shape, is_step):
     if bias is None:
         return reshape(product, shape)
     bias = ops.cast(bias, product.dtype)
-    # Side by side, product and bias become one operation on TensorFlow: faster for many rows, but
-    # it lays the matrix out anew at every call, which takes longer than multiplying a few.
+    # TensorFlow fuses a product and a bias that follow each other. This is faster for many rows,
+    # but it reorders the matrix at every call, which costs more than the product of a few rows.
     if is_step:
         return ops.add(reshape(product, shape), bias)
     return reshape(ops.add(product, bias), shape)
 
 
-def first_number(kernel):
-    """The first number of a kernel, a scalar tensor whose value no graph knows beforehand."""
+def first_number(kernel: Tensor) -> Tensor:
+    """Returns the first number of a kernel, a scalar whose value no graph knows beforehand."""
     places = places_of((kernel,))
     return kernel[0, 0] if places is None else places[0].matrix[places[0].start, 0]

@@ -7,19 +7,19 @@ from keras import ops
 
 from keras_transformer import Transformer
 from keras_transformer.decoding import BeamSearch, GreedySearch
-from keras_transformer.layers.growing_cache import extend, keep_recent_apart, length_of
+from keras_transformer.layers.caches import GrowingCache
 
 RNG = np.random.default_rng(0)
 
 
 def _empty(apart):
-    own = {"key": ops.zeros((2, 3, 0, 4)), "value": ops.zeros((2, 3, 0, 5))}
-    cache = {"blocks": [{"self": own}]}
-    return (keep_recent_apart(cache) if apart else cache)["blocks"][0]["self"]
+    num_parts = 2 if apart else 1
+    return GrowingCache(
+        (ops.zeros((2, 3, 0, 4)),) * num_parts, (ops.zeros((2, 3, 0, 5)),) * num_parts
+    )
 
 
 def _all(parts):
-    parts = parts if isinstance(parts, tuple) else (parts,)
     return np.concatenate([ops.convert_to_numpy(part) for part in parts], axis=2)
 
 
@@ -31,14 +31,15 @@ def test_positions_stay_in_their_order(apart, num_new):
     cache, longest_recent = _empty(apart), 0
     for step in range(70):
         before, after = step * num_new, (step + 1) * num_new
-        cache, found_keys, found_values, start = extend(
-            cache, ops.array(keys[:, :, before:after]), ops.array(values[:, :, before:after])
+        assert cache.length == before
+        cache = cache.extend(
+            ops.array(keys[:, :, before:after]), ops.array(values[:, :, before:after])
         )
-        assert (start, length_of(found_keys)) == (before, after)
-        np.testing.assert_array_equal(_all(found_keys), keys[:, :, :after])
-        np.testing.assert_array_equal(_all(found_values), values[:, :, :after])
+        assert cache.length == after
+        np.testing.assert_array_equal(_all(cache.keys), keys[:, :, :after])
+        np.testing.assert_array_equal(_all(cache.values), values[:, :, :after])
         if apart:
-            longest_recent = max(longest_recent, cache["recent_key"].shape[2])
+            longest_recent = max(longest_recent, cache.keys[1].shape[2])
     assert longest_recent == (32 * num_new if apart else 0)
 
 
@@ -54,7 +55,7 @@ def test_long_answers_have_the_scores_of_the_whole_model(search, longest):
     model = Transformer.from_preset("tiny", vocab_size=12, **layers)
     source = np.array([[5, 6, 7, 3], [8, 3, 0, 0]], "int32")
     state = model.start_decoding(ops.array(source), search.width, longest)
-    assert "recent_key" in state["cache"]["blocks"][0]["self"]
+    assert len(state.cache.blocks[0].self_attention.keys) == 2
     step = model.decode_step
     result = search(_never_ending(step), state, [longest, longest - 5], max_length=longest)
     tokens = ops.convert_to_numpy(result.tokens)

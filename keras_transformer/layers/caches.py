@@ -1,0 +1,162 @@
+"""Caches of decoding: keys and values that attention computes once and reads at every step."""
+
+from typing import Any, NamedTuple, Self
+
+import keras
+from keras import ops
+
+from keras_transformer.layers.dtypes import Tensor
+from keras_transformer.layers.kernels.shapes import reshape
+from keras_transformer.layers.masks import causal_mask
+
+# Steps between two merges of the parts of a `GrowingCache`: few, so that the last part stays small.
+_STEPS_BETWEEN_MERGES = 32
+
+
+class GrowingCache(NamedTuple):
+    """Keys and values that grow with each call, in parts that follow each other.
+
+    Appending one position to a thousand others copies all of them. So the recent positions are a
+    second part: a step copies these alone, and merges them with the others once they are many.
+
+    Attributes:
+        keys: Tuple of one or two tensors `[batch, heads, length, key_dim]`.
+        values: Tuple of as many tensors `[batch, heads, length, value_dim]`.
+    """
+
+    keys: tuple
+    values: tuple
+
+    @property
+    def length(self) -> Any:
+        """Number of positions, an int or an int32 scalar."""
+        return sum(ops.shape(part)[2] for part in self.keys)
+
+    def extend(self, keys: Tensor, values: Tensor) -> Self:
+        """Returns the cache with the keys and values of new positions at its end."""
+        cache = self._merged(_STEPS_BETWEEN_MERGES * ops.shape(keys)[2])
+        return GrowingCache(
+            (*cache.keys[:-1], ops.concatenate([cache.keys[-1], keys], axis=2)),
+            (*cache.values[:-1], ops.concatenate([cache.values[-1], values], axis=2)),
+        )
+
+    def mask(self, num_queries: Any, is_causal: bool) -> Tensor | None:
+        """Returns the keys that the last `num_queries` positions may attend to; None for all."""
+        # Nothing follows a single query.
+        if not is_causal or (isinstance(num_queries, int) and num_queries == 1):
+            return None
+        return causal_mask(num_queries, self.length, self.length - num_queries)
+
+    def _merged(self, max_recent):
+        """Returns the cache, with an empty second part if that has `max_recent` positions."""
+        if len(self.keys) == 1:
+            return self
+
+        def merge():
+            return GrowingCache(*(_merge(*parts) for parts in self))
+
+        length = ops.shape(self.keys[1])[2]
+        if isinstance(length, int) and isinstance(max_recent, int):
+            return merge() if length >= max_recent else self
+        return ops.cond(length >= max_recent, merge, lambda: self)
+
+
+class FixedCache(NamedTuple):
+    """Keys and values of a fixed number of positions, for backends that compile fixed shapes.
+
+    Attributes:
+        keys: `[batch, heads, max_length, key_dim]`; zeros from `length` on.
+        values: `[batch, heads, max_length, value_dim]`.
+        length: int32 scalar, number of positions written.
+    """
+
+    keys: Tensor
+    values: Tensor
+    length: Tensor
+
+    def extend(self, keys: Tensor, values: Tensor) -> Self:
+        """Returns the cache with the keys and values of new positions behind those written."""
+        new_length, max_length = ops.shape(keys)[2], ops.shape(self.keys)[2]
+        # place[p, i] = 1 where new position i goes to p: unwritten positions are zeros, so that
+        # adding writes. One product and one sum on every backend, and no scatter.
+        targets = self.length + ops.arange(new_length, dtype="int32")
+        positions = ops.expand_dims(ops.arange(max_length, dtype="int32"), 1)
+        place = ops.cast(ops.equal(positions, ops.expand_dims(targets, 0)), keys.dtype)
+        return FixedCache(
+            self.keys + ops.matmul(place, keys),
+            self.values + ops.matmul(place, values),
+            self.length + new_length,
+        )
+
+    def mask(self, num_queries: Any, is_causal: bool) -> Tensor:
+        """Returns the keys that the last `num_queries` positions may attend to."""
+        max_length = ops.shape(self.keys)[2]
+        if is_causal:  # This hides the unwritten positions as well.
+            return causal_mask(num_queries, max_length, self.length - num_queries)
+        return reshape(ops.arange(max_length, dtype="int32") < self.length, (1, 1, -1))
+
+
+class CompleteCache(NamedTuple):
+    """Keys and values that are all known, such as those of the encoder's outputs.
+
+    Attributes:
+        keys: `[batch, heads, length, key_dim]`.
+        values: `[batch, heads, length, value_dim]`.
+    """
+
+    keys: Tensor
+    values: Tensor
+
+    def extend(self, keys: Tensor, values: Tensor) -> GrowingCache:
+        """Returns a cache that grows, with new positions behind these."""
+        return GrowingCache((self.keys, keys), (self.values, values))
+
+
+class DecoderBlockCache(NamedTuple):
+    """Caches of a decoder block.
+
+    Attributes:
+        self_attention: `GrowingCache` or `FixedCache`.
+        cross_attention: `CompleteCache`, or `()` without cross-attention.
+    """
+
+    self_attention: GrowingCache | FixedCache
+    cross_attention: CompleteCache | tuple = ()
+
+    def reorder(self, rows: Tensor) -> Self:
+        """As `DecoderCache.reorder`."""
+        return self._replace(self_attention=take_rows(self.self_attention, rows))
+
+
+class DecoderCache(NamedTuple):
+    """Cache of a decoder.
+
+    Attributes:
+        length: int32 scalar, number of positions decoded.
+        blocks: Tuple of the blocks' caches.
+    """
+
+    length: Tensor
+    blocks: tuple
+
+    def reorder(self, rows: Tensor | None) -> Self:
+        """Returns the cache whose row r is row `rows[r]`, int32 `[rows]`; None for no change."""
+        if rows is None:
+            return self
+        return self._replace(blocks=tuple(block.reorder(rows) for block in self.blocks))
+
+
+def take_rows(tensors: Any, rows: Tensor) -> Any:
+    """Returns a nest of tensors with some rows of each; scalars are the same for all rows.
+
+    Args:
+        tensors: Nest of tensors `[rows, ...]` and scalars.
+        rows: int32 `[kept]`.
+    """
+    return keras.tree.map_structure(
+        lambda tensor: ops.take(tensor, rows, axis=0) if len(tensor.shape) else tensor, tensors
+    )
+
+
+def _merge(first, second):
+    return ops.concatenate([first, second], axis=2), second[:, :, :0]

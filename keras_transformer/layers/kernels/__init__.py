@@ -1,0 +1,59 @@
+"""The door to arithmetic that is faster on TensorFlow than with `keras.ops` alone."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_transformer.layers.dtypes import Tensor
+
+
+def dropout(inputs: Tensor, rate: float, seed_generator: keras.random.SeedGenerator) -> Tensor:
+    """Drops inputs at random, as `keras.random.dropout`."""
+    if keras.backend.backend() != "tensorflow":
+        return keras.random.dropout(inputs, rate, seed=seed_generator)
+    from keras_transformer.layers.kernels import tensorflow_kernels
+
+    return tensorflow_kernels.dropout(inputs, rate, seed_generator.next())
+
+
+def replica_seed(seed: Tensor) -> Tensor:
+    """Returns a seed that differs between the replicas of a `tf.distribute` strategy."""
+    if keras.backend.backend() != "tensorflow":
+        return seed
+    from keras_transformer.layers.kernels import tensorflow_kernels
+
+    return tensorflow_kernels.replica_seed(seed)
+
+
+def layer_normalization(
+    inputs: Tensor, layer: keras.layers.LayerNormalization, training: bool | None
+) -> Tensor | None:
+    """Returns `inputs` normalised with the weights of a layer; None to leave it to Keras."""
+    is_plain = (
+        layer.axis in ([-1], [len(inputs.shape) - 1])
+        and layer.gamma is not None
+        and layer.beta is not None
+        and not layer.rms_scaling
+    )
+    if keras.backend.backend() != "tensorflow" or not is_plain:
+        return None
+    from keras_transformer.layers.kernels import tensorflow_kernels
+
+    weights = layer.gamma, layer.beta
+    return tensorflow_kernels.layer_normalization(
+        inputs, *weights, layer.epsilon, layer.compute_dtype, training
+    )
+
+
+def checked_length(inputs: Tensor, max_length: int, message: str) -> Any:
+    """Returns the length of `[batch, length, width]`, checked when the graph runs if need be.
+
+    A lookup on a GPU gives zeros, and no error, for positions that are not in the table.
+    """
+    length = ops.shape(inputs)[1]
+    if inputs.shape[1] is not None or keras.backend.backend() != "tensorflow":
+        return length
+    from keras_transformer.layers.kernels import tensorflow_kernels
+
+    return tensorflow_kernels.at_most(length, max_length, message)
