@@ -111,19 +111,19 @@ def run(arguments: argparse.Namespace) -> None:
                 f"{option} is for --format {format}. Received: --format {arguments.format}"
             )
     load_backend()
-    from keras_transformer import Parser, Translator, export
+    from keras_transformer import export
     from keras_transformer.export.formats import FORMATS as EXPORT_FORMATS
-    from keras_transformer.export.steps import refuse_parser
+    from keras_transformer.export.steps import check_searches_outside
     from keras_transformer.inference.model_directory import read_config
+    from keras_transformer.inference.tasks import get_task
 
     # Before the model is loaded, not after.
     export.check_export_directory(arguments.output, arguments.format)
-    is_parser = read_config(arguments.model[0])["task"] == "parsing"
-    if is_parser and arguments.format != "saved_model":
-        refuse_parser(EXPORT_FORMATS[arguments.format].title)
+    task = read_config(arguments.model[0])["task"]
+    if arguments.format != "saved_model":
+        check_searches_outside(EXPORT_FORMATS[arguments.format].title, task)
     export.check_export_packages(arguments.format)
-    holder = Parser if is_parser else Translator
-    translator = holder.load(arguments.model, dtype=arguments.precision)
+    translator = get_task(task).pipeline.load(arguments.model, dtype=arguments.precision)
     if arguments.format == "saved_model":
         search = constrain_search(arguments, beam_search(arguments, translator.search))
         export.export_saved_model(

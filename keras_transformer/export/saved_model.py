@@ -8,16 +8,10 @@ from keras_transformer.errors import UserError
 from keras_transformer.export.formats import export_folder
 from keras_transformer.export.steps import with_dtype
 from keras_transformer.export.warmup import warmup_texts, write_warmup_requests
+from keras_transformer.inference.tasks import get_task
 from keras_transformer.layers.checks import check_choice, check_positive_integer
-from keras_transformer.parsing.parser import Parser
 
 PRECISIONS = ("float32", "bfloat16")
-# The inputs of the signatures.
-_PARSER_SIGNATURES = dict.fromkeys(("serving_default", "n_best", "limits"), ("text",))
-_SIGNATURES = {
-    **_PARSER_SIGNATURES,
-    **dict.fromkeys(("score", "attention"), ("text", "translation")),
-}
 
 
 def export_saved_model(
@@ -95,49 +89,27 @@ def export_saved_model(
             "A SavedModel is written with the TensorFlow backend (KERAS_BACKEND=tensorflow). "
             f"Received: backend={keras.backend.backend()!r}"
         )
-    is_parser = isinstance(translator, Parser)
-    if is_parser:
-        _check_constrained(translator)
+    functions = get_task(translator.task).served_functions(translator)
     directory = pathlib.Path(directory)
     model = translator.model if dtype is None else with_dtype(translator.model, dtype)
     with export_folder(directory, "saved_model") as aside:
-        _write(translator, model, search or translator.search, num_streams, aside)
-        # TensorFlow Serving's folders are numbers below the one with the model's name.
+        _write(functions, translator, model, search or translator.search, num_streams, aside)
+        # TensorFlow Serving's folders are numbers below a folder with the model's name.
         path = directory.resolve()
         name = path.parent.name if path.name.isdecimal() else path.name
-        names = _PARSER_SIGNATURES if is_parser else _SIGNATURES
-        requests = _warmup_requests(translator.source_tokenizer, names)
+        requests = [
+            (signature, dict.fromkeys(inputs, texts))
+            for texts in warmup_texts(translator.source_tokenizer)
+            for signature, inputs in functions.inputs.items()
+        ]
         write_warmup_requests(aside, requests, name or "translator")
     return directory
 
 
-def _check_constrained(parser) -> None:
-    if not parser.constrained:
-        why = "constrained=False"
-        if parser.tree_symbols is None:
-            why = f"linearization={parser.linearization}, and a target vocabulary of which not "
-            why += "every symbol of a tree is one token"
-        raise UserError(
-            "A SavedModel writes trees without repairing them, so its search must be constrained "
-            f"to well-formed ones. Received: a Parser with {why}"
-        )
-
-
-def _write(translator, model, search, num_streams, path: pathlib.Path) -> None:
+def _write(functions, translator, model, search, num_streams, path: pathlib.Path) -> None:
     import tensorflow as tf
 
-    from keras_transformer.export.signatures import translator_module
-    from keras_transformer.parsing.signatures import parser_module
+    from keras_transformer.export.served_module import ServedModule
 
-    make_module = parser_module if isinstance(translator, Parser) else translator_module
-    module = make_module(translator, model, search, num_streams)
+    module = ServedModule(functions, translator, model, search, num_streams)
     tf.saved_model.save(module, str(path), signatures=module.functions())
-
-
-def _warmup_requests(tokenizer, signatures):
-    """Returns requests for every signature, as `write_warmup_requests` takes them."""
-    return [
-        (name, dict.fromkeys(inputs, texts))
-        for texts in warmup_texts(tokenizer)
-        for name, inputs in signatures.items()
-    ]

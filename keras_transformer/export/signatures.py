@@ -12,86 +12,46 @@ from keras import ops
 from keras_transformer.data.special_tokens import BOS_ID, PAD_ID
 from keras_transformer.export.graph_rows import (
     MAX_TOKENS,
-    chunk_seed,
     encode,
     in_chunks,
     longest_row,
     padded,
     rows_per_chunk,
 )
-from keras_transformer.export.served_module import ServedModule, settings, several_answers
-from keras_transformer.inference.batch_inference import one_answer, search_ids
+from keras_transformer.export.served_module import ServedFunctions
 
-_TEXT = tf.TensorSpec([None], tf.string, name="text")
-_TRANSLATION = tf.TensorSpec([None], tf.string, name="translation")
-_INPUTS = {
-    "serving_default": [_TEXT],
-    "n_best": [_TEXT],
-    "score": [_TEXT, _TRANSLATION],
-    "attention": [_TEXT, _TRANSLATION],
-    "limits": [_TEXT],
-}
 # Bounds a chunk of rows: numbers in its largest tensor.
 _MAX_NUMBERS = 2**26
 
 
-def translator_module(translator, model, search, num_streams=1):
-    """Returns the `ServedModule` of a translator.
+class TranslatorFunctions(ServedFunctions):
+    """The signatures of a translator."""
 
-    Args:
-        translator: a `Translator`.
-        model: the translator's model, or a copy of another dtype.
-        search: a search of `keras_transformer.decoding`.
-        num_streams: parts of a request that are searched at the same time.
-    """
-    return ServedModule(
-        translator,
-        model,
-        lambda module: _Functions(module, translator, model, search, num_streams),
-        _INPUTS,
-        num_streams,
-    )
+    inputs = {
+        **dict.fromkeys(("serving_default", "n_best", "limits"), ("text",)),
+        **dict.fromkeys(("score", "attention"), ("text", "translation")),
+    }
 
-
-def _max_target_length(translator):
-    """Returns the most tokens of any translation, given or found, EOS counted."""
-    longest = translator.max_source_length + translator.extra_length
-    return min(longest, translator.model.config.max_length or longest)
-
-
-class _Functions:
-    """The functions of the signatures; `module` holds what a SavedModel has to track."""
-
-    def __init__(self, module, translator, model, search, num_streams):
-        self._module = module
-        self._num_streams = num_streams
-        self._translator = translator
-        self._model = model
-        self._best, self._several = one_answer(search), several_answers(search)
-        self._max_target_length = _max_target_length(translator)
-        profile = translator.sentence_profile
-        more = {
+    def __init__(self, module, pipeline, model, search, num_streams):
+        super().__init__(module, pipeline, model, search, num_streams)
+        longest = pipeline.max_source_length + pipeline.extra_length
+        # Maximum number of tokens of any translation, given or found, with EOS.
+        self._max_target_length = min(longest, model.config.max_length or longest)
+        profile = pipeline.sentence_profile
+        self._settings |= {
             "max_target_length": self._max_target_length,
-            "num_streams": num_streams,
             "sentence_profile": None if profile is None else profile.to_dict(),
         }
-        self._settings = settings(translator, model, search, **more)
 
     def serving_default(self, text):
-        found = self._search(text, self._best)
-        return {
-            "translation": found["texts"][:, 0],
-            "score": found["scores"][:, 0],
-            "truncated": found["truncated"],
-        }
+        found, truncated = self._translate(text, self._best)
+        translation, score = found["answers"][:, 0], found["scores"][:, 0]
+        return {"translation": translation, "score": score, "truncated": truncated}
 
     def n_best(self, text):
-        found = self._search(text, self._several)
-        return {
-            "translations": found["texts"],
-            "scores": found["scores"],
-            "truncated": found["truncated"],
-        }
+        found, truncated = self._translate(text, self._several)
+        translations, scores = found["answers"], found["scores"]
+        return {"translations": translations, "scores": scores, "truncated": truncated}
 
     def score(self, text, translation):
         sources, targets, truncated = self._encode_pairs(text, translation)
@@ -114,7 +74,7 @@ class _Functions:
         return {
             "log_probability": tf.reduce_sum(values, axis=1),
             "num_tokens": tf.cast(targets.row_lengths(), tf.int32),
-            "tokens": self._pieces(self._translator.target_tokenizer, targets),
+            "tokens": self._pieces(self._pipeline.target_tokenizer, targets),
             "token_log_probabilities": values,
             "truncated": truncated,
         }
@@ -141,57 +101,37 @@ class _Functions:
         empty = {"attention": tf.zeros([0, *lengths])}
         return {
             **in_chunks(attend_rows, tf.shape(text)[0], rows, empty),
-            "source_tokens": self._pieces(self._translator.source_tokenizer, sources),
-            "target_tokens": self._pieces(self._translator.target_tokenizer, targets),
+            "source_tokens": self._pieces(self._pipeline.source_tokenizer, sources),
+            "target_tokens": self._pieces(self._pipeline.target_tokenizer, targets),
             "truncated": truncated,
         }
 
     def limits(self, text):
         lengths = self._module.source_tokenizer.tokenize(text).row_lengths()
         num_tokens = tf.cast(lengths, tf.int32) + 1  # and EOS
-        longest = self._translator.max_source_length
+        longest = self._pipeline.max_source_length
         read = tf.minimum(num_tokens, longest)
         return {
             "num_tokens": num_tokens,
             "max_source_tokens": tf.fill(tf.shape(text), longest),
-            "max_translation_tokens": self._translator.max_lengths(read - 1),
+            "max_translation_tokens": self._pipeline.max_lengths(read - 1),
             "truncated": num_tokens > longest,
-            "settings": tf.fill(tf.shape(text), self._settings),
+            "settings": self._settings_of(text),
         }
 
-    def _search(self, text, search):
-        """Translates: `texts` and `scores` `[batch, n]`, and `truncated` `[batch]`."""
+    def _translate(self, text, search):
         sources, truncated = encode(
-            self._module.source_tokenizer, text, self._translator.max_source_length
+            self._module.source_tokenizer, text, self._pipeline.max_source_length
         )
-        num_answers = getattr(search, "n_best", search.width)
+        num_subwords = tf.cast(sources.row_lengths(), tf.int32) - 1
 
-        def search_rows(start, end):
-            source = padded(sources[start:end])
-            num_subwords = tf.cast(sources[start:end].row_lengths(), tf.int32) - 1
-            max_lengths = self._translator.max_lengths(num_subwords)
-            seed = chunk_seed(search, start)
-            result = search_ids(self._model, source, max_lengths, search, **seed)
-            is_empty = (num_subwords == 0)[:, None]
-            tokens = tf.where(is_empty[:, :, None], PAD_ID, result.tokens)
-            texts = self._module.target_tokenizer.detokenize(
-                tf.reshape(tokens, [-1, tf.shape(tokens)[-1]])  # [batch * n, length]
-            )
-            return {
-                "texts": tf.reshape(texts, [-1, num_answers]),
-                "scores": tf.where(is_empty, 0.0, tf.cast(result.scores, tf.float32)),
-            }
+        def write(start, end, tokens, scores):
+            is_empty = (num_subwords[start:end] == 0)[:, None, None]
+            tokens = tf.where(is_empty, PAD_ID, tokens)
+            flat = tf.reshape(tokens, [-1, tf.shape(tokens)[-1]])  # [batch * n, length]
+            return tf.reshape(self._module.target_tokenizer.detokenize(flat), tf.shape(scores))
 
-        positions = search.width * (2 * longest_row(sources) + self._translator.extra_length)
-        empty = {
-            "texts": tf.zeros([0, num_answers], tf.string),
-            "scores": tf.zeros([0, num_answers]),
-        }
-        rows = rows_per_chunk((positions, MAX_TOKENS))
-        return {
-            **in_chunks(search_rows, tf.shape(text)[0], rows, empty, self._num_streams),
-            "truncated": truncated,
-        }
+        return self._search(sources, num_subwords, search, write), truncated
 
     def _encode_pairs(self, text, translation):
         same = tf.debugging.assert_equal(
@@ -200,7 +140,7 @@ class _Functions:
         with tf.control_dependencies([same]):
             text = tf.identity(text)
         sources, is_cut = encode(
-            self._module.source_tokenizer, text, self._translator.max_source_length
+            self._module.source_tokenizer, text, self._pipeline.max_source_length
         )
         targets, is_target_cut = encode(
             self._module.target_tokenizer, translation, self._max_target_length

@@ -9,7 +9,6 @@ The names, for every decoder block i:
 
 import dataclasses
 import logging
-from typing import NoReturn
 
 import keras
 from keras import ops
@@ -23,7 +22,6 @@ from keras_transformer.layers.caches import (
 )
 from keras_transformer.models import Ensemble, Transformer
 from keras_transformer.models.transformer import DecodingState
-from keras_transformer.parsing.parser import Parser
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -63,8 +61,7 @@ def exportable_model(translator, title):
         UserError: if the model is an `Ensemble`, which only our own search can ask, or the
             translator a `Parser`.
     """
-    if isinstance(translator, Parser):
-        refuse_parser(title)
+    check_searches_outside(title, translator.task)
     model = translator.model
     if isinstance(model, Ensemble):
         raise UserError(
@@ -75,12 +72,18 @@ def exportable_model(translator, title):
     return model
 
 
-def refuse_parser(title) -> NoReturn:
-    """Raises a `UserError`: what else is exported leaves the search to the program that runs it."""
-    raise UserError(
-        f"The {title} is for translators: a parser's search builds trees, which the program that "
-        "runs the export would not. Export the parser as saved_model."
-    )
+def check_searches_outside(title: str, task: str) -> None:
+    """Raises a `UserError` for a task other than translation, whose search is part of its answers.
+
+    Args:
+        title: the export's name for people.
+        task: name of the task.
+    """
+    if task != "translation":
+        raise UserError(
+            f"The {title} is for translators, because the program that runs it does the search. "
+            f"Export the model as saved_model. Received: a model for {task}"
+        )
 
 
 def warn_of_constraints(search, title) -> None:

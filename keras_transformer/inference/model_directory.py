@@ -1,37 +1,39 @@
-"""Model directories are read: config, weights, tokenizer and recipe, each of them checked."""
+"""Model directories: config, weights, tokenizers and recipe, written together and read with checks.
 
+A directory is written aside and moved into place as a whole. A process that is killed leaves the
+old model or the new one: `read_config` completes what was complete aside.
+"""
+
+import json
+import os
 import pathlib
 
-from keras_transformer.decoding import search_from_dict
 from keras_transformer.errors import UserError, one_line
-from keras_transformer.files import finish_replacing, read_json
+from keras_transformer.files import atomic_files, finish_replacing, read_json
+from keras_transformer.inference.tasks import task_names
 
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.weights.h5"
 RECIPE_FILE = "recipe.json"
 FORMAT = 1
-# What a model directory is for, and what loads it. A config without a task is a translator's.
-TASKS = {"translation": "Translator", "parsing": "Parser"}
 
 
-def read_config(directory) -> dict:
+def read_config(directory: str | os.PathLike) -> dict:
     """Reads and checks `config.json` of a model directory.
 
     Args:
         directory: the model directory.
 
     Returns:
-        `dict`, whose `"model"` is a `TransformerConfig`, whose `"search"` is a search or None,
-        whose `"task"` is one of `TASKS`, and whose `"linearization"`, if there is one, is a
-        `Linearization`.
+        `dict`, whose `"model"` is a `TransformerConfig`, whose `"search"` is a search or None, and
+        whose `"task"` is one of `task_names()`. The settings of the task are not checked here.
 
     Raises:
         UserError: if the directory or the file is missing, damaged, or of another format.
     """
-    from keras_transformer.inference.sentence_profile import SentenceProfile
+    from keras_transformer.decoding import search_from_dict
     from keras_transformer.layers.checks import check_boolean, check_choice
     from keras_transformer.models import TransformerConfig
-    from keras_transformer.parsing.linearization import Linearization
 
     directory = pathlib.Path(directory)
     if not directory.exists():
@@ -42,12 +44,12 @@ def read_config(directory) -> dict:
         finish_replacing(directory)
     except OSError as error:
         raise UserError(
-            f"{str(directory)!r} was being saved when the process was killed, and the rest cannot "
-            f"be done: {error.strerror}. Load it once where it can be written."
+            f"{str(directory)!r} was being saved when the process was killed, and saving cannot be "
+            f"completed: {error.strerror}. Load it once from where it can be written."
         ) from error
     path = directory / CONFIG_FILE
     if not path.exists():
-        raise UserError(f"{str(directory)!r} is no model directory: {path} is missing.")
+        raise UserError(f"{str(directory)!r} is not a model directory: {path} is missing.")
     config = read_json(path)
     config.setdefault("task", "translation")
     config.setdefault("shared_tokenizer", True)
@@ -58,22 +60,18 @@ def read_config(directory) -> dict:
                 f"Received: format={config.get('format')!r}"
             )
         if not isinstance(config.get("model"), dict):
-            raise ValueError("the entry 'model' is missing, or no object.")
-        check_choice("task", config["task"], tuple(TASKS))
+            raise ValueError("the entry 'model' is missing or is not an object.")
+        check_choice("task", config["task"], task_names())
         check_boolean("shared_tokenizer", config["shared_tokenizer"])
         config["model"] = TransformerConfig.from_dict(config["model"])
         search = config.get("search")
         config["search"] = None if search is None else search_from_dict(search)
-        if "linearization" in config:
-            config["linearization"] = Linearization.from_dict(config["linearization"])
-        if config.get("sentence_profile") is not None:  # earlier versions wrote none
-            config["sentence_profile"] = SentenceProfile.from_dict(config["sentence_profile"])
     except (ValueError, TypeError, AttributeError, OverflowError) as error:
         raise UserError(f"{path}: {one_line(error)}") from error
     return config
 
 
-def read_recipe(directory):
+def read_recipe(directory: str | os.PathLike):
     """Reads the recipe of a model directory.
 
     Args:
@@ -98,12 +96,12 @@ def read_recipe(directory):
         raise UserError(f"{path}: {one_line(error)}") from error
 
 
-def read_model(directory, config: dict, dtype=None):
+def read_model(directory: str | os.PathLike, config: dict, dtype=None):
     """Builds the model of a model directory and loads its weights.
 
     Args:
         directory: the model directory.
-        config: what `read_config` returned.
+        config: from `read_config`.
         dtype: dtype or dtype policy of the model; None for the global one.
 
     Returns:
@@ -119,7 +117,7 @@ def read_model(directory, config: dict, dtype=None):
     path = pathlib.Path(directory) / WEIGHTS_FILE
     if not path.is_file():
         raise UserError(f"{path} is missing.")
-    # Compared before the model is made: a damaged config may ask for more than there is memory.
+    # Compared before the model is built: a damaged config may ask for more than the memory.
     stored, expected = count_stored_parameters(path), count_parameters(config["model"])
     if stored != expected:
         raise UserError(
@@ -134,38 +132,109 @@ def read_model(directory, config: dict, dtype=None):
     return model
 
 
-def read_tokenizers(directory, config: dict) -> tuple:
+def read_tokenizers(directory: str | os.PathLike, config: dict) -> tuple:
     """Loads the tokenizers of a model directory and checks that they fit the model.
 
     Args:
         directory: the model directory.
-        config: what `read_config` returned.
+        config: from `read_config`.
 
     Returns:
-        `(source_tokenizer, target_tokenizer)`; the second is None if there is one for both.
+        `(source_tokenizer, target_tokenizer)`; the second is None if they share one.
 
     Raises:
-        UserError: if a file is missing or damaged, or a vocabulary has another size than the
-            model's.
+        UserError: if a file is missing or damaged, or a vocabulary does not have the model's size.
     """
     from keras_transformer.data import load_tokenizer
 
     directory = pathlib.Path(directory)
-    model_config = config["model"]
+    sizes = config["model"].vocab_size, config["model"].output_vocab_size
     shared = config["shared_tokenizer"]
-    sizes = {"tokenizer": model_config.vocab_size}
-    if not shared:
-        sizes = {
-            "source_tokenizer": model_config.vocab_size,
-            "target_tokenizer": model_config.output_vocab_size,
-        }
-    tokenizers = []
-    for name, size in sizes.items():
-        tokenizer = load_tokenizer(directory, name)
+    names = ("tokenizer",) if shared else ("source_tokenizer", "target_tokenizer")
+    tokenizers = [load_tokenizer(directory, name) for name in names]
+    for name, tokenizer, size in zip(names, tokenizers, sizes, strict=False):
         if tokenizer.vocab_size != size:
             raise UserError(
                 f"{directory / name}.*: the tokenizer has {tokenizer.vocab_size} pieces, "
                 f"the model in {CONFIG_FILE} has {size}."
             )
-        tokenizers.append(tokenizer)
     return (tokenizers[0], None) if shared else tuple(tokenizers)
+
+
+def write_model_directory(
+    directory: str | os.PathLike, model, tokenizers: tuple, settings: dict, recipe=None
+) -> pathlib.Path:
+    """Writes a model directory.
+
+    Args:
+        directory: the folder. Nothing of an earlier model in it remains; files of other names stay.
+        model: a `Transformer`.
+        tokenizers: `(source_tokenizer, target_tokenizer)`; the second is None if they share one.
+        settings: `dict` of further entries of `config.json`.
+        recipe: a `TrainingRecipe` or its dict, or None.
+
+    Returns:
+        `pathlib.Path`: the directory.
+
+    Raises:
+        UserError: if the directory is a file, or has a file that would be read as a part of the
+            model and is something else.
+        ValueError: if the recipe is a dict with settings that a `TrainingRecipe` does not have.
+    """
+    import keras_transformer
+    from keras_transformer.data import save_tokenizer
+    from keras_transformer.models import TrainingRecipe
+    from keras_transformer.models.weight_files import save_weights_only
+
+    directory = pathlib.Path(directory)
+    if directory.exists() and not directory.is_dir():
+        raise UserError(f"Expected a model directory but {str(directory)!r} is a file.")
+    source, target = tokenizers
+    named = {"tokenizer": source}
+    if target is not None:
+        named = {"source_tokenizer": source, "target_tokenizer": target}
+    config = {
+        "format": FORMAT,
+        "library_version": keras_transformer.__version__,
+        "model": model.config.to_dict(),
+        "shared_tokenizer": target is None,
+        **settings,
+    }
+    if isinstance(recipe, dict):
+        recipe = TrainingRecipe.from_dict(recipe)
+    finish_replacing(directory)
+    with atomic_files(directory, _obsolete_files(directory, named, recipe)) as aside:
+        save_weights_only(model, aside / WEIGHTS_FILE)
+        for name, tokenizer in named.items():
+            save_tokenizer(tokenizer, aside, name)
+        if recipe is not None:
+            _write_json(aside / RECIPE_FILE, recipe.to_dict())
+        _write_json(aside / CONFIG_FILE, config)
+    return directory
+
+
+def _obsolete_files(directory: pathlib.Path, tokenizers: dict, recipe) -> list[pathlib.Path]:
+    """Returns files of an earlier model that the new one does not replace, after checking them."""
+    from keras_transformer.data.tokenizers import other_kind_files, tokenizer_files
+
+    obsolete = []
+    for name in ("tokenizer", "source_tokenizer", "target_tokenizer"):
+        if name in tokenizers:
+            obsolete += other_kind_files(tokenizers[name], directory, name)
+        else:  # The new config does not read it: a file that is not a tokenizer can stay.
+            obsolete += tokenizer_files(directory, name)
+    path = directory / RECIPE_FILE
+    if recipe is None and path.is_file():
+        try:
+            read_recipe(directory)
+        except UserError as error:
+            raise UserError(
+                f"{path} is in the way and is not a training recipe that can be replaced: move it "
+                "away, or name another directory."
+            ) from error
+        obsolete.append(path)
+    return obsolete
+
+
+def _write_json(path: pathlib.Path, content: dict) -> None:
+    path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -1,17 +1,120 @@
-"""The registry of tasks: what a model can be trained for, and who knows how."""
+"""The registry of tasks: what models are trained for, and the code that knows how."""
 
+import abc
+import functools
 import importlib
+from collections.abc import Callable
+from typing import Any, ClassVar
 
-# Imported when asked for: a task knows the packages that ask for it.
-_ENTRIES = {
+
+class Task(abc.ABC):
+    """What the library asks about a task; `train`, model directories and exports use nothing else.
+
+    Attributes:
+        name: the task's name in settings and files.
+        pipeline: the class of the models in use, a `Pipeline`.
+        command: the subcommand that uses such a model.
+        score_name: name of the score on the validation set, as a key.
+        score_label: the same for people.
+        result_name: field of `TrainingResult` that holds the trained pipeline.
+        shares_a_given_tokenizer: whether one given tokenizer serves source and target.
+    """
+
+    name: ClassVar[str]
+    command: ClassVar[str]
+    score_name: ClassVar[str]
+    score_label: ClassVar[str]
+    result_name: ClassVar[str]
+    shares_a_given_tokenizer: ClassVar[bool] = True
+
+    @property
+    @abc.abstractmethod
+    def pipeline(self) -> type:
+        """Returns the class, imported when it is asked for."""
+
+    def check_settings(self, settings) -> dict[str, Any]:
+        """Checks `TrainingSettings` when they are made.
+
+        Returns:
+            The settings whose values the task decides, by name.
+
+        Raises:
+            ValueError: if a setting is for another task.
+        """
+        return {}
+
+    @abc.abstractmethod
+    def check(self, corpus, settings) -> None:
+        """Raises an error if the task cannot be learned from a corpus as the settings say."""
+
+    @abc.abstractmethod
+    def learn_tokenizers(self, corpus, settings, source, report: Callable[[str], object]):
+        """Learns the vocabularies from a corpus.
+
+        Args:
+            corpus: the training corpus.
+            settings: `TrainingSettings`.
+            source: the tokenizer of the source if it is given and not shared; otherwise None.
+            report: called with lines for people.
+
+        Returns:
+            `TokenizerPair`.
+        """
+
+    @abc.abstractmethod
+    def make_score(self, corpus, tokenizers, settings, recipe):
+        """Returns the `ScoreOnDev` of a validation corpus, or None if the settings want none."""
+
+    @abc.abstractmethod
+    def make_result(self, model, tokenizers, settings, recipe, sentence_profile):
+        """Returns the pipeline of a trained model."""
+
+    @abc.abstractmethod
+    def served_functions(self, pipeline) -> type:
+        """Returns the `ServedFunctions` of a SavedModel.
+
+        Args:
+            pipeline: an object of the task's class.
+
+        Raises:
+            UserError: if this pipeline cannot be exported.
+        """
+
+
+# Imported when asked for, because a task knows the packages that ask for it.
+_ENTRIES: dict[str, str] = {
     "translation": "keras_transformer.training.translation_task.TranslationTask",
     "parsing": "keras_transformer.parsing.task.ParsingTask",
 }
 
 
-def get_task(name: str):
-    """Returns the task of a name."""
+def register_task(name: str, entry: str) -> None:
+    """Adds a task.
+
+    Args:
+        name: its name in settings and files.
+        entry: module and class of the `Task`, `"package.module.Class"`.
+    """
+    _ENTRIES[name] = entry
+    get_task.cache_clear()
+
+
+def task_names() -> tuple[str, ...]:
+    """Returns the names of all tasks."""
+    return tuple(_ENTRIES)
+
+
+@functools.cache
+def get_task(name: str) -> Any:
+    """Returns the `Task` of a name.
+
+    Args:
+        name: one of `task_names()`.
+
+    Raises:
+        ValueError: if there is no such task.
+    """
     if name not in _ENTRIES:
-        raise ValueError(f"`task` must be one of {tuple(_ENTRIES)}. Received: task={name!r}")
-    module, _, kind = _ENTRIES[name].rpartition(".")
-    return getattr(importlib.import_module(module), kind)()
+        raise ValueError(f"`task` must be one of {task_names()}. Received: task={name!r}")
+    module, _, task = _ENTRIES[name].rpartition(".")
+    return getattr(importlib.import_module(module), task)()

@@ -1,56 +1,48 @@
 """Translator: a model, its tokenizers and a search, from text to text."""
 
-import collections
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from typing import ClassVar
 
-import numpy as np
 from keras import ops
 
 from keras_transformer.data.special_tokens import EOS_ID
-from keras_transformer.decoding import BeamSearch, search_to_dict
-from keras_transformer.inference import memory as batch_memory
+from keras_transformer.decoding import BeamSearch
+from keras_transformer.inference import memory
 from keras_transformer.inference.alignment import Alignment, align_words, layer_index
-from keras_transformer.inference.batch_inference import BatchInference, answer_limits, one_answer
+from keras_transformer.inference.batch_inference import one_answer
 from keras_transformer.inference.inputs import (
     check_targets,
-    check_vocabulary,
     checked_texts,
     encode_prefixes,
     encode_words,
 )
-from keras_transformer.inference.loading import SETTINGS, load_directories
 from keras_transformer.inference.long_texts import (
     CUT_ADVICE,
-    LARGEST_LENGTH,
     SourceParts,
     cut_sources,
-    source_limit,
     whole_sources,
 )
 from keras_transformer.inference.memory import cut_pair_batches
-from keras_transformer.inference.results import Hypothesis, Score, to_hypotheses
-from keras_transformer.inference.saving import write_model_directory
-from keras_transformer.layers.checks import check_positive_integer
+from keras_transformer.inference.pipeline import Pipeline, Progress
+from keras_transformer.inference.results import Hypothesis, Score
+from keras_transformer.inference.sentence_profile import SentenceProfile
 
 __all__ = ["Alignment", "Hypothesis", "Score", "Translator"]
 
 
-Progress = Callable[[int, int], object]
-
-
-class Translator:
+class Translator(Pipeline):
     """Translates text with a model, its tokenizers and a search.
 
     Args:
-        model: a `keras_transformer.models.Transformer`.
+        model: a `keras_transformer.models.Transformer` or `Ensemble`.
         source_tokenizer: tokenizer of the source, of the model's `vocab_size`.
-        target_tokenizer: tokenizer of the target; None for one that both share.
+        target_tokenizer: tokenizer of the target; None if source and target share one.
         search: a `BeamSearch`, `GreedySearch` or `Sampling`; None for `BeamSearch()`.
-        extra_length: a translation has at most so many tokens more than its own source has
-            subwords (without EOS), as in the paper, section 6.1.
-        max_source_length: the most tokens of a source, EOS counted; None for 1024. `translate`
-            splits longer texts, the other methods cut them, with a logged warning. Learned
-            positions allow at most the model's `max_length`.
+        extra_length: maximum number of tokens of a translation, beyond the number of subwords of
+            its source (without EOS), as in the paper, section 6.1.
+        max_source_length: maximum number of tokens of a source, with EOS; None for 1024.
+            `translate` splits longer texts; the other methods cut them, with a logged warning.
+            Learned positions allow at most the model's `max_length`.
         recipe: a `TrainingRecipe` (or dict) that `save` writes as well.
         sentence_profile: `SentenceProfile` of the training text, by which `translate` splits texts.
 
@@ -72,75 +64,38 @@ class Translator:
     Reference: Vaswani et al. (2017), section 6.1.
     """
 
+    task: ClassVar[str] = "translation"
+    settings: ClassVar[tuple[str, ...]] = (*Pipeline.settings, "sentence_profile")
+
     def __init__(
         self,
         model,
         source_tokenizer,
         target_tokenizer=None,
         search=None,
-        extra_length=50,
-        max_source_length=None,
+        extra_length: int = 50,
+        max_source_length: int | None = None,
         recipe=None,
-        sentence_profile=None,
+        sentence_profile: SentenceProfile | None = None,
     ):
-        self.model = model
-        self.source_tokenizer = source_tokenizer
-        self.target_tokenizer = target_tokenizer or source_tokenizer
-        self.search = search or BeamSearch()
-        self.extra_length = extra_length
-        self.recipe = recipe
+        super().__init__(
+            model,
+            source_tokenizer,
+            target_tokenizer,
+            search or BeamSearch(),
+            extra_length,
+            max_source_length,
+            recipe,
+        )
         self.sentence_profile = sentence_profile
         self.num_split = 0
-        self._inference = BatchInference(model)
-        check_positive_integer("extra_length", extra_length, LARGEST_LENGTH)
-        self.max_source_length = source_limit(max_source_length, model.config.max_length)
-        check_vocabulary("source", self.source_tokenizer, model.config.vocab_size)
-        check_vocabulary("target", self.target_tokenizer, model.config.output_vocab_size)
 
     @classmethod
-    def load(cls, directory, dtype=None) -> "Translator":
-        """Loads a model directory, as `save` and `keras-transformer train` write it, or several.
-
-        Args:
-            directory: the model directory; or a list of them, whose models become an `Ensemble`.
-                Their vocabularies must be the same; the settings, such as the search, are those of
-                the first.
-            dtype: dtype policy to compute in, such as `"bfloat16"`; None for the global one.
-
-        Returns:
-            `Translator`.
-
-        Raises:
-            ValueError: for a list without a directory.
-            UserError: if a file is missing, damaged, or does not fit the others, the
-                vocabularies of several directories differ, or one holds a parser.
-        """
-        return load_directories(cls, directory, dtype)
-
-    def save(self, directory):
-        """Writes a model directory: config, weights, tokenizers, and the recipe if there is one.
-
-        Args:
-            directory: where to; files of other names that are there already stay.
-
-        Returns:
-            `pathlib.Path`: the directory.
-
-        Raises:
-            UserError: if a file there would be read as a part of the model and is none.
-        """
-        is_shared = self.target_tokenizer is self.source_tokenizer
-        settings = {name: getattr(self, name) for name in SETTINGS}
-        if self.sentence_profile is not None:
-            settings["sentence_profile"] = self.sentence_profile.to_dict()
-        return write_model_directory(
-            directory,
-            model=self.model,
-            source_tokenizer=self.source_tokenizer,
-            target_tokenizer=None if is_shared else self.target_tokenizer,
-            settings={"search": search_to_dict(self.search), **settings},
-            recipe=self.recipe,
-        )
+    def from_config(cls, config: dict) -> dict:
+        if config.get("sentence_profile") is not None:  # Earlier versions wrote none.
+            profile = SentenceProfile.from_dict(config["sentence_profile"])
+            config = {**config, "sentence_profile": profile}
+        return config
 
     def translate(
         self,
@@ -157,35 +112,36 @@ class Translator:
         Args:
             texts: sequence of `str`. Text without subwords (empty, white space) gives `""`.
             search: search to use instead of the translator's.
-            batch_size: most texts in a batch; of long texts fewer are taken.
-            progress: called after each batch with the numbers of texts done and in all.
-            prefixes: how each translation begins, `""` for anyhow; None for all anyhow. A prefix
-                is split into subwords on its own: it had better end with a word, though the
-                translation may go on with the rest of one, and a space at its end means nothing.
-            long_texts: what becomes of texts longer than the model is used to. `"split"`: they are
-                translated in parts, and the answers joined with spaces: by single sentences if the
-                training text was so, else by as many sentences as were usual there; a sentence
-                longer than any there is split between words. `"truncate"`: as a whole, cut at
-                `max_source_length` with a logged warning. `"error"`: as a whole, or an error.
-            num_streams: batches that are searched at the same time, each by a thread of its own.
-                On a CPU with TensorFlow, as many as there are cores, where an operation has one
-                thread (`tf.config.threading.set_intra_op_parallelism_threads(1)` before anything
-                is computed), take the least time for many texts.
+            batch_size: maximum number of texts in a batch; batches of long texts are smaller.
+            progress: called after each batch with the numbers of texts done and of all texts.
+            prefixes: the beginning of each translation; `""` or None leaves it free. A prefix is
+                split into subwords on its own, so it should end with a whole word. Spaces at its
+                end are ignored.
+            long_texts: what to do with texts longer than the training text. `"split"` translates
+                them in parts and joins the answers with spaces. If the model was trained on single
+                sentences, each part is a sentence; otherwise it has as many sentences as were usual
+                there. A sentence longer than any in training is split between words. `"truncate"`
+                translates the text as a whole, cut at `max_source_length` with a logged warning.
+                `"error"` raises an error instead of cutting.
+            num_streams: number of batches that are searched at the same time, each in its own
+                thread. On a CPU with TensorFlow, many texts are translated fastest with one stream
+                for each core and one thread for each operation; set
+                `tf.config.threading.set_intra_op_parallelism_threads(1)` before anything else.
 
         Returns:
             `list[str]`: a translation for every text, its prefix included.
 
         Raises:
-            ValueError: if `texts` or `prefixes` is a single string, or holds something else than
-                strings, there are not as many prefixes as texts, or no such `long_texts`.
-            UserError: if a prefix leaves its translation no room, or a text is too long and that
-                is an error.
+            ValueError: if `texts` or `prefixes` is not a list of strings, their numbers differ, or
+                `long_texts` is unknown.
+            UserError: if a prefix is as long as its translation may be, or a text is too long and
+                `long_texts` is `"error"`.
         """
         tokenizer, longest = self.source_tokenizer, self.max_source_length - 1  # and EOS
         sources = SourceParts(texts, tokenizer, longest, long_texts, self.sentence_profile)
         self.num_split += sources.num_split
         search, prefixes = one_answer(search or self.search), sources.spread(prefixes)
-        answers = self._search(
+        answers = self._translate(
             sources.ids, sources.owners, search, batch_size, progress, prefixes, num_streams
         )
         return sources.join([hypotheses[0].text for hypotheses in answers])
@@ -202,48 +158,37 @@ class Translator:
         """Translates texts and returns all answers of the search, with their scores.
 
         Args:
-            texts: as in `translate`, but longer ones than `max_source_length` are cut, with a
-                logged warning: the answers to parts of a text are no answers to the text. Texts of
-                several sentences that `translate` would split are warned of too.
+            texts: as in `translate`, but texts longer than `max_source_length` are cut, with a
+                logged warning, because the answers to parts of a text cannot be ranked together.
+                A warning also names texts of several sentences that `translate` would split.
             search, batch_size, progress, prefixes, num_streams: as in `translate`.
 
         Returns:
             A list of `Hypothesis` for every text, best first; `search.n_best` of them for
-            a `BeamSearch`. Text without subwords has the one hypothesis `""`, with score 0; a text
-            for which the search's constraints allow nothing `""` with score minus infinity.
+            a `BeamSearch`. Text without subwords has one hypothesis, `""` with score 0. If the
+            search's constraints allow no answer to a text, it is `""` with score minus infinity.
         """
         subwords = self._encode_sources(texts, self.sentence_profile)
         owners, search = range(len(subwords)), search or self.search
-        return self._search(subwords, owners, search, batch_size, progress, prefixes, num_streams)
+        return self._translate(
+            subwords, owners, search, batch_size, progress, prefixes, num_streams
+        )
 
-    def _search(self, subwords, owners, search, batch_size, progress, prefixes, num_streams):
-        """Searches for the answers to sources in ids; `owners` has the text of each."""
-        num_subwords = np.array([len(ids) for ids in subwords], "int32")
+    def _translate(self, subwords, owners, search, batch_size, progress, prefixes, num_streams):
+        """Translates sources in ids; `owners` has the index of the text of each."""
+        num_subwords = ops.convert_to_tensor([len(ids) for ids in subwords], "int32")
         limits = ops.convert_to_numpy(self.max_lengths(num_subwords)).tolist()
-        prefixes = encode_prefixes(self.target_tokenizer, prefixes, subwords, limits)
-        answers = [[Hypothesis("", 0.0, 0.0, 0)] for _ in subwords]
-        todo = [index for index, ids in enumerate(subwords) if ids]
-        num_texts = owners[-1] + 1 if owners else 0
-        num_left = collections.Counter(owners[index] for index in todo)  # sources of each text
-        num_done = num_texts - len(num_left)
-        for places, result in self._inference.search_batches(
-            [[*subwords[index], EOS_ID] for index in todo],
-            [limits[index] for index in todo],
+        answers = self._search(
+            [ids or None for ids in subwords],
+            limits,
             search,
             batch_size,
-            batch_memory.MAX_BATCH_TOKENS,
             num_streams,
-            prefixes=[prefixes[index] for index in todo],
-        ):
-            found = to_hypotheses(result, self.target_tokenizer)
-            for place, hypotheses in zip(places, found, strict=True):
-                index = todo[place]
-                answers[index] = hypotheses
-                num_left[owners[index]] -= 1
-                num_done += not num_left[owners[index]]
-            if progress is not None:
-                progress(num_done, num_texts)
-        return answers
+            progress,
+            owners,
+            prefixes=encode_prefixes(self.target_tokenizer, prefixes, subwords, limits),
+        )
+        return [hypotheses or [Hypothesis("", 0.0, 0.0, 0)] for hypotheses in answers]
 
     def score(
         self,
@@ -252,11 +197,11 @@ class Translator:
         batch_size: int = 32,
         progress: Progress | None = None,
     ) -> list[Score]:
-        """Returns how probable the model finds given translations.
+        """Scores given translations by their probability.
 
         Args:
             sources: sequence of `str`; cut at `max_source_length`, with a logged warning.
-            targets: sequence of `str`, as many. An empty one is EOS alone.
+            targets: sequence of `str`, one for each source. An empty one is EOS alone.
             batch_size, progress: as in `translate`.
 
         Returns:
@@ -270,9 +215,9 @@ class Translator:
         sources = self._encode_sources(sources)
         targets = self.target_tokenizer.encode_batch(checked_texts("targets", targets))
         check_targets("score", sources, targets, self.model.config.max_length)
-        logits = batch_memory.MAX_BATCH_LOGITS // self.model.config.output_vocab_size
+        logits = memory.MAX_BATCH_LOGITS // self.model.config.output_vocab_size
         scores = [Score(0.0, 0)] * len(sources)
-        max_tokens = min(logits, batch_memory.MAX_BATCH_TOKENS)
+        max_tokens = min(logits, memory.MAX_BATCH_TOKENS)
         for indices in cut_pair_batches(sources, targets, batch_size, max_tokens, progress):
             found = self._inference.log_probabilities(
                 [[*sources[index], EOS_ID] for index in indices],
@@ -294,15 +239,16 @@ class Translator:
     ) -> list[Alignment]:
         """Aligns the words of translations with those of their sources, by the model's attention.
 
-        Words are what white space separates. Each target word goes to the source word that gets
-        most of the attention, averaged over the heads of one layer, at the positions that predict
-        its subwords. This needs no training for it, and is less exact than a trained aligner.
+        Words are separated by white space. Each target word is aligned with the source word that
+        gets most of the attention, averaged over the heads of one layer, at the positions that
+        predict its subwords. This needs no further training, and is less exact than an aligner that
+        was trained.
 
         Args:
             sources: sequence of `str`; cut at `max_source_length`, with a logged warning.
-            translations: sequence of `str`, as many, such as `translate` gave.
-            layer: block of the decoder, counted from 0, or from the end with a minus. The last but
-                one is the usual choice; a decoder of a single layer has that one.
+            translations: sequence of `str`, one for each source, such as `translate` returns.
+            layer: index of the decoder block; negative numbers count from the end. The last but one
+                is the usual choice; with a single block, -2 stands for it too.
             batch_size, progress: as in `translate`.
 
         Returns:
@@ -321,7 +267,7 @@ class Translator:
         check_targets("align", sources, targets, self.model.config.max_length)
         alignments = [None] * len(sources)
         for indices in cut_pair_batches(
-            sources, targets, batch_size, batch_memory.MAX_ALIGNED_TOKENS, progress
+            sources, targets, batch_size, memory.MAX_ALIGNED_TOKENS, progress
         ):
             found = self._inference.cross_attention(
                 [[*sources[index], EOS_ID] for index in indices],
@@ -333,18 +279,6 @@ class Translator:
                 words = source_words[index], target_words[index]
                 alignments[index] = align_words(attention, *words)
         return alignments
-
-    def max_lengths(self, num_subwords):
-        """Returns the most tokens each translation may have, EOS included.
-
-        Args:
-            num_subwords: int32 `[batch]`, subwords of each source without EOS.
-
-        Returns:
-            int32 `[batch]`: `num_subwords + extra_length`, at most the model's `max_length`;
-            1 for a source without subwords.
-        """
-        return answer_limits(num_subwords, self.extra_length, self.model.config.max_length)
 
     def _encode_sources(self, texts, profile=None) -> list[list[int]]:
         return whole_sources(texts, self.source_tokenizer, self.max_source_length - 1, profile)

@@ -2,21 +2,16 @@
 
 import logging
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from keras import ops
 
-from keras_transformer.data.special_tokens import EOS_ID
-from keras_transformer.decoding import BeamSearch, search_to_dict
-from keras_transformer.inference.batch_inference import BatchInference, answer_limits, one_answer
-from keras_transformer.inference.inputs import check_vocabulary
-from keras_transformer.inference.loading import SETTINGS, TASK_SETTINGS, load_directories
-from keras_transformer.inference.long_texts import LARGEST_LENGTH, cut_sources, source_limit
-from keras_transformer.inference.results import to_hypotheses
-from keras_transformer.inference.saving import write_model_directory
-from keras_transformer.inference.translator import Progress
-from keras_transformer.layers.checks import check_boolean, check_positive_integer
+from keras_transformer.decoding import BeamSearch
+from keras_transformer.inference.batch_inference import one_answer
+from keras_transformer.inference.long_texts import cut_sources
+from keras_transformer.inference.pipeline import Pipeline, Progress
+from keras_transformer.layers.checks import check_boolean
 from keras_transformer.parsing.linearization import Linearization
 from keras_transformer.parsing.trees import Tree, split_words
 from keras_transformer.parsing.vocabulary import tree_symbols
@@ -25,10 +20,7 @@ from keras_transformer.parsing.well_formed_trees import WellFormedTrees
 __all__ = ["Parse", "Parser"]
 
 _LOGGER = logging.getLogger(__name__)
-# Bounds the memory of a batch as that of a translator does. A tree hardly ever comes near its
-# maximum length, with which a batch is counted.
-MAX_BATCH_TOKENS = 65_536
-# The smallest tree of n words has so many tokens more: its root's two symbols, and EOS.
+# Tokens of the smallest tree beyond its words: the two symbols of its root, and EOS.
 _SMALLEST_TREE = 3
 
 
@@ -58,7 +50,7 @@ class Parse(NamedTuple):
     num_repairs: int
 
 
-class Parser:
+class Parser(Pipeline):
     """Parses sentences with a model, its tokenizers and a search.
 
     The model reads the words, joined with spaces, and writes the tree's symbols, see
@@ -111,6 +103,12 @@ class Parser:
     Language".
     """
 
+    task: ClassVar[str] = "parsing"
+    settings: ClassVar[tuple[str, ...]] = (*Pipeline.settings, "linearization", "constrained")
+    common_settings: ClassVar[tuple[str, ...]] = ("linearization",)
+    # Batches are counted with the maximum length of a tree, which few trees come near.
+    max_batch_tokens: ClassVar[int] = 65_536
+
     def __init__(
         self,
         model,
@@ -123,74 +121,35 @@ class Parser:
         recipe=None,
         constrained: bool | None = None,
     ):
-        self.model = model
-        self.source_tokenizer = source_tokenizer
-        self.target_tokenizer = target_tokenizer or source_tokenizer
-        self.linearization = linearization or Linearization()
-        self.search = search or BeamSearch(beam_size=21, length_penalty=0.3)
-        self.extra_length = extra_length
-        self.recipe = recipe
-        check_positive_integer("extra_length", extra_length, LARGEST_LENGTH)
+        super().__init__(
+            model,
+            source_tokenizer,
+            target_tokenizer,
+            search or BeamSearch(beam_size=21, length_penalty=0.3),
+            extra_length,
+            max_source_length,
+            recipe,
+            self.well_formed_trees,
+        )
         if extra_length < _SMALLEST_TREE:
             raise ValueError(
                 f"extra_length must be at least {_SMALLEST_TREE}, what the smallest tree needs. "
                 f"Received: extra_length={extra_length}"
             )
-        self.max_source_length = source_limit(max_source_length, model.config.max_length)
-        check_vocabulary("source", self.source_tokenizer, model.config.vocab_size)
-        check_vocabulary("target", self.target_tokenizer, model.config.output_vocab_size)
+        self.linearization = linearization or Linearization()
         self.tree_symbols = self._why_unconstrained = None
         try:
             self.tree_symbols = tree_symbols(self.target_tokenizer, self.linearization)
         except ValueError as error:
             self._why_unconstrained = str(error)
-        self._inference = BatchInference(model, self._well_formed_trees)
         self.constrained = self._check_constrained(constrained, self.tree_symbols is not None)
 
     @classmethod
-    def load(cls, directory, dtype=None) -> "Parser":
-        """Loads a model directory that `save` has written, or several.
-
-        Args:
-            directory: the model directory; or a list of them, whose models become an `Ensemble`.
-                Their vocabularies and linearisations must be the same; the settings, such as the
-                search, are those of the first.
-            dtype: dtype policy to compute in, such as `"bfloat16"`; None for the global one.
-
-        Returns:
-            `Parser`.
-
-        Raises:
-            ValueError: for a list without a directory.
-            UserError: if a file is missing, damaged, or does not fit the others, or a directory
-                holds a translator.
-        """
-        return load_directories(cls, directory, dtype, task="parsing")
-
-    def save(self, directory):
-        """Writes a model directory: config, weights, tokenizers, and the recipe if there is one.
-
-        Args:
-            directory: where to; files of other names that are there already stay.
-
-        Returns:
-            `pathlib.Path`: the directory.
-
-        Raises:
-            UserError: if a file there would be read as a part of the model and is none.
-        """
-        is_shared = self.target_tokenizer is self.source_tokenizer
-        names = SETTINGS + TASK_SETTINGS["parsing"]
-        settings = {name: getattr(self, name) for name in names}
-        settings["linearization"] = self.linearization.to_dict()
-        return write_model_directory(
-            directory,
-            model=self.model,
-            source_tokenizer=self.source_tokenizer,
-            target_tokenizer=None if is_shared else self.target_tokenizer,
-            settings={"task": "parsing", "search": search_to_dict(self.search), **settings},
-            recipe=self.recipe,
-        )
+    def from_config(cls, config: dict) -> dict:
+        if "linearization" in config:
+            linearization = Linearization.from_dict(config["linearization"])
+            config = {**config, "linearization": linearization}
+        return config
 
     def parse(
         self,
@@ -250,45 +209,31 @@ class Parser:
         """
         words = _checked_sentences(sentences)
         is_constrained = self._check_constrained(constrained, self.constrained)
-        search = search or self.search
-        todo = [index for index, of_sentence in enumerate(words) if of_sentence]
-        num_words = [len(words[index]) for index in todo]
+        num_words = [len(of_sentence) for of_sentence in words]
         limits = ops.convert_to_numpy(self.max_lengths(np.array(num_words, "int32"))).tolist()
         self._warn_of_long_sentences(num_words, limits)
-        sources = self.source_tokenizer.encode_batch([" ".join(words[index]) for index in todo])
+        sources = self.source_tokenizer.encode_batch([" ".join(some) for some in words])
         sources = cut_sources(sources, self.max_source_length - 1, "; their trees have all words")
-        answers, num_done = [[] for _ in words], len(words) - len(todo)
-        for places, result in self._inference.search_batches(
-            [[*ids, EOS_ID] for ids in sources],
+        answers = self._search(
+            [ids if some else None for ids, some in zip(sources, words, strict=True)],
             limits,
-            search,
+            search or self.search,
             batch_size,
-            MAX_BATCH_TOKENS,
             num_streams,
+            progress,
             constraint_numbers=num_words if is_constrained else None,
-        ):
-            found = to_hypotheses(result, self.target_tokenizer)
-            for place, hypotheses in zip(places, found, strict=True):
-                index = todo[place]
-                answers[index] = [self._to_parse(one, words[index]) for one in hypotheses]
-            num_done += len(places)
-            if progress is not None:
-                progress(num_done, len(words))
-        return answers
+        )
+        return [
+            [self._to_parse(one, of_sentence) for one in hypotheses or []]
+            for hypotheses, of_sentence in zip(answers, words, strict=True)
+        ]
 
-    def max_lengths(self, num_words):
-        """Returns the most tokens each tree may have, EOS included.
+    def well_formed_trees(self, num_words) -> WellFormedTrees:
+        """Returns the constraint of searches to trees over the words of each sentence.
 
         Args:
-            num_words: int32 `[batch]`, the words of each sentence.
-
-        Returns:
-            int32 `[batch]`: `num_words + extra_length`, at most the model's `max_length`; 1 for a
-            sentence without words.
+            num_words: int32 `[batch]`.
         """
-        return answer_limits(num_words, self.extra_length, self.model.config.max_length)
-
-    def _well_formed_trees(self, num_words):
         return WellFormedTrees(num_words, *self.tree_symbols)
 
     def _to_parse(self, hypothesis, words):
@@ -309,10 +254,10 @@ class Parser:
 
     def _warn_of_long_sentences(self, num_words, limits):
         room = [limit - _SMALLEST_TREE for limit in limits]
-        num_long = sum(number > most for number, most in zip(num_words, room, strict=True))
+        num_long = sum(number > limit for number, limit in zip(num_words, room, strict=True))
         if num_long:
             message = "%d of %d sentences have more words than the model can write a tree of: %d."
-            _LOGGER.warning(message, num_long, len(num_words), max(room))
+            _LOGGER.warning(message, num_long, sum(map(bool, num_words)), max(room))
 
 
 def _checked_sentences(sentences) -> list[list[str]]:

@@ -7,123 +7,69 @@ next word of the sentence wherever a symbol stands for one.
 import numpy as np
 import tensorflow as tf
 
-from keras_transformer.export.graph_rows import (
-    chunk_seed,
-    encode,
-    in_chunks,
-    longest_row,
-    padded,
-    rows_per_chunk,
-)
-from keras_transformer.export.served_module import ServedModule, settings, several_answers
-from keras_transformer.inference.batch_inference import one_answer, search_ids
+from keras_transformer.export.graph_rows import encode
+from keras_transformer.export.served_module import ServedFunctions
 from keras_transformer.parsing.linearization import PLACEHOLDER
-from keras_transformer.parsing.parser import MAX_BATCH_TOKENS
 from keras_transformer.parsing.treebank import NO_TREE
-from keras_transformer.parsing.well_formed_trees import WellFormedTrees
-
-_TEXT = tf.TensorSpec([None], tf.string, name="text")
-_INPUTS = {"serving_default": [_TEXT], "n_best": [_TEXT], "limits": [_TEXT]}
 
 
-def parser_module(parser, model, search, num_streams=1):
-    """Returns the `ServedModule` of a parser.
+class ParserFunctions(ServedFunctions):
+    """The signatures of a parser."""
 
-    Args:
-        parser: a `Parser` whose search is constrained to trees.
-        model: the parser's model, or a copy of another dtype.
-        search: a search of `keras_transformer.decoding`.
-        num_streams: parts of a request that are searched at the same time.
-    """
-    return ServedModule(
-        parser,
-        model,
-        lambda module: _Functions(module, parser, model, search, num_streams),
-        _INPUTS,
-        num_streams,
-    )
+    inputs = dict.fromkeys(("serving_default", "n_best", "limits"), ("text",))
 
-
-class _Functions:
-    """The functions of the signatures; `module` holds what a SavedModel has to track."""
-
-    def __init__(self, module, parser, model, search, num_streams):
-        self._module = module
-        self._num_streams = num_streams
-        self._parser = parser
-        self._model = model
-        self._best, self._several = one_answer(search), several_answers(search)
-        more = {"linearization": parser.linearization.to_dict(), "num_streams": num_streams}
-        self._settings = settings(parser, model, search, **more)
+    def __init__(self, module, pipeline, model, search, num_streams):
+        super().__init__(module, pipeline, model, search, num_streams)
+        self._settings["linearization"] = pipeline.linearization.to_dict()
 
     def serving_default(self, text):
-        found = self._search(text, self._best)
+        found, truncated = self._parse(text, self._best)
         return {
-            "tree": found["trees"][:, 0],
+            "tree": found["answers"][:, 0],
             "score": found["scores"][:, 0],
-            "truncated": found["truncated"],
+            "truncated": truncated,
         }
 
     def n_best(self, text):
-        return self._search(text, self._several)
+        found, truncated = self._parse(text, self._several)
+        return {"trees": found["answers"], "scores": found["scores"], "truncated": truncated}
 
     def limits(self, text):
         words = _split_words(text)
         num_tokens = self._num_tokens(words)
-        longest = self._parser.max_source_length
+        longest = self._pipeline.max_source_length
         num_words = tf.cast(words.row_lengths(), tf.int32)
         return {
             "num_words": num_words,
             "num_tokens": num_tokens,
             "max_source_tokens": tf.fill(tf.shape(text), longest),
-            "max_tree_tokens": self._parser.max_lengths(num_words),
+            "max_tree_tokens": self._pipeline.max_lengths(num_words),
             "truncated": num_tokens > longest,
-            "settings": tf.fill(tf.shape(text), self._settings),
+            "settings": self._settings_of(text),
         }
 
     def _num_tokens(self, words):
         lengths = self._module.source_tokenizer.tokenize(_joined(words)).row_lengths()
         return tf.cast(lengths, tf.int32) + 1  # and EOS
 
-    def _search(self, text, search):
-        """Parses: `trees` and `scores` `[batch, n]`, and `truncated` `[batch]`."""
+    def _parse(self, text, search):
         words = _split_words(text)
         sources, truncated = encode(
-            self._module.source_tokenizer, _joined(words), self._parser.max_source_length
+            self._module.source_tokenizer, _joined(words), self._pipeline.max_source_length
         )
-        num_answers = getattr(search, "n_best", search.width)
+        num_words = tf.cast(words.row_lengths(), tf.int32)
 
-        def search_rows(start, end):
-            num_words = tf.cast(words[start:end].row_lengths(), tf.int32)
-            max_lengths = self._parser.max_lengths(num_words)
-            is_tree = WellFormedTrees(num_words, *self._parser.tree_symbols)
-            source = padded(sources[start:end])
-            options = {"constraints": [is_tree], **chunk_seed(search, start)}
-            result = search_ids(self._model, source, max_lengths, search, **options)
-            is_empty = (num_words == 0)[:, None]
-            scores = tf.cast(result.scores, tf.float32)
-            trees = self._write_trees(words[start:end], result.tokens, scores)
-            return {
-                "trees": tf.where(is_empty, NO_TREE, trees),
-                "scores": tf.where(is_empty, 0.0, scores),
-            }
+        def write(start, end, tokens, scores):
+            trees = self._write_trees(words[start:end], tokens, scores)
+            return tf.where((num_words[start:end] == 0)[:, None], NO_TREE, trees)
 
-        limit = tf.reduce_max(self._parser.max_lengths(longest_row(words)))
-        positions = search.width * (longest_row(sources) + limit)
-        empty = {
-            "trees": tf.zeros([0, num_answers], tf.string),
-            "scores": tf.zeros([0, num_answers]),
-        }
-        rows = rows_per_chunk((positions, MAX_BATCH_TOKENS))
-        return {
-            **in_chunks(search_rows, tf.shape(text)[0], rows, empty, self._num_streams),
-            "truncated": truncated,
-        }
+        constrain = self._pipeline.well_formed_trees
+        return self._search(sources, num_words, search, write, constrain), truncated
 
     def _write_trees(self, words, tokens, scores):
-        """Bracketed trees `[rows, n]` of ragged words, tokens `[rows, n, length]` and scores."""
-        linearization, symbols = self._parser.linearization, self._parser.tree_symbols
-        pieces = self._parser.target_tokenizer.pieces(range(len(symbols.words)))
+        """Writes trees in brackets `[rows, n]` from ragged words, tokens and scores."""
+        linearization, symbols = self._pipeline.linearization, self._pipeline.tree_symbols
+        pieces = self._pipeline.target_tokenizer.pieces(range(len(symbols.words)))
         beginnings = [""] * len(pieces)
         for token, piece in enumerate(pieces):
             if symbols.openings[token] >= 0:

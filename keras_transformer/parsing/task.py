@@ -5,6 +5,7 @@ import collections
 from keras_transformer.data import SubwordTokenizer
 from keras_transformer.data.tokenizer_pair import TokenizerPair
 from keras_transformer.errors import UserError
+from keras_transformer.inference.tasks import Task
 from keras_transformer.parsing.f1_on_dev import F1OnDev
 from keras_transformer.parsing.linearization import NUMBERS, Linearization
 from keras_transformer.parsing.parser import Parser
@@ -13,11 +14,13 @@ from keras_transformer.training.score_on_dev import beam_search, fast_search
 from keras_transformer.training.training_data import learn_vocabulary
 
 
-class ParsingTask:
+class ParsingTask(Task):
     """Sentences into trees: judged by F1 of brackets, used by a `Parser`."""
 
-    score_name, score_label, result_name = "f1", "F1", "parser"
-    # That of the words; the trees have a vocabulary of their own.
+    name, command, result_name = "parsing", "parse", "parser"
+    score_name, score_label = "f1", "F1"
+    pipeline = Parser
+    # A given tokenizer is for the words; the trees have a vocabulary of their own.
     shares_a_given_tokenizer = False
 
     def check_settings(self, settings) -> dict:
@@ -95,6 +98,21 @@ class ParsingTask:
             search=beam_search(recipe, recipe.beam_size),
             recipe=recipe,
         )
+
+
+    def served_functions(self, pipeline):
+        from keras_transformer.parsing.signatures import ParserFunctions
+
+        if not pipeline.constrained:
+            why = "constrained=False"
+            if pipeline.tree_symbols is None:
+                why = f"linearization={pipeline.linearization}, and a target vocabulary in which "
+                why += "not every symbol of a tree is one token"
+            raise UserError(
+                "A SavedModel writes trees without repairing them, so its search must be "
+                f"constrained to well-formed ones. Received: a Parser with {why}"
+            )
+        return ParserFunctions
 
 
 def _sorted(counts):

@@ -4,6 +4,7 @@ import re
 
 from keras_transformer.data import SubwordTokenizer
 from keras_transformer.data.tokenizer_pair import TokenizerPair
+from keras_transformer.inference.tasks import Task
 from keras_transformer.inference.translator import Translator
 from keras_transformer.training.score_on_dev import BleuOnDev, beam_search, fast_search
 from keras_transformer.training.training_data import make_tokenizers
@@ -11,11 +12,12 @@ from keras_transformer.training.training_data import make_tokenizers
 _JOIN = re.compile(r"@@( |\Z)")
 
 
-class TranslationTask:
+class TranslationTask(Task):
     """Sentences into sentences: judged by BLEU, used by a `Translator`."""
 
-    score_name, score_label, result_name = "bleu", "BLEU", "translator"
-    shares_a_given_tokenizer = True
+    name, command, result_name = "translation", "translate", "translator"
+    score_name, score_label = "bleu", "BLEU"
+    pipeline = Translator
 
     def check_settings(self, settings) -> dict:
         """Raises if settings are for another task; returns the settings that the task decides."""
@@ -64,3 +66,8 @@ class TranslationTask:
             recipe=recipe,
             sentence_profile=sentence_profile,
         )
+
+    def served_functions(self, pipeline):
+        from keras_transformer.export.signatures import TranslatorFunctions
+
+        return TranslatorFunctions

@@ -2,6 +2,7 @@
 
 import pytest
 
+from keras_transformer import Translator
 from keras_transformer.export import export_saved_model
 from tests.export.models import random_translator
 from tests.tiny_translator import tiny_translator
@@ -20,6 +21,7 @@ def exported(translator, tmp_path_factory):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(signatures, "MAX_TOKENS", 1_000)
+        patch.setattr(Translator, "max_batch_tokens", 1_000)
         patch.setattr(signatures, "_MAX_NUMBERS", 100_000)
         return export_saved_model(translator, tmp_path_factory.mktemp("export") / "en_de" / "1")
 

@@ -173,7 +173,7 @@ class TestBatches:
     def test_several_streams_give_the_same_answers(
         self, loaded, translator, tmp_path, monkeypatch, num_streams
     ):
-        from keras_transformer.export import graph_rows, served_module, signatures
+        from keras_transformer.export import graph_rows, served_module
         from keras_transformer.layers.kernels import stored_kernels
 
         used, parts = [], []
@@ -182,7 +182,7 @@ class TestBatches:
             used.append(arguments[4:])
             return graph_rows.in_chunks(*arguments)
 
-        monkeypatch.setattr(signatures, "in_chunks", in_chunks)
+        monkeypatch.setattr(served_module, "in_chunks", in_chunks)
 
         def kernels(transposes, num_parts):
             parts.append(num_parts)
@@ -262,7 +262,7 @@ class TestKinds:
     @pytest.mark.parametrize("num_streams", [1, 2])
     @pytest.mark.slow
     def test_no_two_chunks_draw_the_same_samples(self, num_streams, monkeypatch, tmp_path):
-        monkeypatch.setattr("keras_transformer.export.signatures.MAX_TOKENS", 200)
+        monkeypatch.setattr(Translator, "max_batch_tokens", 200)
         # The largest seed: what is added to it must not overflow.
         translator = tiny_translator(search=Sampling(seed=2**31 - 1))
         path = export_saved_model(translator, tmp_path / "m", num_streams=num_streams)

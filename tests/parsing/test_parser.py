@@ -125,7 +125,7 @@ class TestParse:
             return search_batch(sources, max_lengths, GreedySearch(), **options)
 
         monkeypatch.setattr(parser._inference, "search", search)
-        monkeypatch.setattr(keras_transformer.parsing.parser, "MAX_BATCH_TOKENS", 8_000)
+        monkeypatch.setattr(Parser, "max_batch_tokens", 8_000)
         parser.parse(SENTENCES * 5, BeamSearch(21))
         assert max(sizes) <= 8_000 and len(sizes) > 2
         parser.parse([sentence(300)], BeamSearch(21))
@@ -252,14 +252,14 @@ class TestDirectory:
         assert limits.tolist() == [1, 301, 340]
 
     def test_a_directory_of_the_other_kind_says_what_to_use(self, saved, tmp_path):
-        with pytest.raises(UserError, match="holds a parser, not a translator: use Parser.load"):
+        with pytest.raises(UserError, match="holds a Parser, not a Translator: use Parser.load"):
             Translator.load(saved)
         other = tiny_translator().save(tmp_path / "translator")
         with pytest.raises(
-            UserError, match="holds a translator, not a parser: use Translator.load"
+            UserError, match="holds a Translator, not a Parser: use Translator.load"
         ):
             Parser.load(other)
-        with pytest.raises(UserError, match="holds a translator"):
+        with pytest.raises(UserError, match="holds a Translator"):
             Parser.load([saved, other])
 
     def test_several_directories_are_an_ensemble(self, saved, tmp_path):
@@ -271,7 +271,7 @@ class TestDirectory:
         config = json.loads((other / "config.json").read_text())
         config["linearization"]["root_label"] = "TOP"
         (other / "config.json").write_text(json.dumps(config))
-        with pytest.raises(UserError, match="write trees in the same way.*root_label='TOP'"):
+        with pytest.raises(UserError, match="have the same linearization.*root_label='TOP'"):
             Parser.load([saved, other])
 
     @pytest.mark.parametrize("entries,message", [

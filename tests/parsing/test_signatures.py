@@ -17,7 +17,7 @@ from keras_transformer.export import (
     export_onnx,
     export_saved_model,
 )
-from keras_transformer.parsing import Linearization
+from keras_transformer.parsing import Linearization, Parser
 from tests.export.graph_operations import operations
 from tests.export.hostile import hostile_texts
 from tests.tiny_parser import parsing_model, symbol_tokenizer, tiny_parser
@@ -52,10 +52,8 @@ def parser():
 @pytest.fixture(scope="module")
 def exported(parser, tmp_path_factory):
     """It works on more than a few sentences in chunks."""
-    from keras_transformer.parsing import signatures as parser_signatures
-
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(parser_signatures, "MAX_BATCH_TOKENS", 300)
+        patch.setattr(Parser, "max_batch_tokens", 300)
         return export_saved_model(parser, tmp_path_factory.mktemp("export") / "parser" / "1")
 
 
@@ -137,7 +135,7 @@ def test_neither_chunks_nor_streams_change_answers(parser, loaded, tmp_path, mon
         found = ask(tf.saved_model.load(directory), "n_best", TEXTS)
         assert found["trees"].tolist() == in_chunks["trees"].tolist()
         np.testing.assert_allclose(found["scores"], in_chunks["scores"], rtol=1e-5)
-        monkeypatch.setattr("keras_transformer.parsing.signatures.MAX_BATCH_TOKENS", 300)
+        monkeypatch.setattr(Parser, "max_batch_tokens", 300)
 
 
 def test_a_long_sentence_keeps_its_words_and_says_that_it_was_cut(loaded, parser):
@@ -225,7 +223,7 @@ def test_whole_words_need_no_tensorflow_text_and_bfloat16_no_other_graph(tmp_pat
 
 @pytest.mark.slow
 def test_no_two_chunks_draw_the_same_samples(monkeypatch, tmp_path):
-    monkeypatch.setattr("keras_transformer.parsing.signatures.MAX_BATCH_TOKENS", 400)
+    monkeypatch.setattr(Parser, "max_batch_tokens", 400)
     parser = tiny_parser(search=Sampling(temperature=3.0))
     loaded = tf.saved_model.load(export_saved_model(parser, tmp_path / "m"))
     trees = decoded(ask(loaded, "serving_default", [sentence(8)] * 24)["tree"])

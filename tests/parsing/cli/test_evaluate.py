@@ -179,7 +179,7 @@ def test_a_parser_is_scored_by_its_parses(run, files, model, tmp_path, monkeypat
         ("--hypothesis {parses} --parameters {text}", "text', line 1: unknown keyword"),
         ("--model {missing}", "no-such-file"),
         ("--task translation --hypothesis {parses} --table x", "--table goes with --task parsing"),
-        ("--task translation --model {model} --source {gold}", "holds a parser"),
+        ("--task translation --model {model} --source {gold}", "holds a Parser"),
     ],
 )
 def test_a_mistake_is_one_line(run, files, model, tmp_path, arguments, message):

@@ -1,0 +1,273 @@
+"""Pipeline: a model, its tokenizers and a search, as `Translator` and `Parser` have them."""
+
+import abc
+import collections
+import os
+import pathlib
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, Self
+
+from keras_transformer.data.special_tokens import EOS_ID
+from keras_transformer.decoding import search_to_dict
+from keras_transformer.errors import UserError, one_line
+from keras_transformer.inference.batch_inference import BatchInference, answer_limits
+from keras_transformer.inference.inputs import check_vocabulary
+from keras_transformer.inference.long_texts import LARGEST_LENGTH, source_limit
+from keras_transformer.inference.memory import MAX_BATCH_TOKENS
+from keras_transformer.inference.model_directory import (
+    CONFIG_FILE,
+    read_config,
+    read_model,
+    read_recipe,
+    read_tokenizers,
+    write_model_directory,
+)
+from keras_transformer.inference.results import Hypothesis, to_hypotheses
+from keras_transformer.inference.tasks import get_task
+from keras_transformer.layers.checks import check_positive_integer
+from keras_transformer.models import Ensemble
+
+Progress = Callable[[int, int], object]
+
+
+class Pipeline(abc.ABC):
+    """A model, its tokenizers and a search: text in, answers out.
+
+    Args:
+        model: a `Transformer` or `Ensemble`.
+        source_tokenizer: tokenizer of the source, of the model's `vocab_size`.
+        target_tokenizer: tokenizer of the target; None for one that both share.
+        search: a search of `keras_transformer.decoding`.
+        extra_length: maximum length of an answer, beyond the length of its source.
+        max_source_length: maximum number of tokens of a source, with EOS; None for 1024. Learned
+            positions allow at most the model's `max_length`.
+        recipe: a `TrainingRecipe` (or dict) that `save` writes as well.
+        make_constraint: see `BatchInference`.
+
+    Raises:
+        ValueError: if a tokenizer does not fit the model, or a number is not positive.
+    """
+
+    task: ClassVar[str]
+    # Entries of `config.json`, which are arguments and attributes of the same names.
+    settings: ClassVar[tuple[str, ...]] = ("extra_length", "max_source_length")
+    # Settings that the members of an ensemble have in common.
+    common_settings: ClassVar[tuple[str, ...]] = ()
+    # Bounds the memory of a batch: padded source and target positions of all its rows and beams.
+    max_batch_tokens: ClassVar[int] = MAX_BATCH_TOKENS
+
+    def __init__(
+        self,
+        model,
+        source_tokenizer,
+        target_tokenizer,
+        search,
+        extra_length: int,
+        max_source_length: int | None,
+        recipe,
+        make_constraint: Callable | None = None,
+    ):
+        self.model = model
+        self.source_tokenizer = source_tokenizer
+        self.target_tokenizer = target_tokenizer or source_tokenizer
+        self.search = search
+        self.extra_length = extra_length
+        self.recipe = recipe
+        self._inference = BatchInference(model, make_constraint)
+        check_positive_integer("extra_length", extra_length, LARGEST_LENGTH)
+        self.max_source_length = source_limit(max_source_length, model.config.max_length)
+        check_vocabulary("source", self.source_tokenizer, model.config.vocab_size)
+        check_vocabulary("target", self.target_tokenizer, model.config.output_vocab_size)
+
+    @classmethod
+    def load(cls, directory: str | os.PathLike | Sequence, dtype=None) -> Self:
+        """Loads a model directory, as `save` and `keras-transformer train` write it, or several.
+
+        Args:
+            directory: the model directory; or a list of directories, whose models become an
+                `Ensemble`. Their vocabularies, and a parser's linearisations, must be the same; the
+                other settings, such as the search, are those of the first.
+            dtype: dtype policy to compute in, such as `"bfloat16"`; None for the global one.
+
+        Returns:
+            An object of this class.
+
+        Raises:
+            ValueError: for a list without a directory.
+            UserError: if a file is missing, damaged, or does not fit the others, the directories
+                do not fit each other, or one is for another task.
+        """
+        is_one = isinstance(directory, str | os.PathLike)
+        directories = [directory] if is_one else list(directory)
+        if not directories:
+            raise ValueError("There is no model directory to load. Received: directory=[]")
+        configs = [read_config(directory) for directory in directories]
+        pairs = list(zip(directories, configs, strict=True))
+        settings = [cls._read_settings(*pair) for pair in pairs]
+        for name in cls.common_settings:
+            _check_same_setting(name, directories, settings)
+        tokenizers = [read_tokenizers(*pair) for pair in pairs]
+        _check_same_vocabularies(directories, tokenizers)
+        models = [read_model(*pair, dtype=dtype) for pair in pairs]
+        try:
+            return cls(
+                models[0] if len(models) == 1 else Ensemble(models),
+                *tokenizers[0],
+                search=configs[0]["search"],
+                recipe=read_recipe(directories[0]) if len(models) == 1 else None,
+                **settings[0],
+            )
+        except (ValueError, TypeError) as error:
+            raise UserError(f"{directories[0]}/{CONFIG_FILE}: {one_line(error)}") from error
+
+    def save(self, directory: str | os.PathLike) -> pathlib.Path:
+        """Writes a model directory: config, weights, tokenizers, and the recipe if there is one.
+
+        Args:
+            directory: the folder; files of other names that are there already stay.
+
+        Returns:
+            `pathlib.Path`: the directory.
+
+        Raises:
+            UserError: if a file there would be read as a part of the model and is not one.
+        """
+        is_shared = self.target_tokenizer is self.source_tokenizer
+        values = {name: getattr(self, name) for name in self.settings}
+        values = {
+            name: value.to_dict() if hasattr(value, "to_dict") else value
+            for name, value in values.items()
+            if value is not None
+        }
+        return write_model_directory(
+            directory,
+            self.model,
+            (self.source_tokenizer, None if is_shared else self.target_tokenizer),
+            {"task": self.task, "search": search_to_dict(self.search), **values},
+            self.recipe,
+        )
+
+    @classmethod
+    def from_config(cls, config: dict) -> dict[str, Any]:
+        """Returns the arguments that entries of `config.json` stand for.
+
+        Args:
+            config: the entries that are among `settings`.
+        """
+        return config
+
+    def max_lengths(self, num_tokens):
+        """Returns the maximum number of tokens of each answer, with EOS.
+
+        Args:
+            num_tokens: int32 `[batch]`, the length of each source, without EOS: subwords for a
+                translator, words for a parser.
+
+        Returns:
+            int32 `[batch]`: `num_tokens + extra_length`, at most the model's `max_length`; 1 for an
+            empty source.
+        """
+        return answer_limits(num_tokens, self.extra_length, self.model.config.max_length)
+
+    @classmethod
+    def _read_settings(cls, directory, config) -> dict[str, Any]:
+        found, wanted = get_task(config["task"]), get_task(cls.task)
+        if found is not wanted:
+            raise UserError(
+                f"{str(directory)!r} holds a {found.pipeline.__name__}, not a {cls.__name__}: use "
+                f"{found.pipeline.__name__}.load, or `keras-transformer {found.command}`."
+            )
+        try:
+            values = {name: config[name] for name in cls.settings if name in config}
+            values = cls.from_config(values)
+            return {name: value for name, value in values.items() if value is not None}
+        except (ValueError, TypeError, AttributeError, OverflowError) as error:
+            raise UserError(f"{directory}/{CONFIG_FILE}: {one_line(error)}") from error
+
+    def _search(
+        self,
+        sources: Sequence[list[int] | None],
+        limits: Sequence[int],
+        search,
+        batch_size: int,
+        num_streams: int,
+        progress: Progress | None,
+        owners: Sequence[int] | None = None,
+        **rows,
+    ) -> list[list[Hypothesis] | None]:
+        """Searches for the answers to sources, the largest first.
+
+        Args:
+            sources: the ids of each source, without EOS; None for a source without an answer.
+            limits: maximum number of tokens of each answer, with EOS.
+            search, batch_size, num_streams: as in `Translator.translate`.
+            progress: called with the numbers of texts done and of all texts.
+            owners: the index of the text that each source belongs to, ascending; None for one
+                source for each text.
+            **rows: `prefixes` or `constraint_numbers` of `BatchInference`, one for each source.
+
+        Returns:
+            The hypotheses of each source, best first, or None.
+        """
+        owners = range(len(sources)) if owners is None else owners
+        todo = [index for index, ids in enumerate(sources) if ids is not None]
+        num_texts = owners[-1] + 1 if len(owners) else 0
+        num_left = collections.Counter(owners[index] for index in todo)  # sources of each text
+        num_done = num_texts - len(num_left)
+        answers = [None] * len(sources)
+        for places, result in self._inference.search_batches(
+            [[*sources[index], EOS_ID] for index in todo],
+            [limits[index] for index in todo],
+            search,
+            batch_size,
+            self.max_batch_tokens,
+            num_streams,
+            **{
+                name: values and [values[index] for index in todo] for name, values in rows.items()
+            },
+        ):
+            found = to_hypotheses(result, self.target_tokenizer)
+            for place, hypotheses in zip(places, found, strict=True):
+                index = todo[place]
+                answers[index] = hypotheses
+                num_left[owners[index]] -= 1
+                num_done += not num_left[owners[index]]
+            if progress is not None:
+                progress(num_done, num_texts)
+        return answers
+
+
+def _check_same_setting(name, directories, settings):
+    for directory, other in zip(directories[1:], settings[1:], strict=True):
+        if other.get(name) != settings[0].get(name):
+            raise UserError(
+                f"Models answer together if they have the same {name}. "
+                f"Received: {str(directories[0])!r} with {settings[0].get(name)} and "
+                f"{str(directory)!r} with {other.get(name)}"
+            )
+
+
+def _check_same_vocabularies(directories, tokenizers):
+    """Raises an error that names the first difference unless all ids mean the same."""
+    if len(directories) == 1:
+        return
+    first, *others = [_vocabularies(*both) for both in tokenizers]
+    for directory, other in zip(directories[1:], others, strict=True):
+        for side, expected, found in zip(("source", "target"), first, other, strict=True):
+            if found == expected:
+                continue
+            differ = f"{len(expected):,} and {len(found):,} pieces"
+            if len(found) == len(expected):
+                index = [a == b for a, b in zip(expected, found, strict=True)].index(False)
+                differ = f"id {index} is {expected[index]!r} and {found[index]!r}"
+            raise UserError(
+                "Models answer together if they have the same vocabulary. "
+                f"Received: {str(directories[0])!r} and {str(directory)!r}, whose {side} "
+                f"vocabularies differ: {differ}"
+            )
+
+
+def _vocabularies(source_tokenizer, target_tokenizer):
+    """Returns the pieces of the source and of the target in the order of their ids."""
+    both = source_tokenizer, target_tokenizer or source_tokenizer
+    return [tokenizer.pieces(range(tokenizer.vocab_size)) for tokenizer in both]
