@@ -11,7 +11,6 @@ from keras_transformer.errors import UserError
 from keras_transformer.export.formats import (
     check_export_packages,
     export_folder,
-    save_tokenizers,
 )
 from keras_transformer.export.steps import exportable_model
 from keras_transformer.layers import SinusoidalPositionEncoding
@@ -85,7 +84,7 @@ def export_ctranslate2(translator, directory, quantization=None) -> pathlib.Path
         specification.validate()
         specification.optimize(quantization=quantization)
         specification.save(str(aside))
-        save_tokenizers(translator, aside)
+        translator.tokenizers.save(aside)
     return pathlib.Path(directory)
 
 

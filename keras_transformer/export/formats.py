@@ -158,19 +158,3 @@ def export_folder(directory, format):
     with atomic_folder(directory) as aside:
         aside.mkdir()
         yield aside
-
-
-def save_tokenizers(translator, directory) -> None:
-    """Writes a translator's tokenizers: `tokenizer`, or `source_tokenizer` and `target_tokenizer`.
-
-    Args:
-        translator: a `Translator`.
-        directory: the folder.
-    """
-    from keras_transformer.data import save_tokenizer
-
-    if translator.target_tokenizer is translator.source_tokenizer:
-        save_tokenizer(translator.source_tokenizer, directory)
-        return
-    save_tokenizer(translator.source_tokenizer, directory, "source_tokenizer")
-    save_tokenizer(translator.target_tokenizer, directory, "target_tokenizer")

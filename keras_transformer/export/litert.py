@@ -3,7 +3,7 @@
 import pathlib
 import tempfile
 
-from keras_transformer.export.formats import export_folder, save_tokenizers
+from keras_transformer.export.formats import export_folder
 from keras_transformer.export.steps import (
     check_tensorflow,
     concrete_functions,
@@ -49,7 +49,7 @@ def export_litert(translator, directory) -> pathlib.Path:
     model = with_dtype(exportable_model(translator, "LiteRT export"), "float32")
     with export_folder(directory, "litert") as aside:
         (aside / "model.tflite").write_bytes(_convert(model))
-        save_tokenizers(translator, aside)
+        translator.tokenizers.save(aside)
     return pathlib.Path(directory)
 
 

@@ -8,7 +8,6 @@ from keras_transformer.errors import UserError
 from keras_transformer.export.formats import (
     check_export_packages,
     export_folder,
-    save_tokenizers,
 )
 from keras_transformer.export.steps import (
     check_tensorflow,
@@ -73,7 +72,7 @@ def export_onnx(translator, directory) -> pathlib.Path:
     functions = concrete_functions(model)
     with export_folder(directory, "onnx") as aside:
         _write({name: _convert(function) for name, function in functions.items()}, aside)
-        save_tokenizers(translator, aside)
+        translator.tokenizers.save(aside)
     return pathlib.Path(directory)
 
 

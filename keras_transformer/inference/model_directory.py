@@ -8,6 +8,7 @@ import json
 import os
 import pathlib
 
+from keras_transformer.data.tokenizer_pair import TokenizerPair
 from keras_transformer.errors import UserError, one_line
 from keras_transformer.files import atomic_files, finish_replacing, read_json
 from keras_transformer.inference.tasks import task_names
@@ -132,7 +133,7 @@ def read_model(directory: str | os.PathLike, config: dict, dtype=None):
     return model
 
 
-def read_tokenizers(directory: str | os.PathLike, config: dict) -> tuple:
+def read_tokenizers(directory: str | os.PathLike, config: dict) -> TokenizerPair:
     """Loads the tokenizers of a model directory and checks that they fit the model.
 
     Args:
@@ -140,36 +141,37 @@ def read_tokenizers(directory: str | os.PathLike, config: dict) -> tuple:
         config: from `read_config`.
 
     Returns:
-        `(source_tokenizer, target_tokenizer)`; the second is None if they share one.
+        `TokenizerPair`.
 
     Raises:
         UserError: if a file is missing or damaged, or a vocabulary does not have the model's size.
     """
-    from keras_transformer.data import load_tokenizer
-
-    directory = pathlib.Path(directory)
-    sizes = config["model"].vocab_size, config["model"].output_vocab_size
-    shared = config["shared_tokenizer"]
-    names = ("tokenizer",) if shared else ("source_tokenizer", "target_tokenizer")
-    tokenizers = [load_tokenizer(directory, name) for name in names]
-    for name, tokenizer, size in zip(names, tokenizers, sizes, strict=False):
+    tokenizers = TokenizerPair.load(directory, config["shared_tokenizer"])
+    model = config["model"]
+    sides = {"tokenizer": (tokenizers.source, model.vocab_size)}
+    if not tokenizers.is_shared:
+        sides = {
+            "source_tokenizer": (tokenizers.source, model.vocab_size),
+            "target_tokenizer": (tokenizers.target, model.output_vocab_size),
+        }
+    for name, (tokenizer, size) in sides.items():
         if tokenizer.vocab_size != size:
             raise UserError(
-                f"{directory / name}.*: the tokenizer has {tokenizer.vocab_size} pieces, "
-                f"the model in {CONFIG_FILE} has {size}."
+                f"{pathlib.Path(directory) / name}.*: the tokenizer has {tokenizer.vocab_size} "
+                f"pieces, the model in {CONFIG_FILE} has {size}."
             )
-    return (tokenizers[0], None) if shared else tuple(tokenizers)
+    return tokenizers
 
 
 def write_model_directory(
-    directory: str | os.PathLike, model, tokenizers: tuple, settings: dict, recipe=None
+    directory: str | os.PathLike, model, tokenizers: TokenizerPair, settings: dict, recipe=None
 ) -> pathlib.Path:
     """Writes a model directory.
 
     Args:
         directory: the folder. Nothing of an earlier model in it remains; files of other names stay.
         model: a `Transformer`.
-        tokenizers: `(source_tokenizer, target_tokenizer)`; the second is None if they share one.
+        tokenizers: `TokenizerPair`.
         settings: `dict` of further entries of `config.json`.
         recipe: a `TrainingRecipe` or its dict, or None.
 
@@ -182,47 +184,34 @@ def write_model_directory(
         ValueError: if the recipe is a dict with settings that a `TrainingRecipe` does not have.
     """
     import keras_transformer
-    from keras_transformer.data import save_tokenizer
     from keras_transformer.models import TrainingRecipe
     from keras_transformer.models.weight_files import save_weights_only
 
     directory = pathlib.Path(directory)
     if directory.exists() and not directory.is_dir():
         raise UserError(f"Expected a model directory but {str(directory)!r} is a file.")
-    source, target = tokenizers
-    named = {"tokenizer": source}
-    if target is not None:
-        named = {"source_tokenizer": source, "target_tokenizer": target}
     config = {
         "format": FORMAT,
         "library_version": keras_transformer.__version__,
         "model": model.config.to_dict(),
-        "shared_tokenizer": target is None,
+        "shared_tokenizer": tokenizers.is_shared,
         **settings,
     }
     if isinstance(recipe, dict):
         recipe = TrainingRecipe.from_dict(recipe)
     finish_replacing(directory)
-    with atomic_files(directory, _obsolete_files(directory, named, recipe)) as aside:
+    with atomic_files(directory, _obsolete_files(directory, tokenizers, recipe)) as aside:
         save_weights_only(model, aside / WEIGHTS_FILE)
-        for name, tokenizer in named.items():
-            save_tokenizer(tokenizer, aside, name)
+        tokenizers.save(aside)
         if recipe is not None:
             _write_json(aside / RECIPE_FILE, recipe.to_dict())
         _write_json(aside / CONFIG_FILE, config)
     return directory
 
 
-def _obsolete_files(directory: pathlib.Path, tokenizers: dict, recipe) -> list[pathlib.Path]:
+def _obsolete_files(directory: pathlib.Path, tokenizers, recipe) -> list[pathlib.Path]:
     """Returns files of an earlier model that the new one does not replace, after checking them."""
-    from keras_transformer.data.tokenizers import other_kind_files, tokenizer_files
-
-    obsolete = []
-    for name in ("tokenizer", "source_tokenizer", "target_tokenizer"):
-        if name in tokenizers:
-            obsolete += other_kind_files(tokenizers[name], directory, name)
-        else:  # The new config does not read it: a file that is not a tokenizer can stay.
-            obsolete += tokenizer_files(directory, name)
+    obsolete = tokenizers.obsolete_files(directory)
     path = directory / RECIPE_FILE
     if recipe is None and path.is_file():
         try:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Self
 
 from keras_transformer.data.special_tokens import EOS_ID
+from keras_transformer.data.tokenizer_pair import TokenizerPair
 from keras_transformer.decoding import search_to_dict
 from keras_transformer.errors import UserError, one_line
 from keras_transformer.inference.batch_inference import BatchInference, answer_limits
@@ -112,7 +113,8 @@ class Pipeline(abc.ABC):
         try:
             return cls(
                 models[0] if len(models) == 1 else Ensemble(models),
-                *tokenizers[0],
+                tokenizers[0].source,
+                tokenizers[0].target,
                 search=configs[0]["search"],
                 recipe=read_recipe(directories[0]) if len(models) == 1 else None,
                 **settings[0],
@@ -132,7 +134,6 @@ class Pipeline(abc.ABC):
         Raises:
             UserError: if a file there would be read as a part of the model and is not one.
         """
-        is_shared = self.target_tokenizer is self.source_tokenizer
         values = {name: getattr(self, name) for name in self.settings}
         values = {
             name: value.to_dict() if hasattr(value, "to_dict") else value
@@ -142,10 +143,16 @@ class Pipeline(abc.ABC):
         return write_model_directory(
             directory,
             self.model,
-            (self.source_tokenizer, None if is_shared else self.target_tokenizer),
+            self.tokenizers,
             {"task": self.task, "search": search_to_dict(self.search), **values},
             self.recipe,
         )
+
+    @property
+    def tokenizers(self) -> TokenizerPair:
+        """The tokenizers of source and target."""
+        is_shared = self.target_tokenizer is self.source_tokenizer
+        return TokenizerPair(self.source_tokenizer, None if is_shared else self.target_tokenizer)
 
     @classmethod
     def from_config(cls, config: dict) -> dict[str, Any]:
@@ -251,7 +258,7 @@ def _check_same_vocabularies(directories, tokenizers):
     """Raises an error that names the first difference unless all ids mean the same."""
     if len(directories) == 1:
         return
-    first, *others = [_vocabularies(*both) for both in tokenizers]
+    first, *others = [_vocabularies(pair) for pair in tokenizers]
     for directory, other in zip(directories[1:], others, strict=True):
         for side, expected, found in zip(("source", "target"), first, other, strict=True):
             if found == expected:
@@ -267,7 +274,6 @@ def _check_same_vocabularies(directories, tokenizers):
             )
 
 
-def _vocabularies(source_tokenizer, target_tokenizer):
+def _vocabularies(pair):
     """Returns the pieces of the source and of the target in the order of their ids."""
-    both = source_tokenizer, target_tokenizer or source_tokenizer
-    return [tokenizer.pieces(range(tokenizer.vocab_size)) for tokenizer in both]
+    return [one.pieces(range(one.vocab_size)) for one in (pair.source, pair.of_target)]

@@ -414,7 +414,7 @@ class TestModelDirectory:
         def broken(*_):
             raise OSError("no space left on device")
 
-        monkeypatch.setattr("keras_transformer.data.save_tokenizer", broken)
+        monkeypatch.setattr("keras_transformer.data.tokenizer_pair.save_tokenizer", broken)
         for path in (directory, tmp_path / "other"):
             with pytest.raises(OSError, match="no space"):
                 tiny_translator(seed=6).save(path)
