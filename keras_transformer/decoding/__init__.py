@@ -1,4 +1,4 @@
-"""Searching for translations: greedy, beam search and sampling over a step function."""
+"""Searches over a step function: greedy search, beam search and sampling."""
 
 from keras_transformer import moved_names
 from keras_transformer.decoding.beam_search import BeamSearch
@@ -15,7 +15,7 @@ from keras_transformer.decoding.constraints import (
 from keras_transformer.decoding.greedy import GreedySearch
 from keras_transformer.decoding.length_penalty import length_penalty
 from keras_transformer.decoding.sampling import Sampling
-from keras_transformer.decoding.search_config import search_from_dict, search_to_dict
+from keras_transformer.decoding.search import search_from_dict, search_to_dict
 from keras_transformer.decoding.search_result import SearchResult
 from keras_transformer.decoding.step import Step
 

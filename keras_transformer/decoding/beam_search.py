@@ -5,31 +5,26 @@ from typing import Any, NamedTuple
 
 from keras import ops
 
-from keras_transformer.decoding.constraints.constrain import constrain
 from keras_transformer.decoding.constraints.constraint import check_constraints
 from keras_transformer.decoding.length_penalty import checked_length_penalty, length_penalty
+from keras_transformer.decoding.search import Search
 from keras_transformer.decoding.search_loop import run_search
 from keras_transformer.decoding.search_result import SearchResult
-from keras_transformer.decoding.step import (
-    call_step,
-    check_limits,
-    check_positive_int,
-    keep_shapes,
-    score_dtype,
-)
+from keras_transformer.decoding.step import call_step, keep_shapes
 from keras_transformer.decoding.top_k import top_k
+from keras_transformer.layers.checks import check_positive_integer
 
 _MINUS_INFINITY = float("-inf")
 
 
 class BeamState(NamedTuple):
-    """Where the search is. Both sets are sorted, best first; empty places score -inf."""
+    """State of the search. Both sets are sorted, best first; empty places score -inf."""
 
     index: Any  # int32 []: tokens generated so far
     limits: Any  # int32 [batch]: the sentence's maximum length
     is_done: Any  # bool [batch]: the sentence's answer is final, and its state frozen
     parents: Any  # int32 [batch, beam]: the beam of the last step that each alive one continues
-    last_tokens: Any  # int32 [batch, beam]: what the step is given next
+    last_tokens: Any  # int32 [batch, beam]: next input of the step
     alive_tokens: Any  # int32 [batch, beam, max_length]
     alive_log_probabilities: Any  # float [batch, beam]
     finished_tokens: Any  # int32 [batch, n, max_length]: hypotheses that end in EOS
@@ -49,30 +44,30 @@ class Candidates(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class BeamSearch:
+class BeamSearch(Search, name="beam"):
     """Beam search as the paper's code does it (Vaswani et al., 2017, section 6.1; tensor2tensor).
 
-    At each step the best `2 * beam_size` extensions of the alive beams are looked at. Those that
-    end in EOS go to the finished set with the score `log-probability / length_penalty(length)`; the
-    best `beam_size` others stay alive. A sentence stops at its own maximum length, or when its best
-    alive beam, even if it lost nothing more up to that length, could not pass the `n_best`-th
-    finished score. Its answer does not depend on the others in its batch. If fewer than `n_best`
-    hypotheses finished, alive beams follow them, with normalised scores. Equal scores: the lower
-    beam, then the lower id, then the hypothesis that finished first.
+    Each step considers the best `2 * beam_size` extensions of the alive beams. Those that end in
+    EOS go to the finished set with the score `log-probability / length_penalty(length)`; the best
+    `beam_size` others stay alive. A sentence stops at its own maximum length, or when its best
+    alive beam could not pass the `n_best`-th finished score even if it lost nothing more up to that
+    length. Its answer does not depend on the others in its batch. If fewer than `n_best` hypotheses
+    finished, alive beams follow them, with normalised scores. Ties go to the lower beam, then to
+    the lower id, then to the hypothesis that finished first.
 
-    With `beam_size=1` one extension is looked at, not two: this is greedy search (as in
+    With `beam_size=1` a step considers one extension, not two: this is greedy search (as in
     tensor2tensor and fairseq) with a normalised score.
 
     Args:
-        beam_size: number of beams that stay alive.
+        beam_size: Number of beams that stay alive.
         length_penalty: alpha, from 0 to 10; 0 ranks by log-probability.
-        n_best: number of hypotheses returned, at most `beam_size`.
+        n_best: Number of hypotheses returned, at most `beam_size`.
         length_normalization: `"gnmt"`, the paper's `((5 + length) / 6) ** alpha`; or `"length"`,
             `length ** alpha` as in fairseq and CTranslate2 (alpha 1: score divided by length).
-        constraints: sequence of `Constraint`, applied in this order.
+        constraints: Sequence of `Constraint`, applied in this order.
 
     Raises:
-        ValueError: if an argument is outside of what is said above.
+        ValueError: If an argument is not allowed.
 
     Example:
 
@@ -90,10 +85,10 @@ class BeamSearch:
     length_normalization: str = "gnmt"
     constraints: tuple = ()
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         object.__setattr__(self, "constraints", check_constraints(self.constraints))
-        check_positive_int("beam_size", self.beam_size)
-        check_positive_int("n_best", self.n_best)
+        check_positive_integer("beam_size", self.beam_size, 2**31 - 1)
+        check_positive_integer("n_best", self.n_best)
         if self.n_best > self.beam_size:
             raise ValueError(
                 f"`n_best` must be at most `beam_size`, which is {self.beam_size}. "
@@ -103,95 +98,51 @@ class BeamSearch:
         object.__setattr__(self, "length_penalty", alpha)
 
     @property
-    def width(self):
-        """Rows of a sentence in the step's batch."""
+    def width(self) -> int:
+        """Number of rows of a sentence in the step's batch."""
         return self.beam_size
 
-    def __call__(
-        self,
-        step,
-        state,
-        max_lengths,
-        max_length,
-        bos_id=2,
-        eos_id=3,
-        pad_id=0,
-        constraints=(),
-        keep_sentences=None,
-    ):
-        """Searches for the best continuations of BOS.
+    def _search(self, inputs):
+        def extend(beams, state):
+            logits, state = call_step(inputs.step, *self._step_inputs(beams), state, inputs.dtype)
+            candidates = self._best_candidates(logits, beams, inputs)
+            return keep_shapes(self._advance(beams, candidates), beams), state
 
-        Args:
-            step: a `Step`.
-            state: the step's state before the first call, of `batch * width` rows.
-            max_lengths: int32 `[batch]`, the most tokens each sentence may have, EOS included.
-            max_length: int or int32 scalar, the length of the result; a static int where shapes
-                must be static (JAX). A sentence's own maximum is cut to it.
-            bos_id, eos_id, pad_id: ids that begin, end and fill a hypothesis.
-            constraints: further ones for this call alone, such as a `ForcedPrefix`.
-            keep_sentences: `keep_sentences(state, sentences) -> state`, the step's state of some
-                sentences of the batch alone, int32 `[kept]`: such as `Transformer.keep_sentences`.
-                With it, sentences that are done leave the batch whenever they are half of it or
-                more, and later steps cost less; not on JAX, and it has to be None under XLA,
-                where shapes are static. None lets them stay until the last is done. The answers
-                are the same but for rounding.
+        beams = run_search(extend, self._start(inputs), inputs.state, inputs.keep_sentences)
+        return self._collect(beams, inputs.pad_id)
 
-        Returns:
-            A `SearchResult` with n = `n_best`.
+    def _start(self, inputs):
+        batch, dtype = ops.shape(inputs.limits)[0], inputs.dtype
+        of_alive, of_finished = (batch, self.beam_size), (batch, self.n_best)
 
-        Raises:
-            ValueError: if `max_lengths` is not `[batch]`, or `max_length` is below 1.
-        """
-        limits = check_limits(max_lengths, max_length)
-        constraints = (*self.constraints, *check_constraints(constraints))
-        start = self._start(limits, max_length, bos_id, pad_id, score_dtype(state))
-        constrained = constrain(
-            step, state, keep_sentences, constraints, limits, self.width, max_length, eos_id, pad_id
-        )
+        def filled(shape):
+            return ops.full((*shape, inputs.max_length), inputs.pad_id, dtype="int32")
 
-        def extend(beams, model_state):
-            dtype = beams.alive_log_probabilities.dtype
-            logits, model_state = call_step(
-                constrained.step, *self._step_inputs(beams), model_state, dtype
-            )
-            candidates = self._best_candidates(logits, beams, eos_id, constrained.normalizer)
-            new_beams = self._advance(beams, candidates)
-            return keep_shapes(new_beams, beams), model_state
-
-        beams = run_search(extend, start, constrained.state, constrained.keep_sentences)
-        return self._collect(beams, pad_id)
-
-    def _start(self, limits, max_length, bos_id, pad_id, dtype):
-        batch = ops.shape(limits)[0]
         # Only beam 0 counts at first: the others are the same hypothesis.
         first = ops.where(ops.arange(self.beam_size) > 0, _MINUS_INFINITY, 0.0)  # [beam]
         return BeamState(
             index=ops.convert_to_tensor(0, dtype="int32"),
-            limits=limits,
-            is_done=limits < 1,
-            parents=ops.broadcast_to(
-                ops.arange(self.beam_size, dtype="int32"), (batch, self.beam_size)
-            ),
-            last_tokens=ops.full((batch, self.beam_size), bos_id, dtype="int32"),
-            alive_tokens=ops.full((batch, self.beam_size, max_length), pad_id, dtype="int32"),
-            alive_log_probabilities=ops.broadcast_to(
-                ops.cast(first, dtype), (batch, self.beam_size)
-            ),
-            finished_tokens=ops.full((batch, self.n_best, max_length), pad_id, dtype="int32"),
-            finished_scores=ops.full((batch, self.n_best), _MINUS_INFINITY, dtype=dtype),
-            finished_log_probabilities=ops.full((batch, self.n_best), _MINUS_INFINITY, dtype=dtype),
-            finished_lengths=ops.zeros((batch, self.n_best), dtype="int32"),
+            limits=inputs.limits,
+            is_done=inputs.limits < 1,
+            parents=ops.broadcast_to(ops.arange(self.beam_size, dtype="int32"), of_alive),
+            last_tokens=ops.full(of_alive, inputs.bos_id, dtype="int32"),
+            alive_tokens=filled(of_alive),
+            alive_log_probabilities=ops.broadcast_to(ops.cast(first, dtype), of_alive),
+            finished_tokens=filled(of_finished),
+            finished_scores=ops.full(of_finished, _MINUS_INFINITY, dtype=dtype),
+            finished_log_probabilities=ops.full(of_finished, _MINUS_INFINITY, dtype=dtype),
+            finished_lengths=ops.zeros(of_finished, dtype="int32"),
         )
 
     def _step_inputs(self, beams):
-        """The last tokens, and the rows of the last step that they continue, `[batch * beam]`."""
+        """Returns the last tokens and the rows that they continue, both `[batch * beam]`."""
         batch = ops.shape(beams.parents)[0]
         first_rows = self.beam_size * ops.arange(batch, dtype="int32")
         rows = ops.expand_dims(first_rows, -1) + beams.parents  # [batch, beam]
         return ops.reshape(beams.last_tokens, (-1,)), ops.reshape(rows, (-1,))
 
-    def _best_candidates(self, logits, beams, eos_id, normalizer):
-        """The best `2 * beam_size` extensions; logits `[batch * beam, vocabulary]`."""
+    def _best_candidates(self, logits, beams, inputs):
+        """Returns the best `2 * beam_size` extensions; logits `[batch * beam, vocabulary]`."""
         batch = ops.shape(beams.is_done)[0]
         num_candidates = 1 if self.beam_size == 1 else 2 * self.beam_size
         # No row has more than `num_candidates` of the best, so each gives its best first: cheaper
@@ -200,7 +151,7 @@ class BeamSearch:
         num_candidates = min(num_candidates, self.beam_size * per_row)
         largest, ids = top_k(logits, per_row)  # [batch * beam, per_row]
         log_probabilities = ops.reshape(
-            largest - normalizer(logits, largest[:, :1], ids[:, :1]),
+            largest - inputs.normalizer(logits, largest[:, :1], ids[:, :1]),
             (batch, self.beam_size, per_row),
         )  # [batch, beam, per_row]
         totals = ops.expand_dims(beams.alive_log_probabilities, -1) + log_probabilities
@@ -216,11 +167,11 @@ class BeamSearch:
             parents=parents,
             last_tokens=last_tokens,
             tokens=ops.where(is_here, ops.expand_dims(last_tokens, -1), tokens),
-            is_finished=ops.equal(last_tokens, eos_id),
+            is_finished=ops.equal(last_tokens, inputs.eos_id),
         )
 
     def _advance(self, beams, candidates):
-        """The state after a step: finished set, alive beams, and which sentences are done."""
+        """Returns the state after a step."""
         length = beams.index + 1
         beams_after = self._keep_alive(beams, candidates)._replace(index=length)
         beams_after = self._add_finished(beams_after, candidates, length)
@@ -266,7 +217,7 @@ class BeamSearch:
         )
 
     def _collect(self, beams, pad_id):
-        """The n best: finished hypotheses, then alive beams, then empty places."""
+        """Returns the n best: finished hypotheses, then alive beams, then empty places."""
         alive_log_probabilities = beams.alive_log_probabilities
         # Alive beams are only needed where a sentence ran to its maximum length.
         limits = ops.expand_dims(ops.maximum(beams.limits, 0), -1)  # [batch, 1]

@@ -1,35 +1,32 @@
 """Greedy search, and the loop that it shares with sampling."""
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from keras import ops
 
-from keras_transformer.decoding.constraints.constrain import constrain
 from keras_transformer.decoding.constraints.constraint import check_constraints
+from keras_transformer.decoding.search import Search
+from keras_transformer.decoding.search_inputs import SearchInputs
 from keras_transformer.decoding.search_loop import run_search
 from keras_transformer.decoding.search_result import SearchResult
-from keras_transformer.decoding.step import (
-    call_step,
-    check_limits,
-    keep_shapes,
-    score_dtype,
-)
+from keras_transformer.decoding.step import call_step, keep_shapes
 from keras_transformer.decoding.top_k import top_k
 
 
 @dataclasses.dataclass(frozen=True)
-class GreedySearch:
+class GreedySearch(Search, name="greedy"):
     """Takes the most probable token at each step, until EOS or the sentence's maximum length.
 
-    Equal probabilities: the lower id. The score is the log-probability (a length penalty with
+    Ties go to the lower id. The score is the log-probability (a length penalty with
     alpha 0). `BeamSearch(beam_size=1)` finds the same tokens, with a normalised score.
 
     Args:
-        constraints: sequence of `Constraint`, applied in this order.
+        constraints: Sequence of `Constraint`, applied in this order.
 
     Raises:
-        ValueError: if one of them is no constraint.
+        ValueError: If one of them is not a constraint.
 
     Example:
 
@@ -44,45 +41,16 @@ class GreedySearch:
 
     constraints: tuple = ()
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         object.__setattr__(self, "constraints", check_constraints(self.constraints))
 
     @property
-    def width(self):
-        """Rows of a sentence in the step's batch."""
+    def width(self) -> int:
+        """Number of rows of a sentence in the step's batch."""
         return 1
 
-    def __call__(
-        self,
-        step,
-        state,
-        max_lengths,
-        max_length,
-        bos_id=2,
-        eos_id=3,
-        pad_id=0,
-        constraints=(),
-        keep_sentences=None,
-    ):
-        """Searches; arguments as of `BeamSearch`, `step` being called with `rows=None`.
-
-        Returns:
-            A `SearchResult` with n = 1.
-        """
-        constraints = (*self.constraints, *check_constraints(constraints))
-        return decode_rows(
-            step,
-            state,
-            _most_probable,
-            self.width,
-            constraints,
-            max_lengths,
-            max_length,
-            bos_id,
-            eos_id,
-            pad_id,
-            keep_sentences,
-        )
+    def _search(self, inputs):
+        return decode_rows(inputs, _most_probable, self.width)
 
 
 def _most_probable(logits, index, normalizer):
@@ -92,67 +60,48 @@ def _most_probable(logits, index, normalizer):
 
 
 class RowsState(NamedTuple):
-    """Where a search is in which every row goes its own way."""
+    """State of a search whose rows do not depend on each other."""
 
     index: Any  # int32 []: tokens generated so far
     limits: Any  # int32 [batch, 1]: the sentence's maximum length
     is_done: Any  # bool [batch, width]: the row has its EOS, or its maximum length
-    last_tokens: Any  # int32 [batch, width]: what the step is given next
+    last_tokens: Any  # int32 [batch, width]: next input of the step
     tokens: Any  # int32 [batch, width, max_length]: padding from `lengths` on
     log_probabilities: Any  # float [batch, width]: sum over the tokens so far
     lengths: Any  # int32 [batch, width]
 
 
-def decode_rows(
-    step,
-    state,
-    choose,
-    width,
-    constraints,
-    max_lengths,
-    max_length,
-    bos_id,
-    eos_id,
-    pad_id,
-    keep_sentences,
-):
-    """Extends every row by one chosen token a step until all are done.
+def decode_rows(inputs: SearchInputs, choose: Callable, width: int) -> SearchResult:
+    """Extends every row by one chosen token in each step until all are done.
 
     Args:
-        step, state, max_lengths, max_length, bos_id, eos_id, pad_id, keep_sentences: as of
-            `BeamSearch`.
+        inputs: Inputs of the search.
         choose: `choose(logits, index, normalizer) -> (tokens, log_probabilities)`: float
-            `[rows, vocabulary]`, the int32 number of the step and the function of `constrain` to
-            int32 `[rows]` and float `[rows]`.
-        width: rows a sentence.
-        constraints: tuple of `Constraint`.
+            `[rows, vocabulary]`, the int32 number of the step and `inputs.normalizer` to int32
+            `[rows]` and float `[rows]`.
+        width: Number of rows of a sentence.
 
     Returns:
         A `SearchResult` with n = `width`.
     """
-    limits = check_limits(max_lengths, max_length)
-    dtype = score_dtype(state)
-    constrained = constrain(
-        step, state, keep_sentences, constraints, limits, width, max_length, eos_id, pad_id
-    )
+    max_length, pad_id, dtype = inputs.max_length, inputs.pad_id, inputs.dtype
 
     def extend(rows, model_state):
         logits, model_state = call_step(
-            constrained.step, ops.reshape(rows.last_tokens, (-1,)), None, model_state, dtype
+            inputs.step, ops.reshape(rows.last_tokens, (-1,)), None, model_state, dtype
         )
         chosen, log_probabilities = (
             ops.reshape(of_rows, (-1, width))
-            for of_rows in choose(logits, rows.index, constrained.normalizer)
+            for of_rows in choose(logits, rows.index, inputs.normalizer)
         )
         chosen = ops.where(rows.is_done, pad_id, ops.cast(chosen, "int32"))
         is_here = ops.equal(ops.arange(max_length, dtype="int32"), rows.index)  # [max_length]
         length = rows.index + 1
+        is_last = ops.logical_or(ops.equal(chosen, inputs.eos_id), length >= rows.limits)
         new_rows = RowsState(
             index=length,
             limits=rows.limits,
-            is_done=ops.logical_or(
-                rows.is_done, ops.logical_or(ops.equal(chosen, eos_id), length >= rows.limits)
-            ),
+            is_done=ops.logical_or(rows.is_done, is_last),
             last_tokens=chosen,
             tokens=ops.where(is_here, ops.expand_dims(chosen, -1), rows.tokens),
             log_probabilities=ops.where(
@@ -160,22 +109,22 @@ def decode_rows(
             ),
             lengths=ops.where(rows.is_done, rows.lengths, length),
         )
-        if constraints:
+        if inputs.is_constrained:
             new_rows = _end_dead_rows(new_rows, pad_id)
         return keep_shapes(new_rows, rows), model_state
 
-    shape = (ops.shape(limits)[0], width)
-    limits = ops.expand_dims(limits, 1)
+    shape = (ops.shape(inputs.limits)[0], width)
+    limits = ops.expand_dims(inputs.limits, 1)
     start = RowsState(
         index=ops.convert_to_tensor(0, dtype="int32"),
         limits=limits,
         is_done=ops.broadcast_to(limits < 1, shape),
-        last_tokens=ops.full(shape, bos_id, dtype="int32"),
+        last_tokens=ops.full(shape, inputs.bos_id, dtype="int32"),
         tokens=ops.full((*shape, max_length), pad_id, dtype="int32"),
         log_probabilities=ops.zeros(shape, dtype=dtype),
         lengths=ops.zeros(shape, dtype="int32"),
     )
-    rows = run_search(extend, start, constrained.state, constrained.keep_sentences)
+    rows = run_search(extend, start, inputs.state, inputs.keep_sentences)
     return SearchResult(
         tokens=rows.tokens,
         scores=rows.log_probabilities,
@@ -185,7 +134,7 @@ def decode_rows(
 
 
 def _end_dead_rows(rows, pad_id):
-    """Makes of a row that no token could extend an empty place, see `SearchResult`."""
+    """Turns rows that no token could extend into empty places, see `SearchResult`."""
     is_dead = ops.equal(rows.log_probabilities, float("-inf"))
     return rows._replace(
         is_done=ops.logical_or(rows.is_done, is_dead),

@@ -2,24 +2,25 @@
 
 from keras import ops
 
-from keras_transformer.decoding.step import checked_number
+from keras_transformer.layers.checks import check_choice, checked_number
+from keras_transformer.layers.dtypes import Tensor
 
 NORMALIZATIONS = ("gnmt", "length")
 # With a larger alpha the penalty of a long hypothesis is infinite in float32.
 _LARGEST_ALPHA = 10
 
 
-def length_penalty(lengths, alpha, normalization="gnmt"):
-    """The number a log-probability is divided by: `((5 + length) / 6) ** alpha`.
+def length_penalty(lengths: Tensor, alpha: float, normalization: str = "gnmt") -> Tensor:
+    """Returns the divisor of a log-probability, `((5 + length) / 6) ** alpha`.
 
     The paper (Vaswani et al., 2017, section 6.1) takes alpha 0.6 and the formula of Wu et al.
     (2016, equation 14): `"gnmt"`. `"length"` is `length ** alpha`, which fairseq and CTranslate2
     use; the two rank differently.
 
     Args:
-        lengths: numbers of generated tokens, with EOS, without BOS; any shape. Lengths below 1
+        lengths: Numbers of generated tokens, with EOS, without BOS; any shape. Lengths below 1
             count as 1 under `"length"`.
-        alpha: strength, a number from 0 to 10; 0 is no normalisation.
+        alpha: Strength, a number from 0 to 10; with 0 there is no normalisation.
         normalization: `"gnmt"` or `"length"`.
 
     Returns:
@@ -27,7 +28,7 @@ def length_penalty(lengths, alpha, normalization="gnmt"):
         wider float.
 
     Raises:
-        ValueError: if `alpha` is out of range or not a number, or `normalization` is unknown.
+        ValueError: If `alpha` is out of range or not a number, or `normalization` is unknown.
 
     Example:
 
@@ -44,13 +45,9 @@ def length_penalty(lengths, alpha, normalization="gnmt"):
     return ops.power(ops.maximum(lengths, 1.0), alpha)
 
 
-def checked_length_penalty(alpha, normalization):
-    """Returns alpha as a `float`, or raises a ValueError if no search can use the two."""
+def checked_length_penalty(alpha: float, normalization: str) -> float:
+    """Returns alpha as a `float`, or raises a ValueError if an argument is not allowed."""
     # With a negative alpha, longer hypotheses lose score and the early stop is no longer exact.
     alpha = checked_number("length_penalty", alpha, 0, _LARGEST_ALPHA)
-    if normalization not in NORMALIZATIONS:
-        raise ValueError(
-            f"`length_normalization` must be one of {NORMALIZATIONS}. "
-            f"Received: length_normalization={normalization!r}"
-        )
+    check_choice("length_normalization", normalization, NORMALIZATIONS)
     return alpha

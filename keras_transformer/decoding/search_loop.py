@@ -1,21 +1,26 @@
-"""The loop of every search, whose batch the finished sentences leave."""
+"""The loop of every search; finished sentences leave its batch."""
+
+from collections.abc import Callable
+from typing import Any
 
 import keras
 from keras import ops
 
 from keras_transformer.decoding.step import keep_shapes
+from keras_transformer.layers.caches import take_rows
 
 
-def run_search(extend, search, state, keep_sentences=None):
+def run_search(
+    extend: Callable, search: Any, state: Any, keep_sentences: Callable | None = None
+) -> Any:
     """Calls `extend` until all sentences are done.
 
     Args:
         extend: `extend(search, state) -> (search, state)`, one step.
-        search: named tuple of tensors with the leading axis `batch`, or scalars. `is_done`, bool
-            `[batch]` or `[batch, width]`, says whose answers are final: `extend` leaves them as
-            they are.
-        state: the step's state, a nest of tensors.
-        keep_sentences: as of `BeamSearch`.
+        search: Named tuple of tensors with the leading axis `batch`, or scalars. Its `is_done`,
+            bool `[batch]` or `[batch, width]`, marks final answers: `extend` does not change them.
+        state: State of the step, a nest of tensors.
+        keep_sentences: As in `Search.__call__`.
 
     Returns:
         The search at its end.
@@ -26,14 +31,14 @@ def run_search(extend, search, state, keep_sentences=None):
         return search
     places = ops.arange(ops.shape(search.is_done)[0], dtype="int32")
 
-    # Two loops rather than a condition inside of the step, which every step would pay for.
+    # Two loops rather than a condition inside the step, which would slow down every step.
     # `found` has the answers of all sentences, `left` the search for those that are not done.
     def extend_until_few_are_left(found, places, left, state):
         left, state = ops.while_loop(_are_most_left, extend, (left, state))
         found = _put(found, places, left)
         kept = ops.cast(ops.nonzero(ops.logical_not(_is_done(left)))[0], "int32")
-        left = keras.tree.map_structure(lambda leaf: _take(leaf, kept), left)
-        return found, _take(places, kept), left, keep_shapes(keep_sentences(state, kept), state)
+        left = take_rows(left, kept)
+        return found, take_rows(places, kept), left, keep_shapes(keep_sentences(state, kept), state)
 
     found, *_ = _shrinking_loop(
         lambda found, places, left, state: _is_any_left(left, state),
@@ -44,7 +49,7 @@ def run_search(extend, search, state, keep_sentences=None):
 
 
 def _is_done(search):
-    """Whether all of a sentence is final, bool `[batch]`."""
+    """Returns whether all rows of a sentence are final, bool `[batch]`."""
     return search.is_done if len(search.is_done.shape) == 1 else ops.all(search.is_done, axis=1)
 
 
@@ -54,9 +59,9 @@ def _is_any_left(search, state):
 
 
 def _are_most_left(search, state):
-    """Whether more than half of the sentences go on.
+    """Returns whether more than half of the sentences go on.
 
-    To leave is to copy the state of the others: at half, a few steps make up for it.
+    Leaving copies the state of the others; at half, this pays after a few steps.
     """
     del state
     is_done = _is_done(search)
@@ -65,7 +70,7 @@ def _are_most_left(search, state):
 
 
 def _put(found, places, left):
-    """Writes what is left of a search to its places among all sentences."""
+    """Returns the search of all sentences, with the results of those left at their places."""
 
     def put(old, new):
         if not len(old.shape):
@@ -73,10 +78,6 @@ def _put(found, places, left):
         return ops.scatter_update(old, ops.expand_dims(places, 1), new)
 
     return keras.tree.map_structure(put, found, left)
-
-
-def _take(leaf, sentences):
-    return ops.take(leaf, sentences, axis=0) if len(leaf.shape) else leaf
 
 
 def _shrinking_loop(condition, body, variables):

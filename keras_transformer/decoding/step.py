@@ -1,25 +1,25 @@
-"""The step function that every search calls, and what is done around a call."""
+"""The step function that every search calls, and helpers around its call."""
 
-import numbers
 from typing import Any, Protocol
 
 import keras
 from keras import ops
 
+from keras_transformer.layers.dtypes import Tensor
+
 
 class Step(Protocol):
     """One step of a decoder, for all rows of a batch: `step(tokens, rows, state)`.
 
-    A batch of sentences has `width` rows a sentence, those of the first sentence first. The search
-    knows nothing of the model beyond this function. If it is given `keep_sentences`, batches get
-    smaller from call to call, and `rows` counts the rows that were kept: all that belongs to a
-    sentence has to be in `state`.
+    A batch has `width` rows for each sentence, sentence-major. The search knows nothing of the
+    model beyond this function. With `keep_sentences`, batches get smaller from call to call, and
+    `rows` counts the rows that were kept: `state` has to hold all that belongs to a sentence.
 
     Args:
         tokens: int32 `[batch * width]`, the last token of each row; BOS in the first call.
         rows: int32 `[batch * width]` or None. Row r of this call continues row `rows[r]` of the
             call before: the step reorders its caches by it. None means no change.
-        state: nest of tensors (dict, tuple, list) whose shapes and dtypes a step does not change.
+        state: Nest of tensors (dict, tuple, list) whose shapes and dtypes a step does not change.
 
     Returns:
         `(logits, state)`: float `[batch * width, vocabulary]`, and the new state. The vocabulary
@@ -38,8 +38,8 @@ class Step(Protocol):
     def __call__(self, tokens: Any, rows: Any, state: Any) -> tuple[Any, Any]: ...
 
 
-def score_dtype(state):
-    """Dtype that log-probabilities are added in: float32, float64 for a state that holds it."""
+def score_dtype(state: Any) -> str:
+    """Returns the dtype of scores: float64 if the state holds such tensors, else float32."""
     dtypes = [
         keras.backend.standardize_dtype(leaf.dtype)
         for leaf in keras.tree.flatten(state)
@@ -48,12 +48,10 @@ def score_dtype(state):
     return "float64" if "float64" in dtypes else "float32"
 
 
-def call_step(step, tokens, rows, state, dtype):
-    """Calls the step: logits in `dtype` (at least float32), and a state that fits the loop.
-
-    Returns:
-        `(logits, state)`: `[rows, vocabulary]`, and the state with the shapes it came with.
-    """
+def call_step(
+    step: Step, tokens: Tensor, rows: Tensor | None, state: Any, dtype: str
+) -> tuple[Tensor, Any]:
+    """Returns the logits of a step in `dtype`, and the state in the shapes that it had."""
     logits, new_state = step(tokens, rows, state)
     if logits.shape[-1] is None:
         raise ValueError(
@@ -64,7 +62,7 @@ def call_step(step, tokens, rows, state, dtype):
 
 
 def _computed_once(logits):
-    """The logits, which TensorFlow would otherwise cast anew for every reader of another shape."""
+    """Returns logits that TensorFlow does not cast again for every reader of another shape."""
     if keras.config.backend() != "tensorflow":
         return logits
     import tensorflow as tf
@@ -73,8 +71,8 @@ def _computed_once(logits):
     return tf.ensure_shape(logits, logits.shape)
 
 
-def keep_shapes(new, old):
-    """Gives the tensors of `new` the static shapes of `old`, as a loop's variables must have.
+def keep_shapes(new: Any, old: Any) -> Any:
+    """Returns the tensors of `new` with the static shapes of `old`, as a loop demands.
 
     On TensorFlow a gather with dynamic indices forgets dimensions that were known before, and
     `while_loop` refuses a variable that comes back with a less specific shape.
@@ -96,16 +94,13 @@ def _keep_shape(new, old):
     return ops.reshape(new, [now if before is None else before for _, before, now in sizes])
 
 
-def log_sum_exp(logits, largest, places=None):
-    """Normaliser of each row, by which logits exceed log-probabilities.
+def log_sum_exp(logits: Tensor, largest: Tensor, places: Tensor | None = None) -> Tensor:
+    """Returns the amount by which logits exceed log-probabilities, float `[rows, 1]`.
 
     Args:
-        logits: float `[rows, vocabulary]`.
-        largest: float `[rows, 1]`, each row's maximum, which the caller knows already.
-        places: int32 `[rows, 1]`, where it stands, if the caller knows that too.
-
-    Returns:
-        Float `[rows, 1]`.
+        logits: Float `[rows, vocabulary]`.
+        largest: Float `[rows, 1]`, each row's maximum.
+        places: int32 `[rows, 1]`, the ids of these, or None.
     """
     # The largest probability is exp(largest - normaliser). A softmax is one operation on
     # TensorFlow, where differences, exponentials and sums are three passes over all logits.
@@ -115,42 +110,3 @@ def log_sum_exp(logits, largest, places=None):
     rows, size = ops.shape(logits)
     first = size * ops.expand_dims(ops.arange(rows, dtype="int32"), 1)  # [rows, 1]
     return largest - ops.log(ops.take(ops.reshape(probabilities, (-1,)), first + places))
-
-
-def check_limits(max_lengths, max_length):
-    """Checks and converts the lengths a search was called with.
-
-    Returns:
-        int32 `[batch]`: each sentence's own maximum, at most `max_length`.
-    """
-    max_lengths = ops.cast(ops.convert_to_tensor(max_lengths), "int32")
-    if len(max_lengths.shape) != 1:
-        raise ValueError(
-            "`max_lengths` must have the shape [batch]. "
-            f"Received: max_lengths.shape={tuple(max_lengths.shape)}"
-        )
-    if isinstance(max_length, int) and max_length < 1:
-        raise ValueError(f"`max_length` must be at least 1. Received: max_length={max_length!r}")
-    return ops.minimum(max_lengths, max_length)
-
-
-def check_positive_int(name, value, highest=2**31 - 1):
-    """Raises a ValueError unless `value` is an int from 1 to `highest`, by default an int32."""
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= highest:
-        raise ValueError(
-            f"`{name}` must be an integer >= 1 and at most {highest}. Received: {name}={value!r}"
-        )
-
-
-def checked_number(name, value, lowest, highest):
-    """Returns a number as a `float`, or raises a ValueError unless it is in the range.
-
-    A `float` because other numbers, such as NumPy's, change the dtype of what they meet and cannot
-    be written to JSON.
-    """
-    is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    if not is_number or not lowest <= value <= highest:
-        raise ValueError(
-            f"`{name}` must be a number from {lowest:g} to {highest:g}. Received: {name}={value!r}"
-        )
-    return float(value)

@@ -1,5 +1,6 @@
-"""Checks of constructor arguments that several layers share."""
+"""Checks of arguments."""
 
+import numbers
 import sys
 from collections.abc import Collection
 from typing import Any
@@ -32,6 +33,20 @@ def check_positive_number(name: str, value: Any) -> None:
     """Raises `ValueError` unless `value` is a number greater than 0."""
     if not is_number(value) or not value > 0:
         raise ValueError(f"`{name}` must be a number greater than 0. Received: {name}={value!r}")
+
+
+def checked_number(name: str, value: Any, lowest: float, highest: float) -> float:
+    """Returns a number as a `float`, or raises `ValueError` unless it is in the range.
+
+    Other numbers, such as NumPy's, change the dtype of their operands and cannot be written to
+    JSON.
+    """
+    is_real = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    if not is_real or not lowest <= value <= highest:
+        raise ValueError(
+            f"`{name}` must be a number from {lowest:g} to {highest:g}. Received: {name}={value!r}"
+        )
+    return float(value)
 
 
 def check_boolean(name: str, value: Any) -> None:

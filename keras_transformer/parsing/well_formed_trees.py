@@ -3,7 +3,7 @@
 import numpy as np
 from keras import ops
 
-from keras_transformer.decoding.step import check_positive_int
+from keras_transformer.layers.checks import check_positive_integer
 
 # What a token is: one of these, `_FIRST_CLOSING` and the label that it closes, or behind those the
 # number of a word.
@@ -59,7 +59,7 @@ class WellFormedTrees:
     """
 
     def __init__(self, num_words, openings, closings, words, numbers=None, max_depth=64):
-        check_positive_int("max_depth", max_depth)
+        check_positive_integer("max_depth", max_depth, 2**31 - 1)
         self.num_words = ops.cast(ops.convert_to_tensor(num_words), "int32")
         self.openings = np.asarray(openings, "int32")
         self.closings = np.asarray(closings, "int32")

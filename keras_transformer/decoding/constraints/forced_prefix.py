@@ -1,22 +1,25 @@
-"""Hypotheses that go on from a given beginning."""
+"""A constraint that gives hypotheses their beginning."""
 
 from keras import ops
+
+from keras_transformer.decoding.constraints.constraint import Generated
+from keras_transformer.layers.dtypes import Tensor
 
 
 class ForcedPrefix:
     """Makes every hypothesis of a sentence begin with that sentence's prefix.
 
     Prefixes are data of a call, so this constraint is given to the search's call, not to the
-    search. The prefix wins over the constraints before it: a token of it that they ruled out comes
-    nevertheless, with the model's log-probability. A prefix longer than the sentence's maximum
-    length is cut there.
+    search. The prefix wins over the constraints before it: its tokens come even if these ruled them
+    out, with the model's log-probability. A prefix longer than the sentence's maximum length is
+    cut there.
 
     Args:
-        ids: int32 `[batch, length]`, padded at the end; nothing but padding is no prefix.
-        pad_id: the padding.
+        ids: int32 `[batch, length]`, padded at the end; a row of padding is an empty prefix.
+        pad_id: Id of the padding.
 
     Raises:
-        ValueError: if `ids` has not two dimensions.
+        ValueError: If `ids` does not have two dimensions.
 
     Example:
 
@@ -28,7 +31,7 @@ class ForcedPrefix:
     [[[5, 4, 3, 0]], [[3, 0, 0, 0]]]
     """
 
-    def __init__(self, ids, pad_id=0):
+    def __init__(self, ids: Tensor, pad_id: int = 0) -> None:
         self.ids = ops.cast(ops.convert_to_tensor(ids), "int32")
         self.pad_id = pad_id
         if len(self.ids.shape) != 2:
@@ -37,11 +40,13 @@ class ForcedPrefix:
                 f"Received: ids.shape={tuple(self.ids.shape)}"
             )
 
-    def start(self, max_lengths, width):
+    def start(self, max_lengths: Tensor, width: int) -> Tensor:
         end = ops.full((ops.shape(max_lengths)[0], 1), self.pad_id, dtype="int32")
         return ops.repeat(ops.concatenate([self.ids, end], axis=1), width, axis=0)
 
-    def __call__(self, state, log_probabilities, generated):
+    def __call__(
+        self, state: Tensor, log_probabilities: Tensor, generated: Generated
+    ) -> tuple[Tensor, Tensor]:
         place = ops.minimum(generated.length, ops.shape(state)[1] - 1)
         wanted = ops.expand_dims(ops.take(state, place, axis=1), -1)  # [rows, 1]
         is_wanted = ops.equal(ops.arange(log_probabilities.shape[-1], dtype="int32"), wanted)

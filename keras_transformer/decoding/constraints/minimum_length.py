@@ -1,23 +1,26 @@
-"""No end before a number of tokens."""
+"""A constraint on the minimum length."""
 
 import dataclasses
 
 from keras import ops
 
-from keras_transformer.decoding.step import check_positive_int
+from keras_transformer.decoding.constraints.constraint import Generated
+from keras_transformer.decoding.constraints.saved_constraint import SavedConstraint
+from keras_transformer.layers.checks import check_positive_integer
+from keras_transformer.layers.dtypes import Tensor
 
 
 @dataclasses.dataclass(frozen=True)
-class MinimumLength:
+class MinimumLength(SavedConstraint, name="minimum_length"):
     """Rules out EOS until it would be the `length`-th token.
 
     A sentence whose own maximum is smaller may end there.
 
     Args:
-        length: the fewest tokens of a hypothesis, EOS counted, as in `max_lengths`.
+        length: Minimum number of tokens of a hypothesis, EOS counted, as in `max_lengths`.
 
     Raises:
-        ValueError: if `length` is not a positive integer.
+        ValueError: If `length` is not a positive integer.
 
     Example:
 
@@ -30,14 +33,12 @@ class MinimumLength:
 
     length: int
 
-    def __post_init__(self):
-        check_positive_int("length", self.length)
+    def __post_init__(self) -> None:
+        check_positive_integer("length", self.length, 2**31 - 1)
 
-    def start(self, max_lengths, width):
-        del max_lengths, width
-        return ()
-
-    def __call__(self, state, log_probabilities, generated):
+    def __call__(
+        self, state: tuple, log_probabilities: Tensor, generated: Generated
+    ) -> tuple[tuple, Tensor]:
         fewest = ops.minimum(generated.max_lengths, self.length)  # [rows]
         is_early = ops.expand_dims(generated.length + 1 < fewest, -1)  # [rows, 1]
         is_eos = ops.equal(ops.arange(log_probabilities.shape[-1]), generated.eos_id)

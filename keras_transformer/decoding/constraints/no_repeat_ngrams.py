@@ -1,28 +1,31 @@
-"""No sequence of n tokens twice."""
+"""A constraint against repeated n-grams."""
 
 import dataclasses
 
 from keras import ops
 
+from keras_transformer.decoding.constraints.constraint import Generated
+from keras_transformer.decoding.constraints.saved_constraint import SavedConstraint
 from keras_transformer.decoding.constraints.token_sets import token_sets
-from keras_transformer.decoding.step import check_positive_int
+from keras_transformer.layers.checks import check_positive_integer
+from keras_transformer.layers.dtypes import Tensor
 
 # Each token before the last of an n-gram adds operations to the graph.
 _LARGEST_SIZE = 100
 
 
 @dataclasses.dataclass(frozen=True)
-class NoRepeatNgrams:
+class NoRepeatNgrams(SavedConstraint, name="no_repeat_ngrams"):
     """Rules out each token that would complete an n-gram which the hypothesis has already.
 
     Tokens are subwords: a small `size` also forbids what a language needs to repeat; 3 or 4 is
     usual.
 
     Args:
-        size: n, from 1 to 100; 1 lets no token come twice.
+        size: n, from 1 to 100; with 1 no token comes twice.
 
     Raises:
-        ValueError: if `size` is not such an integer.
+        ValueError: If `size` is not such an integer.
 
     Example:
 
@@ -37,19 +40,17 @@ class NoRepeatNgrams:
 
     size: int
 
-    def __post_init__(self):
-        check_positive_int("size", self.size, _LARGEST_SIZE)
+    def __post_init__(self) -> None:
+        check_positive_integer("size", self.size, _LARGEST_SIZE)
 
-    def start(self, max_lengths, width):
-        del max_lengths, width
-        return ()
-
-    def __call__(self, state, log_probabilities, generated):
+    def __call__(
+        self, state: tuple, log_probabilities: Tensor, generated: Generated
+    ) -> tuple[tuple, Tensor]:
         tokens, length = generated.tokens, generated.length
         rows, max_length = ops.shape(tokens)
         num_before = self.size - 1
         # Place p of `padded` holds token p - (n - 1): a token follows places p .. p + n - 2. The
-        # first tokens follow ids that there are not, and so match nothing that follows a token.
+        # first tokens follow ids that do not exist, and so match nothing that follows a token.
         nothing = ops.full((rows, num_before), -1, dtype="int32")
         padded = ops.concatenate([nothing, tokens], axis=1)  # [rows, max_length + n - 1]
         places = ops.arange(max_length, dtype="int32")

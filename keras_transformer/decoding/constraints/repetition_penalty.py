@@ -1,28 +1,31 @@
-"""Tokens that came already count as less probable."""
+"""A penalty for tokens that a hypothesis has already."""
 
 import dataclasses
 
 from keras import ops
 
+from keras_transformer.decoding.constraints.constraint import Generated
+from keras_transformer.decoding.constraints.saved_constraint import SavedConstraint
 from keras_transformer.decoding.constraints.token_sets import token_sets
-from keras_transformer.decoding.step import checked_number
+from keras_transformer.layers.checks import checked_number
+from keras_transformer.layers.dtypes import Tensor
 
 
 @dataclasses.dataclass(frozen=True)
-class RepetitionPenalty:
+class RepetitionPenalty(SavedConstraint, name="repetition_penalty"):
     """Multiplies the log-probability of each token that the hypothesis has already.
 
-    CTRL divides a positive logit and multiplies a negative one. Here it meets log-probabilities,
-    which have no sign but minus, as in the beam search of Hugging Face transformers; penalised
-    raw logits, as in CTranslate2, come out differently. Hypotheses are ranked by what they have
-    after the penalty, so their scores and log-probabilities are no longer the model's;
-    `Translator.score` gives those.
+    CTRL divides a positive logit and multiplies a negative one. Log-probabilities, which are
+    penalised here as in the beam search of Hugging Face transformers, are never positive; raw
+    logits, which CTranslate2 penalises, give other results. Hypotheses are ranked by their
+    log-probabilities after the penalty; `Translator.score` gives those of the model.
 
     Args:
-        penalty: from 1e-20 to 1e20; 1 changes nothing, 1.2 is usual; below 1 favours repetition.
+        penalty: From 1e-20 to 1e20; 1 changes nothing, 1.2 is usual, less than 1 favours
+            repetition.
 
     Raises:
-        ValueError: if `penalty` is not such a number.
+        ValueError: If `penalty` is not such a number.
 
     Example:
 
@@ -38,15 +41,13 @@ class RepetitionPenalty:
 
     penalty: float
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         # Sums of log-probabilities that are multiplied by it stay finite in float32.
         object.__setattr__(self, "penalty", checked_number("penalty", self.penalty, 1e-20, 1e20))
 
-    def start(self, max_lengths, width):
-        del max_lengths, width
-        return ()
-
-    def __call__(self, state, log_probabilities, generated):
+    def __call__(
+        self, state: tuple, log_probabilities: Tensor, generated: Generated
+    ) -> tuple[tuple, Tensor]:
         tokens = generated.tokens
         is_there = ops.arange(ops.shape(tokens)[1], dtype="int32") < generated.length
         has_come = token_sets(

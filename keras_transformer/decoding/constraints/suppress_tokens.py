@@ -1,20 +1,24 @@
-"""Tokens that never come."""
+"""A constraint that rules tokens out."""
 
 import dataclasses
 
 import numpy as np
 from keras import ops
 
+from keras_transformer.decoding.constraints.constraint import Generated
+from keras_transformer.decoding.constraints.saved_constraint import SavedConstraint
+from keras_transformer.layers.dtypes import Tensor
+
 
 @dataclasses.dataclass(frozen=True)
-class SuppressTokens:
+class SuppressTokens(SavedConstraint, name="suppress_tokens"):
     """Rules out tokens; `SuppressTokens([1])` gives no unknown token.
 
     Args:
-        ids: the ids, in `[0, vocabulary)`.
+        ids: Ids, in `[0, vocabulary)`.
 
     Raises:
-        ValueError: if `ids` is empty or holds something else; if an id is not in the vocabulary,
+        ValueError: If `ids` is empty or holds something else; or if an id is not in the vocabulary,
             when the search is called.
 
     Example:
@@ -28,18 +32,16 @@ class SuppressTokens:
 
     ids: tuple[int, ...]
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         ids = tuple(self.ids)
         are_ids = all(isinstance(i, int) and not isinstance(i, bool) and i >= 0 for i in ids)
         if not ids or not are_ids:
             raise ValueError(f"`ids` must be integers >= 0, at least one. Received: ids={ids!r}")
         object.__setattr__(self, "ids", ids)
 
-    def start(self, max_lengths, width):
-        del max_lengths, width
-        return ()
-
-    def __call__(self, state, log_probabilities, generated):
+    def __call__(
+        self, state: tuple, log_probabilities: Tensor, generated: Generated
+    ) -> tuple[tuple, Tensor]:
         del generated
         vocabulary = log_probabilities.shape[-1]
         if max(self.ids) >= vocabulary:

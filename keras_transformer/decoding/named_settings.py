@@ -1,0 +1,51 @@
+"""Settings that are saved as a dict with the name of their class."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, Self
+
+
+class NamedSettings:
+    """Base of families of frozen dataclasses, such as the searches.
+
+    `class Search(NamedSettings, kind="search")` is a family, and `class BeamSearch(Search,
+    name="beam")` a member of it, which no table has to list.
+    """
+
+    def __init_subclass__(
+        cls, kind: str | None = None, name: str | None = None, **kwargs: Any
+    ) -> None:
+        super().__init_subclass__(**kwargs)
+        if kind is not None:
+            cls._members, cls._kind = {}, kind
+        elif name is not None:
+            cls._members[name], cls._name = cls, name
+
+    def to_dict(self) -> dict:
+        """Returns the fields as a dict that JSON can hold, with the `"name"`."""
+        fields = dataclasses.fields(self)
+        return {"name": self._name, **{field.name: getattr(self, field.name) for field in fields}}
+
+    @classmethod
+    def from_dict(cls, settings: Mapping) -> Self:
+        """Returns the member of the family that `to_dict` described.
+
+        Args:
+            settings: The dict; fields that are left out keep their defaults.
+        """
+        settings = dict(settings)
+        name = settings.pop("name", None)
+        if not isinstance(name, str) or name not in cls._members:
+            raise ValueError(
+                f"The name of a {cls._kind} must be one of {list(cls._members)}. "
+                f"Received: name={name!r}"
+            )
+        fields = dataclasses.fields(cls._members[name])
+        known = [field.name for field in fields]
+        needed = {field.name for field in fields if field.default is dataclasses.MISSING}
+        if not needed <= set(settings) <= set(known):
+            raise ValueError(
+                f"The settings of the {cls._kind} {name!r} are {known}. "
+                f"Received: settings={sorted(settings)!r}"
+            )
+        return cls._members[name](**settings)

@@ -1,0 +1,126 @@
+"""Base of the searches: their call, their constraints and their dict form."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Self
+
+from keras_transformer.decoding.constraints.constrain import constrain
+from keras_transformer.decoding.constraints.constraint import Constraint, check_constraints
+from keras_transformer.decoding.constraints.saved_constraint import SavedConstraint
+from keras_transformer.decoding.named_settings import NamedSettings
+from keras_transformer.decoding.search_inputs import SearchInputs, checked_limits
+from keras_transformer.decoding.search_result import SearchResult
+from keras_transformer.decoding.step import Step, score_dtype
+from keras_transformer.layers.dtypes import Tensor
+
+
+class Search(NamedSettings, kind="search"):
+    """Base of `BeamSearch`, `GreedySearch` and `Sampling`.
+
+    Subclasses are frozen dataclasses with a field `constraints`, a property `width`, the number of
+    rows of a sentence in the step's batch, and a method `_search(inputs)`.
+    """
+
+    def __call__(
+        self,
+        step: Step,
+        state: Any,
+        max_lengths: Tensor,
+        max_length: Any,
+        bos_id: int = 2,
+        eos_id: int = 3,
+        pad_id: int = 0,
+        constraints: Sequence[Constraint] = (),
+        keep_sentences: Callable | None = None,
+    ) -> SearchResult:
+        """Searches for continuations of BOS.
+
+        Args:
+            step: A `Step`. Searches other than `BeamSearch` call it with `rows=None`.
+            state: State of the step before the first call, of `batch * width` rows.
+            max_lengths: int32 `[batch]`, maximum number of tokens of each sentence, EOS included.
+            max_length: Length of the result, an int or an int32 scalar; a static int where shapes
+                must be static (JAX). It limits `max_lengths`.
+            bos_id, eos_id, pad_id: Ids that begin, end and fill a hypothesis.
+            constraints: Further constraints of this call, such as a `ForcedPrefix`.
+            keep_sentences: `keep_sentences(state, sentences) -> state`, such as
+                `Transformer.keep_sentences`: selects the step's state of the sentences int32
+                `[kept]`. With it, finished sentences leave the batch whenever they are half of it
+                or more, and later steps cost less. It has no effect on JAX, and must be None under
+                XLA, where shapes are static. None keeps all sentences to the end. The answers
+                agree up to rounding; drawn ones depend on their batch.
+
+        Returns:
+            A `SearchResult`.
+
+        Raises:
+            ValueError: If `max_lengths` is not `[batch]`, or `max_length` is below 1.
+        """
+        inputs = SearchInputs(
+            step=step,
+            state=state,
+            limits=checked_limits(max_lengths, max_length),
+            max_length=max_length,
+            bos_id=bos_id,
+            eos_id=eos_id,
+            pad_id=pad_id,
+            keep_sentences=keep_sentences,
+            dtype=score_dtype(state),
+        )
+        constraints = (*self.constraints, *check_constraints(constraints))
+        return self._search(constrain(inputs, constraints, self.width))
+
+    def to_dict(self) -> dict:
+        settings = super().to_dict()
+        constraints = [SavedConstraint.dict_of(one) for one in settings.pop("constraints")]
+        # Without the key, older versions can read the settings.
+        return {**settings, "constraints": constraints} if constraints else settings
+
+    @classmethod
+    def from_dict(cls, settings: Mapping) -> Self:
+        constraints = [SavedConstraint.from_dict(one) for one in settings.get("constraints", ())]
+        return super().from_dict({**settings, "constraints": constraints})
+
+
+def search_to_dict(search: Search) -> dict:
+    """Returns the settings of a search as a dict that JSON can hold, with its `"name"`.
+
+    Args:
+        search: A `BeamSearch`, `GreedySearch` or `Sampling`.
+
+    Returns:
+        A dict.
+
+    Raises:
+        ValueError: If `search` is something else, or a constraint cannot be saved.
+
+    Example:
+
+    >>> from keras_transformer.decoding import GreedySearch, search_to_dict
+    >>> search_to_dict(GreedySearch())
+    {'name': 'greedy'}
+    """
+    if not isinstance(search, Search):
+        names = [member.__name__ for member in Search._members.values()]
+        raise ValueError(f"A search must be one of {names}. Received: search={search!r}")
+    return search.to_dict()
+
+
+def search_from_dict(settings: Mapping) -> Search:
+    """Returns the search that `search_to_dict` described.
+
+    Args:
+        settings: A dict with `"name"` and the arguments that differ from the defaults.
+
+    Returns:
+        A `BeamSearch`, `GreedySearch` or `Sampling`.
+
+    Raises:
+        ValueError: If a name or setting is unknown, or the search refuses a value.
+
+    Example:
+
+    >>> from keras_transformer.decoding import search_from_dict
+    >>> search_from_dict({"name": "beam", "beam_size": 5}).beam_size
+    5
+    """
+    return Search.from_dict(settings)
