@@ -1,4 +1,4 @@
-"""Word alignments from attention: which source word each target word looked at most."""
+"""Word alignments from attention: each target word with the source word that it attends to."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -7,14 +7,14 @@ import numpy as np
 
 
 class Alignment(NamedTuple):
-    """Which words of a source and its translation belong together; words are split by white space.
+    """The words of a source and of its translation that belong together, split at white space.
 
     Attributes:
-        pairs: `(source word, target word)`, places from 0, sorted; one pair for every target word
-            that has subwords, unless no word of the source has.
+        pairs: `(source word, target word)`, indices from 0, sorted; one pair for every target word
+            that has subwords, unless no word of the source has any.
         attention: float `[target words, source words]`, the attention between words: the sum over
-            a source word's subwords, the mean over a target word's. Rows sum to less than 1, since
-            EOS, which is no word, has its share.
+            a source word's subwords, the mean over a target word's. Rows sum to less than 1,
+            because EOS, which is not a word, has its share.
 
     Example:
 
@@ -28,7 +28,7 @@ class Alignment(NamedTuple):
     attention: np.ndarray
 
     def pharaoh(self) -> str:
-        """Returns the pairs as `"0-0 1-2"`, a line as fast_align and Moses read and write it."""
+        """Returns the pairs as `"0-0 1-2"`, the format of fast_align and Moses."""
         return " ".join(f"{source}-{target}" for source, target in self.pairs)
 
 
@@ -40,11 +40,7 @@ def align_words(
     Args:
         attention: float `[target subwords, source subwords]`, without EOS; the source may have
             been cut.
-        source_words: number of subwords of each source word.
-        target_words: number of subwords of each target word.
-
-    Returns:
-        An `Alignment`.
+        source_words, target_words: number of subwords of each word.
 
     Example:
 
@@ -69,16 +65,8 @@ def _membership(num_subwords):
     return np.equal(np.arange(len(num_subwords))[:, None], words).astype("float64")
 
 
-def layer_index(layer, num_layers) -> int:
-    """Returns the number of a layer; the last but one of a single layer is that layer.
-
-    Args:
-        layer: number of the layer, from the end with a minus.
-        num_layers: how many there are.
-
-    Raises:
-        ValueError: if there is no such layer.
-    """
+def layer_index(layer: int, num_layers: int) -> int:
+    """Returns the index of a layer from 0; -2 stands for the only layer if there is one."""
     if layer == -2 and num_layers == 1:
         return 0
     is_int = isinstance(layer, int) and not isinstance(layer, bool)

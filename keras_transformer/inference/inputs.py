@@ -1,4 +1,4 @@
-"""What a translator is given, checked and in ids."""
+"""Validates and encodes the inputs of a `Translator`."""
 
 import textwrap
 from collections.abc import Sequence
@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from keras_transformer.errors import UserError
 
 
-def checked_texts(name, texts) -> list[str]:
-    """Returns texts as a list, or raises a ValueError if one of them is no text."""
+def checked_texts(name: str, texts: Sequence[str]) -> list[str]:
+    """Returns texts as a list; raises a ValueError if one of them is not a string."""
     if isinstance(texts, str | bytes):
         raise ValueError(
             f"{name} must be a list of strings; put one text into a list. "
@@ -21,8 +21,8 @@ def checked_texts(name, texts) -> list[str]:
     return texts
 
 
-def checked_prefixes(prefixes, num_texts) -> list[str]:
-    """Returns prefixes as a list, or raises a ValueError if there is not one for each text."""
+def checked_prefixes(prefixes: Sequence[str], num_texts: int) -> list[str]:
+    """Returns prefixes as a list; raises a ValueError unless there is one for each text."""
     prefixes = checked_texts("prefixes", prefixes)
     if len(prefixes) != num_texts:
         raise ValueError(
@@ -32,8 +32,8 @@ def checked_prefixes(prefixes, num_texts) -> list[str]:
     return prefixes
 
 
-def check_vocabulary(side, tokenizer, vocab_size):
-    """Raises a ValueError if a tokenizer has other ids than the model."""
+def check_vocabulary(side: str, tokenizer, vocab_size: int) -> None:
+    """Raises a ValueError unless a tokenizer has as many ids as the model."""
     if tokenizer.vocab_size != vocab_size:
         raise ValueError(
             f"The {side} tokenizer must have as many pieces as the model has {side} ids, "
@@ -41,16 +41,11 @@ def check_vocabulary(side, tokenizer, vocab_size):
         )
 
 
-def encode_words(tokenizer, name, texts) -> tuple[list[list[int]], list[list[int]]]:
-    """Splits texts into words by white space, and these into subwords.
-
-    Args:
-        tokenizer: a tokenizer whose pieces do not go beyond a word.
-        name: name of the texts, for the error.
-        texts: sequence of `str`.
+def encode_words(tokenizer, name: str, texts) -> tuple[list[list[int]], list[list[int]]]:
+    """Splits texts at white space into words, and the words into subwords.
 
     Returns:
-        The ids of each text, and the numbers of ids of its words.
+        The ids of each text, and the number of ids of each of its words.
 
     Example:
 
@@ -65,18 +60,20 @@ def encode_words(tokenizer, name, texts) -> tuple[list[list[int]], list[list[int
     return ids, [[len(word) for word in words] for words in pieces]
 
 
-def encode_prefixes(tokenizer, prefixes: Sequence[str] | None, subwords, limits) -> list[list[int]]:
-    """Returns the ids that each translation begins with; a source without subwords has none.
+def encode_prefixes(
+    tokenizer, prefixes: Sequence[str] | None, subwords: list[list[int]], limits: list[int]
+) -> list[list[int]]:
+    """Returns the ids that each translation begins with; none for a source without subwords.
 
     Args:
         tokenizer: the target's tokenizer.
-        prefixes: sequence of `str`, or None for no beginnings.
+        prefixes: a text for each source; None for no prefixes.
         subwords: the ids of each source.
-        limits: the most tokens of each translation, EOS included.
+        limits: maximum number of tokens of each translation, with EOS.
 
     Raises:
         ValueError: if there are not as many prefixes as sources.
-        UserError: if a prefix leaves its translation no room.
+        UserError: if a prefix is as long as its translation may be.
     """
     if prefixes is None:
         return [[] for _ in subwords]
@@ -92,13 +89,8 @@ def encode_prefixes(tokenizer, prefixes: Sequence[str] | None, subwords, limits)
     return encoded
 
 
-def check_targets(method, sources, targets, max_length):
-    """Raises if targets and sources are no pairs, or a target is longer than the model reads.
-
-    Args:
-        method: what is called with them, for the error.
-        sources, targets: lists of lists of ids.
-        max_length: the model's learned positions, or None.
+def check_targets(method: str, sources, targets, max_length: int | None) -> None:
+    """Raises an error unless each source has a target that the model's positions reach.
 
     Raises:
         ValueError: if there are not as many targets as sources.

@@ -1,4 +1,4 @@
-"""Sources as a model reads them: whole, in parts where they are too long, or cut."""
+"""Texts that are longer than a model reads: split into parts, cut, or refused."""
 
 import logging
 from collections.abc import Sequence
@@ -11,31 +11,31 @@ from keras_transformer.layers.checks import check_choice, check_positive_integer
 
 _LOGGER = logging.getLogger(__name__)
 
-CUT_ADVICE = "; split them into sentences before, to have all of them read"
+CUT_ADVICE = "; split them into sentences first, so that nothing is lost"
 LONG_TEXTS = ("split", "truncate", "error")
 DEFAULT_MAX_SOURCE_LENGTH = 1024
-LARGEST_LENGTH = 2**20  # sums of lengths are int32, and arrays of this length fit in memory
+LARGEST_LENGTH = 2**20  # Sums of lengths are int32, and arrays of this length fit in memory.
 
 
 class SourceParts:
-    """Texts in parts that a model reads: one part each, or those that a long text was split into.
+    """The parts of texts that a model reads: one for each text, or several for a long one.
 
     Args:
         texts: sequence of `str`.
         tokenizer: the source's tokenizer.
-        max_subwords: the most subwords of a part.
-        long_texts: what becomes of longer texts, one of `LONG_TEXTS`.
+        max_subwords: maximum number of subwords in a part.
+        long_texts: what to do with longer texts, one of `LONG_TEXTS`.
         profile: `SentenceProfile` of the training text, by which `"split"` also splits texts that
-            the model could read but is not used to; None if it is not known.
+            have more sentences than those of the training; None if it is unknown.
 
     Attributes:
         num_split: number of texts in several parts.
-        ids: the ids of every part, without EOS, those of the first text first.
+        ids: the ids of every part, without EOS, in the order of the texts.
         owners: the index of the text that each part belongs to.
 
     Raises:
-        ValueError: if the texts are no strings, or there is no such `long_texts`.
-        UserError: if a text is too long and that is an error.
+        ValueError: if a text is not a string, or `long_texts` is unknown.
+        UserError: if a text is too long and `long_texts` is `"error"`.
 
     Example:
 
@@ -63,7 +63,7 @@ class SourceParts:
             index = is_long.index(True)
             raise UserError(
                 f"Text {index} (counted from 0) has {len(encoded[index]):,} subwords; the model "
-                f"reads at most {max_subwords:,}. Shorten it, or take long_texts='split' or "
+                f"reads at most {max_subwords:,}. Shorten it, or use long_texts='split' or "
                 "'truncate'."
             )
         self._parts = [[TextPart(*pair)] for pair in zip(texts, encoded, strict=True)]
@@ -71,7 +71,7 @@ class SourceParts:
             self._split(tokenizer, max(max_subwords, 1), profile)
         self.num_split = sum(len(parts) > 1 for parts in self._parts)
         self.owners = [index for index, parts in enumerate(self._parts) for _ in parts]
-        # After a split this cuts only a character of more subwords than the model reads.
+        # After a split, this cuts only a character that has more subwords than the model reads.
         self.ids = cut_sources([part.ids for parts in self._parts for part in parts], max_subwords)
 
     def _split(self, tokenizer, longest, profile):
@@ -88,14 +88,7 @@ class SourceParts:
                 )
 
     def spread(self, prefixes: Sequence[str] | None) -> list[str] | None:
-        """Returns a prefix for each part: that of the text for its first part with subwords.
-
-        Args:
-            prefixes: `str` for each text; None for none.
-
-        Raises:
-            ValueError: if there are not as many prefixes as texts.
-        """
+        """Returns a prefix for each part: the first part with subwords has that of its text."""
         if prefixes is None:
             return None
         prefixes = checked_prefixes(prefixes, len(self._parts))
@@ -107,24 +100,20 @@ class SourceParts:
         return spread
 
     def join(self, answers: Sequence[str]) -> list[str]:
-        """Returns the answer to each text.
-
-        Args:
-            answers: `str` for each part.
-        """
+        """Returns the answer to each text from the answers to all parts."""
         rest = iter(answers)
         return [join_answers(parts, [next(rest) for _ in parts]) for parts in self._parts]
 
 
 def source_limit(max_source_length: int | None, max_length: int | None) -> int:
-    """Returns the most tokens of a source that a model is given, EOS counted.
+    """Returns the maximum number of tokens of a source, with EOS.
 
     Args:
-        max_source_length: what was asked for; None for the default.
-        max_length: the model's learned positions; None for none.
+        max_source_length: the number asked for; None for the default.
+        max_length: the number of learned positions; None if positions are not learned.
 
     Raises:
-        ValueError: if `max_source_length` is no positive integer, or above `LARGEST_LENGTH`.
+        ValueError: unless `max_source_length` is an integer from 1 to `LARGEST_LENGTH`.
     """
     if max_source_length is None:
         max_source_length = DEFAULT_MAX_SOURCE_LENGTH
@@ -133,16 +122,7 @@ def source_limit(max_source_length: int | None, max_length: int | None) -> int:
 
 
 def cut_sources(subwords: list[list[int]], max_subwords: int, advice: str = "") -> list[list[int]]:
-    """Cuts sources to what a model reads, with a logged warning.
-
-    Args:
-        subwords: the ids of each source, without EOS.
-        max_subwords: how many are kept.
-        advice: what the warning ends in.
-
-    Returns:
-        The ids.
-    """
+    """Cuts the ids of sources to `max_subwords`, with a logged warning that ends in `advice`."""
     num_cut = sum(len(ids) > max_subwords for ids in subwords)
     if num_cut:
         message = "%d of %d sources have more than %d subwords and were cut to that length%s."
@@ -153,20 +133,10 @@ def cut_sources(subwords: list[list[int]], max_subwords: int, advice: str = "") 
 def whole_sources(
     texts, tokenizer, max_subwords: int, profile: SentenceProfile | None = None
 ) -> list[list[int]]:
-    """Encodes texts that are read as a whole, with a logged warning of those that had better not.
+    """Returns the ids of texts that are read as a whole, without EOS, cut to `max_subwords`.
 
-    Args:
-        texts: sequence of `str`.
-        tokenizer: the source's tokenizer.
-        max_subwords: how many are kept of each.
-        profile: `SentenceProfile` of the training text, to warn of texts of several sentences; None
-            does not.
-
-    Returns:
-        The ids of each text, without EOS.
-
-    Raises:
-        ValueError: if the texts are no strings.
+    Logs a warning if texts are cut or, by the `SentenceProfile` of the training text, have too many
+    sentences.
     """
     texts = checked_texts("texts", texts)
     encoded = tokenizer.encode_batch(texts)
@@ -175,8 +145,8 @@ def whole_sources(
         num_several = sum(map(profile.is_several, texts, map(len, encoded)))
     if num_several:
         _LOGGER.warning(
-            "%d of %d texts have more sentences than the model was trained on at once, and are "
-            "translated as a whole; split them into sentences before.",
+            "%d of %d texts have more sentences than the texts of the training and are translated "
+            "as a whole; split them into sentences first.",
             num_several,
             len(texts),
         )

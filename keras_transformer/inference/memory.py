@@ -1,4 +1,4 @@
-"""Batches of bounded size, and the memory of a search, estimated before it begins."""
+"""Batches of bounded size, and estimates of the memory that a search needs."""
 
 import pathlib
 from collections.abc import Sequence
@@ -10,10 +10,10 @@ from keras_transformer.layers.checks import check_positive_integer
 MAX_BATCH_TOKENS = 32_768
 # Bounds the logits of a batch that is scored, `[batch, length, vocabulary]`: 256 MB.
 MAX_BATCH_LOGITS = 2**26
-# Bounds the attention of a batch that is aligned, whose size goes with the square of the length.
+# Bounds the attention of a batch that is aligned; its size grows with the square of the length.
 MAX_ALIGNED_TOKENS = 8_192
 
-# Of what is free here: the estimate may be too small, and others need some too.
+# Share of the free memory: the estimate may be too small, and other programs need some.
 _USABLE = 0.8
 _GIGABYTE = 1e9
 
@@ -23,8 +23,8 @@ def cut_batches(sizes: Sequence[int], max_rows: int, max_total: int) -> list[lis
 
     Args:
         sizes: size of each row, such as its number of tokens.
-        max_rows: most rows in a batch.
-        max_total: most rows times largest size in a batch; a row larger than that is alone.
+        max_rows: maximum number of rows in a batch.
+        max_total: maximum of rows times largest size in a batch; a larger row is alone.
 
     Returns:
         Lists of indices into `sizes`, each index once.
@@ -46,15 +46,9 @@ def cut_batches(sizes: Sequence[int], max_rows: int, max_total: int) -> list[lis
 
 
 def cut_pair_batches(sources, targets, max_rows, max_total, progress=None):
-    """Cuts pairs of sources and targets into batches, as `cut_batches` does.
+    """Yields batches of pairs of ids, as lists of indices, with `cut_batches`.
 
-    Args:
-        sources, targets: lists of lists of ids; EOS or BOS comes to each.
-        max_rows, max_total: as of `cut_batches`.
-        progress: called with the numbers of pairs done and in all, when the next batch is taken.
-
-    Yields:
-        Lists of indices.
+    `progress` is called with the numbers of pairs done and of all pairs, after each batch.
     """
     sizes = [max(len(s), len(t)) + 1 for s, t in zip(sources, targets, strict=True)]
     num_done = 0
@@ -66,9 +60,9 @@ def cut_pair_batches(sources, targets, max_rows, max_total, progress=None):
 
 
 def search_bytes(model, search, source_length: int, limit: int) -> int:
-    """Returns about how many bytes the search for the answers to one source takes.
+    """Estimates the bytes that the search for the answers to one source needs.
 
-    The numbers of bytes were fitted to measured peaks, in float32 on a CPU.
+    The constants were fitted to measured peaks, in float32 on a CPU.
 
     Args:
         model: a `Transformer` or `Ensemble`.
@@ -86,11 +80,11 @@ def search_bytes(model, search, source_length: int, limit: int) -> int:
 
 
 def streams_that_fit(model, search, source_length: int, limit: int, num_streams: int) -> int:
-    """Returns how many of the searches that are wanted at a time fit into the free memory.
+    """Returns the number of parallel searches, at most `num_streams`, that fit into free memory.
 
     Args:
-        model, search, source_length, limit: as of `search_bytes`, of the largest source.
-        num_streams: number of searches at a time that are wanted.
+        model, search, source_length, limit: as in `search_bytes`, of the largest source.
+        num_streams: number of parallel searches asked for.
 
     Raises:
         UserError: if not even one fits.
@@ -103,14 +97,14 @@ def streams_that_fit(model, search, source_length: int, limit: int, num_streams:
         raise UserError(
             f"The search for the answers to a source of {source_length:,} tokens needs about "
             f"{needed / _GIGABYTE:.1f} GB of memory, of which {free / _GIGABYTE:.1f} GB are free; "
-            f"take fewer beams or samples. Received: {search.width:,} beams or samples"
+            f"use fewer beams or samples. Received: {search.width:,} beams or samples"
         )
     return int(free // needed)
 
 
 def _free_memory() -> float | None:
-    """Bytes of this machine that a search may use; None where that is not known."""
-    # An accelerator hardly ever has more than its machine.
+    """Returns the bytes that a search may use; None if they are unknown."""
+    # An accelerator rarely has more memory than its machine.
     try:
         lines = pathlib.Path("/proc/meminfo").read_text(encoding="utf-8").splitlines()
     except OSError:

@@ -1,4 +1,4 @@
-"""What a translator answers: hypotheses with their scores, and scores of given translations."""
+"""Results of a `Translator`: hypotheses with scores, and scores of given translations."""
 
 from typing import NamedTuple
 
@@ -8,12 +8,11 @@ class Hypothesis(NamedTuple):
 
     Attributes:
         text: `str`.
-        score: what the search ranks by: a beam search divides the log-probability by its length
-            penalty, the other searches leave it as it is.
-        log_probability: natural logarithm of the probability, EOS counted.
-        num_tokens: number of tokens, EOS counted.
-        tokens: the ids, EOS included if the hypothesis ended in it rather than at its maximum
-            length.
+        score: the value that the search ranks by: the log-probability, which a beam search divides
+            by its length penalty.
+        log_probability: natural logarithm of the probability, with EOS.
+        num_tokens: number of tokens, with EOS.
+        tokens: the ids; EOS is the last one unless the hypothesis reached its maximum length.
 
     Example:
 
@@ -31,14 +30,15 @@ class Hypothesis(NamedTuple):
 
 
 class Score(NamedTuple):
-    """How probable a model finds a given translation.
+    """The probability of a given translation.
 
     Attributes:
-        log_probability: natural logarithm of the probability, EOS counted, no length penalty.
-        num_tokens: number of tokens, EOS counted.
-        tokens: the ids, EOS included.
-        token_log_probabilities: natural logarithm of the probability of each token, given those
-            before it; they sum to `log_probability`.
+        log_probability: natural logarithm of the probability, with EOS, without length
+            penalty.
+        num_tokens: number of tokens, with EOS.
+        tokens: the ids, with EOS.
+        token_log_probabilities: natural logarithm of the probability of each token, given the
+            tokens before it; they sum to `log_probability`.
 
     Example:
 
@@ -55,15 +55,7 @@ class Score(NamedTuple):
 
 
 def to_hypotheses(result, tokenizer) -> list[list[Hypothesis]]:
-    """Turns a search's result into text.
-
-    Args:
-        result: `SearchResult` of NumPy arrays, `[batch, n, ...]`.
-        tokenizer: the target's tokenizer.
-
-    Returns:
-        A list of hypotheses for each sentence, best first.
-    """
+    """Returns the hypotheses of each sentence of a `SearchResult`, best first."""
     answers = []
     for tokens, *numbers in zip(*result, strict=True):
         texts = tokenizer.decode_batch(tokens)
@@ -76,7 +68,7 @@ def to_hypotheses(result, tokenizer) -> list[list[Hypothesis]]:
         hypotheses = [
             answer._replace(tokens=answer.tokens[: answer.num_tokens]) for answer in hypotheses
         ]
-        # A tiny vocabulary may have fewer sequences than were asked for.
+        # A tiny vocabulary may have fewer sequences than the beam.
         real = [answer for answer in hypotheses if answer.log_probability > float("-inf")]
         answers.append(real or hypotheses[:1])
     return answers

@@ -1,4 +1,4 @@
-"""Profile of the sentences that a model was trained on, by which longer texts are split."""
+"""Profile of the sentences in a training text, by which longer texts are split."""
 
 import collections
 import dataclasses
@@ -9,10 +9,10 @@ import numpy as np
 
 from keras_transformer.inference.sentence_splitting import split_sentences, word_key
 
-# Texts that are decoded to look for sentence ends.
+# Maximum number of texts that are searched for sentence ends.
 _MAX_TEXTS = 50_000
 _USUAL = 0.99
-# Of single sentences some have what looks like two: a title in quotation marks, a list.
+# Some single sentences look like two: a title in quotation marks, a list.
 _SINGLE = 0.95
 _MIN_COUNT = 2
 _LONGEST_ABBREVIATION = 6
@@ -20,10 +20,10 @@ _LONGEST_ABBREVIATION = 6
 
 @dataclasses.dataclass(frozen=True)
 class SentenceProfile:
-    """Lengths of the sources that a model was trained on, and where their sentences end.
+    """Lengths and sentence ends of the sources that a model was trained on.
 
     Args:
-        usual_length: number of subwords, EOS not counted, that 99 % of the sources have at most.
+        usual_length: 99th percentile of the number of subwords of a source, without EOS.
         longest: number of subwords of the longest source.
         single_sentences: whether at least 95 % of the sources are one sentence.
         abbreviations: words whose full stop does not end a sentence, in lower case, with 0 for
@@ -82,23 +82,19 @@ class SentenceProfile:
 
     @classmethod
     def from_dict(cls, values: dict) -> "SentenceProfile":
-        """Returns the profile that `to_dict` wrote down.
+        """Returns the profile of a dict from `to_dict`.
 
         Args:
             values: `dict` of all arguments.
-
-        Raises:
-            ValueError: for a missing or wrong value.
-            TypeError: for an unknown or missing name.
         """
         return cls(**values)
 
     def to_dict(self) -> dict:
-        """Returns a dict that JSON can hold."""
+        """Returns the arguments as a dict for JSON."""
         return dataclasses.asdict(self)
 
     def is_several(self, text: str, num_subwords: int) -> bool:
-        """Returns whether a text has more sentences than the model translates at once.
+        """Returns whether a text has more sentences than the texts of the training.
 
         Args:
             text: the text.
@@ -110,7 +106,7 @@ class SentenceProfile:
 
 
 def _find_abbreviations(texts: Iterable[str]) -> tuple[str, ...]:
-    """Finds short words that nearly always have a full stop, also inside of a text."""
+    """Finds short words that nearly always have a full stop, also inside a text."""
     with_stop, without = collections.Counter(), collections.Counter()
     for text in texts:
         words = text.split()
@@ -118,9 +114,9 @@ def _find_abbreviations(texts: Iterable[str]) -> tuple[str, ...]:
             key = word_key(word)
             if re.search(r"[^\W_]\.\W*$", word):
                 with_stop[key] += 1
-            elif key.strip("0"):  # a number may be an ordinal in one place and none in another
+            elif key.strip("0"):  # A number may be an ordinal in one place and not in another.
                 without[key] += 1
-        # The full stop of the last word is that of the sentence.
+        # The full stop of the last word ends the sentence.
         without.update(map(word_key, words[-1:]))
     return tuple(
         sorted(

@@ -1,7 +1,7 @@
-"""Long text in parts that fit: cut at sentence ends, else between words, inside one if need be.
+"""Splits long texts at sentence ends, then between words, and inside a word if necessary.
 
-The text goes to the tokenizer a few times, in sentences, words and parts, not once for each length
-that a part might have: the time grows with the length of the text, whatever it is made of.
+The text is tokenized a few times, in sentences, words and parts, not once for each possible length
+of a part: the time grows linearly with the length of the text.
 """
 
 import functools
@@ -14,27 +14,27 @@ from typing import NamedTuple
 
 EncodeBatch = Callable[[list[str]], list[list[int]]]
 
-# What ends a sentence, of many scripts, if white space follows; and what ends it in any case.
+# Characters of many scripts that end a sentence before white space, and that always end it.
 _ENDS = ".!?…‽؟۔։।॥።．"
 _FULL_WIDTH_ENDS = "。！？｡"
 # Quotation marks and brackets behind the end.
 _CLOSING = "”’)]}」』）】》〉］｝〗〙"
-# These open in some languages what they close in others; white space behind says which it is.
+# These open a quotation in some languages and close it in others.
 _EITHER = "\"'“‘«»‹›"
 _SENTENCE_END = re.compile(
-    # Each run of ends is looked at once, from its beginning: else a line of dots takes forever.
-    # French sets a space before its closing quotation mark.
+    # Each run of ends is matched once, from its beginning; otherwise a line of dots takes forever.
+    # French has a space before its closing quotation mark.
     rf"(?<![{_ENDS}])[{_ENDS}]++(?:\s[»›](?!\S)|[{re.escape(_CLOSING + _EITHER)}])*+\s+"
     rf"|[{_FULL_WIDTH_ENDS}]+[{re.escape(_CLOSING)}]*\s*"
     r"|\n\s*\n\s*"  # a blank line
 )
 _MARKS = ".,;:!?-–" + _CLOSING + _EITHER + "([{„"
-# Characters before and behind an end that are looked at.
+# Number of characters before and after an end that are searched.
 _SEARCHED = 20
 # White space, but not that inside a word in subword-nmt's notation: `play@@ house`.
 _WORD_END = re.compile(r"(?<!\s)(?<!@@)\s+")
 _ZERO_WIDTH_JOINER = "\u200d"
-# Pieces of a word have some more subwords each than as a part of it.
+# A piece of a word has a few more subwords alone than inside the word.
 _SPARE = 1.1
 
 
@@ -42,8 +42,8 @@ class TextPart(NamedTuple):
     """A part of a text.
 
     Attributes:
-        text: as it stands in the text, with the white space behind it.
-        ids: the subwords of it.
+        text: the part, with the white space after it.
+        ids: its subwords.
         ends_word: whether the next part begins with another word.
     """
 
@@ -55,16 +55,16 @@ class TextPart(NamedTuple):
 def split_sentences(text: str, abbreviations: Sequence[str] = ()) -> list[str]:
     """Splits a text into sentences.
 
-    A sentence ends at `.`, `!`, `?`, `…` and their like before white space, at their full-width
-    forms, and at a blank line. It does not end behind a single capital letter or a given
+    A sentence ends at `.`, `!`, `?`, `…` and similar characters before white space, at their
+    full-width forms, and at a blank line. It does not end after a single capital letter or a given
     abbreviation, nor before a small letter, unless the text itself begins with one.
 
     Args:
         text: any text.
-        abbreviations: keys (`word_key`) of words whose full stop ends no sentence.
+        abbreviations: keys (`word_key`) of words whose full stop does not end a sentence.
 
     Returns:
-        List of `str`, each with the white space behind it; joined they are the text.
+        List of `str`, each with the white space after it; joined, they are the text.
 
     Example:
 
@@ -101,17 +101,16 @@ def split_text(
 ) -> list[TextPart]:
     """Splits a text into parts of a bounded number of subwords.
 
-    Each part takes as many whole sentences as fit. A sentence that does not fit is split by itself,
-    between words, into parts of about the same length; a word that does not fit, into pieces.
+    Each part takes as many whole sentences as fit. A sentence that does not fit is split between
+    words into parts of about the same length, and a word that does not fit into pieces.
 
     Args:
         text: any text.
-        max_subwords: maximum number of subwords in a part. A single character that has more is a
-            part all the same.
-        encode_batch: gives the ids of each text of a list.
-        usual_length: maximum number of subwords in a part of several sentences; 0 makes a part of
-            each sentence, and None stands for `max_subwords`.
-        abbreviations: as of `split_sentences`.
+        max_subwords: maximum number of subwords in a part, unless it is a single character.
+        encode_batch: function from a list of texts to the ids of each.
+        usual_length: maximum number of subwords in a part of several sentences; 0 makes each
+            sentence a part, and None stands for `max_subwords`.
+        abbreviations: as in `split_sentences`.
 
     Returns:
         List of `TextPart`; the texts of all, joined, are the text.
@@ -133,11 +132,8 @@ def join_answers(parts: Sequence[TextPart], answers: Sequence[str]) -> str:
     """Joins the answers to the parts of a text with spaces, where no word was cut.
 
     Args:
-        parts: what `split_text` gave.
-        answers: `str` for each part; an empty one leaves no trace.
-
-    Returns:
-        `str`.
+        parts: from `split_text`.
+        answers: `str` for each part; an empty one is skipped.
 
     Example:
 
@@ -156,7 +152,7 @@ def join_answers(parts: Sequence[TextPart], answers: Sequence[str]) -> str:
 
 
 def _units(text, matches):
-    """Cuts a text behind each match of a pattern."""
+    """Cuts a text after each match of a pattern."""
     ends = [match.end() for match in matches]
     if not ends or ends[-1] < len(text):
         ends.append(len(text))
@@ -164,7 +160,7 @@ def _units(text, matches):
 
 
 def _join_while_they_fit(units, limit, encode_batch, split, groups_of, is_even=False):
-    """Joins neighbouring units to parts; `split` makes parts of a unit that does not fit alone.
+    """Joins neighbouring units to parts; `split` cuts a unit that does not fit alone.
 
     Several units together have at most `groups_of` subwords, a unit alone at most `limit`.
     """
@@ -184,9 +180,9 @@ def _join_while_they_fit(units, limit, encode_batch, split, groups_of, is_even=F
 
 
 def _group(sizes, limit, is_even):
-    """Groups neighbours, as many as fit; what is larger than the limit has a group of its own."""
+    """Groups as many neighbours as fit; a size above the limit has a group of its own."""
     if is_even:
-        # A last part of one word would be translated without what it goes with.
+        # A last part of a single word would be translated without its context.
         num_groups = max(math.ceil(sum(sizes) / limit), 1)
         limit = min(limit, math.ceil(sum(sizes) / num_groups) + max(sizes) - 1)
     groups, total = [], 0
@@ -221,14 +217,14 @@ def _cut(text, num_subwords, limit, encode_batch):
     texts = [text[start:stop] for start, stop in itertools.pairwise([*bounds, len(text)])]
     pieces = []
     for piece, ids in zip(texts, encode_batch(texts), strict=True):
-        # Where subwords are dense, once more; each time it is less than half.
+        # Cut again where subwords are dense; each time less than half is left.
         fits = len(ids) <= limit or len(piece) == 1
         pieces += [(piece, ids)] if fits else _cut(piece, len(ids), limit, encode_batch)
     return pieces
 
 
 def _character_starts(text):
-    """Where letters begin as a reader sees them: accents and joined emoji are no beginnings."""
+    """Returns the indices where a letter begins for a reader: not at accents or joined emoji."""
     return [
         place
         for place, letter in enumerate(text)
