@@ -1,6 +1,7 @@
-"""Entry point of `keras-transformer`: finds the subcommand, turns every failure into one line."""
+"""Entry point of `keras-transformer`: runs a subcommand, and prints an error as one line."""
 
 import contextlib
+import importlib
 import logging
 import os
 import re
@@ -9,23 +10,20 @@ import sys
 from collections.abc import Iterator, Sequence
 
 from keras_transformer import __version__
-from keras_transformer.cli import average, evaluate, export, prepare, score, train, translate, vocab
+from keras_transformer.cli import average, evaluate, export, train, vocab
 from keras_transformer.cli.arguments import USAGE_ERROR, CommandParser
+from keras_transformer.cli.experiments import task_commands
 from keras_transformer.cli.progress import say
 from keras_transformer.errors import NO_ROOM
-from keras_transformer.parsing.cli import parse
 from keras_transformer.quickstart import command as quickstart
 
 PROGRAM = "keras-transformer"
 COMMANDS = (
     quickstart,
     vocab,
-    prepare,
     train,
-    translate,
-    parse,
+    *(importlib.import_module(name) for task in task_commands() for name in task.modules),
     evaluate,
-    score,
     average,
     export,
 )
@@ -52,11 +50,7 @@ example:
 
 
 def build_parser() -> CommandParser:
-    """The parser of all subcommands; none of their modules imports TensorFlow at the top.
-
-    Returns:
-        The parser.
-    """
+    """Returns the parser of all subcommands, whose modules import TensorFlow only when they run."""
     parser = CommandParser(prog=PROGRAM, description=_DESCRIPTION, epilog=_EXAMPLE)
     parser.add_argument("--version", action="version", version=f"{PROGRAM} {__version__}")
     commands = parser.add_subparsers(
@@ -140,14 +134,7 @@ class _MessageHandler(logging.Handler):
 
 
 def describe(error: BaseException) -> str:
-    """What went wrong as one line that a user understands.
-
-    Args:
-        error: the exception of a command.
-
-    Returns:
-        One line without the exception's type, with the file where one is known.
-    """
+    """Returns an error as one line, without its type and with the file where one is known."""
     text = str(error)
     if _no_room(error):
         return _no_room(error)

@@ -1,13 +1,14 @@
-"""What the subcommands' parsers share: one-line errors, number types, common groups of options."""
+"""The parser of commands, with errors of one line, and groups of options that several have."""
 
 import argparse
 import dataclasses
 import textwrap
 from typing import NoReturn
 
-USAGE_ERROR = 2
+from keras_transformer.settings.setting import COUNT, POSITIVE, SWITCH, Setting, declarations
+from keras_transformer.settings.training_recipe import TrainingRecipe
 
-TOKENIZE_CHOICES = ("13a", "intl", "char", "zh", "ja-mecab", "ko-mecab", "none")
+USAGE_ERROR = 2
 
 
 class _HelpFormatter(argparse.HelpFormatter):
@@ -43,11 +44,11 @@ def add_command(
     """Adds a subcommand whose help ends with an example.
 
     Args:
-        commands: what `parser.add_subparsers` returned.
-        name: name of the subcommand.
-        summary: one line for the list of commands.
-        description: what a newcomer should know, in paragraphs.
-        example: command lines, shown as they are.
+        commands: Result of `parser.add_subparsers`.
+        name: Name of the subcommand.
+        summary: One line for the list of commands.
+        description: Paragraphs for newcomers.
+        example: Command lines, which are printed unchanged.
 
     Returns:
         The parser of the subcommand.
@@ -58,76 +59,42 @@ def add_command(
     )
 
 
-def _number(text: str, kind: type, allowed: str, accepts) -> float:
-    try:
-        value = kind(text)
-    except ValueError:
-        value = None
-    if value is None or not accepts(value):
-        raise argparse.ArgumentTypeError(f"expected {allowed}. Received: {text!r}")
-    return value
+def add_setting(group: argparse._ActionsContainer, one: Setting) -> None:
+    """Adds the option of a setting to a group of a parser; without the option it is None."""
+    default = one.unset if one.default is None else one.default
+    if isinstance(default, bool):
+        default = str(default).lower()
+    text = one.text + (f" (default: {default})" if default is not None else "")
+    if one.rule is SWITCH:
+        group.add_argument(
+            one.flag, action=argparse.BooleanOptionalAction, default=None, help=text
+        )
+        return
+    values = {"choices": one.rule.choices} if one.rule.choices else {"type": one.rule}
+    metavar = one.metavar or one.rule.metavar
+    group.add_argument(one.flag, **values, metavar=metavar, help=text.replace("%", "%%"))
 
 
-def positive_int(text: str) -> int:
-    """A whole number of at least 1."""
-    return _number(text, int, "a whole number of at least 1", lambda value: value >= 1)
-
-
-def positive_ints(text: str) -> tuple[int, ...]:
-    """Whole numbers of at least 1, separated by commas."""
-    return tuple(positive_int(part.strip()) for part in text.split(","))
-
-
-def non_negative_int(text: str) -> int:
-    """A whole number of at least 0."""
-    return _number(text, int, "a whole number of at least 0", lambda value: value >= 0)
-
-
-def random_seed(text: str) -> int:
-    """A seed that NumPy takes too: a whole number of 32 bits."""
-    return _number(
-        text, int, "a whole number from 0 to 4294967295", lambda value: 0 <= value < 2**32
-    )
-
-
-def positive_float(text: str) -> float:
-    """A finite number above 0."""
-    return _number(text, float, "a number above 0", lambda value: 0 < value < float("inf"))
-
-
-def non_negative_float(text: str) -> float:
-    """A finite number of at least 0."""
-    return _number(text, float, "a number of at least 0", lambda value: 0 <= value < float("inf"))
-
-
-def rate(text: str) -> float:
-    """A share from 0 up to, but not including, 1."""
-    return _number(text, float, "a number from 0 to below 1", lambda value: 0 <= value < 1)
-
-
-def add_model_option(group, **options) -> None:
-    """Adds `--model`, which may be given several times: a list, as `Translator.load` takes it.
-
-    Args:
-        group: a group of options of a subcommand.
-        **options: further arguments of `add_argument`.
-    """
+def add_model_option(group: argparse._ActionsContainer, **options) -> None:
+    """Adds `--model`, which may be given several times: a list, as `Translator.load` takes it."""
     group.add_argument(
         "--model",
         action="append",
         metavar="DIR",
-        help="model directory; given several times, the models, of one vocabulary, answer together "
-        "as an average, with the settings of the first",
+        help="model directory; several models of one vocabulary answer together, by their average "
+        "and with the settings of the first",
         **options,
     )
 
 
-def add_model_and_files(parser: argparse.ArgumentParser, done: str):
-    """Adds the options of a command that answers line by line: `--model`, `--input`, `--output`.
+def add_model_and_files(
+    parser: argparse.ArgumentParser, done: str
+) -> argparse._ArgumentGroup:
+    """Adds `--model`, `--input` and `--output` of a command that answers line by line.
 
     Args:
-        parser: parser of a subcommand.
-        done: what has then happened to the lines, such as "translated".
+        parser: Parser of a subcommand.
+        done: Participle of what the command does with lines, such as "translated".
 
     Returns:
         The group of options.
@@ -142,53 +109,44 @@ def add_model_and_files(parser: argparse.ArgumentParser, done: str):
     group.add_argument(
         "--output",
         metavar="FILE",
-        help=f"appears when everything is {done}, .gz too (default: standard output, as it comes)",
+        help=f"file for the answers, .gz too, which appears when all lines are {done} (default: "
+        "standard output, line by line)",
     )
     return group
 
 
 def add_search_options(parser: argparse.ArgumentParser, n_best: bool = True) -> None:
-    """Adds the options of beam search, each falling back to the model's own setting.
+    """Adds the options of beam search, whose defaults are those of the model.
 
     Args:
-        parser: parser of a subcommand.
-        n_best: whether `--n-best` is offered.
+        parser: Parser of a subcommand.
+        n_best: Whether to offer `--n-best`.
     """
     group = parser.add_argument_group("search")
-    group.add_argument(
-        "--beam-size",
-        type=positive_int,
-        metavar="N",
-        help="number of hypotheses followed at once; 1 is greedy (default: the model's recipe)",
-    )
-    group.add_argument(
-        "--length-penalty",
-        type=non_negative_float,
-        metavar="ALPHA",
-        help="exponent of the length penalty ((5+length)/6)^ALPHA; larger gives longer answers, "
-        "0 none (default: the model's recipe)",
-    )
+    recipe = declarations(TrainingRecipe)
+    for name in ("beam_size", "length_penalty"):
+        add_setting(group, dataclasses.replace(recipe[name], default="the model's"))
     if n_best:
         group.add_argument(
             "--n-best",
-            type=positive_int,
+            type=COUNT,
             metavar="N",
             help="number of answers per line, at most the beam size (default: only the best)",
         )
 
 
 def beam_search(arguments: argparse.Namespace, default):
-    """The search asked for by `add_search_options`, on top of the model's own.
+    """Returns the search that `add_search_options` asks for.
 
     Args:
-        arguments: parsed arguments.
-        default: the translator's search, whose settings stand where no option was given.
+        arguments: Parsed arguments.
+        default: The search of the model, whose settings hold where no option is given.
 
     Returns:
-        A `keras_transformer.decoding.BeamSearch`, or `default` if no option was given.
+        A `BeamSearch`, or `default` if no option is given.
 
     Raises:
-        ValueError: if more answers are asked for than the beam holds.
+        ValueError: If more answers are asked for than the beam holds.
     """
     from keras_transformer.decoding import BeamSearch
 
@@ -204,14 +162,11 @@ def beam_search(arguments: argparse.Namespace, default):
 
 
 def with_seed_offset(search, offset: int):
-    """Gives a search that draws at random other numbers for each chunk of lines.
+    """Returns a search with another seed for each chunk of lines, if it samples.
 
     Args:
-        search: any search.
-        offset: the number of batches before: a call takes a seed for each of its own.
-
-    Returns:
-        A search of the same kind.
+        search: Any search.
+        offset: Number of batches before, each of which uses one seed.
     """
     if not hasattr(search, "seed"):
         return search
@@ -227,56 +182,42 @@ CONSTRAINT_OPTIONS = (
 
 
 def is_given(arguments: argparse.Namespace, option: str) -> bool:
-    """Returns whether an option without a default, or a flag, was given.
-
-    Args:
-        arguments: parsed arguments.
-        option: as on the command line, `"--beam-size"`.
-    """
+    """Returns whether an option without a default, such as `"--beam-size"`, was given."""
     value = getattr(arguments, option.removeprefix("--").replace("-", "_"))
     return value is not None and value is not False
 
 
 def add_constraint_options(parser: argparse.ArgumentParser) -> None:
-    """Adds the options of what answers may look like, on top of the model's own constraints.
-
-    Args:
-        parser: parser of a subcommand.
-    """
+    """Adds the options of constraints, which come on top of the model's own."""
     group = parser.add_argument_group("constraints")
     group.add_argument(
         "--min-length",
-        type=positive_int,
+        type=COUNT,
         metavar="N",
-        help="fewest subwords of an answer, the end of the sentence counted as one",
+        help="minimum number of subwords in an answer, its end included",
     )
     group.add_argument(
         "--no-repeat-ngram",
-        type=positive_int,
+        type=COUNT,
         metavar="N",
-        help="no sequence of N subwords comes twice in an answer; 3 or 4 against loops",
+        help="no sequence of N subwords may occur twice in an answer; 3 or 4 prevents loops",
     )
     group.add_argument(
         "--repetition-penalty",
-        type=positive_float,
+        type=POSITIVE,
         metavar="P",
-        help="multiply the log-probability of each subword that an answer has already by P; above "
-        "1 against repetition",
+        help="multiply the log-probability of each subword that occurs in the answer already by "
+        "P; a number above 1 prevents repetition",
     )
     group.add_argument(
-        "--suppress-unknown", action="store_true", help="no answer has the unknown token"
+        "--suppress-unknown", action="store_true", help="no answer may have the unknown token"
     )
 
 
 def constrain_search(arguments: argparse.Namespace, search):
-    """The search with the constraints asked for by `add_constraint_options`.
+    """Returns a search with the constraints that `add_constraint_options` asks for.
 
-    Args:
-        arguments: parsed arguments.
-        search: a search; of a kind of constraint that it has already, the option counts.
-
-    Returns:
-        A search of the same kind.
+    An option replaces the constraint of its kind that the search has already.
     """
     from keras_transformer.data.special_tokens import UNK_ID
     from keras_transformer.decoding import (
@@ -293,7 +234,7 @@ def constrain_search(arguments: argparse.Namespace, search):
         asked.append(NoRepeatNgrams(arguments.no_repeat_ngram))
     if arguments.repetition_penalty is not None:
         asked.append(RepetitionPenalty(arguments.repetition_penalty))
-    # Other tokens that the model's own search suppresses stay so.
+    # The search may suppress other tokens, which stay suppressed.
     replaced = tuple(map(type, asked))
     if arguments.suppress_unknown:
         asked.append(SuppressTokens([UNK_ID]))
@@ -301,3 +242,26 @@ def constrain_search(arguments: argparse.Namespace, search):
         return search
     kept = [one for one in search.constraints if not isinstance(one, replaced)]
     return dataclasses.replace(search, constraints=(*kept, *asked))
+
+
+def add_batch_options(
+    parser: argparse.ArgumentParser, searches: bool = True
+) -> argparse._ArgumentGroup:
+    """Adds `--batch-size`, and `--streams` to a command that searches; returns their group."""
+    group = parser.add_argument_group("batches")
+    group.add_argument(
+        "--batch-size",
+        type=COUNT,
+        default=32,
+        metavar="N",
+        help="number of sentences computed at once (default: %(default)s)",
+    )
+    if searches:
+        group.add_argument(
+            "--streams",
+            type=COUNT,
+            metavar="N",
+            help="number of batches searched at the same time, which share the CPU's cores "
+            "(default: with TensorFlow on a CPU the number of cores, otherwise 1)",
+        )
+    return group

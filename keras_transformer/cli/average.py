@@ -3,12 +3,13 @@
 import argparse
 import pathlib
 
-from keras_transformer.cli.arguments import add_command, positive_int
+from keras_transformer.cli.arguments import add_command
 from keras_transformer.cli.backend import load_backend
 from keras_transformer.cli.progress import say
 from keras_transformer.cli.text_files import check_output
 from keras_transformer.errors import UserError
 from keras_transformer.files import require_file
+from keras_transformer.settings.setting import COUNT
 
 _DESCRIPTION = """
 Averages the weights of checkpoints of one training run, which is nearly always better than the last
@@ -25,14 +26,7 @@ keras-transformer average --output mean.weights.h5 a.weights.h5 b.weights.h5
 
 
 def add_parser(commands: argparse._SubParsersAction) -> argparse.ArgumentParser:
-    """Adds the parser of this command.
-
-    Args:
-        commands: what `parser.add_subparsers` returned.
-
-    Returns:
-        The parser.
-    """
+    """Adds the parser of this command and returns it."""
     parser = add_command(commands, "average", "average checkpoints", _DESCRIPTION, _EXAMPLE)
     parser.add_argument(
         "checkpoints", nargs="*", metavar="CHECKPOINT", help="weights files (.weights.h5)"
@@ -40,17 +34,13 @@ def add_parser(commands: argparse._SubParsersAction) -> argparse.ArgumentParser:
     parser.add_argument("--output", metavar="FILE", help="where the average goes (.weights.h5)")
     parser.add_argument("--model", metavar="DIR", help="a model directory with checkpoints")
     parser.add_argument(
-        "--last", type=positive_int, metavar="N", help="how many of its last checkpoints to average"
+        "--last", type=COUNT, metavar="N", help="how many of its last checkpoints to average"
     )
     return parser
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Averages.
-
-    Args:
-        arguments: parsed arguments.
-    """
+    """Averages."""
     _check(arguments)
     load_backend()
     from keras_transformer.inference.model_directory import WEIGHTS_FILE

@@ -11,11 +11,11 @@ from keras_transformer.cli.arguments import (
     beam_search,
     constrain_search,
     is_given,
-    positive_int,
 )
 from keras_transformer.cli.backend import load_backend
 from keras_transformer.cli.progress import say
 from keras_transformer.errors import UserError
+from keras_transformer.settings.setting import COUNT
 
 _DESCRIPTION = """
 Exports a model directory, by default as a TensorFlow SavedModel: text in, text out, with the
@@ -55,14 +55,7 @@ _OWN_OPTIONS = {
 
 
 def add_parser(commands: argparse._SubParsersAction) -> argparse.ArgumentParser:
-    """Adds the parser of this command.
-
-    Args:
-        commands: what `parser.add_subparsers` returned.
-
-    Returns:
-        The parser.
-    """
+    """Adds the parser of this command and returns it."""
     parser = add_command(commands, "export", "export a model for serving", _DESCRIPTION, _EXAMPLE)
     files = parser.add_argument_group("model and files")
     add_model_option(files, required=True)
@@ -83,7 +76,7 @@ def add_parser(commands: argparse._SubParsersAction) -> argparse.ArgumentParser:
     )
     files.add_argument(
         "--streams",
-        type=positive_int,
+        type=COUNT,
         metavar="N",
         help="with --format saved_model: search N parts of a request at the same time, a thread "
         "for each; on a CPU served with one thread for an operation (default: 1)",
@@ -100,11 +93,7 @@ def add_parser(commands: argparse._SubParsersAction) -> argparse.ArgumentParser:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Exports.
-
-    Args:
-        arguments: parsed arguments.
-    """
+    """Exports."""
     for option, format in _OWN_OPTIONS.items():
         if is_given(arguments, option) and format != arguments.format:
             raise UserError(

@@ -3,21 +3,22 @@
 import argparse
 import pathlib
 
-from keras_transformer.cli.arguments import add_command, positive_int
+from keras_transformer.cli.arguments import add_command, add_setting
 from keras_transformer.cli.backend import load_backend
-from keras_transformer.cli.corpus_defaults import choose_vocab_size
+from keras_transformer.cli.experiments import choose_vocab_size
 from keras_transformer.cli.progress import Progress, say
-from keras_transformer.cli.train_data import DATA_KINDS, data_kind, dataset_corpora, file_corpora
-from keras_transformer.cli.train_settings import GROUPS, SETTINGS
+from keras_transformer.cli.settings import SETTINGS, TABLES, data_kind, settings_in
 from keras_transformer.cli.vocab import load_vocabulary
 from keras_transformer.errors import UserError
+from keras_transformer.inference.tasks import get_commands
+from keras_transformer.settings.setting import COUNT
 
 _DESCRIPTION = """
 Turns sentence pairs into subword ids and writes them to a directory, with the vocabulary and the
 validation text: `train --prepared DIR` then begins at once, with the same model as from the text.
-Worth it from about a million pairs on, and where several models are trained on the same pairs.
+This is useful from about a million pairs on, and where several models learn from the same pairs.
 
-The text is read some thousand pairs at a time, so that it need not fit into memory. An earlier
+The text is read in parts of several thousand pairs and need not fit into memory. An earlier
 prepared directory of the same name is replaced when the new one is complete.
 """
 
@@ -33,48 +34,33 @@ keras-transformer train --prepared data/en-de --preset base --output runs/en-de
 """
 
 _DEFAULT_MAX_LENGTH = 256
-# These are `train`'s own, or mean something else here.
+# Only `train` has these, or they have another default here.
 _NOT_HERE = ("task", "prepared", "max_length", "bpe_dropout")
-_SETTINGS = {
-    table: [setting for setting in GROUPS[table][1] if setting.name not in _NOT_HERE]
-    for table in ("data", "vocabulary")
-}
 
 
 def add_parser(commands: argparse._SubParsersAction) -> argparse.ArgumentParser:
-    """Adds the parser of this command.
-
-    Args:
-        commands: what `parser.add_subparsers` returned.
-
-    Returns:
-        The parser.
-    """
+    """Adds the parser of this command and returns it."""
     parser = add_command(commands, "prepare", "encode a large corpus once", _DESCRIPTION, _EXAMPLE)
     parser.usage = _USAGE
     parser.add_argument("--output", required=True, metavar="DIR", help="where the corpus goes")
     parser.add_argument(
         "--max-length",
-        type=positive_int,
+        type=COUNT,
         default=_DEFAULT_MAX_LENGTH,
         metavar="N",
-        help="longest sentence in subwords with its end; longer pairs are left out "
-        "(default: %(default)s)",
+        help=f"{SETTINGS['max_length'].text} (default: %(default)s)",
     )
-    for table, settings in _SETTINGS.items():
-        group = parser.add_argument_group(GROUPS[table][0])
-        for setting in settings:
-            setting.add_to(group)
+    for table in ("data", "vocabulary"):
+        group = parser.add_argument_group(TABLES[table])
+        for one in settings_in(table):
+            if one.name not in _NOT_HERE:
+                add_setting(group, one)
     return parser
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Encodes the pairs and writes the directory.
-
-    Args:
-        arguments: parsed arguments.
-    """
-    values = {name: setting.default for name, setting in SETTINGS.items()}
+    """Encodes the pairs and writes the directory."""
+    values = {name: one.default for name, one in SETTINGS.items()}
     given = {name: getattr(arguments, name, None) for name in SETTINGS}
     values |= {name: value for name, value in given.items() if value is not None}
     kind = data_kind(values)
@@ -82,20 +68,22 @@ def run(arguments: argparse.Namespace) -> None:
 
     check_prepared_directory(arguments.output)
     output = pathlib.Path(arguments.output).resolve()
-    for path in (values[name] for name in DATA_KINDS[kind]):
+    commands = get_commands("translation")
+    for path in (values[name] for name in commands.data_kinds[kind]):
         if pathlib.Path(path).resolve().parent == output:
             raise UserError(
                 "The output folder would replace a file that the command reads. "
                 f"Received: {arguments.output!r}, which holds {path!r}."
             )
-    # What can be wrong with files is found before TensorFlow is loaded.
-    corpora = None if kind == "dataset" else file_corpora(kind, values)
+    # Errors in files are found before TensorFlow is loaded.
+    is_slow = kind in commands.slow_kinds
+    corpora = None if is_slow else commands.open_corpora(kind, values)
     vocabulary = load_vocabulary(values["vocabulary"]) if values["vocabulary"] else None
     load_backend()
     from keras_transformer.data import prepare_corpus
     from keras_transformer.data.tokenizer_pair import TokenizerPair
 
-    train_corpus, valid_corpus = corpora or dataset_corpora(values)
+    train_corpus, valid_corpus, *_ = corpora or commands.open_corpora(kind, values)
     if values["vocab_size"] is None and values["vocabulary_type"] != "subword":
         values["vocab_size"] = choose_vocab_size(train_corpus)
     tokenizers = TokenizerPair(vocabulary) if vocabulary else _learn(train_corpus, values)

@@ -3,10 +3,10 @@
 import argparse
 import math
 
-from keras_transformer.cli.arguments import add_command, add_model_option
+from keras_transformer.cli.arguments import add_batch_options, add_command, add_model_option
 from keras_transformer.cli.backend import load_backend
-from keras_transformer.cli.long_lines import (
-    add_batch_options,
+from keras_transformer.cli.line_lengths import (
+    add_long_lines,
     check_lengths,
     check_target_lengths,
 )
@@ -21,10 +21,10 @@ from keras_transformer.cli.text_files import (
 
 _DESCRIPTION = """
 Scores translations that exist already. Writes one line per pair, two fields separated by a tab: the
-natural logarithm of the probability that the model gives to the target (the end of the sentence
-included, no length penalty), and the number of target tokens it is the sum of. With --per-token a
-third field has the logarithms of the single tokens, separated by spaces, the end of the sentence
-last. A summary with the perplexity goes to standard error.
+natural logarithm of the probability that the model gives to the target (with the end of the
+sentence, without length penalty), and the number of target tokens. With --per-token a third field
+has the logarithms of the single tokens, separated by spaces, the end of the sentence last. A
+summary with the perplexity goes to standard error.
 """
 
 _EXAMPLE = """
@@ -36,14 +36,7 @@ _ADVICE = "split it and its target into sentences, or use --long-lines truncate"
 
 
 def add_parser(commands: argparse._SubParsersAction) -> argparse.ArgumentParser:
-    """Adds the parser of this command.
-
-    Args:
-        commands: what `parser.add_subparsers` returned.
-
-    Returns:
-        The parser.
-    """
+    """Adds the parser of this command and returns it."""
     parser = add_command(
         commands, "score", "score given translations with a model", _DESCRIPTION, _EXAMPLE
     )
@@ -59,17 +52,14 @@ def add_parser(commands: argparse._SubParsersAction) -> argparse.ArgumentParser:
     parser.add_argument(
         "--per-token", action="store_true", help="write the log-probability of each token too"
     )
-    note = "; a target line is never cut: its score would be that of another text"
-    add_batch_options(parser, ("truncate", "error"), "error", note, searches=False)
+    note = "; target lines are never cut"
+    batches = add_batch_options(parser, searches=False)
+    add_long_lines(batches, ("truncate", "error"), "error", note)
     return parser
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Scores.
-
-    Args:
-        arguments: parsed arguments.
-    """
+    """Scores."""
     check_output(arguments.output, [arguments.source, arguments.target, *arguments.model])
     sources = read_all_lines(arguments.source, "source")
     targets = read_all_lines(arguments.target, "target")

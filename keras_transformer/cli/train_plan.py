@@ -1,4 +1,4 @@
-"""`keras-transformer train --plan`: what a training will take, printed before it begins."""
+"""`keras-transformer train --plan`: the memory and the time of a training, before it begins."""
 
 import math
 import pathlib
@@ -6,16 +6,14 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
+from keras_transformer.cli.experiments import EXPERIMENTS
 from keras_transformer.cli.progress import Progress
-from keras_transformer.cli.recipes import RECIPES
 from keras_transformer.errors import UserError
+from keras_transformer.inference.tasks import get_commands
 
 _GIGABYTE = 10**9
 _LABEL_WIDTH = 20
-# Labels in opening and closing brackets, as in treebanks of English; the trees are not read.
-_NUM_SYMBOLS = 64
-# Of this machine's memory: others may need some.
-_FREE_SHARE = 0.8
+_FREE_SHARE = 0.8  # of this machine's memory
 
 
 def print_plan(
@@ -28,15 +26,14 @@ def print_plan(
     """Prints the model, the memory of a device, the steps and the hours of a training.
 
     Args:
-        recipe_name: a key of `RECIPES`, or None.
-        values: settings by name, as `resolve` returns them.
+        recipe_name: A key of `EXPERIMENTS`, or None.
+        values: Settings by name.
         settings: `TrainingSettings`.
-        vocabulary: the tokenizer that the training is given, or None.
-        device_memory: gigabytes of a device, or None.
+        vocabulary: The tokenizer that the training is given, or None.
+        device_memory: Gigabytes of a device, or None.
 
     Raises:
-        UserError: if the size of the vocabulary is not known before the text is read, or the
-            settings cannot go together.
+        UserError: If only the text decides the size of the vocabulary, or settings conflict.
     """
     import tensorflow as tf
 
@@ -48,8 +45,9 @@ def print_plan(
     recipe = TrainingRecipe.from_dict({**preset.recipe.to_dict(), **settings.recipe})
     size = settings.vocab_size if vocabulary is None else vocabulary.vocab_size
     if size is None:
-        raise UserError("--plan needs --vocab-size N: the text that decides it is not read.")
-    target_size, sides = _target_vocabulary(settings, size, vocabulary)
+        raise UserError("--plan needs --vocab-size N, because it does not read the text.")
+    commands = get_commands(settings.task)
+    target_size, sides = commands.plan_vocabulary(settings, size, vocabulary)
     config = make_config(preset, settings, size, target_size)
     check_lengths(config, recipe)
     num_devices = settings.gpus or 1
@@ -62,8 +60,9 @@ def print_plan(
         )
 
     if recipe_name:
-        _line("recipe", f"{recipe_name}: {RECIPES[recipe_name].description}")
-    _print_run(values, settings, recipe, config, sides, steps)
+        _line("recipe", f"{recipe_name}: {EXPERIMENTS[recipe_name].description}")
+    _line("data", commands.describe_data(values) or "not given yet")
+    _print_run(settings, recipe, config, sides, steps)
     _print_memory(config, recipe, settings, device_memory)
     is_gpu = bool(tf.config.list_physical_devices("GPU"))
     part = math.ceil(share / settings.micro_batches)
@@ -84,35 +83,13 @@ def print_plan(
     _print_time(measured, share, steps, num_devices, "GPU" if is_gpu else "CPU", settings)
 
 
-def _target_vocabulary(settings, size: int, vocabulary) -> tuple[int | None, str]:
-    """Returns the number of target ids, None if the source has the same, and a few words."""
-    if settings.task == "parsing":
-        from keras_transformer.parsing.linearization import NUMBERS
-
-        if settings.linearization["words"]:
-            return size, "for the words, as many for the trees"
-        num_symbols = _NUM_SYMBOLS + len(NUMBERS) * settings.linearization["numbers"]
-        return num_symbols, f"for the words, some {num_symbols} symbols for the trees"
-    if settings.shared_vocabulary or vocabulary is not None:
-        return None, "for both languages"
-    return size, "for each language"
-
-
 def _line(label: str, text: str) -> None:
     sys.stdout.write(f"{label:<{_LABEL_WIDTH}}{text}\n")
 
 
-def _print_run(values, settings, recipe, config, sides, steps):
+def _print_run(settings, recipe, config, sides: str, steps: int) -> None:
     from keras_transformer.settings.transformer_config import count_parameters
 
-    if values["dataset"]:
-        pair = f"{values['source_language']} to {values['target_language']}"
-        splits = f"{values['train_split']}, validated on {values['valid_split']}"
-        _line("data", f"{values['dataset']}, {pair}: {splits}")
-    else:
-        names = ("prepared", "tsv", "source", "target", "trees")
-        files = [values[name] for name in names if values[name]]
-        _line("data", " and ".join(files) or "not given yet")
     _line("vocabulary", f"{config.vocab_size:,} {settings.tokenizer} pieces {sides}")
     _line(
         "model",
@@ -133,7 +110,7 @@ def _print_run(values, settings, recipe, config, sides, steps):
     _line("search", f"beam {recipe.beam_size}, length penalty {recipe.length_penalty:g}")
 
 
-def _print_memory(config, recipe, settings, device_memory):
+def _print_memory(config, recipe, settings, device_memory: float | None) -> None:
     from keras_transformer.training.training_plan import estimate_memory, most_tokens
 
     num_devices, parts = settings.gpus or 1, settings.micro_batches
@@ -191,7 +168,7 @@ def _ways_to_fit(tokens_per_batch, share, width, most, how):
         yield f"--tokens-per-batch {part * num_devices * parts}: smaller steps, another training"
 
 
-def _print_time(measured, tokens, steps, num_devices, kind, settings):
+def _print_time(measured, tokens, steps, num_devices, kind, settings) -> None:
     seconds = measured.scaled_to(tokens)
     words = f"{measured.seconds:.2f} s a step of {measured.tokens:,} + {measured.tokens:,} tokens"
     _line("measured", f"{words} on this machine's {kind}")

@@ -4,23 +4,24 @@ import argparse
 import pathlib
 from collections.abc import Iterable, Iterator
 
-from keras_transformer.cli.arguments import add_command, positive_int
+from keras_transformer.cli.arguments import add_command
 from keras_transformer.cli.progress import Progress, say
 from keras_transformer.cli.text_files import check_output
 from keras_transformer.errors import UserError
 from keras_transformer.files import require_file
+from keras_transformer.settings.setting import COUNT
+from keras_transformer.settings.training_settings import TrainingSettings
 
-DEFAULT_VOCAB_SIZE = 8000
 _SUFFIXES = {"bpe": ".model", "unigram": ".model", "subword": ".txt"}
 
 _DESCRIPTION = """
-Builds the vocabulary that a model reads and writes with, from the training text of both languages
-together (never from validation or test text). `train` does this by itself; use this command to
-share one vocabulary among several models.
+Builds the vocabulary of a model from the training text of both languages together (never from
+validation or test text). `train` does this by itself; use this command to share one vocabulary
+among several models.
 
-bpe and unigram are SentencePiece models: they take raw text and lose nothing of it. subword is for
-text that is already split into subwords by spaces, with @@ where a word goes on: it takes the
-pieces as they are, all of them unless --size says how many.
+bpe and unigram are SentencePiece models, which take raw text and can restore it. subword is for
+text that is already split into subwords by spaces, with @@ where a word goes on. It takes these
+subwords unchanged, and all of them unless --size is given.
 """
 
 _EXAMPLE = """
@@ -30,14 +31,7 @@ keras-transformer train --vocabulary vocab.model --source train.en ...
 
 
 def add_parser(commands: argparse._SubParsersAction) -> argparse.ArgumentParser:
-    """Adds the parser of this command.
-
-    Args:
-        commands: what `parser.add_subparsers` returned.
-
-    Returns:
-        The parser.
-    """
+    """Adds the parser of this command and returns it."""
     parser = add_command(commands, "vocab", "build a subword vocabulary", _DESCRIPTION, _EXAMPLE)
     parser.add_argument(
         "--input",
@@ -56,14 +50,14 @@ def add_parser(commands: argparse._SubParsersAction) -> argparse.ArgumentParser:
     parser.add_argument(
         "--size",
         dest="vocab_size",
-        type=positive_int,
+        type=COUNT,
         metavar="N",
         help="number of subwords, special ones and single bytes included "
-        f"(default: {DEFAULT_VOCAB_SIZE}; with --type subword all)",
+        f"(default: {TrainingSettings.vocab_size}; with --type subword all)",
     )
     parser.add_argument(
         "--type",
-        choices=("bpe", "unigram", "subword"),
+        choices=tuple(_SUFFIXES),
         default="bpe",
         help="kind of vocabulary (default: %(default)s)",
     )
@@ -71,11 +65,7 @@ def add_parser(commands: argparse._SubParsersAction) -> argparse.ArgumentParser:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Builds and writes the vocabulary.
-
-    Args:
-        arguments: parsed arguments.
-    """
+    """Builds and writes the vocabulary."""
     output = pathlib.Path(arguments.output)
     suffix = _SUFFIXES[arguments.type]
     if output.suffix != suffix:
@@ -112,22 +102,15 @@ def _build(lines: Iterable[str], kind: str, size: int | None):
 
     if kind == "subword":
         return build_subword_vocabulary(lines, max_size=size)
-    return train_sentencepiece(
-        lines, DEFAULT_VOCAB_SIZE if size is None else size, model_type=kind, allow_fewer=True
-    )
+    size = TrainingSettings.vocab_size if size is None else size
+    return train_sentencepiece(lines, size, model_type=kind, allow_fewer=True)
 
 
 def load_vocabulary(path: str):
-    """Loads the file that this command writes.
-
-    Args:
-        path: a `.model` or `.txt` file.
-
-    Returns:
-        The tokenizer.
+    """Returns the tokenizer in a file that this command wrote.
 
     Raises:
-        UserError: if the file is missing, damaged or of another kind.
+        UserError: If the file is missing, damaged or of another kind.
     """
     from keras_transformer.data import SentencePieceTokenizer, SubwordTokenizer
 

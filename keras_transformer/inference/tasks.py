@@ -88,14 +88,24 @@ _ENTRIES: dict[str, str] = {
 }
 
 
-def register_task(name: str, entry: str) -> None:
+# The command line's half of a task, which can be imported without Keras.
+_COMMANDS: dict[str, str] = {
+    "translation": "keras_transformer.cli.translation.TranslationCommands",
+    "parsing": "keras_transformer.parsing.cli.command_line.ParsingCommands",
+}
+
+
+def register_task(name: str, entry: str, commands: str | None = None) -> None:
     """Adds a task.
 
     Args:
         name: its name in settings and files.
         entry: module and class of the `Task`, `"package.module.Class"`.
+        commands: the same of its `TaskCommands`; None for a task without command line.
     """
     _ENTRIES[name] = entry
+    if commands is not None:
+        _COMMANDS[name] = commands
     get_task.cache_clear()
 
 
@@ -118,3 +128,14 @@ def get_task(name: str) -> Any:
         raise ValueError(f"`task` must be one of {task_names()}. Received: task={name!r}")
     module, _, task = _ENTRIES[name].rpartition(".")
     return getattr(importlib.import_module(module), task)()
+
+
+def command_names() -> tuple[str, ...]:
+    """Returns the names of the tasks that the command line offers."""
+    return tuple(_COMMANDS)
+
+
+def get_commands(name: str) -> Any:
+    """Returns the `TaskCommands` of a task, all that the command line knows about it."""
+    module, _, commands = _COMMANDS[name].rpartition(".")
+    return getattr(importlib.import_module(module), commands)()

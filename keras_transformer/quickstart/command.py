@@ -8,11 +8,12 @@ import subprocess
 import sys
 import time
 
-from keras_transformer.cli.arguments import add_command, positive_float
+from keras_transformer.cli.arguments import add_command
 from keras_transformer.cli.backend import load_backend
 from keras_transformer.cli.progress import Progress, say
 from keras_transformer.cli.train import training_progress
 from keras_transformer.errors import UserError
+from keras_transformer.settings.setting import POSITIVE
 
 _DESCRIPTION = """
 Watch a Transformer learn to translate numbers, dates, clock times and amounts, written in words,
@@ -68,14 +69,7 @@ sys.stdout.buffer.write(answer["translation"][0].numpy())
 
 
 def add_parser(commands: argparse._SubParsersAction) -> argparse.ArgumentParser:
-    """Adds the parser of this command.
-
-    Args:
-        commands: what `parser.add_subparsers` returned.
-
-    Returns:
-        The parser.
-    """
+    """Adds the parser of this command and returns it."""
     parser = add_command(
         commands,
         "quickstart",
@@ -97,7 +91,7 @@ def add_parser(commands: argparse._SubParsersAction) -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--minutes",
-        type=positive_float,
+        type=POSITIVE,
         default=5.0,
         metavar="M",
         help="stop training after so many minutes, if it is not done before (default: %(default)s)",
@@ -106,11 +100,7 @@ def add_parser(commands: argparse._SubParsersAction) -> argparse.ArgumentParser:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Trains, evaluates, shows, exports.
-
-    Args:
-        arguments: parsed arguments.
-    """
+    """Trains, evaluates, shows, exports."""
     start = time.monotonic()
     output = pathlib.Path(arguments.output)
     load_backend()

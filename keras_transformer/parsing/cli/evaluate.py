@@ -2,56 +2,30 @@
 
 import argparse
 import dataclasses
-import json
 import os
 import sys
 import time
+from typing import Any
 
-from keras_transformer.cli.arguments import CONSTRAINT_OPTIONS, beam_search, is_given
+from keras_transformer.cli.arguments import beam_search
 from keras_transformer.cli.backend import load_backend_in_streams
 from keras_transformer.cli.progress import Progress, say
-from keras_transformer.cli.text_files import check_output, open_output, read_all_lines, read_lines
+from keras_transformer.cli.text_files import open_output, read_all_lines, read_lines
 from keras_transformer.errors import UserError
 
-PARSING_OPTIONS = ("--parameters", "--table", "--unconstrained")
-_MODEL_OPTIONS = ("--output", "--beam-size", "--length-penalty", "--streams", "--unconstrained")
-_OF_TRANSLATION = ("--source", "--lowercase", "--tokenize", "--long-lines", *CONSTRAINT_OPTIONS)
 
-
-def add_parsing_options(parser: argparse.ArgumentParser) -> None:
-    """Adds the options that only `--task parsing` has.
-
-    Args:
-        parser: parser of `evaluate`.
-    """
-    group = parser.add_argument_group("parsing: with --task parsing")
-    group.add_argument(
-        "--parameters",
-        metavar="NAME",
-        help="EVALB's parameters: collins (COLLINS.prm), new (new.prm), or a parameter file "
-        "(default: collins)",
-    )
-    group.add_argument(
-        "--table", metavar="FILE", help="write EVALB's table here, with a line for each sentence"
-    )
-    group.add_argument(
-        "--unconstrained",
-        action="store_true",
-        help="do not hold the search to well-formed trees; what it writes is repaired afterwards",
-    )
-
-
-def evaluate_parsing(arguments: argparse.Namespace) -> None:
-    """Scores parses against gold trees.
-
-    Args:
-        arguments: parsed arguments of `evaluate`.
+def evaluate_parsing(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Scores parses against gold trees, prints EVALB's figures and returns a report.
 
     Raises:
-        UserError: if an option makes no sense, or a file is missing, empty, or has another number
-            of trees; with a model, also if a gold tree is broken.
+        UserError: If a file is missing, empty, or has another number of trees; with a model, also
+            if a gold tree is broken.
     """
-    _check(arguments)
+    if len(arguments.reference) > 1:
+        raise UserError(
+            "--task parsing takes one file of gold trees. "
+            f"Received: --reference with {len(arguments.reference)} files"
+        )
     from keras_transformer.parsing.evaluation.parseval import parseval
     from keras_transformer.parsing.treebank import read_trees
 
@@ -59,55 +33,18 @@ def evaluate_parsing(arguments: argparse.Namespace) -> None:
     [reference] = arguments.reference
     report = {"reference": reference, "parameters": dataclasses.asdict(parameters)}
     if arguments.hypothesis:
-        report["hypothesis"] = arguments.hypothesis
         gold, parses = _read_lines(reference, arguments.hypothesis)
     else:
         gold = list(read_trees(reference))
         parses, details = _parse(arguments, gold)
-        model = arguments.model[0] if len(arguments.model) == 1 else arguments.model
-        report |= {"model": model, **details}
-    report["num_trees"] = len(gold)
+        report |= details
     score = parseval(gold, parses, parameters)
     _report_errors(score)
     sys.stdout.write(f"{score.summary()}\n\n{score}\n")
     if arguments.table:
         with open_output(arguments.table) as file:
             file.write(score.table() + "\n")
-    if arguments.json:
-        with open_output(arguments.json) as file:
-            file.write(json.dumps(report | {"scores": score.to_dict()}, indent=2) + "\n")
-
-
-def _check(arguments: argparse.Namespace) -> None:
-    for option in _OF_TRANSLATION:
-        if is_given(arguments, option):
-            raise UserError(f"{option} goes with --task translation. Received: --task parsing")
-    for option in _MODEL_OPTIONS:
-        if arguments.hypothesis and is_given(arguments, option):
-            raise UserError(f"{option} goes with --model: with --hypothesis nothing is parsed.")
-    if len(arguments.reference) > 1:
-        raise UserError(
-            "--task parsing takes one file of gold trees. "
-            f"Received: --reference with {len(arguments.reference)} files"
-        )
-    check_outputs(arguments)
-
-
-def check_outputs(arguments: argparse.Namespace) -> None:
-    """Checks the files that `evaluate` writes.
-
-    Args:
-        arguments: parsed arguments of `evaluate`.
-
-    Raises:
-        UserError: as `check_output`.
-    """
-    files = [arguments.source, arguments.hypothesis, arguments.parameters]
-    files += [*arguments.reference, *(arguments.model or [])]
-    for path in (arguments.output, arguments.json, arguments.table):
-        if path is not None:
-            check_output(path, files)
-            files.append(path)
+    return report | {"num_trees": len(gold), "scores": score.to_dict()}
 
 
 def _parameters(name: str):
@@ -124,12 +61,12 @@ def _parameters(name: str):
 
 
 def _read_lines(reference: str, path: str) -> tuple[list, list[str]]:
-    """Returns the gold trees and the lines of the parses, line N of one for line N of the other."""
+    """Returns the gold trees and the lines of their parses."""
     from keras_transformer.parsing.treebank import read_trees
 
     parses = read_all_lines(path, "hypothesis")
     gold = list(read_lines(reference))
-    # A gold tree may stand on several lines; what is no tree at all is named.
+    # A gold tree may stand on several lines. `read_trees` raises if there is no tree.
     if len(gold) != len(parses) or not any("(" in line for line in gold):
         gold = list(read_trees(reference))
     if len(gold) != len(parses):

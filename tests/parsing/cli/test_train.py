@@ -3,8 +3,7 @@
 import pytest
 
 from keras_transformer.cli.application import build_parser
-from keras_transformer.cli.train import _training_settings
-from keras_transformer.cli.train_config import resolve
+from keras_transformer.cli.settings import resolve, training_settings
 from keras_transformer.parsing import Tree
 from keras_transformer.parsing.parser import Parser
 from keras_transformer.training import TrainingSettings
@@ -31,7 +30,7 @@ def test_every_setting_of_parsing_reaches_the_training():
         *"--trees a --valid-trees b --emit-words --emit-tags --unlabelled-closing --f1-every 2 "
         "--f1-beam-size 3 --f1-trees 4 --preset parsing --vocab-size 16000".split()
     )
-    assert _training_settings(values) == TrainingSettings(
+    assert training_settings(values) == TrainingSettings(
         preset="parsing",
         task="parsing",
         linearization={"words": True, "tags": True, "labelled_closing": False},
@@ -53,7 +52,7 @@ def test_every_setting_of_parsing_reaches_the_training():
     ],
 )
 def test_words_are_numbers_unless_they_are_something_else(arguments, linearization):
-    settings = _training_settings(parse(*arguments.split()))
+    settings = training_settings(parse(*arguments.split()))
     assert settings == TrainingSettings(
         preset="parsing_small", task="parsing", linearization=linearization
     )
@@ -69,7 +68,7 @@ def test_words_and_numbers_are_too_much(run, files):
 def test_the_default_preset_is_that_of_small_treebanks():
     assert parse()["preset"] == "parsing_small"
     assert parse("--preset", "small")["preset"] == "small"
-    settings = _training_settings(parse())
+    settings = training_settings(parse())
     assert settings.shared_vocabulary is False
 
 
@@ -134,9 +133,9 @@ def test_trees_from_files_become_a_parser(run, files, tmp_path):
 @pytest.mark.parametrize(
     "arguments, vocabulary, num_targets",
     [
-        ("--vocab-size 900", "900 bpe pieces for the words, some 164 symbols for the trees", 164),
+        ("--vocab-size 900", "900 bpe pieces for the words, about 164 symbols for the trees", 164),
         ("--vocab-size 900 --emit-tags",
-         "900 bpe pieces for the words, some 64 symbols for the trees", 64),
+         "900 bpe pieces for the words, about 64 symbols for the trees", 64),
         ("--vocab-size 900 --emit-words", "900 bpe pieces for the words, as many for the trees",
          900),
     ],

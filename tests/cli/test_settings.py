@@ -6,9 +6,14 @@ import tomllib
 import pytest
 
 from keras_transformer.cli.application import build_parser
-from keras_transformer.cli.train import _training_settings
-from keras_transformer.cli.train_config import read_config, render_config, resolve
-from keras_transformer.cli.train_settings import GROUPS, SETTINGS
+from keras_transformer.cli.settings import (
+    SETTINGS,
+    TABLES,
+    read_config,
+    render_config,
+    resolve,
+    training_settings,
+)
 from keras_transformer.errors import UserError
 from keras_transformer.models import (
     TrainingRecipe,
@@ -51,7 +56,7 @@ def test_every_line_that_is_switched_on_is_accepted(run, tmp_path):
     values = read_config(path)
     missing = {name for name in SETTINGS if name not in values}
     assert not missing
-    assert len(tomllib.loads(switched_on)) == len(GROUPS)
+    assert len(tomllib.loads(switched_on)) == len(TABLES)
 
 
 def test_options_win_over_the_file_and_the_file_over_the_defaults(tmp_path):
@@ -76,15 +81,15 @@ def test_a_switch_that_is_on_in_the_file_can_be_switched_off(tmp_path):
         ("[model]\nseed = 5", r"seed belongs in \[training\]"),
         ("[nothing]\nseed = 5", r"one of the tables \[data\]"),
         ("seed = 5", "one of the tables"),
-        ('[training]\nseed = "5"', "seed must be a number. Received: '5'"),
-        ("[training]\nseed = true", "seed must be a number. Received: True"),
-        ("[training]\nmax_steps = 0", "max_steps: expected a whole number of at least 1"),
-        ("[training]\nmax_steps = 1.5", "max_steps: expected a whole number of at least 1"),
+        ('[training]\nseed = "5"', "seed must be a whole number from 0 .*Received: '5'"),
+        ("[training]\nseed = true", "seed must be a whole number from 0 .*Received: True"),
+        ("[training]\nmax_steps = 0", "max_steps must be a whole number of at least 1"),
+        ("[training]\nmax_steps = 1.5", "max_steps must be a whole number of at least 1"),
         ("[machine]\nmixed_precision = 1", "mixed_precision must be true or false"),
-        ("[data]\nsource = 3", "source must be text in quotes"),
-        ('[vocabulary]\nvocabulary_type = "words"', "one of bpe, unigram, subword"),
-        ("[checkpoints]\naverage_windows = [5, 0]", "whole number of at least 1"),
-        ("[checkpoints]\naverage_windows = 5", "a list of numbers"),
+        ("[data]\nsource = 3", "source must be a string"),
+        ('[vocabulary]\nvocabulary_type = "words"', "one of 'bpe', 'unigram', 'subword'"),
+        ("[checkpoints]\naverage_windows = [5, 0]", "whole numbers of at least 1"),
+        ("[checkpoints]\naverage_windows = 5", "must be whole numbers of at least 1"),
         ("[training\nseed = 5", "not a valid TOML file"),
     ],
 )
@@ -115,7 +120,7 @@ def test_every_field_of_model_and_recipe_has_a_setting():
     ],
 )
 def test_learned_positions_are_as_many_as_the_longest_sentence_needs(arguments, positions):
-    settings = _training_settings(parse(*arguments.split()))
+    settings = training_settings(parse(*arguments.split()))
     assert settings.model.get("max_length") == positions
     TransformerConfig(vocab_size=300, **{**get_preset(settings.preset).config, **settings.model})
 
@@ -137,7 +142,7 @@ def test_every_setting_reaches_the_training():
         "--vocabulary-type bpe --vocab-size 490 --no-shared-vocabulary --bpe-dropout 0.5 "
         "--tensorboard --patience 51"
     )
-    settings = _training_settings(parse(*arguments.split()))
+    settings = training_settings(parse(*arguments.split()))
     assert settings == TrainingSettings(
         preset="base",
         model={
@@ -204,13 +209,13 @@ def test_every_setting_reaches_the_training():
 
 
 def test_the_defaults_are_those_of_the_library():
-    settings = _training_settings(parse("--preset", "base"))
+    settings = training_settings(parse("--preset", "base"))
     assert settings == TrainingSettings(preset="base")
     assert TrainingRecipe.from_dict(settings.recipe) == TrainingRecipe()
 
 
 def test_subword_text_has_no_default_size():
-    settings = _training_settings(parse("--preset", "tiny", "--vocabulary-type", "subword"))
+    settings = training_settings(parse("--preset", "tiny", "--vocabulary-type", "subword"))
     assert (settings.tokenizer, settings.vocab_size) == ("subword", None)
 
 

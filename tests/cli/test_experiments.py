@@ -5,10 +5,8 @@ import pathlib
 import pytest
 
 from keras_transformer.cli.application import build_parser
-from keras_transformer.cli.recipes import RECIPES
-from keras_transformer.cli.train import _training_settings
-from keras_transformer.cli.train_config import resolve
-from keras_transformer.cli.train_settings import SETTINGS
+from keras_transformer.cli.experiments import EXPERIMENTS
+from keras_transformer.cli.settings import SETTINGS, resolve, training_settings
 from keras_transformer.models import TrainingRecipe, get_preset
 
 
@@ -34,14 +32,14 @@ PARSERS = {
 
 
 def test_every_recipe_has_a_row_here():
-    assert RECIPES.keys() == PAPER.keys() | PARSERS.keys()
+    assert EXPERIMENTS.keys() == PAPER.keys() | PARSERS.keys()
 
 
 @pytest.mark.parametrize("name", PARSERS)
 def test_a_recipe_of_a_parser_is_the_papers(name):
     expected, pieces, dropout, warmup_steps = PARSERS[name]
     values = parse(f"--recipe {name} --trees train --valid-trees dev --output out")
-    settings = _training_settings(values)
+    settings = training_settings(values)
     preset = get_preset(settings.preset)
     config = {**preset.config, **settings.model}
     recipe = TrainingRecipe.from_dict({**preset.recipe.to_dict(), **settings.recipe})
@@ -58,7 +56,7 @@ def test_a_recipe_of_a_parser_is_the_papers(name):
 def test_a_recipe_is_the_papers(name):
     dataset, target, pieces, d_model, dropout, steps, averaged = PAPER[name]
     values = parse(f"--recipe {name}")
-    settings = _training_settings(values)
+    settings = training_settings(values)
     preset = get_preset(settings.preset)
     config = {"d_model": 512, "dropout": 0.1, **preset.config, **settings.model}
     recipe = TrainingRecipe.from_dict({**preset.recipe.to_dict(), **settings.recipe})
@@ -78,8 +76,8 @@ def test_a_recipe_is_the_papers(name):
 
 def test_all_of_them_are_settings_and_in_the_help(run):
     text = run("train", "--help").output
-    for name, recipe in RECIPES.items():
-        assert recipe.values.keys() <= SETTINGS.keys()
+    for name, recipe in EXPERIMENTS.items():
+        assert recipe.values.keys() | recipe.data.keys() <= SETTINGS.keys()
         assert f"{name} " in text and recipe.description in text
 
 
@@ -92,7 +90,7 @@ def test_the_docs_name_a_recipe_of_a_parser(name):
 
 @pytest.mark.parametrize("name", PAPER)
 def test_the_table_in_the_docs_is_that_of_the_recipes(name):
-    values = RECIPES[name].values
+    values = {**EXPERIMENTS[name].data, **EXPERIMENTS[name].values}
     row = f"| `{name}` | `{values['dataset']}` | {values['vocab_size']:,} | `{values['preset']}` | "
     row += f"{values['max_steps']:,} | {values['average_checkpoints']} |"
     assert row in DOCS.read_text("utf-8")

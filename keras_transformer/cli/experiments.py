@@ -1,0 +1,137 @@
+"""Values of the settings of `train` that nobody has given: by experiment, or by corpus size."""
+
+import json
+import pathlib
+from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
+from typing import Any
+
+from keras_transformer.cli.task_commands import Experiment, TaskCommands
+from keras_transformer.inference.tasks import command_names, get_commands
+
+# The settings that the number of training pairs decides, each with a reason.
+CHOSEN: dict[str, str] = {
+    "preset": "a model size that suits this number of pairs",
+    "num_encoder_layers": "fewer layers learn faster from little text",
+    "num_decoder_layers": "fewer layers learn faster from little text",
+    "dropout": "less text needs more dropout against overfitting",
+    "vocab_size": "small enough that each subword occurs often",
+    "tokens_per_batch": "small enough for many steps in an epoch",
+    "warmup_steps": "a small share of the steps",
+    "max_steps": "enough for this size; --patience may end the training sooner",
+    "evaluate_every": "validation takes less time than training",
+    "checkpoint_every": "far enough apart that averaging the checkpoints helps",
+    "patience": "stop after this many validations without improvement",
+}
+# Maximum number of training pairs, and their values in the order of `CHOSEN`.
+_BY_PAIRS = (
+    (5_000, ("small", 2, 2, 0.3, 1_000, 1_024, 400, 4_000, 200, 100, 5)),
+    (20_000, ("small", 2, 2, 0.2, 2_000, 1_024, 400, 12_000, 400, 100, 8)),
+    (60_000, ("small", 2, 2, 0.2, 4_000, 1_024, 400, 20_000, 500, 100, 10)),
+    (500_000, ("small", 3, 3, 0.2, 8_000, 4_096, 1_000, 40_000, 1_000, 500, 10)),
+    (float("inf"), ("base", 6, 6, 0.1, 32_000, 25_000, 4_000, 100_000, 3_000, 1_500, 10)),
+)
+_ASSUMED_PAIRS = 100_000  # without a corpus, as for a plan or a TOML file
+_CHARACTER_PAIRS = 100_000
+_RESERVED_PIECES = 260  # 4 special ids and 256 bytes
+
+
+def task_commands() -> list[TaskCommands]:
+    """Returns the commands of all tasks."""
+    return [get_commands(name) for name in command_names()]
+
+
+EXPERIMENTS: dict[str, Experiment] = {
+    one.name: one for commands in task_commands() for one in commands.experiments
+}
+
+
+def experiment_values(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the settings of an experiment that nobody has given.
+
+    Args:
+        name: A key of `EXPERIMENTS`.
+        given: Settings of the TOML file and the command line. The data set of the experiment is
+            left out if they name other data.
+
+    Example:
+
+    >>> experiment_values("wmt14-en-de-big", {})["vocab_size"]
+    37000
+    """
+    experiment = EXPERIMENTS[name]
+    kinds = get_commands(experiment.values["task"]).data_kinds
+    others = [one for kind, names in kinds.items() if kind not in experiment.data for one in names]
+    has_other_data = any(given.get(one) for one in others)
+    values = {**experiment.values, **({} if has_other_data else experiment.data)}
+    return {key: value for key, value in values.items() if key not in given}
+
+
+def choose_settings(
+    values: Mapping[str, Any],
+    corpus: Iterable[tuple[str, str]] | None,
+    say: Callable[[str], object],
+) -> dict[str, Any]:
+    """Returns the settings with values for this number of training pairs in place of None.
+
+    A named preset keeps its own values. A given vocabulary, or text in subwords, keeps its size.
+
+    Args:
+        values: Settings by name.
+        corpus: The training pairs, with a length; None if they are not known.
+        say: Called with a line for each choice and its reason.
+    """
+    if values["preset"]:
+        return dict(values)
+    row = _row(corpus)
+    chosen = {name: row[name] for name in _names(values) if values[name] is None}
+    if corpus is None:
+        say(f"The number of training pairs is not known. Defaults for {_ASSUMED_PAIRS:,} pairs:")
+    else:
+        if "vocab_size" in chosen:
+            chosen["vocab_size"] = choose_vocab_size(corpus)
+        say(f"Defaults for {len(corpus):,} training pairs:")
+    for name, value in chosen.items():
+        say(f"  --{name.replace('_', '-')} {value}: {CHOSEN[name]}")
+    return {**values, **chosen}
+
+
+def keep_settings(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the settings with those of the training in the output folder in place of None.
+
+    A resumed training keeps its settings, even if another release would choose others. The settings
+    are returned unchanged if a preset is named, or there is no training.
+    """
+    try:
+        text = pathlib.Path(values["output"], "training.json").read_text(encoding="utf-8")
+        saved = json.loads(text)["settings"]
+        saved = {**saved, **saved["model"], **saved["recipe"]}
+    except (OSError, ValueError, LookupError, TypeError):
+        return dict(values)  # the training itself reports damage
+    names = () if values["preset"] else _names(values)
+    kept = {name: saved.get(name) for name in names if values[name] is None}
+    return {**values, **kept}
+
+
+def choose_vocab_size(corpus: Iterable[tuple[str, str]]) -> int:
+    """Returns the number of subwords for a corpus with a length.
+
+    A script of many characters needs more, because each of these is a subword.
+    """
+    characters = set()
+    for source, target in islice(corpus, _CHARACTER_PAIRS):
+        characters.update(source, target)
+    return max(_row(corpus)["vocab_size"], _RESERVED_PIECES + 2 * len(characters))
+
+
+def _names(values: Mapping[str, Any]) -> list[str]:
+    has_vocabulary = values["vocabulary"] or values["prepared"]
+    if has_vocabulary or values["vocabulary_type"] == "subword":
+        return [name for name in CHOSEN if name != "vocab_size"]
+    return list(CHOSEN)
+
+
+def _row(corpus) -> dict[str, Any]:
+    num_pairs = _ASSUMED_PAIRS if corpus is None else len(corpus)
+    row = next(row for maximum, row in _BY_PAIRS if num_pairs <= maximum)
+    return dict(zip(CHOSEN, row, strict=True))

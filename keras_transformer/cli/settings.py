@@ -1,0 +1,265 @@
+"""The settings of `train`: where their values come from, and a TOML file with comments."""
+
+import argparse
+import dataclasses
+import difflib
+import json
+import tomllib
+from collections.abc import Mapping
+from typing import Any
+
+from keras_transformer.cli.experiments import CHOSEN, experiment_values, task_commands
+from keras_transformer.errors import UserError
+from keras_transformer.files import require_file
+from keras_transformer.inference.tasks import command_names, get_commands
+from keras_transformer.settings.setting import (
+    COUNTS,
+    FrozenSettings,
+    Setting,
+    choice,
+    declarations,
+    setting,
+)
+from keras_transformer.settings.training_recipe import TrainingRecipe
+from keras_transformer.settings.training_settings import BLEU_TOKENIZERS, TrainingSettings
+from keras_transformer.settings.transformer_config import TransformerConfig
+
+
+@dataclasses.dataclass(frozen=True)
+class RunSettings(FrozenSettings):
+    """The settings of `train` that are arguments of the function of this name.
+
+    Args:
+        {settings}
+    """
+
+    vocabulary: str | None = setting(
+        None,
+        "file of `keras-transformer vocab` with the vocabulary, in parsing that of the words",
+        metavar="FILE",
+        unset="a new one",
+        table="vocabulary",
+    )
+    output: str | None = setting(
+        None,
+        "model directory; a training that it holds is resumed",
+        metavar="DIR",
+        table="machine",
+    )
+
+
+# Tables of the TOML file, and headings of the help.
+TABLES: dict[str, str] = {
+    "data": "sentence pairs: two text files, one TSV file, or a dataset by name",
+    **{table: text for task in task_commands() for table, text in task.tables.items()},
+    "vocabulary": "vocabulary of subwords, learned from the training text",
+    "model": "model",
+    "training": "training hyper-parameters",
+    "checkpoints": "checkpoints and validation",
+    "search": "search of the finished model",
+    "machine": "machine and output",
+}
+
+
+def _settings_of_train() -> dict[str, Setting]:
+    classes = (TrainingSettings, *(task.settings for task in task_commands()), RunSettings)
+    found = {one.name: one for kind in classes for one in declarations(kind).values()}
+    # The library has no corpus when it is given these, and starts from the preset "base".
+    presets = [f"with --task {task.name} {task.defaults['preset']}"
+               for task in task_commands() if "preset" in task.defaults]  # fmt: skip
+    changes = {
+        "preset": {"default": None, "unset": "; ".join(["by the number of pairs", *presets])},
+        "vocab_size": {"default": None, "unset": f"{TrainingSettings.vocab_size}"},
+        "task": {"rule": choice("TASK", *command_names())},
+        "bleu_tokenize": {"rule": choice("NAME", *BLEU_TOKENIZERS)},
+    }
+    for name, change in changes.items():
+        found[name] = dataclasses.replace(found[name], **change)
+    for kind in (TransformerConfig, TrainingRecipe):
+        for one in declarations(kind).values():
+            if one.table:
+                found[one.name] = dataclasses.replace(one, default=None, unset="the preset's")
+    for name in set(CHOSEN) - {"preset"}:
+        unset = f"by the number of pairs; with --preset {found[name].unset}"
+        found[name] = dataclasses.replace(found[name], unset=unset)
+    return {name: one for name, one in found.items() if one.table}
+
+
+SETTINGS: dict[str, Setting] = _settings_of_train()
+
+
+def settings_in(table: str) -> list[Setting]:
+    """Returns the settings of a table."""
+    return [one for one in SETTINGS.values() if one.table == table]
+
+
+def read_config(path: str) -> dict[str, Any]:
+    """Returns the settings in a TOML file by name.
+
+    Raises:
+        UserError: If the file is missing or not valid TOML, or a setting is unknown or has a wrong
+            value.
+    """
+    try:
+        with open(require_file(path), "rb") as file:
+            tables = tomllib.load(file)
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: not a valid TOML file: {error}") from error
+    values = {}
+    for table, entries in tables.items():
+        if table not in TABLES or not isinstance(entries, Mapping):
+            raise UserError(
+                f"{path}: every setting stands in one of the tables "
+                f"{', '.join(f'[{name}]' for name in TABLES)}. Received: {table!r}"
+            )
+        for name, value in entries.items():
+            if name not in SETTINGS or SETTINGS[name].table != table:
+                raise UserError(f"{path}: {_describe_unknown(name, table)}")
+            values[name] = _from_toml(SETTINGS[name], value, path)
+    return values
+
+
+def _describe_unknown(name: str, table: str) -> str:
+    if name in SETTINGS:
+        return f"{name} belongs in [{SETTINGS[name].table}]. Received: it in [{table}]"
+    known = [one.name for one in settings_in(table)]
+    close = difflib.get_close_matches(name, known, n=1)
+    hint = f" (did you mean {close[0]}?)" if close else f"; known: {', '.join(known)}"
+    return f"unknown setting in [{table}]{hint}. Received: {name!r}"
+
+
+def _from_toml(one: Setting, value: Any, path: str) -> Any:
+    # TOML has lists but no tuples.
+    converted = tuple(value) if isinstance(value, list) else value
+    if not one.rule.allows(converted):
+        words = "true or false" if one.rule.kind is bool else one.rule.words
+        raise UserError(f"{path}: {one.name} must be {words}. Received: {value!r}")
+    return float(converted) if one.rule.kind is float else converted
+
+
+def resolve(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Returns the value of every setting by name.
+
+    Options on the command line win over the TOML file, this over the experiment, and this over the
+    defaults of the task and of the settings.
+    """
+    values = {name: one.default for name, one in SETTINGS.items()}
+    given = read_config(arguments.config) if arguments.config else {}
+    options = {name: getattr(arguments, name) for name in SETTINGS}
+    given |= {name: value for name, value in options.items() if value is not None}
+    named = experiment_values(arguments.recipe, given) if arguments.recipe else {}
+    task = (named | given).get("task", values["task"])
+    return values | dict(get_commands(task).defaults) | named | given
+
+
+def check_task(values: Mapping[str, Any]) -> None:
+    """Raises a `UserError` if a setting of another task has been given."""
+    commands = get_commands(values["task"])
+    for other in task_commands():
+        own = (*(one.name for one in declarations(other.settings).values()), *other.own_settings)
+        for name in own if other.name != commands.name else ():
+            if values[name] != commands.defaults.get(name, SETTINGS[name].default):
+                raise UserError(
+                    f"{SETTINGS[name].flag} goes with --task {other.name}. "
+                    f"Received: --task {commands.name}"
+                )
+
+
+def render_config(values: Mapping[str, Any], preset_values: Mapping[str, Any]) -> str:
+    """Returns a TOML file of all settings, each with a comment.
+
+    Args:
+        values: Settings by name. Those that are None are commented out.
+        preset_values: Example values of these.
+    """
+    lines = [
+        "# Settings of `keras-transformer train --config THIS_FILE`.",
+        "# A setting behind # is not set: its value there is the preset's, or an example. Options",
+        "# on the command line win. File names are relative to the folder of the command.",
+    ]
+    for table, heading in TABLES.items():
+        lines += ["", f"# {heading[0].upper()}{heading[1:]}.", f"[{table}]"]
+        for one in settings_in(table):
+            lines += ["", f"# {one.text[0].upper()}{one.text[1:]}."]
+            if one.rule.choices:
+                lines.append(f"# One of: {', '.join(one.rule.choices)}.")
+            if values[one.name] is not None:
+                lines.append(f"{one.name} = {_toml(values[one.name])}")
+            else:
+                example = preset_values.get(one.name)
+                example = _example(one) if example is None else example
+                lines.append(f"# {one.name} = {_toml(example)}")
+    return "\n".join(lines) + "\n"
+
+
+def _example(one: Setting) -> Any:
+    if one.rule.choices:
+        return one.rule.choices[0]
+    if one.rule is COUNTS:
+        return [1, 5, 10]
+    return {str: "...", bool: True, float: 30.0}.get(one.rule.kind, 1)
+
+
+def _toml(value: Any) -> str:
+    # Text, numbers and booleans are written as in JSON.
+    return json.dumps(value, ensure_ascii=False)
+
+
+def training_settings(values: Mapping[str, Any]) -> TrainingSettings:
+    """Returns the `TrainingSettings` of settings by name."""
+    given = {name: value for name, value in values.items() if value is not None}
+    if values["vocabulary_type"] == "subword":
+        given["vocab_size"] = values["vocab_size"]
+    own = {field: one.name for field, one in declarations(TrainingSettings).items()}
+    fields = {field: given[name] for field, name in own.items() if name in given}
+    model, recipe = (
+        {name: given[name] for name in given.keys() & _names_of(kind)}
+        for kind in (TransformerConfig, TrainingRecipe)
+    )
+    fields |= get_commands(values["task"]).training_fields(values)
+    return TrainingSettings(model=model | _learned_positions(given), recipe=recipe, **fields)
+
+
+def _names_of(kind: type) -> set[str]:
+    return {name for name, one in declarations(kind).items() if one.table}
+
+
+def _learned_positions(given: Mapping[str, Any]) -> dict[str, int]:
+    """Returns the number of learned positions if any are: the maximum length of a sentence."""
+    preset = find_preset(given["preset"])
+    position = given.get("position", preset.config.get("position"))
+    if position != "learned" or not given.keys() & {"position", "max_length"}:
+        return {}
+    return {"max_length": given.get("max_length", preset.recipe.max_length)}
+
+
+def find_preset(name: str):
+    """Returns a preset, or raises a `UserError` that lists the presets."""
+    from keras_transformer.settings.presets import get_preset, list_presets
+
+    if name not in list_presets():
+        known = [preset for preset in list_presets() if not preset.startswith("table3")]
+        raise UserError(
+            f"--preset must be one of {', '.join(sorted(known))} or table3_... Received: {name!r}"
+        )
+    return get_preset(name)
+
+
+def data_kind(values: Mapping[str, Any]) -> str:
+    """Returns the kind of data that the settings name, a key of `TaskCommands.data_kinds`.
+
+    Raises:
+        UserError: If they name no data or several kinds, or a part is missing.
+    """
+    commands = get_commands(values["task"])
+    kinds = [
+        kind for kind, names in commands.data_kinds.items() if any(values[name] for name in names)
+    ]
+    if len(kinds) != 1:
+        received = " and ".join("--" + kind for kind in kinds) or "none of them"
+        raise UserError(f"{commands.describe_missing_data()} Received: {received}")
+    [kind] = kinds
+    missing = [SETTINGS[name].flag for name in commands.data_kinds[kind] if not values[name]]
+    if missing:
+        raise UserError(f"--{kind} also needs {' and '.join(missing)}.")
+    return kind

@@ -1,0 +1,118 @@
+"""`TaskCommands`: all that the command line asks about a task."""
+
+import abc
+import argparse
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, ClassVar, NamedTuple
+
+from keras_transformer.settings.setting import FrozenSettings
+
+
+@dataclasses.dataclass(frozen=True)
+class Experiment:
+    """A published training by name: its data set, languages, preset and steps.
+
+    Args:
+        name: The value of `--recipe`.
+        description: A few words for the help.
+        data: Settings of the data set, which give way to data of one's own.
+        values: The other settings. A TOML file and options on the command line win over both.
+    """
+
+    name: str
+    description: str
+    data: Mapping[str, Any]
+    values: Mapping[str, Any]
+
+
+class Corpora(NamedTuple):
+    """The data of a training, with tokenizers if the data has ids already."""
+
+    train: Any
+    valid: Any
+    source_tokenizer: Any = None
+    target_tokenizer: Any = None
+
+
+class TaskCommands(abc.ABC):
+    """The commands, options and data of a task; a subclass for each task.
+
+    Attributes:
+        name: Name of the task.
+        modules: Modules of the task's own commands, each with `add_parser` and `run`.
+        settings: Settings of `train` that only this task has.
+        own_settings: Names of further settings that make sense in this task only.
+        tables: Headings of the task's own tables of settings.
+        defaults: Defaults of `train` that differ in this task.
+        experiments: Values of `--recipe`.
+        data_kinds: For each kind of data the settings that it needs.
+        slow_kinds: Those that are opened after the backend has been loaded.
+        evaluate_options: Options of `evaluate` that make sense in this task only.
+        model_options: Those among them that need `--model`.
+        evaluate_inputs: Names of their values that are files to read.
+        evaluate_outputs: Names of their values that are files to write.
+    """
+
+    name: ClassVar[str]
+    modules: ClassVar[tuple[str, ...]]
+    settings: ClassVar[type[FrozenSettings]]
+    own_settings: ClassVar[tuple[str, ...]] = ()
+    tables: ClassVar[Mapping[str, str]] = {}
+    defaults: ClassVar[Mapping[str, Any]] = {}
+    experiments: ClassVar[tuple[Experiment, ...]] = ()
+    data_kinds: ClassVar[Mapping[str, tuple[str, ...]]]
+    slow_kinds: ClassVar[tuple[str, ...]] = ()
+    evaluate_options: ClassVar[tuple[str, ...]] = ()
+    model_options: ClassVar[tuple[str, ...]] = ()
+    evaluate_inputs: ClassVar[tuple[str, ...]] = ()
+    evaluate_outputs: ClassVar[tuple[str, ...]] = ()
+
+    @abc.abstractmethod
+    def describe_missing_data(self) -> str:
+        """Returns the options that `train` takes data from, as a sentence."""
+
+    @abc.abstractmethod
+    def open_corpora(self, kind: str, values: dict[str, Any]) -> Corpora:
+        """Opens the data of `train`.
+
+        Args:
+            kind: A key of `data_kinds`.
+            values: Settings by name. What the data decides is written into them.
+
+        Raises:
+            UserError: If something is wrong with the data.
+        """
+
+    def open_known_corpus(self, values: Mapping[str, Any]) -> Any:
+        """Returns the training corpus, for its length, if it is in files; otherwise None."""
+        return None
+
+    @abc.abstractmethod
+    def describe_data(self, values: Mapping[str, Any]) -> str:
+        """Returns the data of a plan in a few words, `""` if none is given."""
+
+    def training_fields(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the fields of `TrainingSettings` that the task's own settings decide."""
+        return {}
+
+    @abc.abstractmethod
+    def plan_vocabulary(self, settings, size: int, vocabulary) -> tuple[int | None, str]:
+        """Estimates the target vocabulary of a training for a plan.
+
+        Args:
+            settings: `TrainingSettings`.
+            size: Number of source tokens.
+            vocabulary: The tokenizer that the training is given, or None.
+
+        Returns:
+            Number of target tokens, None if the source has the same; and a few words on both.
+        """
+
+    @abc.abstractmethod
+    def add_evaluate_options(self, parser: argparse.ArgumentParser) -> None:
+        """Adds the `evaluate_options` of the task."""
+
+    @abc.abstractmethod
+    def evaluate(self, arguments: argparse.Namespace) -> dict[str, Any]:
+        """Evaluates a model or answers that exist, prints the scores and returns a report."""

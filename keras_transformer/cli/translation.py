@@ -1,0 +1,310 @@
+"""`TranslationCommands`: what the command line asks about translation."""
+
+import argparse
+import dataclasses
+import os
+import pathlib
+import sys
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from keras_transformer.cli.arguments import (
+    CONSTRAINT_OPTIONS,
+    add_constraint_options,
+    beam_search,
+    constrain_search,
+)
+from keras_transformer.cli.backend import load_backend_in_streams
+from keras_transformer.cli.line_lengths import add_long_lines, check_lengths, report_split
+from keras_transformer.cli.progress import Progress, say
+from keras_transformer.cli.task_commands import Corpora, Experiment, TaskCommands
+from keras_transformer.cli.text_files import (
+    as_line,
+    open_output,
+    read_all_lines,
+    require_same_length,
+)
+from keras_transformer.errors import UserError
+from keras_transformer.settings.setting import FrozenSettings, setting
+from keras_transformer.settings.training_settings import BLEU_TOKENIZERS
+
+
+def _data(text: str, metavar: str, default: str | None = None) -> Any:
+    return setting(default, text, metavar=metavar, table="data")
+
+
+@dataclasses.dataclass(frozen=True)
+class PairSettings(FrozenSettings):
+    """The sentence pairs of a training.
+
+    Args:
+        {settings}
+    """
+
+    source: str | None = _data("training text in the source language, .gz too", "FILE")
+    target: str | None = _data("its translation, line by line", "FILE")
+    valid_source: str | None = _data(
+        "source text to choose and watch the model by; never the test set", "FILE"
+    )
+    valid_target: str | None = _data("its translation", "FILE")
+    tsv: str | None = _data("training pairs as source TAB target", "FILE")
+    valid_tsv: str | None = _data("validation pairs as source TAB target", "FILE")
+    dataset: str | None = _data(
+        "a translation set of tensorflow-datasets, such as wmt14_translate/de-en", "NAME"
+    )
+    source_language: str | None = _data("language to translate from, such as en", "CODE")
+    target_language: str | None = _data("language to translate into, such as de", "CODE")
+    train_split: str = _data("split of the dataset to train on", "SPLIT", "train")
+    valid_split: str = _data("split of the dataset to validate on", "SPLIT", "validation")
+    prepared: str | None = _data(
+        "encoded pairs of `keras-transformer prepare`, validation pairs included", "DIR"
+    )
+    data_dir: str | None = _data("folder of tensorflow-datasets for its files", "DIR")
+
+
+# Section 5.1 of the paper; the validation split is newstest2013.
+_DATA = {
+    "en-de": {"dataset": "wmt14_translate/de-en", "target_language": "de"},
+    "en-fr": {"dataset": "wmt14_translate/fr-en", "target_language": "fr"},
+}
+_VOCAB_SIZES = {"en-de": 37_000, "en-fr": 32_000}
+# Section 6.1: checkpoints of every ten minutes, at 0.4 s a step of base and 1.0 s of big.
+_STEPS = {
+    "base": {
+        "max_steps": 100_000,
+        "average_checkpoints": 5,
+        "checkpoint_every": 1_500,
+        "evaluate_every": 3_000,
+    },
+    "big": {
+        "max_steps": 300_000,
+        "average_checkpoints": 20,
+        "checkpoint_every": 600,
+        "evaluate_every": 6_000,
+    },
+}
+
+
+def _experiment(name: str, description: str, preset: str) -> Experiment:
+    pair, size = name.removeprefix("wmt14-").rsplit("-", 1)
+    splits = {"source_language": "en", "train_split": "train", "valid_split": "validation"}
+    values = {
+        "task": "translation",
+        "preset": preset,
+        "vocab_size": _VOCAB_SIZES[pair],
+        "vocabulary_type": "bpe",
+        "shared_vocabulary": True,
+        "tokens_per_batch": 25_000,
+        "beam_size": 4,
+        "length_penalty": 0.6,
+        **_STEPS[size],
+    }
+    return Experiment(name, description, {**_DATA[pair], **splits}, values)
+
+
+class TranslationCommands(TaskCommands):
+    """The commands, options and data of translation."""
+
+    name = "translation"
+    modules = (
+        "keras_transformer.cli.prepare",
+        "keras_transformer.cli.translate",
+        "keras_transformer.cli.score",
+    )
+    settings = PairSettings
+    own_settings = (
+        "shared_vocabulary",
+        "bpe_dropout",
+        "bleu_every",
+        "bleu_beam_size",
+        "bleu_lowercase",
+        "bleu_tokenize",
+    )
+    experiments = (
+        _experiment("wmt14-en-de-base", "English-German, the base model", "base"),
+        _experiment("wmt14-en-de-big", "English-German, the big model", "big"),
+        _experiment("wmt14-en-fr-base", "English-French, the base model", "base"),
+        _experiment("wmt14-en-fr-big", "English-French, the big model", "big_en_fr"),
+    )
+    data_kinds = {
+        "source": ("source", "target", "valid_source", "valid_target"),
+        "tsv": ("tsv", "valid_tsv"),
+        "dataset": ("dataset", "source_language", "target_language"),
+        "prepared": ("prepared",),
+    }
+    slow_kinds = ("dataset",)
+    model_options = ("--source", "--long-lines", *CONSTRAINT_OPTIONS)
+    evaluate_options = ("--lowercase", "--tokenize", *model_options)
+    evaluate_inputs = ("source",)
+
+    def describe_missing_data(self) -> str:
+        """Returns the options that `train` takes data from, as a sentence."""
+        return (
+            "Sentence pairs come from --source and --target, from --tsv, or from --dataset; in "
+            "`train` also from --prepared."
+        )
+
+    def open_corpora(self, kind: str, values: dict[str, Any]) -> Corpora:
+        """Opens the sentence pairs, as `TaskCommands` says."""
+        if kind == "prepared":
+            return _open_prepared(values)
+        from keras_transformer.data import ParallelTextCorpus, TfdsCorpus, TsvCorpus
+
+        if kind == "dataset":
+            languages = (values["source_language"], values["target_language"])
+            return Corpora(
+                *(
+                    TfdsCorpus(values["dataset"], split, *languages, data_dir=values["data_dir"])
+                    for split in (values["train_split"], values["valid_split"])
+                )
+            )
+        if kind == "tsv":
+            corpora = TsvCorpus(values["tsv"]), TsvCorpus(values["valid_tsv"])
+        else:
+            corpora = (
+                ParallelTextCorpus(values["source"], values["target"]),
+                ParallelTextCorpus(values["valid_source"], values["valid_target"]),
+            )
+        for corpus in corpora:
+            len(corpus)  # reads all lines, and raises if one is not UTF-8 or has no partner
+        return Corpora(*corpora)
+
+    def open_known_corpus(self, values: Mapping[str, Any]) -> Any:
+        """Returns the training pairs if they are in files; otherwise None."""
+        from keras_transformer.data import ParallelTextCorpus, PreparedCorpus, TsvCorpus
+
+        if values["prepared"] and os.path.isdir(values["prepared"]):
+            return PreparedCorpus.load(values["prepared"]).read("train")
+        files = [values[name] for name in ("tsv", "source", "target") if values[name]]
+        if not files or not all(map(os.path.isfile, files)):
+            return None
+        if values["tsv"]:
+            return TsvCorpus(values["tsv"])
+        return ParallelTextCorpus(*files) if len(files) == 2 else None
+
+    def describe_data(self, values: Mapping[str, Any]) -> str:
+        """Returns the sentence pairs of a plan in a few words."""
+        if values["dataset"]:
+            return (
+                f"{values['dataset']}, {values['source_language']} to "
+                f"{values['target_language']}: {values['train_split']}, validated on "
+                f"{values['valid_split']}"
+            )
+        names = ("prepared", "tsv", "source", "target")
+        return " and ".join(values[name] for name in names if values[name])
+
+    def plan_vocabulary(self, settings, size: int, vocabulary) -> tuple[int | None, str]:
+        """Estimates the target vocabulary for a plan."""
+        if settings.shared_vocabulary or vocabulary is not None:
+            return None, "for both languages"
+        return size, "for each language"
+
+    def add_evaluate_options(self, parser: argparse.ArgumentParser) -> None:
+        """Adds the options of `evaluate --task translation`."""
+        group = parser.add_argument_group("translation")
+        group.add_argument(
+            "--source", metavar="FILE", help="text to translate with --model, line by line"
+        )
+        group.add_argument("--lowercase", action="store_true", help="ignore case in the scores")
+        group.add_argument(
+            "--tokenize",
+            choices=BLEU_TOKENIZERS,
+            metavar="NAME",
+            help=f"sacreBLEU's tokenizer: {', '.join(BLEU_TOKENIZERS)} (default: 13a)",
+        )
+        add_long_lines(group, ("split", "truncate", "error"), "split")
+        add_constraint_options(parser)
+
+    def evaluate(self, arguments: argparse.Namespace) -> dict[str, Any]:
+        """Prints BLEU and chrF of translations."""
+        if arguments.model and not arguments.source:
+            raise UserError("--model needs --source FILE, the text to translate.")
+        if arguments.tokenize:
+            from keras_transformer.evaluation.bleu import make_bleu
+
+            make_bleu(arguments.tokenize)
+        references = [read_all_lines(path, "reference") for path in arguments.reference]
+        name = arguments.hypothesis or arguments.source
+        lines = read_all_lines(name, "hypothesis" if arguments.hypothesis else "source")
+        require_same_length([(name, lines), *zip(arguments.reference, references, strict=True)])
+        report = {"reference": arguments.reference, "num_lines": len(lines)}
+        if arguments.model:
+            lines, details = _translate(arguments, lines)
+            report |= {"source": arguments.source, **details}
+        scores = _scores(lines, references, arguments.lowercase, arguments.tokenize or "13a")
+        width = max(len(score["name"]) for score in scores)
+        for score in scores:
+            figure = f"{score['name']:<{width}}  {score['score']:6.2f}"
+            sys.stdout.write(f"{figure}  {score['signature']}\n")
+        return report | {"scores": scores}
+
+
+def _open_prepared(values: dict[str, Any]) -> Corpora:
+    """Opens a prepared corpus, whose vocabularies and maximum length become settings."""
+    from keras_transformer.data import PreparedCorpus
+
+    for name in ("vocabulary", "vocab_size", "bpe_dropout"):
+        if values[name]:
+            raise UserError(
+                "--prepared brings a vocabulary and its ids. Received: --prepared and "
+                f"--{name.replace('_', '-')}"
+            )
+    prepared = PreparedCorpus.load(values["prepared"])
+    values["shared_vocabulary"] = prepared.target_tokenizer is None
+    values["max_length"] = values["max_length"] or prepared.max_length
+    if values["max_length"] > prepared.max_length:
+        raise UserError(
+            f"{values['prepared']!r} has no sentence of more than {prepared.max_length} subwords. "
+            f"Received: --max-length {values['max_length']}"
+        )
+    return Corpora(
+        prepared.read("train"),
+        prepared.valid_text,
+        prepared.source_tokenizer,
+        prepared.target_tokenizer,
+    )
+
+
+def _translate(arguments: argparse.Namespace, sources: list[str]) -> tuple[list[str], dict]:
+    num_streams = load_backend_in_streams(arguments.streams)
+    from keras_transformer import Translator
+    from keras_transformer.decoding import search_to_dict
+
+    translator = Translator.load(arguments.model)
+    search = constrain_search(arguments, beam_search(arguments, translator.search))
+    long_lines = arguments.long_lines or "split"
+    if long_lines == "error":
+        check_lengths(translator, sources, repr(arguments.source))
+    start = time.monotonic()
+    with Progress("translating", total=len(sources), unit="lines") as progress:
+        hypotheses = translator.translate(
+            sources,
+            search=search,
+            batch_size=arguments.batch_size,
+            num_streams=num_streams,
+            progress=progress.update,
+            long_texts=long_lines,
+        )
+    hypotheses = [as_line(text) for text in hypotheses]
+    seconds = time.monotonic() - start
+    say(f"translated {len(sources):,} lines in {seconds:.1f} s")
+    report_split(translator, len(sources))
+    if arguments.output:
+        with open_output(arguments.output) as file:
+            file.writelines(line + "\n" for line in hypotheses)
+        say(f"wrote {pathlib.Path(arguments.output)}")
+    return hypotheses, {"search": search_to_dict(search), "seconds": round(seconds, 2)}
+
+
+def _scores(hypotheses, references, lowercase: bool, tokenize: str) -> list[dict[str, Any]]:
+    from keras_transformer.evaluation import corpus_bleu, corpus_chrf, paper_bleu
+
+    scores = [
+        corpus_bleu(hypotheses, references, lowercase=lowercase, tokenize=tokenize),
+        corpus_chrf(hypotheses, references, lowercase=lowercase),
+        paper_bleu(hypotheses, references, lowercase=lowercase),
+    ]
+    return [
+        {"name": score.name, "score": score.score, "signature": score.signature} for score in scores
+    ]
