@@ -159,5 +159,5 @@ def _is_command_line():
 # to load a saved model; the rest, with heavier dependencies, when it is first used.
 if not _is_command_line():
     if "keras" not in sys.modules:
-        importlib.import_module("keras_transformer.cli.start_up").import_keras()
+        importlib.import_module("keras_transformer.cli.backend").import_keras()
     importlib.import_module("keras_transformer.models")

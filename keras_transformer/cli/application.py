@@ -67,7 +67,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return _run_command(argv)
     except SystemExit as stop:
-        # From argparse, which has printed the help or the one line of its error.
+        # From argparse, after the help or an error.
         return stop.code if isinstance(stop.code, int) else 0
 
 
@@ -81,7 +81,7 @@ def _run_command(argv: Sequence[str] | None) -> int:
     try:
         with _library_messages(arguments.command):
             arguments.run(arguments)
-        # A full disk or a reader that left shows here rather than when Python exits.
+        # Finds a full disk or a closed pipe before Python exits.
         sys.stdout.flush()
         return 0
     except BrokenPipeError:
@@ -106,7 +106,7 @@ def _run_command(argv: Sequence[str] | None) -> int:
 
 @contextlib.contextmanager
 def _library_messages(command: str) -> Iterator[None]:
-    """Sends what the library logs to standard error: plain news, and warnings marked as such."""
+    """Writes the library's log messages to standard error, with the level of warnings."""
     logger = logging.getLogger("keras_transformer")
     before = logger.level, logger.propagate
     handler = _MessageHandler(command)
@@ -141,7 +141,7 @@ def describe(error: BaseException) -> str:
     if type(error).__name__ in ("ResourceExhaustedError", "MemoryError"):
         return "out of memory; use a smaller --batch-size, or --tokens-per-batch in training"
     if "Detected at node" in text or text.startswith("in user code"):
-        # A graph's error holds the trace of its Python code, and what happened in the last line.
+        # The error of a graph has a trace, and the reason in its last line.
         lines = [line.strip() for line in text.splitlines()]
         text = [line for line in lines if line and not line.startswith("[[")][-1]
     text = " ".join(text.split()) or type(error).__name__
@@ -156,9 +156,9 @@ def describe(error: BaseException) -> str:
 
 
 def _no_room(error: BaseException) -> str | None:
-    """Returns the words of the system for a full disk, if TensorFlow hides them in its error.
+    """Returns the system's words for a full disk if an error of TensorFlow has them, else None.
 
-    Such an error may be a `ResourceExhaustedError`, as if the memory were full.
+    TensorFlow raises a `ResourceExhaustedError` for it, as for full memory.
     """
     for number in NO_ROOM if type(error).__module__.startswith("tensorflow.") else ():
         reason = os.strerror(number)
@@ -169,7 +169,7 @@ def _no_room(error: BaseException) -> str | None:
 
 
 def _name_flags(line: str, arguments) -> str:
-    """Names an option as it was given: `--vocab-size 9`, where Python has `vocab_size=9`."""
+    """Returns an error with `--vocab-size 9` where the library has `vocab_size=9`."""
     if getattr(arguments, "config", None):
         return line  # The file has Python's names.
     for action in arguments.fail.__self__._actions:
@@ -186,16 +186,16 @@ def _report(command: str, line: str, status: int) -> int:
         sys.stderr.write(f"{PROGRAM} {command}: error: {line}\n")
         sys.stderr.flush()
     except OSError:
-        pass  # nobody reads standard error; the exit status still says it
+        pass  # standard error is closed; the exit status remains
     return status
 
 
 def _silence_stdout() -> None:
-    # Python flushes standard output once more when it exits, and would complain again.
+    # Python flushes standard output when it exits, which would fail again.
     try:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (OSError, ValueError):
-        pass  # not a real file (a test's capture): nothing will be flushed
+        pass  # not a real file, as in tests
 
 
 def _silence_stdout_after(error: BaseException) -> None:

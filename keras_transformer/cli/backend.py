@@ -1,13 +1,50 @@
-"""Loading Keras with its backend, quietly."""
+"""Imports of Keras and its backend, without the start-up lines of TensorFlow."""
 
 import contextlib
 import os
+import sys
+from collections.abc import Iterator
 
-from keras_transformer.cli.start_up import hidden_standard_error
+
+def import_keras() -> None:
+    """Imports Keras without the lines of its backend on standard error.
+
+    TensorFlow writes several lines about GPUs and CPU features when it is imported, which no
+    setting of its own stops. `TF_CPP_MIN_LOG_LEVEL` decides about later lines; its default here is
+    3, fatal errors only. With `KERAS_TRANSFORMER_DEBUG=1` nothing is hidden.
+    """
+    with hidden_standard_error():
+        import keras  # noqa: F401
+
+
+@contextlib.contextmanager
+def hidden_standard_error() -> Iterator[None]:
+    """Hides standard error, unless `KERAS_TRANSFORMER_DEBUG=1`."""
+    if os.environ.get("KERAS_TRANSFORMER_DEBUG") == "1":
+        yield
+        return
+    # TensorFlow reads it once, when it is imported.
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    try:
+        # C++ writes to the file descriptor, not to `sys.stderr`.
+        saved = os.dup(2)
+    except OSError:  # There is no standard error to hide.
+        yield
+        return
+    try:
+        if sys.stderr is not None:
+            sys.stderr.flush()
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, 2)
+        os.close(nowhere)
+        yield
+    finally:
+        os.dup2(saved, 2)
+        os.close(saved)
 
 
 def load_backend() -> None:
-    """Imports Keras with its backend, without the backend's own lines on standard error.
+    """Imports Keras with its backend, as `import_keras` does, and finds the GPUs.
 
     Commands call this after they have checked their arguments and before they import anything that
     computes.
@@ -22,16 +59,13 @@ def load_backend() -> None:
 
 
 def load_backend_in_streams(num_streams: int | None) -> int:
-    """Does what `load_backend` does, and shares the cores of a CPU among streams.
+    """Calls `load_backend`, divides the cores of a CPU among streams and returns their number.
 
-    With TensorFlow an operation gets the cores of one stream: of many small operations most time
-    goes into waking threads, so that one thread for each does more work than all for one.
+    With TensorFlow each operation gets the cores of one stream. A search has many small operations,
+    for which one thread per stream is faster than several threads per operation.
 
     Args:
-        num_streams: batches that will be searched at the same time; None to choose.
-
-    Returns:
-        The number of streams.
+        num_streams: Number of batches that are searched at the same time; None to choose.
     """
     load_backend()
     import keras
@@ -44,13 +78,13 @@ def load_backend_in_streams(num_streams: int | None) -> int:
         return num_streams or 1
     cores = _count_cores()
     num_streams = num_streams or cores
-    # TensorFlow's own setting wins; and once something is computed nothing can be set.
+    # TensorFlow's own setting wins. After the first computation the number cannot be set.
     if "TF_NUM_INTRAOP_THREADS" not in os.environ:
         with contextlib.suppress(RuntimeError):
             tf.config.threading.set_intra_op_parallelism_threads(max(1, cores // num_streams))
     return num_streams
 
 
-def _count_cores() -> int:
-    # What the process may use, where the system tells that.
+def _count_cores() -> int | None:
+    # The cores that the process may use, if the system has this call.
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()

@@ -1,4 +1,4 @@
-"""Standard error: news in single lines, and a progress bar with count, rate and time left."""
+"""Messages and progress bars on standard error."""
 
 import contextlib
 import shutil
@@ -9,10 +9,9 @@ from types import TracebackType
 from typing import Self, TextIO
 
 _WIDEST_BAR, _NARROWEST_BAR = 24, 4  # characters
-_TEXT_WIDTH = 75  # columns left for text: a bar that made room for longer text would step back
+_TEXT_WIDTH = 75  # columns for the text beside the bar
 _TERMINAL_INTERVAL = 0.1  # seconds between redraws
 _FILE_INTERVAL = 30.0  # seconds between lines when standard error is a file
-
 _TICK = 1.0  # seconds without news until a terminal is redrawn
 
 _lock = threading.RLock()  # bars redraw themselves from threads of their own
@@ -20,16 +19,12 @@ _shown: list["Progress"] = []  # bars that now stand on the last line of the ter
 
 
 def say(line: str) -> None:
-    """Writes a line to standard error, so that it never mixes with a command's output.
-
-    Args:
-        line: the text.
-    """
+    """Writes a line to standard error, above the progress bars."""
     with _lock:
         bars = list(_shown)
         for bar in bars:
             bar.clear()
-        # Nobody may be reading; that must not stop the work.
+        # A closed standard error must not stop the work.
         with contextlib.suppress(OSError, ValueError):
             sys.stderr.write(line + "\n")
             sys.stderr.flush()
@@ -38,13 +33,7 @@ def say(line: str) -> None:
 
 
 def format_seconds(seconds: float) -> str:
-    """A duration as people write it: `7s`, `2:05`, `1:02:03`.
-
-    Args:
-        seconds: number of seconds.
-
-    Returns:
-        The text.
+    """Returns a duration as people write it: `7s`, `2:05`, `1:02:03`.
 
     Example:
 
@@ -59,19 +48,18 @@ def format_seconds(seconds: float) -> str:
 
 
 class Progress:
-    """Shows how far a piece of work is, on standard error.
+    """A progress bar on standard error.
 
-    On a terminal one line is redrawn in place, every second even if no news comes. Otherwise (a
-    log file, a pipe) a line is written every 30 seconds, so that work which is over sooner leaves
-    nothing behind.
+    On a terminal one line is redrawn in place, at least every second. Otherwise, as in a log file,
+    a line is written every 30 seconds; work that takes less time writes nothing.
 
     Args:
-        label: what is being done, e.g. `"translating"`.
-        total: number of units, or `None` if it is not known.
-        unit: plural name of the units.
-        minutes: minutes from the first report after which the work ends, done or not; `None` for no
-            limit. The bar shows the nearer end.
-        stream: where to write; `None` takes `sys.stderr`.
+        label: Name of the work, such as `"translating"`.
+        total: Number of units, or None if it is not known.
+        unit: Plural name of the units.
+        minutes: Maximum minutes of the work from the first report; None for no limit. The bar shows
+            the nearer end.
+        stream: Stream to write to; None for `sys.stderr`.
 
     Example:
 
@@ -97,8 +85,7 @@ class Progress:
         self._stream = sys.stderr if stream is None else stream
         self._is_terminal = self._stream.isatty()
         self._start = self._last_draw = time.monotonic()
-        # The rate counts from the first report: what came before is loading, compiling, or the
-        # steps of an earlier run.
+        # The rate counts from the first report, after loading, compiling and earlier runs.
         self._first: tuple[int, float] | None = None
         self._width = 0
         self._closed = threading.Event()
@@ -129,21 +116,16 @@ class Progress:
                 self._write(self.line(shutil.get_terminal_size().columns) + "\n")
 
     def advance(self, count: int = 1, note: str = "") -> None:
-        """Counts units that are done.
-
-        Args:
-            count: number of units.
-            note: a short text shown at the end of the line, e.g. the loss.
-        """
+        """Adds to the number of units that are done; see `update`."""
         self.update(self.done + count, note=note)
 
     def update(self, done: int, total: int | None = None, note: str = "") -> None:
         """Sets the number of units that are done.
 
         Args:
-            done: number of units done so far.
-            total: number of units in all, if it was not known before.
-            note: a short text shown at the end of the line.
+            done: Number of units that are done.
+            total: Total number of units, if it was not known before.
+            note: Short text at the end of the line, such as the loss.
         """
         self.done = max(self.done, done)
         self.total = self.total if total is None else total
@@ -155,14 +137,7 @@ class Progress:
             self.draw()
 
     def line(self, columns: int = 120) -> str:
-        """The line as it is shown.
-
-        Args:
-            columns: width of the terminal; the bar is shorter on a narrow one.
-
-        Returns:
-            Label, bar, count, rate, time left and note.
-        """
+        """Returns label, bar, count, rate, time left and note, for a terminal of this width."""
         count = f"{self.done:,}/{self.total:,}" if self.total else f"{self.done:,}"
         parts = [f"{count} {self.unit}".rstrip()]
         rate = self._rate()
@@ -225,7 +200,7 @@ class Progress:
             _shown.append(self)
 
     def clear(self) -> None:
-        """Takes the line off the terminal, for something else to be written."""
+        """Removes the line from the terminal, so that something else can be written."""
         self._write("\r" + " " * self._width + "\r")
         self._width = 0
 

@@ -1,4 +1,4 @@
-"""Lines in and out of the commands: strict UTF-8, standard streams or files, written aside."""
+"""Lines that commands read and write: strict UTF-8, in files or standard streams."""
 
 import contextlib
 import gzip
@@ -14,21 +14,17 @@ from typing import BinaryIO, TextIO
 from keras_transformer.errors import UserError
 from keras_transformer.files import atomic_write
 
-# What is read of a model directory; an answer beside these may be replaced.
+# The files of a model directory that commands read. Others in it may be replaced.
 _MODEL_FILES = ("config.json", "recipe.json", "training.json", "*.weights.h5", "*tokenizer.*")
 
 
 def read_lines(path: str | None) -> Iterator[str]:
-    """Yields the lines of a UTF-8 file (`.gz` too), or of standard input.
+    """Returns the lines of a UTF-8 file (`.gz` too), or of standard input for None and `"-"`.
 
-    Args:
-        path: the file; `None` or `"-"` reads standard input.
-
-    Yields:
-        `str`, one per line, without line ends and without a byte order mark at the start.
+    The lines have no line ends, and the first no byte order mark.
 
     Raises:
-        UserError: if the file is missing, or a line is not UTF-8 (with the line's number).
+        UserError: If the file is missing, or a line is not UTF-8 (with the number of the line).
     """
     from keras_transformer.data.text_lines import open_text
 
@@ -40,23 +36,20 @@ def read_lines(path: str | None) -> Iterator[str]:
 def _decoded_lines(file: BinaryIO, name: str) -> Iterator[str]:
     from keras_transformer.data.text_lines import decode_line
 
-    # `readline`, since iterating over a pipe reads ahead and would hold back what is typed.
+    # Iteration over a pipe reads ahead, `readline` does not.
     for number, raw in enumerate(iter(file.readline, b""), start=1):
         yield decode_line(raw, name, number)
 
 
 def read_all_lines(path: str, what: str) -> list[str]:
-    """Reads a file that must not be empty.
+    """Returns the lines of a file, which must not be empty.
 
     Args:
-        path: the file.
-        what: what it holds, for the error, e.g. `"reference"`.
-
-    Returns:
-        The lines.
+        path: The file.
+        what: Name of its content for the error, such as `"reference"`.
 
     Raises:
-        UserError: as `read_lines`, or if the file has no line.
+        UserError: As `read_lines`, or if the file has no line.
     """
     lines = list(read_lines(path))
     if not lines:
@@ -65,16 +58,10 @@ def read_all_lines(path: str, what: str) -> list[str]:
 
 
 def count_lines(path: str) -> int:
-    """Counts the lines of an input, all of which are read for it.
-
-    Args:
-        path: a regular file.
-
-    Returns:
-        The number of lines.
+    """Returns the number of lines of a regular file after reading all of them.
 
     Raises:
-        UserError: as `read_lines`, or if the file has no line.
+        UserError: As `read_lines`, or if the file has no line.
     """
     count = sum(1 for _ in read_lines(path))
     if not count:
@@ -83,14 +70,7 @@ def count_lines(path: str) -> int:
 
 
 def require_same_length(files: Iterable[tuple[str, list[str]]]) -> None:
-    """Checks that files run in parallel.
-
-    Args:
-        files: pairs of name and lines.
-
-    Raises:
-        UserError: naming the first two files whose numbers of lines differ.
-    """
+    """Raises a `UserError` unless files, pairs of name and lines, have equal numbers of lines."""
     (first, lines), *others = files
     for name, other in others:
         if len(other) != len(lines):
@@ -101,43 +81,28 @@ def require_same_length(files: Iterable[tuple[str, list[str]]]) -> None:
 
 
 def chunks(lines: Iterable[str], size: int) -> Iterator[list[str]]:
-    """Splits lines into lists of `size`, the last one shorter.
-
-    Args:
-        lines: any lines.
-        size: lines in a list.
-
-    Yields:
-        Lists of lines.
-    """
+    """Yields lists of `size` lines, the last one shorter."""
     iterator = iter(lines)
     while chunk := list(itertools.islice(iterator, size)):
         yield chunk
 
 
 def as_line(text: str) -> str:
-    """Returns text on one line: a line break that a model writes would shift all that follow.
-
-    Args:
-        text: any text.
-
-    Returns:
-        The text with spaces for line breaks.
-    """
+    """Returns text on one line, because a line break in an answer would shift all that follow."""
     return text.replace("\r", " ").replace("\n", " ")
 
 
 def check_output(path: str | None, others: Iterable[str | None] = ()) -> None:
-    """Finds out before the work, not after it, that an output cannot be written.
+    """Raises if an output cannot be written, before the work rather than after it.
 
     Args:
-        path: the file; `None` or `"-"` is standard output.
-        others: what else the command reads or writes: files, folders of models, `"-"` for standard
-            input, None for nothing.
+        path: The file; None or `"-"` is standard output.
+        others: Other files and model directories that the command reads or writes; `"-"` for
+            standard input, None for nothing.
 
     Raises:
-        UserError: if it is a folder, its folder is missing or cannot be written to, or it is one
-            of the others, by whatever name.
+        UserError: If the output is a folder, its folder is missing or cannot be written to, or it
+            is one of the others, also under another name.
     """
     for other in others:
         if other is not None and _is_same(path, other):
@@ -161,13 +126,13 @@ def open_output(path: str | None) -> Iterator[TextIO]:
     """Opens an output for UTF-8 text; a file appears under its name only when it is complete.
 
     Args:
-        path: the file, packed if its name ends in `.gz`; `None` or `"-"` is standard output.
+        path: The file, compressed if its name ends in `.gz`; None or `"-"` is standard output.
 
     Yields:
         A text stream with plain `\\n` line ends.
     """
     if path is None or path == "-":
-        # Answers are UTF-8 whatever the locale says. A test's capture cannot be set, and need not.
+        # Answers are UTF-8 in every locale. The stream of a test may not have this method.
         if hasattr(sys.stdout, "reconfigure"):
             sys.stdout.reconfigure(encoding="utf-8", newline="\n")
         yield sys.stdout
@@ -176,7 +141,7 @@ def open_output(path: str | None) -> Iterator[TextIO]:
     check_output(path)
     target = pathlib.Path(path)
     if _is_special(target):
-        # A device or a named pipe is written to; replacing it by a file would break the system.
+        # A device or a named pipe must not be replaced by a file.
         with _text_file(target, target.name) as file:
             yield file
         return
@@ -193,7 +158,7 @@ def open_output(path: str | None) -> Iterator[TextIO]:
 
 @contextlib.contextmanager
 def _text_file(path: pathlib.Path, name: str) -> Iterator[TextIO]:
-    """Opens a file to write, which is to have this name."""
+    """Opens a file to write, in the format that its later name says."""
     with contextlib.ExitStack() as stack:
         file = stack.enter_context(open(path, "wb"))
         if name.endswith(".gz"):
@@ -202,7 +167,7 @@ def _text_file(path: pathlib.Path, name: str) -> Iterator[TextIO]:
 
 
 def _is_same(output: str | None, other: str) -> bool:
-    """Whether an output is the other file, or a file of the other model directory."""
+    """Returns whether an output is the other file, or a file of the other model directory."""
     output = _regular_file(output, sys.stdout)
     if pathlib.Path(other).is_dir():
         files = (path for name in _MODEL_FILES for path in pathlib.Path(other).glob(name))
@@ -219,14 +184,14 @@ def _regular_file(path: str | None, stream: TextIO):
     except FileNotFoundError:
         return path
     except (OSError, ValueError, AttributeError):
-        return None  # a stream that is closed, or a test's
+        return None  # a closed stream, or the stream of a test
 
 
 def _are_same(first, second) -> bool:
     try:
         return os.path.samefile(first, second)
     except FileNotFoundError:
-        # Two outputs that are not there yet.
+        # Two outputs that do not exist yet.
         names = isinstance(first, str) and isinstance(second, str)
         return names and os.path.realpath(first) == os.path.realpath(second)
 

@@ -1,6 +1,7 @@
 """The presets: named models with the hyper-parameters that train them."""
 
 import dataclasses
+from typing import Any
 
 from keras_transformer.settings.training_recipe import TrainingRecipe
 
@@ -30,7 +31,7 @@ class Preset:
 
 _PAPER_RECIPE = TrainingRecipe()
 
-# The columns of Table 3 that a row leaves empty are those of base.
+# The changes to the base model in each row of Table 3.
 _TABLE_3 = {
     "table3_a_h1": ("1 head of 512", {"num_heads": 1}),
     "table3_a_h4": ("4 heads of 128", {"num_heads": 4}),
@@ -79,8 +80,13 @@ def _table_3_preset(name, change, overrides):
     return Preset(name, f"Table 3 row ({row}): base with {change}", config, recipe)
 
 
-# The small models are pre-norm. With post-norm, the high learning rates that suit small data lead
-# to an encoder whose outputs are the same at every position, above all in bfloat16.
+# With post-norm, the high learning rates that suit small data lead to an encoder whose outputs are
+# the same at every position, above all in bfloat16.
+def _pre_norm(num_layers: int, **config: Any) -> dict[str, Any]:
+    layers = {"num_encoder_layers": num_layers, "num_decoder_layers": num_layers}
+    return {**layers, **config, "norm": "pre"}
+
+
 _PRESETS = [
     Preset("base", "The paper's base model, 6+6 layers, d_model 512", {}, _PAPER_RECIPE),
     Preset("big", "The paper's big model, d_model 1024", {**_BIG, "dropout": 0.3}, _BIG_RECIPE),
@@ -106,15 +112,7 @@ _PRESETS = [
     Preset(
         "tiny",
         "4+4 layers, d_model 128, for corpora of about 10,000 pairs (Wu et al., 2021)",
-        {
-            "num_encoder_layers": 4,
-            "num_decoder_layers": 4,
-            "d_model": 128,
-            "intermediate_dim": 256,
-            "num_heads": 4,
-            "dropout": 0.3,
-            "norm": "pre",
-        },
+        _pre_norm(4, d_model=128, intermediate_dim=256, num_heads=4, dropout=0.3),
         TrainingRecipe(
             peak_learning_rate=4e-3,
             warmup_steps=1000,
@@ -129,33 +127,15 @@ _PRESETS = [
     Preset(
         "small",
         "3+3 layers, d_model 256, for corpora of about 100,000 pairs",
-        {
-            "num_encoder_layers": 3,
-            "num_decoder_layers": 3,
-            "d_model": 256,
-            "intermediate_dim": 1024,
-            "num_heads": 8,
-            "dropout": 0.2,
-            "norm": "pre",
-        },
+        _pre_norm(3, d_model=256, intermediate_dim=1024, num_heads=8, dropout=0.2),
         TrainingRecipe(
-            peak_learning_rate=2e-3,
-            warmup_steps=1000,
-            tokens_per_batch=4096,
-            max_steps=20_000,
+            peak_learning_rate=2e-3, warmup_steps=1000, tokens_per_batch=4096, max_steps=20_000
         ),
     ),
     Preset(
         "parsing_small",
         "A parser of 2+2 layers, d_model 128, for about 10,000 trees and two CPU cores",
-        {
-            "num_encoder_layers": 2,
-            "num_decoder_layers": 2,
-            "d_model": 128,
-            "intermediate_dim": 512,
-            "num_heads": 4,
-            "norm": "pre",
-        },
+        _pre_norm(2, d_model=128, intermediate_dim=512, num_heads=4),
         TrainingRecipe(
             peak_learning_rate=3e-3,
             warmup_steps=400,

@@ -1,6 +1,7 @@
 """`TrainingRecipe`: the hyper-parameters that a model is trained and searched with."""
 
 import dataclasses
+import functools
 
 from keras_transformer.settings.setting import (
     COUNT,
@@ -11,6 +12,9 @@ from keras_transformer.settings.setting import (
     choice,
     setting,
 )
+
+_training = functools.partial(setting, table="training")
+_search = functools.partial(setting, table="search")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,43 +38,33 @@ class TrainingRecipe(FrozenSettings):
     Reference: Vaswani et al. (2017), sections 5 and 6.1.
     """
 
-    label_smoothing: float = setting(
+    label_smoothing: float = _training(
         0.1,
         "probability that is spread over the other tokens, section 5.4",
         RATE,
         metavar="EPSILON",
-        table="training",
     )
-    peak_learning_rate: float | None = setting(
+    peak_learning_rate: float | None = _training(
         None,
         "learning rate at the end of the warm-up, from which it falls with the square root of the "
         "step",
         POSITIVE,
         metavar="RATE",
         unset="the paper's, d_model^-0.5 * warmup_steps^-0.5",
-        table="training",
     )
-    warmup_steps: int = setting(
-        4000, "number of steps of the linear warm-up, section 5.3", COUNT, table="training"
-    )
-    beta_1: float = setting(0.9, "Adam's decay of the mean of gradients", RATE, table="training")
-    beta_2: float = setting(
-        0.98, "Adam's decay of the mean of squared gradients", RATE, table="training"
-    )
-    epsilon: float = setting(1e-9, "Adam's epsilon", POSITIVE, metavar="EPSILON", table="training")
-    clip_norm: float | None = setting(
+    warmup_steps: int = _training(4000, "number of steps of the linear warm-up, section 5.3", COUNT)
+    beta_1: float = _training(0.9, "Adam's decay of the mean of gradients", RATE)
+    beta_2: float = _training(0.98, "Adam's decay of the mean of squared gradients", RATE)
+    epsilon: float = _training(1e-9, "Adam's epsilon", POSITIVE, metavar="EPSILON")
+    clip_norm: float | None = _training(
         None,
         "global norm that gradients are clipped to",
         POSITIVE,
         metavar="NORM",
         unset="no clipping, as in the paper",
-        table="training",
     )
-    tokens_per_batch: int = setting(
-        25_000,
-        "number of tokens in a batch on each side, padding included, over all GPUs",
-        COUNT,
-        table="training",
+    tokens_per_batch: int = _training(
+        25_000, "number of tokens in a batch on each side, padding included, over all GPUs", COUNT
     )
     max_steps: int = setting(100_000, "number of training steps", COUNT)
     max_length: int = setting(
@@ -87,21 +81,17 @@ class TrainingRecipe(FrozenSettings):
         COUNT,
         table="checkpoints",
     )
-    beam_size: int = setting(
-        4, "number of beams of the search, section 6.1; 1 is greedy", COUNT, table="search"
-    )
-    length_penalty: float = setting(
+    beam_size: int = _search(4, "number of beams of the search, section 6.1; 1 is greedy", COUNT)
+    length_penalty: float = _search(
         0.6,
         "exponent (alpha) of the length penalty, section 6.1; a larger one gives longer answers, 0 "
         "switches it off",
         NON_NEGATIVE,
         metavar="ALPHA",
-        table="search",
     )
-    length_normalization: str = setting(
+    length_normalization: str = _search(
         "gnmt",
         "base of the length penalty: `gnmt` for the paper's (5 + length) / 6, `length` for the "
         "length itself",
         choice("KIND", "gnmt", "length"),
-        table="search",
     )

@@ -1,6 +1,7 @@
 """`TrainingSettings`: the settings of a training run, which are saved beside the model."""
 
 import dataclasses
+import functools
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -27,6 +28,12 @@ BLEU_TOKENIZERS = ("13a", "intl", "char", "zh", "ja-mecab", "ko-mecab", "none")
 
 # Entries of `fingerprint` that files written before them do not have.
 _NEW_IN_FINGERPRINT = frozenset({"line_ends"})
+
+_vocabulary = functools.partial(setting, table="vocabulary")
+_limit = functools.partial(setting, table="training", may_change=True)
+_checkpoints = functools.partial(setting, table="checkpoints", may_change=True)
+_machine = functools.partial(setting, table="machine")
+_parsing = functools.partial(setting, table="parsing", may_change=True)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,160 +62,105 @@ class TrainingSettings(FrozenSettings):
     )
     model: Mapping = setting(dict, "changes to the preset's `TransformerConfig`, by field", MAPPING)
     recipe: Mapping = setting(dict, "changes to the preset's `TrainingRecipe`, by field", MAPPING)
-    tokenizer: str = setting(
+    tokenizer: str = _vocabulary(
         "bpe",
         "kind of vocabulary: `bpe` and `unigram` learn subwords from raw text; `subword` takes "
         "text that is already split by spaces, with @@ where a word goes on, and in parsing the "
         "words that occur at least twice",
         choice("TYPE", "bpe", "unigram", "subword"),
         name="vocabulary_type",
-        table="vocabulary",
     )
-    vocab_size: int | None = setting(
+    vocab_size: int | None = _vocabulary(
         8000,
         "number of subwords, special ones and single bytes included; for `subword` the maximum",
         COUNT,
         unset="all subwords, with `subword`",
-        table="vocabulary",
     )
-    shared_vocabulary: bool = setting(
+    shared_vocabulary: bool = _vocabulary(
         True,
-        "whether both languages have one vocabulary and one embedding, or one each; words and "
-        "trees never share one",
-        table="vocabulary",
+        "whether both languages share one vocabulary and one embedding; words and trees never do",
     )
-    bpe_dropout: float = setting(
+    bpe_dropout: float = _vocabulary(
         0.0,
         "share of bpe merges left out at random, differently in each epoch, which regularizes; try "
         "0.1 on small data",
         RATE,
-        table="vocabulary",
     )
-    max_steps: int | None = setting(
+    max_steps: int | None = _limit(
+        None, "maximum number of steps over all runs", COUNT, unset="the number of the preset"
+    )
+    max_minutes: float | None = _limit(
+        None, "maximum minutes of training over all runs", POSITIVE, metavar="M", unset="no limit"
+    )
+    evaluate_every: int | None = _checkpoints(
+        None, "number of steps between validations", COUNT, unset="one epoch"
+    )
+    bleu_every: int = _checkpoints(
+        1, "translate the validation text at every Nth validation; 0 never does", COUNT_OR_ZERO
+    )
+    checkpoint_every: int | None = _checkpoints(
+        None, "number of steps between checkpoints", COUNT, unset="one epoch"
+    )
+    keep_checkpoints: int | None = _checkpoints(
         None,
-        "maximum number of steps over all runs on the directory",
-        COUNT,
-        unset="the number of the preset",
-        table="training",
-        may_change=True,
-    )
-    max_minutes: float | None = setting(
-        None,
-        "maximum minutes of training over all runs",
-        POSITIVE,
-        metavar="M",
-        unset="no limit",
-        table="training",
-        may_change=True,
-    )
-    evaluate_every: int | None = setting(
-        None,
-        "number of steps between validations",
-        COUNT,
-        unset="one epoch",
-        table="checkpoints",
-        may_change=True,
-    )
-    bleu_every: int = setting(
-        1,
-        "translate the validation text at every Nth validation; 0 never does",
-        COUNT_OR_ZERO,
-        table="checkpoints",
-        may_change=True,
-    )
-    checkpoint_every: int | None = setting(
-        None,
-        "number of steps between checkpoints",
-        COUNT,
-        unset="one epoch",
-        table="checkpoints",
-        may_change=True,
-    )
-    keep_checkpoints: int | None = setting(
-        None,
-        "number of checkpoints to keep, if the average at the end does not need more",
+        "number of checkpoints to keep, if the final average does not need more",
         COUNT,
         unset="the number that the average needs",
-        table="checkpoints",
-        may_change=True,
     )
-    patience: int | None = setting(
+    patience: int | None = _checkpoints(
         None,
         "stop after N validations in a row without a better loss, BLEU or F1",
         COUNT,
-        unset="no such stop",
-        table="checkpoints",
-        may_change=True,
+        unset="never",
     )
-    average_windows: tuple[int, ...] | None = setting(
+    average_windows: tuple[int, ...] | None = _checkpoints(
         None,
         "several numbers of last checkpoints, such as 1,5,10: the best average on the validation "
         "set, by BLEU or F1, becomes the finished model",
         COUNTS,
         unset="`average_checkpoints` alone",
-        table="checkpoints",
-        may_change=True,
     )
-    bleu_beam_size: int = setting(
-        1,
-        "number of beams of these translations; 1 is greedy and fast",
-        COUNT,
-        table="checkpoints",
-        may_change=True,
+    bleu_beam_size: int = _checkpoints(
+        1, "number of beams of these translations; 1 is greedy and fast", COUNT
     )
-    bleu_lowercase: bool = setting(
-        False, "ignore case in this BLEU", table="checkpoints", may_change=True
+    bleu_lowercase: bool = _checkpoints(False, "ignore case in this BLEU")
+    bleu_tokenize: str | None = _checkpoints(
+        None, "sacreBLEU's tokenizer", metavar="NAME", unset="13a, or none for `subword` text"
     )
-    bleu_tokenize: str | None = setting(
-        None,
-        "sacreBLEU's tokenizer",
-        metavar="NAME",
-        unset="13a, or none for `subword` text",
-        table="checkpoints",
-        may_change=True,
-    )
-    mixed_precision: bool = setting(
-        False, "compute in bfloat16; weights stay in float32", table="machine"
-    )
-    gpus: int | None = setting(
+    mixed_precision: bool = _machine(False, "compute in bfloat16; weights stay in float32")
+    gpus: int | None = _machine(
         None,
         "number of GPUs; it may change when a training is resumed, if the batches stay the same, "
         "as with 1, 2, 4 and 8",
         COUNT,
         unset="one, if there is one",
-        table="machine",
         may_change=True,
     )
-    micro_batches: int = setting(
+    micro_batches: int = _machine(
         1,
         "cut each batch into N parts and sum their gradients: less memory for the same step",
         COUNT,
-        table="machine",
         may_change=True,
     )
-    packed_width: int | None = setting(
+    packed_width: int | None = _machine(
         None,
         "put several pairs into each row of N positions: one batch shape, and less padding",
         COUNT,
         unset="one pair in each row",
-        table="machine",
     )
-    jit_compile: bool = setting(
+    jit_compile: bool = _machine(
         False,
         "compile the training step with XLA, which takes many seconds for each batch shape and is "
         "faster on GPUs afterwards",
-        table="machine",
     )
-    deterministic: bool = setting(
+    deterministic: bool = _machine(
         False,
         "compute the same bits every time, also when resumed, in the whole process; slower on GPUs",
-        table="machine",
     )
-    tensorboard: bool = setting(
+    tensorboard: bool = _machine(
         False,
         "write figures, sample translations and attention maps for TensorBoard into the folder "
         "tensorboard of the model directory",
-        table="machine",
         may_change=True,
     )
     seed: int = setting(1, "seed of weights, order of the data and dropout", SEED, table="training")
@@ -221,27 +173,14 @@ class TrainingSettings(FrozenSettings):
     linearization: Mapping = setting(
         dict, "changes to the default `Linearization`, by field; for parsing", MAPPING
     )
-    f1_every: int = setting(
-        1,
-        "parse the validation trees at every Nth validation; 0 never does",
-        COUNT_OR_ZERO,
-        table="parsing",
-        may_change=True,
+    f1_every: int = _parsing(
+        1, "parse the validation trees at every Nth validation; 0 never does", COUNT_OR_ZERO
     )
-    f1_beam_size: int = setting(
-        1,
-        "number of beams of these parses; 1 is greedy and fast",
-        COUNT,
-        table="parsing",
-        may_change=True,
+    f1_beam_size: int = _parsing(
+        1, "number of beams of these parses; 1 is greedy and fast", COUNT
     )
-    f1_trees: int | None = setting(
-        None,
-        "parse N of the validation trees, drawn at random once",
-        COUNT,
-        unset="all of them",
-        table="parsing",
-        may_change=True,
+    f1_trees: int | None = _parsing(
+        None, "parse N of the validation trees, drawn at random once", COUNT, unset="all of them"
     )
 
     def __post_init__(self):

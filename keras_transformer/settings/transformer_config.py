@@ -1,6 +1,7 @@
 """`TransformerConfig`: the shape of a Transformer."""
 
 import dataclasses
+import functools
 
 from keras_transformer.settings.setting import (
     POSITIVE,
@@ -10,6 +11,8 @@ from keras_transformer.settings.setting import (
     choice,
     setting,
 )
+
+_model = functools.partial(setting, table="model")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,71 +47,51 @@ class TransformerConfig(FrozenSettings):
         SIZE,
         unset="one vocabulary, and one matrix shared by source, target and softmax",
     )
-    num_encoder_layers: int = setting(6, "number of encoder blocks", SIZE, table="model")
-    num_decoder_layers: int = setting(6, "number of decoder blocks", SIZE, table="model")
-    d_model: int = setting(512, "width of the model", SIZE, table="model")
-    intermediate_dim: int = setting(
-        2048, "width inside the feed-forward networks", SIZE, table="model"
+    num_encoder_layers: int = _model(6, "number of encoder blocks", SIZE)
+    num_decoder_layers: int = _model(6, "number of decoder blocks", SIZE)
+    d_model: int = _model(512, "width of the model", SIZE)
+    intermediate_dim: int = _model(2048, "width inside the feed-forward networks", SIZE)
+    num_heads: int = _model(8, "number of attention heads, a divisor of the width", SIZE)
+    key_dim: int | None = _model(
+        None, "size of the queries and keys of a head", SIZE, unset="d_model / num_heads"
     )
-    num_heads: int = setting(
-        8, "number of attention heads, a divisor of the width", SIZE, table="model"
+    value_dim: int | None = _model(
+        None, "size of the values of a head", SIZE, unset="d_model / num_heads"
     )
-    key_dim: int | None = setting(
-        None,
-        "size of the queries and keys of a head",
-        SIZE,
-        unset="d_model / num_heads",
-        table="model",
+    dropout: float = _model(
+        0.1, "dropout rate of sub-layer outputs and of the sum of embedding and position", RATE
     )
-    value_dim: int | None = setting(
-        None, "size of the values of a head", SIZE, unset="d_model / num_heads", table="model"
+    attention_dropout: float = _model(
+        0.0, "dropout rate of attention weights; 0 in the paper", RATE
     )
-    dropout: float = setting(
-        0.1,
-        "dropout rate of sub-layer outputs and of the sum of embedding and position",
-        RATE,
-        table="model",
+    activation_dropout: float = _model(
+        0.0, "dropout rate inside the feed-forward networks; 0 in the paper", RATE
     )
-    attention_dropout: float = setting(
-        0.0, "dropout rate of attention weights; 0 in the paper", RATE, table="model"
-    )
-    activation_dropout: float = setting(
-        0.0, "dropout rate inside the feed-forward networks; 0 in the paper", RATE, table="model"
-    )
-    activation: str = setting(
+    activation: str = _model(
         "relu",
         "Keras name of the activation of the feed-forward networks, such as relu or gelu",
         metavar="NAME",
-        table="model",
     )
-    norm: str = setting(
+    norm: str = _model(
         "post",
         "place of layer normalization: `post`, after each sub-layer as in the paper, or `pre`, "
         "before it, which trains more steadily",
         choice("PLACE", "post", "pre"),
-        table="model",
     )
-    position: str = setting(
+    position: str = _model(
         "sinusoidal",
         "kind of positions: `sinusoidal` as in the paper, or `learned` with a table of "
         "`max_length` for each side",
         choice("KIND", "sinusoidal", "learned"),
-        table="model",
     )
     max_length: int | None = setting(
         None, "maximum length of a sequence, which learned positions need", SIZE, unset="no maximum"
     )
-    use_bias: bool = setting(
-        False,
-        "whether the attention projections have biases; they have none in the paper",
-        table="model",
+    use_bias: bool = _model(
+        False, "whether the attention projections have biases; they have none in the paper"
     )
-    norm_epsilon: float = setting(
-        1e-6,
-        "number added to the variance in layer normalization",
-        POSITIVE,
-        metavar="EPSILON",
-        table="model",
+    norm_epsilon: float = _model(
+        1e-6, "number added to the variance in layer normalization", POSITIVE, metavar="EPSILON"
     )
 
     def __post_init__(self):
