@@ -1,58 +1,99 @@
-"""Batches as NumPy arrays; `batch_dataset` makes the same ones as TensorFlow operations."""
+"""The arrays of an epoch and the batches that are cut from them, in NumPy or in a graph."""
+
+from typing import NamedTuple
 
 import numpy as np
 
-from keras_transformer.data.batch_plan import EpochArrays
+from keras_transformer.data.batch_plan import BatchPlan
+from keras_transformer.data.epoch_order import arrange_pairs, shuffle_batches
 from keras_transformer.data.special_tokens import BOS_ID, EOS_ID, PAD_ID
 
 Batch = tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]
 
 
-def make_batch(arrays: EpochArrays, number: int, packed: bool) -> Batch:
+class EpochArrays(NamedTuple):
+    """Everything that the batches of an epoch are made of, as arrays or tensors.
+
+    Attributes:
+        source_ids: uint16 or int32 `[source tokens]`.
+        source_offsets: int64 `[pairs + 1]`.
+        target_ids: uint16 or int32 `[target tokens]`.
+        target_offsets: int64 `[pairs + 1]`.
+        pairs: int64 `[pairs]`, in the order of their batches.
+        splits: int64 `[batches + 1]`: batch `i` has `pairs[splits[i]:splits[i + 1]]`.
+        shapes: int64 `[batches, 3]`: rows, source width and target width.
+        order: int64 `[batches]`: the order of the batches.
+    """
+
+    source_ids: np.ndarray
+    source_offsets: np.ndarray
+    target_ids: np.ndarray
+    target_offsets: np.ndarray
+    pairs: np.ndarray
+    splits: np.ndarray
+    shapes: np.ndarray
+    order: np.ndarray
+
+
+def arrange_epoch(corpus, plan: BatchPlan, seed: int | None, epoch, tf=None) -> EpochArrays:
+    """Returns the arrays of an epoch.
+
+    Args:
+        corpus: `EncodedCorpus.arrays()`, or tensors of them.
+        plan: its plan, of arrays or tensors.
+        seed, epoch, tf: as in `arrange_pairs`.
+    """
+    arranged = arrange_pairs(plan.groups, seed, epoch, tf)
+    pairs = arranged[plan.places] if tf is None else tf.gather(arranged, plan.places)
+    order = shuffle_batches(len(plan), seed, epoch, tf)
+    return EpochArrays(*corpus, pairs, plan.splits, plan.shapes, order)
+
+
+def make_batch(arrays: EpochArrays, number, packed: bool, tf=None) -> Batch:
     """Returns a batch of an epoch.
 
     Args:
         arrays: the epoch.
-        number: of the batch.
+        number: number of the batch.
         packed: whether rows have several segments, each of which EOS ends.
+        tf: as in `arrange_pairs`.
 
     Returns:
         `(inputs, labels, weights)`, as `TokenBatches` describes them.
     """
-    pairs = arrays.pairs[arrays.splits[number] : arrays.splits[number + 1]]
-    rows, source_width, target_width = arrays.shapes[number]
-    source, _ = _padded(arrays.source_ids, arrays.source_offsets, pairs, rows, source_width)
-    labels, lengths = _padded(arrays.target_ids, arrays.target_offsets, pairs, rows, target_width)
-    target = np.empty_like(labels)
-    target[:, 0] = BOS_ID
-    target[:, 1:] = labels[:, :-1]
-    target[len(pairs) :] = PAD_ID
-    labels[np.arange(len(pairs)), lengths] = EOS_ID
+    xp, arange = (np, np.arange) if tf is None else (tf.experimental.numpy, tf.range)
+    first, end = arrays.splits[number], arrays.splits[number + 1]
+    rows, source_width, target_width = (arrays.shapes[number, side] for side in range(3))
+    filled = arange(rows) < end - first
+    pairs = xp.take(arrays.pairs, first + arange(rows), mode="clip")
+
+    def padded(ids, offsets, width):
+        starts = xp.take(offsets, pairs, mode="clip")
+        lengths = xp.where(filled, xp.take(offsets, pairs + 1, mode="clip") - starts, 0)
+        columns = arange(width)
+        # Positions past the end of a row read the next row, or the last id, and are masked.
+        gathered = xp.take(ids, starts[:, None] + columns, mode="clip")
+        return xp.where(columns < lengths[:, None], gathered, PAD_ID), lengths
+
+    source, _ = padded(arrays.source_ids, arrays.source_offsets, source_width)
+    target, lengths = padded(arrays.target_ids, arrays.target_offsets, target_width)
+    ends = (arange(target_width) == lengths[:, None]) & filled[:, None]
+    source, target = xp.asarray(source, np.int32), xp.asarray(target, np.int32)
+    labels = xp.where(ends, np.int32(EOS_ID), target)
+    # Rows without a pair contain padding only.
+    begin = xp.where(filled, np.int32(BOS_ID), np.int32(PAD_ID))[:, None]
+    target = xp.concatenate([begin, target[:, :-1]], axis=1)
     inputs = {"source": source, "target": target}
     if packed:
-        target[target == EOS_ID] = BOS_ID
-        inputs["source_segments"] = _segments(source)
-        inputs["target_segments"] = _segments(labels)
-    mask = labels != PAD_ID
-    weights = mask.astype(np.float32) / np.float32(mask.sum())
-    return inputs, labels, weights
+        inputs["target"] = xp.where(target == EOS_ID, np.int32(BOS_ID), target)
+        inputs["source_segments"] = _segments(source, xp)
+        inputs["target_segments"] = _segments(labels, xp)
+    mask = xp.asarray(labels != PAD_ID, np.float32)
+    return inputs, labels, mask / xp.sum(mask)
 
 
-def _padded(ids, offsets, pairs, rows, width):
-    """Returns the given rows as int32 `[rows, width]`, and their lengths."""
-    starts = offsets[pairs]
-    lengths = offsets[pairs + 1] - starts
-    columns = np.arange(width)
-    inside = columns < lengths[:, None]
-    padded = np.full((rows, width), PAD_ID, np.int32)
-    # Positions past a row's end read the next row, or the last id, and are masked.
-    gathered = np.take(ids, starts[:, None] + columns, mode="clip")
-    np.copyto(padded[: len(pairs)], gathered, where=inside)
-    return padded, lengths
-
-
-def _segments(ids):
-    """Returns 1, 2, ... for what each EOS of a row ends, and 0 on padding."""
-    ends = ids == EOS_ID
-    ended_before = np.cumsum(ends, axis=1, dtype=np.int32) - ends
-    return np.where(ids == PAD_ID, np.int32(0), ended_before + np.int32(1))
+def _segments(ids, xp):
+    """Returns 1, 2, ... for the segments of a row, each of which EOS ends, and 0 on padding."""
+    ends = xp.asarray(ids == EOS_ID, np.int32)
+    ended_before = xp.cumsum(ends, axis=1, dtype=np.int32) - ends
+    return xp.asarray(xp.where(ids == PAD_ID, 0, ended_before + 1), np.int32)

@@ -30,30 +30,6 @@ class BatchPlan(NamedTuple):
         return len(self.shapes)
 
 
-class EpochArrays(NamedTuple):
-    """All that makes the batches of an epoch, as arrays or tensors.
-
-    Attributes:
-        source_ids: uint16 or int32 `[source tokens]`.
-        source_offsets: int64 `[pairs + 1]`.
-        target_ids: uint16 or int32 `[target tokens]`.
-        target_offsets: int64 `[pairs + 1]`.
-        pairs: int64 `[pairs]`, in the order of their batches.
-        splits: int64 `[batches + 1]`: batch `i` has `pairs[splits[i]:splits[i + 1]]`.
-        shapes: int64 `[batches, 3]`: rows, source width and target width.
-        order: int64 `[batches]`: which batch comes when.
-    """
-
-    source_ids: np.ndarray
-    source_offsets: np.ndarray
-    target_ids: np.ndarray
-    target_offsets: np.ndarray
-    pairs: np.ndarray
-    splits: np.ndarray
-    shapes: np.ndarray
-    order: np.ndarray
-
-
 def plan_batches(
     shapes: Sequence[BatchShape],
     source_lengths: np.ndarray,

@@ -2,108 +2,63 @@
 
 No generator has a state to save or to share: a training that resumes, and every worker, knows the
 order of any epoch. The numbers are those of SplitMix64 (Steele et al., 2014, "Fast Splittable
-Pseudorandom Number Generators").
+Pseudorandom Number Generators"). The functions compute with NumPy, or with TensorFlow if they get
+its module as `tf`; then `groups` is a tensor and `epoch` an int64 scalar tensor.
 """
 
 import numpy as np
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
-# Of a sort key of 63 bits; what remains above is enough for 8 million groups.
+# Bits of a sort key of 63 bits; the bits above are enough for 8 million groups.
 _RANDOM_BITS = 40
 _GROUP_STEP = np.int64(1 << _RANDOM_BITS)
 
 
-def arrange_pairs(groups: np.ndarray, seed: int, epoch: int) -> np.ndarray:
-    """Returns the pairs sorted by group, in a random order within each.
+def arrange_pairs(groups, seed: int | None, epoch, tf=None):
+    """Returns the pairs sorted by group: int64 `[pairs]`, indices of pairs.
 
     Args:
         groups: int64 `[pairs]`, from 0.
-        seed: int.
+        seed: of the random order within each group; None keeps the order of the corpus.
         epoch: int.
-
-    Returns:
-        int64 `[pairs]`, indices of pairs.
+        tf: the module of TensorFlow, or None.
     """
-    numbers = np.arange(len(groups), dtype=np.uint64)
-    start = _stream_start(seed, 0) + np.array([epoch], np.uint64) * _GOLDEN
-    random = _random_bits(numbers, start, np).astype(np.int64)
-    return np.argsort(groups * _GROUP_STEP + random, kind="stable")
+    if seed is None:
+        return _argsort(groups, tf)
+    count = len(groups) if tf is None else tf.size(groups, tf.int64)
+    return _argsort(groups * _GROUP_STEP + _random_bits(count, seed, 0, epoch, tf), tf)
 
 
-def shuffle_batches(num_batches: int, seed: int, epoch: int) -> np.ndarray:
-    """Returns the numbers of the batches in a random order.
+def shuffle_batches(num_batches: int, seed: int | None, epoch, tf=None):
+    """Returns the numbers of the batches in a random order, int64 `[num_batches]`.
 
     Args:
         num_batches: int.
-        seed: int.
-        epoch: int.
-
-    Returns:
-        int64 `[num_batches]`.
+        seed, epoch, tf: as in `arrange_pairs`.
     """
-    numbers = np.arange(num_batches, dtype=np.uint64)
-    start = _stream_start(seed, 1) + np.array([epoch], np.uint64) * _GOLDEN
-    return np.argsort(_random_bits(numbers, start, np), kind="stable")
+    if seed is None:
+        return np.arange(num_batches, dtype=np.int64)
+    return _argsort(_random_bits(num_batches, seed, 1, epoch, tf), tf)
 
 
-def arrange_pairs_in_graph(groups, seed: int, epoch):
-    """`arrange_pairs` as TensorFlow operations.
-
-    Args:
-        groups: int64 tensor `[pairs]`.
-        seed: int.
-        epoch: int64 tensor without dimensions.
-
-    Returns:
-        int64 tensor `[pairs]`.
-    """
-    import tensorflow as tf
-
-    numbers = tf.range(tf.size(groups, tf.int64))
-    random = _random_bits_in_graph(numbers, seed, 0, epoch)
-    return _argsort(groups * _GROUP_STEP + random)
-
-
-def shuffle_batches_in_graph(num_batches: int, seed: int, epoch):
-    """`shuffle_batches` as TensorFlow operations.
-
-    Args:
-        num_batches: int.
-        seed: int.
-        epoch: int64 tensor without dimensions.
-
-    Returns:
-        int64 tensor `[num_batches]`.
-    """
-    import tensorflow as tf
-
-    numbers = tf.range(num_batches, dtype=tf.int64)
-    return _argsort(_random_bits_in_graph(numbers, seed, 1, epoch))
-
-
-def _random_bits_in_graph(numbers, seed, stream, epoch):
-    import tensorflow as tf
-
-    start = _stream_start(seed, stream) + tf.cast(epoch, tf.uint64) * _GOLDEN
-    return tf.cast(_random_bits(tf.cast(numbers, tf.uint64), start, tf.bitwise), tf.int64)
-
-
-def _argsort(keys):
-    import tensorflow as tf
-
+def _argsort(keys, tf):
+    if tf is None:
+        return np.argsort(keys, kind="stable")
     return tf.cast(tf.argsort(keys, stable=True), tf.int64)
 
 
-def _stream_start(seed, stream):
-    # An array: NumPy warns where the product of scalars overflows, as it shall here.
-    return _scramble(np.array([seed], np.uint64) + np.uint64(stream) * _GOLDEN, np)
-
-
-def _random_bits(numbers, start, bitwise):
-    """Bits of a stream for each number; `bitwise` has the operations, of NumPy or TensorFlow."""
-    values = _scramble(_scramble(start, bitwise) + numbers * _GOLDEN, bitwise)
-    return bitwise.right_shift(values, np.uint64(64 - _RANDOM_BITS))
+def _random_bits(count, seed, stream, epoch, tf):
+    # Arrays: NumPy warns where the product of scalars overflows, which is intended here.
+    start = _scramble(np.array([seed], np.uint64) + np.uint64(stream) * _GOLDEN, np)
+    if tf is None:
+        numbers, epoch, bitwise = np.arange(count, dtype=np.uint64), np.uint64([epoch]), np
+    else:
+        numbers, bitwise = tf.cast(tf.range(count, dtype=tf.int64), tf.uint64), tf.bitwise
+        epoch = tf.cast(epoch, tf.uint64)
+    values = _scramble(_scramble(start + epoch * _GOLDEN, bitwise) + numbers * _GOLDEN, bitwise)
+    values = bitwise.right_shift(values, np.uint64(64 - _RANDOM_BITS))
+    return values.astype(np.int64) if tf is None else tf.cast(values, tf.int64)
 
 
 def _scramble(values, bitwise):

@@ -7,16 +7,10 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from keras_transformer.data.batch_arrays import Batch, make_batch
-from keras_transformer.data.batch_plan import (
-    BatchPlan,
-    EpochArrays,
-    plan_batches,
-    plan_equal_batches,
-)
+from keras_transformer.data.batch_arrays import Batch, EpochArrays, arrange_epoch, make_batch
+from keras_transformer.data.batch_plan import BatchPlan, plan_batches, plan_equal_batches
 from keras_transformer.data.batch_shapes import BatchShape, BatchSize, choose_shapes
 from keras_transformer.data.encoded_corpus import EncodedCorpus
-from keras_transformer.data.epoch_order import arrange_pairs, shuffle_batches
 from keras_transformer.data.packing import pack_corpus
 
 # Small arrays; enough of them that training does not wait while the next epoch is encoded.
@@ -229,8 +223,8 @@ class TokenBatches:
             )
         epoch, start = self.position(start_step, epoch)
         if self._fixed is not None:
-            seed = self.seed if self.shuffle else None
-            epochs = planned_epochs(self._fixed, self._plan(self._fixed), seed, epoch, repeat)
+            plan = self._plan(self._fixed)
+            epochs = planned_epochs(self._fixed, plan, self._order_seed, epoch, repeat)
         else:
             epochs = loaded_epochs(self._epoch, epoch, repeat)
         dataset = batch_dataset(epochs, epoch, start, self.packed_width is not None)
@@ -259,22 +253,16 @@ class TokenBatches:
             raise ValueError(f"epoch must not be negative. Received: epoch={number!r}")
         with self._lock:
             if self._last is None or self._last[0] != number:
-                self._last = number, self._arrange(number)
-                self._steps[number] = len(self._last[1].order)
+                encoded = self._encoded(number)
+                plan = self._plan(encoded)
+                arrays = arrange_epoch(encoded.arrays(), plan, self._order_seed, number)
+                self._last = number, arrays
+                self._steps[number] = len(arrays.order)
             return self._last[1]
 
-    def _arrange(self, number: int) -> EpochArrays:
-        encoded = self._encoded(number)
-        plan = self._plan(encoded)
-        if self.shuffle:
-            arranged = arrange_pairs(plan.groups, self.seed, number)
-            order = shuffle_batches(len(plan), self.seed, number)
-        else:
-            arranged = np.argsort(plan.groups, kind="stable")
-            order = np.arange(len(plan))
-        return EpochArrays(
-            *encoded.arrays(), arranged[plan.places], plan.splits, plan.shapes, order
-        )
+    @property
+    def _order_seed(self) -> int | None:
+        return self.seed if self.shuffle else None
 
     def _encoded(self, epoch: int) -> EncodedCorpus:
         if self._fixed is not None:
