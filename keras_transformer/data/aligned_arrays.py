@@ -1,18 +1,13 @@
-"""Arrays that TensorFlow takes without a copy, of which `tf.constant` would make two."""
+"""Arrays whose memory TensorFlow can use without a copy; `tf.constant` would make two copies."""
 
 import numpy as np
 
-# TensorFlow's kernels want memory that begins at a multiple of so many bytes.
+# TensorFlow's kernels need memory that begins at a multiple of this number of bytes.
 _ALIGNMENT = 64
 
 
 def empty_aligned(size: int, dtype) -> np.ndarray:
-    """Returns a new array at an address that TensorFlow can use, its content undefined.
-
-    Args:
-        size: number of elements.
-        dtype: their type.
-    """
+    """Returns a new array at an address that TensorFlow can use; its content is undefined."""
     num_bytes = size * np.dtype(dtype).itemsize
     memory = np.empty(num_bytes + _ALIGNMENT, np.uint8)
     start = -memory.ctypes.data % _ALIGNMENT
@@ -20,11 +15,7 @@ def empty_aligned(size: int, dtype) -> np.ndarray:
 
 
 def aligned(array: np.ndarray) -> np.ndarray:
-    """Returns the array if TensorFlow can use its memory, otherwise a copy that it can.
-
-    Args:
-        array: any shape.
-    """
+    """Returns the array if TensorFlow can use its memory, otherwise a copy that it can use."""
     flags = array.flags
     if array.ctypes.data % _ALIGNMENT == 0 and flags.writeable and flags.c_contiguous:
         return array
@@ -34,14 +25,7 @@ def aligned(array: np.ndarray) -> np.ndarray:
 
 
 def shared_tensor(array: np.ndarray):
-    """Returns a tensor on the memory of an aligned array, which must not change from then on.
-
-    Args:
-        array: any shape; one that is not aligned is copied once.
-
-    Returns:
-        `tf.Tensor`.
-    """
+    """Returns a `tf.Tensor` on the memory of an array, which must not change from then on."""
     import tensorflow as tf
 
     return tf.experimental.dlpack.from_dlpack(aligned(array).__dlpack__())

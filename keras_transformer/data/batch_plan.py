@@ -1,4 +1,4 @@
-"""Which pairs form which batch in one epoch."""
+"""The plan that assigns the pairs of a corpus to batches."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -9,10 +9,10 @@ from keras_transformer.data.batch_shapes import BatchShape, BatchSize, assign_sh
 
 
 class BatchPlan(NamedTuple):
-    """How a corpus is cut into batches: the same in every epoch, whatever the order of its pairs.
+    """The batches of a corpus, the same in every epoch whatever the order of its pairs.
 
-    An epoch arranges the pairs by `group`, in an order of its own within each. Batch `i` takes
-    those at `places[splits[i]:splits[i + 1]]` of that arrangement.
+    An epoch arranges the pairs by `group`, in its own order within each group. Batch `i` takes the
+    pairs at `places[splits[i]:splits[i + 1]]` of that arrangement.
 
     Attributes:
         groups: int64 `[pairs]`, index of the shape that each pair was assigned to.
@@ -36,20 +36,17 @@ def plan_batches(
     target_lengths: np.ndarray,
     size: BatchSize,
 ) -> BatchPlan:
-    """Puts every pair in exactly one batch.
+    """Returns a plan with every pair in exactly one batch.
 
-    Pairs go to the cheapest shape that they fit in. What is left of a shape after its full batches
-    is completed with pairs of the next smaller shapes, so only a few last batches are not full;
-    those have rows filled up to a multiple of `row_multiple`.
+    Pairs go to the cheapest shape that they fit in. The pairs that remain of a shape after its full
+    batches are completed with pairs of the next smaller shapes. So only the last few batches are
+    not full; their rows are filled up to a multiple of `row_multiple`.
 
     Args:
-        shapes: as `choose_shapes` gives them, of this corpus or of another.
+        shapes: as `choose_shapes` returns them, for this corpus or for another.
         source_lengths: int `[pairs]`.
         target_lengths: int `[pairs]`.
         size: `BatchSize`.
-
-    Returns:
-        `BatchPlan`.
     """
     groups = assign_shapes(shapes, source_lengths, target_lengths)
     shapes = list(shapes)
@@ -72,15 +69,7 @@ def plan_batches(
 
 
 def plan_equal_batches(num_pairs: int, shape: BatchShape) -> BatchPlan:
-    """Puts every pair in exactly one batch, all of the same shape; the last may not be full.
-
-    Args:
-        num_pairs: how many pairs, each of which fits in the shape.
-        shape: of every batch.
-
-    Returns:
-        `BatchPlan`.
-    """
+    """Returns a plan with batches of one shape, which every pair fits; the last may not be full."""
     num_batches = -(-num_pairs // shape.rows)
     return BatchPlan(
         np.zeros(num_pairs, np.int64),
@@ -91,7 +80,7 @@ def plan_equal_batches(num_pairs: int, shape: BatchShape) -> BatchPlan:
 
 
 def _full_batches(shapes, waiting):
-    """Cuts full batches, the largest shape first; returns them and what could not be completed."""
+    """Returns full batches, the largest shape first, and the pairs that are not in one."""
     batches, rest = [], []
     area = [(shape.source_width + shape.target_width, index) for index, shape in enumerate(shapes)]
     descending = [index for _, index in sorted(area, reverse=True)]
@@ -121,10 +110,10 @@ def _full_batches(shapes, waiting):
 
 
 def _last_batches(rest, ends, shapes, size):
-    """Batches of the few pairs that fill no shape: widest first, as many as fit each time."""
+    """Returns batches of the remaining pairs: the widest first, as many as fit each time."""
     batches = []
     places = np.concatenate(rest) if rest else np.zeros(0, np.int64)
-    # Which pair will be there changes with the epoch; the widths of its shape hold for all.
+    # The pair at a place changes with the epoch; the widths of its shape hold for all.
     widths = np.array([shape[1:] for shape in shapes])[np.searchsorted(ends, places, side="right")]
     order = np.lexsort((-widths[:, 0], -widths[:, 1]))
     places, widths = places[order], widths[order]
@@ -147,8 +136,10 @@ def _last_batches(rest, ends, shapes, size):
 
 
 def _cheapest_known(wanted: BatchShape, shapes) -> BatchShape:
-    """Returns the smallest known shape that has exactly these rows and contains `wanted`, if any:
-    one shape fewer to compile."""
+    """Returns the smallest known shape with the same rows that contains `wanted`, or `wanted`.
+
+    A known shape is one shape fewer to compile.
+    """
     fitting = [shape for shape in shapes if shape.rows == wanted.rows and _contains(shape, wanted)]
     return min(fitting, key=lambda shape: shape[1] + shape[2], default=wanted)
 

@@ -1,9 +1,8 @@
 """A small set of batch shapes that fits the lengths of a corpus with little padding.
 
 Every new shape costs a compilation or a trace, and every padded position costs work. So the shapes
-are chosen from the lengths themselves: the rectangle of all (source length, target length) is cut
-in two where that saves most padding, again and again, and each part is padded to its own largest
-source and target.
+are chosen from the lengths: the rectangle of all (source length, target length) is cut in two where
+that saves most padding, repeatedly, and each part is padded to its own maximum lengths.
 """
 
 from collections.abc import Sequence
@@ -13,7 +12,7 @@ import numpy as np
 
 # A padded target position costs about twice a source one: two attentions and the softmax.
 _TARGET_COST = 2
-# Below a quarter of a batch, what a narrower shape saves is lost in completing its batches.
+# Minimum number of batches of a shape: with fewer, completing them costs what the shape saves.
 _LEAST_BATCHES = 0.25
 
 
@@ -39,20 +38,13 @@ class BatchShape(NamedTuple):
 
 
 class BatchSize(NamedTuple):
-    """How large a batch may be.
+    """The limits of a batch's size.
 
     Attributes:
         tokens: upper bound of rows * width, for each side.
-        row_multiple: rows are a multiple of this number where so many fit.
-        num_replicas: rows are a multiple of this number always, though a batch of very long
-            sentences be larger than `tokens` then.
-
-    Example:
-
-    >>> from keras_transformer.data.batch_shapes import BatchSize
-    >>> size = BatchSize(tokens=100, row_multiple=8, num_replicas=2)
-    >>> size.rows(source_width=5, target_width=6), size.rows(20, 12), size.rows(200, 10)
-    (16, 4, 2)
+        row_multiple: rows are a multiple of this number if that many fit.
+        num_replicas: rows are always a multiple of this number, even if a batch of very long
+            sentences is larger than `tokens` then.
     """
 
     tokens: int
@@ -60,15 +52,7 @@ class BatchSize(NamedTuple):
     num_replicas: int = 1
 
     def rows(self, source_width: int, target_width: int) -> int:
-        """Returns the number of rows of these widths.
-
-        Args:
-            source_width: padded length of the source.
-            target_width: padded length of the target.
-
-        Returns:
-            `int`, at least `num_replicas`.
-        """
+        """Returns the number of rows of these widths, at least `num_replicas`."""
         rows = self.tokens // max(source_width, target_width)
         multiple = self.row_multiple if rows >= self.row_multiple else self.num_replicas
         return max(self.num_replicas, rows - rows % multiple)
@@ -80,21 +64,18 @@ def choose_shapes(
     size: BatchSize,
     max_shapes: int,
 ) -> tuple[BatchShape, ...]:
-    """Chooses at most `max_shapes` shapes for a corpus, a function of its lengths only.
+    """Returns the shapes for a corpus, the most expensive first; every pair fits in one of them.
 
-    A cut that would leave less than a quarter of a batch on a side is not made: in a small corpus
-    there are fewer shapes.
+    They depend on the lengths only. A cut that would leave less than a quarter of a batch on a side
+    is not made, so a small corpus has fewer shapes.
 
     Args:
         source_lengths: int `[pairs]`, at least one.
         target_lengths: int `[pairs]`.
         size: `BatchSize`.
-        max_shapes: how many shapes at most.
-
-    Returns:
-        tuple of `BatchShape`, the most expensive first. Every pair fits in one of them.
+        max_shapes: maximum number of shapes.
     """
-    # One number for each pair of lengths: `np.unique` sorts rows ten times more slowly.
+    # One number for each pair of lengths: `np.unique` takes ten times longer for rows.
     base = int(target_lengths.max()) + 1
     keys, counts = np.unique(source_lengths * base + target_lengths, return_counts=True)
     lengths = np.stack(np.divmod(keys, base), axis=1)
@@ -153,15 +134,9 @@ def _cost(shape: BatchShape) -> int:
 def assign_shapes(
     shapes: Sequence[BatchShape], source_lengths: np.ndarray, target_lengths: np.ndarray
 ) -> np.ndarray:
-    """Returns for each pair the index of the cheapest shape that it fits in.
+    """Returns the index of the cheapest shape that each pair fits in, int32 `[pairs]`.
 
-    Args:
-        shapes: the most expensive first, as `choose_shapes` gives them.
-        source_lengths: int `[pairs]`.
-        target_lengths: int `[pairs]`.
-
-    Returns:
-        int32 `[pairs]`; `len(shapes)` where a pair fits in none of them.
+    It is `len(shapes)` where a pair fits in none. The most expensive of the shapes is first.
     """
     assigned = np.full(len(source_lengths), len(shapes), np.int32)
     for index, shape in enumerate(shapes):

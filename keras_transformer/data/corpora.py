@@ -1,4 +1,4 @@
-"""Corpora: sources of (source, target) sentence pairs that can be read again and again."""
+"""Corpora: sources of (source, target) sentence pairs that can be read repeatedly."""
 
 import os
 import pathlib
@@ -11,17 +11,9 @@ from keras_transformer.files import require_file
 
 
 def require_regular_file(path: str | os.PathLike) -> pathlib.Path:
-    """Returns `path`, or raises if it cannot be read again and again.
+    """Returns `path` as a `pathlib.Path`, or raises a `UserError` if it cannot be read repeatedly.
 
-    Args:
-        path: a file that must exist.
-
-    Returns:
-        `pathlib.Path`.
-
-    Raises:
-        UserError: if there is nothing there, a folder, or a pipe or device, which would be empty
-            the second time.
+    A pipe or a device would be empty the second time.
     """
     path = require_file(path)
     if not path.is_file():
@@ -32,9 +24,9 @@ def require_regular_file(path: str | os.PathLike) -> pathlib.Path:
 
 @runtime_checkable
 class Corpus(Protocol):
-    """What a corpus is: `iter(corpus)` begins anew and yields pairs of `str`, in a fixed order.
+    """A corpus: each `iter(corpus)` yields all pairs of `str`, in a fixed order.
 
-    `len(corpus)` may be there, and raises `TypeError` where the number is not known.
+    `len(corpus)` is optional, and raises `TypeError` if the number is not known.
 
     Example:
 
@@ -102,8 +94,8 @@ class _FileCorpus:
 class ParallelTextCorpus(_FileCorpus):
     """Two text files whose lines with the same number are a pair; `.gz` is unpacked.
 
-    Lines are read as they are asked for. All lines are yielded, also empty ones, so the files
-    stay parallel; `EncodedCorpus` leaves out pairs with an empty side.
+    Lines are read when they are needed. All lines are yielded, empty ones too, so the files stay
+    parallel; `EncodedCorpus` leaves out pairs with an empty side.
 
     Args:
         source_path: UTF-8 text file, a sentence a line.

@@ -20,14 +20,10 @@ _SIDES = ("source", "target")
 
 
 def write_shard(path: pathlib.Path, blocks: Iterable[EncodedCorpus]) -> None:
-    """Writes a file with a record for each block.
-
-    Args:
-        path: the file.
-        blocks: as `encode_blocks` yields them, no row longer than `LONGEST_ROW`.
+    """Writes a file with a record for each block of `encode_blocks`.
 
     Raises:
-        OSError: if it cannot be written, such as on a full disk.
+        OSError: if it cannot be written, for example on a full disk.
     """
     import tensorflow as tf
 
@@ -45,7 +41,7 @@ def read_shards(
     tokens: Mapping[str, int],
     dtypes: Mapping[str, str],
 ) -> EncodedCorpus:
-    """Reads the files of a corpus into arrays that are made at their full size at once.
+    """Reads the files of a corpus into arrays that have their full size from the beginning.
 
     Args:
         paths: the files, in order.
@@ -53,11 +49,8 @@ def read_shards(
         tokens: number of ids of `"source"` and `"target"`.
         dtypes: `"uint16"` or `"int32"`, of the ids of each.
 
-    Returns:
-        `EncodedCorpus`.
-
     Raises:
-        UserError: if a file is damaged, or the numbers are others.
+        UserError: if a file is damaged, or the numbers are different.
     """
     sides = {side: _Side(pairs, tokens[side], dtypes[side]) for side in _SIDES}
     path = None
@@ -74,7 +67,7 @@ def read_shards(
 
 
 class _Side:
-    """Fills the arrays of one side with the rows of one record after another."""
+    """The arrays of one side, filled with the rows of one record after another."""
 
     def __init__(self, pairs: int, tokens: int, dtype: str):
         if dtype not in ("uint16", "int32"):

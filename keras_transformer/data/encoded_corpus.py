@@ -23,7 +23,7 @@ class EncodedCorpus:
     and EOS behind the labels.
 
     Args:
-        source_ids: uint16 or int32 `[source tokens]`. Half the memory, where 65,536 ids are enough.
+        source_ids: uint16 (for up to 65,536 ids) or int32 `[source tokens]`.
         source_offsets: int64 `[pairs + 1]`.
         target_ids: uint16 or int32 `[target tokens]`.
         target_offsets: int64 `[pairs + 1]`.
@@ -83,21 +83,18 @@ class EncodedCorpus:
         dropout: float = 0.0,
         seed: int = 0,
     ) -> "EncodedCorpus":
-        """Encodes a corpus in one pass.
+        """Returns a corpus encoded in one pass.
 
         Args:
             corpus: yields pairs of `str`. Pairs with a side that is empty, or only whitespace, are
                 left out and counted.
             source_tokenizer: has `encode_batch(texts) -> list[list[int]]`.
-            target_tokenizer: likewise; `None`: the same as for the source.
+            target_tokenizer: the tokenizer of the target; `None`: the same as for the source.
             max_length: pairs with more tokens on either side, EOS counted, are left out and
                 counted; `None`: no limit.
             progress: called after every few thousand pairs with the number of pairs read so far.
             dropout: of merges (BPE-dropout), for tokenizers whose `encode_batch` takes it.
             seed: of that dropout.
-
-        Returns:
-            `EncodedCorpus`.
 
         Raises:
             UserError: if no pair is left.
@@ -105,9 +102,8 @@ class EncodedCorpus:
         target_tokenizer = target_tokenizer or source_tokenizer
         sides = [_Side(_id_dtype(tokenizer)) for tokenizer in (source_tokenizer, target_tokenizer)]
         counts = np.zeros(3, np.int64)
-        for block in encode_blocks(
-            corpus, source_tokenizer, target_tokenizer, max_length, dropout, seed
-        ):
+        tokenizers = source_tokenizer, target_tokenizer
+        for block in encode_blocks(corpus, *tokenizers, max_length, dropout, seed):
             sides[0].extend(block.source_ids, block.source_offsets)
             sides[1].extend(block.target_ids, block.target_offsets)
             counts += len(block), block.num_dropped_long, block.num_dropped_empty
@@ -115,12 +111,7 @@ class EncodedCorpus:
                 progress(int(counts.sum()))
         num_pairs, num_long, num_empty = counts.tolist()
         report_drops(num_pairs, num_long, num_empty, max_length)
-        return cls(
-            *sides[0].take(),
-            *sides[1].take(),
-            num_dropped_long=num_long,
-            num_dropped_empty=num_empty,
-        )
+        return cls(*sides[0].take(), *sides[1].take(), num_long, num_empty)
 
     def __len__(self) -> int:
         return len(self.source_offsets) - 1
@@ -140,13 +131,10 @@ class EncodedCorpus:
         return self.source_ids, self.source_offsets, self.target_ids, self.target_offsets
 
     def up_to(self, max_length: int) -> "EncodedCorpus":
-        """Returns the corpus that `from_corpus` with a smaller `max_length` would have given.
+        """Returns the corpus that `from_corpus` returns for a smaller `max_length`.
 
         Args:
             max_length: pairs with more tokens on either side, EOS counted, are left out.
-
-        Returns:
-            `EncodedCorpus`: itself, if nothing is longer.
 
         Raises:
             UserError: if no pair is left.
@@ -156,12 +144,9 @@ class EncodedCorpus:
             return self
         num_long = self.num_dropped_long + len(self) - int(keep.sum())
         report_drops(int(keep.sum()), num_long, self.num_dropped_empty, max_length)
-        return EncodedCorpus(
-            *_rows_kept(self.source_ids, self.source_offsets, keep),
-            *_rows_kept(self.target_ids, self.target_offsets, keep),
-            num_dropped_long=num_long,
-            num_dropped_empty=self.num_dropped_empty,
-        )
+        source = _rows_kept(self.source_ids, self.source_offsets, keep)
+        target = _rows_kept(self.target_ids, self.target_offsets, keep)
+        return EncodedCorpus(*source, *target, num_long, self.num_dropped_empty)
 
 
 def encode_blocks(
@@ -172,14 +157,9 @@ def encode_blocks(
     dropout: float = 0.0,
     seed: int = 0,
 ) -> Iterator[EncodedCorpus]:
-    """Encodes a corpus piece by piece, in its order.
+    """Yields an `EncodedCorpus` for every few thousand pairs, in order; it may be empty.
 
-    Args:
-        corpus, source_tokenizer, target_tokenizer, max_length, dropout, seed: as for
-            `EncodedCorpus.from_corpus`.
-
-    Yields:
-        `EncodedCorpus` of what is left of some thousand pairs, perhaps of none.
+    The arguments are those of `EncodedCorpus.from_corpus`.
     """
     tokenizers = source_tokenizer, target_tokenizer or source_tokenizer
     for number, chunk in enumerate(_chunks(corpus, _CHUNK)):
@@ -205,17 +185,7 @@ def encode_blocks(
 
 
 def report_drops(num_pairs: int, num_long: int, num_empty: int, max_length: int | None) -> None:
-    """Warns of pairs that were left out, and raises if no other is left.
-
-    Args:
-        num_pairs: pairs that are left.
-        num_long: pairs that were too long.
-        num_empty: pairs with an empty side.
-        max_length: the longest that is allowed.
-
-    Raises:
-        UserError: if no pair is left.
-    """
+    """Logs the numbers of pairs that were left out; raises a `UserError` if no other is left."""
     num_read = num_pairs + num_long + num_empty
     if not num_pairs:
         raise UserError(
@@ -225,16 +195,12 @@ def report_drops(num_pairs: int, num_long: int, num_empty: int, max_length: int 
     if num_empty:
         _LOGGER.warning("%d of %d pairs have an empty side and are left out.", num_empty, num_read)
     if num_long:
-        _LOGGER.warning(
-            "%d of %d pairs are longer than %d tokens and are left out.",
-            num_long,
-            num_read,
-            max_length,
-        )
+        text = "%d of %d pairs are longer than %d tokens and are left out."
+        _LOGGER.warning(text, num_long, num_read, max_length)
 
 
 class _Side:
-    """Grows in place: a list of arrays would need twice the memory when it is joined."""
+    """Ids and offsets that grow in place: a list of arrays needs twice the memory to be joined."""
 
     def __init__(self, dtype):
         self._ids = array.array("H" if dtype == np.uint16 else "i")
@@ -245,7 +211,7 @@ class _Side:
         self._ids.frombytes(ids.tobytes())
 
     def take(self) -> tuple[np.ndarray, np.ndarray]:
-        """Returns ids and offsets, and forgets them: the copy is for one side at a time."""
+        """Returns ids and offsets and forgets them, so that only one side is copied at a time."""
         ids, self._ids = aligned(np.asarray(self._ids)), None
         offsets, self._offsets = aligned(np.asarray(self._offsets)), None
         return ids, offsets
@@ -266,7 +232,7 @@ def _rows_kept(ids, offsets, keep):
 
 
 def _flat(rows, lengths, keep, dtype):
-    """Returns the ids of the rows to keep one after another, and where each begins and ends."""
+    """Returns the ids of the rows to keep, one row after the other, and their offsets."""
     offsets = np.append(0, np.cumsum(lengths[keep]))
     ids = itertools.chain.from_iterable(itertools.compress(rows, keep))
     return np.fromiter(ids, dtype, int(offsets[-1])), offsets
@@ -286,6 +252,6 @@ def _encode(tokenizer, pairs, side: int, dropout: float, entropy: tuple[int, int
     texts = [pair[side] for pair in pairs]
     if not dropout:
         return tokenizer.encode_batch(texts)
-    # The two sides and every chunk draw numbers of their own.
+    # The two sides and every chunk draw different numbers.
     seed = int(np.random.SeedSequence([*entropy, side]).generate_state(1)[0])
     return tokenizer.encode_batch(texts, dropout=dropout, seed=seed)

@@ -1,5 +1,7 @@
-"""The tokenizers as `tf.Module`s: raw strings in a SavedModel. The only module here that needs
-TensorFlow to be imported; the tokenizers import it when `in_graph()` is called."""
+"""The tokenizers as `tf.Module`s, for raw strings in a SavedModel.
+
+Only this module imports TensorFlow; the tokenizers import it when `in_graph()` is called.
+"""
 
 import tensorflow as tf
 
@@ -11,7 +13,7 @@ _IDS = tf.TensorSpec([None, None], tf.int32)
 
 
 class GraphTokenizer(tf.Module):
-    """What both kinds have: two functions, which stay callable in a SavedModel.
+    """The base of both kinds: two functions that can still be called in a SavedModel.
 
     Attributes:
         tokenize: strings `[batch]` to ragged int32 `[batch, None]`, without BOS and EOS.
@@ -20,8 +22,8 @@ class GraphTokenizer(tf.Module):
 
     def __init__(self, name: str):
         super().__init__(name=name)
-        # Not as decorated methods: these hold their module by a weak reference only, and
-        # `tokenizer.in_graph().tokenize(text)` would find it gone.
+        # Decorated methods would hold their module by a weak reference only, and it would not
+        # exist any more in `tokenizer.in_graph().tokenize(text)`.
         self.tokenize = tf.function(
             lambda text: self._tokenize(_valid_utf8(text)), input_signature=[_TEXT], autograph=False
         )
@@ -33,11 +35,7 @@ class GraphTokenizer(tf.Module):
 class GraphSentencePieceTokenizer(GraphTokenizer):
     """SentencePiece in the graph, with the plain tensorflow-text operations.
 
-    Not the fast ones: `FastSentencepieceTokenizer` loads a BPE model and gives other ids.
-
-    Args:
-        model: `bytes`, the serialised SentencePiece model.
-        vocab_size: `int`, number of pieces in it.
+    `FastSentencepieceTokenizer` loads a BPE model too, but returns other ids.
     """
 
     def __init__(self, model: bytes, vocab_size: int):
@@ -56,10 +54,9 @@ class GraphSentencePieceTokenizer(GraphTokenizer):
 
 
 class GraphSubwordTokenizer(GraphTokenizer):
-    """Whitespace pieces in the graph: a lookup table and string operations of TensorFlow itself.
+    """Whitespace pieces in the graph, with a lookup table and string operations of TensorFlow.
 
-    Args:
-        pieces: sequence of `str`, the pieces from id 4 on.
+    `pieces` are the pieces from id 4 on.
     """
 
     def __init__(self, pieces):

@@ -1,9 +1,8 @@
-"""Several pairs in one row, so that nearly no position is padding, whatever their lengths.
+"""Packing: several pairs in one row, so that almost no position is padding.
 
-A packed corpus is a corpus whose "pairs" are rows: sources one behind the other, each with its EOS,
-and targets with EOS in between. So all that orders and cuts a corpus holds for it too, and EOS
-tells where a segment ends. Which pairs share a row is the same in every epoch: it makes no
-difference where no segment sees another.
+A packed corpus is a corpus whose "pairs" are rows: sources one after the other, each with its EOS,
+and targets with EOS in between. So everything that orders and cuts a corpus works for it too. The
+pairs that share a row are the same in every epoch, because no segment sees another.
 """
 
 import numpy as np
@@ -13,26 +12,23 @@ from keras_transformer.data.encoded_corpus import EncodedCorpus
 from keras_transformer.data.epoch_order import arrange_pairs
 from keras_transformer.data.special_tokens import EOS_ID
 
-# Pairs to choose the next one of a row from. More of them save little more padding.
+# Number of pairs to choose the next one of a row from; more save little more padding.
 _WAITING = 64
-# The last row of each stream stays half empty; shorter streams are more of them at a time.
+# The last row of each stream stays half empty; shorter streams give more of them to run at once.
 _PAIRS_PER_STREAM = 8192
 _PAIRS_AT_ONCE = 8192
 
 
 def pack_corpus(encoded: EncodedCorpus, width: int, seed: int) -> EncodedCorpus:
-    """Puts the pairs of a corpus into rows.
+    """Returns a corpus of rows: EOS ends every source, and all targets of a row but the last.
 
     Args:
         encoded: the corpus, at least one pair.
-        width: a row has at most so many source tokens and so many labels, EOS counted.
-        seed: which pairs share a row is a function of the corpus and the seed.
-
-    Returns:
-        `EncodedCorpus` of rows: EOS ends every source, and all targets of a row but the last.
+        width: maximum number of source tokens and of labels in a row, EOS counted.
+        seed: the rows are a function of the corpus and the seed.
 
     Raises:
-        ValueError: if a pair is longer than a row, or EOS not where it must be.
+        ValueError: if a pair is longer than a row, or EOS is missing or in the wrong place.
     """
     _check_packable(encoded, width)
     # A corpus may be sorted, by length or by origin.
@@ -75,16 +71,16 @@ def _check_packable(encoded, width):
 
 
 def _choose_rows(lengths: np.ndarray, width: int) -> np.ndarray:
-    """Returns for each pair, of lengths int32 `[2, pairs]`, the number of its row.
+    """Returns the number of the row of each pair, for lengths int32 `[2, pairs]`.
 
     The corpus is cut into streams, each of which fills one row after the other: with the waiting
-    pair that leaves least room on the side where more is left, until none fits.
+    pair that leaves the least room on the side where more is left, until none fits.
     """
     num_pairs = lengths.shape[1]
     num_streams = -(-num_pairs // _PAIRS_PER_STREAM)
     per_stream = -(-num_pairs // num_streams)
     streams = np.arange(num_streams)
-    # Behind the end of a stream waits a pair that fits nowhere.
+    # After the end of a stream there is a pair that fits nowhere.
     lengths = np.append(lengths, np.full((2, 1), width + 1, np.int32), axis=1)
     ends = np.minimum((streams + 1) * per_stream, num_pairs)
     following = streams * per_stream + _WAITING
@@ -115,7 +111,7 @@ def _choose_rows(lengths: np.ndarray, width: int) -> np.ndarray:
 
 
 def _joined(ids, offsets, pairs, followed_by_eos):
-    """Returns the ids of the pairs one behind the other, and where each ends in them."""
+    """Returns the ids of the pairs one after the other, and where each pair ends."""
     ends = np.cumsum(np.diff(offsets)[pairs] + followed_by_eos)
     joined = empty_aligned(int(ends[-1]), ids.dtype)
     first = 0

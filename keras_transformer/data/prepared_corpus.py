@@ -1,4 +1,4 @@
-"""A corpus that was encoded once and lies on the disk: TFRecord shards and their description."""
+"""A corpus that was encoded once and is stored on the disk: TFRecord shards and a description."""
 
 import dataclasses
 import itertools
@@ -23,11 +23,11 @@ FORMAT = 1
 _BLOCKS_PER_SHARD = 64
 _SIDES = ("source", "target")
 _ITEM_SIZES = {"uint16": 2, "int32": 4}
-_TOKENIZERS = re.compile(r"((source_|target_)?tokenizer)\.(model|txt)")
+_TOKENIZERS = r"((source_|target_)?tokenizer)\.(model|txt)"
 _SHARD = "{}-{:05d}-of-{:05d}.tfrecord"
 _OWN_FILES = re.compile(
     rf"(train|valid)-\d{{5}}-of-\d{{5}}\.tfrecord|{re.escape(VALID_TEXT_FILE)}|"
-    rf"{re.escape(DESCRIPTION_FILE)}|(source_|target_)?tokenizer\.(model|txt)"
+    rf"{re.escape(DESCRIPTION_FILE)}|{_TOKENIZERS}"
 )
 
 
@@ -40,17 +40,16 @@ def prepare_corpus(
     max_length: int = 256,
     progress: Callable[[int], object] | None = None,
 ) -> "PreparedCorpus":
-    """Encodes a corpus, some thousand pairs at a time, into a directory to train from.
+    """Encodes a corpus, a few thousand pairs at a time, into a directory to train from.
 
-    The directory is written aside and renamed; a prepared one that is there already is replaced
-    when the new one is complete.
+    A prepared corpus that is there already is replaced when the new one is complete.
 
     Args:
-        directory: where to; missing, empty, or prepared before.
+        directory: missing, empty, or prepared before.
         train_corpus: yields pairs of `str`, in the order that is kept.
-        valid_corpus: likewise, or None. Its text is stored too, to compare translations with.
+        valid_corpus: the same for validation, or None. Its text is stored too, for scores.
         source_tokenizer: has `encode_batch(texts) -> list[list[int]]`, and is stored.
-        target_tokenizer: likewise; None: the same as for the source.
+        target_tokenizer: the tokenizer of the target; None: the same as for the source.
         max_length: pairs with more tokens on either side, EOS counted, are left out and counted;
             at most 65,535.
         progress: called after every few thousand pairs with the number of pairs read so far, of
@@ -99,14 +98,7 @@ def prepare_corpus(
 
 
 def check_prepared_directory(directory: str | os.PathLike) -> None:
-    """Raises unless `prepare_corpus` may write there; to be known before the text is read.
-
-    Args:
-        directory: missing, empty, or prepared before without any file of another origin.
-
-    Raises:
-        UserError: if it is a file, or holds what replacing it would delete.
-    """
+    """Raises a `UserError` if `prepare_corpus` may not write into the directory."""
     directory = pathlib.Path(directory)
     if directory.exists() and not directory.is_dir():
         raise UserError(f"The output must be a directory. Received a file: {str(directory)!r}.")
@@ -121,7 +113,7 @@ def check_prepared_directory(directory: str | os.PathLike) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class PreparedSplit:
-    """What a directory says of its training or validation pairs.
+    """The description of the training or validation pairs of a prepared corpus.
 
     Attributes:
         pairs: number of pairs.
@@ -146,7 +138,7 @@ class PreparedSplit:
             raise ValueError(f"a count is no integer from 0. Received: {counts}")
         if not all(map(_OWN_FILES.fullmatch, self.shards)):
             raise ValueError(f"a shard has another name. Received: {list(self.shards)}")
-        # What the arrays take is in the shards: a wrong number must not fill the memory.
+        # The shards contain the arrays: a wrong number must not fill the memory.
         sizes = [self.tokens[side] * _ITEM_SIZES[self.dtypes[side]] for side in _SIDES]
         if sum(sizes) + 4 * self.pairs > sum(self.shards.values()):
             raise ValueError("the shards are too small for the numbers of pairs and tokens")
@@ -154,7 +146,7 @@ class PreparedSplit:
 
 @dataclasses.dataclass(frozen=True)
 class PreparedCorpus:
-    """A directory that `prepare_corpus` wrote: what to train from without the text.
+    """A directory that `prepare_corpus` wrote, to train from without the text.
 
     Attributes:
         directory: `pathlib.Path`.
@@ -184,16 +176,13 @@ class PreparedCorpus:
 
     @classmethod
     def load(cls, directory: str | os.PathLike) -> "PreparedCorpus":
-        """Reads the description and the tokenizers, and finds whether all shards are there.
+        """Returns a prepared corpus: reads the description and the tokenizers, and checks the shards.
 
         Args:
             directory: as `prepare_corpus` wrote it.
 
-        Returns:
-            `PreparedCorpus`.
-
         Raises:
-            UserError: if it is no such directory, of another version, or incomplete.
+            UserError: if it is not such a directory, of another version, or incomplete.
         """
         directory = pathlib.Path(directory)
         max_length, checksums, splits = _read_description(directory)
@@ -210,13 +199,10 @@ class PreparedCorpus:
         return cls(directory, tokenizers.source, tokenizers.target, max_length, splits)
 
     def read(self, split: str = "train") -> EncodedCorpus:
-        """Reads the ids of a split into memory, about 2 bytes a token and 16 a pair.
+        """Returns the `EncodedCorpus` of a split, about 2 bytes a token and 16 a pair.
 
         Args:
             split: `"train"` or `"valid"`.
-
-        Returns:
-            `EncodedCorpus`: the one that `EncodedCorpus.from_corpus` makes of the text.
 
         Raises:
             UserError: if there is no such split, or a shard is damaged.
@@ -328,7 +314,7 @@ def _check_max_length(max_length) -> None:
 
 
 def _check_tokenizer_names(checksums: dict) -> None:
-    names = sorted(_TOKENIZERS.fullmatch(file)[1] for file in checksums)
+    names = sorted(re.fullmatch(_TOKENIZERS, file)[1] for file in checksums)
     if names not in (["tokenizer"], ["source_tokenizer", "target_tokenizer"]):
         raise ValueError(f"other tokenizers are expected. Received: {names}")
 

@@ -1,22 +1,19 @@
 """SentencePiece vocabularies: the same ids in Python and in a TensorFlow graph."""
 
-import os
-import pathlib
 import threading
 from collections.abc import Sequence
 
 import sentencepiece
 
 from keras_transformer.data.special_tokens import BOS_ID, EOS_ID, PAD_ID, UNK_ID
-from keras_transformer.data.token_ids import visible_ids
+from keras_transformer.data.tokenizer import Tokenizer
 from keras_transformer.errors import UserError
-from keras_transformer.files import atomic_write
 
 # sentencepiece takes its seed from one global variable.
 _SAMPLING_LOCK = threading.Lock()
 
 
-class SentencePieceTokenizer:
+class SentencePieceTokenizer(Tokenizer):
     """Turns text to subword ids and back with a SentencePiece model.
 
     The reserved ids are those of `keras_transformer.data.special_tokens`: padding 0, unknown 1,
@@ -26,7 +23,7 @@ class SentencePieceTokenizer:
         model: `bytes`, the serialised SentencePiece model.
 
     Raises:
-        UserError: if `model` is no complete SentencePiece model, or reserves other ids.
+        UserError: if `model` is not a complete SentencePiece model, or reserves other ids.
 
     Example:
 
@@ -51,7 +48,6 @@ class SentencePieceTokenizer:
 
     @property
     def vocab_size(self) -> int:
-        """Number of ids, the reserved ones included."""
         return self._processor.get_piece_size()
 
     @property
@@ -60,35 +56,20 @@ class SentencePieceTokenizer:
         specification = _parse_model(self.model).trainer_spec
         return specification.ModelType.Name(specification.model_type).lower()
 
-    def encode(self, text: str) -> list[int]:
-        """Returns the ids of `text`, without BOS and EOS.
-
-        Args:
-            text: `str`. Lone surrogates, which no UTF-8 has, become U+FFFD.
-
-        Returns:
-            `list[int]`.
-        """
-        return self.encode_batch([text])[0]
-
     def encode_batch(
         self, texts: Sequence[str], dropout: float = 0.0, seed: int | None = None
     ) -> list[list[int]]:
         """Returns the ids of every text, without BOS and EOS.
 
         Args:
-            texts: sequence of `str`.
+            texts: sequence of `str`. Lone surrogates, which UTF-8 cannot encode, become U+FFFD.
             dropout: probability of leaving out a merge (BPE-dropout): the same text is then split
-                differently at every call with another seed, which regularises training. 0 gives
-                the one best split.
+                differently with every seed, which regularises training. 0 gives the one best split.
             seed: `int`, needed with dropout: the ids are a function of the texts, `dropout` and
                 `seed`.
 
-        Returns:
-            `list[list[int]]`.
-
         Raises:
-            ValueError: if `dropout` is not in [0, 1), has no seed, or the model is no BPE model.
+            ValueError: if `dropout` is not in [0, 1), has no seed, or the model is not a BPE model.
 
         Reference:
             Provilkov et al., 2020, "BPE-Dropout", https://arxiv.org/abs/1910.13267.
@@ -120,62 +101,16 @@ class SentencePieceTokenizer:
                 texts, enable_sampling=True, nbest_size=-1, alpha=dropout, num_threads=1
             )
 
-    def decode(self, ids: Sequence[int]) -> str:
-        """Returns the text of `ids`: up to the first EOS, without padding and BOS.
-
-        Args:
-            ids: int `[length]`. An unknown id gives ` ⁇ `.
-
-        Returns:
-            `str`.
-        """
-        return self._processor.decode(visible_ids(ids, self.vocab_size))
-
-    def decode_batch(self, batch: Sequence[Sequence[int]]) -> list[str]:
-        """Returns the text of every row of ids; see `decode`.
-
-        Args:
-            batch: int `[batch, length]`, or rows of different lengths.
-
-        Returns:
-            `list[str]`.
-        """
-        return [self.decode(ids) for ids in batch]
+    def _decode(self, ids):
+        return self._processor.decode(ids)
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
-        """Returns the vocabulary's own spelling of every id (`▁` is a space), as in plots.
-
-        Args:
-            ids: int `[length]`.
-        """
         return [self._processor.id_to_piece(int(token)) for token in ids]
 
-    def save(self, directory: str | os.PathLike, name: str = "tokenizer") -> pathlib.Path:
-        """Writes the model to `directory/name.model`; any SentencePiece library reads it.
-
-        Args:
-            directory: the folder, made if need be.
-            name: file name without its ending.
-
-        Returns:
-            `pathlib.Path` of the file.
-        """
-        path = pathlib.Path(directory) / f"{name}{self.suffix}"
-        with atomic_write(path) as temporary:
-            temporary.write_bytes(self.model)
-        return path
+    def _file_content(self):
+        return self.model
 
     def in_graph(self):
-        """Returns a `tf.Module` that does the same with TensorFlow operations.
-
-        Its `tokenize(text)` takes strings `[batch]` and returns a ragged int32 `[batch, None]`;
-        its `detokenize(ids)` takes int32 `[batch, length]` and returns strings `[batch]`. Bytes
-        that are not UTF-8 count as U+FFFD. Needs tensorflow-text, also where a SavedModel with it
-        is loaded.
-
-        Raises:
-            UserError: if tensorflow-text is not installed.
-        """
         from keras_transformer.data.graph_tokenizers import GraphSentencePieceTokenizer
 
         return GraphSentencePieceTokenizer(self.model, self.vocab_size)

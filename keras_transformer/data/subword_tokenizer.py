@@ -1,31 +1,28 @@
-"""Text that is in subwords already: whitespace pieces, joined at `@@ `."""
+"""Text that is already split into subwords: whitespace pieces, joined at `@@ `."""
 
 import collections
-import os
-import pathlib
 import re
 from collections.abc import Sequence
 
 from keras_transformer.data.special_tokens import SPECIAL_PIECES, UNK_ID
 from keras_transformer.data.text_lines import text_lines
-from keras_transformer.data.token_ids import visible_ids
+from keras_transformer.data.tokenizer import Tokenizer
 from keras_transformer.errors import UserError
-from keras_transformer.files import atomic_write
 
 # ASCII only, as in TensorFlow's string operations: a no-break space is part of its piece.
 _WHITESPACE = re.compile(r"[ \t\n\r\f\v]+")
 _JOIN = re.compile(r"@@( |\Z)")
 
 
-class SubwordTokenizer:
+class SubwordTokenizer(Tokenizer):
     """Turns whitespace-separated pieces to ids, and ids to text with `@@ ` joined.
 
-    For text that another program has tokenised and split (subword-nmt and the like). Pieces that
-    are not in the vocabulary become the unknown id, which decodes to `<unk>`; so do pieces that
-    spell a reserved one, such as `</s>`.
+    For text that another program, such as subword-nmt, has tokenised and split. Pieces that are not
+    in the vocabulary become the unknown id, which decodes to `<unk>`; so do pieces that spell a
+    reserved one, such as `</s>`.
 
     Args:
-        pieces: sequence of `str`, the pieces from id 4 on, most frequent first by custom.
+        pieces: sequence of `str`, the pieces from id 4 on, usually the most frequent first.
 
     Raises:
         UserError: for an empty or repeated piece, or one with whitespace in it.
@@ -72,71 +69,22 @@ class SubwordTokenizer:
 
     @property
     def vocab_size(self) -> int:
-        """Number of ids, the reserved ones included."""
         return len(self._pieces)
 
-    def encode(self, text: str) -> list[int]:
-        """Returns the ids of the pieces of `text`, without BOS and EOS.
-
-        Args:
-            text: `str`, pieces separated by spaces.
-
-        Returns:
-            `list[int]`.
-        """
-        find = self._ids.get
-        return [find(piece, UNK_ID) for piece in _WHITESPACE.split(text) if piece]
-
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        """Returns the ids of every text; see `encode`.
+        find = self._ids.get
+        return [
+            [find(piece, UNK_ID) for piece in _WHITESPACE.split(text) if piece] for text in texts
+        ]
 
-        Args:
-            texts: sequence of `str`.
-        """
-        return [self.encode(text) for text in texts]
-
-    def decode(self, ids: Sequence[int]) -> str:
-        """Returns the text of `ids`: up to the first EOS, without padding and BOS, pieces joined.
-
-        Args:
-            ids: int `[length]`.
-
-        Returns:
-            `str`; an unknown id gives `<unk>`.
-        """
-        pieces = [self._pieces[token] for token in visible_ids(ids, self.vocab_size)]
-        return _JOIN.sub("", " ".join(pieces))
-
-    def decode_batch(self, batch: Sequence[Sequence[int]]) -> list[str]:
-        """Returns the text of every row of ids; see `decode`.
-
-        Args:
-            batch: int `[batch, length]`, or rows of different lengths.
-        """
-        return [self.decode(ids) for ids in batch]
+    def _decode(self, ids):
+        return _JOIN.sub("", " ".join(self.pieces(ids)))
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
-        """Returns the vocabulary's own spelling of every id, as in plots.
-
-        Args:
-            ids: int `[length]`.
-        """
         return [self._pieces[int(token)] for token in ids]
 
-    def save(self, directory: str | os.PathLike, name: str = "tokenizer") -> pathlib.Path:
-        """Writes `directory/name.txt`: a piece a line in the order of ids, the reserved ones first.
-
-        Args:
-            directory: the folder, made if need be.
-            name: file name without its ending.
-
-        Returns:
-            `pathlib.Path` of the file.
-        """
-        path = pathlib.Path(directory) / f"{name}{self.suffix}"
-        with atomic_write(path) as temporary:
-            temporary.write_bytes("".join(f"{piece}\n" for piece in self._pieces).encode("utf-8"))
-        return path
+    def _file_content(self):
+        return "".join(f"{piece}\n" for piece in self._pieces).encode("utf-8")
 
     @classmethod
     def from_file_content(cls, content: bytes) -> "SubwordTokenizer":
@@ -146,7 +94,7 @@ class SubwordTokenizer:
             content: the file as `bytes`.
 
         Raises:
-            UserError: if `content` is no such vocabulary.
+            UserError: if `content` is not such a vocabulary.
         """
         try:
             text = content.decode("utf-8")
@@ -162,12 +110,6 @@ class SubwordTokenizer:
         return cls(pieces[len(SPECIAL_PIECES) :])
 
     def in_graph(self):
-        """Returns a `tf.Module` that does the same with TensorFlow operations.
-
-        Its `tokenize(text)` takes strings `[batch]` and returns a ragged int32 `[batch, None]`;
-        its `detokenize(ids)` takes int32 `[batch, length]` and returns strings `[batch]`. Bytes
-        that are not UTF-8 count as U+FFFD. Needs TensorFlow only.
-        """
         from keras_transformer.data.graph_tokenizers import GraphSubwordTokenizer
 
         return GraphSubwordTokenizer(self._pieces[len(SPECIAL_PIECES) :])
@@ -176,19 +118,18 @@ class SubwordTokenizer:
 def build_subword_vocabulary(
     files_or_lines, max_size: int | None = None, min_count: int = 1
 ) -> SubwordTokenizer:
-    """Takes the vocabulary from text that is in subwords already.
+    """Returns the vocabulary of text that is already split into subwords.
+
+    The most frequent piece is first; equally frequent ones are in the order of code points.
 
     Args:
         files_or_lines: a path, an iterable of `pathlib.Path`, an iterable of `str` (lines), or a
             corpus (both sides); see `text_lines`.
-        max_size: at most so many ids, the 4 reserved ones included; `None`: every piece.
+        max_size: maximum number of ids, the 4 reserved ones included; `None`: every piece.
         min_count: pieces that are rarer are left out.
 
-    Returns:
-        `SubwordTokenizer`, the most frequent piece first, equally frequent ones by code point.
-
     Raises:
-        UserError: if there is no piece at all.
+        UserError: if there is no piece.
 
     Example:
 

@@ -60,15 +60,10 @@ def text_lines(files_or_lines) -> Iterator[str]:
 
 
 def sample_lines(lines: Iterable[str], max_lines: int, seed: int) -> list[str]:
-    """Keeps `max_lines` lines, every line with the same chance (reservoir sampling).
+    """Returns `max_lines` of the lines, every line with the same chance (reservoir sampling).
 
-    Args:
-        lines: any number of lines; one pass, only the kept ones stay in memory.
-        max_lines: how many to keep; all are kept, in order, if there are not more.
-        seed: the sample is a function of the lines and of this number.
-
-    Returns:
-        `list[str]`.
+    All are kept, in order, if there are not more. One pass, in which only the kept lines stay in
+    memory; the sample is a function of the lines and of `seed`.
     """
     kept: list[str] = []
     generator = random.Random(seed)
@@ -86,18 +81,12 @@ def open_text(path: str | os.PathLike) -> Iterator[str]:
     """Yields the lines of a UTF-8 text file, without their line ends; `.gz` is unpacked.
 
     A line ends at `\\n` (and `\\r\\n`) only, as in `wc -l`: other separators that
-    `str.splitlines` knows (U+2028, form feed) stay in the text, or parallel files would shift
-    against each other. A byte order mark at the start is left out.
-
-    Args:
-        path: the file; one whose name ends in `.gz` is read as gzip.
-
-    Yields:
-        `str`, one per line.
+    `str.splitlines` knows (U+2028, form feed) stay in the text, because parallel files would not be
+    aligned otherwise. A byte order mark at the start is left out.
 
     Raises:
-        UserError: on the first line asked for, if the file is missing; later, if a line is not
-            UTF-8 (with the line's number) or the gzip data is damaged.
+        UserError: at the first line, if the file is missing; later, if a line is not UTF-8 (with
+            the line's number) or the gzip data is damaged.
     """
     path = require_file(path)
     opener = gzip.open if path.name.endswith(".gz") else open
@@ -113,15 +102,12 @@ def open_text(path: str | os.PathLike) -> Iterator[str]:
 
 
 def decode_line(raw: bytes, name: str, number: int) -> str:
-    """Decodes a line of UTF-8 text.
+    """Returns a line of UTF-8 text without its end.
 
     Args:
         raw: the line with its end.
-        name: where it is from, for the error.
+        name: the source of the line, for the error.
         number: the line's number, from 1. A byte order mark is left out of the first line.
-
-    Returns:
-        The line without its end.
 
     Raises:
         UserError: if the line is not UTF-8; UTF-16 and UTF-32 are named.

@@ -1,4 +1,4 @@
-"""Batches of about the same number of tokens, the model's inputs, labels and weights."""
+"""Shuffled batches with about the same number of tokens: inputs, labels and weights."""
 
 import math
 import threading
@@ -13,7 +13,7 @@ from keras_transformer.data.batch_shapes import BatchShape, BatchSize, choose_sh
 from keras_transformer.data.encoded_corpus import EncodedCorpus
 from keras_transformer.data.packing import pack_corpus
 
-# Small arrays; enough of them that training does not wait while the next epoch is encoded.
+# Number of batches, small arrays: training does not wait while the next epoch is encoded.
 _PREFETCHED = 16
 
 
@@ -23,33 +23,33 @@ class TokenBatches:
     Each batch is `({"source", "target"}, labels, weights)`: source int32 `[rows, source_width]`
     ends with EOS; target int32 `[rows, target_width]` is BOS and the sentence; labels, of the same
     shape, are the sentence and EOS; weights float32 are 1 / (number of labels in the whole batch)
-    on labels and 0 on padding, so that a sum over all replicas is the mean per token. A few last
-    batches have rows of padding only, to keep rows divisible.
+    on labels and 0 on padding, so that a sum over all replicas is the mean per token. Some of the
+    last batches have rows of padding only, to keep rows divisible.
 
-    Sentences of similar lengths share a batch. The widths are chosen from the lengths of the corpus
-    such that there are few of them and little padding (`batch_shapes`).
+    Sentences of similar lengths share a batch. A few widths are chosen from the lengths of the
+    corpus such that there is little padding (`batch_shapes`).
 
-    With `packed_width` the pairs stand one behind the other in rows of this width, all batches have
-    one shape, and there are two more inputs: `source_segments`, int32 of the source's shape, is 1,
-    2, ... for the pairs of a row and 0 on padding, and so is `target_segments` for target and
-    labels. Every segment of the target begins with BOS and every one of the labels ends with EOS.
-    No segment may see another: the model has to mask them.
+    With `packed_width`, rows of this width contain several pairs, all batches have one shape, and
+    there are two more inputs: `source_segments`, int32 of the source's shape, is 1, 2, ... for the
+    pairs of a row and 0 on padding, and so is `target_segments` for target and labels. Every
+    segment of the target begins with BOS and every segment of the labels ends with EOS. No segment
+    may see another: the model has to mask them.
 
     Args:
         encoded: `EncodedCorpus`; or a function `epoch -> EncodedCorpus`, called once for each
-            epoch, such as one that splits the text anew with BPE-dropout. It must give the same
+            epoch, such as one that splits the text again with BPE-dropout. It must return the same
             corpus for the same epoch.
         tokens_per_batch: upper bound of rows * width for the source and for the target. A pair
             that is longer than this, or a packed row, is a batch of its own.
         seed: the order of pairs and batches is a function of the seed and the epoch.
         shuffle: `False` for validation: the same batches in the same order in every epoch.
-        row_multiple: rows are a multiple of this number where so many fit.
-        num_replicas: devices that share a batch: rows are a multiple of this number always, for
-            which a few batches of very long sentences may be larger than `tokens_per_batch`.
-        max_shapes: at most about so many different shapes (each is traced or compiled once).
-        batch_shapes: use these shapes, those of another `TokenBatches`, instead of choosing them.
-        packed_width: positions of a row of several pairs; `None`: a row is one pair. Which pairs
-            share a row is a function of the corpus and the seed.
+        row_multiple: rows are a multiple of this number if that many fit.
+        num_replicas: devices that share a batch: rows are always a multiple of this number, so a
+            few batches of very long sentences may be larger than `tokens_per_batch`.
+        max_shapes: approximate maximum number of shapes (each is traced or compiled once).
+        batch_shapes: shapes of another `TokenBatches`, to use instead of choosing them.
+        packed_width: positions of a row of several pairs; `None`: a row is one pair. The pairs that
+            share a row are a function of the corpus and the seed.
 
     Raises:
         ValueError: for arguments out of range, or a pair that is longer than `packed_width`.
@@ -111,7 +111,7 @@ class TokenBatches:
         self._fixed_plan: BatchPlan | None = None
         self._last: tuple[int, EpochArrays] | None = None
         self._steps: dict[int, int] = {}
-        self._lock = threading.RLock()  # tf.data encodes epochs in a thread of its own
+        self._lock = threading.RLock()  # tf.data encodes epochs in another thread
         if batch_shapes is None:
             first = self._encoded(0)
             if not len(first):
@@ -120,21 +120,18 @@ class TokenBatches:
         self.batch_shapes = tuple(batch_shapes)
 
     def batches(self, epoch: int, start: int = 0) -> Iterator[Batch]:
-        """Yields the batches of an epoch from number `start` on, as NumPy arrays.
+        """Yields the batches of an epoch as NumPy arrays.
 
         Args:
             epoch: from 0.
-            start: how many batches to leave out.
-
-        Yields:
-            `({"source", "target"}, labels, weights)`; packed, with the segments of both.
+            start: number of batches to leave out.
         """
         arrays = self._epoch(epoch)
         for number in arrays.order[start:].tolist():
             yield make_batch(arrays, number, self.packed_width is not None)
 
     def steps_per_epoch(self, epoch: int = 0) -> int:
-        """Returns the number of batches in an epoch; of a fixed corpus the same for all epochs.
+        """Returns the number of batches in an epoch; a fixed corpus has the same for all.
 
         Args:
             epoch: from 0.
@@ -145,17 +142,14 @@ class TokenBatches:
         return self._steps[known]
 
     def position(self, step: int, epoch: int = 0) -> tuple[int, int]:
-        """Returns (epoch, batch in it) of a step that is counted from the beginning of `epoch`.
+        """Returns (epoch, batch in it), from 0, of a step counted from the beginning of `epoch`.
 
-        With a function instead of a corpus every epoch in between has to be encoded to be counted.
-        Who stores epoch and batch needs no position: see `dataset(start_step=batch, epoch=epoch)`.
+        With a function instead of a corpus, every epoch in between has to be encoded. A caller that
+        stores epoch and batch needs no position: see `dataset(start_step=batch, epoch=epoch)`.
 
         Args:
             step: from 0.
             epoch: where the count begins.
-
-        Returns:
-            `(epoch, batch)`, both from 0.
         """
         if step < 0:
             raise ValueError(f"step must not be negative. Received: step={step!r}")
@@ -168,7 +162,7 @@ class TokenBatches:
         return epoch, step
 
     def shapes(self, epoch: int = 0) -> Counter[BatchShape]:
-        """Returns how many batches of which `(rows, source_width, target_width)` an epoch has.
+        """Returns the number of batches of each `(rows, source_width, target_width)` in an epoch.
 
         Args:
             epoch: from 0.
@@ -176,13 +170,10 @@ class TokenBatches:
         return Counter(BatchShape(*shape) for shape in self._epoch(epoch).shapes.tolist())
 
     def padding_share(self, epoch: int = 0) -> dict[str, float]:
-        """Returns the share of padding among all positions of an epoch.
+        """Returns the shares of padding in an epoch, a dict of "source" and "target", from 0 to 1.
 
         Args:
             epoch: from 0.
-
-        Returns:
-            `{"source": float, "target": float}`, from 0 (no padding) to 1.
         """
         arrays = self._epoch(epoch)
         rows, source_widths, target_widths = arrays.shapes.T
@@ -194,20 +185,15 @@ class TokenBatches:
         }
 
     def dataset(self, start_step: int = 0, repeat: bool = True, epoch: int = 0):
-        """Returns the batches as a `tf.data.Dataset`.
+        """Returns the batches as a `tf.data.Dataset` of the tuples that the class describes.
 
         Under `tf.distribute.MirroredStrategy` each element is a global batch, split along axis 0.
 
         Args:
-            start_step: how many batches to leave out, counted from the beginning of `epoch`; more
+            start_step: number of batches to leave out, counted from the beginning of `epoch`; more
                 than the epoch has go on into the next ones.
             repeat: `True` gives epoch after epoch without end; `False` the rest of one epoch.
             epoch: where to begin.
-
-        Returns:
-            `tf.data.Dataset` of `({"source": int32 [rows, source_width], "target": int32 [rows,
-            target_width]}, labels int32 [rows, target_width], weights float32 [rows,
-            target_width])`; packed, with the segments of both, int32 of the same shapes.
         """
         import tensorflow as tf
 
@@ -234,7 +220,7 @@ class TokenBatches:
             cardinality = self.steps_per_epoch(epoch) - start
         dataset = dataset.apply(tf.data.experimental.assert_cardinality(cardinality))
         options = tf.data.Options()
-        # Its rewriting would put a copy of the whole corpus into the graph, and find little to do.
+        # The optimization would put a copy of the whole corpus into the graph and gain little.
         options.experimental_optimization.apply_default_optimizations = False
         options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
         return dataset.with_options(options).prefetch(_PREFETCHED)
@@ -242,8 +228,8 @@ class TokenBatches:
     def finish_encoding(self) -> None:
         """Waits until no epoch is being encoded in a thread of `tf.data`.
 
-        Only for a function in the place of a corpus: an iterator of its `dataset` must not be
-        deleted meanwhile, since deleting waits for the thread, and keeps Python from it.
+        Needed only with a function instead of a corpus: an iterator of its `dataset` must not be
+        deleted while it encodes, because deleting waits for the thread and does not let Python run.
         """
         with self._lock:
             pass

@@ -4,8 +4,8 @@ import dataclasses
 import os
 import pathlib
 
+from keras_transformer.data.tokenizer import Tokenizer
 from keras_transformer.data.tokenizers import (
-    Tokenizer,
     load_tokenizer,
     other_kind_files,
     save_tokenizer,
@@ -23,20 +23,6 @@ class TokenizerPair:
     Args:
         source: tokenizer of the source.
         target: tokenizer of the target; None if both languages share `source`.
-
-    Example:
-
-    >>> import tempfile
-    >>> from keras_transformer.data import SubwordTokenizer
-    >>> from keras_transformer.data.tokenizer_pair import TokenizerPair
-    >>> pair = TokenizerPair(SubwordTokenizer(["a", "b"]), SubwordTokenizer(["c"]))
-    >>> pair.sizes, pair.is_shared
-    ((6, 5), False)
-    >>> directory = tempfile.mkdtemp()
-    >>> [path.name for path in pair.save(directory)]
-    ['source_tokenizer.txt', 'target_tokenizer.txt']
-    >>> TokenizerPair.load(directory, is_shared=False).of_target.decode([4])
-    'c'
     """
 
     source: Tokenizer
@@ -58,17 +44,7 @@ class TokenizerPair:
         return self.source.vocab_size, None if self.target is None else self.target.vocab_size
 
     def save(self, directory: str | os.PathLike) -> list[pathlib.Path]:
-        """Writes `tokenizer.*`, or `source_tokenizer.*` and `target_tokenizer.*`.
-
-        Args:
-            directory: folder, created if it does not exist.
-
-        Returns:
-            List of the files written.
-
-        Raises:
-            UserError: as in `save_tokenizer`.
-        """
+        """Writes `tokenizer.*`, or `source_tokenizer.*` and `target_tokenizer.*`, and returns them."""
         return [save_tokenizer(one, directory, name) for name, one in self._by_name().items()]
 
     @classmethod
@@ -79,9 +55,6 @@ class TokenizerPair:
             directory: folder.
             is_shared: whether both languages share one tokenizer.
 
-        Returns:
-            `TokenizerPair`.
-
         Raises:
             UserError: if a file is missing or damaged.
         """
@@ -90,12 +63,6 @@ class TokenizerPair:
 
     def obsolete_files(self, directory: str | os.PathLike) -> list[pathlib.Path]:
         """Returns the tokenizer files of a folder that `save` into it would not replace.
-
-        Args:
-            directory: folder.
-
-        Returns:
-            List of `pathlib.Path`.
 
         Raises:
             UserError: if a file has the name of a tokenizer that is read but is not a tokenizer.

@@ -1,13 +1,12 @@
-"""Saving and loading a tokenizer of either kind."""
+"""Saving and loading of tokenizers."""
 
 import os
 import pathlib
 
 from keras_transformer.data.sentencepiece_tokenizer import SentencePieceTokenizer
 from keras_transformer.data.subword_tokenizer import SubwordTokenizer
+from keras_transformer.data.tokenizer import Tokenizer
 from keras_transformer.errors import UserError
-
-Tokenizer = SentencePieceTokenizer | SubwordTokenizer
 
 _KINDS = (SentencePieceTokenizer, SubwordTokenizer)
 
@@ -15,19 +14,16 @@ _KINDS = (SentencePieceTokenizer, SubwordTokenizer)
 def save_tokenizer(
     tokenizer: Tokenizer, directory: str | os.PathLike, name: str = "tokenizer"
 ) -> pathlib.Path:
-    """Writes a tokenizer where `load_tokenizer` finds it.
+    """Writes a tokenizer where `load_tokenizer` finds it, and returns the path of the file.
 
     Args:
         tokenizer: `SentencePieceTokenizer` (written to `name.model`) or `SubwordTokenizer`
             (`name.txt`).
-        directory: the folder, made if need be.
+        directory: the folder, created if it does not exist.
         name: file name without its ending.
 
-    Returns:
-        `pathlib.Path` of the file.
-
     Raises:
-        UserError: if a file of the other kind's name is in the way that is no tokenizer.
+        UserError: if there is a file with the name of the other kind that is not a tokenizer.
 
     Example:
 
@@ -49,16 +45,10 @@ def save_tokenizer(
 def other_kind_files(
     tokenizer: Tokenizer, directory: str | os.PathLike, name: str
 ) -> list[pathlib.Path]:
-    """Returns the files that `load_tokenizer` would find besides a tokenizer that is saved.
-
-    Args:
-        tokenizer, directory, name: as in `save_tokenizer`.
-
-    Returns:
-        List of `pathlib.Path`: tokenizers of the other kind, to be removed.
+    """Returns the tokenizers of the other kind that `load_tokenizer` would find too.
 
     Raises:
-        UserError: if such a file is no tokenizer, and so not the library's to remove.
+        UserError: if such a file is not a tokenizer, so that it must not be removed.
     """
     paths = [
         pathlib.Path(directory) / f"{name}{kind.suffix}"
@@ -68,14 +58,14 @@ def other_kind_files(
     for path in paths:
         if path.is_file() and not _is_tokenizer(path):
             raise UserError(
-                f"{str(path)!r} is in the way and no tokenizer that can be replaced: move it "
+                f"{str(path)!r} is in the way and not a tokenizer that can be replaced: move it "
                 "away, or name another directory."
             )
     return [path for path in paths if path.is_file()]
 
 
 def tokenizer_files(directory: str | os.PathLike, name: str) -> list[pathlib.Path]:
-    """Returns the files of a name that are tokenizers, of whatever kind."""
+    """Returns the files of a name that are tokenizers of either kind."""
     paths = [pathlib.Path(directory) / f"{name}{kind.suffix}" for kind in _KINDS]
     return [path for path in paths if path.is_file() and _is_tokenizer(path)]
 

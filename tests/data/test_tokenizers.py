@@ -43,7 +43,7 @@ def test_saving_another_kind_replaces_the_old_tokenizer(tokenizer, tmp_path):
 def test_a_file_that_is_no_tokenizer_is_never_deleted(tokenizer, tmp_path):
     other = tmp_path / ("tokenizer.txt" if tokenizer.suffix == ".model" else "tokenizer.model")
     other.write_bytes(b"years of work")
-    with pytest.raises(UserError, match="is in the way and no tokenizer") as raised:
+    with pytest.raises(UserError, match="is in the way and not a tokenizer") as raised:
         save_tokenizer(tokenizer, tmp_path)
     assert other.name in str(raised.value) and "\n" not in str(raised.value)
     assert other.read_bytes() == b"years of work"

@@ -1,0 +1,118 @@
+"""The interface of both kinds of tokenizers, and the methods that they share."""
+
+import abc
+import os
+import pathlib
+from collections.abc import Sequence
+
+import numpy as np
+
+from keras_transformer.data.special_tokens import BOS_ID, EOS_ID, PAD_ID, UNK_ID
+from keras_transformer.files import atomic_write
+
+
+class Tokenizer(abc.ABC):
+    """Turns text to ids and back; see `SentencePieceTokenizer` and `SubwordTokenizer`."""
+
+    suffix: str  # of its file
+
+    @property
+    @abc.abstractmethod
+    def vocab_size(self) -> int:
+        """Number of ids, the reserved ones included."""
+
+    @abc.abstractmethod
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        """Returns the ids of every text, without BOS and EOS.
+
+        Args:
+            texts: sequence of `str`.
+        """
+
+    @abc.abstractmethod
+    def _decode(self, ids: list[int]) -> str:
+        """Returns the text of ids that are all visible."""
+
+    @abc.abstractmethod
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        """Returns the piece of the vocabulary for every id, as in plots.
+
+        Args:
+            ids: int `[length]`.
+        """
+
+    @abc.abstractmethod
+    def in_graph(self):
+        """Returns a `tf.Module` that does the same with TensorFlow operations.
+
+        `tokenize(text)` takes strings `[batch]` and returns a ragged int32 `[batch, None]`;
+        `detokenize(ids)` takes int32 `[batch, length]` and returns strings `[batch]`. Bytes that
+        are not UTF-8 become U+FFFD. `SentencePieceTokenizer` needs tensorflow-text, also where a
+        SavedModel with it is loaded.
+
+        Raises:
+            UserError: if tensorflow-text is needed and not installed.
+        """
+
+    @abc.abstractmethod
+    def _file_content(self) -> bytes:
+        """Returns the content of its file."""
+
+    def encode(self, text: str) -> list[int]:
+        """Returns the ids of `text`, without BOS and EOS.
+
+        Args:
+            text: `str`.
+        """
+        return self.encode_batch([text])[0]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Returns the text of `ids`: up to the first EOS, without padding and BOS.
+
+        Args:
+            ids: int `[length]`. An unknown id becomes ` ⁇ ` or, of subwords, `<unk>`.
+        """
+        return self._decode(visible_ids(ids, self.vocab_size))
+
+    def decode_batch(self, batch: Sequence[Sequence[int]]) -> list[str]:
+        """Returns the text of every row of ids; see `decode`.
+
+        Args:
+            batch: int `[batch, length]`, or rows of different lengths.
+        """
+        return [self.decode(ids) for ids in batch]
+
+    def save(self, directory: str | os.PathLike, name: str = "tokenizer") -> pathlib.Path:
+        """Writes the vocabulary to a file of the directory, and returns its path.
+
+        Args:
+            directory: the folder, created if it does not exist.
+            name: file name without its ending: `.model`, which all SentencePiece libraries read,
+                or `.txt`, a piece per line in the order of ids.
+        """
+        path = pathlib.Path(directory) / f"{name}{self.suffix}"
+        with atomic_write(path) as temporary:
+            temporary.write_bytes(self._file_content())
+        return path
+
+
+def visible_ids(ids: Sequence[int], vocab_size: int) -> list[int]:
+    """Returns the ids that are text: up to the first EOS, without padding and BOS.
+
+    Args:
+        ids: int `[length]`: a list, a NumPy array or a tensor on the CPU.
+        vocab_size: ids outside the vocabulary become the id of unknown pieces. A model whose
+            embedding is larger than the vocabulary (a rounded size) can emit such ids.
+    """
+    array = np.asarray(ids)
+    if array.ndim != 1:
+        raise ValueError(
+            f"ids must have one dimension [length]. Received: ids of shape {array.shape}"
+        )
+    visible = []
+    for token in array.tolist():
+        if token == EOS_ID:
+            break
+        if token not in (PAD_ID, BOS_ID):
+            visible.append(token if 0 <= token < vocab_size else UNK_ID)
+    return visible
