@@ -176,7 +176,7 @@ class PreparedCorpus:
 
     @classmethod
     def load(cls, directory: str | os.PathLike) -> "PreparedCorpus":
-        """Returns a prepared corpus: reads the description and the tokenizers, and checks the shards.
+        """Returns the prepared corpus of a directory, without the ids.
 
         Args:
             directory: as `prepare_corpus` wrote it.

@@ -83,12 +83,15 @@ class Tokenizer(abc.ABC):
         return [self.decode(ids) for ids in batch]
 
     def save(self, directory: str | os.PathLike, name: str = "tokenizer") -> pathlib.Path:
-        """Writes the vocabulary to a file of the directory, and returns its path.
+        """Writes the vocabulary to a file.
 
         Args:
             directory: the folder, created if it does not exist.
             name: file name without its ending: `.model`, which all SentencePiece libraries read,
                 or `.txt`, a piece per line in the order of ids.
+
+        Returns:
+            Path of the file.
         """
         path = pathlib.Path(directory) / f"{name}{self.suffix}"
         with atomic_write(path) as temporary:

@@ -44,7 +44,7 @@ class TokenizerPair:
         return self.source.vocab_size, None if self.target is None else self.target.vocab_size
 
     def save(self, directory: str | os.PathLike) -> list[pathlib.Path]:
-        """Writes `tokenizer.*`, or `source_tokenizer.*` and `target_tokenizer.*`, and returns them."""
+        """Writes `tokenizer.*`, or both `source_tokenizer.*` and `target_tokenizer.*`."""
         return [save_tokenizer(one, directory, name) for name, one in self._by_name().items()]
 
     @classmethod

@@ -14,13 +14,16 @@ _KINDS = (SentencePieceTokenizer, SubwordTokenizer)
 def save_tokenizer(
     tokenizer: Tokenizer, directory: str | os.PathLike, name: str = "tokenizer"
 ) -> pathlib.Path:
-    """Writes a tokenizer where `load_tokenizer` finds it, and returns the path of the file.
+    """Writes a tokenizer where `load_tokenizer` finds it.
 
     Args:
         tokenizer: `SentencePieceTokenizer` (written to `name.model`) or `SubwordTokenizer`
             (`name.txt`).
         directory: the folder, created if it does not exist.
         name: file name without its ending.
+
+    Returns:
+        Path of the file.
 
     Raises:
         UserError: if there is a file with the name of the other kind that is not a tokenizer.

@@ -1,4 +1,4 @@
-"""Attention maps: which source piece each target piece looked at, head by head."""
+"""Attention maps: the weights of all source pieces for each target piece, head by head."""
 
 import math
 import os
@@ -10,7 +10,7 @@ import numpy as np
 from keras_transformer.evaluation.figure import TEXT_COLOUR, new_figure, save_figure
 
 _CELL_INCHES = 0.27
-# Long sentences get smaller cells instead of a picture of a metre.
+# Long sentences get smaller cells.
 _LONGEST_SIDE_INCHES = 18.0
 _MAX_COLUMNS = 4
 
@@ -50,7 +50,7 @@ def plot_attention(
     >>> plot_attention([[0.9, 0.1], [0.2, 0.8]], ["half", "seven"], ["halb", "sieben"], path).name
     'map.png'
 
-    Source: Vaswani et al. (2017), figures 3 to 5.
+    Reference: Vaswani et al. (2017), figures 3 to 5.
     """
     weights = np.asarray(weights, dtype="float64")
     if weights.ndim == 2:

@@ -1,4 +1,4 @@
-"""sacreBLEU's BLEU and chrF, and exact match, each with a signature that says what was counted."""
+"""Scores of translations: BLEU and chrF by sacreBLEU, and exact match, with their signatures."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -11,10 +11,10 @@ class Score:
     """One figure of an evaluation.
 
     Attributes:
-        name: what was measured, e.g. "BLEU".
+        name: name of the measure, e.g. "BLEU".
         score: the figure, 0 to 100.
-        signature: how it was measured; two figures with different signatures are not comparable.
-        details: what the figure is made of, e.g. BLEU's precisions and brevity penalty.
+        signature: the way of measuring; figures with different signatures are not comparable.
+        details: parts of the figure, e.g. BLEU's precisions and brevity penalty.
 
     Example:
 
@@ -42,7 +42,7 @@ def corpus_bleu(
     lowercase: bool = False,
     tokenize: str = "13a",
 ) -> Score:
-    """BLEU of a whole corpus, computed by sacreBLEU.
+    """Returns the BLEU of a whole corpus, computed by sacreBLEU.
 
     Both sides are plain text: detokenised output, and references as they were written. Text that is
     already tokenised (as in older papers) is scored with `tokenize="none"`.
@@ -51,7 +51,7 @@ def corpus_bleu(
         hypotheses: the translations, one string per sentence.
         references: one string per sentence; or several lists of them, each as long as
             `hypotheses` (as read from several reference files).
-        lowercase: ignore case.
+        lowercase: whether to ignore case.
         tokenize: sacreBLEU's tokenizer, e.g. "13a", "intl", "char", "zh", "none".
 
     Returns:
@@ -68,25 +68,14 @@ def corpus_bleu(
     >>> round(score.score, 2)
     100.0
 
-    Source: Papineni et al. (2002); Post (2018), "A Call for Clarity in Reporting BLEU Scores".
+    Reference: Papineni et al. (2002); Post (2018), "A Call for Clarity in Reporting BLEU Scores".
     """
     metric = make_bleu(tokenize, lowercase)
     return bleu_score("BLEU", metric, hypotheses, reference_streams(hypotheses, references))
 
 
 def make_bleu(tokenize: str = "13a", lowercase: bool = False):
-    """Returns sacreBLEU's metric, which shows whether its tokenizer is installed.
-
-    Args:
-        tokenize: sacreBLEU's tokenizer.
-        lowercase: ignore case.
-
-    Returns:
-        `sacrebleu.metrics.BLEU`.
-
-    Raises:
-        UserError: if the tokenizer is unknown or cannot be loaded.
-    """
+    """Returns sacreBLEU's metric; raises a `UserError` if its tokenizer cannot be loaded."""
     from sacrebleu.metrics import BLEU
 
     if tokenize not in BLEU.TOKENIZERS:
@@ -110,19 +99,11 @@ def corpus_chrf(
     lowercase: bool = False,
     word_order: int = 0,
 ) -> Score:
-    """chrF of a whole corpus (chrF++ with `word_order=2`), computed by sacreBLEU.
+    """Returns the chrF of a whole corpus (chrF++ with `word_order=2`), computed by sacreBLEU.
 
     Args:
-        hypotheses: the translations, one string per sentence.
-        references: one string per sentence, or several lists of them (see `corpus_bleu`).
-        lowercase: ignore case.
+        hypotheses, references, lowercase: as in `corpus_bleu`.
         word_order: longest word n-gram that counts beside the character 6-grams.
-
-    Returns:
-        `Score`.
-
-    Raises:
-        UserError: if the numbers of lines differ or there are none.
 
     Example:
 
@@ -130,7 +111,7 @@ def corpus_chrf(
     >>> corpus_chrf(["halb acht"], ["halb acht"]).score
     100.0
 
-    Source: Popović (2015), "chrF: character n-gram F-score for automatic MT evaluation".
+    Reference: Popović (2015), "chrF: character n-gram F-score for automatic MT evaluation".
     """
     from sacrebleu.metrics import CHRF
 
@@ -145,21 +126,14 @@ def exact_match(
     references: Sequence[str] | Sequence[Sequence[str]],
     lowercase: bool = False,
 ) -> Score:
-    """Share of translations that equal a reference, in percent.
-
-    White space at either end does not count; everything else does.
+    """Returns the share of translations that equal one of their references, in percent.
 
     Args:
-        hypotheses: the translations, one string per sentence.
-        references: one string per sentence, or several lists of them (see `corpus_bleu`): equal to
-            any one of a sentence's references is a match.
-        lowercase: ignore case.
+        hypotheses, references, lowercase: as in `corpus_bleu`. White space at either end does not
+            count.
 
     Returns:
         `Score`; its details are `num_matches` and `num_sentences`.
-
-    Raises:
-        UserError: if the numbers of lines differ or there are none.
 
     Example:
 
@@ -185,7 +159,7 @@ def exact_match(
 
 
 def reference_streams(hypotheses, references) -> list[list[str]]:
-    """Checks both sides and returns the references as a list of lists, one per reference file."""
+    """Returns the references as a list of lists, one per reference file; checks both sides."""
     if isinstance(hypotheses, str) or isinstance(references, str):
         raise UserError("Hypotheses and references must be lists of lines, not one string.")
     streams = [list(references)] if _are_strings(references) else [list(s) for s in references]
@@ -208,7 +182,7 @@ def reference_streams(hypotheses, references) -> list[list[str]]:
 
 
 def bleu_score(name, metric, hypotheses, streams) -> Score:
-    """Runs a sacreBLEU `BLEU` object and keeps what it says."""
+    """Returns the `Score` of a sacreBLEU `BLEU` object."""
     result = metric.corpus_score(list(hypotheses), streams)
     details = {
         "precisions": list(result.precisions),

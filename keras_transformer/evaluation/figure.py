@@ -1,4 +1,4 @@
-"""Making and saving matplotlib figures without pyplot: no window, no global state."""
+"""Matplotlib figures without pyplot: no window, no global state."""
 
 import contextlib
 import os
@@ -13,14 +13,7 @@ GRID_COLOUR = "#dddddd"
 
 
 def new_figure(width: float, height: float):
-    """Makes an empty figure that draws to files only.
-
-    Args:
-        width: in inches.
-        height: in inches.
-
-    Returns:
-        `matplotlib.figure.Figure`.
+    """Returns an empty figure, sizes in inches, that can only be saved.
 
     Raises:
         UserError: if matplotlib is not installed.
@@ -36,18 +29,10 @@ def new_figure(width: float, height: float):
 
 
 def save_figure(figure, path: str | os.PathLike, dots_per_inch: int = 150) -> pathlib.Path:
-    """Writes a figure aside and puts it in place.
-
-    Args:
-        figure: what `new_figure` returned.
-        path: the file; its ending (.png, .pdf, .svg) says the format.
-        dots_per_inch: resolution of a bitmap.
-
-    Returns:
-        `path` as a `pathlib.Path`.
+    """Writes a figure to a temporary name and renames it; returns `path` as a `pathlib.Path`.
 
     Raises:
-        UserError: if the ending is no format that matplotlib writes.
+        UserError: if the ending of the path is not a format that matplotlib writes.
     """
     path = pathlib.Path(path)
     formats = figure.canvas.get_supported_filetypes()

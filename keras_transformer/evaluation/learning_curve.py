@@ -84,7 +84,7 @@ def plot_learning_curve(
 
 
 def _curves(rows, series):
-    """(label, colour, steps, values) of every series that has a value."""
+    """Returns (label, colour, steps, values) of every series that has a value."""
     curves = []
     for keys, label, colour in series:
         points = []

@@ -1,10 +1,10 @@
-"""The tokenised, compound-split BLEU in which the Transformer paper gives its En-De results.
+"""The tokenised, compound-split BLEU of the Transformer paper's En-De results.
 
 "Attention Is All You Need" scored newstest2014 with the procedure of its authors' toolkit: Moses'
 German tokenizer, hyphenated compounds split ("rich-text format" becomes "rich ##AT##-##AT## text
 format", as in earlier papers from Stanford and Google), then Moses' multi-bleu, without smoothing.
-The figure lies 0.7 to 1.5 above sacreBLEU for the same output. It serves for comparison with papers
-of its time, and is no measure of its own.
+The figure is 0.7 to 1.5 above sacreBLEU for the same output. Use it only to compare with papers of
+that time.
 """
 
 import itertools
@@ -52,9 +52,7 @@ def paper_bleu(
     original used a tokenised reference file.
 
     Args:
-        hypotheses: the translations, one string per sentence.
-        references: one string per sentence, or several lists of them (see `corpus_bleu`).
-        lowercase: ignore case.
+        hypotheses, references, lowercase: as in `corpus_bleu`.
 
     Returns:
         `Score`, with the details of `corpus_bleu`; its name and signature ("tok:moses-de+atat")
@@ -69,7 +67,7 @@ def paper_bleu(
     >>> paper_bleu(["Ein Text-Format von heute."], ["Ein Text-Format von heute."]).score
     100.0
 
-    Source: Vaswani et al. (2017), section 6.1; tensor2tensor's `get_ende_bleu.sh`.
+    Reference: Vaswani et al. (2017), section 6.1; tensor2tensor's `get_ende_bleu.sh`.
     """
     from sacrebleu.metrics import BLEU
 
@@ -86,33 +84,13 @@ def paper_bleu(
 
 
 def tokenize_for_paper(text: str) -> str:
-    """Tokenises German text for `paper_bleu` and splits its hyphenated compounds.
-
-    Args:
-        text: one sentence, plain text.
-
-    Returns:
-        The tokens, joined by single spaces.
-
-    Example:
-
-    >>> from keras_transformer.evaluation.paper_bleu import tokenize_for_paper
-    >>> tokenize_for_paper("Das E-Mail-Format (neu) kostet 1,5 Mio. Euro.")
-    'Das E ##AT##-##AT## Mail ##AT##-##AT## Format ( neu ) kostet 1,5 Mio. Euro .'
-    """
+    """Returns German text tokenised for `paper_bleu`, with hyphenated compounds split."""
     # As in the original, "a-b-c" is split once: the match of "a-b" has used up the "b".
     return _COMPOUND.sub(r"\1 ##AT##-##AT## \2", tokenize_german(text))
 
 
 def tokenize_german(text: str) -> str:
-    """Tokenises by the rules of Moses' tokenizer for German, without its escapes for XML.
-
-    Args:
-        text: one sentence, plain text.
-
-    Returns:
-        The tokens, joined by single spaces.
-    """
+    """Returns text tokenised by the rules of Moses' tokenizer for German, without XML escapes."""
     text = _CONTROL.sub("", " ".join(text.split()))
     text = _SYMBOL.sub(r" \1 ", text)
     text = _ELLIPSIS.sub(r" \g<0> ", text)
@@ -124,7 +102,7 @@ def tokenize_german(text: str) -> str:
 
 
 def _split_period(word, after):
-    """Sets the full stop apart, unless the word is an abbreviation, an ordinal or all stops."""
+    """Separates the full stop, unless the word is an abbreviation, an ordinal or all stops."""
     match = _PERIOD_AT_END.match(word)
     if not match or _ELLIPSIS.fullmatch(word):
         return word

@@ -6,14 +6,13 @@ TensorFlow is imported when something that needs it is called, never by the impo
 from keras_transformer import moved_names
 from keras_transformer.models.weight_files import load_weights_only, save_weights_only
 from keras_transformer.settings.training_settings import TrainingSettings
-from keras_transformer.training.adam import FusedAdam, GlobalClipAdam
+from keras_transformer.training.adam import FusedAdam, GlobalClipAdam, LayerwiseAdam
 from keras_transformer.training.averaging import average_checkpoints
 from keras_transformer.training.callbacks import HistoryFile, StepProgress, TimeLimit
 from keras_transformer.training.checkpoints import Checkpoints
 from keras_transformer.training.distribution import mirrored_strategy, strategy_scope
 from keras_transformer.training.divergence import StopOnNonFiniteLoss
 from keras_transformer.training.label_smoothing import LabelSmoothedCrossEntropy
-from keras_transformer.training.layerwise_adam import LayerwiseAdam
 from keras_transformer.training.loss_model import LossModel
 from keras_transformer.training.metrics import (
     Perplexity,
@@ -24,8 +23,11 @@ from keras_transformer.training.metrics import (
     evaluate_tokens,
 )
 from keras_transformer.training.model_parallel import model_parallel_layout
-from keras_transformer.training.optimizer import compile_model, make_optimizer
-from keras_transformer.training.schedule import TransformerSchedule
+from keras_transformer.training.optimizer import (
+    TransformerSchedule,
+    compile_model,
+    make_optimizer,
+)
 from keras_transformer.training.score_on_dev import BleuOnDev, ScoreOnDev
 from keras_transformer.training.trainer import train
 from keras_transformer.training.training_run import TrainingResult

@@ -1,4 +1,6 @@
-"""Adam: one operation per variable on TensorFlow, and clipping that is right on several devices."""
+"""Adam for our trainings: fast on TensorFlow, clipping by the whole gradient, rates per layer."""
+
+from collections.abc import Mapping
 
 import keras
 from keras import ops
@@ -11,9 +13,9 @@ class FusedAdam(keras.optimizers.Adam):
     """`keras.optimizers.Adam` with TensorFlow's fused operation where that is possible.
 
     Keras makes about twenty operations for each variable, each with a pass over it; TensorFlow has
-    one for all of them. The graph is smaller, so that a training starts seconds sooner. On other
-    backends, on several replicas and for other dtypes than float32 it is Keras' own Adam; the
-    numbers are the same up to rounding.
+    one for all of them. The graph is smaller, so a training starts seconds sooner. With other
+    backends, several replicas or other dtypes than float32, it is Keras' own Adam; the numbers are
+    the same up to rounding.
 
     Args:
         learning_rate, beta_1, beta_2, epsilon: as in `keras.optimizers.Adam`.
@@ -29,17 +31,17 @@ class FusedAdam(keras.optimizers.Adam):
     >>> FusedAdam(1e-3, beta_2=0.98).beta_2
     0.98
 
-    Source: Kingma and Ba (2015), the variant in the last paragraph of section 2, as in Keras.
+    Reference: Kingma and Ba (2015), the variant in the last paragraph of section 2, as in Keras.
     """
 
     _shared = None
     gradient_norm = None
 
-    def watch_gradient_norm(self, model):
-        """Keeps the norm of the whole gradient, before any clipping, in `gradient_norm`.
+    def watch_gradient_norm(self, model: keras.Model) -> None:
+        """Stores the norm of the whole gradient, before any clipping, in `gradient_norm`.
 
-        Costs a pass over the gradient in each step, and with several replicas an exchange of it.
-        On TensorFlow only; to be called before the first step.
+        It costs a pass over the gradient in each step, and with several replicas an exchange of it.
+        TensorFlow only; call it before the first step.
 
         Args:
             model: the model that is trained.
@@ -48,7 +50,7 @@ class FusedAdam(keras.optimizers.Adam):
 
         if self.gradient_norm is None:
             with model_scope(model):
-                # No Keras variable, which would become a part of the optimizer's saved state.
+                # A Keras variable would become a part of the optimizer's saved state.
                 self.gradient_norm = tf.Variable(
                     0.0, trainable=False, aggregation=tf.VariableAggregation.MEAN
                 )
@@ -71,7 +73,7 @@ class FusedAdam(keras.optimizers.Adam):
         return is_tensorflow and num_replicas() == 1 and not self.amsgrad
 
     def _shared_terms(self):
-        """What is the same for all variables: made once, not in 100 copies in the graph."""
+        """Returns the terms that all variables share, so that the graph has them once."""
         import tensorflow as tf
 
         step = tf.cast(self.iterations + 1, "float32")
@@ -87,8 +89,8 @@ class FusedAdam(keras.optimizers.Adam):
         if self._shared is None:
             super()._backend_update_step(grads, trainable_variables, learning_rate)
             return
-        # Keras sums over a single replica too, with a custom gradient, which TensorFlow keeps for
-        # ever together with the graph of the step.
+        # Keras sums over a single replica too, with a custom gradient, which TensorFlow keeps
+        # forever, together with the graph of the step.
         for gradient, variable in zip(grads, trainable_variables, strict=True):
             self.update_step(gradient, variable, learning_rate)
 
@@ -109,7 +111,7 @@ class FusedAdam(keras.optimizers.Adam):
 
 
 def _handle(variable):
-    """The resource of a `tf.Variable`, or of the one inside a Keras variable."""
+    """Returns the resource of a `tf.Variable`, or of the one inside a Keras variable."""
     return (variable.value if isinstance(variable, keras.Variable) else variable).handle
 
 
@@ -118,8 +120,7 @@ class GlobalClipAdam(FusedAdam):
     """Adam that clips by the norm of the whole gradient, after the sum over the replicas.
 
     Differs from `keras.optimizers.Adam(global_clipnorm=...)`, which under `MirroredStrategy` clips
-    each replica's share of the gradient before the sum, and so trains other weights than one
-    device would.
+    the share of each replica before the sum, so that the weights differ from those of one device.
 
     Args:
         learning_rate: float or schedule.
@@ -136,7 +137,7 @@ class GlobalClipAdam(FusedAdam):
     1.0
     """
 
-    def __init__(self, learning_rate=0.001, clip_norm=1.0, **kwargs):
+    def __init__(self, learning_rate=0.001, clip_norm: float = 1.0, **kwargs):
         super().__init__(learning_rate, **kwargs)
         if not 0 < clip_norm < float("inf"):
             raise ValueError(
@@ -156,6 +157,72 @@ class GlobalClipAdam(FusedAdam):
 
     def get_config(self):
         return {**super().get_config(), "clip_norm": self.clip_norm}
+
+
+@keras.saving.register_keras_serializable(package="keras_transformer")
+class LayerwiseAdam(FusedAdam):
+    """Adam that multiplies the learning rate by a factor for each part of a model.
+
+    Scaling gradients does not do this: Adam divides by their size. A weight decay is not scaled.
+
+    Args:
+        learning_rate: float or schedule, for the factor 1.
+        factors: dict of parts of the `path`s of weights, such as `"encoder"` or
+            `"encoder/block_0"`, to numbers that are not negative. The longest part that is in a
+            path counts; weights whose path has none have the factor 1. With 0 a weight does not
+            move.
+        **kwargs: as in `keras.optimizers.Adam`.
+
+    Raises:
+        ValueError: if a factor is negative, or, once the model is known, applies to no weight.
+
+    Example:
+
+    >>> from keras_transformer.training import LayerwiseAdam
+    >>> optimizer = LayerwiseAdam(1e-3, factors={"encoder": 0.1, "encoder/block_0": 0.01})
+    >>> model = keras_transformer.models.Transformer.from_preset("tiny", vocab_size=100)
+    >>> model.compile(optimizer, keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+
+    Reference: Howard and Ruder (2018), section 3.2, "discriminative fine-tuning".
+    """
+
+    def __init__(self, learning_rate=0.001, factors: Mapping[str, float] | None = None, **kwargs):
+        super().__init__(learning_rate, **kwargs)
+        self.factors = dict(factors or {})
+        for part, factor in self.factors.items():
+            if not 0 <= factor < float("inf"):
+                raise ValueError(
+                    "A factor must be a number of at least 0. "
+                    f"Received: factors[{part!r}]={factor!r}"
+                )
+        self._factor_of = ()
+
+    def build(self, variables):
+        super().build(variables)
+        paths = [variable.path for variable in variables]
+        for part in self.factors:
+            if not any(_has_part(path, part) for path in paths):
+                raise ValueError(
+                    "A key of `factors` must be a part of the path of a trainable weight, such as "
+                    f"{paths[0]!r}. Received: factors with {part!r}"
+                )
+        self._factor_of = tuple(self._find_factor(path) for path in paths)
+
+    def _find_factor(self, path):
+        parts = [part for part in self.factors if _has_part(path, part)]
+        return self.factors[max(parts, key=len)] if parts else 1.0
+
+    def update_step(self, gradient, variable, learning_rate):
+        factor = self._factor_of[self._get_variable_index(variable)]
+        super().update_step(gradient, variable, learning_rate * factor)
+
+    def get_config(self):
+        return {**super().get_config(), "factors": dict(self.factors)}
+
+
+def _has_part(path, part):
+    """Returns whether `part`, whole names between slashes, is in `path`."""
+    return f"/{part.strip('/')}/" in f"/{path}/"
 
 
 def _global_norm(grads):

@@ -16,9 +16,9 @@ WEIGHTS_SUFFIX = ".weights.h5"
 def average_checkpoints(paths: Sequence[str | os.PathLike], output: str | os.PathLike) -> Path:
     """Writes the mean of several `.weights.h5` files of one model.
 
-    Floating-point weights are averaged in float64 and stored in their own dtype. Whatever is not
-    a weight (the states of random seeds, which are integers) is taken from the last file. The
-    optimiser is no part of such files.
+    Floating-point weights are averaged in float64 and stored in their own dtype. Other arrays (the
+    states of random seeds, which are integers) are taken from the last file. Such files do not
+    contain the optimizer.
 
     Args:
         paths: files written by `model.save_weights`, oldest first.
@@ -46,7 +46,7 @@ def average_checkpoints(paths: Sequence[str | os.PathLike], output: str | os.Pat
     >>> float(model.layers[0].bias.value[0])
     2.0
 
-    Source: Vaswani et al. (2017), section 6.1: the last 5 checkpoints (base) or 20 (big).
+    Reference: Vaswani et al. (2017), section 6.1: the last 5 checkpoints (base) or 20 (big).
     """
     import h5py
 
@@ -57,8 +57,8 @@ def average_checkpoints(paths: Sequence[str | os.PathLike], output: str | os.Pat
     if not output.name.endswith(WEIGHTS_SUFFIX):
         raise UserError(f"The output must end in {WEIGHTS_SUFFIX!r}. Received: {str(output)!r}")
     sums = _sum(paths)
-    # A copy of the last file brings along the groups, their attributes and the seeds. It is made in
-    # memory, since the HDF5 library crashes the process when the disk is full.
+    # A copy of the last file contains the groups, their attributes and the seeds. It is made in
+    # memory, because the HDF5 library crashes the process when the disk is full.
     content = io.BytesIO(paths[-1].read_bytes())
     with h5py.File(content, "r+") as file:
         for name, total in sums.items():
@@ -82,25 +82,10 @@ def _sum(paths: list[Path]) -> dict[str, np.ndarray]:
 
 
 def read_weights(path: str | os.PathLike) -> dict[str, np.ndarray]:
-    """Reads the floating-point arrays of a `.weights.h5` file.
-
-    Args:
-        path: file written by `model.save_weights`.
-
-    Returns:
-        dict from the name in the file to an array, float32 or float64.
+    """Returns the floating-point arrays of a `.weights.h5` file by their names in the file.
 
     Raises:
         UserError: if the file is missing, damaged or holds no weights, or one is not finite.
-
-    Example:
-
-    >>> import tempfile, keras
-    >>> from keras_transformer.training.averaging import read_weights
-    >>> path = tempfile.mkdtemp() + "/a.weights.h5"
-    >>> keras.Sequential([keras.Input((1,)), keras.layers.Dense(2)]).save_weights(path)
-    >>> sorted(value.shape for value in read_weights(path).values())
-    [(1, 2), (2,)]
     """
     import h5py
 

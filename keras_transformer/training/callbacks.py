@@ -1,6 +1,7 @@
-"""Keras callbacks: limits, history, what people watch."""
+"""Keras callbacks for time limits and progress, and the file of the history."""
 
 import csv
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -59,12 +60,12 @@ class HistoryFile:
     [{'step': '10', 'loss': '2.5'}]
     """
 
-    def __init__(self, path, columns: Sequence[str]):
+    def __init__(self, path: str | os.PathLike, columns: Sequence[str]):
         self.path = Path(path)
         self.columns = tuple(columns)
 
     def rows(self) -> list[dict[str, str]]:
-        """Returns the rows as text; a last row that was cut off is left out.
+        """Returns the rows as text, without a last row that was cut off.
 
         Raises:
             UserError: if the file is damaged.
@@ -79,7 +80,7 @@ class HistoryFile:
         return [row for row in rows if None not in row.values() and None not in row]
 
     def start(self, step: int = 0) -> None:
-        """Begins the file, or drops what came after the step that a training resumes from.
+        """Creates the file, or drops the rows after the step that a training resumes from.
 
         Args:
             step: int, the last step to keep.
@@ -92,10 +93,10 @@ class HistoryFile:
                 writer.writerows(kept)
 
     def append(self, row: Mapping[str, object]) -> None:
-        """Adds a row; columns that it has not are empty.
+        """Adds a row.
 
         Args:
-            row: values by column.
+            row: values by column; missing ones are empty.
         """
         if not self.path.is_file():
             self.start()
@@ -111,13 +112,13 @@ def _is_until(text: str | None, step: int) -> bool:
 
 
 class StepProgress(keras.callbacks.Callback):
-    """Tells a function after every step how far the training is.
+    """Reports the progress of the training after every step.
 
     Args:
         progress: called with (steps done, steps in all or None, note with loss and tokens/s).
         total: int or None, steps in all.
         tokens_per_step: float, target tokens of an average step, padding not counted.
-        every: int, steps between looks at the loss, which is the mean since the look before.
+        every: int, steps between updates of the loss, a mean since the last update.
 
     Example:
 
@@ -147,7 +148,7 @@ class StepProgress(keras.callbacks.Callback):
         self._progress(self._step, self.total, self._note or "preparing the first step")
 
     def on_epoch_begin(self, epoch, logs=None):
-        # The evaluation between two epochs is no training time.
+        # The evaluation between two epochs does not count as training time.
         self._window = (self._step, time.monotonic())
         self._recent_loss = RecentLoss(self)
 

@@ -1,4 +1,4 @@
-"""What a training leaves on disk while it runs, such that a kill at any time loses little."""
+"""The files of a training that runs, written such that a kill at any time loses little."""
 
 import contextlib
 import json
@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
+import keras
 import numpy as np
 
 from keras_transformer.errors import UserError
@@ -26,15 +27,15 @@ class Checkpoints:
 
     - `step-00001234.weights.h5`: weights after that many updates, for averaging; the last `keep`
       are kept.
-    - `state.npz`: all that is needed to go on: every variable of the model (with the states of
-      its random seeds), every variable of the optimiser, and a dict of the caller's (data
-      position, best score, ...). `state.previous.npz` is the one before.
+    - `state.npz`: everything that is needed to resume: every variable of the model (with the states
+      of its random seeds), every variable of the optimizer, and a dict of the caller (data
+      position, best score, ...). `state.previous.npz` is the state before.
 
-    Every file is written aside and renamed. The members of an `.npz` file carry checksums: a
-    damaged state is noticed, and the previous one is used.
+    Every file is written to a temporary name and renamed. The members of an `.npz` file carry
+    checksums: a damaged state is noticed, and the previous one is used.
 
     Args:
-        directory: folder of the files; made when first needed.
+        directory: folder of the files; created when it is first needed.
         keep: int, number of weight files to keep.
 
     Raises:
@@ -64,8 +65,8 @@ class Checkpoints:
         """Returns the weight files, oldest first."""
         return sorted(self.directory.glob(f"step-*{WEIGHTS_SUFFIX}"), key=step_of)
 
-    def save_weights(self, model, step: int) -> Path:
-        """Writes the weights of `model` and removes the files that are too many.
+    def save_weights(self, model: keras.Model, step: int) -> Path:
+        """Writes the weights of `model` and removes the oldest files beyond `keep`.
 
         Args:
             model: `keras.Model`.
@@ -81,12 +82,12 @@ class Checkpoints:
             old.unlink(missing_ok=True)
         return path
 
-    def save_state(self, model, metadata: Mapping) -> None:
-        """Writes the full state; the state of before stays as the previous one.
+    def save_state(self, model: keras.Model, metadata: Mapping) -> None:
+        """Writes the full state; the last one becomes the previous one.
 
         Args:
             model: compiled `keras.Model`.
-            metadata: what else to remember; a dict for JSON.
+            metadata: further values; a dict for JSON.
         """
         arrays, paths = {}, {}
         for group, variables in _variables(model).items():
@@ -103,14 +104,11 @@ class Checkpoints:
             if self.state_path.exists():
                 os.replace(self.state_path, self.previous_state_path)
 
-    def check_room(self, model) -> None:
-        """Raises if the disk has no room for a state.
+    def check_room(self, model: keras.Model) -> None:
+        """Raises a `UserError` with the sizes if the disk has no room for a state.
 
         Args:
             model: compiled `keras.Model`.
-
-        Raises:
-            UserError: says how much is needed and how much is there.
         """
         folder = next(path for path in self.directory.absolute().parents if path.exists())
         disk = shutil.disk_usage(folder)
@@ -119,7 +117,7 @@ class Checkpoints:
             for variables in _variables(model).values()
             for variable in variables
         )
-        if disk.total and disk.free < needed:  # some network disks tell nothing
+        if disk.total and disk.free < needed:  # some network disks report nothing
             raise UserError(
                 f"No room for a checkpoint in {str(folder)!r}: it needs {needed / 1e6:,.1f} MB and "
                 f"{disk.free / 1e6:,.1f} MB are free."
@@ -130,15 +128,15 @@ class Checkpoints:
         return self.state_path.exists() or self.previous_state_path.exists()
 
     def metadata(self) -> dict | None:
-        """Returns what else was saved with the newest readable state; None without one."""
+        """Returns the metadata of the newest readable state; None without one."""
         for path in (self.state_path, self.previous_state_path):
-            # Whatever the damage: `restore_state` says it.
+            # `restore_state` reports any damage.
             with contextlib.suppress(Exception), np.load(path, allow_pickle=False) as file:
                 return dict(json.loads(file[_METADATA].tobytes().decode("utf-8"))["metadata"])
         return None
 
-    def restore_state(self, model) -> dict | None:
-        """Sets all variables of a model and its optimiser to the newest readable state.
+    def restore_state(self, model: keras.Model) -> dict | None:
+        """Sets all variables of a model and its optimizer to the newest readable state.
 
         Weight files of later steps are removed: the training will write them again.
 
@@ -171,20 +169,7 @@ class Checkpoints:
 
 
 def step_of(path: str | os.PathLike) -> int:
-    """Returns the step in the name of a weight file.
-
-    Args:
-        path: e.g. `step-00001234.weights.h5`.
-
-    Returns:
-        int, -1 if the name has none.
-
-    Example:
-
-    >>> from keras_transformer.training.checkpoints import step_of
-    >>> step_of("checkpoints/step-00001234.weights.h5")
-    1234
-    """
+    """Returns the step in a name such as `step-00001234.weights.h5`, -1 if the name has none."""
     number = Path(path).name.removeprefix("step-").removesuffix(WEIGHTS_SUFFIX)
     return int(number) if number.isdigit() else -1
 

@@ -9,19 +9,9 @@ from keras_transformer.errors import UserError
 
 
 def num_replicas(model=None) -> int:
-    """Returns on how many replicas the current scope, or the one of `model`, trains.
+    """Returns the number of replicas of the current scope, or of the one that `model` was made in.
 
-    Args:
-        model: optional `keras.Model`; if it was made in a strategy's scope, that strategy counts.
-
-    Returns:
-        int, 1 without a `tf.distribute` strategy and on other backends.
-
-    Example:
-
-    >>> from keras_transformer.training.distribution import num_replicas
-    >>> num_replicas()
-    1
+    It is 1 without a `tf.distribute` strategy and on other backends.
     """
     if keras.backend.backend() != "tensorflow":
         return 1
@@ -32,20 +22,17 @@ def num_replicas(model=None) -> int:
 
 
 def mirrored_strategy(num_devices: int | None = None):
-    """Makes a `tf.distribute.MirroredStrategy` over GPUs, or over logical CPU devices.
+    """Returns a `tf.distribute.MirroredStrategy` over GPUs, or over logical CPU devices.
 
     A step on N replicas equals the step of one device on the same global batch: the weights of
     `TokenBatches` are divided by the tokens of the global batch before it is split, and the loss
     is a sum. Build and compile the model inside `strategy.scope()`.
 
     Args:
-        num_devices: int, how many devices; None takes all GPUs.
-
-    Returns:
-        `tf.distribute.MirroredStrategy`.
+        num_devices: int, number of devices; None takes all GPUs.
 
     Raises:
-        UserError: if there are not as many devices, or the backend is not TensorFlow.
+        UserError: if there are fewer devices, or the backend is not TensorFlow.
 
     Example:
 
@@ -73,7 +60,7 @@ def mirrored_strategy(num_devices: int | None = None):
 
 @functools.cache
 def _strategy(device_names):
-    """One strategy per set of devices: a second one reuses the first one's keys, and fails."""
+    """Returns one strategy per set of devices: a second one would reuse its keys and fail."""
     import tensorflow as tf
 
     return tf.distribute.MirroredStrategy(list(device_names))
@@ -85,9 +72,6 @@ def strategy_scope(strategy):
     Args:
         strategy: a `tf.distribute.Strategy` or None.
 
-    Returns:
-        context manager.
-
     Example:
 
     >>> from keras_transformer.training import strategy_scope
@@ -98,28 +82,14 @@ def strategy_scope(strategy):
 
 
 def model_scope(model):
-    """Returns the scope of the strategy that a model was made in; variables are made inside it.
-
-    Args:
-        model: `keras.Model`.
-
-    Returns:
-        context manager.
-
-    Example:
-
-    >>> import keras
-    >>> from keras_transformer.training.distribution import model_scope
-    >>> with model_scope(keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])):
-    ...     pass
-    """
+    """Returns the scope of the strategy that `model` was made in; variables are made inside it."""
     return strategy_scope(getattr(model, "distribute_strategy", None))
 
 
 def enable_determinism() -> None:
     """Makes TensorFlow choose operations that give the same bits every time, in this process.
 
-    Without them sums over threads may differ in their last bits from run to run.
+    Without it, sums over threads may differ in their last bits from run to run.
     """
     import tensorflow as tf
 

@@ -1,4 +1,4 @@
-"""A loss that is no number, or explodes: noticed, explained, and its batch kept."""
+"""A loss that is not finite, or explodes: it is noticed and explained, and its batch is saved."""
 
 import math
 import os
@@ -15,11 +15,11 @@ DIVERGED_BATCH_FILE = "diverged-batch.npz"
 
 
 class DivergedError(UserError):
-    """The loss or a weight is no number any more, or the loss has exploded.
+    """The loss or a weight is not finite any more, or the loss has exploded.
 
     Args:
-        sign: what was seen, the beginning of a sentence.
-        step: int, the update at which it was seen, from 1.
+        sign: the sign of it, the beginning of a sentence.
+        step: int, the update at which it was noticed, from 1.
     """
 
     def __init__(self, sign: str, step: int):
@@ -31,33 +31,20 @@ class DivergedError(UserError):
 
 
 def check_loss_is_finite(logs, step: int) -> None:
-    """Raises if the loss that Keras reports is no longer a number.
-
-    Args:
-        logs: dict of a Keras callback, or None; without "loss" nothing is checked.
-        step: int, for the message.
-
-    Raises:
-        DivergedError: if the loss is NaN or infinite.
-
-    Example:
-
-    >>> from keras_transformer.training.divergence import check_loss_is_finite
-    >>> check_loss_is_finite({"loss": 2.5}, step=10)
-    """
+    """Raises a `DivergedError` if the loss in the logs of a Keras callback is not finite."""
     loss = (logs or {}).get("loss")
     if loss is not None and not math.isfinite(float(loss)):
         raise DivergedError(f"The loss is {float(loss)}", step)
 
 
 class RecentLoss:
-    """The mean of the loss since it was last asked for; Keras reports that of the whole epoch.
+    """The mean of the loss since the last call; Keras reports the mean of the whole epoch.
 
-    Make one when an epoch begins, because Keras then resets its mean.
+    Create one when an epoch begins, because Keras then resets its mean.
 
     Args:
-        callback: `keras.callbacks.Callback` of a compiled model. Reading its `model` brings the
-            values of the metrics up to date on JAX.
+        callback: `keras.callbacks.Callback` of a compiled model. Reading its `model` updates the
+            values of the metrics on JAX.
     """
 
     def __init__(self, callback: keras.callbacks.Callback):
@@ -79,11 +66,11 @@ class RecentLoss:
 
 
 class StopOnNonFiniteLoss(keras.callbacks.Callback):
-    """Ends the training with a clear message when the loss is no longer a number, or explodes.
+    """Ends the training with a clear message when the loss is not finite, or explodes.
 
     Args:
-        every: int, steps between looks.
-        limit: float, a mean loss since the last look that counts as exploded; None for no limit.
+        every: int, steps between checks.
+        limit: float, mean loss since the last check that counts as exploded; None for no limit.
 
     Raises:
         UserError: in training, if the loss is NaN or infinite, or above the limit.
@@ -123,20 +110,17 @@ class StopOnNonFiniteLoss(keras.callbacks.Callback):
 
 
 def save_diverged_batch(directory: str | os.PathLike, batches, position, back: int) -> Path:
-    """Writes the batch that a training diverged at into `diverged-batch.npz`.
+    """Writes the batch that a training diverged at into `diverged-batch.npz`, and returns the path.
 
     The file has `source`, `target`, `labels` and `weights` of the batch, and its `epoch` and
     `batch` number, from 0. It also has those of the batch before, as `previous_source` and so on:
-    a loss that is no number may come from weights which the update before has broken.
+    the update before may have broken the weights.
 
     Args:
         directory: model directory.
         batches: `TokenBatches`.
-        position: (epoch, batch), from 0, which the training would read next.
-        back: int, how many batches before that the diverged one is.
-
-    Returns:
-        The file's path.
+        position: (epoch, batch), from 0, of the batch that the training would read next.
+        back: int, number of batches from the diverged one to that position.
     """
     position = _step_back(batches, position, back)
     content = _batch_at(batches, position)

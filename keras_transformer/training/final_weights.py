@@ -1,4 +1,4 @@
-"""Which weights a training ends with: averages of checkpoints against the best so far."""
+"""The choice of the final weights of a training: averages of checkpoints, or the best so far."""
 
 import logging
 from collections.abc import Callable
@@ -33,17 +33,17 @@ def choose_final_weights(
     """Loads the best weights of a finished training into its model.
 
     The candidates are the averages of the last checkpoints, one for each window, the last
-    checkpoint alone, and the best weights seen at an evaluation. Without a score the average over
-    the first window is taken. Files that cannot be read are left out with a warning.
+    checkpoint alone, and the best weights seen at an evaluation. Without a score, the average over
+    the first window is chosen. Files that cannot be read are left out with a warning.
 
     Args:
         model: the model that was trained.
         checkpoints: `Checkpoints`.
         windows: sequence of int, numbers of last checkpoints to average.
         best_path: weights that were best at an evaluation; may be missing.
-        score: scores the weights that are loaded, higher is better; or None.
+        score: returns the score of the weights that are loaded, higher is better; or None.
         report: called with a line for each candidate.
-        score_text: a score as people read it, with its name.
+        score_text: formats a score, with its name.
 
     Returns:
         The `Candidate` that is loaded now, or None if there is no checkpoint.
@@ -83,7 +83,7 @@ def choose_final_weights(
 
 
 def _files(directory: Path, files: list[Path], windows, best_path: Path):
-    """Yields name, path and number of averaged checkpoints of every candidate, to be written."""
+    """Yields name, path and number of averaged checkpoints of every candidate."""
     last = (f"step {step_of(files[-1])}", files[-1], 1)
     for size in dict.fromkeys([min(window, len(files)) for window in windows] + [1]):
         path = directory / f"average-{size}{WEIGHTS_SUFFIX}"

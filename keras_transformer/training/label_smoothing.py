@@ -53,7 +53,7 @@ class LabelSmoothedCrossEntropy(keras.losses.Loss):
     >>> round(float(value), 4)  # ln(5)
     1.6094
 
-    Source: Vaswani et al. (2017), section 5.4; Szegedy et al. (2016), section 7; tensor2tensor's
+    Reference: Vaswani et al. (2017), section 5.4; Szegedy et al. (2016), section 7; tensor2tensor's
     `smoothing_cross_entropy`.
     """
 

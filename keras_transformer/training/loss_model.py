@@ -12,24 +12,23 @@ from keras_transformer.training.projected_cross_entropy import projected_cross_e
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
 class LossModel(MicroBatchModel):
-    """A second functional model over the layers of a Transformer, from ids to the loss per token.
+    """A functional model over the layers of a Transformer, from ids to the loss per token.
 
-    Projection and loss as one never hold more than 512 MB of logits, and none of padding; in large
-    batches that is most of a step's memory. Loss and gradient are those of the `Transformer` with
-    `LabelSmoothedCrossEntropy`. It also takes rows that hold several sentences, as
-    `TokenBatches(packed_width=...)` gives them.
+    Projection and loss as one operation never hold more than 512 MB of logits, and none of padding;
+    in large batches logits take most of a step's memory. Loss and gradient are those of the
+    `Transformer` with `LabelSmoothedCrossEntropy`. The model also takes rows that hold several
+    sentences, as `TokenBatches(packed_width=...)` makes them.
 
-    The weights are shared: train this model, and the Transformer is trained.
+    The weights are shared: training this model trains the Transformer.
 
     Args:
-        transformer: The `Transformer`.
-        label_smoothing: As in `LabelSmoothedCrossEntropy`.
-        convention: Likewise.
-        packed: Whether rows hold several sentences.
-        name: Name of the model.
+        transformer: the `Transformer`.
+        label_smoothing, convention: as in `LabelSmoothedCrossEntropy`.
+        packed: whether rows hold several sentences.
+        name: name of the model.
 
     Call arguments:
-        inputs: A dict of `"source"`, int32 `[batch, source_length]`, and `"target"` and
+        inputs: dict of `"source"`, int32 `[batch, source_length]`, and `"target"` and
             `"labels"`, int32 `[batch, target_length]`; if `packed` also `"source_segments"` and
             `"target_segments"`, see `Transformer.decoder_states`. Id 0 is padding.
 
@@ -54,7 +53,12 @@ class LossModel(MicroBatchModel):
     """
 
     def __init__(
-        self, transformer, label_smoothing=0.1, convention="t2t", packed=False, name="loss_model"
+        self,
+        transformer: keras.Model,
+        label_smoothing: float = 0.1,
+        convention: str = "t2t",
+        packed: bool = False,
+        name: str = "loss_model",
     ):
         check_boolean("packed", packed)
         loss = LabelSmoothedCrossEntropy(label_smoothing, convention)
@@ -84,27 +88,22 @@ class LossModel(MicroBatchModel):
         self._projection = projection
 
     @staticmethod
-    def arrange(inputs, labels, weights):
-        """Return a batch for the `fit` of this model: the labels are one of the inputs as well.
+    def arrange(inputs: dict, labels, weights) -> tuple:
+        """Returns `(inputs, labels, weights)` for `fit`, with the labels among the inputs.
 
         Args:
-            inputs: Dict, as `TokenBatches` gives it.
+            inputs: dict, as `TokenBatches` gives it.
             labels: int32 `[batch, length]`.
             weights: float32 `[batch, length]`.
-
-        Returns:
-            `(inputs, labels, weights)`.
         """
         return {**inputs, "labels": labels}, labels, weights
 
     def compile(self, optimizer="rmsprop", loss=None, jit_compile=False, **kwargs):
-        """As in `keras.Model`, except that the loss is the weighted sum of the outputs.
+        """Compiles as `keras.Model`, except that the loss is the weighted sum of the outputs.
 
         Args:
-            optimizer: As in `keras.Model.compile`.
-            loss: A loss that takes the outputs, losses already, as `y_pred`; None for their sum.
-            jit_compile: Whether XLA compiles the step.
-            **kwargs: As in `keras.Model.compile`.
+            optimizer, jit_compile, **kwargs: as in `keras.Model.compile`.
+            loss: a loss that takes the outputs, which are losses, as `y_pred`; None for their sum.
         """
         self._projection.static_shapes = bool(jit_compile)
         super().compile(
@@ -112,7 +111,7 @@ class LossModel(MicroBatchModel):
         )
 
     def compile_from_config(self, config):
-        # Keras asks this of a model with a `compile` of its own.
+        # Keras needs this in a model that overrides `compile`.
         self.compile(**keras.saving.deserialize_keras_object(config))
         self.optimizer.build(self.trainable_variables)
 

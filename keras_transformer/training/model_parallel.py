@@ -1,19 +1,19 @@
-"""How a Transformer too large for one device is spread over several."""
+"""The layout of a Transformer that is too large for one device."""
 
 import keras
 
-# A head, or a unit of the feed-forward layer, lives on one device: its map to the inside is cut by
-# columns, the one back by rows, and only the latter's outputs are summed over the devices.
+# A head, or a unit of the feed-forward layer, is on one device: its first matrix is cut by columns,
+# its second by rows, and only the outputs of the second are summed over the devices.
 _COLUMNS = ("query_kernel", "key_kernel", "value_kernel", "inner_kernel")
 _ROWS = ("output_kernel", "outer_kernel", "embeddings")
 _INNER_BIASES = ("query_bias", "key_bias", "value_bias", "inner_bias")
 
 
-def model_parallel_layout(device_mesh, axis="model"):
-    """Returns how the weights of our layers, and their moments in Adam, are cut over devices.
+def model_parallel_layout(device_mesh, axis: str = "model") -> keras.distribution.LayoutMap:
+    """Returns the layout of our layers' weights, and of their moments in Adam, over devices.
 
-    For `keras.distribution.ModelParallel`, which Keras has on JAX. `axis` must divide the number of
-    heads, the width of the feed-forward layers and the vocabulary.
+    For `keras.distribution.ModelParallel`, which Keras supports on JAX. The size of `axis` must
+    divide the number of heads, the width of the feed-forward layers and the vocabulary.
 
     Args:
         device_mesh: `keras.distribution.DeviceMesh`.
@@ -31,13 +31,10 @@ def model_parallel_layout(device_mesh, axis="model"):
     >>> layout["transformer/encoder/block_0/attention/query_kernel"].axes
     (None, 'model')
 
-    Source: Shoeybi et al. (2019), "Megatron-LM", section 3.
+    Reference: Shoeybi et al. (2019), "Megatron-LM", section 3.
     """
     layout = keras.distribution.LayoutMap(device_mesh)
-    for names, axes in (
-        (_COLUMNS, (None, axis)),
-        (_ROWS, (axis, None)),
-        (_INNER_BIASES, (axis,)),
-    ):
+    by_names = {_COLUMNS: (None, axis), _ROWS: (axis, None), _INNER_BIASES: (axis,)}
+    for names, axes in by_names.items():
         layout[f".*({'|'.join(names)}).*"] = axes
     return layout

@@ -1,24 +1,93 @@
-"""The paper's optimiser, and `compile` with the loss and optimiser of a recipe."""
+"""The paper's learning rate and optimizer, and `compile` with the loss of a recipe."""
+
+from collections.abc import Sequence
 
 import keras
+from keras import ops
 
 from keras_transformer.layers.dtypes import at_least_float32
+from keras_transformer.settings.training_recipe import TrainingRecipe
 from keras_transformer.training.adam import FusedAdam, GlobalClipAdam
 from keras_transformer.training.distribution import model_scope, num_replicas
 from keras_transformer.training.label_smoothing import LabelSmoothedCrossEntropy
 from keras_transformer.training.loss_model import LossModel
-from keras_transformer.training.schedule import TransformerSchedule
 
 
-def make_optimizer(recipe, d_model: int) -> keras.optimizers.Optimizer:
-    """Builds Adam with the schedule of a recipe.
+@keras.saving.register_keras_serializable(package="keras_transformer")
+class TransformerSchedule(keras.optimizers.schedules.LearningRateSchedule):
+    """The paper's schedule: `scale * d_model^-0.5 * min(s^-0.5, s * warmup_steps^-1.5)`, `s` from 1.
+
+    Keras calls a schedule with 0 for the first step; the steps of the formula start at 1, so the
+    first step has `s = 1` and a learning rate above zero, and the peak is at `s = warmup_steps`.
+
+    Args:
+        d_model: int, width of the model.
+        warmup_steps: int, steps until the peak.
+        scale: float, multiplies the rate. `TransformerSchedule.with_peak` computes it.
+
+    Call arguments:
+        step: int scalar, number of updates done so far.
+
+    Returns:
+        float32 scalar.
+
+    Raises:
+        ValueError: if `d_model`, `warmup_steps` or `scale` is not positive.
+
+    Example:
+
+    >>> from keras_transformer.training import TransformerSchedule
+    >>> schedule = TransformerSchedule(512)
+    >>> f"{float(schedule(3999)):.3e}"
+    '6.988e-04'
+
+    Reference: Vaswani et al. (2017), equation 3.
+    """
+
+    def __init__(self, d_model: int, warmup_steps: int = 4000, scale: float = 1.0):
+        super().__init__()
+        for name, value in (("d_model", d_model), ("warmup_steps", warmup_steps), ("scale", scale)):
+            if not value > 0:
+                raise ValueError(f"`{name}` must be positive. Received: {name}={value!r}")
+        self.d_model = d_model
+        self.warmup_steps = warmup_steps
+        self.scale = scale
+
+    @classmethod
+    def with_peak(
+        cls, peak_learning_rate: float, d_model: int, warmup_steps: int = 4000
+    ) -> "TransformerSchedule":
+        """Returns the schedule that reaches `peak_learning_rate` after the warm-up.
+
+        Args:
+            peak_learning_rate: float.
+            d_model: int, width of the model.
+            warmup_steps: int.
+        """
+        if not peak_learning_rate > 0:
+            raise ValueError(
+                "`peak_learning_rate` must be positive. "
+                f"Received: peak_learning_rate={peak_learning_rate!r}"
+            )
+        scale = peak_learning_rate * d_model**0.5 * warmup_steps**0.5
+        return cls(d_model, warmup_steps, scale)
+
+    def __call__(self, step):
+        number = ops.cast(step, "float32") + 1.0
+        rate = ops.minimum(number**-0.5, number * float(self.warmup_steps) ** -1.5)
+        return self.scale * float(self.d_model) ** -0.5 * rate
+
+    def get_config(self):
+        names = "d_model", "warmup_steps", "scale"
+        return {name: getattr(self, name) for name in names}
+
+
+def make_optimizer(recipe: TrainingRecipe, d_model: int) -> keras.optimizers.Optimizer:
+    """Returns Adam with the schedule of a recipe, a `GlobalClipAdam` if the recipe clips.
 
     Args:
         recipe: `TrainingRecipe`.
         d_model: int, width of the model.
-
-    Returns:
-        `FusedAdam`, or `GlobalClipAdam` if the recipe clips.
 
     Example:
 
@@ -27,7 +96,7 @@ def make_optimizer(recipe, d_model: int) -> keras.optimizers.Optimizer:
     >>> make_optimizer(TrainingRecipe(), d_model=512).epsilon
     1e-09
 
-    Source: Vaswani et al. (2017), section 5.3.
+    Reference: Vaswani et al. (2017), section 5.3.
     """
     if recipe.peak_learning_rate is None:
         schedule = TransformerSchedule(d_model, recipe.warmup_steps)
@@ -41,18 +110,24 @@ def make_optimizer(recipe, d_model: int) -> keras.optimizers.Optimizer:
     return GlobalClipAdam(schedule, clip_norm=recipe.clip_norm, **settings)
 
 
-def compile_model(model, recipe, metrics=(), jit_compile=False, **kwargs):
-    """Compiles a Transformer with the loss and the optimiser of its recipe.
+def compile_model(
+    model: keras.Model,
+    recipe: TrainingRecipe,
+    metrics: Sequence = (),
+    jit_compile: bool = False,
+    **kwargs,
+) -> keras.Model:
+    """Compiles a Transformer with the loss and the optimizer of its recipe.
 
-    Metrics on logits cost two more passes over [tokens, vocabulary] a step, which shows on a CPU;
-    `evaluate_tokens` gives the same figures on a validation set.
+    Metrics on logits cost two more passes over [tokens, vocabulary] a step, which takes time on a
+    CPU; `evaluate_tokens` gives the same figures on a validation set.
 
     Args:
         model: `Transformer` or `LossModel`.
         recipe: `TrainingRecipe`.
         metrics: weighted metrics, e.g. `[TokenLoss(), TokenAccuracy()]`.
-        jit_compile: bool, XLA. It compiles anew for every batch shape. On JAX a step is always
-            compiled: it would run operation by operation otherwise.
+        jit_compile: bool, XLA. It compiles once for every batch shape. On JAX a step is always
+            compiled, because its operations would run one by one otherwise.
         **kwargs: further arguments of `keras.Model.compile`.
 
     Returns:
@@ -76,7 +151,7 @@ def compile_model(model, recipe, metrics=(), jit_compile=False, **kwargs):
             "compile the exchange of gradients with XLA. Use jit_compile=False. "
             f"Received: jit_compile={jit_compile!r} with {replicas} replicas"
         )
-    loss = None  # That of a `LossModel` is in the model.
+    loss = None  # a `LossModel` has its own
     if not isinstance(model, LossModel):
         dtype = at_least_float32(model.compute_dtype)
         loss = LabelSmoothedCrossEntropy(recipe.label_smoothing, dtype=dtype)

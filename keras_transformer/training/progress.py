@@ -1,4 +1,4 @@
-"""Progress of a training: the steps reached, and whether any are left."""
+"""The progress of a training: the steps done, and whether any are left."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -8,10 +8,10 @@ from keras_transformer.errors import UserError
 
 @dataclasses.dataclass
 class Progress:
-    """The progress of a run; saved with the training state.
+    """The progress of a training; saved with its state.
 
-    `unfinished_row` is the row of the history whose evaluation was broken off. `without_gain`
-    counts the last evaluations that improved neither the loss nor the score.
+    `unfinished_row` is the row of the history whose evaluation was interrupted. `without_gain` is
+    the number of last evaluations that improved neither the loss nor the score.
     """
 
     step: int = 0
@@ -27,7 +27,7 @@ class Progress:
 
     @classmethod
     def from_dict(cls, state: Mapping) -> "Progress":
-        """Returns what was saved; older states say BLEU for the score, and have the last one.
+        """Returns the progress that was saved; old states name the best score after BLEU.
 
         Raises:
             UserError: if something else was saved.
@@ -41,12 +41,7 @@ class Progress:
         return cls(**state)
 
     def why_it_ends(self, total_steps: int, settings) -> str | None:
-        """Returns why no step is left, and what would allow one; None if there are steps left.
-
-        Args:
-            total_steps: int, number of steps over all runs.
-            settings: `TrainingSettings`.
-        """
+        """Returns why no step is left, and what would allow one; None if there are steps left."""
         limit, patience = settings.max_minutes, settings.patience
         if self.step >= total_steps:
             return f"all {total_steps:,} steps are done. Allow more steps to go on."

@@ -1,4 +1,4 @@
-"""What people watch while a model trains: figures, translations and attention for TensorBoard."""
+"""The figures, translations and attention of a training for TensorBoard."""
 
 import os
 import tempfile
@@ -13,38 +13,24 @@ from keras_transformer.data.special_tokens import BOS_ID, EOS_ID
 from keras_transformer.training.divergence import RecentLoss
 
 TENSORBOARD_FOLDER = "tensorboard"
-# Columns of the history that an evaluation has, and their names in TensorBoard.
-_EVALUATION = {
-    "valid_loss": "valid/loss",
-    "valid_perplexity": "valid/perplexity",
-    "valid_accuracy": "valid/accuracy",
-    "valid_bleu": "valid/bleu",
-    "valid_f1": "valid/f1",
-}
 _NUM_SAMPLES = 5
 
 
 class TensorBoardLog(keras.callbacks.Callback):
-    """Writes the figures of a training for TensorBoard, and what the model answers and sees.
+    """Writes the figures of a training for TensorBoard, and samples of answers and attention.
 
     Every few steps: the loss per token, the learning rate, the norm of the gradient before
     clipping, tokens per second and the share of padding. At evaluations the figures of the
     validation set; with BLEU or F1, some of its sentences with their translations or parses, and
-    the attention of the last decoder block on the shortest of them.
+    the attention of the last decoder block for the shortest of them.
 
-    TensorFlow writes the files by itself; only looking at them needs `pip install tensorboard`.
+    TensorFlow writes the files; only looking at them needs `pip install tensorboard`.
 
     Args:
         directory: folder of the event files.
         tokens_per_step: float, target tokens of an average step, padding not counted.
         padding_share: dict of "source" and "target" to the share of padding, 0 to 1.
         every: int, steps between figures.
-
-    Example:
-
-    >>> import tempfile
-    >>> TensorBoardLog(tempfile.mkdtemp(), 3600.0, {"source": 0.1, "target": 0.1}).every
-    10
     """
 
     def __init__(
@@ -72,7 +58,7 @@ class TensorBoardLog(keras.callbacks.Callback):
             optimizer.watch_gradient_norm(self.model)
 
     def on_epoch_begin(self, epoch, logs=None):
-        # The evaluation between two epochs is no training time.
+        # The evaluation between two epochs does not count as training time.
         self._window = (self._step, time.monotonic())
         self._recent_loss = RecentLoss(self)
 
@@ -100,34 +86,29 @@ class TensorBoardLog(keras.callbacks.Callback):
         self.flush()
 
     def write_evaluation(self, row: Mapping[str, object]) -> None:
-        """Writes the figures of an evaluation.
-
-        Args:
-            row: a row of the history.
-        """
-        known = {name: row[column] for column, name in _EVALUATION.items() if column in row}
+        """Writes the figures of an evaluation, a row of the history."""
+        known = {
+            column.replace("_", "/", 1): value
+            for column, value in row.items()
+            if column.startswith("valid_")
+        }
         self._write_scalars(known, row["step"])
         self.flush()
 
     def write_samples(self, step: int, score) -> None:
-        """Writes some sentences with what the model makes of them, and an attention map.
-
-        Args:
-            step: int.
-            score: `ScoreOnDev` after an evaluation.
-        """
+        """Writes sentences with the answers that `score` evaluated, and an attention map."""
         rows = score.samples(_NUM_SAMPLES)
         table = [("source", score.answer_name, "reference"), *rows]
         self._write(f"valid/{score.answer_name}s", "text", table, step)
         shortest = min((source for source, *_ in rows), key=len)
         picture = _attention_picture(score.translator, shortest)
         if picture is not None:
-            # Width and height stand before the encoded picture.
+            # Width and height come before the encoded picture.
             size = [str(int.from_bytes(picture[at : at + 4], "big")) for at in (16, 20)]
             self._write("valid/attention", "images", [*size, picture], step)
 
     def flush(self) -> None:
-        """Brings what was written to the disk."""
+        """Writes all figures to the disk."""
         if self._file_writer is not None:
             self._file_writer.flush()
 
@@ -147,11 +128,7 @@ class TensorBoardLog(keras.callbacks.Callback):
 
 
 def cross_attention(translator, text: str):
-    """Translates a text and returns what the last decoder block looked at.
-
-    Args:
-        translator: `Translator`.
-        text: the source.
+    """Translates a text and returns the attention of the last decoder block to the source.
 
     Returns:
         (weights `[heads, target length, source length]`, source pieces, target pieces), or None
@@ -159,7 +136,7 @@ def cross_attention(translator, text: str):
         piece t.
     """
     source = translator.source_tokenizer.encode(text)
-    # The tokens are those that the search wrote: the text encoded again may be split otherwise.
+    # The tokens of the search: the encoded text may be split differently.
     target = list(translator.hypotheses([text])[0][0].tokens)
     if not source or not target:
         return None

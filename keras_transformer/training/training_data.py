@@ -70,7 +70,7 @@ def learn_vocabulary(lines, settings, min_count: int = 1):
 
 
 class TrainingData:
-    """The encoded text of a run, as batches.
+    """The encoded text of a training, as batches.
 
     Args:
         train_corpus: yields pairs of `str`; or an `EncodedCorpus` of the same tokenizers.
@@ -81,12 +81,13 @@ class TrainingData:
         report: called with lines for people.
 
     Raises:
-        UserError: if no pair can be used, or the tokenizers cannot do BPE-dropout.
+        UserError: if no pair can be used, or the tokenizers do not support BPE-dropout.
 
     Attributes:
         batches: `TokenBatches` of the training text.
         valid_batches: list of batches of the validation text, or None.
         sentence_profile: `SentenceProfile` of the training text.
+        fingerprint: dict of what must stay the same when the training is resumed.
     """
 
     def __init__(
@@ -180,7 +181,7 @@ def _check_drops(corpus, tokenizers: TokenizerPair) -> None:
 
 
 def _reads(report: Callable[[str], object]) -> Callable[[int], None]:
-    """Returns a function of the number of pairs read that reports every million."""
+    """Returns a function that reports the number of pairs read every million."""
     reported = 0
 
     def progress(num_read: int) -> None:

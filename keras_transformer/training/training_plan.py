@@ -1,4 +1,4 @@
-"""What a training will take before it begins: parameters, memory of a device, time of a step."""
+"""Estimates before a training: its parameters, its memory on a device, the time of a step."""
 
 import dataclasses
 import gc
@@ -20,25 +20,25 @@ from keras_transformer.training.projected_cross_entropy import LOGITS_BYTES
 # Subwords of an average sentence of WMT 2014.
 _SENTENCE = 32
 _MEASURED_STEPS = 3
-# On a CPU no more is run than takes seconds with `big`.
+# Maximum number of tokens of a measured step on a CPU: a few seconds with `big`.
 CPU_TOKENS = 512
-# What the framework itself needs, and what is lost between blocks of memory.
+# Share of the memory that is left by the framework and by gaps between blocks.
 USABLE_MEMORY = 0.9
 
 
 @dataclasses.dataclass(frozen=True)
 class MemoryEstimate:
-    """Bytes that a training step needs on each device: an estimate.
+    """An estimate of the bytes that a training step needs on each device.
 
-    What depends on the batch was fitted to the peaks of steps of 2 + 2 and 6 + 6 layers on a CPU,
-    and lies between 2% below and 15% above them.
+    The terms that depend on the batch were fitted to the peaks of steps of 2 + 2 and 6 + 6 layers
+    on a CPU, and are between 2% below and 15% above them.
 
     Args:
         weights: 4 bytes for each parameter, and 2 for a copy in half precision.
-        gradients: 4 bytes for each parameter; as much again where devices exchange them, and
-            where those of micro-batches are summed.
+        gradients: 4 bytes for each parameter; twice that if devices exchange them, and one more
+            time if those of micro-batches are summed.
         moments: Adam's two, 8 bytes for each parameter.
-        activations: what the blocks keep for the way back.
+        activations: values that the blocks keep for the backward pass.
         logits: scores of all subwords at the target positions of a slice (see `LossModel`), four
             times: the scores, their softmax and two steps of the gradient.
     """
@@ -51,12 +51,12 @@ class MemoryEstimate:
 
     @property
     def fixed(self) -> int:
-        """What does not depend on the batch."""
+        """Bytes that do not depend on the batch."""
         return self.weights + self.gradients + self.moments
 
     @property
     def total(self) -> int:
-        """All of it."""
+        """All bytes."""
         return self.fixed + self.activations + self.logits
 
 
@@ -68,7 +68,7 @@ def estimate_memory(
     num_devices: int = 1,
     micro_batches: int = 1,
 ) -> MemoryEstimate:
-    """Estimates the memory of a training step on each device.
+    """Returns a `MemoryEstimate` for a training step.
 
     Args:
         config: `TransformerConfig`.
@@ -78,25 +78,16 @@ def estimate_memory(
         mixed_precision: whether activations are in half precision.
         num_devices: int.
         micro_batches: int.
-
-    Returns:
-        `MemoryEstimate`.
-
-    Example:
-
-    >>> memory = estimate_memory(TransformerConfig(vocab_size=37_000), tokens=3_125, width=256)
-    >>> memory.moments
-    504365056
     """
     parameters = count_parameters(config)
     size = 2 if mixed_precision else 4
     d, hidden = config.d_model, config.intermediate_dim
     queries, values = head_widths(config)
-    # For each position: queries and keys, values, what is attended to, before and after heads are
-    # joined; attention weights in single precision, and in half where that is used.
+    # For each position: queries, keys, values and the outputs of attention before and after heads
+    # are joined; attention weights in single precision, and in half precision if it is used.
     attention = size * (3 * queries + 3 * values)
     attention += config.num_heads * width * (4 + (2 if mixed_precision else 0))
-    # The dropout's mask, the norm's input and output in single precision, the sub-layer's input.
+    # Mask of the dropout, input and output of the norm in single precision, sub-layer input.
     residual = 8 * d + 2 * size * d
     feed_forward = size * hidden
     encoder = config.num_encoder_layers * (attention + feed_forward + 2 * residual)
@@ -111,7 +102,7 @@ def estimate_memory(
 
 
 def most_tokens(memory: float, config: TransformerConfig, width: int, *how) -> int:
-    """Returns how many tokens at once a device of that memory holds, 0 if none.
+    """Returns the maximum number of tokens in a batch on a device with `memory` bytes, 0 if none.
 
     Args:
         memory: bytes of a device.
@@ -121,7 +112,7 @@ def most_tokens(memory: float, config: TransformerConfig, width: int, *how) -> i
     """
     one = estimate_memory(config, 1, width, *how)
     room = memory * USABLE_MEMORY - one.fixed
-    # Up to a whole slice of logits they grow with the tokens; then they stay as they are.
+    # Logits grow with the tokens up to one slice, and stay the same beyond.
     in_a_slice = room / (one.activations + one.logits)
     beyond = (room - 4 * LOGITS_BYTES) / one.activations
     return max(0, math.floor(max(in_a_slice, beyond)))
@@ -129,18 +120,13 @@ def most_tokens(memory: float, config: TransformerConfig, width: int, *how) -> i
 
 @dataclasses.dataclass(frozen=True)
 class MeasuredStep:
-    """How long a training step took here.
-
-    Args:
-        seconds: median of a few steps.
-        tokens: source positions of the batch; as many target positions.
-    """
+    """A training step that was measured: the median of its seconds, and the source positions."""
 
     seconds: float
     tokens: int
 
     def scaled_to(self, tokens: int) -> float:
-        """Returns the seconds of a step on so many tokens, in proportion."""
+        """Returns the seconds of a step on another number of tokens, in proportion."""
         return self.seconds * tokens / self.tokens
 
 
@@ -158,12 +144,8 @@ def measure_step(
         config: `TransformerConfig`.
         recipe: `TrainingRecipe`.
         tokens: int, positions on each side; fewer are taken if the device's memory is too small.
-        mixed_precision: as in `TrainingSettings`.
-        jit_compile: as in `TrainingSettings`.
+        mixed_precision, jit_compile: as in `TrainingSettings`.
         progress: called after each step with (steps done, steps in all).
-
-    Returns:
-        `MeasuredStep`.
     """
     import tensorflow as tf
 

@@ -14,7 +14,7 @@ from keras_transformer.training import (
     compile_model,
     make_optimizer,
 )
-from keras_transformer.training.schedule import TransformerSchedule
+from keras_transformer.training.optimizer import TransformerSchedule
 from tests.training.uncompiled import RUN_EAGERLY
 
 SMALL = TransformerConfig(
