@@ -15,7 +15,7 @@ from keras_transformer.training.loss_model import LossModel
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
 class TransformerSchedule(keras.optimizers.schedules.LearningRateSchedule):
-    """The paper's schedule: `scale * d_model^-0.5 * min(s^-0.5, s * warmup_steps^-1.5)`, `s` from 1.
+    """The paper's schedule, `scale * d_model^-0.5 * min(s^-0.5, s * warmup_steps^-1.5)`.
 
     Keras calls a schedule with 0 for the first step; the steps of the formula start at 1, so the
     first step has `s = 1` and a learning rate above zero, and the peak is at `s = warmup_steps`.
