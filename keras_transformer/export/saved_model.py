@@ -8,7 +8,7 @@ from keras_transformer.errors import UserError
 from keras_transformer.export.formats import export_folder
 from keras_transformer.export.steps import with_dtype
 from keras_transformer.export.warmup import warmup_texts, write_warmup_requests
-from keras_transformer.inference.tasks import get_task
+from keras_transformer.inference.tasks import get_task, load_entry
 from keras_transformer.layers.checks import check_choice, check_positive_integer
 
 PRECISIONS = ("float32", "bfloat16")
@@ -89,7 +89,9 @@ def export_saved_model(
             "A SavedModel is written with the TensorFlow backend (KERAS_BACKEND=tensorflow). "
             f"Received: backend={keras.backend.backend()!r}"
         )
-    functions = get_task(translator.task).served_functions(translator)
+    task = get_task(translator.task)
+    task.check_served(translator)
+    functions = load_entry(task.served_functions)
     directory = pathlib.Path(directory)
     model = translator.model if dtype is None else with_dtype(translator.model, dtype)
     with export_folder(directory, "saved_model") as aside:

@@ -1,4 +1,4 @@
-"""Searching and scoring padded batches of token ids with a model, each one compiled function."""
+"""Compiled search, scores and attention of padded batches of token ids."""
 
 import dataclasses
 import threading
@@ -15,24 +15,20 @@ from keras_transformer.inference.memory import cut_batches, streams_that_fit
 from keras_transformer.layers.checks import check_positive_integer
 from keras_transformer.models.cross_entropy import cross_entropy
 
-# JAX compiles for each shape: lengths are rounded up to this, numbers of rows to a power of two.
+# JAX compiles for each shape: lengths are rounded up to a multiple, numbers of rows to powers of 2.
 _LENGTH_MULTIPLE = 32
 
 
 def search_ids(model, source, max_lengths, search, max_length=None, **search_options):
-    """Encodes the source once and searches; what is compiled, or exported, as a whole.
+    """Encodes the source once and searches, as one function to compile or export.
 
     Args:
-        model: a `Transformer`.
+        model: a `Transformer` or `Ensemble`.
         source: int32 `[batch, length]`, with EOS, padded.
-        max_lengths: int32 `[batch]`, the most tokens of each answer, EOS included.
+        max_lengths: int32 `[batch]`, maximum number of tokens of each answer, with EOS.
         search: a search of `keras_transformer.decoding`.
-        max_length: the largest of `max_lengths`, an int where shapes must be static; None to
-            compute it.
+        max_length: maximum of `max_lengths`, an int where shapes must be static; None computes it.
         **search_options: further arguments of the search's call.
-
-    Returns:
-        `SearchResult`.
     """
     if max_length is None:
         max_length = ops.max(max_lengths)
@@ -51,15 +47,9 @@ def search_ids(model, source, max_lengths, search, max_length=None, **search_opt
 
 
 def answer_limits(num_tokens, extra_length, max_length=None):
-    """Returns the most tokens that each answer may have, EOS included.
+    """Returns the maximum number of tokens of each answer, with EOS, int32 `[batch]`.
 
-    Args:
-        num_tokens: int32 `[batch]`, what a source counts: its subwords, or its words.
-        extra_length: how many more its answer may have.
-        max_length: the model's learned positions; None for none.
-
-    Returns:
-        int32 `[batch]`; 1 where `num_tokens` is 0.
+    It is `num_tokens + extra_length`, at most `max_length`, and 1 where `num_tokens` is 0.
     """
     limits = num_tokens + extra_length
     if max_length is not None:
@@ -68,14 +58,14 @@ def answer_limits(num_tokens, extra_length, max_length=None):
 
 
 def one_answer(search):
-    """Returns the search for the best answer alone; a beam search can stop earlier then."""
+    """Returns the search for the best answer alone, with which a beam search can stop earlier."""
     return dataclasses.replace(search, n_best=1) if hasattr(search, "n_best") else search
 
 
 class BatchInference:
-    """Compiled inference of one model. What was compiled is kept, for each search once.
+    """Compiled inference with one model; each search is compiled once.
 
-    The model's weights are read at each call: training it further changes the answers.
+    The weights are read at each call, so that training the model further changes the answers.
 
     Args:
         model: a `Transformer`.
@@ -95,15 +85,14 @@ class BatchInference:
         """Searches for the answers to any number of sources, the largest first.
 
         Args:
-            sources, max_lengths, search: as of `search`, of all sources.
-            batch_size: most sources in a batch.
-            max_positions: most positions of source and answer that are searched at a time, those
-                of all rows of the search counted, but for the source's EOS; a source that needs
-                more is alone.
-            num_streams: batches that are searched at the same time, each by a thread of its own;
-                unless the search draws, a batch then has at most an even share of the sources.
-                Where the memory is too small, fewer batches are.
-            **rows: `prefixes` and `constraint_numbers`, as of `search`, of all sources.
+            sources, max_lengths, search: as in `search`, of all sources.
+            batch_size: maximum number of sources in a batch.
+            max_positions: maximum number of positions of source (without EOS) and answer in a
+                batch, over all rows of the search; a source that needs more is alone.
+            num_streams: number of batches that are searched at the same time, each in a thread;
+                fewer if the memory is too small. Unless the search draws, the sources are shared
+                out evenly.
+            **rows: `prefixes` and `constraint_numbers`, as in `search`, of all sources.
 
         Yields:
             The indices of the sources of a batch, and their `SearchResult`.
@@ -122,8 +111,8 @@ class BatchInference:
             num_streams = streams_that_fit(
                 self.model, search, len(sources[largest]), max_lengths[largest], num_streams
             )
-        if not hasattr(search, "seed"):  # What is drawn depends on the batch.
-            # Even shares, and no more memory than one stream takes.
+        if not hasattr(search, "seed"):  # Drawn answers depend on the batch.
+            # Even shares, and the memory of one stream.
             batch_size = min(batch_size, max(1, -(-len(sizes) // num_streams)))
             max_positions //= num_streams
 
@@ -152,21 +141,20 @@ class BatchInference:
 
         Args:
             sources: list of lists of ids, with EOS.
-            max_lengths: list of int, the most tokens of each answer, EOS included.
+            max_lengths: maximum number of tokens of each answer, with EOS.
             search: a search of `keras_transformer.decoding`.
-            seed_offset: added to the seed of a search that has one, so that the batches of one
-                call draw different numbers.
-            prefixes: list of lists of ids that the answers begin with; None for no beginnings.
+            seed_offset: added to the search's seed, so that batches draw different numbers.
+            prefixes: list of lists of ids that the answers begin with, or None.
             constraint_numbers: list of int for `make_constraint`; None for no constraint.
 
         Returns:
             `SearchResult` of NumPy arrays.
         """
-        # An int where shapes have to be static (`sizes` below), otherwise a tensor.
+        # An int where shapes must be static (`sizes` below), otherwise a tensor.
         options = {"max_length": _rounded(max(max_lengths))}
         compiled_search = search
         if hasattr(search, "seed"):
-            # The seed is an input, not a constant: another seed is not compiled anew.
+            # The seed is an input, so that another seed needs no compilation.
             options["seed"] = np.int32((search.seed + seed_offset) % 2**31)
             compiled_search = dataclasses.replace(search, seed=0)
         has_prefixes = prefixes is not None and any(prefixes)
@@ -180,20 +168,20 @@ class BatchInference:
         with self._compiling:
             if key not in self._compiled:
                 self._compiled[key] = self._compile_search(*key)
-        limits = _filled_up(max_lengths, len(source))  # rows that only fill it up end at once
+        limits = _filled_up(max_lengths, len(source))  # Rows of padding end at once.
         result = self._compiled[key](source=source, max_lengths=_tensor(limits), **options)
         return SearchResult(*(ops.convert_to_numpy(part)[:num_rows] for part in result))
 
     def log_probabilities(self, sources, targets) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the plain log-probabilities of given answers, EOS counted.
+        """Returns the log-probabilities of given answers, with EOS.
 
         Args:
             sources: list of lists of ids, with EOS.
             targets: list of lists of ids, without BOS and EOS.
 
         Returns:
-            Of all tokens of an answer, float `[batch]`, and of each, float `[batch, length]`, 0 on
-            padding.
+            The sum over each answer, float `[batch]`, and the value of each token, float
+            `[batch, length]`, 0 on padding.
         """
         if "score" not in self._compiled:
             ranks = {"source": 2, "target": 2, "labels": 2}
@@ -205,15 +193,15 @@ class BatchInference:
         return tuple(ops.convert_to_numpy(part)[: len(sources)] for part in found)
 
     def cross_attention(self, sources, targets, layer) -> np.ndarray:
-        """Returns how much each token of given answers looks at each of the source's.
+        """Returns the attention of each token of given answers to each token of the source.
 
         Args:
             sources: list of lists of ids, with EOS.
             targets: list of lists of ids, without BOS and EOS.
-            layer: block of the decoder.
+            layer: index of the decoder block.
 
         Returns:
-            Float `[batch, length + 1, source length]`: in row t the mean over the heads at the
+            Float `[batch, length + 1, source length]`: row t is the mean over the heads at the
             position that predicts token t.
         """
 
@@ -255,7 +243,7 @@ class BatchInference:
         return self._compile(run, ranks)
 
     def _compile(self, function, ranks):
-        """Compiles a function of int32 tensors, to call by name; ranks by names of arguments."""
+        """Compiles a function of named int32 tensors; `ranks` has the rank of each."""
         if keras.config.backend() != "tensorflow":
             return compile_search(function, self.model.variables, sizes=("max_length",))
         import tensorflow as tf
@@ -268,21 +256,19 @@ class BatchInference:
 
 
 def _in_streams(function: Callable, items: Iterable, num_streams: int) -> Iterator:
-    """What a function gives for each item, in their order, several worked on at a time."""
+    """Yields the function's result for each item, in order, computing several at a time."""
     if num_streams == 1:
         yield from map(function, items)
         return
     with ThreadPoolExecutor(num_streams) as executor:
-        # Whoever stops reading, as Ctrl-C does, does not wait for the rest: `map` cancels it.
+        # If the reader stops (Ctrl-C), `map` cancels the rest.
         yield from executor.map(function, items)
 
 
 def padded(rows: Sequence[Sequence[int]], max_length: int | None = None) -> np.ndarray:
-    """Pads rows of ids to int32 `[batch, length]`; on JAX to a shape of a small lattice.
+    """Pads rows of ids to int32 `[batch, length]`, on JAX to one of a few shapes.
 
-    Args:
-        rows: the ids.
-        max_length: the model's learned positions, which padding must not pass; None for none.
+    Padding does not go beyond `max_length`, the number of learned positions.
     """
     num_rows = len(rows)
     if keras.config.backend() == "jax":
@@ -296,7 +282,7 @@ def padded(rows: Sequence[Sequence[int]], max_length: int | None = None) -> np.n
 
 
 def _filled_up(values, num_rows):
-    """int32 `[num_rows]`: the values, and 1 behind them."""
+    """Returns int32 `[num_rows]`: the values, then ones."""
     return np.concatenate([values, np.ones(num_rows - len(values))]).astype("int32")
 
 

@@ -9,7 +9,9 @@ from typing import Any, ClassVar, Self
 
 from keras_transformer.data.special_tokens import EOS_ID
 from keras_transformer.data.tokenizer_pair import TokenizerPair
+from keras_transformer.data.tokenizers import Tokenizer
 from keras_transformer.decoding import search_to_dict
+from keras_transformer.decoding.search import Search
 from keras_transformer.errors import UserError, one_line
 from keras_transformer.inference.batch_inference import BatchInference, answer_limits
 from keras_transformer.inference.inputs import check_vocabulary
@@ -26,7 +28,8 @@ from keras_transformer.inference.model_directory import (
 from keras_transformer.inference.results import Hypothesis, to_hypotheses
 from keras_transformer.inference.tasks import get_task
 from keras_transformer.layers.checks import check_positive_integer
-from keras_transformer.models import Ensemble
+from keras_transformer.layers.dtypes import Tensor
+from keras_transformer.models import Ensemble, TrainingRecipe, Transformer
 
 Progress = Callable[[int, int], object]
 
@@ -59,13 +62,13 @@ class Pipeline(abc.ABC):
 
     def __init__(
         self,
-        model,
-        source_tokenizer,
-        target_tokenizer,
-        search,
+        model: Transformer | Ensemble,
+        source_tokenizer: Tokenizer,
+        target_tokenizer: Tokenizer | None,
+        search: Search,
         extra_length: int,
         max_source_length: int | None,
-        recipe,
+        recipe: TrainingRecipe | dict | None,
         make_constraint: Callable | None = None,
     ):
         self.model = model
@@ -81,7 +84,7 @@ class Pipeline(abc.ABC):
         check_vocabulary("target", self.target_tokenizer, model.config.output_vocab_size)
 
     @classmethod
-    def load(cls, directory: str | os.PathLike | Sequence, dtype=None) -> Self:
+    def load(cls, directory: str | os.PathLike | Sequence, dtype: str | None = None) -> Self:
         """Loads a model directory, as `save` and `keras-transformer train` write it, or several.
 
         Args:
@@ -163,7 +166,7 @@ class Pipeline(abc.ABC):
         """
         return config
 
-    def max_lengths(self, num_tokens):
+    def max_lengths(self, num_tokens: Tensor) -> Tensor:
         """Returns the maximum number of tokens of each answer, with EOS.
 
         Args:

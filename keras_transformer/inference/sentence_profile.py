@@ -7,6 +7,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from keras_transformer.data.encoded_corpus import EncodedCorpus
+from keras_transformer.data.tokenizers import Tokenizer
 from keras_transformer.inference.sentence_splitting import split_sentences, word_key
 
 # Maximum number of texts that are searched for sentence ends.
@@ -59,7 +61,7 @@ class SentenceProfile:
             )
 
     @classmethod
-    def from_corpus(cls, corpus, tokenizer) -> "SentenceProfile":
+    def from_corpus(cls, corpus: EncodedCorpus, tokenizer: Tokenizer) -> "SentenceProfile":
         """Returns the profile of a corpus.
 
         Args:

@@ -17,6 +17,7 @@ class Task(abc.ABC):
         score_name: name of the score on the validation set, as a key.
         score_label: the same for people.
         result_name: field of `TrainingResult` that holds the trained pipeline.
+        served_functions: module and class of the `ServedFunctions` of a SavedModel.
         shares_a_given_tokenizer: whether one given tokenizer serves source and target.
     """
 
@@ -25,6 +26,7 @@ class Task(abc.ABC):
     score_name: ClassVar[str]
     score_label: ClassVar[str]
     result_name: ClassVar[str]
+    served_functions: ClassVar[str]
     shares_a_given_tokenizer: ClassVar[bool] = True
 
     @property
@@ -69,16 +71,8 @@ class Task(abc.ABC):
     def make_result(self, model, tokenizers, settings, recipe, sentence_profile):
         """Returns the pipeline of a trained model."""
 
-    @abc.abstractmethod
-    def served_functions(self, pipeline) -> type:
-        """Returns the `ServedFunctions` of a SavedModel.
-
-        Args:
-            pipeline: an object of the task's class.
-
-        Raises:
-            UserError: if this pipeline cannot be exported.
-        """
+    def check_served(self, pipeline) -> None:  # noqa: B027
+        """Raises a `UserError` if a pipeline cannot become a SavedModel."""
 
 
 # Imported when asked for, because a task knows the packages that ask for it.
@@ -126,8 +120,13 @@ def get_task(name: str) -> Any:
     """
     if name not in _ENTRIES:
         raise ValueError(f"`task` must be one of {task_names()}. Received: task={name!r}")
-    module, _, task = _ENTRIES[name].rpartition(".")
-    return getattr(importlib.import_module(module), task)()
+    return load_entry(_ENTRIES[name])()
+
+
+def load_entry(entry: str) -> Any:
+    """Returns the object of an entry, `"package.module.name"`."""
+    module, _, name = entry.rpartition(".")
+    return getattr(importlib.import_module(module), name)
 
 
 def command_names() -> tuple[str, ...]:

@@ -6,7 +6,9 @@ from typing import ClassVar
 from keras import ops
 
 from keras_transformer.data.special_tokens import EOS_ID
+from keras_transformer.data.tokenizers import Tokenizer
 from keras_transformer.decoding import BeamSearch
+from keras_transformer.decoding.search import Search
 from keras_transformer.inference import memory
 from keras_transformer.inference.alignment import Alignment, align_words, layer_index
 from keras_transformer.inference.batch_inference import one_answer
@@ -26,6 +28,7 @@ from keras_transformer.inference.memory import cut_pair_batches
 from keras_transformer.inference.pipeline import Pipeline, Progress
 from keras_transformer.inference.results import Hypothesis, Score
 from keras_transformer.inference.sentence_profile import SentenceProfile
+from keras_transformer.models import Ensemble, TrainingRecipe, Transformer
 
 __all__ = ["Alignment", "Hypothesis", "Score", "Translator"]
 
@@ -69,13 +72,13 @@ class Translator(Pipeline):
 
     def __init__(
         self,
-        model,
-        source_tokenizer,
-        target_tokenizer=None,
-        search=None,
+        model: Transformer | Ensemble,
+        source_tokenizer: Tokenizer,
+        target_tokenizer: Tokenizer | None = None,
+        search: Search | None = None,
         extra_length: int = 50,
         max_source_length: int | None = None,
-        recipe=None,
+        recipe: TrainingRecipe | dict | None = None,
         sentence_profile: SentenceProfile | None = None,
     ):
         super().__init__(
@@ -100,7 +103,7 @@ class Translator(Pipeline):
     def translate(
         self,
         texts: Sequence[str],
-        search=None,
+        search: Search | None = None,
         batch_size: int = 32,
         progress: Progress | None = None,
         prefixes: Sequence[str] | None = None,
@@ -149,7 +152,7 @@ class Translator(Pipeline):
     def hypotheses(
         self,
         texts: Sequence[str],
-        search=None,
+        search: Search | None = None,
         batch_size: int = 32,
         progress: Progress | None = None,
         prefixes: Sequence[str] | None = None,

@@ -20,6 +20,7 @@ class ParsingTask(Task):
     name, command, result_name = "parsing", "parse", "parser"
     score_name, score_label = "f1", "F1"
     pipeline = Parser
+    served_functions = "keras_transformer.parsing.signatures.ParserFunctions"
     # A given tokenizer is for the words; the trees have a vocabulary of their own.
     shares_a_given_tokenizer = False
 
@@ -100,9 +101,7 @@ class ParsingTask(Task):
         )
 
 
-    def served_functions(self, pipeline):
-        from keras_transformer.parsing.signatures import ParserFunctions
-
+    def check_served(self, pipeline) -> None:
         if not pipeline.constrained:
             why = "constrained=False"
             if pipeline.tree_symbols is None:
@@ -112,8 +111,6 @@ class ParsingTask(Task):
                 "A SavedModel writes trees without repairing them, so its search must be "
                 f"constrained to well-formed ones. Received: a Parser with {why}"
             )
-        return ParserFunctions
-
 
 def _sorted(counts):
     return sorted(counts.items(), key=lambda item: (-item[1], item[0]))

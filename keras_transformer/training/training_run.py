@@ -5,12 +5,13 @@ import math
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import keras
 
 from keras_transformer.data.tokenizer_pair import TokenizerPair
 from keras_transformer.errors import StopSignals, UserError
-from keras_transformer.inference.tasks import get_task
+from keras_transformer.inference.tasks import get_task, task_names
 from keras_transformer.training.callbacks import HistoryFile, StepProgress, TimeLimit
 from keras_transformer.training.checkpoints import Checkpoints
 from keras_transformer.training.distribution import num_replicas
@@ -39,38 +40,46 @@ _EXPLODED_LOSS = 100.0
 class TrainingResult:
     """The result of a call of `train`.
 
+    The task's names for `pipeline` and `score` are attributes too: `translator` and `bleu`, or
+    `parser` and `f1`. Those of other tasks are None.
+
     Attributes:
-        translator: `Translator` with the final weights, as saved in the directory; None for a
-            parser.
+        task: name of the task.
+        pipeline: `Translator` or `Parser` with the final weights, as saved in the directory.
+        score: BLEU or F1 of the final weights on the validation set, or None.
         steps: updates done, over all runs.
         epochs: passes over the data, over all runs.
         minutes: minutes of training, over all runs.
-        bleu: BLEU of the final weights on the validation set, or None.
-        valid_loss: cross-entropy per token of the final weights there, or None.
+        valid_loss: cross-entropy per token of the final weights on the validation set, or None.
         history: rows of `history.csv`.
-        parser: `Parser` with the final weights if the task is parsing, otherwise None.
-        f1: F1 of its parses of the validation set, or None.
 
     Example:
 
     >>> from keras_transformer.training import TrainingResult
     >>> result = TrainingResult(
-    ...     translator=None, steps=100, epochs=1.5, minutes=2.0, bleu=31.4, valid_loss=1.8,
-    ...     history=[],
+    ...     task="translation", pipeline=None, score=31.4, steps=100, epochs=1.5, minutes=2.0,
+    ...     valid_loss=1.8, history=[],
     ... )
-    >>> result.bleu
-    31.4
+    >>> result.bleu, result.f1
+    (31.4, None)
     """
 
-    translator: object | None
+    task: str
+    pipeline: Any
+    score: float | None
     steps: int
     epochs: float
     minutes: float
-    bleu: float | None
     valid_loss: float | None
     history: list[dict[str, str]]
-    parser: object | None = None
-    f1: float | None = None
+
+    def __getattr__(self, name: str):
+        if not name.startswith("_"):
+            for task in map(get_task, task_names()):
+                if name in (task.result_name, task.score_name):
+                    value = self.pipeline if name == task.result_name else self.score
+                    return value if task.name == self.task else None
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
 
 class TrainingRun:
@@ -248,12 +257,10 @@ class TrainingRun:
             self.model, self.tokenizers, self.settings, self.recipe, self.data.sentence_profile
         )
         result.save(self.output)
-        of_the_task = {
-            self.task.result_name: result,
-            self.task.score_name: None if self.score is None else chosen.score,
-        }
         return TrainingResult(
-            **{"translator": None, "bleu": None, **of_the_task},
+            task=self.task.name,
+            pipeline=result,
+            score=None if self.score is None else chosen.score,
             steps=self.progress.step,
             epochs=self.progress.epoch + self.progress.batch / self.data.steps_per_epoch,
             minutes=self.progress.minutes,

@@ -18,6 +18,7 @@ class TranslationTask(Task):
     name, command, result_name = "translation", "translate", "translator"
     score_name, score_label = "bleu", "BLEU"
     pipeline = Translator
+    served_functions = "keras_transformer.export.signatures.TranslatorFunctions"
 
     def check_settings(self, settings) -> dict:
         """Raises if settings are for another task; returns the settings that the task decides."""
@@ -66,8 +67,3 @@ class TranslationTask(Task):
             recipe=recipe,
             sentence_profile=sentence_profile,
         )
-
-    def served_functions(self, pipeline):
-        from keras_transformer.export.signatures import TranslatorFunctions
-
-        return TranslatorFunctions

@@ -1,0 +1,139 @@
+"""The shape of the package: rooms, directions of imports, numbers of parameters, annotations."""
+
+import ast
+import inspect
+import pathlib
+
+import pytest
+
+import keras_transformer
+from tests.docs.public_names import public_members, public_methods
+
+PACKAGE = pathlib.Path(keras_transformer.__file__).parent
+# A room imports from its own row and from rows above it.
+ROWS = (
+    ("errors", "files"),
+    ("layers",),
+    ("settings",),
+    ("decoding",),
+    ("models",),
+    ("data",),
+    ("inference",),
+    ("evaluation",),
+    ("training",),
+    ("bridges", "export"),
+    ("parsing",),
+    ("quickstart",),
+    ("cli",),
+)
+RANKS = {room: rank for rank, row in enumerate(ROWS) for room in row}
+# It imports no room: its entries are strings.
+REGISTRY = "inference.tasks"
+# Commands of a room use the tools of the command line, which finds them by a string.
+COMMANDS = ("parsing.cli", "quickstart.command")
+MODULES = {
+    ".".join(path.relative_to(PACKAGE).with_suffix("").parts).removesuffix("__init__").strip("."): (
+        ast.parse(path.read_text(encoding="utf-8"))
+    )
+    for path in PACKAGE.rglob("*.py")
+}
+
+
+def imports(name, tree):
+    """Yields the modules that a module imports, here and in its functions."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("keras_transformer"):
+            base = node.module.removeprefix("keras_transformer").strip(".")
+            for alias in node.names:
+                inner = f"{base}.{alias.name}".strip(".")
+                yield inner if inner in MODULES else base
+        elif isinstance(node, ast.Import):
+            for alias in node.names:
+                if alias.name.startswith("keras_transformer."):
+                    yield alias.name.removeprefix("keras_transformer.")
+
+
+def room_of(module):
+    return module.split(".")[0]
+
+
+def test_the_top_level_has_rooms_and_three_files():
+    files = {path.name for path in PACKAGE.glob("*.py")}
+    assert files == {"__init__.py", "errors.py", "files.py"}
+    assert {room_of(name) for name in MODULES if name} == set(RANKS)
+
+
+@pytest.mark.parametrize("name", sorted(name for name in MODULES if name))
+def test_imports_point_one_way(name):
+    if name.startswith(COMMANDS):
+        return
+    wrong = [
+        other
+        for other in imports(name, MODULES[name])
+        if other not in ("", REGISTRY) and RANKS[room_of(other)] > RANKS[room_of(name)]
+    ]
+    assert not wrong
+
+
+def test_no_room_imports_parsing():
+    users = {
+        name
+        for name, tree in MODULES.items()
+        for other in imports(name, tree)
+        if room_of(other) == "parsing" and room_of(name) != "parsing"
+    }
+    assert not users
+
+
+def test_no_modules_import_each_other_in_a_circle():
+    graph = {}
+    for name, tree in MODULES.items():
+        at_the_top = [n for n in tree.body if isinstance(n, ast.Import | ast.ImportFrom)]
+        at_the_top = ast.Module(at_the_top, [])
+        graph[name] = {o for o in imports(name, at_the_top) if o and o != name}
+    done, path = set(), []
+
+    def visit(name):
+        assert name not in path, " -> ".join([*path[path.index(name) :], name])
+        if name in done:
+            return
+        path.append(name)
+        for other in sorted(graph[name]):
+            visit(other)
+        path.pop()
+        done.add(name)
+
+    for name in graph:
+        visit(name)
+
+
+def test_no_function_has_more_than_nine_parameters():
+    many = []
+    for name, tree in MODULES.items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef):
+                found = node.args
+                names = {a.arg for a in (*found.posonlyargs, *found.args, *found.kwonlyargs)}
+                names |= {a.arg for a in (found.vararg, found.kwarg) if a}
+                names -= {"self", "cls"}
+                # A constructor may have what is a setting of its layer.
+                if len(names) > 9 and node.name != "__init__":
+                    many.append(f"{name}.{node.name}")
+    # Keras' own layer has as many.
+    assert set(many) <= {"layers.multi_head_attention.call"}
+
+
+def test_parameters_of_public_functions_are_annotated():
+    bare = []
+    for name, member in {**public_members(), **public_methods()}.items():
+        function = getattr(member, "fget", member)
+        if inspect.isclass(member):
+            function = vars(member).get("__init__")
+        if not inspect.isfunction(function):
+            continue
+        bare += [
+            f"{name}({parameter.name})"
+            for parameter in inspect.signature(function).parameters.values()
+            if parameter.annotation is parameter.empty and parameter.name not in ("self", "cls")
+        ]
+    assert not bare, f"{len(bare)}: {bare}"
