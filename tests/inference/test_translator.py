@@ -159,7 +159,7 @@ class TestLengths:
         with caplog.at_level(logging.WARNING):
             answer = translator.hypotheses([TEXTS[2], "a"])[0][0].text
         assert "1 of 2 sources have more than 5 subwords" in caplog.text
-        assert "split them into sentences before" in caplog.text
+        assert "split them into sentences first" in caplog.text
         assert answer == translator.translate([TEXTS[2]], long_texts="truncate")[0]
         assert answer == translator.translate([tiny_tokenizer().decode(ids[:5])])[0]
 
