@@ -53,8 +53,22 @@ from keras import ops
 def make_pages():
     """Returns the texts of all pages by file name."""
     pages = {f"{name}.md": make_page(name) for name in PACKAGES}
+    pages["settings.md"] = make_settings()
     pages["README.md"] = make_index()
     return pages
+
+
+def make_settings():
+    """Returns the page of the settings of `train`, from their declarations."""
+    settings = importlib.import_module("keras_transformer.cli.settings")
+    lines = ["# Settings of `keras-transformer train`", "", *_notice()]
+    for table, heading in settings.TABLES.items():
+        lines += ["", f"## {table}", "", f"{heading[0].upper()}{heading[1:]}.", ""]
+        lines += ["| option | default | meaning |", "|---|---|---|"]
+        for one in settings.settings_in(table):
+            default = one.unset or "" if one.default is None else f"`{one.default}`"
+            lines.append(f"| `{one.flag}` | {default} | {one.text[0].upper()}{one.text[1:]} |")
+    return "\n".join(lines) + "\n"
 
 
 def make_index():
@@ -65,6 +79,7 @@ def make_index():
     for name in PACKAGES:
         module = importlib.import_module(f"keras_transformer.{name}")
         lines.append(f"| [keras_transformer.{name}]({name}.md) | {_summary(module)} |")
+    lines.append("| [keras-transformer train](settings.md) | All settings of this command. |")
     shortcuts = sorted(set(top.__all__) - set(PACKAGES) - {"__version__", "UserError"})
     names = ", ".join(f"`{name}`" for name in shortcuts)
     lines += ["", f"{names} are in `keras_transformer` itself as well. The examples begin with", ""]

@@ -12,11 +12,11 @@ from keras_transformer.files import require_file
 from keras_transformer.settings.setting import COUNT
 
 _DESCRIPTION = """
-Averages the weights of checkpoints of one training run, which is nearly always better than the last
-one alone (the paper takes the last 5, and 20 for the big model). `train` ends by itself with the
-average of the last N checkpoints, or a better single one by BLEU on the validation text; use this
-to try another number. With --model and --last the model directory translates with
-the new average from then on.
+Averages the weights of checkpoints of one training. The average is nearly always better than the
+last checkpoint (the paper averages the last 5, and 20 for the big model). `train` itself ends with
+the average of the last N checkpoints, or a better single one by BLEU on the validation text; use
+this command to try another number. With --model and --last the new average replaces the weights of
+the model directory.
 """
 
 _EXAMPLE = """
@@ -31,10 +31,10 @@ def add_parser(commands: argparse._SubParsersAction) -> argparse.ArgumentParser:
     parser.add_argument(
         "checkpoints", nargs="*", metavar="CHECKPOINT", help="weights files (.weights.h5)"
     )
-    parser.add_argument("--output", metavar="FILE", help="where the average goes (.weights.h5)")
+    parser.add_argument("--output", metavar="FILE", help="file of the average (.weights.h5)")
     parser.add_argument("--model", metavar="DIR", help="a model directory with checkpoints")
     parser.add_argument(
-        "--last", type=COUNT, metavar="N", help="how many of its last checkpoints to average"
+        "--last", type=COUNT, metavar="N", help="number of its last checkpoints to average"
     )
     return parser
 
@@ -61,7 +61,7 @@ def _check(arguments: argparse.Namespace) -> None:
         if arguments.model or arguments.last:
             raise UserError("Give either the checkpoints or --model with --last, not both.")
         if not arguments.output:
-            raise UserError("Checkpoints need --output FILE, where their average goes.")
+            raise UserError("Checkpoints need --output FILE, the file of their average.")
         for path in arguments.checkpoints:
             require_file(path)
     elif not arguments.model or not arguments.last:
@@ -76,7 +76,7 @@ def _last_checkpoints(model: str, number: int) -> list[pathlib.Path]:
     from keras_transformer.training import Checkpoints
     from keras_transformer.training.output_directory import CHECKPOINT_FOLDER
 
-    read_config(model)  # says what is wrong with a folder that is no model directory
+    read_config(model)  # raises if the folder is not a model directory
     paths = Checkpoints(pathlib.Path(model) / CHECKPOINT_FOLDER).weight_files()
     if len(paths) < number:
         raise UserError(f"{model!r} keeps {len(paths)} checkpoints. Received: --last {number}")

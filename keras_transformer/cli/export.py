@@ -1,4 +1,4 @@
-"""`keras-transformer export`: a model directory becomes what another program runs."""
+"""`keras-transformer export`: writes a model directory in a format that other programs run."""
 
 import argparse
 
@@ -19,17 +19,17 @@ from keras_transformer.settings.setting import COUNT
 
 _DESCRIPTION = """
 Exports a model directory, by default as a TensorFlow SavedModel: text in, text out, with the
-tokenizer and the search inside. It needs only `tensorflow` and `tensorflow_text` to run, and is
-what TensorFlow Serving loads. Signature `serving_default` gives one translation and its score for
-each string, `n_best` several; `score` and `attention` look at given translations, and `limits`
-tells how long a text may be. docs/serving.md shows how it is served. A model directory that holds a
-parser becomes a SavedModel from sentences to trees in brackets; docs/parsing.md. Several models of
-one vocabulary become one SavedModel, in which they answer together.
+tokenizer and the search inside. The SavedModel needs only `tensorflow` and `tensorflow_text`, and
+TensorFlow Serving loads it. Its signature `serving_default` returns one translation and its score
+for each string, and `n_best` several; `score` and `attention` take given translations, and `limits`
+returns the maximum length of a text. docs/serving.md shows how to serve it. A parser becomes a
+SavedModel from sentences to trees in brackets; see docs/parsing.md. Several models of one
+vocabulary become one SavedModel, in which they answer together.
 
 The other formats hold the model and, in files of their own, the tokenizers; the program that runs
-them searches. ctranslate2 is for the engine of that name, which has its own beam search; onnx
-and litert hold the encoder and one step of the decoder, for onnxruntime and for LiteRT (formerly
-TensorFlow Lite). docs/runtimes.md shows how each is used.
+them does the search. ctranslate2 is for the engine of this name, which has its own beam search;
+onnx and litert hold the encoder and one step of the decoder, for onnxruntime and for LiteRT
+(formerly TensorFlow Lite). docs/runtimes.md shows how to use each of them.
 """
 
 _EXAMPLE = """
@@ -70,7 +70,7 @@ def add_parser(commands: argparse._SubParsersAction) -> argparse.ArgumentParser:
     files.add_argument(
         "--precision",
         choices=PRECISIONS,
-        help="with --format saved_model: what it stores and computes in; bfloat16 halves the size "
+        help="with --format saved_model: type of weights and computation; bfloat16 halves the size "
         "and changes some translations (default: float32)",
         metavar="TYPE",
     )
@@ -78,8 +78,8 @@ def add_parser(commands: argparse._SubParsersAction) -> argparse.ArgumentParser:
         "--streams",
         type=COUNT,
         metavar="N",
-        help="with --format saved_model: search N parts of a request at the same time, a thread "
-        "for each; on a CPU served with one thread for an operation (default: 1)",
+        help="with --format saved_model: search N parts of a request at the same time, each in a "
+        "thread; for a server on a CPU with one thread per operation (default: 1)",
     )
     files.add_argument(
         "--quantization",

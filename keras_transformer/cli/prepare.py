@@ -42,7 +42,7 @@ def add_parser(commands: argparse._SubParsersAction) -> argparse.ArgumentParser:
     """Adds the parser of this command and returns it."""
     parser = add_command(commands, "prepare", "encode a large corpus once", _DESCRIPTION, _EXAMPLE)
     parser.usage = _USAGE
-    parser.add_argument("--output", required=True, metavar="DIR", help="where the corpus goes")
+    parser.add_argument("--output", required=True, metavar="DIR", help="folder of the corpus")
     parser.add_argument(
         "--max-length",
         type=COUNT,

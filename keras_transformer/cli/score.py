@@ -46,9 +46,9 @@ def add_parser(commands: argparse._SubParsersAction) -> argparse.ArgumentParser:
         "--source", required=True, metavar="FILE", help="UTF-8 text, one sentence a line, .gz too"
     )
     files.add_argument(
-        "--target", required=True, metavar="FILE", help="its translation, as many lines"
+        "--target", required=True, metavar="FILE", help="its translation, line by line"
     )
-    files.add_argument("--output", metavar="FILE", help="(default: standard output)")
+    files.add_argument("--output", metavar="FILE", help="file of scores (default: standard output)")
     parser.add_argument(
         "--per-token", action="store_true", help="write the log-probability of each token too"
     )

@@ -64,7 +64,7 @@ TABLES: dict[str, str] = {
 def _settings_of_train() -> dict[str, Setting]:
     classes = (TrainingSettings, *(task.settings for task in task_commands()), RunSettings)
     found = {one.name: one for kind in classes for one in declarations(kind).values()}
-    # The library has no corpus when it is given these, and starts from the preset "base".
+    # Other defaults than in the library, because the command line knows the number of pairs.
     presets = [f"with --task {task.name} {task.defaults['preset']}"
                for task in task_commands() if "preset" in task.defaults]  # fmt: skip
     changes = {

@@ -55,10 +55,7 @@ def print_plan(
     steps = settings.max_steps or recipe.max_steps
 
     if settings.jit_compile and num_devices > 1:
-        raise UserError(
-            f"--jit-compile works on one device only. Received: it with --gpus {num_devices}"
-        )
-
+        raise UserError(f"--jit-compile works on one device only. Received: --gpus {num_devices}")
     if recipe_name:
         _line("recipe", f"{recipe_name}: {EXPERIMENTS[recipe_name].description}")
     _line("data", commands.describe_data(values) or "not given yet")
@@ -72,15 +69,10 @@ def print_plan(
         return
     sys.stdout.flush()
     with Progress("measuring", unit="steps") as progress:
-        measured = measure_step(
-            config,
-            recipe,
-            slice_tokens,
-            settings.mixed_precision,
-            settings.jit_compile,
-            progress.update,
-        )
-    _print_time(measured, share, steps, num_devices, "GPU" if is_gpu else "CPU", settings)
+        compute = (settings.mixed_precision, settings.jit_compile)
+        measured = measure_step(config, recipe, slice_tokens, *compute, progress.update)
+    _line("measured", f"{_step_words(measured)} on this machine's {'GPU' if is_gpu else 'CPU'}")
+    _print_time(measured, share, steps, settings)
 
 
 def _line(label: str, text: str) -> None:
@@ -101,7 +93,7 @@ def _print_run(settings, recipe, config, sides: str, steps: int) -> None:
     limit = "" if settings.max_minutes is None else f", or {settings.max_minutes:g} minutes"
     _line("steps", f"{steps:,}{limit}")
     batch = f"{recipe.tokens_per_batch:,}"
-    _line("batch", f"{batch} source + {batch} target tokens, padding counted")
+    _line("batch", f"{batch} source + {batch} target tokens, padding included")
     windows = settings.average_windows or (recipe.average_checkpoints,)
     every = settings.checkpoint_every
     between = "one epoch" if every is None else f"{every:,} steps"
@@ -123,18 +115,16 @@ def _print_memory(config, recipe, settings, device_memory: float | None) -> None
     memory = estimate_memory(config, tokens, width, *how)
     cut = "" if parts == 1 else f", in {parts} micro-batches of {tokens:,} + {tokens:,}"
     _line("devices", f"{num_devices}, each with {share:,} + {share:,} tokens of a batch{cut}")
-    _line(
-        "memory per device",
-        f"about {_gigabytes(memory.total)} GB, an estimate, for {rows} of {width} tokens:",
-    )
+    total = f"about {_gigabytes(memory.total)} GB, an estimate, for {rows} of {width} tokens:"
+    _line("memory per device", total)
     for name in ("weights", "gradients", "moments", "activations", "logits"):
         label = {"moments": "Adam's moments"}.get(name, name)
         _line("", f"{_gigabytes(getattr(memory, name)):>6} GB  {label}")
     if device_memory is None:
-        _line("fits", "--device-memory GB says whether it does")
+        _line("fits", "use --device-memory GB to find out")
         return
 
-    def most(*how):
+    def most(*how) -> int:
         return most_tokens(device_memory * _GIGABYTE, config, width, *how)
 
     if most(*how) >= tokens:
@@ -145,16 +135,13 @@ def _print_memory(config, recipe, settings, device_memory: float | None) -> None
     for way in ways:
         _line("", f"  {way}")
     if not ways:
-        _line(
-            "",
-            f"weights, gradients and moments take {_gigabytes(memory.fixed)} GB, and leave too "
-            "little room for",
-        )
-        _line("", f"{rows} of {width} tokens, however the batch is cut")
+        fixed = f"weights, gradients and moments take {_gigabytes(memory.fixed)} GB"
+        _line("", f"{fixed}, and leave too little room for")
+        _line("", f"{rows} of {width} tokens, in any number of micro-batches")
 
 
 def _ways_to_fit(tokens_per_batch, share, width, most, how):
-    """Yields options of `train` with which a step fits; less than a sentence is no batch."""
+    """Yields options of `train` that make a step fit, with at least one sentence in a batch."""
     mixed_precision, num_devices, parts = how
     part = most(mixed_precision, num_devices, 2)
     if part >= width:
@@ -168,17 +155,19 @@ def _ways_to_fit(tokens_per_batch, share, width, most, how):
         yield f"--tokens-per-batch {part * num_devices * parts}: smaller steps, another training"
 
 
-def _print_time(measured, tokens, steps, num_devices, kind, settings) -> None:
+def _step_words(measured) -> str:
+    return f"{measured.seconds:.2f} s a step of {measured.tokens:,} + {measured.tokens:,} tokens"
+
+
+def _print_time(measured, tokens: int, steps: int, settings) -> None:
     seconds = measured.scaled_to(tokens)
-    words = f"{measured.seconds:.2f} s a step of {measured.tokens:,} + {measured.tokens:,} tokens"
-    _line("measured", f"{words} on this machine's {kind}")
     if measured.tokens < tokens:
         _line("", f"in proportion {seconds:.1f} s for {tokens:,} + {tokens:,}: a rough figure")
     hours = seconds * steps / 3600
-    devices = "this device" if num_devices == 1 else f"{num_devices} such devices"
+    is_one = (settings.gpus or 1) == 1
+    devices = "this device" if is_one else f"{settings.gpus} such devices"
     _line("time", f"{_hours(hours)} for {steps:,} steps on {devices}")
-    exchange = "" if num_devices == 1 else "the exchange of gradients and "
-    _line("", f"{exchange}evaluations come on top")
+    _line("", f"{'' if is_one else 'the exchange of gradients and '}evaluations come on top")
     if settings.max_minutes is not None and settings.max_minutes < hours * 60:
         reached = int(settings.max_minutes * 60 / seconds)
         _line("", f"{settings.max_minutes:g} minutes are enough for about {reached:,} steps")
@@ -195,7 +184,7 @@ def _gigabytes(size: int) -> str:
 
 
 def _has_room(config, recipe, tokens: int) -> bool:
-    """Returns whether a step fits into the memory that is free here; yes where it is not known."""
+    """Returns whether a step fits into the free memory of this machine, or that is not known."""
     from keras_transformer.training.training_plan import estimate_memory
 
     try:

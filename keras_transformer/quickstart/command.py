@@ -1,4 +1,4 @@
-"""`keras-transformer quickstart`: the whole road in a few minutes, on data made on the spot."""
+"""`keras-transformer quickstart`: all steps from data to a served model, in a few minutes."""
 
 import argparse
 import os
@@ -16,14 +16,13 @@ from keras_transformer.errors import UserError
 from keras_transformer.settings.setting import POSITIVE
 
 _DESCRIPTION = """
-Watch a Transformer learn to translate numbers, dates, clock times and amounts, written in words,
-from English to German. No data is needed: the sentence pairs are generated, and those it is tested
-on are not among those it learns from.
+Shows a Transformer that learns to translate numbers, dates, clock times and amounts, written in
+words, from English to German. No data is needed: the sentence pairs are generated, and the test
+pairs are not among the training pairs.
 
-It trains for a few minutes on two CPU cores, scores itself on the held-out pairs, shows ten
-of them, plots its learning curve and what it attends to, and is exported as a SavedModel, which a
-fresh process loads and asks. Run again, it shows the same model; delete the output to watch it
-learn once more.
+The model trains for a few minutes on two CPU cores. The command scores it on the test pairs, shows
+ten of these, plots the learning curve and an attention map, and exports a SavedModel, which a new
+process loads and uses. A second run shows the same model; delete the output to train it again.
 """
 
 _EXAMPLE = """
@@ -32,14 +31,10 @@ echo "It is half past seven." | keras-transformer translate --model runs/quickst
 """
 
 _NUM_TRAIN, _NUM_VALID, _NUM_TEST = 20_000, 200, 500
+_LAYERS = {"num_encoder_layers": 2, "num_decoder_layers": 2}
 _SETTINGS = {
     "preset": "tiny",
-    "model": {
-        "num_encoder_layers": 2,
-        "num_decoder_layers": 2,
-        "intermediate_dim": 512,
-        "dropout": 0.05,
-    },
+    "model": {**_LAYERS, "intermediate_dim": 512, "dropout": 0.05},
     "recipe": {
         "peak_learning_rate": 3e-3,
         "warmup_steps": 300,
@@ -56,7 +51,7 @@ _SETTINGS = {
 _NUM_SHOWN = 10
 _SENTENCE = "It is a quarter to eight."
 
-# What a program that serves the export needs, and nothing of this library or Keras.
+# A program that uses the export without this library and without Keras.
 _FRESH_PROCESS = """
 import sys
 import tensorflow as tf
@@ -70,13 +65,8 @@ sys.stdout.buffer.write(answer["translation"][0].numpy())
 
 def add_parser(commands: argparse._SubParsersAction) -> argparse.ArgumentParser:
     """Adds the parser of this command and returns it."""
-    parser = add_command(
-        commands,
-        "quickstart",
-        "learn to translate numbers in words, in a few minutes",
-        _DESCRIPTION,
-        _EXAMPLE,
-    )
+    summary = "learn to translate numbers in words, in a few minutes"
+    parser = add_command(commands, "quickstart", summary, _DESCRIPTION, _EXAMPLE)
     parser.add_argument(
         "--output",
         default="runs/quickstart",
@@ -87,20 +77,20 @@ def add_parser(commands: argparse._SubParsersAction) -> argparse.ArgumentParser:
         "--saved-model",
         default="saved_models/quickstart",
         metavar="DIR",
-        help="where the SavedModel goes (default: %(default)s)",
+        help="folder of the SavedModel (default: %(default)s)",
     )
     parser.add_argument(
         "--minutes",
         type=POSITIVE,
         default=5.0,
         metavar="M",
-        help="stop training after so many minutes, if it is not done before (default: %(default)s)",
+        help="maximum minutes of training (default: %(default)s)",
     )
     return parser
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Trains, evaluates, shows, exports."""
+    """Trains, evaluates, plots and exports a model."""
     start = time.monotonic()
     output = pathlib.Path(arguments.output)
     load_backend()
@@ -108,7 +98,7 @@ def run(arguments: argparse.Namespace) -> None:
     from keras_transformer.export import check_export_directory, export_saved_model
     from keras_transformer.quickstart.corpus import number_corpus
 
-    check_export_directory(arguments.saved_model)  # Before minutes of training, not after.
+    check_export_directory(arguments.saved_model)  # before the training, not after it
     train_pairs, valid_pairs, test_pairs = number_corpus(
         num_train=_NUM_TRAIN, num_valid=_NUM_VALID, num_test=_NUM_TEST
     )
@@ -120,7 +110,7 @@ def run(arguments: argparse.Namespace) -> None:
     say(f"\nexporting to {arguments.saved_model} ...")
     export_saved_model(translator, arguments.saved_model)
     answer = _ask_in_fresh_process(arguments.saved_model, _SENTENCE)
-    _print("A fresh process with TensorFlow alone loads it and translates:")
+    _print("A new process with TensorFlow alone loads it and translates:")
     _print(f"  {_SENTENCE}  ->  {answer}")
     minutes = (time.monotonic() - start) / 60
     _print(f"\nDone in {minutes:.1f} minutes. Try it yourself:")
@@ -128,7 +118,7 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def _command() -> str:
-    """Returns how a shell finds the command, which need not be on its PATH."""
+    """Returns the command for a shell, whose PATH may lack it."""
     if shutil.which("keras-transformer"):
         return "keras-transformer"
     if os.path.basename(sys.argv[0]) == "keras-transformer":
@@ -180,7 +170,7 @@ def _plot(translator, history, output: pathlib.Path) -> None:
     attention = plot_attention(
         *cross_attention(translator, _SENTENCE),
         output / "attention.png",
-        title="Last decoder block: what each output piece looks at",
+        title="Last decoder block: attention of each output piece",
     )
     _print(f"\nPlots: {curve} and {attention}")
 

@@ -155,11 +155,16 @@ class FrozenSettings:
             value, declared = getattr(self, field.name), field.metadata.get("setting")
             if declared is None or (value is None and type(None) in typing.get_args(field.type)):
                 continue
+            # JSON has no tuples, and the caller may change a dict.
+            kind = declared.rule.kind
+            if isinstance(value, {tuple: list, dict: Mapping}.get(kind, ())):
+                value = kind(value)
+                object.__setattr__(self, field.name, value)
             if not declared.rule.allows(value):
-                self._refuse(field.name, declared.rule.words)
-
-    def _refuse(self, name: str, words: str) -> None:
-        raise ValueError(f"`{name}` must be {words}. Received: {name}={getattr(self, name)!r}")
+                raise ValueError(
+                    f"`{field.name}` must be {declared.rule.words}. "
+                    f"Received: {field.name}={value!r}"
+                )
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the fields as a dict that JSON can hold."""

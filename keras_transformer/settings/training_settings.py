@@ -186,10 +186,6 @@ class TrainingSettings(FrozenSettings):
     def __post_init__(self):
         from keras_transformer.inference.tasks import get_task
 
-        for name in ("model", "recipe", "linearization"):
-            object.__setattr__(self, name, dict(getattr(self, name)))
-        if self.average_windows is not None:
-            object.__setattr__(self, "average_windows", tuple(self.average_windows))
         super().__post_init__()
         if self.bpe_dropout and self.tokenizer != "bpe":
             raise ValueError(
