@@ -46,6 +46,8 @@ setup(
     extras_require={
         "test": ["hypothesis>=6.100", "pytest>=8", "pytest-xdist>=3.6"],
         "lint": ["ruff>=0.9"],
+        # TensorFlow with NVIDIA's CUDA libraries, which have wheels for Linux.
+        "gpu": ["tensorflow[and-cuda]>=2.21"],
         # Other backends. Ask for `torch==2.13.0` first and by itself where a CPU build will do:
         # `pip install torch` alone may bring several GB of CUDA packages.
         "jax": ["jax>=0.10"],

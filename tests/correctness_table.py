@@ -27,58 +27,59 @@ INTRODUCTION = f"""# Correctness
 
     {COMMAND}
 
-measures every figure on this page and writes it; the tests assert the bounds next to the figures.
+This command measures every figure on this page and writes the page. The tests assert the bounds
+next to the figures.
 
-What the library computes is held against an oracle: the Transformer in NumPy float64, written from
-the paper alone, without an import from the package. `tests/oracle/` has the model with loops where
-the paper has a formula for one head or one position, its gradient by the chain rule, the loss with
-its target written out, Adam, and searches that look at every sequence. The oracle itself is held
-against central differences and against results worked out by hand.
+The library is compared with an oracle: the Transformer in NumPy float64, written from the paper
+alone, without an import from the package. `tests/oracle/` contains the model with loops for the
+paper's formulas of one head or one position, its gradient by the chain rule, the loss with an
+explicit target, Adam, and searches that consider every sequence. The oracle itself is compared
+with central differences and with results computed by hand.
 
-- Layers and whole models, with their gradients to every parameter and input, against the oracle,
-  over shapes, numbers of heads, sizes of keys and values, masks, norms, biases, vocabularies and
-  positions: `tests/oracle/test_layers_equal_the_oracle.py`. The bounds on outputs and gradients are
+- Layers and whole models, with their gradients for every parameter and input, over shapes, numbers
+  of heads, sizes of keys and values, masks, norms, biases, vocabularies and positions:
+  `tests/oracle/test_layers_equal_the_oracle.py`. The bounds on outputs and gradients are
   {{sweep}}.
 - The same in every precision, on each backend: `tests/precision/test_components.py`, and below.
 - Label smoothing in both conventions, and its gradient, also at logits of 10,000:
   `tests/training/test_label_smoothing.py`, `tests/precision/test_huge_logits.py`.
 - Adam and the schedule over 50 steps: `tests/oracle/test_adam.py`.
 - Greedy and beam search with both length penalties: `tests/decoding/test_beam_search.py`.
-- What numbers do to models at the edges, in every precision: `tests/precision/` has sequences of
-  5,000 positions, queries that may attend to nothing, batches of nothing but padding, one token,
-  and the longest length.
-- Weights copied to and from other libraries give their outputs and their gradients:
-  `tests/bridges/`, and below.
+- Extreme inputs in every precision, in `tests/precision/`: sequences of 5,000 positions, queries
+  that may attend to nothing, batches of padding alone, one token, and the maximum length.
+- Outputs and gradients with weights copied from and to other libraries: `tests/bridges/`, and
+  below.
 """
 
 PRECISIONS = """## Against the oracle, in every precision
 
-The error is the largest difference relative to the oracle's largest number, for random weights and
-inputs as the layer holds them. After the stroke stands the bound: eps of the compute dtype times
-the root of the number of rounded results on the way to the output (`tests/precision/components.py`
-counts them). On JAX and torch Keras promotes no type beyond float32, so that a float64 policy is
-float64 in part only there, and is left out.
+The error is the largest difference, relative to the oracle's largest number, for random weights
+and inputs in the dtype of the layer. The number after the slash is the bound: eps of the compute
+dtype times the square root of the number of rounded results on the way to the output
+(`tests/precision/components.py` counts them). On JAX and torch Keras promotes no type beyond
+float32, so a float64 policy is only partly float64 there and is left out.
 """
 
 BRIDGES = """## Against other libraries
 
-The same weights there and here, over several shapes and masks; errors relative to the largest
-number. After the stroke stands the bound.
+Both sides have the same weights, over several shapes and masks. Errors are relative to the largest
+number. The number after the slash is the bound.
 """
 
 BUGS = """## Bugs that the oracles found
 
-Each was in this library, is fixed, and is held by the test named.
+Each of these bugs was in this library and is fixed. The named test guards against it.
 """
 
 MUTATION = """## Do the tests notice?
 
 A mutation tester (cosmic-ray) changes a line of the layers, the loss or the search, and the tests
-should fail. Of a random sample of 220 such mutants 201 are noticed on TensorFlow, 18 are not and
-one cannot be imported: 91.8 % (2026-11-21, seed 0). Three of the 18 are noticed on JAX or torch;
-the others change nothing that a user could see, such as which block sizes a search for the largest
-tries. With the extra `mutation` installed, half an hour on two cores:
+should fail. Of a random sample of 220 such mutants, the tests on TensorFlow notice 201 and do not
+notice 18, and one cannot be imported: 91.8 % (2026-11-21, seed 0). Three of the 18 are noticed on
+JAX or torch. The others have no visible effect; one changes, for example, the block sizes that the
+top-k search tries. With the extra `mutation` installed, this takes half an hour on two cores:
 
+<!-- not run: takes half an hour -->
 ```bash
 python -m tests.mutation --sample 220 --seed 0 --workers 2
 ```
