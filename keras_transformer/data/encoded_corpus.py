@@ -9,6 +9,7 @@ import numpy as np
 
 from keras_transformer.data.aligned_arrays import aligned
 from keras_transformer.data.special_tokens import EOS_ID
+from keras_transformer.data.tokenizer import Tokenizer
 from keras_transformer.errors import UserError
 
 _CHUNK = 8192
@@ -76,8 +77,8 @@ class EncodedCorpus:
     def from_corpus(
         cls,
         corpus: Iterable[tuple[str, str]],
-        source_tokenizer,
-        target_tokenizer=None,
+        source_tokenizer: Tokenizer,
+        target_tokenizer: Tokenizer | None = None,
         max_length: int | None = 256,
         progress: Callable[[int], object] | None = None,
         dropout: float = 0.0,
@@ -151,8 +152,8 @@ class EncodedCorpus:
 
 def encode_blocks(
     corpus: Iterable[tuple[str, str]],
-    source_tokenizer,
-    target_tokenizer=None,
+    source_tokenizer: Tokenizer,
+    target_tokenizer: Tokenizer | None = None,
     max_length: int | None = 256,
     dropout: float = 0.0,
     seed: int = 0,

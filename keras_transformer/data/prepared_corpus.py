@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from keras_transformer.data.corpora import PairsCorpus
 from keras_transformer.data.corpus_shards import LONGEST_ROW, read_shards, write_shard
 from keras_transformer.data.encoded_corpus import EncodedCorpus, encode_blocks, report_drops
+from keras_transformer.data.tokenizer import Tokenizer
 from keras_transformer.data.tokenizer_pair import TokenizerPair
 from keras_transformer.errors import UserError, one_line
 from keras_transformer.files import atomic_folder, read_json
@@ -35,8 +36,8 @@ def prepare_corpus(
     directory: str | os.PathLike,
     train_corpus: Iterable[tuple[str, str]],
     valid_corpus: Iterable[tuple[str, str]] | None,
-    source_tokenizer,
-    target_tokenizer=None,
+    source_tokenizer: Tokenizer,
+    target_tokenizer: Tokenizer | None = None,
     max_length: int = 256,
     progress: Callable[[int], object] | None = None,
 ) -> "PreparedCorpus":
@@ -169,8 +170,8 @@ class PreparedCorpus:
     """
 
     directory: pathlib.Path
-    source_tokenizer: object
-    target_tokenizer: object
+    source_tokenizer: Tokenizer
+    target_tokenizer: Tokenizer | None
     max_length: int
     splits: dict[str, PreparedSplit]
 

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Sequence
+from typing import Any
 
 import sentencepiece
 
@@ -110,7 +111,7 @@ class SentencePieceTokenizer(Tokenizer):
     def _file_content(self):
         return self.model
 
-    def in_graph(self):
+    def in_graph(self) -> Any:
         from keras_transformer.data.graph_tokenizers import GraphSentencePieceTokenizer
 
         return GraphSentencePieceTokenizer(self.model, self.vocab_size)

@@ -2,8 +2,9 @@
 
 import io
 import logging
+import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import sentencepiece
 
@@ -18,7 +19,7 @@ _LONGEST_LINE_BYTES = 16_384
 
 
 def train_sentencepiece(
-    files_or_lines,
+    files_or_lines: str | os.PathLike | Iterable,
     vocab_size: int,
     model_type: str = "bpe",
     *,

@@ -1,8 +1,10 @@
 """Text that is already split into subwords: whitespace pieces, joined at `@@ `."""
 
 import collections
+import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from keras_transformer.data.special_tokens import SPECIAL_PIECES, UNK_ID
 from keras_transformer.data.text_lines import text_lines
@@ -109,14 +111,14 @@ class SubwordTokenizer(Tokenizer):
             raise UserError("The subword vocabulary is incomplete: its last line has no end.")
         return cls(pieces[len(SPECIAL_PIECES) :])
 
-    def in_graph(self):
+    def in_graph(self) -> Any:
         from keras_transformer.data.graph_tokenizers import GraphSubwordTokenizer
 
         return GraphSubwordTokenizer(self._pieces[len(SPECIAL_PIECES) :])
 
 
 def build_subword_vocabulary(
-    files_or_lines, max_size: int | None = None, min_count: int = 1
+    files_or_lines: str | os.PathLike | Iterable, max_size: int | None = None, min_count: int = 1
 ) -> SubwordTokenizer:
     """Returns the vocabulary of text that is already split into subwords.
 

@@ -21,7 +21,7 @@ _OTHER_MARKS = {
 }
 
 
-def text_lines(files_or_lines) -> Iterator[str]:
+def text_lines(files_or_lines: str | os.PathLike | Iterable) -> Iterator[str]:
     """Yields lines of text from files, an iterable of lines, or a corpus of pairs.
 
     Args:

@@ -4,6 +4,7 @@ import math
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -184,7 +185,7 @@ class TokenBatches:
             "target": 1 - num_labels / int((rows * target_widths).sum()),
         }
 
-    def dataset(self, start_step: int = 0, repeat: bool = True, epoch: int = 0):
+    def dataset(self, start_step: int = 0, repeat: bool = True, epoch: int = 0) -> Any:
         """Returns the batches as a `tf.data.Dataset` of the tuples that the class describes.
 
         Under `tf.distribute.MirroredStrategy` each element is a global batch, split along axis 0.

@@ -4,6 +4,7 @@ import abc
 import os
 import pathlib
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -42,7 +43,7 @@ class Tokenizer(abc.ABC):
         """
 
     @abc.abstractmethod
-    def in_graph(self):
+    def in_graph(self) -> Any:
         """Returns a `tf.Module` that does the same with TensorFlow operations.
 
         `tokenize(text)` takes strings `[batch]` and returns a ragged int32 `[batch, None]`;

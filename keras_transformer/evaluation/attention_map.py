@@ -4,6 +4,7 @@ import math
 import os
 import pathlib
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -16,7 +17,7 @@ _MAX_COLUMNS = 4
 
 
 def plot_attention(
-    weights,
+    weights: Any,
     source_pieces: Sequence[str],
     target_pieces: Sequence[str],
     path: str | os.PathLike,

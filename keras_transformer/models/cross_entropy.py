@@ -11,6 +11,8 @@ from collections.abc import Callable
 import keras
 from keras import ops
 
+from keras_transformer.layers.dtypes import Tensor
+
 
 def smoothing_weight(label_smoothing: float, num_classes: int, convention: str = "t2t") -> float:
     """Returns `a`, the share of the uniform distribution over all ids in the smoothed target.
@@ -25,7 +27,7 @@ def smoothing_weight(label_smoothing: float, num_classes: int, convention: str =
     return label_smoothing
 
 
-def cross_entropy(labels, logits, weight: float = 0.0):
+def cross_entropy(labels: Tensor, logits: Tensor, weight: float = 0.0) -> Tensor:
     """Returns the cross-entropy of every position; the backend differentiates it.
 
     Args:
@@ -40,7 +42,7 @@ def cross_entropy(labels, logits, weight: float = 0.0):
     return _shifted_value(labels, logits - largest, weight)[0]
 
 
-def smoothed_cross_entropy(labels, logits, weight: float):
+def smoothed_cross_entropy(labels: Tensor, logits: Tensor, weight: float) -> Tensor:
     """Returns what `cross_entropy` returns, with a gradient of its own that takes less time.
 
     Args:
@@ -60,7 +62,9 @@ def smoothed_cross_entropy(labels, logits, weight: float):
     return _with_gradient(labels, logits, weight)
 
 
-def losses_and_gradient(labels, logits, weight) -> tuple[object, Callable[[], object]]:
+def losses_and_gradient(
+    labels: Tensor, logits: Tensor, weight: Tensor
+) -> tuple[Tensor, Callable[[], Tensor]]:
     """Returns the losses of rows of logits, and a function that returns their gradients.
 
     Without XLA every operation is a pass over `[tokens, V]`, so they are few. The softmax, which is

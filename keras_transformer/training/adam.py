@@ -1,10 +1,12 @@
 """Adam for our trainings: fast on TensorFlow, clipping by the whole gradient, rates per layer."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import keras
 from keras import ops
 
+from keras_transformer.layers.dtypes import Tensor
 from keras_transformer.training.distribution import model_scope, num_replicas
 
 
@@ -55,7 +57,7 @@ class FusedAdam(keras.optimizers.Adam):
                     0.0, trainable=False, aggregation=tf.VariableAggregation.MEAN
                 )
 
-    def apply(self, grads, trainable_variables=None):
+    def apply(self, grads: Sequence, trainable_variables: Sequence | None = None) -> None:
         grads = list(grads)
         if self.gradient_norm is not None:
             self.gradient_norm.assign(_global_norm(_sum_over_replicas(grads)[0]))
@@ -94,7 +96,7 @@ class FusedAdam(keras.optimizers.Adam):
         for gradient, variable in zip(grads, trainable_variables, strict=True):
             self.update_step(gradient, variable, learning_rate)
 
-    def update_step(self, gradient, variable, learning_rate):
+    def update_step(self, gradient: Tensor, variable: Any, learning_rate: Tensor) -> None:
         if self._shared is None or variable.dtype != "float32":
             return super().update_step(gradient, variable, learning_rate)
         import tensorflow as tf
@@ -137,7 +139,7 @@ class GlobalClipAdam(FusedAdam):
     1.0
     """
 
-    def __init__(self, learning_rate=0.001, clip_norm: float = 1.0, **kwargs):
+    def __init__(self, learning_rate: Any = 0.001, clip_norm: float = 1.0, **kwargs):
         super().__init__(learning_rate, **kwargs)
         if not 0 < clip_norm < float("inf"):
             raise ValueError(
@@ -145,7 +147,7 @@ class GlobalClipAdam(FusedAdam):
             )
         self.clip_norm = clip_norm
 
-    def apply(self, grads, trainable_variables=None):
+    def apply(self, grads: Sequence, trainable_variables: Sequence | None = None) -> None:
         grads, replicas = _sum_over_replicas(list(grads))
         norm = _global_norm(grads)
         if self.gradient_norm is not None:
@@ -155,7 +157,7 @@ class GlobalClipAdam(FusedAdam):
         grads = [None if grad is None else grad * ops.cast(scale, grad.dtype) for grad in grads]
         self._apply_as_they_are(grads, trainable_variables)
 
-    def get_config(self):
+    def get_config(self) -> dict:
         return {**super().get_config(), "clip_norm": self.clip_norm}
 
 
@@ -186,7 +188,9 @@ class LayerwiseAdam(FusedAdam):
     Reference: Howard and Ruder (2018), section 3.2, "discriminative fine-tuning".
     """
 
-    def __init__(self, learning_rate=0.001, factors: Mapping[str, float] | None = None, **kwargs):
+    def __init__(
+        self, learning_rate: Any = 0.001, factors: Mapping[str, float] | None = None, **kwargs
+    ):
         super().__init__(learning_rate, **kwargs)
         self.factors = dict(factors or {})
         for part, factor in self.factors.items():
@@ -197,7 +201,7 @@ class LayerwiseAdam(FusedAdam):
                 )
         self._factor_of = ()
 
-    def build(self, variables):
+    def build(self, variables: Sequence) -> None:
         super().build(variables)
         paths = [variable.path for variable in variables]
         for part in self.factors:
@@ -212,11 +216,11 @@ class LayerwiseAdam(FusedAdam):
         parts = [part for part in self.factors if _has_part(path, part)]
         return self.factors[max(parts, key=len)] if parts else 1.0
 
-    def update_step(self, gradient, variable, learning_rate):
+    def update_step(self, gradient: Tensor, variable: Any, learning_rate: Tensor) -> None:
         factor = self._factor_of[self._get_variable_index(variable)]
         super().update_step(gradient, variable, learning_rate * factor)
 
-    def get_config(self):
+    def get_config(self) -> dict:
         return {**super().get_config(), "factors": dict(self.factors)}
 
 

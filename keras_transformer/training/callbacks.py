@@ -38,7 +38,7 @@ class TimeLimit(keras.callbacks.Callback):
         """Minutes since the start, and those of earlier runs."""
         return self._used + (time.monotonic() - self._start) / 60
 
-    def on_train_batch_end(self, batch, logs=None):
+    def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
         if self.minutes is not None and self.elapsed_minutes >= self.minutes:
             self.model.stop_training = True
 
@@ -143,16 +143,16 @@ class StepProgress(keras.callbacks.Callback):
         self._recent_loss = None
         self._window = (0, 0.0)
 
-    def on_train_begin(self, logs=None):
+    def on_train_begin(self, logs: dict | None = None) -> None:
         self._step = int(self.model.optimizer.iterations.numpy())
         self._progress(self._step, self.total, self._note or "preparing the first step")
 
-    def on_epoch_begin(self, epoch, logs=None):
+    def on_epoch_begin(self, epoch: int, logs: dict | None = None) -> None:
         # The evaluation between two epochs does not count as training time.
         self._window = (self._step, time.monotonic())
         self._recent_loss = RecentLoss(self)
 
-    def on_train_batch_end(self, batch, logs=None):
+    def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
         self._step += 1
         first, start = self._window
         if (self._step - first) % self._every == 0:

@@ -2,13 +2,14 @@
 
 import contextlib
 import functools
+from typing import Any
 
 import keras
 
 from keras_transformer.errors import UserError
 
 
-def num_replicas(model=None) -> int:
+def num_replicas(model: keras.Model | None = None) -> int:
     """Returns the number of replicas of the current scope, or of the one that `model` was made in.
 
     It is 1 without a `tf.distribute` strategy and on other backends.
@@ -21,7 +22,7 @@ def num_replicas(model=None) -> int:
     return strategy.num_replicas_in_sync
 
 
-def mirrored_strategy(num_devices: int | None = None):
+def mirrored_strategy(num_devices: int | None = None) -> Any:
     """Returns a `tf.distribute.MirroredStrategy` over GPUs, or over logical CPU devices.
 
     A step on N replicas equals the step of one device on the same global batch: the weights of
@@ -66,7 +67,7 @@ def _strategy(device_names):
     return tf.distribute.MirroredStrategy(list(device_names))
 
 
-def strategy_scope(strategy):
+def strategy_scope(strategy: Any) -> contextlib.AbstractContextManager:
     """Returns `strategy.scope()`, or a context that does nothing if there is no strategy.
 
     Args:
@@ -81,7 +82,7 @@ def strategy_scope(strategy):
     return contextlib.nullcontext() if strategy is None else strategy.scope()
 
 
-def model_scope(model):
+def model_scope(model: keras.Model) -> contextlib.AbstractContextManager:
     """Returns the scope of the strategy that `model` was made in; variables are made inside it."""
     return strategy_scope(getattr(model, "distribute_strategy", None))
 

@@ -89,16 +89,16 @@ class StopOnNonFiniteLoss(keras.callbacks.Callback):
         self._batches = 0
         self._recent_loss = None
 
-    def on_epoch_begin(self, epoch, logs=None):
+    def on_epoch_begin(self, epoch: int, logs: dict | None = None) -> None:
         if self.limit is not None:
             self._recent_loss = RecentLoss(self)
 
-    def on_train_batch_end(self, batch, logs=None):
+    def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
         self._batches += 1
         if self._batches % self.every == 0:
             self._check(logs)
 
-    def on_epoch_end(self, epoch, logs=None):
+    def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
         self._check(logs)
 
     def _check(self, logs):

@@ -58,10 +58,10 @@ class EvaluationLoop(keras.callbacks.Callback):
         self._logs = None
         self.on_train_begin()
 
-    def on_train_begin(self, logs=None):
+    def on_train_begin(self, logs: dict | None = None) -> None:
         self._window_start = (self.progress.step, time.monotonic())
 
-    def on_train_batch_end(self, batch, logs=None):
+    def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
         self._logs = logs
         progress = self.progress
         progress.step += 1
@@ -93,7 +93,7 @@ class EvaluationLoop(keras.callbacks.Callback):
             self.progress.unfinished_row = self._training_figures(logs)
         self._evaluate_and_save_state()
 
-    def finish_evaluation(self):
+    def finish_evaluation(self) -> None:
         """Repeats the evaluation that the previous run was interrupted in, if there is one."""
         if self.progress.unfinished_row:
             self._evaluate_and_save_state()
@@ -114,13 +114,13 @@ class EvaluationLoop(keras.callbacks.Callback):
         self._run.checkpoints.save_state(self.model, dataclasses.asdict(self.progress))
         self.saved_step = self.progress.step
 
-    def save(self):
+    def save(self) -> None:
         """Saves the state of a run that was stopped between two checkpoints."""
         if self.saved_step != self.progress.step:
             self._check_finite(None)
             self._save_state()
 
-    def complete(self):
+    def complete(self) -> None:
         """Saves and evaluates the weights of the last step, unless that was done before."""
         step = self.progress.step
         files = self._run.checkpoints.weight_files()

@@ -1,9 +1,11 @@
 """The paper's loss, cross-entropy with label smoothing."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
-from keras_transformer.layers.dtypes import at_least_float32
+from keras_transformer.layers.dtypes import Tensor, at_least_float32
 from keras_transformer.models.cross_entropy import smoothed_cross_entropy, smoothing_weight
 
 CONVENTIONS = ("t2t", "keras")
@@ -63,7 +65,7 @@ class LabelSmoothedCrossEntropy(keras.losses.Loss):
         convention: str = "t2t",
         reduction: str | None = "sum",
         name: str = "label_smoothed_cross_entropy",
-        dtype=None,
+        dtype: Any = None,
     ):
         super().__init__(name=name, reduction=reduction, dtype=dtype)
         if not 0.0 <= label_smoothing < 1.0:
@@ -78,7 +80,9 @@ class LabelSmoothedCrossEntropy(keras.losses.Loss):
         self.label_smoothing = float(label_smoothing)
         self.convention = convention
 
-    def __call__(self, y_true, y_pred, sample_weight=None):
+    def __call__(
+        self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor | None = None
+    ) -> Tensor:
         # keras.losses.Loss casts to its own dtype, which would round float64 logits.
         wide = keras.backend.standardize_dtype(y_pred.dtype) == "float64"
         if wide and self.dtype != "float64":
@@ -86,14 +90,14 @@ class LabelSmoothedCrossEntropy(keras.losses.Loss):
             return loss(y_true, y_pred, sample_weight)
         return super().__call__(y_true, y_pred, sample_weight)
 
-    def call(self, y_true, y_pred):
+    def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
         logits = ops.convert_to_tensor(y_pred)
         logits = ops.cast(logits, at_least_float32(logits.dtype))
         labels = ops.cast(y_true, "int32")
         weight = smoothing_weight(self.label_smoothing, logits.shape[-1], self.convention)
         return smoothed_cross_entropy(labels, logits, weight)
 
-    def get_config(self):
+    def get_config(self) -> dict:
         config = super().get_config()
         config.update(label_smoothing=self.label_smoothing, convention=self.convention)
         return config

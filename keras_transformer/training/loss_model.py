@@ -1,9 +1,11 @@
 """A Transformer whose output is the loss of every token."""
 
+from typing import Any
+
 import keras
 
 from keras_transformer.layers.checks import check_boolean
-from keras_transformer.layers.dtypes import at_least_float32
+from keras_transformer.layers.dtypes import Tensor, at_least_float32
 from keras_transformer.models.cross_entropy import smoothing_weight
 from keras_transformer.models.micro_batches import MicroBatchModel
 from keras_transformer.training.label_smoothing import LabelSmoothedCrossEntropy
@@ -88,7 +90,7 @@ class LossModel(MicroBatchModel):
         self._projection = projection
 
     @staticmethod
-    def arrange(inputs: dict, labels, weights) -> tuple:
+    def arrange(inputs: dict, labels: Tensor, weights: Tensor) -> tuple:
         """Returns `(inputs, labels, weights)` for `fit`, with the labels among the inputs.
 
         Args:
@@ -98,7 +100,9 @@ class LossModel(MicroBatchModel):
         """
         return {**inputs, "labels": labels}, labels, weights
 
-    def compile(self, optimizer="rmsprop", loss=None, jit_compile=False, **kwargs):
+    def compile(
+        self, optimizer: Any = "rmsprop", loss: Any = None, jit_compile: bool = False, **kwargs: Any
+    ) -> None:
         """Compiles as `keras.Model`, except that the loss is the weighted sum of the outputs.
 
         Args:
@@ -110,12 +114,12 @@ class LossModel(MicroBatchModel):
             optimizer=optimizer, loss=loss or _TokenLossSum(), jit_compile=jit_compile, **kwargs
         )
 
-    def compile_from_config(self, config):
+    def compile_from_config(self, config: dict) -> None:
         # Keras needs this in a model that overrides `compile`.
         self.compile(**keras.saving.deserialize_keras_object(config))
         self.optimizer.build(self.trainable_variables)
 
-    def get_config(self):
+    def get_config(self) -> dict:
         return {
             "transformer": keras.saving.serialize_keras_object(self.transformer),
             "label_smoothing": self.label_smoothing,
@@ -125,7 +129,7 @@ class LossModel(MicroBatchModel):
         }
 
     @classmethod
-    def from_config(cls, config, custom_objects=None):
+    def from_config(cls, config: dict, custom_objects: dict | None = None) -> "LossModel":
         transformer = keras.saving.deserialize_keras_object(config["transformer"])
         return cls(**{**config, "transformer": transformer})
 

@@ -2,13 +2,13 @@
 
 import math
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import keras
 from keras import ops
 
 from keras_transformer.decoding import compile_search
-from keras_transformer.layers.dtypes import at_least_float32
+from keras_transformer.layers.dtypes import Tensor, at_least_float32
 from keras_transformer.models.cross_entropy import cross_entropy
 
 
@@ -26,12 +26,14 @@ class _TokenMean(keras.metrics.Metric):
 
     token_values = None  # a function of labels and logits
 
-    def __init__(self, name, dtype=None):
+    def __init__(self, name, dtype: Any = None):
         super().__init__(name=name, dtype=dtype)
         self.total = self.add_variable((), "zeros", name="total")
         self.count = self.add_variable((), "zeros", name="count")
 
-    def update_state(self, y_true, y_pred, sample_weight=None):
+    def update_state(
+        self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor | None = None
+    ) -> None:
         labels = ops.cast(y_true, "int32")
         values = type(self).token_values(labels, ops.convert_to_tensor(y_pred))
         values = ops.cast(values, self.dtype)
@@ -43,7 +45,7 @@ class _TokenMean(keras.metrics.Metric):
         self.total.assign_add(ops.sum(ops.where(counted > 0, values, 0.0)))
         self.count.assign_add(ops.sum(counted))
 
-    def result(self):
+    def result(self) -> Tensor:
         return ops.divide_no_nan(self.total, self.count)
 
 
@@ -79,7 +81,7 @@ class TokenLoss(_TokenMean):
 
     token_values = staticmethod(_token_losses)
 
-    def __init__(self, name: str = "token_loss", dtype=None):
+    def __init__(self, name: str = "token_loss", dtype: Any = None):
         super().__init__(name=name, dtype=dtype)
 
 
@@ -99,10 +101,10 @@ class Perplexity(TokenLoss):
     4.0
     """
 
-    def __init__(self, name: str = "perplexity", dtype=None):
+    def __init__(self, name: str = "perplexity", dtype: Any = None):
         super().__init__(name=name, dtype=dtype)
 
-    def result(self):
+    def result(self) -> Tensor:
         return ops.exp(super().result())
 
 
@@ -124,7 +126,7 @@ class TokenAccuracy(_TokenMean):
 
     token_values = staticmethod(_token_hits)
 
-    def __init__(self, name: str = "token_accuracy", dtype=None):
+    def __init__(self, name: str = "token_accuracy", dtype: Any = None):
         super().__init__(name=name, dtype=dtype)
 
 

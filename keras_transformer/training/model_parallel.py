@@ -9,7 +9,9 @@ _ROWS = ("output_kernel", "outer_kernel", "embeddings")
 _INNER_BIASES = ("query_bias", "key_bias", "value_bias", "inner_bias")
 
 
-def model_parallel_layout(device_mesh, axis: str = "model") -> keras.distribution.LayoutMap:
+def model_parallel_layout(
+    device_mesh: keras.distribution.DeviceMesh, axis: str = "model"
+) -> keras.distribution.LayoutMap:
     """Returns the layout of our layers' weights, and of their moments in Adam, over devices.
 
     For `keras.distribution.ModelParallel`, which Keras supports on JAX. The size of `axis` must

@@ -1,11 +1,12 @@
 """The paper's learning rate and optimizer, and `compile` with the loss of a recipe."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import keras
 from keras import ops
 
-from keras_transformer.layers.dtypes import at_least_float32
+from keras_transformer.layers.dtypes import Tensor, at_least_float32
 from keras_transformer.settings.training_recipe import TrainingRecipe
 from keras_transformer.training.adam import FusedAdam, GlobalClipAdam
 from keras_transformer.training.distribution import model_scope, num_replicas
@@ -72,12 +73,12 @@ class TransformerSchedule(keras.optimizers.schedules.LearningRateSchedule):
         scale = peak_learning_rate * d_model**0.5 * warmup_steps**0.5
         return cls(d_model, warmup_steps, scale)
 
-    def __call__(self, step):
+    def __call__(self, step: Tensor) -> Tensor:
         number = ops.cast(step, "float32") + 1.0
         rate = ops.minimum(number**-0.5, number * float(self.warmup_steps) ** -1.5)
         return self.scale * float(self.d_model) ** -0.5 * rate
 
-    def get_config(self):
+    def get_config(self) -> dict:
         names = "d_model", "warmup_steps", "scale"
         return {name: getattr(self, name) for name in names}
 
@@ -115,7 +116,7 @@ def compile_model(
     recipe: TrainingRecipe,
     metrics: Sequence = (),
     jit_compile: bool = False,
-    **kwargs,
+    **kwargs: Any,
 ) -> keras.Model:
     """Compiles a Transformer with the loss and the optimizer of its recipe.
 

@@ -5,21 +5,28 @@ import functools
 import keras
 from keras import ops
 
-from keras_transformer.layers.dtypes import at_least_float32
+from keras_transformer.data.special_tokens import PAD_ID
+from keras_transformer.layers.dtypes import Tensor, at_least_float32
 from keras_transformer.models.cross_entropy import (
     cross_entropy,
     losses_and_gradient,
     smoothed_cross_entropy,
 )
 
-_PADDING_ID = 0
 # Maximum size of the logits that exist at the same time. Small slices cost time, because each
 # product prepares the embeddings again (on two cores, 2,048 x 32,000 in bfloat16: 128 MB are 5%
 # slower than one slice).
 LOGITS_BYTES = 512 * 2**20
 
 
-def projected_cross_entropy(states, embeddings, labels, weight, training, static_shapes=False):
+def projected_cross_entropy(
+    states: Tensor,
+    embeddings: Tensor,
+    labels: Tensor,
+    weight: float,
+    training: bool,
+    static_shapes: bool = False,
+) -> Tensor:
     """Returns the smoothed cross-entropy of every token, 0 on padding.
 
     Where the label is not padding, this is `smoothed_cross_entropy(labels, states . embeddings^T,
@@ -64,7 +71,7 @@ def _portable_losses(states, embeddings, labels, weight, rows):
         losses = ops.concatenate([recomputed(flat[part], flat_labels[part]) for part in parts])
     else:
         losses = slice_losses(flat, flat_labels)
-    losses = ops.where(ops.not_equal(flat_labels, _PADDING_ID), losses, 0.0)
+    losses = ops.where(ops.not_equal(flat_labels, PAD_ID), losses, 0.0)
     return ops.reshape(losses, ops.shape(labels))
 
 
@@ -72,7 +79,7 @@ def _tensorflow_losses(states, embeddings, labels, weight, rows, training):
     """Computes the tokens that are not padding; in training with their gradient."""
     import tensorflow as tf
 
-    places = tf.where(tf.not_equal(labels, _PADDING_ID))
+    places = tf.where(tf.not_equal(labels, PAD_ID))
     tokens, token_labels = tf.gather_nd(states, places), tf.gather_nd(labels, places)
     embeddings = tf.convert_to_tensor(embeddings)
     if training:

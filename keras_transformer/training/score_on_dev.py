@@ -3,22 +3,25 @@
 import abc
 import textwrap
 from collections.abc import Sequence
+from typing import Any
 
 import keras
 
+from keras_transformer.data.tokenizer import Tokenizer
 from keras_transformer.decoding import BeamSearch, GreedySearch
+from keras_transformer.settings.training_recipe import TrainingRecipe
 
 _NUM_SAMPLES, _SAMPLE_WIDTH = 2, 80
 
 
-def beam_search(recipe, beam_size: int) -> BeamSearch:
+def beam_search(recipe: TrainingRecipe, beam_size: int) -> BeamSearch:
     """Returns a beam search with the length penalty of a recipe."""
     return BeamSearch(
         beam_size, recipe.length_penalty, length_normalization=recipe.length_normalization
     )
 
 
-def fast_search(recipe, beam_size: int) -> BeamSearch | GreedySearch:
+def fast_search(recipe: TrainingRecipe, beam_size: int) -> BeamSearch | GreedySearch:
     """Returns the same, or a greedy search for a beam of 1."""
     return GreedySearch() if beam_size == 1 else beam_search(recipe, beam_size)
 
@@ -57,7 +60,7 @@ class ScoreOnDev(keras.callbacks.Callback, abc.ABC):
         self.translator = None
 
     @abc.abstractmethod
-    def evaluate(self, model=None) -> float:
+    def evaluate(self, model: keras.Model | None = None) -> float:
         """Returns the score of the model's answers now, 0 to 100; higher is better.
 
         Args:
@@ -81,7 +84,7 @@ class ScoreOnDev(keras.callbacks.Callback, abc.ABC):
             for sample in self.samples(_NUM_SAMPLES)
         ]
 
-    def on_epoch_end(self, epoch, logs=None):
+    def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
         if (epoch + 1) % self.every:
             return
         score = self.evaluate()
@@ -126,9 +129,9 @@ class BleuOnDev(ScoreOnDev):
         self,
         sources: Sequence[str],
         references: Sequence[str],
-        source_tokenizer,
-        target_tokenizer=None,
-        search=None,
+        source_tokenizer: Tokenizer,
+        target_tokenizer: Tokenizer | None = None,
+        search: Any = None,
         every: int = 1,
         lowercase: bool = False,
         tokenize: str = "13a",
@@ -146,7 +149,7 @@ class BleuOnDev(ScoreOnDev):
         self._search = search
         self._score_options = {"lowercase": lowercase, "tokenize": tokenize}
 
-    def evaluate(self, model=None) -> float:
+    def evaluate(self, model: keras.Model | None = None) -> float:
         """Returns the BLEU of the translations now, 0 to 100.
 
         Args:

@@ -50,19 +50,19 @@ class TensorBoardLog(keras.callbacks.Callback):
         self._recent_loss = None
         self._file_writer = None
 
-    def on_train_begin(self, logs=None):
+    def on_train_begin(self, logs: dict | None = None) -> None:
         optimizer = self.model.optimizer
         self._step = int(optimizer.iterations.numpy())
         # Before the first step is traced: the norm becomes a part of it.
         if hasattr(optimizer, "watch_gradient_norm"):
             optimizer.watch_gradient_norm(self.model)
 
-    def on_epoch_begin(self, epoch, logs=None):
+    def on_epoch_begin(self, epoch: int, logs: dict | None = None) -> None:
         # The evaluation between two epochs does not count as training time.
         self._window = (self._step, time.monotonic())
         self._recent_loss = RecentLoss(self)
 
-    def on_train_batch_end(self, batch, logs=None):
+    def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
         self._step += 1
         first, start = self._window
         if self._step % self.every or self._step == first:
@@ -82,7 +82,7 @@ class TensorBoardLog(keras.callbacks.Callback):
         self._write_scalars(figures, self._step)
         self._window = (self._step, time.monotonic())
 
-    def on_train_end(self, logs=None):
+    def on_train_end(self, logs: dict | None = None) -> None:
         self.flush()
 
     def write_evaluation(self, row: Mapping[str, object]) -> None:

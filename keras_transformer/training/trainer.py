@@ -2,11 +2,13 @@
 
 import logging
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import keras
 
+from keras_transformer.data import EncodedCorpus
+from keras_transformer.data.tokenizer import Tokenizer
 from keras_transformer.errors import NO_ROOM, StoppedBySignal, StopSignals, UserError
 from keras_transformer.inference.tasks import get_task
 from keras_transformer.models import (
@@ -39,11 +41,11 @@ _LOGGER = logging.getLogger(__name__)
 
 def train(
     output: str | Path,
-    train_corpus,
-    valid_corpus=None,
+    train_corpus: Iterable | EncodedCorpus,
+    valid_corpus: Iterable | None = None,
     settings: TrainingSettings | None = None,
-    source_tokenizer=None,
-    target_tokenizer=None,
+    source_tokenizer: Tokenizer | None = None,
+    target_tokenizer: Tokenizer | None = None,
     callbacks: Sequence[keras.callbacks.Callback] = (),
     report: Callable[[str], object] = _LOGGER.info,
     progress: Callable[[int, int | None, str], object] | None = None,
