@@ -6,55 +6,116 @@ uint16 `[pairs]`, and `source_ids` and `target_ids`, the rows one after another;
 do not.
 """
 
+import dataclasses
+import itertools
 import pathlib
-from collections.abc import Iterable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 
 from keras_transformer.data.aligned_arrays import empty_aligned
-from keras_transformer.data.encoded_corpus import EncodedCorpus
+from keras_transformer.data.encoded_corpus import EncodedCorpus, encode_blocks, report_drops
+from keras_transformer.data.tokenizer_pair import TokenizerPair
 from keras_transformer.errors import UserError
 
 LONGEST_ROW = 2**16 - 1
+SHARD_NAMES = r"(train|valid)-\d{5}-of-\d{5}\.tfrecord"
+_SHARD = "{}-{:05d}-of-{:05d}.tfrecord"
+_BLOCKS_PER_SHARD = 64
 _SIDES = ("source", "target")
+_ITEM_SIZES = {"uint16": 2, "int32": 4}
 
 
-def write_shard(path: pathlib.Path, blocks: Iterable[EncodedCorpus]) -> None:
-    """Writes a file with a record for each block of `encode_blocks`.
+@dataclasses.dataclass(frozen=True)
+class PreparedSplit:
+    """The description of the training or validation pairs of a prepared corpus.
 
-    Raises:
-        OSError: if it cannot be written, for example on a full disk.
-    """
-    import tensorflow as tf
-
-    try:
-        with tf.io.TFRecordWriter(str(path)) as writer:
-            for block in blocks:
-                writer.write(_to_example(block))
-    except tf.errors.OpError as error:
-        raise OSError(f"{str(path.parent)!r} cannot be written: {error.message}") from error
-
-
-def read_shards(
-    paths: Iterable[pathlib.Path],
-    pairs: int,
-    tokens: Mapping[str, int],
-    dtypes: Mapping[str, str],
-) -> EncodedCorpus:
-    """Reads the files of a corpus into arrays that have their full size from the beginning.
-
-    Args:
-        paths: the files, in order.
-        pairs: number of pairs in all of them.
-        tokens: number of ids of `"source"` and `"target"`.
+    Attributes:
+        pairs: number of pairs.
+        dropped_long: pairs that were left out because a side was too long.
+        dropped_empty: pairs that were left out because a side was empty.
+        tokens: number of ids of `"source"`, with EOS, and `"target"`, without.
         dtypes: `"uint16"` or `"int32"`, of the ids of each.
+        shards: sizes in bytes by file name, in order.
+    """
+
+    pairs: int
+    dropped_long: int
+    dropped_empty: int
+    tokens: dict[str, int]
+    dtypes: dict[str, str]
+    shards: dict[str, int]
+
+    def __post_init__(self):
+        counts = [self.pairs, self.dropped_long, self.dropped_empty]
+        counts += [self.tokens[side] for side in _SIDES] + list(self.shards.values())
+        if not all(type(count) is int and 0 <= count < 2**63 for count in counts):
+            raise ValueError(f"a count is no integer from 0. Received: {counts}")
+        if not all(re.fullmatch(SHARD_NAMES, name) for name in self.shards):
+            raise ValueError(f"a shard has another name. Received: {list(self.shards)}")
+        # The shards contain the arrays: a wrong number must not fill the memory.
+        sizes = [self.tokens[side] * _ITEM_SIZES[self.dtypes[side]] for side in _SIDES]
+        if sum(sizes) + 4 * self.pairs > sum(self.shards.values()):
+            raise ValueError("the shards are too small for the numbers of pairs and tokens")
+
+
+class ShardWriter:
+    """Writes corpora as shards, one after another, and counts the pairs read."""
+
+    def __init__(
+        self,
+        tokenizers: TokenizerPair,
+        max_length: int,
+        progress: Callable[[int], object] | None,
+    ):
+        self._tokenizers = tokenizers
+        self._max_length = max_length
+        self._progress = progress
+        self._num_read = 0
+
+    def write(self, folder: pathlib.Path, split: str, corpus) -> PreparedSplit:
+        blocks = encode_blocks(
+            corpus, self._tokenizers.source, self._tokenizers.target, self._max_length
+        )
+        counts = dict.fromkeys(("pairs", "dropped_long", "dropped_empty"), 0)
+        tokens, dtypes = {"source": 0, "target": 0}, {}
+        paths = []
+
+        def counted(blocks: Iterable[EncodedCorpus]) -> Iterator[EncodedCorpus]:
+            for block in blocks:
+                found = len(block), block.num_dropped_long, block.num_dropped_empty
+                for name, number in zip(counts, found, strict=True):
+                    counts[name] += number
+                for side, ids in (("source", block.source_ids), ("target", block.target_ids)):
+                    tokens[side] += len(ids)
+                    dtypes[side] = ids.dtype.name
+                yield block
+                self._num_read += sum(found)
+                if self._progress is not None:
+                    self._progress(self._num_read)
+
+        for first in blocks:
+            paths.append(folder / f"{split}-{len(paths)}.tfrecord")
+            rest = itertools.islice(blocks, _BLOCKS_PER_SHARD - 1)
+            _write_shard(paths[-1], counted(itertools.chain([first], rest)))
+        report_drops(*counts.values(), self._max_length)
+        shards = {}
+        for number, path in enumerate(paths):
+            path = path.rename(folder / _SHARD.format(split, number, len(paths)))
+            shards[path.name] = path.stat().st_size
+        return PreparedSplit(**counts, tokens=tokens, dtypes=dtypes, shards=shards)
+
+
+def read_shards(directory: pathlib.Path, split: PreparedSplit) -> EncodedCorpus:
+    """Reads the shards of a split into arrays that have their full size from the beginning.
 
     Raises:
         UserError: if a file is damaged, or the numbers are different.
     """
-    sides = {side: _Side(pairs, tokens[side], dtypes[side]) for side in _SIDES}
+    sides = {side: _Side(split.pairs, split.tokens[side], split.dtypes[side]) for side in _SIDES}
     path = None
-    for path in paths:
+    for path in (directory / name for name in split.shards):
         try:
             for record in _records(path):
                 for name, side in sides.items():
@@ -63,7 +124,20 @@ def read_shards(
             raise UserError(f"The shard {str(path)!r} is damaged: {error}.") from error
     if not all(side.is_complete() for side in sides.values()):
         raise UserError(f"The shards up to {str(path)!r} have fewer pairs than they should.")
-    return EncodedCorpus(*(array for side in sides.values() for array in (side.ids, side.offsets)))
+    arrays = (array for side in sides.values() for array in (side.ids, side.offsets))
+    return EncodedCorpus(*arrays, split.dropped_long, split.dropped_empty)
+
+
+def _write_shard(path: pathlib.Path, blocks: Iterable[EncodedCorpus]) -> None:
+    """Writes a file with a record for each block; raises an `OSError` if the disk is full."""
+    import tensorflow as tf
+
+    try:
+        with tf.io.TFRecordWriter(str(path)) as writer:
+            for block in blocks:
+                writer.write(_to_example(block))
+    except tf.errors.OpError as error:
+        raise OSError(f"{str(path.parent)!r} cannot be written: {error.message}") from error
 
 
 class _Side:

@@ -1,17 +1,22 @@
 """A corpus that was encoded once and is stored on the disk: TFRecord shards and a description."""
 
 import dataclasses
-import itertools
 import json
 import os
 import pathlib
 import re
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 
 from keras_transformer.data.corpora import PairsCorpus
-from keras_transformer.data.corpus_shards import LONGEST_ROW, read_shards, write_shard
-from keras_transformer.data.encoded_corpus import EncodedCorpus, encode_blocks, report_drops
+from keras_transformer.data.corpus_shards import (
+    LONGEST_ROW,
+    SHARD_NAMES,
+    PreparedSplit,
+    ShardWriter,
+    read_shards,
+)
+from keras_transformer.data.encoded_corpus import EncodedCorpus
 from keras_transformer.data.tokenizer import Tokenizer
 from keras_transformer.data.tokenizer_pair import TokenizerPair
 from keras_transformer.errors import UserError, one_line
@@ -21,13 +26,9 @@ DESCRIPTION_FILE = "prepared.json"
 VALID_TEXT_FILE = "valid.jsonl"
 FORMAT = 1
 
-_BLOCKS_PER_SHARD = 64
-_SIDES = ("source", "target")
-_ITEM_SIZES = {"uint16": 2, "int32": 4}
 _TOKENIZERS = r"((source_|target_)?tokenizer)\.(model|txt)"
-_SHARD = "{}-{:05d}-of-{:05d}.tfrecord"
 _OWN_FILES = re.compile(
-    rf"(train|valid)-\d{{5}}-of-\d{{5}}\.tfrecord|{re.escape(VALID_TEXT_FILE)}|"
+    rf"{SHARD_NAMES}|{re.escape(VALID_TEXT_FILE)}|"
     rf"{re.escape(DESCRIPTION_FILE)}|{_TOKENIZERS}"
 )
 
@@ -77,16 +78,16 @@ def prepare_corpus(
     directory = pathlib.Path(directory)
     check_prepared_directory(directory)
     tokenizers = TokenizerPair(source_tokenizer, target_tokenizer)
-    encode = _Encoding(tokenizers, max_length, progress)
+    writer = ShardWriter(tokenizers, max_length, progress)
     with atomic_folder(directory) as aside:
         aside.mkdir()
         files = tokenizers.save(aside)
-        splits = {"train": encode.write(aside, "train", train_corpus)}
+        splits = {"train": writer.write(aside, "train", train_corpus)}
         if valid_corpus is not None:
             pairs = list(valid_corpus)
             lines = (json.dumps(pair) + "\n" for pair in pairs)
             (aside / VALID_TEXT_FILE).write_text("".join(lines), encoding="utf-8")
-            splits["valid"] = encode.write(aside, "valid", pairs)
+            splits["valid"] = writer.write(aside, "valid", pairs)
         description = {
             "format": FORMAT,
             "max_length": max_length,
@@ -110,39 +111,6 @@ def check_prepared_directory(directory: str | os.PathLike) -> None:
             f"{str(directory)!r} is not a prepared corpus that can be replaced: it holds "
             f"{(foreign or sorted(names))[0]!r}. Choose another output directory."
         )
-
-
-@dataclasses.dataclass(frozen=True)
-class PreparedSplit:
-    """The description of the training or validation pairs of a prepared corpus.
-
-    Attributes:
-        pairs: number of pairs.
-        dropped_long: pairs that were left out because a side was too long.
-        dropped_empty: pairs that were left out because a side was empty.
-        tokens: number of ids of `"source"`, with EOS, and `"target"`, without.
-        dtypes: `"uint16"` or `"int32"`, of the ids of each.
-        shards: sizes in bytes by file name, in order.
-    """
-
-    pairs: int
-    dropped_long: int
-    dropped_empty: int
-    tokens: dict[str, int]
-    dtypes: dict[str, str]
-    shards: dict[str, int]
-
-    def __post_init__(self):
-        counts = [self.pairs, self.dropped_long, self.dropped_empty]
-        counts += [self.tokens[side] for side in _SIDES] + list(self.shards.values())
-        if not all(type(count) is int and 0 <= count < 2**63 for count in counts):
-            raise ValueError(f"a count is no integer from 0. Received: {counts}")
-        if not all(map(_OWN_FILES.fullmatch, self.shards)):
-            raise ValueError(f"a shard has another name. Received: {list(self.shards)}")
-        # The shards contain the arrays: a wrong number must not fill the memory.
-        sizes = [self.tokens[side] * _ITEM_SIZES[self.dtypes[side]] for side in _SIDES]
-        if sum(sizes) + 4 * self.pairs > sum(self.shards.values()):
-            raise ValueError("the shards are too small for the numbers of pairs and tokens")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -210,16 +178,7 @@ class PreparedCorpus:
         """
         if split not in self.splits:
             raise UserError(f"{str(self.directory)!r} has no {split!r} text.")
-        description = self.splits[split]
-        encoded = read_shards(
-            [self.directory / name for name in description.shards],
-            description.pairs,
-            description.tokens,
-            description.dtypes,
-        )
-        encoded.num_dropped_long = description.dropped_long
-        encoded.num_dropped_empty = description.dropped_empty
-        return encoded
+        return read_shards(self.directory, self.splits[split])
 
     @property
     def valid_text(self) -> PairsCorpus | None:
@@ -237,48 +196,6 @@ class PreparedCorpus:
             return PairsCorpus(pairs)
         except (OSError, ValueError, TypeError, RecursionError) as error:
             raise UserError(f"{str(path)!r} is missing or damaged: {one_line(error)}.") from error
-
-
-class _Encoding:
-    """Writes corpora as shards, one after another, and counts the pairs read."""
-
-    def __init__(self, tokenizers: TokenizerPair, max_length, progress):
-        self._tokenizers = tokenizers
-        self._max_length = max_length
-        self._progress = progress
-        self._num_read = 0
-
-    def write(self, folder: pathlib.Path, split: str, corpus) -> PreparedSplit:
-        blocks = encode_blocks(
-            corpus, self._tokenizers.source, self._tokenizers.target, self._max_length
-        )
-        counts = dict.fromkeys(("pairs", "dropped_long", "dropped_empty"), 0)
-        tokens, dtypes = {"source": 0, "target": 0}, {}
-        paths = []
-
-        def counted(blocks: Iterable[EncodedCorpus]) -> Iterator[EncodedCorpus]:
-            for block in blocks:
-                found = len(block), block.num_dropped_long, block.num_dropped_empty
-                for name, number in zip(counts, found, strict=True):
-                    counts[name] += number
-                for side, ids in (("source", block.source_ids), ("target", block.target_ids)):
-                    tokens[side] += len(ids)
-                    dtypes[side] = ids.dtype.name
-                yield block
-                self._num_read += sum(found)
-                if self._progress is not None:
-                    self._progress(self._num_read)
-
-        for first in blocks:
-            paths.append(folder / f"{split}-{len(paths)}.tfrecord")
-            rest = itertools.islice(blocks, _BLOCKS_PER_SHARD - 1)
-            write_shard(paths[-1], counted(itertools.chain([first], rest)))
-        report_drops(*counts.values(), self._max_length)
-        shards = {}
-        for number, path in enumerate(paths):
-            path = path.rename(folder / _SHARD.format(split, number, len(paths)))
-            shards[path.name] = path.stat().st_size
-        return PreparedSplit(**counts, tokens=tokens, dtypes=dtypes, shards=shards)
 
 
 def _read_description(directory: pathlib.Path):

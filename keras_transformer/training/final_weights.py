@@ -8,7 +8,7 @@ from typing import NamedTuple
 from keras_transformer.errors import UserError
 from keras_transformer.models.weight_files import load_weights_only
 from keras_transformer.training.averaging import WEIGHTS_SUFFIX, average_checkpoints
-from keras_transformer.training.checkpoints import Checkpoints, step_of
+from keras_transformer.training.checkpoints import step_of
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -22,14 +22,8 @@ class Candidate(NamedTuple):
 
 
 def choose_final_weights(
-    model,
-    checkpoints: Checkpoints,
-    windows,
-    best_path: Path,
-    score: Callable[[], float] | None,
-    report: Callable[[str], object],
-    score_text: Callable[[float], str] = "{:.2f}".format,
-) -> Candidate | None:
+    run, score: Callable[[], float] | None, score_text: Callable[[float], str]
+) -> Candidate:
     """Loads the best weights of a finished training into its model.
 
     The candidates are the averages of the last checkpoints, one for each window, the last
@@ -37,48 +31,45 @@ def choose_final_weights(
     the first window is chosen. Files that cannot be read are left out with a warning.
 
     Args:
-        model: the model that was trained.
-        checkpoints: `Checkpoints`.
-        windows: sequence of int, numbers of last checkpoints to average.
-        best_path: weights that were best at an evaluation; may be missing.
+        run: `TrainingRun`.
         score: returns the score of the weights that are loaded, higher is better; or None.
-        report: called with a line for each candidate.
         score_text: formats a score, with its name.
 
     Returns:
-        The `Candidate` that is loaded now, or None if there is no checkpoint.
+        The `Candidate` that is loaded now.
 
     Raises:
-        UserError: if there are checkpoints but none can be read.
+        UserError: if there are no checkpoints, or none can be read.
     """
+    checkpoints, best_path = run.checkpoints, run.loop.best_path
     files = checkpoints.weight_files()
     if not files:
-        return None
+        raise UserError("No step was trained: allow more steps or minutes.")
     candidates: list[Candidate] = []
     error = None
-    for name, path, size in _files(checkpoints.directory, files, windows, best_path):
+    for name, path, size in _files(checkpoints.directory, files, run.windows, best_path):
         if score is None and (candidates or path == best_path):
             break
         try:
             if size > 1:
                 average_checkpoints(files[-size:], path)
-            load_weights_only(model, path)
+            load_weights_only(run.model, path)
         except UserError as problem:
             error = problem
             _LOGGER.warning("The weights of %s are left out: %s", name, problem)
             continue
         value = 0.0 if score is None else score()
         if score is not None:
-            report(f"{name}: {score_text(value)}")
+            run.report(f"{name}: {score_text(value)}")
         candidates.append(Candidate(name, path, value))
     if not candidates:
         raise error or UserError(f"No weights can be read in {str(checkpoints.directory)!r}.")
     # The first of equals: the average over the recipe's window.
     chosen = max(candidates, key=lambda candidate: candidate.score)
-    load_weights_only(model, chosen.path)
+    load_weights_only(run.model, chosen.path)
     for path in checkpoints.directory.glob(f"average-*{WEIGHTS_SUFFIX}"):
         path.unlink(missing_ok=True)
-    report(f"Final weights: {chosen.name}.")
+    run.report(f"Final weights: {chosen.name}.")
     return chosen
 
 

@@ -241,17 +241,7 @@ class TrainingRun:
             score = self.score.evaluate
         elif self.data.valid_batches is not None:
             score, score_text = (lambda: -self._valid_loss()), _loss_text
-        chosen = choose_final_weights(
-            self.model,
-            self.checkpoints,
-            self.windows,
-            self.loop.best_path,
-            score,
-            self.report,
-            score_text,
-        )
-        if chosen is None:
-            raise UserError("No step was trained: allow more steps or minutes.")
+        chosen = choose_final_weights(self, score, score_text)
         valid_loss = None if self.data.valid_batches is None else self._valid_loss()
         result = self.task.make_result(
             self.model, self.tokenizers, self.settings, self.recipe, self.data.sentence_profile
