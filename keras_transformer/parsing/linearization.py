@@ -1,23 +1,23 @@
-"""Trees as sequences of symbols, which a sequence-to-sequence model reads and writes."""
+"""`Linearization`: trees as sequences of symbols, which a Transformer reads and writes."""
 
 import dataclasses
 from collections.abc import Sequence
 
 from keras_transformer.parsing.repair import RebuiltTree, TreeBuilder, is_symbol
 from keras_transformer.parsing.trees import Tree, escape_brackets, unescape_brackets
+from keras_transformer.settings.setting import FrozenSettings, Rule, setting
 
-# For a word, and for its tag where that is not known.
-PLACEHOLDER = "XX"
-# For the words in their order; after the last of these the first follows again.
-NUMBERS = tuple(map(str, range(100)))
+PLACEHOLDER = "XX"  # stands for a word, and for an unknown tag
+NUMBERS = tuple(map(str, range(100)))  # stand for the words in their order, again and again
+_LABEL = Rule(str, "a label without spaces and round brackets", is_symbol)
 
 
 @dataclasses.dataclass(frozen=True)
-class Linearization:
-    """A way to write trees as sequences of symbols, and back.
+class Linearization(FrozenSettings):
+    """A form of trees as sequences of symbols.
 
-    A constituent is an opening symbol, its parts, and a closing symbol, `(NP ... )NP`. What stands
-    for a leaf depends on `words` and `tags`; the tree of `It works` in each way:
+    A constituent is an opening symbol, its parts, and a closing symbol, `(NP ... )NP`. The symbol
+    of a leaf depends on `words` and `tags`; the tree of `It works` in each form:
 
     | `words` | `tags` | symbols |
     |---|---|---|
@@ -26,24 +26,19 @@ class Linearization:
     | True | False | `(S (NP It )NP (VP works )VP )S` |
     | True | True | `(S (NP (PRP It )PRP )NP (VP (VBZ works )VBZ )VP )S` |
 
-    `numbers=True` writes each word as its number, from 0 to 99 and on from 0:
-    `(S (NP 0 )NP (VP 1 )VP )S`. A model then sees how far it has come in the sentence, where it
-    would have to count placeholders.
+    With `numbers=True` a word is its number, from 0 to 99 and then from 0 again:
+    `(S (NP 0 )NP (VP 1 )VP )S`. The numbers show a model its place in the sentence; it would have
+    to count placeholders.
 
-    No symbol holds a space. A word's brackets are written `-LRB-` and `-RRB-`, so only opening and
-    closing symbols have any. A tree made of symbols has the words of the input, and the tags too if
-    they are given.
+    Symbols contain no spaces. Brackets in words are written `-LRB-` and `-RRB-`, so only opening
+    and closing symbols contain brackets. A tree made of symbols has the words of the input, and its
+    tags if they are given.
 
     Args:
-        words: write the words; if False, the words are those of the input, in their order.
-        tags: write the tags of words; if False, `XX` is the tag of every word of a tree made again.
-        labelled_closing: closing symbols have the label, `)NP`; if False they are all `)`.
-        root_label: label of the tree of a sequence that says nothing of its root.
-        numbers: write the numbers of the words in their places.
+        {settings}
 
     Raises:
-        ValueError: if `root_label` is empty or holds spaces or brackets, another argument is no
-            bool, or both `words` and `numbers` are True.
+        ValueError: if a value is not allowed, or both `words` and `numbers` are True.
 
     Example:
 
@@ -59,26 +54,19 @@ class Linearization:
     `words=False, tags=False`.
     """
 
-    words: bool = False
-    tags: bool = False
-    labelled_closing: bool = True
-    root_label: str = "S"
-    numbers: bool = False
+    words: bool = setting(False, "write the words")
+    tags: bool = setting(
+        False, "write the tags of words; if False, they are `XX` in a tree made of symbols"
+    )
+    labelled_closing: bool = setting(True, "write `)NP` to close a constituent; if False, `)`")
+    root_label: str = setting("S", "label of the root, if the symbols do not have one", _LABEL)
+    numbers: bool = setting(False, "write the number of each word")
 
     def __post_init__(self):
-        for name in ("words", "tags", "labelled_closing", "numbers"):
-            if not isinstance(getattr(self, name), bool):
-                raise ValueError(
-                    f"{name} must be True or False. Received: {name}={getattr(self, name)!r}"
-                )
-        if not isinstance(self.root_label, str) or not is_symbol(self.root_label):
-            raise ValueError(
-                "root_label must be a label without spaces and round brackets. "
-                f"Received: root_label={self.root_label!r}"
-            )
+        super().__post_init__()
         if self.words and self.numbers:
             raise ValueError(
-                "A word is written as itself or as its number. Received: words=True, numbers=True"
+                "`words` and `numbers` must not both be True. Received: words=True, numbers=True"
             )
 
     @property
@@ -86,119 +74,76 @@ class Linearization:
         """Whether a leaf is one symbol; else its word or number stands between two of its tag."""
         return not (self.tags and (self.words or self.numbers))
 
-    def to_dict(self) -> dict:
-        """Returns the settings as a dict, for the files that a model is saved with."""
-        return dataclasses.asdict(self)
-
-    @classmethod
-    def from_dict(cls, settings: dict) -> "Linearization":
-        """Returns the linearisation that `to_dict` wrote down.
-
-        Args:
-            settings: dict of any of the arguments.
-
-        Raises:
-            ValueError: for an unknown setting, or a value that has no meaning.
-
-        Example:
-
-        >>> from keras_transformer.parsing import Linearization
-        >>> Linearization.from_dict({"tags": True}).tags
-        True
-        """
-        known = [field.name for field in dataclasses.fields(cls)]
-        if not isinstance(settings, dict) or not set(settings) <= set(known):
-            raise ValueError(
-                f"The settings of a linearisation are {known}. Received: settings={settings!r}"
-            )
-        return cls(**settings)
-
     def to_symbols(self, tree: Tree) -> list[str]:
-        """Writes a tree as symbols.
+        """Returns the symbols of a tree.
 
         Args:
-            tree: a constituent, as `clean_tree` gives it.
-
-        Returns:
-            `list[str]`.
+            tree: a constituent, as `clean_tree` returns it.
 
         Raises:
-            ValueError: if `tree` is a leaf, or no symbol can hold what is in it: an empty label, or
-                a word with a space.
+            ValueError: if `tree` is a leaf, a label is empty, or a word to write contains a space.
         """
         if tree.is_leaf:
-            raise ValueError(f"A leaf alone has no constituent to write. Received: {tree!r}")
+            raise ValueError(f"`tree` must be a constituent, not a leaf. Received: {tree!r}")
         symbols, labels, num_words = [], [], 0
         for part in tree.walk():
             if part is None:
                 symbols.append(self._closing(labels.pop()))
-                continue
-            word = escape_brackets(part.word) if part.is_leaf else ""
-            if not part.label or (self.words and " " in word):
+            elif not part.label or (self.words and " " in (part.word or "")):
                 raise ValueError(
-                    "Labels must not be empty, nor words hold spaces; `clean_tree` sees to that. "
-                    f"Received: {part!r}"
+                    "Labels must not be empty, and words must not contain spaces, as in trees from "
+                    f"`clean_tree`. Received: {part!r}"
                 )
-            if not part.is_leaf:
+            elif part.is_leaf:
+                symbols += self._leaf(part, num_words)
+                num_words += 1
+            else:
                 symbols.append(f"({part.label}")
                 labels.append(part.label)
-                continue
-            if self.numbers:
-                word = number_of_word(num_words)
-            num_words += 1
-            if not self.leaf_is_one_symbol:
-                symbols += [f"({part.label}", word, self._closing(part.label)]
-            elif self.words or self.numbers:
-                symbols.append(word)
-            else:
-                symbols.append(part.label if self.tags else PLACEHOLDER)
         return symbols
 
     def to_tree(
         self, symbols: Sequence[str], words: Sequence[str], tags: Sequence[str] | None = None
     ) -> Tree:
-        """Makes a tree over the words of the input, whatever the symbols are.
+        """Returns a tree over the words of the input, for any symbols.
 
         Args:
-            symbols: any strings; a sequence that `to_symbols` has made gives its tree again.
-            words: the words of the sentence, one at least.
-            tags: the tags of the words, instead of those that `symbols` may have.
-
-        Returns:
-            `Tree`, whose words are `words`.
+            symbols: any strings; for the result of `to_symbols` the tree is the same again.
+            words: the words of the sentence, at least one.
+            tags: the tags of the words, which replace those in `symbols`.
 
         Raises:
-            ValueError: if there are no words, or not as many tags as words.
+            ValueError: if there are no words, or the numbers of tags and words differ.
         """
         return self.rebuild(symbols, words, tags).tree
 
     def rebuild(
         self, symbols: Sequence[str], words: Sequence[str], tags: Sequence[str] | None = None
     ) -> RebuiltTree:
-        """Makes a tree as `to_tree` does, and counts what had to be repaired for it.
+        """Returns the tree of `to_tree`, and the number of repairs that it needed.
 
         In the order of the symbols:
 
-        - What is no symbol of this linearisation is left out. A wrong word or number is the next
-          word all the same.
+        - A symbol that this form does not have is left out. A wrong word or number is taken for the
+          next word.
         - A word before any opening symbol begins a constituent `root_label`, the root.
-        - A closing symbol closes the innermost constituent of its label, and all within; if none
-          has that label, the innermost of all.
-        - What follows the end of the root is put into the root.
-        - Words that the sentence does not have are left out; words that the sequence does not have
-          are put, at the end, into the innermost constituent that is still open, or the root.
-        - What is still open is closed. Constituents without words are left out.
+        - A closing symbol closes the innermost constituent of its label, and all inside it; if no
+          open constituent has that label, the innermost one.
+        - Symbols after the end of the root go into the root.
+        - Words beyond the end of the sentence are left out. Words that the symbols lack go, at the
+          end, into the innermost constituent that is still open, or the root.
+        - Constituents that are still open are closed. Constituents without words are left out.
 
-        It takes time in proportion to the lengths.
+        The time is proportional to the lengths.
 
         Args:
-            symbols, words, tags: as of `to_tree`.
+            symbols, words, tags: as in `to_tree`.
 
         Returns:
             `RebuiltTree`, a named tuple `(tree, num_repairs)`.
 
         Raises:
-            ValueError: as of `to_tree`.
+            ValueError: as in `to_tree`.
 
         Example:
 
@@ -209,66 +154,53 @@ class Linearization:
         (S (NP (XX It)) (VP (XX works))) 3 False
         """
         if not words:
-            raise ValueError("A tree needs words; the sentence has none.")
+            raise ValueError("A tree must have words. Received: words=[]")
         if tags is not None and len(tags) != len(words):
             raise ValueError(
                 "There must be as many tags as words. "
                 f"Received: {len(tags)} tags and {len(words)} words"
             )
-        written = words
-        if self.numbers:
-            written = [number_of_word(position) for position in range(len(words))]
+        written = list(map(_number, range(len(words)))) if self.numbers else words
         builder = TreeBuilder(words, tags, self.root_label, PLACEHOLDER, written)
-        if not self.leaf_is_one_symbol:
-            self._read_tagged_words(symbols, builder)
-        else:
-            for symbol in symbols:
-                self._read(symbol, builder)
+        symbols, position = list(symbols), 0
+        while position < len(symbols):
+            position += self._read(symbols[position : position + 3], builder)
         return builder.finish()
 
-    def _read(self, symbol, builder):
-        if symbol.startswith("(") and is_symbol(symbol[1:]):
-            builder.open(symbol[1:])
-        elif symbol.startswith(")") and (symbol == ")" or is_symbol(symbol[1:])):
-            self._read_closing(symbol, builder)
-        elif not is_symbol(symbol):
+    def _read(self, symbols: list[str], builder: TreeBuilder) -> int:
+        """Reads the next of up to three symbols, or a leaf of three; returns their number."""
+        symbol, label = symbols[0], symbols[0][1:]
+        if symbol.startswith("(") and is_symbol(label):
+            if self.leaf_is_one_symbol or len(symbols) < 2 or not is_symbol(symbols[1]):
+                builder.open(label)
+                return 1
+            builder.add_word(label, unescape_brackets(symbols[1]))
+            if symbols[2:] == [self._closing(label)]:
+                return 3
             builder.num_repairs += 1
-        elif self.words or self.numbers:
+            return 2
+        if symbol == ")" or (symbol.startswith(")") and is_symbol(label)):
+            # A label that is missing, or that this form does not write, is a repair.
+            builder.num_repairs += (symbol == ")") == self.labelled_closing
+            builder.close(label if self.labelled_closing else "")
+        elif is_symbol(symbol) and (self.words or self.numbers):
+            builder.num_repairs += not self.leaf_is_one_symbol  # a word without a tag
             builder.add_word(None, unescape_brackets(symbol))
-        elif self.tags:
+        elif is_symbol(symbol) and (self.tags or symbol == PLACEHOLDER):
             builder.add_word(symbol)
-        elif symbol == PLACEHOLDER:
-            builder.add_word(None)
         else:
             builder.num_repairs += 1
+        return 1
 
-    def _read_closing(self, symbol, builder):
-        if (symbol == ")") == self.labelled_closing:
-            builder.num_repairs += 1  # It has a label and should not, or the reverse.
-        builder.close(symbol[1:] if self.labelled_closing else "")
+    def _leaf(self, leaf: Tree, position: int) -> list[str]:
+        if not (self.words or self.numbers):
+            return [leaf.label if self.tags else PLACEHOLDER]
+        word = escape_brackets(leaf.word) if self.words else _number(position)
+        return [f"({leaf.label}", word, self._closing(leaf.label)] if self.tags else [word]
 
-    def _read_tagged_words(self, symbols, builder):
-        position = 0
-        while position < len(symbols):
-            symbol = symbols[position]
-            after = symbols[position + 1] if position + 1 < len(symbols) else ""
-            if symbol.startswith("(") and is_symbol(symbol[1:]) and is_symbol(after):
-                builder.add_word(symbol[1:], unescape_brackets(after))
-                position += 2
-                if position < len(symbols) and symbols[position] == self._closing(symbol[1:]):
-                    position += 1
-                else:
-                    builder.num_repairs += 1
-                continue
-            if is_symbol(symbol):
-                builder.num_repairs += 1  # A word without a tag.
-            self._read(symbol, builder)
-            position += 1
-
-    def _closing(self, label):
+    def _closing(self, label: str) -> str:
         return f"){label}" if self.labelled_closing else ")"
 
 
-def number_of_word(position: int) -> str:
-    """Returns the symbol of `NUMBERS` that stands for the word at a position, from 0."""
+def _number(position: int) -> str:
     return NUMBERS[position % len(NUMBERS)]

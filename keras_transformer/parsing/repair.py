@@ -1,4 +1,4 @@
-"""Makes a well-formed tree over given words of whatever a model has written."""
+"""`TreeBuilder`: a tree over given words, from any sequence of symbols."""
 
 import re
 from collections import defaultdict
@@ -11,7 +11,7 @@ _SYMBOL = re.compile(r"[^ \t\r\n\f\v()]+")
 
 
 def is_symbol(text: str) -> bool:
-    """Returns whether `text` can be a label, a tag or an escaped word: no spaces, no brackets."""
+    """Returns whether `text` can be a label, a tag or a word: no spaces, no round brackets."""
     return _SYMBOL.fullmatch(text) is not None
 
 
@@ -20,7 +20,7 @@ class RebuiltTree(NamedTuple):
 
     Attributes:
         tree: the tree, over the words of the input.
-        num_repairs: how many changes the sequence needed; 0 if it was well-formed.
+        num_repairs: number of changes that the sequence needed; 0 if it was well-formed.
 
     Example:
 
@@ -34,32 +34,22 @@ class RebuiltTree(NamedTuple):
 
     @property
     def is_well_formed(self) -> bool:
-        """Whether the sequence was that of a tree over as many words."""
+        """Whether the sequence was already a tree over the words."""
         return self.num_repairs == 0
 
 
 class TreeBuilder:
-    """Takes opening and closing symbols and words one by one, in any order, and makes a tree.
-
-    `Linearization.rebuild` says what is done where something is missing or too much.
+    """Takes symbols and words in any order and makes a tree, as `Linearization.rebuild` says.
 
     Args:
-        words: the words of the sentence, one at least.
-        tags: their tags, or None: take those of the symbols.
-        root_label: label of the root, if nothing has opened one.
-        unknown_tag: tag of a word that has none.
-        written: what the sequence should have in the place of each word.
+        words: the words of the sentence, at least one.
+        tags: their tags; None for those of the symbols.
+        root_label: label of the root, if no symbol opens one.
+        unknown_tag: tag of a word without a tag.
+        written: the expected spelling of each word in the sequence.
 
     Attributes:
-        num_repairs: how many changes were made so far.
-
-    Example:
-
-    >>> builder = TreeBuilder(["It", "works"], None, "S", "XX", ["0", "1"])
-    >>> builder.open("NP")
-    >>> builder.add_word("PRP")
-    >>> builder.finish()
-    RebuiltTree(tree=Tree.parse('(NP (PRP It) (XX works))'), num_repairs=2)
+        num_repairs: number of changes so far.
     """
 
     def __init__(
@@ -69,54 +59,50 @@ class TreeBuilder:
         root_label: str,
         unknown_tag: str,
         written: Sequence[str],
-    ):
+    ) -> None:
         self.num_repairs = 0
         self._words, self._tags, self._written = words, tags, written
         self._root_label, self._unknown_tag = root_label, unknown_tag
         self._next_word = 0
-        self._open: list[tuple[str, list[Tree]]] = []  # The root first, the innermost last.
-        self._depths: dict[str, list[int]] = defaultdict(list)  # Where in `_open` a label stands.
+        self._open: list[tuple[str, list[Tree]]] = []  # from the root to the innermost
+        self._depths: dict[str, list[int]] = defaultdict(list)  # places of a label in `_open`
         self._root_has_ended = False
 
     def open(self, label: str) -> None:
         """Begins a constituent."""
-        self._go_on_in_root()
+        self._reopen_root()
         self._depths[label].append(len(self._open))
         self._open.append((label, []))
 
     def add_word(self, tag: str | None, word: str | None = None) -> None:
-        """Adds the next word of the sentence; `word` is what the sequence has in its place."""
+        """Adds the next word of the sentence; `tag` and `word` are those of the sequence."""
         if self._next_word == len(self._words):
             self.num_repairs += 1
             return
-        if word is not None and word != self._written[self._next_word]:
-            self.num_repairs += 1
+        self.num_repairs += word is not None and word != self._written[self._next_word]
         if not self._open:
             self.num_repairs += 1
             self.open(self._root_label)
-        self._go_on_in_root()
+        self._reopen_root()
         self._append_word(tag)
 
     def close(self, label: str) -> None:
-        """Ends the innermost constituent of a label, or, if the label is empty, of any."""
+        """Ends the innermost constituent of a label; for an empty label, the innermost of all."""
         if not self._open or self._root_has_ended:
             self.num_repairs += 1
             return
-        innermost = len(self._open) - 1
         if label and not self._depths[label]:
             self.num_repairs += 1
             label = ""
+        innermost = len(self._open) - 1
         depth = self._depths[label][-1] if label else innermost
         self.num_repairs += innermost - depth
-        while len(self._open) > depth + 1:
-            self._end_innermost()
-        if depth > 0:
-            self._end_innermost()
-        elif self._open[0][1]:
-            self._root_has_ended = True
-        else:  # A root without words is none.
-            self.num_repairs += 1
-            self._pop()
+        self._end_to(max(depth, 1))
+        if depth == 0:
+            self._root_has_ended = bool(self._open[0][1])
+            if not self._root_has_ended:  # A root must have words.
+                self.num_repairs += 1
+                self._pop()
 
     def finish(self) -> RebuiltTree:
         """Returns the tree, with the words that are left, and the number of repairs."""
@@ -127,29 +113,29 @@ class TreeBuilder:
         while self._next_word < len(self._words):
             self._append_word(None)
         self.num_repairs += len(self._open) - self._root_has_ended
-        while len(self._open) > 1:
-            self._end_innermost()
+        self._end_to(1)
         return RebuiltTree(Tree(*self._pop()), self.num_repairs)
 
-    def _go_on_in_root(self):
-        if self._root_has_ended:
-            self.num_repairs += 1
-            self._root_has_ended = False
+    def _reopen_root(self) -> None:
+        self.num_repairs += self._root_has_ended
+        self._root_has_ended = False
 
-    def _append_word(self, tag):
-        number = self._next_word
+    def _append_word(self, tag: str | None) -> None:
+        if self._tags is not None:
+            tag = self._tags[self._next_word]
+        self._open[-1][1].append(Tree(tag or self._unknown_tag, self._words[self._next_word]))
         self._next_word += 1
-        given = self._tags[number] if self._tags is not None else tag
-        self._open[-1][1].append(Tree(given or self._unknown_tag, self._words[number]))
 
-    def _end_innermost(self):
-        label, children = self._pop()
-        if children:
-            self._open[-1][1].append(Tree(label, children))
-        else:
-            self.num_repairs += 1
+    def _end_to(self, depth: int) -> None:
+        """Ends the constituents from a depth on."""
+        while len(self._open) > depth:
+            label, children = self._pop()
+            if children:
+                self._open[-1][1].append(Tree(label, children))
+            else:
+                self.num_repairs += 1
 
-    def _pop(self):
+    def _pop(self) -> tuple[str, list[Tree]]:
         label, children = self._open.pop()
         self._depths[label].pop()
         return label, children

@@ -1,9 +1,9 @@
-"""Treebanks: files of bracketed trees, and what is left of a tree for a parser to learn."""
+"""Treebanks: files of trees in brackets, and the trees that a parser learns."""
 
 import gzip
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from keras_transformer.data.text_lines import open_text
 from keras_transformer.errors import UserError
@@ -11,30 +11,26 @@ from keras_transformer.files import atomic_write
 from keras_transformer.parsing.trees import Tree, TreeReader
 
 EMPTY_TAG = "-NONE-"
-# What stands in a file for a sentence of which there is no tree.
-NO_TREE = "(())"
-# Roots that say nothing: the Penn Treebank's own, and what others write there.
+NO_TREE = "(())"  # stands in a file for a sentence without a tree
+# Roots without information: the Penn Treebank's own, and those of other treebanks.
 _ROOTS = ("", "TOP", "ROOT", "S1")
 _FUNCTION_TAGS = re.compile(r"(?<=.)[-=].*")
 
 
 def read_trees(path: str | os.PathLike, clean: bool = True) -> Iterator[Tree]:
-    """Yields the trees of a treebank's file, in the style of the Penn Treebank.
+    """Yields the trees of a file in the style of the Penn Treebank.
 
-    A tree stands on one line or on several; empty lines do not matter. The file is read as trees
-    are asked for.
+    A tree is on one line or on several; empty lines are ignored. The file is read while the trees
+    are used.
 
     Args:
-        path: UTF-8 text; one whose name ends in `.gz` is unpacked.
-        clean: yield `clean_tree(tree)`; if False, the tree as it was written.
-
-    Yields:
-        `Tree`.
+        path: UTF-8 text; a file whose name ends in `.gz` is unpacked.
+        clean: yield `clean_tree(tree)`; if False, the tree as it is in the file.
 
     Raises:
         UserError: while reading, with the number of the line: if brackets do not match, are empty,
-            or hold a word without a tag; if there is text outside of them, or a tree without words;
-            if the file is missing, damaged, not UTF-8, or has no trees.
+            or contain a word without a tag; if there is text outside of them, or a tree without
+            words; if the file is missing, damaged, not UTF-8, or has no trees.
 
     Example:
 
@@ -46,7 +42,7 @@ def read_trees(path: str | os.PathLike, clean: bool = True) -> Iterator[Tree]:
     ['(S (NP (PRP It)) (VP (VBZ works)))']
     """
     reader = TreeReader()
-    first, count = 0, 0
+    first, has_trees = 0, False
     for number, line in enumerate(open_text(path), start=1):
         if reader.depth == 0:
             first = number
@@ -55,27 +51,25 @@ def read_trees(path: str | os.PathLike, clean: bool = True) -> Iterator[Tree]:
             tree = clean_tree(tree) if clean else tree
             if tree is None:
                 raise UserError(f"{str(path)!r}, line {number}: the tree has no words.")
-            count += 1
+            has_trees = True
             yield tree
     if reader.depth:
         raise UserError(f"{str(path)!r}, line {first}: the tree that begins here is not closed.")
-    if not count:
+    if not has_trees:
         raise UserError(f"{str(path)!r} has no trees.")
 
 
 def read_tree_lines(path: str | os.PathLike, clean: bool = True) -> Iterator[Tree | None]:
-    """Yields a tree for every line, as a parser writes them and EVALB reads them.
+    """Yields the tree of each line, as parsers write them and EVALB reads them.
+
+    A line without a tree gives None: an empty line, and empty brackets `()` or `(())`, which
+    parsers write if they found no tree.
 
     Args:
-        path: UTF-8 text; one whose name ends in `.gz` is unpacked.
-        clean: yield `clean_tree(tree)`; if False, the tree as it was written.
-
-    Yields:
-        `Tree`; None for a line without a tree: an empty one, and empty brackets `()` or `(())`,
-        which parsers write where they found none.
+        path, clean: as in `read_trees`.
 
     Raises:
-        UserError: while reading, as of `read_trees`, and if a line has more than one tree.
+        UserError: as in `read_trees`, and if a line has several trees.
 
     Example:
 
@@ -95,11 +89,12 @@ def read_tree_lines(path: str | os.PathLike, clean: bool = True) -> Iterator[Tre
 
 
 def write_trees(path: str | os.PathLike, trees: Iterable[Tree | None]) -> None:
-    """Writes trees to a file, one a line.
+    """Writes trees to a file, one on each line.
 
     Args:
-        path: the file; one whose name ends in `.gz` is packed. It is replaced once all is written.
-        trees: what to write; None becomes an empty line.
+        path: the file, compressed if its name ends in `.gz`. It is replaced when all trees are
+            written.
+        trees: the trees; None becomes an empty line.
 
     Example:
 
@@ -117,19 +112,16 @@ def write_trees(path: str | os.PathLike, trees: Iterable[Tree | None]) -> None:
 
 
 def clean_tree(tree: Tree) -> Tree | None:
-    """Returns a tree without what parsers do not predict, as is usual in the field.
+    """Returns a tree without the parts that parsers usually do not predict; None without words.
 
-    - Traces (the tag is `-NONE-`) go, and so do constituents that hold nothing else.
-    - Function tags and indices go: `NP-SBJ-1` and `NP=2` become `NP`; `-LRB-` stays.
-    - A root without a label, and one that is TOP, ROOT or S1, goes if it holds one constituent; if
-      it holds several, or a leaf, it is TOP.
+    - Traces (their tag is `-NONE-`) are removed, and constituents that contain nothing else.
+    - Function tags and indices are removed: `NP-SBJ-1` and `NP=2` become `NP`; `-LRB-` stays.
+    - A root that has no label, or is TOP, ROOT or S1, is removed if its only child is a
+      constituent; otherwise it becomes TOP.
     - Spaces within a word become `_`.
 
     Args:
-        tree: a tree as read.
-
-    Returns:
-        `Tree`, or None if no word is left. A clean tree is returned equal.
+        tree: any tree.
 
     Example:
 
@@ -145,9 +137,9 @@ def clean_tree(tree: Tree) -> Tree | None:
             if children:
                 levels[-1][1].append(Tree(label, children))
         elif not part.is_leaf:
-            levels.append((strip_function_tags(part.label), []))
+            levels.append((_strip_function_tags(part.label), []))
         elif part.label != EMPTY_TAG:
-            leaf = Tree(strip_function_tags(part.label), part.word.replace(" ", "_"))
+            leaf = Tree(_strip_function_tags(part.label), part.word.replace(" ", "_"))
             levels[-1][1].append(leaf)
     [(_, roots)] = levels
     if not roots:
@@ -158,27 +150,15 @@ def clean_tree(tree: Tree) -> Tree | None:
     return Tree("TOP", root.children) if root.label in _ROOTS else root
 
 
-def strip_function_tags(label: str) -> str:
-    """Returns a label up to its first `-` or `=`; one that begins with `-` as it is.
-
-    Args:
-        label: a constituent's label or a tag.
-
-    Returns:
-        `str`.
-
-    Example:
-
-    >>> [strip_function_tags(label) for label in ("NP-SBJ-1", "PP=2", "-LRB-")]
-    ['NP', 'PP', '-LRB-']
-    """
+def _strip_function_tags(label: str) -> str:
+    """Returns a label up to its first `-` or `=`, unless it begins with `-`."""
     return label if label.startswith("-") else _FUNCTION_TAGS.sub("", label)
 
 
-def _at_line(path, number, function, *arguments):
-    """Calls a function; of its error, says where in which file it is."""
+def _at_line(path: str | os.PathLike, number: int | str, function: Callable, line: str):
+    """Returns `function(line)`; its errors name the file and the line."""
     try:
-        return function(*arguments)
+        return function(line)
     except UserError as error:
         message = str(error)
         message = message[0].lower() + message[1:]

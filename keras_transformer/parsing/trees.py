@@ -1,4 +1,4 @@
-"""Constituency trees, and how they are read from bracketed text, `(S (NP (DT The) ...) ...)`."""
+"""Constituency trees, and their text in brackets, `(S (NP (DT The) ...) ...)`."""
 
 import dataclasses
 import re
@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from keras_transformer.errors import UserError
 
-# Only these separate: a word may hold other spaces, such as U+00A0 or U+2009.
+# No other characters separate: a word may contain other spaces, such as U+00A0 or U+2009.
 _SPACE = " \t\r\n\f\v"
 _TOKENS = re.compile(rf"[()]|[^{_SPACE}()]+")
 _SPACES = re.compile(rf"[{_SPACE}]+")
@@ -18,18 +18,18 @@ _WORD = re.compile(rf"[^{_SPACE}]+(?: [^{_SPACE}]+)*")
 class Tree:
     """A constituent with its parts, or a leaf: a tag with its word.
 
-    Trees are immutable, and equal if their labels and words are. Nothing here recurses, so a tree
-    may be as deep as it likes. Words are as in the text: a bracket that is a word is `(` in `word`
-    and `-LRB-` where the tree is written.
+    Trees are immutable, and equal if their labels and words are. No method recurses, so a tree may
+    have any depth. Words are as in the text: a bracket that is a word is `(` in `word` and `-LRB-`
+    in the text of the tree.
 
     Args:
-        label: what the constituent is, "NP"; of a leaf, its part-of-speech tag, "NN". The root of a
-            treebank's tree may have an empty one.
-        children: the parts, one `Tree` at least; of a leaf, its word (`str`).
+        label: the kind of the constituent, "NP"; of a leaf, its part-of-speech tag, "NN". The root
+            of a tree in a treebank may have an empty label.
+        children: the parts, at least one `Tree`; of a leaf, its word (`str`).
 
     Raises:
-        ValueError: if the label holds spaces or brackets, there are no children, or the word is
-            empty, begins or ends with a space, or holds a line break.
+        ValueError: if the label contains spaces or brackets, there are no children, or the word is
+            empty, begins or ends with a space, or contains a line break.
 
     Example:
 
@@ -52,30 +52,27 @@ class Tree:
                 "The label of a tree must be a string without spaces and round brackets. "
                 f"Received: label={self.label!r}"
             )
-        if isinstance(self.children, str):
+        if self.is_leaf:
             if not self.label or not _WORD.fullmatch(self.children):
                 raise ValueError(
-                    "A leaf needs a tag and a word, which is not empty and may have single spaces "
-                    f"within. Received: label={self.label!r}, children={self.children!r}"
+                    "A leaf must have a tag and a word, with at most single spaces inside. "
+                    f"Received: label={self.label!r}, children={self.children!r}"
                 )
             return
         children = tuple(self.children)
         if not children or not all(isinstance(child, Tree) for child in children):
             raise ValueError(
-                "The children of a tree must be trees, one at least, or a word. "
+                "The children of a tree must be at least one tree, or a word. "
                 f"Received: label={self.label!r}, children={children!r}"
             )
         object.__setattr__(self, "children", children)
 
     @classmethod
     def parse(cls, text: str) -> "Tree":
-        """Reads the one tree of a bracketed text.
+        """Returns the tree of a text in brackets.
 
         Args:
-            text: the tree, on one line or several.
-
-        Returns:
-            `Tree`.
+            text: one tree, on one line or several.
 
         Raises:
             UserError: if the text is not exactly one well-formed tree.
@@ -95,24 +92,24 @@ class Tree:
     @property
     def word(self) -> str | None:
         """The word of a leaf; None for a constituent."""
-        return self.children if isinstance(self.children, str) else None
+        return self.children if self.is_leaf else None
 
     def walk(self) -> "Iterator[Tree | None]":
-        """Yields every tree within, before its children; None wherever a constituent ends."""
+        """Yields each tree before its children, this one first; None where a constituent ends."""
         stack: list[Tree | None] = [self]
         while stack:
             tree = stack.pop()
             yield tree
-            if tree is not None and not isinstance(tree.children, str):
+            if tree is not None and not tree.is_leaf:
                 stack.append(None)
                 stack.extend(reversed(tree.children))
 
     def subtrees(self) -> "Iterator[Tree]":
-        """Yields every tree within, leaves too: this one first, each before its children."""
+        """Yields each tree, leaves too, before its children; this one first."""
         return (tree for tree in self.walk() if tree is not None)
 
     def leaves(self) -> Iterator[tuple[str, str]]:
-        """Yields the tag and the word of every leaf, from left to right."""
+        """Yields the tag and the word of each leaf, from left to right."""
         return ((tree.label, tree.children) for tree in self.subtrees() if tree.is_leaf)
 
     def words(self) -> list[str]:
@@ -123,19 +120,16 @@ class Tree:
         """Returns the tags of the words from left to right."""
         return [tag for tag, _ in self.leaves()]
 
-    def _written(self) -> tuple:
-        """What two equal trees have in common."""
-        return tuple(
-            tree and (tree.label, tree.children if tree.is_leaf else None) for tree in self.walk()
-        )
+    def _content(self) -> tuple:
+        return tuple(tree and (tree.label, tree.word) for tree in self.walk())
 
     def __eq__(self, other):
         if not isinstance(other, Tree):
             return NotImplemented
-        return self is other or self._written() == other._written()
+        return self is other or self._content() == other._content()
 
     def __hash__(self):
-        return hash(self._written())
+        return hash(self._content())
 
     def __str__(self) -> str:
         pieces = []
@@ -153,92 +147,65 @@ class Tree:
 
 
 class TreeReader:
-    """Makes trees of bracketed text that comes in pieces, such as the lines of a file.
+    """Reads trees from a text that comes in pieces, such as the lines of a file.
 
-    A leaf may hold several words (a few do in treebanks); they are one word with spaces within.
-
-    Example:
-
-    >>> reader = TreeReader()
-    >>> reader.feed("( (NP (DT the)"), reader.depth
-    ([], 2)
-    >>> reader.feed("(NN dog)) )")
-    [Tree.parse('( (NP (DT the) (NN dog)))')]
+    A leaf may have several words, as a few do in treebanks: they are one word with spaces.
     """
 
-    def __init__(self):
-        # Of each bracket that is open: its label (none until it is read), its words, its trees.
-        self._open: list[tuple[list[str], list[str], list[Tree]]] = []
+    def __init__(self) -> None:
+        # The label and words of each open bracket, as far as they are read, and its trees.
+        self._open: list[tuple[list[str], list[Tree]]] = []
 
     @property
     def depth(self) -> int:
-        """How many brackets are open."""
+        """Number of open brackets."""
         return len(self._open)
 
     def feed(self, text: str) -> list[Tree]:
-        """Returns the trees that end in `text`, the next piece.
+        """Returns the trees that end in the next piece of the text.
 
-        Args:
-            text: any part of the whole text that cuts no label and no word in two.
-
-        Returns:
-            `list[Tree]`.
-
-        Raises:
-            UserError: if the brackets cannot be those of trees. What was read is of no use then.
+        A piece must not end inside a label or a word. The reader is of no use after a `UserError`,
+        which it raises if the text is not well-formed.
         """
-        trees = []
+        finished = []
         for token in _TOKENS.findall(text):
             if token == "(":
                 self._begin()
+            elif not self._open:
+                if token == ")":
+                    raise UserError("There is a closing bracket too many.")
+                raise UserError(f"There is text outside of brackets: {token!r}.")
             elif token == ")":
-                tree = self._end()
-                if self._open:
-                    self._open[-1][2].append(tree)
-                else:
-                    trees.append(tree)
+                texts, trees = self._open.pop()
+                if len(texts) < 2 and not trees:
+                    raise UserError(f"There is nothing in the brackets '({''.join(texts)})'.")
+                tree = Tree(texts[0], trees or unescape_brackets(" ".join(texts[1:])))
+                (self._open[-1][1] if self._open else finished).append(tree)
             else:
-                self._add(token)
-        return trees
+                texts, trees = self._open[-1]
+                if trees:
+                    raise UserError(f"The word {token!r} has no tag: expected '(TAG {token})'.")
+                texts.append(token)
+        return finished
 
     def finish(self) -> None:
-        """Raises `UserError` if a bracket is still open."""
+        """Raises `UserError` if a bracket is open."""
         if self._open:
             raise UserError(f"The text ends within a tree. Received: {self.depth} open brackets")
 
-    def _begin(self):
-        if self._open:
-            label, words, _ = self._open[-1]
-            if words:
-                raise UserError(f"The word {words[0]!r} has no tag: expected '(TAG {words[0]})'.")
-            if not label:
-                if len(self._open) > 1:
-                    raise UserError("A bracket has no label, which only that of a whole tree may.")
-                label.append("")
-        self._open.append(([], [], []))
-
-    def _add(self, token):
-        if not self._open:
-            raise UserError(f"There is text outside of brackets: {token!r}.")
-        label, words, trees = self._open[-1]
-        if not label:
-            label.append(token)
-        elif trees:
-            raise UserError(f"The word {token!r} has no tag: expected '(TAG {token})'.")
-        else:
-            words.append(token)
-
-    def _end(self):
-        if not self._open:
-            raise UserError("There is a closing bracket too many.")
-        label, words, trees = self._open.pop()
-        if not words and not trees:
-            raise UserError(f"There is nothing in the brackets '({''.join(label)})'.")
-        return Tree(label[0], unescape_brackets(" ".join(words)) if words else trees)
+    def _begin(self) -> None:
+        texts = self._open[-1][0] if self._open else [""]
+        if len(texts) > 1:
+            raise UserError(f"The word {texts[1]!r} has no tag: expected '(TAG {texts[1]})'.")
+        if not texts:
+            if len(self._open) > 1:
+                raise UserError("A bracket has no label; only the root of a tree may have none.")
+            texts.append("")
+        self._open.append(([], []))
 
 
 def split_words(text: str) -> list[str]:
-    """Returns the words of a sentence: what spaces, tabs and line ends separate, and no other.
+    """Returns the words of a sentence. Spaces, tabs and line ends separate them, U+00A0 does not.
 
     Example:
 
@@ -249,12 +216,10 @@ def split_words(text: str) -> list[str]:
 
 
 def escape_brackets(word: str) -> str:
-    """Returns `word` with its round brackets as treebanks write them, `-LRB-` and `-RRB-`."""
+    """Returns `word` with its round brackets as in treebanks, `-LRB-` and `-RRB-`."""
     return word.replace("(", "-LRB-").replace(")", "-RRB-")
 
 
 def unescape_brackets(word: str) -> str:
     """Returns `word` with `(` for `-LRB-` and `)` for `-RRB-`."""
-    if "-" not in word:
-        return word
-    return word.replace("-LRB-", "(").replace("-RRB-", ")")
+    return word.replace("-LRB-", "(").replace("-RRB-", ")") if "-" in word else word

@@ -1,4 +1,4 @@
-"""Which tokens of a vocabulary open and close constituents, and which stand for words."""
+"""`TreeSymbols`: the role of each token of a vocabulary in trees."""
 
 from typing import NamedTuple
 
@@ -11,15 +11,15 @@ from keras_transformer.parsing.repair import is_symbol
 
 
 class TreeSymbols(NamedTuple):
-    """What every token of a vocabulary is in a tree, as `WellFormedTrees` takes it.
+    """The role of each token of a vocabulary in trees, as arguments of `WellFormedTrees`.
 
     Attributes:
         openings: int32 `[vocabulary]`, the number of the label that a token opens; -1 for others.
         closings: int32 `[vocabulary]`, the number of the label that a token closes; -1 for others.
-            All are 0 if closing symbols have no label.
-        words: bool `[vocabulary]`, which tokens stand for a word.
-        numbers: int32 `[vocabulary]`, the number that a token is; -1 for others. None where the
-            words are not written as numbers.
+            All are 0 if closing symbols do not have labels.
+        words: bool `[vocabulary]`, whether a token stands for a word.
+        numbers: int32 `[vocabulary]`, the value of a number; -1 for other tokens. None unless words
+            are written as numbers.
 
     Example:
 
@@ -36,21 +36,18 @@ class TreeSymbols(NamedTuple):
     numbers: np.ndarray | None = None
 
 
-def tree_symbols(tokenizer, linearization: Linearization) -> TreeSymbols:
-    """Returns what the tokens of a vocabulary are, where every symbol of a tree is one token.
+def tree_symbols(tokenizer: SubwordTokenizer, linearization: Linearization) -> TreeSymbols:
+    """Returns the roles of the tokens of a vocabulary in which each symbol of a tree is one token.
 
-    A label that is opened by one token and closed by none, or the reverse, counts as no symbol.
-    Where the words are written, the unknown token stands for a word too.
+    A token that opens a label which no token closes, or the reverse, has no role. If words are
+    written, the unknown token stands for a word too.
 
     Args:
         tokenizer: the target's tokenizer.
-        linearization: how trees are written.
-
-    Returns:
-        `TreeSymbols`.
+        linearization: the form of the trees.
 
     Raises:
-        ValueError: if the symbols are not one token each, or there is no tree of them.
+        ValueError: if a symbol is not one token, or the vocabulary lacks the symbols of any tree.
 
     Example:
 
@@ -62,60 +59,59 @@ def tree_symbols(tokenizer, linearization: Linearization) -> TreeSymbols:
     """
     if not linearization.leaf_is_one_symbol:
         raise ValueError(
-            "With tags=True, and words=True or numbers=True, a leaf is three symbols; it must be "
-            f"one. Received: linearization={linearization!r}"
+            "A leaf must be one symbol; with tags=True, and words=True or numbers=True, it is "
+            f"three. Received: linearization={linearization!r}"
         )
     if not isinstance(tokenizer, SubwordTokenizer):
         raise ValueError(
-            "Every symbol of a tree must be one token: the target needs a SubwordTokenizer. "
-            f"Received: a {type(tokenizer).__name__}"
+            "The tokenizer of the target must be a SubwordTokenizer, so that each symbol of a tree "
+            f"is one token. Received: a {type(tokenizer).__name__}"
         )
     pieces = tokenizer.pieces(range(tokenizer.vocab_size))
-    first = len(SPECIAL_PIECES)
-    part = next((piece for piece in pieces if piece.endswith("@@")), None)
-    if part is not None:
-        raise ValueError(
-            "Every symbol of a tree must be one token; a piece that ends in @@ is a part of one. "
-            f"Received: a target vocabulary with {part!r}"
-        )
-    opened = [_label(piece, "(") for piece in pieces]
-    closed = [_label(piece, ")") for piece in pieces]
+    for piece in pieces:
+        if piece.endswith("@@"):
+            raise ValueError(
+                "Each symbol of a tree must be one token; a piece that ends in @@ is a part of a "
+                f"symbol. Received: a target vocabulary with {piece!r}"
+            )
     if linearization.labelled_closing:
-        shared = sorted(set(filter(None, opened)) & set(filter(None, closed)))
-        numbers = {label: number for number, label in enumerate(shared)}
-        openings = [numbers.get(label, -1) for label in opened]
-        closings = [numbers.get(label, -1) for label in closed]
+        opened, closed = [[_label(piece, bracket) for piece in pieces] for bracket in "()"]
+        labels = sorted((set(opened) & set(closed)) - {None})
+        openings, closings = (
+            [labels.index(label) if label in labels else -1 for label in side]
+            for side in (opened, closed)
+        )
     else:
-        openings = [-1 if label is None else 0 for label in opened]
+        openings = [-1 if _label(piece, "(") is None else 0 for piece in pieces]
         closings = [0 if piece == ")" else -1 for piece in pieces]
     numbers = None
     if linearization.numbers:
-        missing = sorted(set(NUMBERS) - set(pieces), key=int)
+        missing = [number for number in NUMBERS if number not in pieces]
         if missing:
             raise ValueError(
                 f"The target vocabulary must have all numbers from 0 to {NUMBERS[-1]}. "
-                f"Received: one without {missing[0]!r}"
+                f"Received: a target vocabulary without {missing[0]!r}"
             )
-        values = {number: value for value, number in enumerate(NUMBERS)}
-        numbers = np.array([values.get(piece, -1) for piece in pieces], "int32")
-        words = numbers >= 0
+        numbers = [NUMBERS.index(piece) if piece in NUMBERS else -1 for piece in pieces]
+        words = [number >= 0 for number in numbers]
     elif linearization.words or linearization.tags:
         words = [is_symbol(piece) for piece in pieces]
     else:
         words = [piece == PLACEHOLDER for piece in pieces]
+    first = len(SPECIAL_PIECES)
     words[:first] = [linearization.words and token == UNK_ID for token in range(first)]
-    symbols = TreeSymbols(
-        np.array(openings, "int32"), np.array(closings, "int32"), np.array(words, bool), numbers
-    )
     if max(openings) < 0 or max(closings) < 0 or not any(words):
         raise ValueError(
-            "The target vocabulary has no tree: it needs an opening symbol with its closing one, "
-            f"and one for a word. Received: pieces {pieces[first:][:8]!r}, "
-            f"linearization={linearization!r}"
+            "The target vocabulary must have an opening symbol, its closing symbol, and a symbol "
+            f"for a word. Received: pieces {pieces[first:][:8]!r}, linearization={linearization!r}"
         )
-    return symbols
+    return TreeSymbols(
+        np.array(openings, "int32"),
+        np.array(closings, "int32"),
+        np.array(words, bool),
+        None if numbers is None else np.array(numbers, "int32"),
+    )
 
 
-def _label(piece, bracket):
-    """The label of an opening or closing symbol; None for anything else."""
+def _label(piece: str, bracket: str) -> str | None:
     return piece[1:] if piece.startswith(bracket) and is_symbol(piece[1:]) else None

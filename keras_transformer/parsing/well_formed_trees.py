@@ -1,45 +1,54 @@
-"""Only sequences of symbols that are a tree over the words of the sentence."""
+"""A constraint to well-formed trees over the words of each sentence."""
+
+from typing import NamedTuple
 
 import numpy as np
 from keras import ops
 
-from keras_transformer.layers.checks import check_positive_integer
+from keras_transformer.decoding.constraints.constraint import Generated
+from keras_transformer.layers.checks import check_positive_integer, check_rank
+from keras_transformer.layers.dtypes import Tensor
 
-# What a token is: one of these, `_FIRST_CLOSING` and the label that it closes, or behind those the
-# number of a word.
+# Classes of tokens. A closing token has `_FIRST_CLOSING` and the number of its label; a numbered
+# word has a class behind those, so that a row can allow the next number alone.
 _NEVER, _OPENING, _WORD, _EOS, _FIRST_CLOSING = -1, 0, 1, 2, 3
 _NOTHING = -2  # the class of no token
 
 
+class _State(NamedTuple):
+    words_left: Tensor  # int32 [rows]
+    words_done: Tensor  # int32 [rows]
+    depth: Tensor  # int32 [rows], the number of open constituents
+    has_content: Tensor  # bool [rows], whether the innermost constituent has a part
+    labels: Tensor  # int32 [rows, max_depth], a stack of the open constituents' labels
+
+
 class WellFormedTrees:
-    """Makes every hypothesis the symbols of one tree, over as many words as the sentence has.
+    """Makes each hypothesis the symbols of one tree over the words of its sentence.
 
     `(S (NP XX XX )NP (VP XX )VP )S`: a token opens a constituent, closes one or is a word. The
-    first opens the root; words and openings come while words are left; a constituent ends with a
-    symbol that closes its label, once there is something in it, and the root when no word is left;
-    then the hypothesis ends. No constituent is opened that the sentence's maximum length, EOS
-    counted, would leave no room to close. So every hypothesis that is alive at a step can be
-    finished, unless another constraint forbids it. A sentence without words, or whose maximum is
-    below its number of words plus 3, has no hypothesis.
+    first token opens the root. Words and openings are allowed while words are left. A symbol of its
+    label closes a constituent that has a part; the root closes after the last word, and then the
+    hypothesis ends. A constituent opens only if the maximum length, with EOS, leaves room to close
+    it. So each hypothesis can be completed at every step, unless another constraint forbids it. A
+    sentence without words, or with a maximum below its number of words plus 3, has no hypothesis.
 
     The numbers of words are data of a call, so this constraint is given to the search's call, not
-    to the search. Every symbol has to be one token. `keras_transformer.data.tree_symbols` gives
-    the arrays for a vocabulary.
+    to the search. Each symbol must be one token. `keras_transformer.parsing.tree_symbols` returns
+    the arrays of a vocabulary.
 
     Args:
         num_words: int32 `[batch]`, the number of words of each sentence.
-        openings: int `[vocabulary]`, the number of the label that a token opens; -1 for others.
-        closings: int `[vocabulary]`, the number of the label that a token closes; -1 for others.
-            Labels of one number may close each other: give all the same one if closing symbols
-            have no label.
-        words: bool `[vocabulary]`, which tokens stand for a word.
-        numbers: int `[vocabulary]`, the number that such a token is; -1 for others. The words are
-            then numbered from 0 to the largest of these, and on from 0. None if any of the tokens
-            may be any word.
-        max_depth: the most constituents that may be open at once.
+        openings, closings: int `[vocabulary]`, the number of the label that a token opens or
+            closes; -1 for others. If closing symbols do not have labels, all numbers are the same.
+        words: bool `[vocabulary]`, whether a token stands for a word.
+        numbers: int `[vocabulary]`, the number of a token that stands for a word; -1 for others.
+            The words are numbered from 0 to the largest number, and then from 0 again. None if any
+            of the tokens stands for any word.
+        max_depth: maximum number of open constituents.
 
     Raises:
-        ValueError: if an argument has another shape, or a token is of several kinds.
+        ValueError: if an argument has another shape, or a token has several roles.
 
     Example:
 
@@ -58,31 +67,34 @@ class WellFormedTrees:
     [[[7, 7, 6, 6, 5, 5, 3, 0, 0]], [[7, 7, 6, 5, 5, 3, 0, 0, 0]]]
     """
 
-    def __init__(self, num_words, openings, closings, words, numbers=None, max_depth=64):
+    def __init__(
+        self,
+        num_words: Tensor,
+        openings: np.ndarray,
+        closings: np.ndarray,
+        words: np.ndarray,
+        numbers: np.ndarray | None = None,
+        max_depth: int = 64,
+    ) -> None:
         check_positive_integer("max_depth", max_depth, 2**31 - 1)
         self.num_words = ops.cast(ops.convert_to_tensor(num_words), "int32")
+        check_rank("num_words", self.num_words, "[batch]")
         self.openings = np.asarray(openings, "int32")
         self.closings = np.asarray(closings, "int32")
         self.words = np.asarray(words, bool)
         self.max_depth = max_depth
-        if len(self.num_words.shape) != 1:
-            raise ValueError(
-                "`num_words` must have the shape [batch]. "
-                f"Received: num_words.shape={tuple(self.num_words.shape)}"
-            )
         shapes = self.openings.shape, self.closings.shape, self.words.shape
         if len(shapes[0]) != 1 or len(set(shapes)) > 1:
             raise ValueError(
                 "`openings`, `closings` and `words` must have the shape [vocabulary]. "
                 f"Received: shapes {shapes}"
             )
-        kinds = (self.openings >= 0) * 1 + (self.closings >= 0) + self.words
-        if kinds.max() > 1:
+        num_roles = (self.openings >= 0) * 1 + (self.closings >= 0) + self.words
+        if num_roles.max() > 1:
             raise ValueError(
-                "A token opens a constituent, closes one, or is a word. "
-                f"Received: token {kinds.argmax()} is several of these"
+                "A token must open a constituent, close one, or stand for a word. "
+                f"Received: token {num_roles.argmax()} with several of these roles"
             )
-        # A number has a class of its own, so that a row can allow that of its next word alone.
         self._first_number, self._num_numbers = _FIRST_CLOSING + self.closings.max() + 1, 0
         of_words = np.full(shapes[0], _WORD)
         if numbers is not None:
@@ -90,7 +102,7 @@ class WellFormedTrees:
             self._num_numbers = int(numbers.max()) + 1
             if numbers.shape != shapes[0] or np.any((numbers >= 0) != self.words):
                 raise ValueError(
-                    "`numbers` must have the shape [vocabulary], and a number for every token of "
+                    "`numbers` must have the shape [vocabulary], and a number for each token of "
                     f"`words` and no other. Received: numbers={numbers!r}"
                 )
             if set(range(self._num_numbers)) - set(numbers.tolist()):
@@ -105,81 +117,65 @@ class WellFormedTrees:
             _NEVER,
         ).astype("int32")
 
-    def start(self, max_lengths, width):
+    def start(self, max_lengths: Tensor, width: int) -> _State:
         del max_lengths
         words_left = ops.repeat(self.num_words, width)  # [rows]
-        labels = ops.expand_dims(ops.zeros_like(words_left), -1)
-        return {
-            "words_left": words_left,
-            "words_done": ops.zeros_like(words_left),
-            "depth": ops.zeros_like(words_left),
-            # Whether the innermost constituent has something in it.
-            "has_content": ops.zeros_like(words_left, dtype="bool"),
-            "labels": ops.repeat(labels, self.max_depth, axis=1),  # [rows, max_depth], a stack
-        }
+        zeros = ops.zeros_like(words_left)
+        labels = ops.repeat(ops.expand_dims(zeros, -1), self.max_depth, axis=1)
+        return _State(words_left, zeros, zeros, ops.zeros_like(zeros, dtype="bool"), labels)
 
-    def __call__(self, state, log_probabilities, generated):
+    def __call__(
+        self, state: _State, log_probabilities: Tensor, generated: Generated
+    ) -> tuple[_State, Tensor]:
         if log_probabilities.shape[-1] != len(self._classes):
             raise ValueError(
                 "The arrays must be of the size of the vocabulary, "
                 f"{log_probabilities.shape[-1]}. Received: {len(self._classes)}"
             )
         state = self._read(state, generated.last_tokens)
-        words_left, depth = state["words_left"], state["depth"]
-        has_words, has_begun = words_left > 0, generated.length > 0
-        is_open = depth > 0
-        # An opening is followed by its closing, those of all that is open, the words and EOS.
-        num_tokens = generated.length + words_left + depth + 3
-        may_open = ops.logical_and(
-            ops.logical_and(has_words, ops.logical_or(is_open, ops.logical_not(has_begun))),
-            ops.logical_and(depth < self.max_depth, num_tokens <= generated.max_lengths),
-        )
-        may_add_word = ops.logical_and(has_words, is_open)
-        may_close = ops.logical_and(
-            state["has_content"], ops.logical_or(depth > 1, ops.logical_not(has_words))
-        )
-        may_close = ops.logical_and(may_close, is_open)
-        may_end = ops.logical_and(has_begun, ops.logical_not(is_open))
+        depth = state.depth
+        has_words, is_open, has_begun = state.words_left > 0, depth > 0, generated.length > 0
+        # An opening needs its closing, a closing for each open constituent, the words and EOS.
+        num_tokens = generated.length + state.words_left + depth + 3
+        has_room = (depth < self.max_depth) & (num_tokens <= generated.max_lengths)
+        may_open = has_words & has_room & (is_open | ~has_begun)
+        may_close = is_open & state.has_content & ((depth > 1) | ~has_words)
         place = ops.expand_dims(ops.maximum(depth - 1, 0), -1)
-        innermost = ops.take_along_axis(state["labels"], place, axis=1)[:, 0]
-        end = ops.where(may_close, _FIRST_CLOSING + innermost, _NOTHING)
+        innermost = ops.take_along_axis(state.labels, place, axis=1)[:, 0]
+        closing = ops.where(may_close, _FIRST_CLOSING + innermost, _NOTHING)
         next_word = _WORD
         if self._num_numbers:
-            next_word = self._first_number + ops.mod(state["words_done"], self._num_numbers)
+            next_word = self._first_number + ops.mod(state.words_done, self._num_numbers)
         # A row allows at most these classes of tokens.
         allowed_classes = (
             ops.where(may_open, _OPENING, _NOTHING),
-            ops.where(may_add_word, next_word, _NOTHING),
-            ops.where(may_end, _EOS, end),
+            ops.where(has_words & is_open, next_word, _NOTHING),
+            ops.where(has_begun & ~is_open, _EOS, closing),
         )
         is_eos = np.arange(len(self._classes)) == generated.eos_id
         classes = ops.convert_to_tensor(np.where(is_eos, _EOS, self._classes), dtype="int32")
         opening, word, end = (
             ops.equal(classes, ops.expand_dims(row_class, -1)) for row_class in allowed_classes
         )  # [rows, vocabulary]
-        is_allowed = ops.logical_or(opening, ops.logical_or(word, end))
-        return state, ops.where(is_allowed, log_probabilities, float("-inf"))
+        return state, ops.where(opening | word | end, log_probabilities, float("-inf"))
 
-    def _read(self, state, last_tokens):
-        """The state after the last tokens; BOS and padding change nothing."""
-        opened = ops.take(ops.convert_to_tensor(self.openings), last_tokens, axis=0)  # [rows]
+    def _read(self, state: _State, last_tokens: Tensor) -> _State:
+        """Returns the state after the last tokens; BOS and padding do not change it."""
+        opened, has_closed, is_word = (
+            ops.take(ops.convert_to_tensor(array), last_tokens, axis=0)
+            for array in (self.openings, self.closings >= 0, self.words)
+        )  # [rows]
         has_opened = opened >= 0
-        has_closed = ops.take(ops.convert_to_tensor(self.closings >= 0), last_tokens, axis=0)
-        is_word = ops.take(ops.convert_to_tensor(self.words), last_tokens, axis=0)
-        is_top = ops.equal(
-            ops.arange(self.max_depth, dtype="int32"), ops.expand_dims(state["depth"], -1)
-        )  # [rows, max_depth]
-        is_pushed = ops.logical_and(is_top, ops.expand_dims(has_opened, -1))
-        # Rows that are dead may hold anything, so that the depth is kept in its bounds.
+        levels = ops.arange(self.max_depth, dtype="int32")
+        is_top = ops.equal(levels, ops.expand_dims(state.depth, -1))  # [rows, max_depth]
+        is_pushed = is_top & ops.expand_dims(has_opened, -1)
         change = ops.cast(has_opened, "int32") - ops.cast(has_closed, "int32")
         num_new_words = ops.cast(is_word, "int32")
-        return {
-            "words_left": state["words_left"] - num_new_words,
-            "words_done": state["words_done"] + num_new_words,
-            "depth": ops.clip(state["depth"] + change, 0, self.max_depth),
-            "has_content": ops.logical_or(
-                ops.logical_or(is_word, has_closed),
-                ops.logical_and(state["has_content"], ops.logical_not(has_opened)),
-            ),
-            "labels": ops.where(is_pushed, ops.expand_dims(opened, -1), state["labels"]),
-        }
+        return _State(
+            state.words_left - num_new_words,
+            state.words_done + num_new_words,
+            # A dead row may have any tokens, so its depth is clipped.
+            ops.clip(state.depth + change, 0, self.max_depth),
+            is_word | has_closed | (state.has_content & ~has_opened),
+            ops.where(is_pushed, ops.expand_dims(opened, -1), state.labels),
+        )

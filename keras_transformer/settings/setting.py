@@ -179,8 +179,10 @@ class FrozenSettings:
             values: A dict of fields; those left out keep their defaults.
 
         Raises:
-            ValueError: If a key is not a field, or a value is not allowed.
+            ValueError: If `values` is not a dict of fields, or a value is not allowed.
         """
+        if not isinstance(values, Mapping):
+            raise ValueError(f"{cls.__name__} is saved as a dict. Received: values={values!r}")
         names = [field.name for field in dataclasses.fields(cls)]
         unknown = sorted(set(values) - set(names))
         if unknown:

@@ -101,7 +101,7 @@ def test_wrong_arguments_are_errors():
         Linearization(words=True, numbers=True)
     with pytest.raises(ValueError, match="Received: numbers=1"):
         Linearization(numbers=1)
-    with pytest.raises(ValueError, match="has none"):
+    with pytest.raises(ValueError, match="must have words"):
         Linearization().to_tree(["(S", ")S"], [])
     with pytest.raises(ValueError, match="Received: 1 tags and 2 words"):
         Linearization().to_tree(["(S", ")S"], ["a", "b"], ["A"])

@@ -208,8 +208,8 @@ class TestConstrained:
         lines = ["(S (NP XX )NP )S (VP )VP"] * 3
         tokenizer = tiny_tokenizer()
         for linearization, reason in [
-            (Linearization(words=True, tags=True), "a leaf is three symbols"),
-            (Linearization(words=True), "needs a SubwordTokenizer"),
+            (Linearization(words=True, tags=True), "leaf must be one symbol"),
+            (Linearization(words=True), "must be a SubwordTokenizer"),
         ]:
             parser = tiny_parser(
                 linearization=linearization, target=tokenizer, search=GreedySearch()
@@ -277,8 +277,8 @@ class TestDirectory:
     @pytest.mark.parametrize("entries,message", [
         ({"task": "cooking"}, "task. must be one of .*'cooking'"),
         ({"linearization": {"words": 3}}, "words=3"),
-        ({"linearization": {"verbs": True}}, "settings of a linearisation.*'verbs'"),
-        ({"linearization": None}, "settings=None"),
+        ({"linearization": {"verbs": True}}, "Linearization has no such setting.*verbs"),
+        ({"linearization": None}, "saved as a dict. Received: values=None"),
         ({"extra_length": 2}, "at least 3"),
         ({"linearization": {"words": True, "tags": True}, "constrained": True}, "must be False"),
     ])  # fmt: skip

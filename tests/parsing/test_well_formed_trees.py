@@ -194,13 +194,13 @@ def test_one_graph_takes_every_shape():
 
 
 @pytest.mark.parametrize("pieces,linearization,message", [
-    (["(A", ")A", "NN"], Linearization(words=True, tags=True), "a leaf is three symbols"),
-    (["(A", ")A", "1"], Linearization(numbers=True, tags=True), "a leaf is three symbols"),
-    (["(A", ")A", "1", "0"], Linearization(numbers=True), "0 to 99. Received: one without '2'"),
+    (["(A", ")A", "NN"], Linearization(words=True, tags=True), "leaf must be one symbol"),
+    (["(A", ")A", "1"], Linearization(numbers=True, tags=True), "leaf must be one symbol"),
+    (["(A", ")A", "1", "0"], Linearization(numbers=True), "0 to 99.* without '2'"),
     (["(A", ")A", "XX", "a@@"], PLAIN, "with 'a@@'"),
-    (["(A", ")B", "XX"], PLAIN, "has no tree"),
-    (["(A", ")A", "NN"], PLAIN, "has no tree"),
-    (["(A", ")A", "XX"], Linearization(labelled_closing=False), "has no tree"),
+    (["(A", ")B", "XX"], PLAIN, "must have an opening symbol"),
+    (["(A", ")A", "NN"], PLAIN, "must have an opening symbol"),
+    (["(A", ")A", "XX"], Linearization(labelled_closing=False), "must have an opening symbol"),
 ])  # fmt: skip
 def test_vocabularies_without_trees_are_refused(pieces, linearization, message):
     with pytest.raises(ValueError, match=message):
@@ -216,12 +216,12 @@ def test_the_unknown_token_is_a_word_where_words_are_written():
 
 
 @pytest.mark.parametrize("change,message", [
-    ({"num_words": [[1]]}, "num_words.shape"),
+    ({"num_words": [[1]]}, "num_words of shape"),
     ({"openings": [0]}, r"\[vocabulary\]"),
-    ({"words": [True, False, False]}, "token 0 is several"),
+    ({"words": [True, False, False]}, "token 0 with several"),
     ({"max_depth": 0}, "max_depth=0"),
     ({"numbers": [-1, 0]}, r"numbers=array\(\[-1,  0\]"),
-    ({"numbers": [0, -1, -1]}, "a number for every token of `words`"),
+    ({"numbers": [0, -1, -1]}, "a number for each token of `words`"),
     ({"numbers": [-1, -1, 1]}, "every number up to its largest"),
 ])  # fmt: skip
 def test_arrays_that_make_no_sense_are_refused(change, message):

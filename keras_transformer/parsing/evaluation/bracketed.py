@@ -1,7 +1,7 @@
-"""Words and brackets of a sentence, from a tree or from a line as EVALB reads it."""
+"""`Bracketed`: the words and brackets of a sentence, from a tree or from a line of EVALB."""
 
-import dataclasses
 import re
+from typing import NamedTuple
 
 from keras_transformer.parsing.trees import Tree, escape_brackets
 
@@ -11,14 +11,13 @@ _TEXT = rf"([^{_SPACE}()]*+)"
 _TOKENS = re.compile(rf"\({_TEXT}[{_SPACE}]++{_TEXT}[{_SPACE}]*+\)|\({_TEXT}|(\))|[^{_SPACE}()]++")
 
 
-@dataclasses.dataclass(frozen=True)
-class Bracketed:
+class Bracketed(NamedTuple):
     """Words and brackets of a sentence.
 
     Attributes:
-        leaves: tag and word of every leaf; round brackets in words are `-LRB-` and `-RRB-`.
-        brackets: label, first leaf and end (the leaf after the last) of every constituent, in the
-            order they open; the end is None if the bracket never closes.
+        leaves: tag and word of each leaf; round brackets in words are `-LRB-` and `-RRB-`.
+        brackets: label, first leaf and end (the leaf after the last) of each constituent, in the
+            order in which they open; the end is None if the bracket never closes.
         error: EVALB's message if the text is not well-formed, else None.
     """
 
@@ -26,20 +25,19 @@ class Bracketed:
     brackets: list[list]
     error: str | None = None
 
+    @property
+    def tags(self) -> list[str]:
+        """The tags of the leaves."""
+        return [tag for tag, _ in self.leaves]
+
     @classmethod
     def of(cls, source: Tree | str | None) -> "Bracketed":
-        """Reads a tree, or a line of text by the rules of EVALB.
+        """Reads a tree, a line of text by the rules of EVALB, or None for no words.
 
-        A line may hold several trees or none. A root without a label is TOP.
-
-        Args:
-            source: `Tree`, line of text, or None for no words.
-
-        Returns:
-            `Bracketed`.
+        A line may contain several trees or none. A root without a label is TOP.
         """
         if isinstance(source, str):
-            return cls(*_read_line(source))
+            return cls._of_line(source)
         leaves, brackets, opened = [], [], []
         for part in () if source is None else source.walk():
             if part is None:
@@ -50,28 +48,28 @@ class Bracketed:
                 _open(part.label, leaves, brackets, opened)
         return cls(leaves, brackets)
 
+    @classmethod
+    def _of_line(cls, text: str) -> "Bracketed":
+        leaves, brackets, opened, error = [], [], [], None
+        for token in _TOKENS.finditer(text):
+            tag, word, label, closing = token.groups()
+            if tag is not None:
+                leaves.append((tag, word))
+            elif label is not None:
+                _open(label, leaves, brackets, opened)
+            elif not closing:
+                # EVALB never gets past such a word; here it is left out.
+                error = "More than two elements in a bracket"
+            elif opened:
+                brackets[opened.pop()][2] = len(leaves)
+            else:
+                error = error or "Bracketing is unbalanced (too many close bracket)"
+        if opened and not error:
+            error = "Bracketing is unbalanced (too many open bracket)"
+        return cls(leaves, brackets, error)
 
-def _open(label, leaves, brackets, opened):
+
+def _open(label: str, leaves: list, brackets: list, opened: list[int]) -> None:
+    label = label if label or opened else "TOP"
     opened.append(len(brackets))
-    is_root = len(opened) == 1
-    brackets.append([label or ("TOP" if is_root else ""), len(leaves), None])
-
-
-def _read_line(text: str):
-    leaves, brackets, opened, error = [], [], [], None
-    for token in _TOKENS.finditer(text):
-        tag, word, label, closing = token.groups()
-        if tag is not None:
-            leaves.append((tag, word))
-        elif label is not None:
-            _open(label, leaves, brackets, opened)
-        elif not closing:
-            # EVALB never gets past such a word; here it is left out.
-            error = "More than two elements in a bracket"
-        elif opened:
-            brackets[opened.pop()][2] = len(leaves)
-        else:
-            error = error or "Bracketing is unbalanced (too many close bracket)"
-    if opened and not error:
-        error = "Bracketing is unbalanced (too many open bracket)"
-    return leaves, brackets, error
+    brackets.append([label, len(leaves), None])

@@ -1,4 +1,4 @@
-"""The parameters of EVALB, as its parameter files (`COLLINS.prm`, `new.prm`) hold them."""
+"""`EvalbParameters`: the parameters in EVALB's files `COLLINS.prm` and `new.prm`, and others."""
 
 import dataclasses
 import os
@@ -27,17 +27,17 @@ class EvalbParameters:
     """Parameters of EVALB; the defaults are those of `COLLINS.prm`.
 
     Args:
-        delete_labels: a word with one of these tags is deleted, a constituent with one of these
-            labels loses its bracket.
+        delete_labels: a word with one of these tags is deleted, and the bracket of a constituent
+            with one of these labels.
         delete_labels_for_length: words with one of these tags do not count for the length.
-        equal_labels: pairs of labels that are taken for the same.
+        equal_labels: pairs of labels that count as equal.
         quote_labels: if the trees differ in their number of words, a quotation mark (`'`, `"` or
             `/`) that only one of them deletes is kept in both, if both tags are among these.
-        cutoff_length: maximum length of a sentence of the second summary.
+        cutoff_length: maximum length of a sentence in the second summary.
         labelled: whether labels must be equal; if False, only spans.
-        equal_words: pairs of words that are taken for the same.
-        max_errors: EVALB's `MAX_ERROR`: the score is refused if there are more than
-            `max_errors + 1` errors, where EVALB stops; None for no limit.
+        equal_words: pairs of words that count as equal.
+        max_errors: EVALB's `MAX_ERROR`: more than `max_errors + 1` errors, at which EVALB stops,
+            raise an error; None for no limit.
 
     Example:
 
@@ -67,20 +67,17 @@ class EvalbParameters:
 
     @classmethod
     def from_file(cls, path: str | os.PathLike) -> "EvalbParameters":
-        """Reads a parameter file of EVALB.
+        """Returns the parameters in a file of EVALB.
 
-        What the file does not set is as in EVALB: no label is deleted and none equal to another,
-        `MAX_ERROR` is 10, `CUTOFF_LEN` 40, `LABELED` 1. `DEBUG` has no effect.
+        The defaults are EVALB's: no label is deleted and no labels are equal, `MAX_ERROR` is 10,
+        `CUTOFF_LEN` 40, `LABELED` 1. `DEBUG` has no effect.
 
         Args:
             path: the file. Lines that begin with `#` are comments.
 
-        Returns:
-            `EvalbParameters`.
-
         Raises:
             UserError: if the file is missing or not UTF-8, or a line has an unknown keyword or
-                wrong values; EVALB warns of these and goes on without the line.
+                wrong values, where EVALB prints a warning and ignores the line.
         """
         values = {name: () for name, _, adds in _KEYWORDS.values() if adds}
         values["max_errors"] = 10
@@ -113,38 +110,29 @@ class EvalbParameters:
         return "own parameters"
 
     def deletes(self, label: str) -> bool:
-        """Returns whether the bracket of a constituent with this label does not count.
+        """Returns whether the brackets of constituents with a label are deleted.
 
         Args:
             label: label of a constituent, without function tags.
-
-        Returns:
-            `bool`.
         """
         return any(self.are_equal(label, deleted) for deleted in self.delete_labels)
 
     def are_equal(self, label: str, other: str) -> bool:
-        """Returns whether two labels, or two tags, are taken for the same.
+        """Returns whether two labels, or two tags, count as equal.
 
         Args:
-            label, other: what is compared; their order does not matter.
-
-        Returns:
-            `bool`.
+            label, other: the labels, in any order.
         """
         return _are_equal(label, other, self.equal_labels)
 
     def are_equal_words(self, word: str, other: str) -> bool:
-        """Returns whether two words are taken for the same.
+        """Returns whether two words count as equal.
 
         Args:
-            word, other: what is compared; their order does not matter.
-
-        Returns:
-            `bool`.
+            word, other: the words, in any order.
         """
         return _are_equal(word, other, self.equal_words)
 
 
-def _are_equal(text, other, pairs) -> bool:
+def _are_equal(text: str, other: str, pairs: tuple[tuple[str, str], ...]) -> bool:
     return text == other or (text, other) in pairs or (other, text) in pairs
