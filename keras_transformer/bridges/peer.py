@@ -4,6 +4,8 @@ import importlib
 
 import keras
 
+from keras_transformer.errors import UserError
+
 
 def import_peer(name, extra):
     """Return the module `name`, or raise an `ImportError` that says how to install it.
@@ -73,7 +75,7 @@ def activation_name(activation, supported):
     for name in supported:
         if activation is keras.activations.get(name):
             return name
-    raise ValueError(
+    raise UserError(
         f"`activation` must be one of {', '.join(map(repr, supported))}. "
         f"Received: activation={keras.activations.serialize(activation)!r}"
     )

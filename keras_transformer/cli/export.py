@@ -1,6 +1,7 @@
 """`keras-transformer export`: writes a model directory in a format that other programs run."""
 
 import argparse
+import dataclasses
 
 from keras_transformer.cli.arguments import (
     CONSTRAINT_OPTIONS,
@@ -8,6 +9,7 @@ from keras_transformer.cli.arguments import (
     add_constraint_options,
     add_model_option,
     add_search_options,
+    add_setting,
     beam_search,
     constrain_search,
     is_given,
@@ -15,7 +17,7 @@ from keras_transformer.cli.arguments import (
 from keras_transformer.cli.backend import load_backend
 from keras_transformer.cli.progress import say
 from keras_transformer.errors import UserError
-from keras_transformer.settings.setting import COUNT
+from keras_transformer.export.formats import FORMATS, ExportFormat
 
 _DESCRIPTION = """
 Exports a model directory, by default as a TensorFlow SavedModel: text in, text out, with the
@@ -40,18 +42,7 @@ keras-transformer export --model runs/en-de --format ctranslate2 --quantization 
     --output exports/en-de
 """
 
-PRECISIONS = ("float32", "bfloat16")
-FORMATS = ("saved_model", "ctranslate2", "onnx", "litert")
-# Options that only one format has.
-_OWN_OPTIONS = {
-    "--beam-size": "saved_model",
-    "--length-penalty": "saved_model",
-    "--n-best": "saved_model",
-    "--precision": "saved_model",
-    "--streams": "saved_model",
-    **dict.fromkeys(CONSTRAINT_OPTIONS, "saved_model"),
-    "--quantization": "ctranslate2",
-}
+_SEARCH_OPTIONS = ("--beam-size", "--length-penalty", "--n-best", *CONSTRAINT_OPTIONS)
 
 
 def add_parser(commands: argparse._SubParsersAction) -> argparse.ArgumentParser:
@@ -67,26 +58,10 @@ def add_parser(commands: argparse._SubParsersAction) -> argparse.ArgumentParser:
         help=f"one of {', '.join(FORMATS)} (default: saved_model)",
         metavar="NAME",
     )
-    files.add_argument(
-        "--precision",
-        choices=PRECISIONS,
-        help="with --format saved_model: type of weights and computation; bfloat16 halves the size "
-        "and changes some translations (default: float32)",
-        metavar="TYPE",
-    )
-    files.add_argument(
-        "--streams",
-        type=COUNT,
-        metavar="N",
-        help="with --format saved_model: search N parts of a request at the same time, each in a "
-        "thread; for a server on a CPU with one thread per operation (default: 1)",
-    )
-    files.add_argument(
-        "--quantization",
-        metavar="TYPE",
-        help="with --format ctranslate2: type of the weights, such as int8, int8_float16 or "
-        "float16 (default: float32)",
-    )
+    for one in FORMATS.values():
+        for option in one.options.values():
+            text = f"with --format {one.name}: {option.text}"
+            add_setting(files, dataclasses.replace(option, text=text))
     add_search_options(parser)
     add_constraint_options(parser)
     return parser
@@ -94,34 +69,33 @@ def add_parser(commands: argparse._SubParsersAction) -> argparse.ArgumentParser:
 
 def run(arguments: argparse.Namespace) -> None:
     """Exports."""
-    for option, format in _OWN_OPTIONS.items():
-        if is_given(arguments, option) and format != arguments.format:
-            raise UserError(
-                f"{option} is for --format {format}. Received: --format {arguments.format}"
-            )
+    chosen = FORMATS[arguments.format]
+    for one in FORMATS.values():
+        for option in _options(one):
+            if is_given(arguments, option) and option not in _options(chosen):
+                raise UserError(
+                    f"{option} is for --format {one.name}. Received: --format {chosen.name}"
+                )
     load_backend()
     from keras_transformer import export
-    from keras_transformer.export.formats import FORMATS as EXPORT_FORMATS
-    from keras_transformer.export.steps import check_searches_outside
     from keras_transformer.inference.model_directory import read_config
     from keras_transformer.inference.tasks import get_task
 
     # Before the model is loaded, not after.
-    export.check_export_directory(arguments.output, arguments.format)
+    export.check_export_directory(arguments.output, chosen.name)
     task = read_config(arguments.model[0])["task"]
-    if arguments.format != "saved_model":
-        check_searches_outside(EXPORT_FORMATS[arguments.format].title, task)
-    export.check_export_packages(arguments.format)
-    translator = get_task(task).pipeline.load(arguments.model, dtype=arguments.precision)
-    if arguments.format == "saved_model":
-        search = constrain_search(arguments, beam_search(arguments, translator.search))
-        export.export_saved_model(
-            translator, arguments.output, search, arguments.precision, arguments.streams or 1
-        )
-    elif arguments.format == "ctranslate2":
-        export.export_ctranslate2(translator, arguments.output, arguments.quantization)
-    elif arguments.format == "onnx":
-        export.export_onnx(translator, arguments.output)
-    else:
-        export.export_litert(translator, arguments.output)
+    chosen.check_task(task)
+    export.check_export_packages(chosen.name)
+    options = {name: getattr(arguments, one.name) for name, one in chosen.options.items()}
+    options = {name: value for name, value in options.items() if value is not None}
+    pipeline = get_task(task).pipeline.load(arguments.model, dtype=options.get("dtype"))
+    if chosen.includes_search:
+        options["search"] = constrain_search(arguments, beam_search(arguments, pipeline.search))
+    export.export(pipeline, arguments.output, chosen.name, **options)
     say(f"wrote {arguments.output}")
+
+
+def _options(one: ExportFormat) -> list[str]:
+    """Returns the options that a format allows and others may not."""
+    own = [option.flag for option in one.options.values()]
+    return own + list(_SEARCH_OPTIONS) if one.includes_search else own

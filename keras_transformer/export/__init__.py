@@ -1,19 +1,16 @@
-"""Exports of a trained translator or parser to formats that other programs serve.
+"""Exports of trained pipelines to formats that other programs run."""
 
-Nothing of those programs is imported before a function is called.
-"""
+from keras_transformer import lazy_names
 
-from keras_transformer.export.ctranslate2 import export_ctranslate2
-from keras_transformer.export.formats import check_export_directory, check_export_packages
-from keras_transformer.export.litert import export_litert
-from keras_transformer.export.onnx import export_onnx
-from keras_transformer.export.saved_model import export_saved_model
+# Imported when they are used: the command line starts without Keras.
+_MODULES = {
+    "formats": ["check_export_directory", "check_export_packages", "export"],
+    "ctranslate2": ["export_ctranslate2"],
+    "litert": ["export_litert"],
+    "onnx": ["export_onnx"],
+    "saved_model": ["export_saved_model"],
+}
 
-__all__ = [
-    "check_export_directory",
-    "check_export_packages",
-    "export_ctranslate2",
-    "export_litert",
-    "export_onnx",
-    "export_saved_model",
-]
+__all__ = sorted(name for names in _MODULES.values() for name in names)
+
+__getattr__ = lazy_names(__name__, _MODULES)

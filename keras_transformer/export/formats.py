@@ -1,14 +1,26 @@
-"""The formats of exports: what each writes, and where it may write it."""
+"""The registry of export formats, and the checks before an export.
+
+A new format is one entry in `FORMATS` and one module of the same name with the function
+`export_<name>(pipeline, directory, **options)`. Nothing here imports Keras.
+"""
 
 import contextlib
 import dataclasses
 import importlib
+import logging
+import os
 import pathlib
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 from keras_transformer.errors import UserError
 from keras_transformer.files import atomic_folder
-from keras_transformer.layers.checks import check_choice
+from keras_transformer.settings.setting import COUNT, TEXT, Setting, choice
 
+if TYPE_CHECKING:
+    from keras_transformer.inference.pipeline import Pipeline
+
+_LOGGER = logging.getLogger(__name__)
 _TOKENIZER_FILES = frozenset(
     f"{side}tokenizer{suffix}"
     for side in ("", "source_", "target_")
@@ -18,69 +30,148 @@ _TOKENIZER_FILES = frozenset(
 
 @dataclasses.dataclass(frozen=True)
 class ExportFormat:
-    """One format of an export.
+    """A format of exports.
 
     Args:
-        title: what it is called in messages.
+        name: its name, its module, and the pip extra that installs `packages`.
+        title: its name in messages.
         marker: the file that every export in this format has.
-        entries: all names of files and folders that such an export may hold.
-        packages: modules that writing it needs, which the pip extra of the format's name installs.
+        entries: names of the other files and folders that an export may have.
+        packages: modules that an export needs.
+        needs_tensorflow: whether Keras must run on TensorFlow.
+        includes_search: whether the export includes the search and the tokenizers. Otherwise the
+            program that runs it searches, and the tokenizers are files beside the model.
+        options: the command line's options for this format, by argument of `export_<name>`.
     """
 
+    name: str
     title: str
     marker: str
-    entries: frozenset
+    entries: frozenset[str]
     packages: tuple[str, ...] = ()
+    needs_tensorflow: bool = True
+    includes_search: bool = False
+    options: Mapping[str, Setting] = dataclasses.field(default_factory=dict)
+
+    def check_task(self, task: str) -> None:
+        """Raises a `UserError` if the answers of a task need a search that is not exported."""
+        from keras_transformer.inference.tasks import get_task
+
+        if get_task(task).needs_own_search and not self.includes_search:
+            others = " or ".join(one.name for one in FORMATS.values() if one.includes_search)
+            raise UserError(
+                f"The {self.title} does not include the search, which the answers for {task} need. "
+                f"Export the model as {others}. Received: a model for {task}"
+            )
 
 
 FORMATS = {
-    "saved_model": ExportFormat(
-        "SavedModel",
-        "saved_model.pb",
-        frozenset(
-            {
-                "saved_model.pb",
-                "variables",
-                "assets",
-                "assets.extra",
-                "fingerprint.pb",
-                "keras_metadata.pb",
-            }
+    one.name: one
+    for one in (
+        ExportFormat(
+            "saved_model",
+            "SavedModel",
+            "saved_model.pb",
+            frozenset(
+                {"variables", "assets", "assets.extra", "fingerprint.pb", "keras_metadata.pb"}
+            ),
+            includes_search=True,
+            options={
+                "dtype": Setting(
+                    "precision",
+                    None,
+                    "type of the weights and of the computation; bfloat16 halves the size and "
+                    "changes some answers",
+                    choice("TYPE", "float32", "bfloat16"),
+                    unset="float32",
+                ),
+                "num_streams": Setting(
+                    "streams",
+                    None,
+                    "number of parts of a request that are searched at the same time, each by one "
+                    "thread; for CPUs that are served with one thread per operation",
+                    COUNT,
+                    unset="1",
+                ),
+            },
         ),
-    ),
-    "ctranslate2": ExportFormat(
-        "CTranslate2 model",
-        "model.bin",
-        frozenset(
-            {
-                "model.bin",
-                "config.json",
-                "shared_vocabulary.json",
-                "source_vocabulary.json",
-                "target_vocabulary.json",
-            }
-        )
-        | _TOKENIZER_FILES,
-        packages=("ctranslate2",),
-    ),
-    "onnx": ExportFormat(
-        "ONNX export",
-        "encode.onnx",
-        frozenset({"encode.onnx", "decode.onnx", "weights.bin"}) | _TOKENIZER_FILES,
-        packages=("onnx", "tf2onnx"),
-    ),
-    "litert": ExportFormat(
-        "LiteRT export", "model.tflite", frozenset({"model.tflite"}) | _TOKENIZER_FILES
-    ),
+        ExportFormat(
+            "ctranslate2",
+            "CTranslate2 model",
+            "model.bin",
+            _TOKENIZER_FILES
+            | {"config.json"}
+            | {f"{side}_vocabulary.json" for side in ("shared", "source", "target")},
+            packages=("ctranslate2",),
+            needs_tensorflow=False,
+            options={
+                "quantization": Setting(
+                    "quantization",
+                    None,
+                    "type of the weights, such as int8, int8_float16 or float16",
+                    TEXT,
+                    metavar="TYPE",
+                    unset="float32",
+                ),
+            },
+        ),
+        ExportFormat(
+            "onnx",
+            "ONNX export",
+            "encode.onnx",
+            _TOKENIZER_FILES | {"decode.onnx", "weights.bin"},
+            packages=("onnx", "tf2onnx"),
+        ),
+        ExportFormat("litert", "LiteRT export", "model.tflite", _TOKENIZER_FILES),
+    )
 }
 
 
-def check_export_directory(directory, format="saved_model") -> None:
-    """Raises unless an export may be written there; to be known before a model is loaded.
+def get_format(name: str) -> ExportFormat:
+    """Returns the format of a name, or raises a `ValueError` if there is none."""
+    if name not in FORMATS:
+        names = ", ".join(map(repr, FORMATS))
+        raise ValueError(f"`format` must be one of {names}. Received: format={name!r}")
+    return FORMATS[name]
+
+
+def export(
+    pipeline: "Pipeline", directory: str | os.PathLike, format: str = "saved_model", **options: Any
+) -> pathlib.Path:
+    """Writes a model in one of the export formats.
+
+    Args:
+        pipeline: a `Translator`, or a `Parser` for a format that includes the search.
+        directory: the folder to write; missing, empty, or an earlier export.
+        format: `"saved_model"`, `"ctranslate2"`, `"onnx"` or `"litert"`.
+        **options: further arguments of `export_saved_model`, `export_ctranslate2`, `export_onnx`
+            or `export_litert`.
+
+    Returns:
+        `pathlib.Path`: the directory.
+
+    Raises:
+        UserError: if the model cannot be exported, a package is missing, or the directory holds
+            other files.
+        ValueError: if there is no such format, or an option is not allowed.
+
+    Example:
+
+    >>> from keras_transformer import Translator, export  # doctest: +SKIP
+    >>> translator = Translator.load("runs/en_de")  # doctest: +SKIP
+    >>> export.export(translator, "exports/en_de", "onnx")  # doctest: +SKIP
+    """
+    name = get_format(format).name
+    module = importlib.import_module(f"keras_transformer.export.{name}")
+    return getattr(module, f"export_{name}")(pipeline, directory, **options)
+
+
+def check_export_directory(directory: str | os.PathLike, format: str = "saved_model") -> None:
+    """Checks, before a model is loaded, that an export may be written to a directory.
 
     Args:
         directory: missing, empty, or an earlier export without any file of another origin.
-        format: `"saved_model"`, `"ctranslate2"`, `"onnx"` or `"litert"`.
+        format: as in `export`.
 
     Raises:
         UserError: if it is a file, or holds what replacing an export would delete.
@@ -92,33 +183,32 @@ def check_export_directory(directory, format="saved_model") -> None:
     >>> from keras_transformer.export import check_export_directory
     >>> check_export_directory(tempfile.mkdtemp())
     """
-    check_choice("format", format, tuple(FORMATS))
+    one = get_format(format)
     directory = pathlib.Path(directory)
-    title, marker = FORMATS[format].title, FORMATS[format].marker
     if not directory.exists():
         return
     if not directory.is_dir():
         raise UserError(f"Expected a directory to export to but {str(directory)!r} is a file.")
     names = {path.name for path in directory.iterdir()}
-    if names and not (directory / marker).is_file():
+    if names and not (directory / one.marker).is_file():
         raise UserError(
-            f"{str(directory)!r} holds other files and no {title}: name a new directory, "
+            f"{str(directory)!r} holds other files and no {one.title}: name a new directory, "
             "an empty one, or an earlier export."
         )
-    foreign = sorted(names - FORMATS[format].entries)
+    foreign = sorted(names - one.entries - {one.marker})
     if foreign:
         more = f" and {len(foreign) - 1} more" if len(foreign) > 1 else ""
         raise UserError(
-            f"{str(directory)!r} holds {foreign[0]!r}{more}, which replacing the {title} there "
+            f"{str(directory)!r} holds {foreign[0]!r}{more}, which replacing the {one.title} there "
             "would delete: move it away, or name a new directory."
         )
 
 
-def check_export_packages(format) -> None:
-    """Raises unless all that an export needs is installed; to be known before a model is loaded.
+def check_export_packages(format: str) -> None:
+    """Checks, before a model is loaded, that the packages of an export are installed.
 
     Args:
-        format: as in `check_export_directory`.
+        format: as in `export`.
 
     Raises:
         UserError: if a package is missing.
@@ -129,8 +219,7 @@ def check_export_packages(format) -> None:
     >>> from keras_transformer.export import check_export_packages
     >>> check_export_packages("saved_model")
     """
-    check_choice("format", format, tuple(FORMATS))
-    for package in FORMATS[format].packages:
+    for package in get_format(format).packages:
         try:
             importlib.import_module(package)
         except ImportError as error:
@@ -141,20 +230,62 @@ def check_export_packages(format) -> None:
 
 
 @contextlib.contextmanager
-def export_folder(directory, format):
-    """Gives a new folder beside `directory` that replaces it if the block succeeds.
+def export_folder(
+    pipeline: "Pipeline", directory: str | os.PathLike, format: str, **options: Any
+) -> Iterator[pathlib.Path]:
+    """Gives a new folder that replaces `directory` if the block succeeds.
 
-    Args:
-        directory: as in `check_export_directory`, which is asked first.
-        format: name of the format.
-
-    Yields:
-        `pathlib.Path` of an empty folder.
-
-    Raises:
-        UserError: if the directory holds what replacing it would delete.
+    Everything is checked before: the options by the rules of the format, the backend, the packages,
+    the pipeline and the directory. Tokenizers that the format does not include are written into the
+    folder.
     """
+    one = get_format(format)
+    for name, value in options.items():
+        rule = one.options[name].rule
+        if value is not None and not rule.allows(value):
+            raise ValueError(f"`{name}` must be {rule.words}. Received: {name}={value!r}")
+    _check_backend(one)
+    check_export_packages(format)
+    if not one.includes_search:
+        _check_without_search(pipeline, one)
     check_export_directory(directory, format)
     with atomic_folder(directory) as aside:
         aside.mkdir()
+        if not one.includes_search:
+            pipeline.tokenizers.save(aside)
         yield aside
+
+
+def _check_backend(one: ExportFormat) -> None:
+    import keras
+
+    backend = keras.backend.backend()
+    if one.needs_tensorflow and backend != "tensorflow":
+        raise UserError(
+            f"The {one.title} is written with the TensorFlow backend (KERAS_BACKEND=tensorflow). "
+            f"Received: backend={backend!r}"
+        )
+
+
+def _check_without_search(pipeline: "Pipeline", one: ExportFormat) -> None:
+    """Raises a `UserError` if other searches cannot use the model; warns of lost constraints."""
+    from keras_transformer.models import Ensemble
+
+    one.check_task(pipeline.task)
+    if isinstance(pipeline.model, Ensemble):
+        raise UserError(
+            f"The {one.title} holds one model; export the models of an ensemble one by one. "
+            f"Received: an Ensemble of {len(pipeline.model.models)}"
+        )
+    warn_of_constraints(pipeline.search, one.title)
+
+
+def warn_of_constraints(search: Any, title: str) -> None:
+    """Logs the constraints of a search that an export does not include."""
+    names = [
+        repr(constraint) if dataclasses.is_dataclass(constraint) else type(constraint).__name__
+        for constraint in getattr(search, "constraints", ())
+    ]
+    if names:
+        message = "The %s does not apply the constraints of the search: %s."
+        _LOGGER.warning(message, title, ", ".join(names))

@@ -1,43 +1,30 @@
 """LiteRT, formerly TensorFlow Lite: the encoder and one step of the decoder, for phones."""
 
+import os
 import pathlib
 import tempfile
 
 from keras_transformer.export.formats import export_folder
-from keras_transformer.export.steps import (
-    check_tensorflow,
-    concrete_functions,
-    exportable_model,
-    with_dtype,
-)
+from keras_transformer.export.steps import concrete_functions, with_dtype
+from keras_transformer.inference.translator import Translator
+from keras_transformer.models import Transformer
 
 
-def export_litert(translator, directory) -> pathlib.Path:
+def export_litert(translator: Translator, directory: str | os.PathLike) -> pathlib.Path:
     """Writes `model.tflite`, in float32, and the tokenizer's file.
 
-    Its two signatures, with batch and lengths dynamic, consist of LiteRT's own operations, and
-    share the weights:
-
-    - `encode`: `source` int32 `[batch, source_length]`, each row with EOS, padded with 0 ->
-      `source_mask` and, for every decoder block i, `cross_key_i` and `cross_value_i`.
-    - `decode`: `tokens` int32 `[rows]`, the last token of each row (BOS at first), what `encode`
-      gave, and `self_key_i`, `self_value_i` `[rows, heads, target_length, dim]`, of length 0 at
-      first -> `logits` float32 `[rows, vocabulary]`, and `new_self_key_i`, `new_self_value_i`,
-      which the next step is given. `rows` may be a multiple of `batch`, as for the beams of a
-      sentence, those of the first sentence first.
-
-    docs/runtimes.md has a greedy search around them. The translator's own search is not part of the
-    export; a warning names its constraints.
+    Its two signatures, `encode` and `decode`, have the inputs and outputs of `export_onnx`. They
+    share the weights and consist of LiteRT's own operations.
 
     Args:
-        translator: a `Translator`.
-        directory: where to; missing, empty, or an earlier export.
+        translator, directory: as in `export_onnx`.
 
     Returns:
         `pathlib.Path`: the directory.
 
     Raises:
-        UserError: if Keras does not run on TensorFlow, or the directory holds anything else.
+        UserError: if Keras does not run on TensorFlow, the model is an `Ensemble`, or the directory
+            holds other files.
 
     Example:
 
@@ -45,24 +32,22 @@ def export_litert(translator, directory) -> pathlib.Path:
     >>> translator = Translator.load("runs/en_de")  # doctest: +SKIP
     >>> export_litert(translator, "exports/en_de")  # doctest: +SKIP
     """
-    check_tensorflow("LiteRT export")
-    model = with_dtype(exportable_model(translator, "LiteRT export"), "float32")
-    with export_folder(directory, "litert") as aside:
+    with export_folder(translator, directory, "litert") as aside:
+        model = with_dtype(translator.model, "float32")
         (aside / "model.tflite").write_bytes(_convert(model))
-        translator.tokenizers.save(aside)
     return pathlib.Path(directory)
 
 
-def _convert(model) -> bytes:
+def _convert(model: Transformer) -> bytes:
     import tensorflow as tf
 
     functions = concrete_functions(model)
     module = tf.Module()
-    # Held by the module, the weights are saved; they become constants in the conversion.
+    # The module makes TensorFlow save the weights, which the conversion turns into constants.
     module.model_variables = [weight.value for weight in model.weights]
     with tempfile.TemporaryDirectory() as path:
         tf.saved_model.save(module, path, signatures=functions)
         converter = tf.lite.TFLiteConverter.from_saved_model(path, signature_keys=list(functions))
-        # Not TensorFlow's operations ("Flex"), which most builds of the runtime do not have.
+        # Most builds of the runtime do not have TensorFlow's operations ("Flex").
         converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS]
         return converter.convert()

@@ -1,20 +1,14 @@
 """ONNX: the encoder and one step of the decoder, for onnxruntime."""
 
+import os
 import pathlib
 
 import numpy as np
 
 from keras_transformer.errors import UserError
-from keras_transformer.export.formats import (
-    check_export_packages,
-    export_folder,
-)
-from keras_transformer.export.steps import (
-    check_tensorflow,
-    concrete_functions,
-    exportable_model,
-    with_dtype,
-)
+from keras_transformer.export.formats import export_folder
+from keras_transformer.export.steps import concrete_functions, with_dtype
+from keras_transformer.inference.translator import Translator
 
 # The newest that tf2onnx is tested with.
 _OPSET = 18
@@ -32,32 +26,32 @@ _DIMENSIONS = {
 }
 
 
-def export_onnx(translator, directory) -> pathlib.Path:
+def export_onnx(translator: Translator, directory: str | os.PathLike) -> pathlib.Path:
     """Writes `encode.onnx`, `decode.onnx`, their `weights.bin`, and the tokenizer's file.
 
     Both are in float32, with batch and lengths dynamic; each weight is stored once.
 
     - `encode.onnx`: `source` int32 `[batch, source_length]`, each row with EOS, padded with 0
       -> `source_mask` and, for every decoder block i, `cross_key_i` and `cross_value_i`.
-    - `decode.onnx`: `tokens` int32 `[rows]`, the last token of each row (BOS at first), what
-      `encode.onnx` gave, and `self_key_i`, `self_value_i` `[rows, heads, target_length, dim]`,
-      of length 0 at first -> `logits` float32 `[rows, vocabulary]`, and `new_self_key_i`,
-      `new_self_value_i`, which the next step is given. `rows` may be a multiple of `batch`, as
-      for the beams of a sentence, those of the first sentence first.
+    - `decode.onnx`: `tokens` int32 `[rows]`, the last token of each row (BOS at first), the outputs
+      of `encode.onnx`, and `self_key_i`, `self_value_i` `[rows, heads, target_length, dim]`, of
+      length 0 at first -> `logits` float32 `[rows, vocabulary]`, and `new_self_key_i`,
+      `new_self_value_i`, which are inputs of the next step. `rows` may be a multiple of `batch`:
+      the rows of a sentence (its beams) follow each other.
 
-    docs/runtimes.md has a greedy search around them. The translator's own search is not part of the
-    export; a warning names its constraints.
+    docs/runtimes.md has a greedy search around them. The export does not include the translator's
+    own search; a warning names its constraints.
 
     Args:
         translator: a `Translator`.
-        directory: where to; missing, empty, or an earlier export.
+        directory: the folder to write; missing, empty, or an earlier export.
 
     Returns:
         `pathlib.Path`: the directory.
 
     Raises:
-        UserError: if onnx or tf2onnx is not installed, Keras does not run on TensorFlow, or the
-            directory holds anything else.
+        UserError: if onnx or tf2onnx is not installed, Keras does not run on TensorFlow, the model
+            is an `Ensemble`, or the directory holds other files.
 
     Example:
 
@@ -65,14 +59,11 @@ def export_onnx(translator, directory) -> pathlib.Path:
     >>> translator = Translator.load("runs/en_de")  # doctest: +SKIP
     >>> export_onnx(translator, "exports/en_de")  # doctest: +SKIP
     """
-    check_tensorflow("ONNX export")
-    check_export_packages("onnx")
-    # Held here by a name: the functions do not keep its variables.
-    model = with_dtype(exportable_model(translator, "ONNX export"), "float32")
-    functions = concrete_functions(model)
-    with export_folder(directory, "onnx") as aside:
+    with export_folder(translator, directory, "onnx") as aside:
+        # The functions do not keep the variables of a model that is not held by a name.
+        model = with_dtype(translator.model, "float32")
+        functions = concrete_functions(model)
         _write({name: _convert(function) for name, function in functions.items()}, aside)
-        translator.tokenizers.save(aside)
     return pathlib.Path(directory)
 
 
@@ -96,8 +87,8 @@ def _convert(function):
             tensors_to_rename=names,
             custom_op_handlers=_HANDLERS,
         )
-    # tf2onnx would optimise the graph now. It is left as it is: one of the optimisations merges
-    # reshapes that are not the same, and a runtime optimises by itself what it loads.
+    # Without tf2onnx's optimisations: one of them merges reshapes that are not the same, and a
+    # runtime optimises the graphs that it loads.
     model = converted.make_model("keras_transformer")
     try:
         onnx.checker.check_model(model)
@@ -108,7 +99,7 @@ def _convert(function):
 
 
 def _convert_erfc(context, node, name, args):
-    """Converts TensorFlow's 1 - erf(x), which GELU has and tf2onnx does not know."""
+    """Converts TensorFlow's 1 - erf(x), which is in GELU and which tf2onnx does not know."""
     del name, args
     one = context.make_const(f"{node.name}_one", np.array(1.0, "float32"))
     erf, shape = f"{node.name}_erf", context.get_shape(node.output[0])
@@ -131,7 +122,7 @@ def _name_dimensions(graph):
 
 
 def _write(models, directory) -> None:
-    """Writes ONNX models, their large constants into one file, equal ones once."""
+    """Writes ONNX models. Their large constants share one file, which has equal ones once."""
     import onnx
 
     places = {}  # content -> offset
@@ -142,7 +133,7 @@ def _write(models, directory) -> None:
                 if array.nbytes < _SMALLEST_SHARED:
                     continue
                 if array.tobytes() not in places and array.T.tobytes() in places:
-                    # The softmax's matrix is the embedding's, of which TensorFlow made a copy.
+                    # TensorFlow transposed a copy of the embedding matrix for the softmax.
                     _insert_transpose(model.graph, tensor)
                     array = array.T
                 content = array.tobytes()
@@ -159,7 +150,7 @@ def _write(models, directory) -> None:
 
 
 def _insert_transpose(graph, tensor):
-    """Turns a constant of a graph round, and back where it is used."""
+    """Stores a constant of a graph transposed, and transposes it back where it is used."""
     import onnx
 
     name, rank = tensor.name, len(tensor.dims)

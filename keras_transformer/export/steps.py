@@ -1,19 +1,12 @@
-"""The encoder and one step of the decoder as functions of named tensors, for runtimes without us.
+"""The encoder and one step of the decoder as functions of named tensors, for other runtimes.
 
-The names, for every decoder block i:
-
-- `cross_key_i`, `cross_value_i`: keys and values of the source, `[batch, heads, source, dim]`;
-- `self_key_i`, `self_value_i`: those of the tokens decoded so far, `[rows, heads, target, dim]`;
-- `new_self_key_i`, `new_self_value_i`: the same after a step.
+`export_onnx` describes the tensors.
 """
 
-import dataclasses
-import logging
+from typing import Any
 
-import keras
 from keras import ops
 
-from keras_transformer.errors import UserError
 from keras_transformer.layers.caches import (
     CompleteCache,
     DecoderBlockCache,
@@ -23,21 +16,10 @@ from keras_transformer.layers.caches import (
 from keras_transformer.models import Ensemble, Transformer
 from keras_transformer.models.transformer import DecodingState
 
-_LOGGER = logging.getLogger(__name__)
-
 _PARTS = ("key", "value")
 
 
-def check_tensorflow(title) -> None:
-    """Raises a `UserError` unless Keras runs on TensorFlow, which traces the functions here."""
-    if keras.backend.backend() != "tensorflow":
-        raise UserError(
-            f"The {title} is written with the TensorFlow backend (KERAS_BACKEND=tensorflow). "
-            f"Received: backend={keras.backend.backend()!r}"
-        )
-
-
-def with_dtype(model, dtype):
+def with_dtype(model: Transformer | Ensemble, dtype: str) -> Transformer | Ensemble:
     """Returns `model`, or a copy of it with the weights and the arithmetic of `dtype`."""
     if isinstance(model, Ensemble):
         return Ensemble([with_dtype(member, dtype) for member in model.models])
@@ -48,75 +30,8 @@ def with_dtype(model, dtype):
     return copy
 
 
-def exportable_model(translator, title):
-    """Returns a translator's model, for a runtime that searches by itself.
-
-    The constraints that its search will lack are named in a logged warning.
-
-    Args:
-        translator: a `Translator`.
-        title: what the export is called.
-
-    Raises:
-        UserError: if the model is an `Ensemble`, which only our own search can ask, or the
-            translator a `Parser`.
-    """
-    check_searches_outside(title, translator.task)
-    model = translator.model
-    if isinstance(model, Ensemble):
-        raise UserError(
-            f"The {title} holds one model; export the models of an ensemble one by one. "
-            f"Received: an Ensemble of {len(model.models)}"
-        )
-    warn_of_constraints(translator.search, title)
-    return model
-
-
-def check_searches_outside(title: str, task: str) -> None:
-    """Raises a `UserError` for a task other than translation, whose search is part of its answers.
-
-    Args:
-        title: the export's name for people.
-        task: name of the task.
-    """
-    if task != "translation":
-        raise UserError(
-            f"The {title} is for translators, because the program that runs it does the search. "
-            f"Export the model as saved_model. Received: a model for {task}"
-        )
-
-
-def warn_of_constraints(search, title) -> None:
-    """Logs the constraints of a search, if it has any: the program that runs the export searches.
-
-    Args:
-        search: the translator's search.
-        title: what the export is called.
-    """
-    names = [
-        repr(constraint) if dataclasses.is_dataclass(constraint) else type(constraint).__name__
-        for constraint in getattr(search, "constraints", ())
-    ]
-    if names:
-        message = "The %s does not apply the constraints of the search: %s."
-        _LOGGER.warning(message, title, ", ".join(names))
-
-
-def concrete_functions(model):
-    """Returns `encode` and `decode` of a model as TensorFlow functions of any batch and length.
-
-    Args:
-        model: a `Transformer`.
-
-    Returns:
-        Dict of two concrete functions, each from named tensors to a dict of named tensors:
-
-        - `"encode"`: `source`, int32 `[batch, source_length]`, each row with EOS, padded with 0,
-          to `source_mask`, bool of the same shape, and the `cross` tensors;
-        - `"decode"`: `tokens`, int32 `[rows]`, the last token of each row, the rows of a sentence
-          (its beams) one after the other; all that `encode` gave; and the `self` tensors, of
-          length 0 at first; to `logits` `[rows, vocabulary]` and the `new_self` tensors.
-    """
+def concrete_functions(model: Transformer) -> dict[str, Any]:
+    """Returns `encode` and `decode` of a model as TensorFlow functions of any batch and length."""
     import tensorflow as tf
 
     def encode(source):

@@ -19,6 +19,8 @@ class Task(abc.ABC):
         result_name: field of `TrainingResult` that holds the trained pipeline.
         served_functions: module and class of the `ServedFunctions` of a SavedModel.
         shares_a_given_tokenizer: whether one given tokenizer serves source and target.
+        needs_own_search: whether the answers need the pipeline's own search, so that programs with
+            another search cannot use the model.
     """
 
     name: ClassVar[str]
@@ -28,6 +30,7 @@ class Task(abc.ABC):
     result_name: ClassVar[str]
     served_functions: ClassVar[str]
     shares_a_given_tokenizer: ClassVar[bool] = True
+    needs_own_search: ClassVar[bool] = False
 
     @property
     @abc.abstractmethod

@@ -23,6 +23,8 @@ class ParsingTask(Task):
     served_functions = "keras_transformer.parsing.signatures.ParserFunctions"
     # A given tokenizer is for the words; the trees have a vocabulary of their own.
     shares_a_given_tokenizer = False
+    # The search is constrained to well-formed trees.
+    needs_own_search = True
 
     def check_settings(self, settings) -> dict:
         """Raises if settings are for another task; returns the settings that the task decides."""

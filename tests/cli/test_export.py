@@ -1,14 +1,16 @@
 """`export --format`: every format by name, and the options that only one of them has."""
 
+import sys
+import types
 from unittest.mock import create_autospec
 
 import pytest
 
-from keras_transformer import export
-from keras_transformer.cli.export import FORMATS, PRECISIONS
 from keras_transformer.decoding import BeamSearch, MinimumLength, NoRepeatNgrams
 from keras_transformer.export import formats, saved_model
+from keras_transformer.export.formats import FORMATS, ExportFormat
 from keras_transformer.inference.translator import Translator
+from keras_transformer.settings.setting import COUNT, Setting
 from tests.tiny_translator import sentence, tiny_translator
 
 FILES = {
@@ -27,7 +29,7 @@ def slow_but_one(names):
 @pytest.mark.tensorflow_only("most formats are written there")
 @pytest.mark.parametrize("name", slow_but_one(FORMATS))
 def test_every_format_is_written_and_replaced(name, run, model, tmp_path):
-    for package in formats.FORMATS[name].packages:
+    for package in FORMATS[name].packages:
         pytest.importorskip(package, reason=f"pip install {package}")
     output = tmp_path / "exported"
     for _ in range(2):
@@ -37,16 +39,34 @@ def test_every_format_is_written_and_replaced(name, run, model, tmp_path):
         assert {path.name for path in output.iterdir()} == FILES[name]
 
 
-def test_the_names_are_those_of_the_library():
-    assert FORMATS == tuple(formats.FORMATS)
-    assert PRECISIONS == saved_model.PRECISIONS
+def test_a_new_format_is_one_entry_and_one_function(run, model, tmp_path, monkeypatch):
+    def export_pieces(pipeline, directory, limit=2):
+        with formats.export_folder(pipeline, directory, "pieces", limit=limit) as aside:
+            pieces = pipeline.target_tokenizer.pieces(range(limit))
+            (aside / "pieces.txt").write_text(" ".join(pieces))
+
+    limit = Setting("limit", None, "number of pieces", COUNT)
+    entry = ExportFormat(
+        "pieces", "list", "pieces.txt", formats._TOKENIZER_FILES, options={"limit": limit}
+    )
+    monkeypatch.setitem(FORMATS, "pieces", entry)
+    module = types.SimpleNamespace(export_pieces=export_pieces)
+    monkeypatch.setitem(sys.modules, "keras_transformer.export.pieces", module)
+    output = tmp_path / "exported"
+    options = ["--model", model, "--output", output, "--format"]
+    outcome = run("export", *options, "pieces", "--limit", 3)
+    assert outcome.status == 0, outcome.errors
+    assert (output / "pieces.txt").read_text() == "<pad> <unk> <s>"
+    assert (output / "tokenizer.model").exists()
+    assert "--limit is for --format pieces" in run("export", *options, "onnx", "--limit", 3).errors
+    assert "with --format pieces: number of pieces" in run("export", "--help").output
 
 
 @pytest.mark.tensorflow_only("a SavedModel is written there")
 @pytest.mark.slow
 def test_weights_in_bfloat16(run, model, tmp_path):
     sizes = []
-    for name in PRECISIONS:
+    for name in FORMATS["saved_model"].options["dtype"].rule.choices:
         options = ("--precision", name, "--streams", 2, "--output", tmp_path / name)
         outcome = run("export", "--model", model, *options)
         assert outcome.status == 0, outcome.errors
@@ -117,16 +137,17 @@ def test_a_model_directory_is_not_written_over(name, run, model):
 
 
 def test_options_reach_the_saved_model(run, saved_model_directory, tmp_path, monkeypatch):
-    write = create_autospec(export.export_saved_model)
-    monkeypatch.setattr(export, "export_saved_model", write)
+    write = create_autospec(saved_model.export_saved_model)
+    monkeypatch.setattr(saved_model, "export_saved_model", write)
     options = ["--min-length", 9, "--no-repeat-ngram", 1, "--beam-size", 2, "--n-best", 2]
     options += ["--precision", "bfloat16", "--streams", 3, "--output", tmp_path / "exported"]
     outcome = run("export", "--model", saved_model_directory, *options)
     assert outcome.status == 0, outcome.errors
-    (translator, output, *others), _ = write.call_args
+    (translator, output), others = write.call_args
     assert isinstance(translator, Translator) and output == str(tmp_path / "exported")
     constraints = [MinimumLength(9), NoRepeatNgrams(1)]
-    assert others == [BeamSearch(2, n_best=2, constraints=constraints), "bfloat16", 3]
+    search = BeamSearch(2, n_best=2, constraints=constraints)
+    assert others == {"search": search, "dtype": "bfloat16", "num_streams": 3}
 
 
 @pytest.mark.slow
@@ -150,7 +171,7 @@ def test_constraints_are_in_the_saved_model(run, model, tmp_path):
 @pytest.mark.parametrize("name", slow_but_one(["ctranslate2", "onnx", "litert"]))
 @pytest.mark.tensorflow_only("most formats are written there")
 def test_constraints_of_the_model_directory_are_warned_of(name, run, tmp_path):
-    for package in formats.FORMATS[name].packages:
+    for package in FORMATS[name].packages:
         pytest.importorskip(package, reason=f"pip install {package}")
     search = BeamSearch(constraints=[MinimumLength(3)])
     directory = tiny_translator(search=search).save(tmp_path / "model")

@@ -154,7 +154,7 @@ class TestRefusals:
     @pytest.mark.parametrize(
         "config, message",
         [
-            ({"activation": "elu"}, "activations .* Received: activation='elu'"),
+            ({"activation": "elu"}, "`activation` must be .* Received: activation='elu'"),
             ({"key_dim": 4}, "Received: key_dim=4, value_dim=8"),
         ],
     )

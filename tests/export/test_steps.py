@@ -14,7 +14,7 @@ from keras_transformer.decoding import (
 )
 from keras_transformer.errors import UserError
 from keras_transformer.export import export_ctranslate2, export_litert, export_onnx, formats
-from keras_transformer.export.steps import warn_of_constraints
+from keras_transformer.export.formats import warn_of_constraints
 from keras_transformer.inference.translator import Translator
 from keras_transformer.models import Ensemble
 from tests.tiny_translator import tiny_model, tiny_tokenizer, tiny_translator
