@@ -5,8 +5,10 @@ from typing import Any
 
 import keras
 
+from keras_transformer.layers.configured_layer import ConfiguredLayer
 
-class CompositeLayer(keras.layers.Layer):
+
+class CompositeLayer(ConfiguredLayer):
     """Base of layers whose parts are layers; a frozen part stays frozen in a saved model.
 
     Keras saves `trainable` of a layer but not of its parts, so that a reloaded

@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from keras_transformer.layers import kernels
-from keras_transformer.layers.checks import check_rate, check_seed
+from keras_transformer.layers.configured_layer import ConfiguredLayer
 from keras_transformer.layers.dtypes import Tensor
 
 
@@ -25,7 +25,7 @@ class ReplicaSeedGenerator(keras.random.SeedGenerator):
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
-class Dropout(keras.layers.Layer):
+class Dropout(ConfiguredLayer):
     """Drops inputs at random while training, with another mask on every replica.
 
     As `keras.layers.Dropout`, except that under `tf.distribute.MirroredStrategy` the replicas
@@ -52,11 +52,7 @@ class Dropout(keras.layers.Layer):
 
     def __init__(self, rate: float, seed: int | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        check_rate("rate", rate)
-        check_seed(seed)
-        self.rate = rate
-        self.seed = seed
-        self.supports_masking = True
+        self._keep(rate=rate, seed=seed)
         if rate > 0:
             self.seed_generator = ReplicaSeedGenerator(seed)
 
@@ -71,6 +67,3 @@ class Dropout(keras.layers.Layer):
 
     def compute_output_shape(self, input_shape: tuple) -> tuple:
         return input_shape
-
-    def get_config(self) -> dict:
-        return {**super().get_config(), "rate": self.rate, "seed": self.seed}

@@ -6,15 +6,9 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_transformer.layers.checks import (
-    check_boolean,
-    check_positive_integer,
-    check_rate,
-    check_seed,
-)
+from keras_transformer.layers.configured_layer import KernelLayer
 from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.dtypes import Tensor
-from keras_transformer.layers.kernel_layer import KernelLayer
 from keras_transformer.layers.kernels.projection import project
 
 
@@ -61,15 +55,13 @@ class FeedForward(KernelLayer):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        check_positive_integer("intermediate_dim", intermediate_dim)
-        check_rate("dropout", dropout)
-        check_boolean("use_bias", use_bias)
-        check_seed(seed)
-        self.intermediate_dim = intermediate_dim
-        self.activation = keras.activations.get(activation)
-        self.dropout = dropout
-        self.use_bias = use_bias
-        self.seed = seed
+        self._keep(
+            intermediate_dim=intermediate_dim,
+            activation=activation,
+            dropout=dropout,
+            use_bias=use_bias,
+            seed=seed,
+        )
         self.dropout_layer = Dropout(dropout, seed=seed, dtype=self.dtype_policy, name="dropout")
 
     def build(self, input_shape: tuple) -> None:
@@ -88,11 +80,3 @@ class FeedForward(KernelLayer):
 
     def compute_output_shape(self, input_shape: tuple) -> tuple:
         return input_shape
-
-    def get_config(self) -> dict:
-        names = ("intermediate_dim", "dropout", "use_bias", "seed")
-        return {
-            **super().get_config(),
-            **{name: getattr(self, name) for name in names},
-            "activation": keras.activations.serialize(self.activation),
-        }

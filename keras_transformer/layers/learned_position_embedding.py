@@ -7,12 +7,13 @@ import keras
 from keras import ops
 
 from keras_transformer.layers import kernels
-from keras_transformer.layers.checks import check_positive_integer, check_rank
+from keras_transformer.layers.checks import check_rank
+from keras_transformer.layers.configured_layer import ConfiguredLayer
 from keras_transformer.layers.dtypes import Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
-class LearnedPositionEmbedding(keras.layers.Layer):
+class LearnedPositionEmbedding(ConfiguredLayer):
     """Adds a learned vector per position to the inputs.
 
     Args:
@@ -44,10 +45,7 @@ class LearnedPositionEmbedding(keras.layers.Layer):
         self, max_length: int, embeddings_initializer: str | Callable | None = None, **kwargs: Any
     ) -> None:
         super().__init__(**kwargs)
-        check_positive_integer("max_length", max_length)
-        self.max_length = max_length
-        self.embeddings_initializer = keras.initializers.get(embeddings_initializer)
-        self.supports_masking = True
+        self._keep(max_length=max_length, embeddings_initializer=embeddings_initializer)
 
     def build(self, inputs_shape: tuple) -> None:
         d_model = inputs_shape[-1]
@@ -82,14 +80,6 @@ class LearnedPositionEmbedding(keras.layers.Layer):
     def compute_output_shape(self, inputs_shape: tuple) -> tuple:
         self._check_length(inputs_shape)
         return inputs_shape
-
-    def get_config(self) -> dict:
-        initializer = self.embeddings_initializer
-        return {
-            **super().get_config(),
-            "max_length": self.max_length,
-            "embeddings_initializer": initializer and keras.initializers.serialize(initializer),
-        }
 
 
 def _is_placeholder(inputs):

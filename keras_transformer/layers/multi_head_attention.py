@@ -6,16 +6,9 @@ import keras
 from keras import ops
 
 from keras_transformer.layers.caches import CompleteCache, FixedCache, GrowingCache
-from keras_transformer.layers.checks import (
-    check_boolean,
-    check_built,
-    check_positive_integer,
-    check_rank,
-    check_rate,
-    check_seed,
-)
+from keras_transformer.layers.checks import check_built, check_positive_integer, check_rank
+from keras_transformer.layers.configured_layer import KernelLayer
 from keras_transformer.layers.dtypes import Tensor
-from keras_transformer.layers.kernel_layer import KernelLayer
 from keras_transformer.layers.kernels.projection import first_number, project, project_together
 from keras_transformer.layers.kernels.shapes import reshape
 from keras_transformer.layers.masks import causal_mask, combine_masks
@@ -87,19 +80,15 @@ class MultiHeadAttention(KernelLayer):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        check_positive_integer("num_heads", num_heads)
         check_positive_integer("key_dim", key_dim)
-        if value_dim is not None:
-            check_positive_integer("value_dim", value_dim)
-        check_boolean("use_bias", use_bias)
-        check_rate("dropout", dropout)
-        check_seed(seed)
-        self.num_heads = num_heads
-        self.key_dim = key_dim
-        self.value_dim = value_dim or key_dim
-        self.use_bias = use_bias
-        self.dropout = dropout
-        self.seed = seed
+        self._keep(
+            num_heads=num_heads,
+            key_dim=key_dim,
+            value_dim=key_dim if value_dim is None else value_dim,
+            use_bias=use_bias,
+            dropout=dropout,
+            seed=seed,
+        )
         self.attention = ScaledDotProductAttention(
             dropout, seed=seed, dtype=self.dtype_policy, name="attention"
         )
@@ -276,10 +265,6 @@ class MultiHeadAttention(KernelLayer):
         self, query_shape: tuple, value_shape: tuple, key_shape: tuple | None = None
     ) -> tuple:
         return query_shape
-
-    def get_config(self) -> dict:
-        names = ("num_heads", "key_dim", "value_dim", "use_bias", "dropout", "seed")
-        return {**super().get_config(), **{name: getattr(self, name) for name in names}}
 
 
 def _over_keys(padding_mask):

@@ -3,22 +3,13 @@
 from collections.abc import Callable
 from typing import Any
 
-import keras
 from keras import ops
 
-from keras_transformer.layers.checks import (
-    check_boolean,
-    check_choice,
-    check_positive_integer,
-    check_positive_number,
-    check_rate,
-    check_seed,
-)
 from keras_transformer.layers.composite_layer import CompositeLayer
+from keras_transformer.layers.configured_layer import KernelLayer
 from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.dtypes import Tensor
 from keras_transformer.layers.feed_forward import FeedForward
-from keras_transformer.layers.kernel_layer import KernelLayer
 from keras_transformer.layers.layer_normalization import LayerNormalization
 from keras_transformer.layers.multi_head_attention import MultiHeadAttention
 from keras_transformer.layers.seeds import derive_initializer, derive_seed
@@ -49,13 +40,17 @@ class ResidualBlock(CompositeLayer, KernelLayer):
     ) -> None:
         own = {name: options.pop(name, default) for name, default in _OPTIONS.items()}
         super().__init__(**options)
-        own |= {"num_heads": num_heads, "intermediate_dim": intermediate_dim}
-        own |= {"key_dim": key_dim, "value_dim": value_dim, "dropout": dropout}
-        own |= {"norm": norm, "use_bias": use_bias, "seed": seed}
-        _check(own)
-        for name, value in own.items():
-            setattr(self, name, keras.activations.get(value) if name == "activation" else value)
-        self._names = tuple(own)
+        self._keep(
+            num_heads=num_heads,
+            intermediate_dim=intermediate_dim,
+            key_dim=key_dim,
+            value_dim=value_dim,
+            dropout=dropout,
+            norm=norm,
+            use_bias=use_bias,
+            seed=seed,
+            **own,
+        )
 
     def _make_attention(self, name, d_model):
         head_dim = d_model // self.num_heads
@@ -128,24 +123,3 @@ class ResidualBlock(CompositeLayer, KernelLayer):
         # Not `ops.add`, which takes outputs of no positions for a bias on TensorFlow.
         outputs = inputs + dropout(outputs)
         return (outputs if self.norm == "pre" else norm(outputs)), extra
-
-    def get_config(self) -> dict:
-        return {
-            **super().get_config(),
-            **{name: getattr(self, name) for name in self._names},
-            "activation": keras.activations.serialize(self.activation),
-        }
-
-
-def _check(settings):
-    for name in ("num_heads", "intermediate_dim"):
-        check_positive_integer(name, settings[name])
-    for name in ("key_dim", "value_dim"):
-        if settings[name] is not None:
-            check_positive_integer(name, settings[name])
-    check_choice("norm", settings["norm"], ("post", "pre"))
-    for name in ("dropout", "attention_dropout", "activation_dropout"):
-        check_rate(name, settings[name])
-    check_boolean("use_bias", settings["use_bias"])
-    check_positive_number("epsilon", settings["epsilon"])
-    check_seed(settings["seed"])

@@ -5,7 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_transformer.layers.checks import check_rate, check_seed
+from keras_transformer.layers.configured_layer import ConfiguredLayer
 from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.dtypes import Tensor, at_least_float32
 
@@ -14,7 +14,7 @@ _MASKED_SCORE = -1e30
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
-class ScaledDotProductAttention(keras.layers.Layer):
+class ScaledDotProductAttention(ConfiguredLayer):
     """Attends: `softmax(query . key^T / sqrt(key_dim)) . value`.
 
     The softmax is computed in at least float32. A query that may attend to no key gets exact
@@ -49,10 +49,7 @@ class ScaledDotProductAttention(keras.layers.Layer):
 
     def __init__(self, dropout: float = 0.0, seed: int | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        check_rate("dropout", dropout)
-        check_seed(seed)
-        self.dropout = dropout
-        self.seed = seed
+        self._keep(dropout=dropout, seed=seed)
         self.dropout_layer = Dropout(dropout, seed=seed, dtype=self.dtype_policy, name="dropout")
 
     def build(self, query_shape: tuple, key_shape: tuple, value_shape: tuple) -> None:
@@ -94,9 +91,6 @@ class ScaledDotProductAttention(keras.layers.Layer):
         self, query_shape: tuple, key_shape: tuple, value_shape: tuple
     ) -> tuple:
         return (*query_shape[:-1], value_shape[-1])
-
-    def get_config(self) -> dict:
-        return {**super().get_config(), "dropout": self.dropout, "seed": self.seed}
 
 
 def _scores(query, key):

@@ -7,7 +7,8 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_transformer.layers.checks import check_positive_number, check_rank
+from keras_transformer.layers.checks import check_rank
+from keras_transformer.layers.configured_layer import ConfiguredLayer
 from keras_transformer.layers.dtypes import Tensor, at_least_float32
 from keras_transformer.layers.kernels.shapes import reshape
 
@@ -34,7 +35,7 @@ def _angles(positions, frequencies, dtype):
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
-class SinusoidalPositionEncoding(keras.layers.Layer):
+class SinusoidalPositionEncoding(ConfiguredLayer):
     """Adds sines and cosines of the position to the inputs.
 
     `PE(pos, 2i) = sin(pos / 10000^(2i / d_model))`, `PE(pos, 2i + 1) = cos(...)`, from position 0,
@@ -65,9 +66,7 @@ class SinusoidalPositionEncoding(keras.layers.Layer):
 
     def __init__(self, max_wavelength: float = 10_000, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        check_positive_number("max_wavelength", max_wavelength)
-        self.max_wavelength = max_wavelength
-        self.supports_masking = True
+        self._keep(max_wavelength=max_wavelength)
 
     def build(self, inputs_shape: tuple) -> None:
         if inputs_shape[-1] % 2:
@@ -92,6 +91,3 @@ class SinusoidalPositionEncoding(keras.layers.Layer):
 
     def compute_output_shape(self, inputs_shape: tuple) -> tuple:
         return inputs_shape
-
-    def get_config(self) -> dict:
-        return {**super().get_config(), "max_wavelength": self.max_wavelength}

@@ -5,12 +5,6 @@ from typing import Any, Self
 
 import keras
 
-from keras_transformer.layers.checks import (
-    check_boolean,
-    check_positive_number,
-    check_rate,
-    check_seed,
-)
 from keras_transformer.layers.composite_layer import CompositeLayer
 from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.layer_normalization import LayerNormalization
@@ -32,18 +26,9 @@ class Stack(CompositeLayer):
     ) -> None:
         super().__init__(**kwargs)
         _check_blocks(blocks)
-        check_rate("dropout", dropout)
-        if final_norm is not None:
-            check_boolean("final_norm", final_norm)
-        check_positive_number("epsilon", epsilon)
-        check_seed(seed)
+        self._keep(dropout=dropout, final_norm=final_norm, epsilon=epsilon, seed=seed)
         self.blocks = list(blocks)
         self.position = self._make_position(position)
-        self.dropout = dropout
-        self.final_norm = final_norm
-        self.epsilon = epsilon
-        self.seed = seed
-        self.supports_masking = True
         self.dropout_layer = Dropout(dropout, seed=seed, dtype=self.dtype_policy, name="dropout")
         if not self.trainable:
             # Keras freezes the parts when `trainable` is set, not when it is given here.
@@ -109,10 +94,8 @@ class Stack(CompositeLayer):
         return (self._end(outputs), scores) if return_attention_scores else self._end(outputs)
 
     def get_config(self) -> dict:
-        names = ("dropout", "final_norm", "epsilon", "seed")
         return {
             **super().get_config(),
-            **{name: getattr(self, name) for name in names},
             "blocks": _serialize_blocks(self.blocks),
             "position": _serialize_unbuilt(self.position),
         }

@@ -6,14 +6,14 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_transformer.layers.checks import check_boolean, check_positive_integer
+from keras_transformer.layers.configured_layer import ConfiguredLayer
 from keras_transformer.layers.dtypes import Tensor, at_least_float32
 from keras_transformer.layers.kernels.shapes import is_decoding_step, reshape
 from keras_transformer.layers.kernels.stored_kernels import multiply_few_rows
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
-class TiedEmbedding(keras.layers.Layer):
+class TiedEmbedding(ConfiguredLayer):
     """Looks tokens up and, with the same matrix, projects states to logits.
 
     The lookup multiplies by `sqrt(d_model)`; the projection does not. The padding id is looked
@@ -57,22 +57,20 @@ class TiedEmbedding(keras.layers.Layer):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        check_positive_integer("vocab_size", vocab_size)
-        check_positive_integer("d_model", d_model)
+        self._keep(
+            vocab_size=vocab_size,
+            d_model=d_model,
+            padding_id=padding_id,
+            mask_zero=mask_zero,
+            embeddings_initializer=embeddings_initializer,
+            embeddings_regularizer=embeddings_regularizer,
+        )
         is_id = type(padding_id) is int and 0 <= padding_id < vocab_size
         if padding_id is not None and not is_id:
             raise ValueError(
                 f"`padding_id` must be None or an id below `vocab_size`, which is {vocab_size}. "
                 f"Received: padding_id={padding_id!r}"
             )
-        check_boolean("mask_zero", mask_zero)
-        self.vocab_size = vocab_size
-        self.d_model = d_model
-        self.padding_id = padding_id
-        self.mask_zero = mask_zero
-        self.embeddings_initializer = keras.initializers.get(embeddings_initializer)
-        self.embeddings_regularizer = keras.regularizers.get(embeddings_regularizer)
-        self.supports_masking = True
 
     def build(self, inputs_shape: tuple | None = None) -> None:
         self.embeddings = self.add_weight(
@@ -130,13 +128,3 @@ class TiedEmbedding(keras.layers.Layer):
 
     def compute_output_shape(self, inputs_shape: tuple) -> tuple:
         return (*inputs_shape, self.d_model)
-
-    def get_config(self) -> dict:
-        initializer = self.embeddings_initializer
-        names = ("vocab_size", "d_model", "padding_id", "mask_zero")
-        return {
-            **super().get_config(),
-            **{name: getattr(self, name) for name in names},
-            "embeddings_initializer": initializer and keras.initializers.serialize(initializer),
-            "embeddings_regularizer": keras.regularizers.serialize(self.embeddings_regularizer),
-        }
