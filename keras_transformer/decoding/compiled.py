@@ -1,11 +1,14 @@
-"""A whole search as one compiled function, on whichever backend is in use."""
+"""A whole search as one compiled function, on every backend."""
 
 import functools
+from collections.abc import Callable, Sequence
 
 import keras
 
 
-def compile_search(function, variables=(), sizes=()):
+def compile_search(
+    function: Callable, variables: Sequence[keras.Variable] = (), sizes: Sequence[str] = ()
+) -> Callable:
     """Compiles a function that searches, such as encoder, loop and all of `search(step, ...)`.
 
     On TensorFlow it becomes one `tf.function`, which stops retracing for new batch sizes and
@@ -13,13 +16,13 @@ def compile_search(function, variables=(), sizes=()):
     it is called as it is, without gradients. Random states must not change inside: no dropout.
 
     Args:
-        function: takes tensors, and Python ints named in `sizes`; returns a nest of tensors.
-        variables: the `keras.Variable`s that the function reads, `model.variables`. Their values
-            are looked up at each call, so that training goes on to count. (JAX compiles a
-            variable that is missing here into the program as a constant.)
-        sizes: names of int arguments that shapes are made of, such as `("max_length",)`; pass
+        function: Function of tensors, and of the ints named in `sizes`, to a nest of tensors.
+        variables: The `keras.Variable`s that the function reads, `model.variables`. Their values
+            are read at each call, so that further training counts. (JAX compiles a variable that
+            is missing here into the program as a constant.)
+        sizes: Names of int arguments that shapes are made of, such as `("max_length",)`; pass
             them by name. On TensorFlow they become scalar tensors, so that a new value does not
-            retrace; on JAX each value compiles anew.
+            retrace; on JAX each value compiles again.
 
     Returns:
         A function with the arguments and the results of `function`.

@@ -1,36 +1,39 @@
 """Several models of one vocabulary that translate as one."""
 
 import dataclasses
+from collections.abc import Sequence
+from typing import Any
 
 from keras import ops
 
 from keras_transformer.errors import UserError
+from keras_transformer.layers.dtypes import Tensor
+from keras_transformer.models.transformer import Transformer
 
 
 class Ensemble:
     """The average of models that share their vocabularies, for decoding and scoring.
 
     The log-probabilities of the next token are averaged over the models, and renormalised: the
-    probabilities are proportional to the geometric mean of the models'. (fairseq, for one, averages
-    the probabilities themselves.) Averaging the logits is the same, as they differ from the
-    log-probabilities by one number for each position, which the renormalisation takes away; so
-    that is what is done.
+    probabilities are proportional to the geometric mean of the models'. (fairseq averages the
+    probabilities themselves.) Averaging the logits gives the same, because they differ from the
+    log-probabilities by one number for each position, which the renormalisation removes.
 
-    Not a Keras model: it is not trained or saved as one. It has what a `Translator` and
-    `export_saved_model` need of a `Transformer`, and models may differ in everything but their
-    vocabularies: `Translator(Ensemble([first, second]), tokenizer)`.
+    An ensemble is not a Keras model: it cannot be trained or saved as one. A `Translator` and
+    `export_saved_model` take it as a `Transformer`: `Translator(Ensemble([first, second]),
+    tokenizer)`. The models may differ in everything but their vocabularies.
 
     Args:
-        models: list of `Transformer`s. The same ids must mean the same in all of them; that the
-            numbers of ids agree is checked.
+        models: List of `Transformer`s. The same ids must mean the same in all of them; only the
+            numbers of ids are checked.
 
     Attributes:
-        models: tuple of the models.
-        config: the `TransformerConfig` of the first, its `max_length` the smallest of all.
-        dtype_policy: dtype policy of the first.
+        models: Tuple of the models.
+        config: The `TransformerConfig` of the first, its `max_length` the smallest of all.
+        dtype_policy: Dtype policy of the first.
 
     Raises:
-        ValueError: if there is no model, or the numbers of source or target ids differ.
+        ValueError: If there is no model, or the numbers of source or target ids differ.
 
     Example:
 
@@ -47,7 +50,7 @@ class Ensemble:
         section 3.6.
     """
 
-    def __init__(self, models):
+    def __init__(self, models: Sequence[Transformer]) -> None:
         self.models = tuple(models)
         if not self.models:
             raise ValueError("An ensemble needs at least one model. Received: models=[]")
@@ -63,62 +66,42 @@ class Ensemble:
         self.dtype_policy = first.dtype_policy
 
     @property
-    def weights(self):
+    def weights(self) -> list:
         """The weights of all models."""
         return [weight for model in self.models for weight in model.weights]
 
     @property
-    def variables(self):
+    def variables(self) -> list:
         """The variables of all models."""
         return [variable for model in self.models for variable in model.variables]
 
-    def count_params(self):
-        """Return the number of parameters of all models."""
+    def count_params(self) -> int:
+        """Returns the number of parameters of all models."""
         return sum(model.count_params() for model in self.models)
 
-    def save_weights(self, path):
-        """Raise a `UserError`: an ensemble has no file of its own, its models have.
+    def save_weights(self, path: Any) -> None:
+        """Raises a `UserError`: an ensemble has no file of its own, its models have.
 
         Args:
-            path: Of the file.
+            path: Path of the file.
         """
         raise UserError(
             "An ensemble is not saved as one model: save each of its models in a directory of its "
             f"own. Received: path={str(path)!r}"
         )
 
-    def __call__(self, inputs, training=False):
-        """Return the averaged logits `[batch, target_length, target vocabulary]`.
-
-        Args:
-            inputs: As of a `Transformer`.
-            training: Whether to drop.
-        """
+    def __call__(self, inputs: dict, training: bool = False) -> Tensor:
+        """Returns the averaged logits; the arguments are those of `Transformer`."""
         return _mean([model(inputs, training=training) for model in self.models])
 
-    def start_decoding(self, source, width=1, max_length=None):
-        """Return the states of all models, as `Transformer.start_decoding` does of one.
-
-        Args:
-            source: int32 `[batch, source_length]`.
-            width: Rows of each sentence, such as its beams.
-            max_length: Longest target.
-
-        Returns:
-            A list of states.
-        """
+    def start_decoding(self, source: Tensor, width: int = 1, max_length: Any = None) -> list:
+        """Returns the models' states; the arguments are those of `Transformer.start_decoding`."""
         return [model.start_decoding(source, width, max_length) for model in self.models]
 
-    def decode_step(self, tokens, rows, state):
-        """Return the averaged logits that follow `tokens`, and the new states.
+    def decode_step(self, tokens: Tensor, rows: Tensor | None, state: list) -> tuple[Tensor, list]:
+        """Returns the averaged logits that follow `tokens`, and the new states.
 
-        Args:
-            tokens: int32 `[batch * width]`.
-            rows: int32 `[batch * width]` or None, as in `Transformer.decode_step`.
-            state: From `start_decoding` or the last call.
-
-        Returns:
-            Logits `[batch * width, target vocabulary]`, and the states.
+        The arguments are those of `Transformer.decode_step`.
         """
         steps = [
             model.decode_step(tokens, rows, model_state)
@@ -126,31 +109,18 @@ class Ensemble:
         ]
         return _mean([logits for logits, _ in steps]), [new_state for _, new_state in steps]
 
-    def keep_sentences(self, state, sentences):
-        """Return the states of decoding some sentences of a batch alone.
-
-        Args:
-            state: From `start_decoding` or `decode_step`.
-            sentences: int32 `[kept]`, as in `Transformer.keep_sentences`.
-
-        Returns:
-            A list of states.
-        """
+    def keep_sentences(self, state: list, sentences: Tensor) -> list:
+        """Returns the models' states; the arguments are those of `Transformer.keep_sentences`."""
         return [
             model.keep_sentences(model_state, sentences)
             for model, model_state in zip(self.models, state, strict=True)
         ]
 
-    def attention_scores(self, source, target):
-        """Return the attention weights of every block, the heads of all models side by side.
+    def attention_scores(self, source: Tensor, target: Tensor) -> dict[str, list[Tensor]]:
+        """Returns the attention weights of every block, the heads of all models side by side.
 
-        Args:
-            source: int32 `[batch, source_length]`.
-            target: int32 `[batch, target_length]`, beginning with BOS.
-
-        Returns:
-            A dict as of `Transformer.attention_scores`, with blocks counted from the last: as many
-            as the shallowest model has.
+        The arguments are those of `Transformer.attention_scores`. Blocks count from the last: there
+        are as many as the model with the fewest has.
         """
         scores = [model.attention_scores(source, target) for model in self.models]
         return {
@@ -163,7 +133,7 @@ class Ensemble:
 
 
 def _aligned(lists):
-    """Zips lists from their ends, in their own order; the longer ones lose their first items."""
+    """Returns the zip of the last items of lists, as many as the shortest has."""
     shortest = min(map(len, lists))
     return zip(*(items[len(items) - shortest :] for items in lists), strict=True)
 

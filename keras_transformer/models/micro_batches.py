@@ -1,4 +1,6 @@
-"""A training step in several parts: the gradient of a large batch in the memory of a small one."""
+"""A training step in parts: the gradient of a large batch in the memory of a small one."""
+
+from typing import Any
 
 import keras
 
@@ -8,19 +10,19 @@ from keras_transformer.layers.dtypes import at_least_float32
 class MicroBatchModel(keras.Model):
     """A `keras.Model` whose `fit` can sum the gradient over parts of each batch.
 
-    With `micro_batches` above 1 the rows of a batch, on every replica its own, are cut into so many
-    parts; their gradients are summed and applied once. That is the step of the whole batch exactly
-    if the loss is a sum, as `LabelSmoothedCrossEntropy` with weights that are normalised over the
-    whole batch; Keras' own `gradient_accumulation_steps` takes the mean of the parts whatever
-    number of tokens each has, and fails on several replicas.
+    Each replica cuts the rows of its batch into `micro_batches` parts, and applies the sum of their
+    gradients once. This equals the step of the whole batch if the loss is a sum, as
+    `LabelSmoothedCrossEntropy` with weights that are normalised over the whole batch. Keras' own
+    `gradient_accumulation_steps` takes the mean over parts that may differ in tokens, and fails on
+    several replicas.
 
     Attributes:
-        micro_batches: int; set it before `compile`.
+        micro_batches: Number of parts; set it before `compile`.
     """
 
     micro_batches = 1
 
-    def train_step(self, *args, **kwargs):
+    def train_step(self, *args: Any, **kwargs: Any) -> dict:
         if self.micro_batches == 1:
             return super().train_step(*args, **kwargs)
         if keras.backend.backend() != "tensorflow":
@@ -43,7 +45,7 @@ class MicroBatchModel(keras.Model):
             sums = [s + tf.cast(p, s.dtype) for s, p in zip(gradients, part_gradients, strict=True)]
             return index + 1, total + tf.cast(loss, total.dtype), sums
 
-        # One at a time: parts side by side would need the memory of the whole batch.
+        # One at a time, because parallel parts would need the memory of the whole batch.
         _, loss, gradients = tf.while_loop(
             lambda index, *_: index < number,
             add_part,
@@ -60,7 +62,7 @@ class MicroBatchModel(keras.Model):
         return self.get_metrics_result()
 
     def _cut(self, array):
-        """`[rows, ...]` to `[micro_batches, rows / micro_batches, ...]`."""
+        """Returns `[rows, ...]` as `[micro_batches, rows / micro_batches, ...]`."""
         import tensorflow as tf
 
         if array is None:
@@ -96,7 +98,7 @@ class MicroBatchModel(keras.Model):
     def _track_loss(self, loss, rows):
         import tensorflow as tf
 
-        # Of all replicas: Keras takes the mean over them.
+        # The sum over all replicas, of which Keras takes the mean.
         replicas = tf.distribute.get_strategy().num_replicas_in_sync
         for metric in self.metrics:
             if metric.name == "loss":

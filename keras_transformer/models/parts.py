@@ -1,4 +1,9 @@
-"""The layers of a `Transformer`, made as its configuration says."""
+"""Layers of a `Transformer`, made as its configuration says."""
+
+from typing import Any, NamedTuple
+
+import keras
+from keras import ops
 
 from keras_transformer.layers import (
     Decoder,
@@ -8,43 +13,72 @@ from keras_transformer.layers import (
     LearnedPositionEmbedding,
     TiedEmbedding,
 )
+from keras_transformer.layers.dtypes import Tensor
+from keras_transformer.layers.masks import segment_mask, segment_positions
+from keras_transformer.settings.transformer_config import TransformerConfig
 
 
-def make_embeddings(config, policy):
-    """Return the target embedding, tied to the softmax, and the source embedding."""
+class Parts(NamedTuple):
+    """Layers of a `Transformer`; the target embedding is tied to the softmax."""
+
+    source_embedding: TiedEmbedding
+    target_embedding: TiedEmbedding
+    encoder: Encoder
+    decoder: Decoder
+
+    def decoder_states(
+        self,
+        source: Tensor,
+        target: Tensor,
+        source_segments: Tensor | None = None,
+        target_segments: Tensor | None = None,
+    ) -> Tensor:
+        """Returns the outputs of the decoder, as `Transformer.decoder_states`."""
+        source_mask = is_token(source, self.source_embedding)
+        in_source, in_target = {}, {}
+        if source_segments is not None:
+            in_source = {
+                "attention_mask": segment_mask(source_segments, source_segments),
+                "positions": segment_positions(source_segments),
+            }
+            in_target = {
+                "attention_mask": segment_mask(target_segments, target_segments),
+                "encoder_attention_mask": segment_mask(target_segments, source_segments),
+                "positions": segment_positions(target_segments),
+            }
+        encoder_outputs = self.encoder(
+            self.source_embedding(source), padding_mask=source_mask, **in_source
+        )
+        return self.decoder(
+            self.target_embedding(target),
+            encoder_outputs,
+            padding_mask=is_token(target, self.target_embedding),
+            encoder_padding_mask=source_mask,
+            **in_target,
+        )
+
+
+def make_parts(config: TransformerConfig, policy: keras.DTypePolicy) -> Parts:
+    """Returns the layers of a configuration, under a dtype policy."""
     name = "embedding" if config.target_vocab_size is None else "target_embedding"
     embedding = TiedEmbedding(config.output_vocab_size, config.d_model, dtype=policy, name=name)
-    if config.target_vocab_size is None:
-        return embedding, embedding
-    source_embedding = TiedEmbedding(
-        config.vocab_size, config.d_model, dtype=policy, name="source_embedding"
-    )
-    return embedding, source_embedding
+    source_embedding = embedding
+    if config.target_vocab_size is not None:
+        source_embedding = TiedEmbedding(
+            config.vocab_size, config.d_model, dtype=policy, name="source_embedding"
+        )
+    encoder = _make_stack(Encoder, EncoderBlock, config.num_encoder_layers, config, policy)
+    decoder = _make_stack(Decoder, DecoderBlock, config.num_decoder_layers, config, policy)
+    return Parts(source_embedding, embedding, encoder, decoder)
 
 
-def make_encoder(config, policy):
-    """Return the encoder of a `TransformerConfig`, under a dtype policy."""
-    blocks = _make_blocks(EncoderBlock, config.num_encoder_layers, config, policy)
-    return Encoder(blocks, **_stack_options(config, policy), name="encoder")
+def is_token(ids: Tensor, embedding: TiedEmbedding) -> Any:
+    """Returns which ids are not padding."""
+    return ops.not_equal(ids, embedding.padding_id)
 
 
-def make_decoder(config, policy):
-    """Return the decoder of a `TransformerConfig`, under a dtype policy."""
-    blocks = _make_blocks(DecoderBlock, config.num_decoder_layers, config, policy)
-    return Decoder(blocks, **_stack_options(config, policy), name="decoder")
-
-
-def _stack_options(config, policy):
-    return {
-        "position": _make_position(config, policy),
-        "dropout": config.dropout,
-        "epsilon": config.norm_epsilon,
-        "dtype": policy,
-    }
-
-
-def _make_blocks(block_class, number, config, policy):
-    return [
+def _make_stack(stack_class, block_class, num_layers, config, policy):
+    blocks = [
         block_class(
             num_heads=config.num_heads,
             intermediate_dim=config.intermediate_dim,
@@ -60,11 +94,16 @@ def _make_blocks(block_class, number, config, policy):
             dtype=policy,
             name=f"block_{index}",
         )
-        for index in range(number)
+        for index in range(num_layers)
     ]
-
-
-def _make_position(config, policy):
+    position = "sinusoidal"
     if config.position == "learned":
-        return LearnedPositionEmbedding(config.max_length, dtype=policy, name="position")
-    return "sinusoidal"
+        position = LearnedPositionEmbedding(config.max_length, dtype=policy, name="position")
+    return stack_class(
+        blocks,
+        position=position,
+        dropout=config.dropout,
+        epsilon=config.norm_epsilon,
+        dtype=policy,
+        name=stack_class.__name__.lower(),
+    )

@@ -9,10 +9,9 @@ from keras import ops
 from keras_transformer.layers.caches import DecoderCache, FixedCache, take_rows
 from keras_transformer.layers.composite_layer import set_trainable_parts, trainable_parts
 from keras_transformer.layers.dtypes import Tensor
-from keras_transformer.layers.masks import segment_mask, segment_positions
 from keras_transformer.models.ancestors import Ancestors
 from keras_transformer.models.micro_batches import MicroBatchModel
-from keras_transformer.models.parts import make_decoder, make_embeddings, make_encoder
+from keras_transformer.models.parts import Parts, is_token, make_parts
 from keras_transformer.settings.presets import get_preset
 from keras_transformer.settings.transformer_config import TransformerConfig
 
@@ -64,20 +63,15 @@ class Transformer(MicroBatchModel):
         self, config: TransformerConfig, dtype: Any = None, name: str = "transformer"
     ) -> None:
         policy = keras.dtype_policies.get(dtype or keras.config.dtype_policy())
-        embedding, source_embedding = make_embeddings(config, policy)
-        encoder, decoder = make_encoder(config, policy), make_decoder(config, policy)
+        parts = make_parts(config, policy)
         source = keras.Input((None,), dtype="int32", name="source")
         target = keras.Input((None,), dtype="int32", name="target")
-        parts = _Parts(source_embedding, embedding, encoder, decoder)
-        logits = embedding(parts.decoder_states(source, target), reverse=True)
+        logits = parts.target_embedding(parts.decoder_states(source, target), reverse=True)
         super().__init__({"source": source, "target": target}, logits, name=name)
         self.config = config
         # `compile` reads it to scale the loss of float16; a functional model does not set it.
         self.dtype_policy = policy
-        self.source_embedding = source_embedding
-        self.target_embedding = embedding
-        self.encoder = encoder
-        self.decoder = decoder
+        self.source_embedding, self.target_embedding, self.encoder, self.decoder = parts
 
     @classmethod
     def from_preset(
@@ -118,7 +112,7 @@ class Transformer(MicroBatchModel):
             source: int32 `[batch, source_length]`.
             training: Whether to drop.
         """
-        padding_mask = _is_token(source, self.source_embedding)
+        padding_mask = is_token(source, self.source_embedding)
         outputs = self.encoder(
             self.source_embedding(source), padding_mask=padding_mask, training=training
         )
@@ -144,7 +138,7 @@ class Transformer(MicroBatchModel):
                 in each row.
             target_segments: int32 `[batch, target_length]`, likewise.
         """
-        parts = _Parts(self.source_embedding, self.target_embedding, self.encoder, self.decoder)
+        parts = Parts(self.source_embedding, self.target_embedding, self.encoder, self.decoder)
         return parts.decoder_states(source, target, source_segments, target_segments)
 
     def start_decoding(
@@ -235,7 +229,7 @@ class Transformer(MicroBatchModel):
             `"decoder"` `[batch, heads, target, target]` and `"cross"`
             `[batch, heads, target, source]`.
         """
-        source_mask = _is_token(source, self.source_embedding)
+        source_mask = is_token(source, self.source_embedding)
         encoder_outputs, encoder_scores = self.encoder(
             self.source_embedding(source),
             padding_mask=source_mask,
@@ -245,7 +239,7 @@ class Transformer(MicroBatchModel):
         _, decoder_scores = self.decoder(
             self.target_embedding(target),
             encoder_outputs,
-            padding_mask=_is_token(target, self.target_embedding),
+            padding_mask=is_token(target, self.target_embedding),
             encoder_padding_mask=source_mask,
             return_attention_scores=True,
             training=False,
@@ -276,40 +270,3 @@ class Transformer(MicroBatchModel):
         model.trainable = trainable
         set_trainable_parts(model, parts)
         return model
-
-
-class _Parts(NamedTuple):
-    """Layers of the model, which exist before the functional model does."""
-
-    source_embedding: keras.layers.Layer
-    target_embedding: keras.layers.Layer
-    encoder: keras.layers.Layer
-    decoder: keras.layers.Layer
-
-    def decoder_states(self, source, target, source_segments=None, target_segments=None):
-        source_mask = _is_token(source, self.source_embedding)
-        in_source, in_target = {}, {}
-        if source_segments is not None:
-            in_source = {
-                "attention_mask": segment_mask(source_segments, source_segments),
-                "positions": segment_positions(source_segments),
-            }
-            in_target = {
-                "attention_mask": segment_mask(target_segments, target_segments),
-                "encoder_attention_mask": segment_mask(target_segments, source_segments),
-                "positions": segment_positions(target_segments),
-            }
-        encoder_outputs = self.encoder(
-            self.source_embedding(source), padding_mask=source_mask, **in_source
-        )
-        return self.decoder(
-            self.target_embedding(target),
-            encoder_outputs,
-            padding_mask=_is_token(target, self.target_embedding),
-            encoder_padding_mask=source_mask,
-            **in_target,
-        )
-
-
-def _is_token(ids, embedding):
-    return ops.not_equal(ids, embedding.padding_id)

@@ -5,7 +5,9 @@ import errno
 import math
 import os
 import pathlib
+from collections.abc import Iterator
 
+import keras
 from keras import ops
 
 from keras_transformer.errors import UserError, one_line
@@ -16,24 +18,14 @@ _HDF5_BYTES = 4096
 
 
 @contextlib.contextmanager
-def without_optimizer(model):
+def without_optimizer(model: keras.Model) -> Iterator[None]:
     """Hides the optimiser of a compiled model for the length of a block.
 
     Keras writes the optimiser's variables into `.weights.h5` files, which makes them three times
     as large, and warns when a file that is loaded has none.
 
     Args:
-        model: `keras.Model`.
-
-    Example:
-
-    >>> import keras
-    >>> from keras_transformer.models.weight_files import without_optimizer
-    >>> model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
-    >>> model.compile("sgd", "mse")
-    >>> with without_optimizer(model):
-    ...     model.optimizer is None
-    True
+        model: A `keras.Model`.
     """
     optimizer = getattr(model, "optimizer", None)
     model.optimizer = None
@@ -43,15 +35,15 @@ def without_optimizer(model):
         model.optimizer = optimizer
 
 
-def save_weights_only(model, path: str | os.PathLike) -> None:
+def save_weights_only(model: keras.Model, path: str | os.PathLike) -> None:
     """Writes the weights of a model, compiled or not, without its optimiser.
 
     Args:
-        model: `keras.Model`.
-        path: a `.weights.h5` file.
+        model: A `keras.Model`.
+        path: A `.weights.h5` file.
 
     Raises:
-        OSError: before anything is written, if there is no room for the file.
+        OSError: If there is no room for the file; nothing is written.
 
     Example:
 
@@ -74,14 +66,9 @@ def save_weights_only(model, path: str | os.PathLike) -> None:
 
 
 def check_room(path: pathlib.Path, num_bytes: int) -> None:
-    """Raises if a file of some size cannot be written; writes nothing.
+    """Raises an `OSError` with the path if a file of this size cannot be written.
 
-    Args:
-        path: the file. What it holds now stays.
-        num_bytes: int, size of the file.
-
-    Raises:
-        OSError: one of `NO_ROOM`, with the path, or another reason why nothing can be written.
+    An existing file is not changed.
     """
     if not hasattr(os, "posix_fallocate"):
         return
@@ -96,15 +83,15 @@ def check_room(path: pathlib.Path, num_bytes: int) -> None:
         remove(temporary)
 
 
-def load_weights_only(model, path: str | os.PathLike) -> None:
+def load_weights_only(model: keras.Model, path: str | os.PathLike) -> None:
     """Loads a weight file, and leaves the optimiser of a compiled model as it is.
 
     Args:
-        model: `keras.Model`.
-        path: a `.weights.h5` file.
+        model: A `keras.Model`.
+        path: A `.weights.h5` file.
 
     Raises:
-        UserError: if the file is missing, damaged or of another model, or a weight is not finite.
+        UserError: If the file is missing, damaged or of another model, or a weight is not finite.
 
     Example:
 
@@ -132,16 +119,13 @@ def load_weights_only(model, path: str | os.PathLike) -> None:
 
 
 def count_stored_parameters(path: str | os.PathLike) -> int:
-    """Counts the weights in a file, without the states of random seeds and an optimiser.
+    """Returns the number of weights in a file, without those of random seeds and an optimiser.
 
     Args:
-        path: a `.weights.h5` file.
-
-    Returns:
-        int.
+        path: A `.weights.h5` file.
 
     Raises:
-        UserError: if the file is damaged.
+        UserError: If the file is damaged.
     """
     import h5py
 
@@ -160,6 +144,6 @@ def count_stored_parameters(path: str | os.PathLike) -> int:
             file.visititems(visit)
     except (OSError, ValueError, KeyError, RuntimeError) as error:
         raise UserError(
-            f"{str(path)!r} is cut short or no weights file: {one_line(error)}"
+            f"{str(path)!r} is cut short or not a weights file: {one_line(error)}"
         ) from error
     return sum(sizes)

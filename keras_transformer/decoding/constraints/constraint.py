@@ -1,5 +1,6 @@
 """The interface that every constraint of a search has."""
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
 
@@ -90,7 +91,7 @@ class Constraint(Protocol):
     ) -> tuple[Any, Any]: ...
 
 
-def check_constraints(constraints) -> tuple:
+def check_constraints(constraints: Sequence[Any]) -> tuple:
     """Returns constraints as a tuple, or raises a ValueError that names what is none."""
     constraints = tuple(constraints)
     for constraint in constraints:

@@ -1,27 +1,20 @@
-"""Sets of tokens, a row each, as masks over the vocabulary."""
+"""Sets of tokens as masks over the vocabulary."""
 
 from keras import ops
 
+from keras_transformer.layers.dtypes import Tensor
 
-def token_sets(tokens, is_in, vocabulary):
-    """Marks the tokens that are in each row's set.
+
+def token_sets(tokens: Tensor, is_in: Tensor, vocabulary: int) -> Tensor:
+    """Returns the set of tokens of each row as a mask, bool `[rows, vocabulary]`.
 
     Args:
         tokens: int32 `[rows, length]`.
-        is_in: bool `[rows, length]`, which of them count.
-        vocabulary: int, its size.
-
-    Returns:
-        Bool `[rows, vocabulary]`.
-
-    Example:
-
-    >>> mask = token_sets(ops.array([[2, 0, 2]]), ops.array([[True, False, True]]), 4)
-    >>> ops.convert_to_numpy(mask).tolist()
-    [[False, False, True, False]]
+        is_in: bool `[rows, length]`, which of them are in the set.
+        vocabulary: Size of the vocabulary.
     """
     rows, length = ops.shape(tokens)
-    # What does not count goes to a column of its own, which is cut off.
+    # Other tokens go to a column of their own, which is cut off.
     columns = ops.where(is_in, tokens, vocabulary)  # [rows, length]
     first_places = (vocabulary + 1) * ops.arange(rows, dtype="int32")
     places = ops.reshape(columns + ops.expand_dims(first_places, -1), (-1, 1))  # [rows * length, 1]

@@ -1,11 +1,12 @@
 """Operations of TensorFlow: dropout, layer normalisation, seeds of replicas."""
 
 import functools
+from typing import Any
 
-from keras_transformer.layers.dtypes import at_least_float32
+from keras_transformer.layers.dtypes import Tensor, at_least_float32
 
 
-def dropout(inputs, rate, seed):
+def dropout(inputs: Tensor, rate: float, seed: Tensor) -> Tensor:
     """Drops with 16 random bits for each input, half as many as TensorFlow draws.
 
     Drawing is most of the cost of dropout on a CPU. The rate is rounded to a multiple of 2^-16
@@ -26,7 +27,7 @@ def dropout(inputs, rate, seed):
     return outputs
 
 
-def replica_seed(seed):
+def replica_seed(seed: Tensor) -> Tensor:
     """Returns a seed that differs between the replicas of the current strategy."""
     import tensorflow as tf
 
@@ -38,7 +39,7 @@ def replica_seed(seed):
     return seed + tf.stack([replica * 1_640_531_527, tf.zeros_like(replica)])
 
 
-def at_most(value, limit, message):
+def at_most(value: Tensor, limit: int, message: str) -> Tensor:
     """Returns an int32 scalar, with an error when the graph runs if it exceeds a limit."""
     import tensorflow as tf
 
@@ -47,7 +48,14 @@ def at_most(value, limit, message):
         return tf.identity(value)
 
 
-def layer_normalization(inputs, gamma, beta, epsilon, output_dtype, training):
+def layer_normalization(
+    inputs: Tensor,
+    gamma: Any,
+    beta: Any,
+    epsilon: float,
+    output_dtype: str,
+    training: bool | None,
+) -> Tensor:
     """Normalises the last axis in at least float32."""
     import tensorflow as tf
 
