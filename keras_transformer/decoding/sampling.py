@@ -28,9 +28,9 @@ class Sampling(Search, name="sampling"):
     smallest set of best tokens whose probabilities sum to `top_p` or more (Holtzman et al., 2020),
     as in Hugging Face transformers. Among equal probabilities the lower id is kept first.
 
-    The log-probabilities and scores returned are those of the model itself, before temperature and
-    cuts. Samples come in the order drawn. The same seed gives the same samples on one backend
-    (TensorFlow draws others under XLA); a row's random numbers depend on its place in the batch.
+    The log-probabilities and scores returned are the model's own, before temperature and cuts.
+    Samples come in the order drawn. The same seed gives the same samples on one backend (TensorFlow
+    draws others under XLA); a row's random numbers depend on its place in the batch.
 
     Args:
         temperature: From 1e-20 to 1e20; 1 is the model's distribution.

@@ -1,4 +1,4 @@
-"""What every search returns."""
+"""Result of a search."""
 
 from typing import Any, NamedTuple
 
@@ -6,13 +6,13 @@ from typing import Any, NamedTuple
 class SearchResult(NamedTuple):
     """Hypotheses of a batch of sentences, best first (samples: in the order drawn).
 
-    `n` is 1 for a greedy search, `n_best` for a beam search, `num_samples` for sampling. Where a
-    sentence has fewer than `n` hypotheses at all (a vocabulary of a few ids), the rest have a score
-    of minus infinity, length 0 and nothing but padding.
+    `n` is 1 for a greedy search, `n_best` for a beam search, `num_samples` for sampling. If a
+    sentence has fewer than `n` hypotheses, the other places have a score of minus infinity, length
+    0 and only padding.
 
     Attributes:
         tokens: int32 `[batch, n, max_length]`, without BOS, EOS kept, padding after it.
-        scores: float32 `[batch, n]`, what the hypotheses are ranked by (beam search:
+        scores: float32 `[batch, n]`, by which the hypotheses are ranked (beam search:
             log-probability over length penalty; otherwise the log-probability).
         log_probabilities: float32 `[batch, n]`, the plain sum over the tokens, EOS included.
         lengths: int32 `[batch, n]`, number of tokens, EOS included.

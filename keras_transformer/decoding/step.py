@@ -67,7 +67,7 @@ def _computed_once(logits):
         return logits
     import tensorflow as tf
 
-    # The graph's optimiser moves a cast behind a change of shape, but nothing across this.
+    # The graph's optimiser moves a cast past a change of shape, but nothing past this.
     return tf.ensure_shape(logits, logits.shape)
 
 

@@ -17,7 +17,7 @@ class GrowingCache(NamedTuple):
     """Keys and values that grow with each call, in parts that follow each other.
 
     Appending one position to a thousand others copies all of them. So the recent positions are a
-    second part: a step copies these alone, and merges them with the others once they are many.
+    second part: a step copies only these, and merges them with the others once they are many.
 
     Attributes:
         keys: Tuple of one or two tensors `[batch, heads, length, key_dim]`.
@@ -75,7 +75,7 @@ class FixedCache(NamedTuple):
     length: Tensor
 
     def extend(self, keys: Tensor, values: Tensor) -> Self:
-        """Returns the cache with the keys and values of new positions behind those written."""
+        """Returns the cache with the keys and values of new positions after those written."""
         new_length, max_length = ops.shape(keys)[2], ops.shape(self.keys)[2]
         # place[p, i] = 1 where new position i goes to p: unwritten positions are zeros, so that
         # adding writes. One product and one sum on every backend, and no scatter.
@@ -97,7 +97,7 @@ class FixedCache(NamedTuple):
 
 
 class CompleteCache(NamedTuple):
-    """Keys and values that are all known, such as those of the encoder's outputs.
+    """Keys and values that are complete, such as those of the encoder's outputs.
 
     Attributes:
         keys: `[batch, heads, length, key_dim]`.
@@ -108,7 +108,7 @@ class CompleteCache(NamedTuple):
     values: Tensor
 
     def extend(self, keys: Tensor, values: Tensor) -> GrowingCache:
-        """Returns a cache that grows, with new positions behind these."""
+        """Returns a cache that grows, with new positions after these."""
         return GrowingCache((self.keys, keys), (self.values, values))
 
 

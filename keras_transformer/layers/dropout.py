@@ -60,7 +60,7 @@ class Dropout(ConfiguredLayer):
         self.built = True
 
     def call(self, inputs: Tensor, training: bool | None = False) -> Tensor:
-        inputs = ops.cast(inputs, self.compute_dtype)  # Keras casts floats alone.
+        inputs = ops.cast(inputs, self.compute_dtype)  # Keras casts only floats.
         if not training or self.rate == 0:
             return inputs
         return kernels.dropout(inputs, self.rate, self.seed_generator)

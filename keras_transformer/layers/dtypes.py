@@ -4,7 +4,7 @@ from typing import Any
 
 import keras
 
-Tensor = Any  # A tensor of the backend in use, or what it can be made of.
+Tensor = Any  # A tensor of the backend in use, or an array-like value.
 
 
 def at_least_float32(dtype: str) -> str:

@@ -13,7 +13,7 @@ class Encoder(Stack):
 
     Args:
         blocks: The blocks, first to last: `EncoderBlock`s, or any layers that take
-            `(inputs, padding_mask=..., attention_mask=..., training=...)`. A block that stands in
+            `(inputs, padding_mask=..., attention_mask=..., training=...)`. A block that is in
             the list several times is applied several times with the same weights.
         position: `"sinusoidal"`, a layer that adds positions to `[batch, length, d_model]` (and
             takes `positions=`), or None.

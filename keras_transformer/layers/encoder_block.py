@@ -21,7 +21,7 @@ class EncoderBlock(ResidualBlock):
         activation_dropout: Dropout rate inside the feed-forward network; 0 in the paper.
         activation: Activation of the feed-forward network, as in `keras.layers.Dense`.
         norm: `"post"`, LayerNorm(x + f(x)), as in the paper; or `"pre"`, x + f(LayerNorm(x)), as
-            in later versions of tensor2tensor, which needs a norm behind the last block.
+            in later versions of tensor2tensor, which needs a norm after the last block.
         use_bias: Whether the attention projections have biases; the feed-forward network has.
         kernel_initializer: Initialiser of all matrices.
         bias_initializer: Initialiser of all biases.

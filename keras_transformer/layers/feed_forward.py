@@ -73,7 +73,7 @@ class FeedForward(KernelLayer):
         self.built = True
 
     def call(self, inputs: Tensor) -> Tensor:
-        inputs = ops.cast(inputs, self.compute_dtype)  # Keras casts floats alone.
+        inputs = ops.cast(inputs, self.compute_dtype)  # Keras casts only floats.
         hidden = self.activation(project(inputs, self.inner_kernel, self.inner_bias))
         hidden = self.dropout_layer(hidden)
         return project(hidden, self.outer_kernel, self.outer_bias)

@@ -14,9 +14,9 @@ from keras_transformer.layers.dtypes import Tensor
 class LayerNormalization(keras.layers.LayerNormalization):
     """`keras.layers.LayerNormalization` with a faster gradient on TensorFlow.
 
-    The arguments, the weights and the numbers are those of Keras: `(x - mean) / sqrt(variance +
-    epsilon) * gamma + beta`, computed in at least float32. Over the last axis, with both weights,
-    it has a faster gradient on TensorFlow while training; anything else is left to Keras.
+    Arguments, weights and numbers agree with Keras: `(x - mean) / sqrt(variance + epsilon) * gamma
+    + beta`, computed in at least float32. Over the last axis, with both weights, the gradient is
+    faster on TensorFlow while training; Keras computes anything else.
 
     Differs from Keras in a default: epsilon is 1e-6, as in tensor2tensor, not 1e-3.
 

@@ -59,7 +59,7 @@ class LearnedPositionEmbedding(ConfiguredLayer):
 
     def call(self, inputs: Tensor, positions: Tensor | None = None) -> Tensor:
         check_rank("inputs", inputs, "[batch, length, d_model]")
-        inputs = ops.cast(inputs, self.compute_dtype)  # Keras casts floats alone.
+        inputs = ops.cast(inputs, self.compute_dtype)  # Keras casts only floats.
         if positions is None:
             if not _is_placeholder(inputs):
                 self._check_length(inputs.shape)

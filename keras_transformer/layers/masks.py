@@ -96,6 +96,6 @@ def segment_positions(segments: Tensor) -> Tensor:
     """
     # The first token of the same segment is where the segment begins.
     begin = ops.argmax(ops.cast(segment_mask(segments, segments), "int32"), axis=2)
-    # Operations on tensors alone, which a functional model can be made of.
+    # Only operations on tensors, as functional models need.
     places = ops.cumsum(ops.ones_like(segments), axis=1) - 1
     return places - ops.cast(begin, "int32")

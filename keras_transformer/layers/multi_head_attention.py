@@ -38,13 +38,13 @@ class MultiHeadAttention(KernelLayer):
 
     Call arguments:
         query: `[batch, query_length, d_model]`.
-        value: `[batch, key_length, value_width]`; None to attend to what `cache` holds alone.
+        value: `[batch, key_length, value_width]`; None to attend to the cache alone.
         key: `[batch, key_length, key_width]`; None for `value`.
         attention_mask: bool `[batch or 1, query_length or 1, key_length]`, `True` = attend. With
             a cache, `key_length` counts the cached positions as well.
         use_causal_mask: Whether a query may attend only to its own and earlier positions.
         cache: From `make_cache` or an earlier call, or None. The keys and values of `value` are
-            put behind those of the cache.
+            appended to the cache.
         return_attention_scores: Whether to return the attention weights as well.
         training: Whether to drop.
 
@@ -213,7 +213,7 @@ class MultiHeadAttention(KernelLayer):
 
     def _project(self, inputs, names):
         """Returns the queries, keys or values of all heads, `[batch, num_heads, length, dim]`."""
-        # Keras casts floats alone, inside `__call__`; caches are made outside of it.
+        # Keras casts only floats, and only inside `__call__`; caches are made outside of it.
         inputs = ops.cast(inputs, self.compute_dtype)
         # Before the projection, because the ONNX export of Keras loses its shape.
         leading = ops.shape(inputs)[:2]
@@ -229,7 +229,7 @@ class MultiHeadAttention(KernelLayer):
         ]
 
     def _attend_to_cache(self, query, attention_mask, cache):
-        """Attends to the cache alone, each of whose rows may serve several rows of the query.
+        """Attends to the cache alone; each of its rows may serve several rows of the query.
 
         Beams of one sentence share its keys and values: they are folded into the query axis.
         A mask then has to be the same for all queries, `[batch or 1, 1, key_length]`.

@@ -117,7 +117,7 @@ class ResidualBlock(CompositeLayer, KernelLayer):
         Returns:
             The outputs, and the second thing that `sublayer` returned or None.
         """
-        inputs = ops.cast(inputs, self.compute_dtype)  # Keras casts floats alone.
+        inputs = ops.cast(inputs, self.compute_dtype)  # Keras casts only floats.
         outputs = sublayer(norm(inputs) if self.norm == "pre" else inputs)
         outputs, extra = outputs if isinstance(outputs, tuple) else (outputs, None)
         # Not `ops.add`, which takes outputs of no positions for a bias on TensorFlow.

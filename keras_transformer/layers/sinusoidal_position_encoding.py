@@ -78,7 +78,7 @@ class SinusoidalPositionEncoding(ConfiguredLayer):
 
     def call(self, inputs: Tensor, positions: Tensor | None = None) -> Tensor:
         check_rank("inputs", inputs, "[batch, length, d_model]")
-        inputs = ops.cast(inputs, self.compute_dtype)  # Keras casts floats alone.
+        inputs = ops.cast(inputs, self.compute_dtype)  # Keras casts only floats.
         d_model = inputs.shape[-1]
         if positions is None:
             positions = ops.arange(ops.shape(inputs)[1], dtype="int32")

@@ -68,7 +68,7 @@ class Stack(CompositeLayer):
 
     def _build_once(self, layer, *shapes):
         # A layer that was built before, elsewhere or from a file, keeps its weights; one without
-        # a `build` of its own is built by its first call, as anywhere in Keras.
+        # a `build` of its own is built by its first call, as everywhere in Keras.
         if layer is None or layer.built or type(layer).build is keras.layers.Layer.build:
             return
         layer.build(*shapes)

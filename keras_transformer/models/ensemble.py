@@ -1,4 +1,4 @@
-"""Several models of one vocabulary that translate as one."""
+"""Several models of one vocabulary that translate together."""
 
 import dataclasses
 from collections.abc import Sequence

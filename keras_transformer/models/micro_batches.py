@@ -1,4 +1,4 @@
-"""A training step in parts: the gradient of a large batch in the memory of a small one."""
+"""A training step in parts, for large batches in little memory."""
 
 from typing import Any
 

@@ -134,9 +134,9 @@ class Transformer(MicroBatchModel):
             source: int32 `[batch, source_length]`.
             target: int32 `[batch, target_length]`, every sentence beginning with BOS.
             source_segments: int32 `[batch, source_length]`: 1 for the tokens of the first sentence
-                of a row, 2 for those of the second, and so on; 0 on padding. None for one sentence
+                of a row, 2 for the second, and so on; 0 on padding. None for one sentence
                 in each row.
-            target_segments: int32 `[batch, target_length]`, likewise.
+            target_segments: int32 `[batch, target_length]`, in the same way.
         """
         parts = Parts(self.source_embedding, self.target_embedding, self.encoder, self.decoder)
         return parts.decoder_states(source, target, source_segments, target_segments)
@@ -174,8 +174,8 @@ class Transformer(MicroBatchModel):
 
         Args:
             tokens: int32 `[batch * width]`, the last token of each row, BOS at first.
-            rows: int32 `[batch * width]`, for each row the row of the last call that it
-                continues, one of the same sentence; None for itself.
+            rows: int32 `[batch * width]`; row r continues row `rows[r]` of the last call, which
+                belongs to the same sentence. None for no change.
             state: From `start_decoding` or the last call.
 
         Returns:
@@ -206,7 +206,7 @@ class Transformer(MicroBatchModel):
         return logits, DecodingState(cache, source_mask, ancestors)
 
     def keep_sentences(self, state: DecodingState, sentences: Tensor) -> DecodingState:
-        """Returns the state of decoding some sentences of a batch alone.
+        """Returns the state of some sentences of a batch.
 
         Args:
             state: From `start_decoding` or `decode_step`.

@@ -1,4 +1,4 @@
-"""Weights of a model to and from a file, without those of its optimiser."""
+"""Weight files of a model, without the optimiser."""
 
 import contextlib
 import errno
@@ -13,7 +13,7 @@ from keras import ops
 from keras_transformer.errors import UserError, one_line
 from keras_transformer.files import name_beside, remove
 
-# At most what an HDF5 file needs for each array besides its values: groups, names, alignment.
+# Upper bound of the bytes for each array besides its values: groups, names, alignment.
 _HDF5_BYTES = 4096
 
 
@@ -77,7 +77,7 @@ def check_room(path: pathlib.Path, num_bytes: int) -> None:
         with open(temporary, "wb") as file:
             os.posix_fallocate(file.fileno(), 0, num_bytes)
     except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP):  # a file system that cannot tell
+        if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP):  # The file system cannot tell.
             raise OSError(error.errno, error.strerror, str(path)) from error
     finally:
         remove(temporary)
@@ -119,7 +119,7 @@ def load_weights_only(model: keras.Model, path: str | os.PathLike) -> None:
 
 
 def count_stored_parameters(path: str | os.PathLike) -> int:
-    """Returns the number of weights in a file, without those of random seeds and an optimiser.
+    """Returns the number of weights in a file, not counting random seeds and an optimiser.
 
     Args:
         path: A `.weights.h5` file.

@@ -1,4 +1,4 @@
-"""Rules that every search can follow: what may come next, and how probable it counts."""
+"""Constraints: rules for the next token that every search can follow."""
 
 from keras_transformer.decoding.constraints.constraint import Constraint, Generated
 from keras_transformer.decoding.constraints.forced_prefix import ForcedPrefix

@@ -1,4 +1,4 @@
-"""A step function that follows constraints, for the searches to call in place of the model's."""
+"""A step function that follows constraints."""
 
 from keras import ops
 

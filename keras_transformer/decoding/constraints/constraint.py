@@ -1,21 +1,21 @@
-"""The interface that every constraint of a search has."""
+"""The interface of constraints."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
 
 class Generated(NamedTuple):
-    """What the rows of a search have generated so far, as a constraint sees it.
+    """Tokens that the rows of a search have generated so far, as a constraint sees them.
 
-    A batch of sentences has `width` rows each, those of the first sentence first.
+    A batch has `width` rows for each sentence, sentence-major.
 
     Attributes:
         tokens: int32 `[rows, max_length]`, without BOS, padding from `length` on.
         last_tokens: int32 `[rows]`; BOS in the first call.
         length: int32 scalar, the number of tokens, the same for all rows; 0 in the first call.
-        max_lengths: int32 `[rows]`, the most tokens the row's sentence may have, EOS included.
+        max_lengths: int32 `[rows]`, maximum number of tokens of the row's sentence, EOS included.
         log_probabilities: float `[rows, vocabulary]`, the model's own, before any constraint.
-        eos_id: int, the id that ends a hypothesis.
+        eos_id: Id that ends a hypothesis.
 
     Example:
 
@@ -38,34 +38,33 @@ class Generated(NamedTuple):
 class Constraint(Protocol):
     """A rule for hypotheses: `constraint(state, log_probabilities, generated)` at each step.
 
-    It returns its new state and the log-probabilities that the search goes by: minus infinity for
-    a token that must not come next. They are over the whole vocabulary, and nobody renormalises
-    them: what stays possible keeps the model's log-probability, and so do the scores of the
-    hypotheses. They must not exceed 0, which the early stop of a beam search counts on.
+    It returns its new state and the log-probabilities that the search uses: minus infinity for a
+    token that must not come next. They cover the whole vocabulary and are not renormalised, so
+    that scores stay the model's own. They must not exceed 0, because the early stop of a beam
+    search relies on it.
 
-    Constraints are applied in order, those of the search before those of the call. Once a row has
-    nothing left, it is dead; a sentence without any hypothesis is an empty place of the
+    Constraints are applied in order, first those of the search, then those of the call. A row is
+    dead once no token is left; a sentence without any hypothesis is an empty place of the
     `SearchResult`: score minus infinity, length 0.
 
     `start(max_lengths, width)` gives the state before the first step: `max_lengths` is int32
     `[batch]`, and every sentence has `width` rows. The state is a nest of tensors with the leading
-    axis `batch * width`, or `()`. The search reorders it with the beams, so that a row's state is
-    always that of its own hypothesis, and drops the rows of finished sentences: all that belongs
-    to a sentence has to be in it. Shapes (but for the rows) and dtypes must not change; on
-    JAX and in a TensorFlow graph the call is traced once, so what depends on values has to be
-    `keras.ops`.
+    axis `batch * width`, or `()`. The search reorders it with the beams and drops the rows of
+    finished sentences, so it has to hold all that belongs to a sentence. Shapes (but for the rows)
+    and dtypes must not change. On JAX and in a TensorFlow graph the call is traced once: use
+    `keras.ops` for everything that depends on values.
 
-    A constraint with settings alone is a frozen dataclass and belongs to a search; one with data
-    of its own for each sentence is made for each call, like `ForcedPrefix`.
+    A constraint that has only settings is a frozen dataclass and belongs to a search; one with data
+    for each sentence is made for each call, like `ForcedPrefix`.
 
     Args:
-        state: what `start` or the last call returned, reordered.
+        state: State that `start` or the last call returned, reordered.
         log_probabilities: float `[rows, vocabulary]`, from the constraint before; the vocabulary
             size is static.
-        generated: a `Generated`.
+        generated: A `Generated`.
 
     Returns:
-        `(state, log_probabilities)`, as they came in shape and dtype.
+        `(state, log_probabilities)`, in unchanged shapes and dtypes.
 
     Example:
 
@@ -92,7 +91,7 @@ class Constraint(Protocol):
 
 
 def check_constraints(constraints: Sequence[Any]) -> tuple:
-    """Returns constraints as a tuple, or raises a ValueError that names what is none."""
+    """Returns constraints as a tuple, or raises a ValueError if one is not a `Constraint`."""
     constraints = tuple(constraints)
     for constraint in constraints:
         # A class is callable and has a `start` too.

@@ -7,7 +7,7 @@ from keras_transformer.layers.dtypes import Tensor
 
 
 class SavedConstraint(NamedSettings, kind="constraint"):
-    """Base of constraints with settings alone, which have no state."""
+    """Base of constraints that have only settings, and no state."""
 
     def start(self, max_lengths: Tensor, width: int) -> tuple:
         return ()

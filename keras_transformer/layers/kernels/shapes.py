@@ -15,7 +15,7 @@ def reshape(tensor: Tensor, sizes: Sequence[Any]) -> Tensor:
 
     Args:
         tensor: A tensor.
-        sizes: The new shape: ints, and what `ops.shape` gives for unknown sizes.
+        sizes: The new shape: ints, and the tensors that `ops.shape` gives for unknown sizes.
     """
     known = [size for size in sizes if isinstance(size, int)]
     if len(known) == len(sizes) - 1 and all(size > 0 for size in known):
@@ -26,7 +26,7 @@ def reshape(tensor: Tensor, sizes: Sequence[Any]) -> Tensor:
 def is_decoding_step(inputs: Tensor) -> bool:
     """Returns whether `[batch, length, width]` has few positions, as a decoding step does.
 
-    It decides on the order of operations, which changes the speed alone.
+    It decides on the order of operations, which changes only the speed.
     """
     shape = inputs.shape
     return len(shape) == 3 and isinstance(shape[1], int) and shape[1] <= _MAX_POSITIONS

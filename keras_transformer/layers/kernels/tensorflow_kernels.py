@@ -44,7 +44,7 @@ def at_most(value: Tensor, limit: int, message: str) -> Tensor:
     import tensorflow as tf
 
     check = tf.debugging.assert_less_equal(value, limit, message=message)
-    with tf.control_dependencies([check]):  # Otherwise what uses it may come, and fail, first.
+    with tf.control_dependencies([check]):  # Otherwise its user may run, and fail, first.
         return tf.identity(value)
 
 
