@@ -1,4 +1,4 @@
-"""From text to batches: tokenizers, corpora and token batches; and constituency trees.
+"""Tokenizers, corpora and batches.
 
 TensorFlow, tensorflow-text and tensorflow-datasets are imported when something that needs them is
 called, never by the import of this package.

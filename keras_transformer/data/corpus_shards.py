@@ -1,4 +1,4 @@
-"""Shards of an encoded corpus: TFRecord files whose records are some thousand pairs each.
+"""Shards of an encoded corpus: TFRecord files whose records are a few thousand pairs each.
 
 A record is a `tf.train.Example` of four features of bytes: `source_lengths` and `target_lengths`,
 uint16 `[pairs]`, and `source_ids` and `target_ids`, the rows one after another; little-endian, as
@@ -51,9 +51,9 @@ class PreparedSplit:
         counts = [self.pairs, self.dropped_long, self.dropped_empty]
         counts += [self.tokens[side] for side in _SIDES] + list(self.shards.values())
         if not all(type(count) is int and 0 <= count < 2**63 for count in counts):
-            raise ValueError(f"a count is no integer from 0. Received: {counts}")
+            raise ValueError(f"a count must be an integer from 0. Received: {counts}")
         if not all(re.fullmatch(SHARD_NAMES, name) for name in self.shards):
-            raise ValueError(f"a shard has another name. Received: {list(self.shards)}")
+            raise ValueError(f"a shard has a wrong name. Received: {list(self.shards)}")
         # The shards contain the arrays: a wrong number must not fill the memory.
         sizes = [self.tokens[side] * _ITEM_SIZES[self.dtypes[side]] for side in _SIDES]
         if sum(sizes) + 4 * self.pairs > sum(self.shards.values()):

@@ -100,10 +100,9 @@ class EncodedCorpus:
         Raises:
             UserError: if no pair is left.
         """
-        target_tokenizer = target_tokenizer or source_tokenizer
-        sides = [_Side(_id_dtype(tokenizer)) for tokenizer in (source_tokenizer, target_tokenizer)]
+        tokenizers = source_tokenizer, target_tokenizer or source_tokenizer
+        sides = [_Side(_id_dtype(tokenizer)) for tokenizer in tokenizers]
         counts = np.zeros(3, np.int64)
-        tokenizers = source_tokenizer, target_tokenizer
         for block in encode_blocks(corpus, *tokenizers, max_length, dropout, seed):
             sides[0].extend(block.source_ids, block.source_offsets)
             sides[1].extend(block.target_ids, block.target_offsets)

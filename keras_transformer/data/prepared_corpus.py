@@ -192,7 +192,7 @@ class PreparedCorpus:
             if len(pairs) != split.pairs + split.dropped_long + split.dropped_empty:
                 raise ValueError("it has another number of lines")
             if {tuple(map(type, pair)) for pair in pairs} - {(str, str)}:
-                raise ValueError("a line is no pair of texts")
+                raise ValueError("a line is not a pair of texts")
             return PairsCorpus(pairs)
         except (OSError, ValueError, TypeError, RecursionError) as error:
             raise UserError(f"{str(path)!r} is missing or damaged: {one_line(error)}.") from error

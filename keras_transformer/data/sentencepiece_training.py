@@ -30,17 +30,17 @@ def train_sentencepiece(
 ) -> SentencePieceTokenizer:
     """Learns a subword vocabulary from text.
 
-    Every character of the text is in the vocabulary, and any other is spelt in bytes, so nothing
-    is ever unknown and nothing but the normalisation is lost.
+    Every character of the text is in the vocabulary, and all others are written in bytes. So
+    nothing is unknown, and only the normalisation changes text.
 
     Args:
         files_or_lines: a path, an iterable of `pathlib.Path`, an iterable of `str` (lines), or a
             corpus (both sides: one vocabulary for both languages); see `text_lines`.
-        vocab_size: number of ids with the 4 reserved and the 256 bytes.
+        vocab_size: number of ids, including the 4 reserved ones and the 256 bytes.
         model_type: `"bpe"` or `"unigram"`.
-        max_sentences: from a larger text so many lines are taken, every line with the same chance:
+        max_sentences: maximum number of lines; of a larger text, every line has the same chance:
             2 million of WMT's lengths need less than 3 GB of memory.
-        seed: of that choice.
+        seed: seed of that choice.
         normalization: SentencePiece's rule: `"nmt_nfkc"`, `"nmt_nfkc_cf"` (and lower case),
             `"nfkc"`, `"nfkc_cf"` or `"identity"`.
         allow_fewer: learn as many pieces as possible, with a notice in the log, if the text is too
@@ -50,8 +50,8 @@ def train_sentencepiece(
         `SentencePieceTokenizer`.
 
     Raises:
-        UserError: if the text is empty, or `vocab_size` too large or too small for it; the
-            message says what is possible.
+        UserError: if the text is empty, or `vocab_size` is too large or too small for it; the
+            message says which sizes are possible.
         ValueError: for a wrong `model_type`, `vocab_size` or `max_sentences`.
 
     Example:
@@ -104,14 +104,14 @@ def train_sentencepiece(
 
 
 def _emptied(lines: list[str]) -> Iterator[str]:
-    """Yields the lines and lets go of each: sentencepiece keeps a copy of its own."""
+    """Yields the lines and removes each from the list: sentencepiece keeps a copy."""
     lines.reverse()
     while lines:
         yield lines.pop()
 
 
 def _training_problem(message: str, vocab_size: int, model_type: str) -> str:
-    """Says in one line, in our words, why sentencepiece could not train."""
+    """Returns one line that explains why sentencepiece could not train."""
     too_large = re.search(r"value <= (\d+)", message)
     if too_large:
         return (

@@ -1,4 +1,4 @@
-"""The ids that mean the same in every vocabulary of this library."""
+"""The reserved ids, the same in every vocabulary of this library."""
 
 PAD_ID = 0
 UNK_ID = 1

@@ -15,15 +15,14 @@ class TfdsCorpus:
 
     Args:
         name: `"set"`, `"set/config"` or `"set/config:version"`.
-        split: TFDS split or expression, such as `"train"` or `"train[:1%]+validation"`.
+        split: TFDS split or expression, e.g. `"train"` or `"train[:1%]+validation"`.
         source_language: the feature that is the source, such as `"en"`.
         target_language: the feature that is the target, such as `"de"`.
-        data_dir: where prepared sets are; `None`: the default of TFDS (`~/tensorflow_datasets`).
-        download: fetch and prepare the set if `data_dir` does not have it. With `False` nothing
-            is ever fetched.
+        data_dir: folder of prepared sets; `None`: the default of TFDS (`~/tensorflow_datasets`).
+        download: whether to download and prepare the set if it is not in `data_dir`.
 
     Raises:
-        UserError: if the set cannot be had, the split or a language is unknown, or both
+        UserError: if the set is not available, the split or a language is unknown, or both
             languages are the same.
 
     Example:
@@ -79,7 +78,7 @@ class TfdsCorpus:
         dataset = self._builder.as_dataset(
             split=self.split,
             shuffle_files=False,
-            # One reader: the order of the pairs is a promise.
+            # One reader, because the order of the pairs is fixed.
             read_config=tfds.ReadConfig(interleave_cycle_length=1),
         )
         for number, example in enumerate(tfds.as_numpy(dataset)):
@@ -126,7 +125,7 @@ def _prepared_builder(name, data_dir, download):
 
 
 def _path_to_languages(builder, name, languages) -> tuple[str, ...]:
-    """Where in an example the languages are: `()`, or the key of a feature that holds them."""
+    """Returns the path to the languages in an example: `()`, or the key of their feature."""
     features = builder.info.features
     candidates = {(): features}
     candidates |= {(key,): feature for key, feature in features.items() if hasattr(feature, "keys")}

@@ -1,4 +1,4 @@
-"""Scores of translations (BLEU, chrF, exact match), of parses (EVALB's F1), and plots."""
+"""Scores of translations (BLEU, chrF, exact match) and plots."""
 
 from keras_transformer import moved_names
 from keras_transformer.evaluation.attention_map import plot_attention

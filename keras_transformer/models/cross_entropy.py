@@ -151,7 +151,7 @@ def _tensorflow_cross_entropy(labels, logits, weight):
 def _row_losses(num_classes, dtype):
     """Returns a TensorFlow function of labels, rows of logits and `weight`.
 
-    All models share the function, because TensorFlow keeps every custom gradient for ever, together
+    All models share the function, because TensorFlow keeps every custom gradient forever, together
     with the graph in which it was made.
     """
     import tensorflow as tf

@@ -139,7 +139,7 @@ class GlobalClipAdam(FusedAdam):
     1.0
     """
 
-    def __init__(self, learning_rate: Any = 0.001, clip_norm: float = 1.0, **kwargs):
+    def __init__(self, learning_rate: Any = 0.001, clip_norm: float = 1.0, **kwargs: Any):
         super().__init__(learning_rate, **kwargs)
         if not 0 < clip_norm < float("inf"):
             raise ValueError(
@@ -189,7 +189,7 @@ class LayerwiseAdam(FusedAdam):
     """
 
     def __init__(
-        self, learning_rate: Any = 0.001, factors: Mapping[str, float] | None = None, **kwargs
+        self, learning_rate: Any = 0.001, factors: Mapping[str, float] | None = None, **kwargs: Any
     ):
         super().__init__(learning_rate, **kwargs)
         self.factors = dict(factors or {})

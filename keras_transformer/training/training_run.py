@@ -12,6 +12,8 @@ import keras
 from keras_transformer.data.tokenizer_pair import TokenizerPair
 from keras_transformer.errors import StopSignals, UserError
 from keras_transformer.inference.tasks import get_task, task_names
+from keras_transformer.settings.training_recipe import TrainingRecipe
+from keras_transformer.settings.training_settings import TrainingSettings
 from keras_transformer.training.callbacks import HistoryFile, StepProgress, TimeLimit
 from keras_transformer.training.checkpoints import Checkpoints
 from keras_transformer.training.distribution import num_replicas
@@ -30,7 +32,9 @@ from keras_transformer.training.output_directory import (
     start_directory,
 )
 from keras_transformer.training.progress import Progress
+from keras_transformer.training.score_on_dev import ScoreOnDev
 from keras_transformer.training.tensorboard_log import TENSORBOARD_FOLDER, TensorBoardLog
+from keras_transformer.training.training_data import TrainingData
 
 # Nats per token: guessing costs the logarithm of the vocabulary size, about 10.
 _EXPLODED_LOSS = 100.0
@@ -82,50 +86,32 @@ class TrainingResult:
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
 
+@dataclasses.dataclass(eq=False)
 class TrainingRun:
-    """One run: fits the model, evaluates, saves, and chooses the final weights.
+    """One run: fits the model, evaluates, saves, and chooses the final weights."""
 
-    Args:
-        output: model directory.
-        settings: `TrainingSettings`.
-        recipe: `TrainingRecipe`.
-        tokenizers: `TokenizerPair`.
-        data: `TrainingData`.
-        loss_model: compiled `LossModel`.
-        score: `ScoreOnDev`, or None.
-        report: called with lines for people.
-        signals: `StopSignals`.
-    """
+    output: Path
+    settings: TrainingSettings
+    recipe: TrainingRecipe
+    tokenizers: TokenizerPair
+    data: TrainingData
+    loss_model: LossModel
+    score: ScoreOnDev | None
+    report: Callable[[str], object]
+    signals: StopSignals
 
-    def __init__(
-        self,
-        output: Path,
-        settings,
-        recipe,
-        tokenizers: TokenizerPair,
-        data,
-        loss_model: LossModel,
-        score,
-        report: Callable[[str], object],
-        signals: StopSignals,
-    ):
-        self.output = output
-        self.settings = settings
-        self.recipe = recipe
-        self.tokenizers = tokenizers
-        self.data = data
-        self.loss_model = loss_model
-        self.model = loss_model.transformer
-        self.score = score
-        self.report = report
-        self.signals = signals
+    def __post_init__(self):
+        settings, recipe, data, score = self.settings, self.recipe, self.data, self.score
+        self.model = self.loss_model.transformer
         self.task = get_task(settings.task)
         self.windows = settings.average_windows or (recipe.average_checkpoints,)
         keep = max(settings.keep_checkpoints or 1, *self.windows)
-        self.checkpoints = Checkpoints(output / CHECKPOINT_FOLDER, keep)
-        self.history = HistoryFile(output / HISTORY_FILE, history_columns(self.task.score_name))
+        self.checkpoints = Checkpoints(self.output / CHECKPOINT_FOLDER, keep)
+        self.history = HistoryFile(
+            self.output / HISTORY_FILE, history_columns(self.task.score_name)
+        )
         self.total_steps = settings.max_steps or recipe.max_steps
-        self.progress = Progress.from_dict(self.checkpoints.restore_state(loss_model) or {})
+        self.progress = Progress.from_dict(self.checkpoints.restore_state(self.loss_model) or {})
         if self.progress.step:
             # An interrupted evaluation is repeated: its row, if it was written, is removed.
             self.history.start(self.progress.step - bool(self.progress.unfinished_row))
@@ -136,7 +122,9 @@ class TrainingRun:
         self.board = None
         if settings.tensorboard:
             self.board = TensorBoardLog(
-                output / TENSORBOARD_FOLDER, data.tokens_per_step, data.batches.padding_share(0)
+                self.output / TENSORBOARD_FOLDER,
+                data.tokens_per_step,
+                data.batches.padding_share(0),
             )
         self.loop = EvaluationLoop(self)
 
