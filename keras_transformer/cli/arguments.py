@@ -3,7 +3,7 @@
 import argparse
 import dataclasses
 import textwrap
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from keras_transformer.settings.setting import COUNT, POSITIVE, SWITCH, Setting, declarations
 from keras_transformer.settings.training_recipe import TrainingRecipe
@@ -87,9 +87,7 @@ def add_model_option(group: argparse._ActionsContainer, **options) -> None:
     )
 
 
-def add_model_and_files(
-    parser: argparse.ArgumentParser, done: str
-) -> argparse._ArgumentGroup:
+def add_model_and_files(parser: argparse.ArgumentParser, done: str) -> argparse._ArgumentGroup:
     """Adds `--model`, `--input` and `--output` of a command that answers line by line.
 
     Args:
@@ -135,7 +133,7 @@ def add_search_options(parser: argparse.ArgumentParser, n_best: bool = True) -> 
         )
 
 
-def beam_search(arguments: argparse.Namespace, default):
+def beam_search(arguments: argparse.Namespace, default: Any) -> Any:
     """Returns the search that `add_search_options` asks for.
 
     Args:
@@ -161,7 +159,7 @@ def beam_search(arguments: argparse.Namespace, default):
     return BeamSearch(**options)
 
 
-def with_seed_offset(search, offset: int):
+def with_seed_offset(search: Any, offset: int) -> Any:
     """Returns a search with another seed for each chunk of lines, if it samples.
 
     Args:
@@ -214,7 +212,7 @@ def add_constraint_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def constrain_search(arguments: argparse.Namespace, search):
+def constrain_search(arguments: argparse.Namespace, search: Any) -> Any:
     """Returns a search with the constraints that `add_constraint_options` asks for.
 
     An option replaces the constraint of its kind that the search has already.

@@ -2,6 +2,7 @@
 
 import argparse
 from collections.abc import Sequence
+from typing import Any
 
 from keras_transformer.cli.progress import say
 from keras_transformer.errors import UserError
@@ -36,14 +37,14 @@ def add_long_lines(
     )
 
 
-def report_split(translator, num_lines: int) -> None:
+def report_split(translator: Any, num_lines: int) -> None:
     """Prints the number of lines that were translated in parts, if there are any."""
     if translator.num_split:
         say(f"split {translator.num_split:,} of {num_lines:,} lines and joined the answers")
 
 
 def check_lengths(
-    translator, lines: Sequence[str], name: str, first: int = 1, advice: str = _ADVICE
+    translator: Any, lines: Sequence[str], name: str, first: int = 1, advice: str = _ADVICE
 ) -> None:
     """Raises if a source line is longer than the model reads.
 
@@ -61,7 +62,7 @@ def check_lengths(
     _check_lengths(ids, translator.max_source_length, name, first, advice)
 
 
-def check_target_lengths(translator, lines: Sequence[str], name: str) -> None:
+def check_target_lengths(translator: Any, lines: Sequence[str], name: str) -> None:
     """Raises if a given translation is longer than the model has positions; see `check_lengths`."""
     max_length = translator.model.config.max_length
     if max_length is not None:

@@ -7,7 +7,7 @@ from keras_transformer.cli.arguments import add_command, add_setting
 from keras_transformer.cli.backend import load_backend
 from keras_transformer.cli.experiments import choose_vocab_size
 from keras_transformer.cli.progress import Progress, say
-from keras_transformer.cli.settings import SETTINGS, TABLES, data_kind, settings_in
+from keras_transformer.cli.settings import SETTINGS, TABLES, data_kind, data_usage, settings_in
 from keras_transformer.cli.vocab import load_vocabulary
 from keras_transformer.errors import UserError
 from keras_transformer.inference.tasks import get_commands
@@ -22,10 +22,8 @@ The text is read in parts of several thousand pairs and need not fit into memory
 prepared directory of the same name is replaced when the new one is complete.
 """
 
-_USAGE = """keras-transformer prepare --output DIR [--vocabulary FILE] [options]
-          --source FILE --target FILE --valid-source FILE --valid-target FILE
-        | --tsv FILE --valid-tsv FILE
-        | --dataset NAME --source-language CODE --target-language CODE"""
+_USAGE = f"""keras-transformer prepare --output DIR [--vocabulary FILE] [options]
+          {data_usage("translation", "prepared")}"""
 
 _EXAMPLE = """
 keras-transformer prepare --source train.en --target train.de --valid-source valid.en \\

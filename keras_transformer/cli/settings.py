@@ -12,6 +12,7 @@ from keras_transformer.cli.experiments import CHOSEN, experiment_values, task_co
 from keras_transformer.errors import UserError
 from keras_transformer.files import require_file
 from keras_transformer.inference.tasks import command_names, get_commands
+from keras_transformer.settings.presets import Preset, get_preset, list_presets
 from keras_transformer.settings.setting import (
     COUNTS,
     FrozenSettings,
@@ -67,10 +68,11 @@ def _settings_of_train() -> dict[str, Setting]:
     # Other defaults than in the library, because the command line knows the number of pairs.
     presets = [f"with --task {task.name} {task.defaults['preset']}"
                for task in task_commands() if "preset" in task.defaults]  # fmt: skip
+    tasks = " or ".join(f"{task.name}, from {task.learns_from}" for task in task_commands())
     changes = {
         "preset": {"default": None, "unset": "; ".join(["by the number of pairs", *presets])},
         "vocab_size": {"default": None, "unset": f"{TrainingSettings.vocab_size}"},
-        "task": {"rule": choice("TASK", *command_names())},
+        "task": {"text": f"task of the model: {tasks}", "rule": choice("TASK", *command_names())},
         "bleu_tokenize": {"rule": choice("NAME", *BLEU_TOKENIZERS)},
     }
     for name, change in changes.items():
@@ -91,6 +93,17 @@ SETTINGS: dict[str, Setting] = _settings_of_train()
 def settings_in(table: str) -> list[Setting]:
     """Returns the settings of a table."""
     return [one for one in SETTINGS.values() if one.table == table]
+
+
+def data_usage(task: str, *left_out: str) -> str:
+    """Returns the options of each kind of data of a task, for the usage of a command."""
+    rows = [
+        " ".join(f"{SETTINGS[name].flag} {SETTINGS[name].metavar}" for name in names)
+        for kind, names in get_commands(task).data_kinds.items()
+        if kind not in left_out
+    ]
+    start = "" if task == SETTINGS["task"].default else f"--task {task} "
+    return "\n        | ".join(start + row for row in rows)
 
 
 def read_config(path: str) -> dict[str, Any]:
@@ -233,10 +246,8 @@ def _learned_positions(given: Mapping[str, Any]) -> dict[str, int]:
     return {"max_length": given.get("max_length", preset.recipe.max_length)}
 
 
-def find_preset(name: str):
+def find_preset(name: str) -> Preset:
     """Returns a preset, or raises a `UserError` that lists the presets."""
-    from keras_transformer.settings.presets import get_preset, list_presets
-
     if name not in list_presets():
         known = [preset for preset in list_presets() if not preset.startswith("table3")]
         raise UserError(

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple
 
 from keras_transformer.settings.setting import FrozenSettings
+from keras_transformer.settings.training_settings import TrainingSettings
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,6 +41,7 @@ class TaskCommands(abc.ABC):
 
     Attributes:
         name: Name of the task.
+        learns_from: The data of the task in a few words.
         modules: Modules of the task's own commands, each with `add_parser` and `run`.
         settings: Settings of `train` that only this task has.
         own_settings: Names of further settings that make sense in this task only.
@@ -55,6 +57,7 @@ class TaskCommands(abc.ABC):
     """
 
     name: ClassVar[str]
+    learns_from: ClassVar[str]
     modules: ClassVar[tuple[str, ...]]
     settings: ClassVar[type[FrozenSettings]]
     own_settings: ClassVar[tuple[str, ...]] = ()
@@ -97,11 +100,13 @@ class TaskCommands(abc.ABC):
         return {}
 
     @abc.abstractmethod
-    def plan_vocabulary(self, settings, size: int, vocabulary) -> tuple[int | None, str]:
+    def plan_vocabulary(
+        self, settings: TrainingSettings, size: int, vocabulary: Any
+    ) -> tuple[int | None, str]:
         """Estimates the target vocabulary of a training for a plan.
 
         Args:
-            settings: `TrainingSettings`.
+            settings: Settings of the training.
             size: Number of source tokens.
             vocabulary: The tokenizer that the training is given, or None.
 

@@ -14,6 +14,7 @@ from keras_transformer.cli.settings import (
     TABLES,
     check_task,
     data_kind,
+    data_usage,
     find_preset,
     render_config,
     resolve,
@@ -22,7 +23,7 @@ from keras_transformer.cli.settings import (
 )
 from keras_transformer.cli.vocab import load_vocabulary
 from keras_transformer.errors import UserError
-from keras_transformer.inference.tasks import get_commands
+from keras_transformer.inference.tasks import command_names, get_commands
 from keras_transformer.settings.setting import POSITIVE
 from keras_transformer.settings.training_settings import TrainingSettings
 
@@ -45,14 +46,15 @@ choices and their reasons.
 """
 
 # The usage of argparse would list fifty options.
-_USAGE = """keras-transformer train --output DIR [--preset NAME] [options]
-          --source FILE --target FILE --valid-source FILE --valid-target FILE
-        | --tsv FILE --valid-tsv FILE
-        | --dataset NAME --source-language CODE --target-language CODE
-        | --prepared DIR
-        | --task parsing --trees FILE --valid-trees FILE
-        | --recipe NAME
-        | --config FILE"""
+_USAGE = "\n        | ".join(
+    (
+        "keras-transformer train --output DIR [--preset NAME] [options]\n          "
+        + data_usage(command_names()[0]),
+        *map(data_usage, command_names()[1:]),
+        "--recipe NAME",
+        "--config FILE",
+    )
+)
 
 _EXAMPLE = """
 keras-transformer train --source train.en --target train.de \\

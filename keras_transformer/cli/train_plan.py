@@ -10,6 +10,7 @@ from keras_transformer.cli.experiments import EXPERIMENTS
 from keras_transformer.cli.progress import Progress
 from keras_transformer.errors import UserError
 from keras_transformer.inference.tasks import get_commands
+from keras_transformer.settings.training_settings import TrainingSettings
 
 _GIGABYTE = 10**9
 _LABEL_WIDTH = 20
@@ -19,8 +20,8 @@ _FREE_SHARE = 0.8  # of this machine's memory
 def print_plan(
     recipe_name: str | None,
     values: Mapping[str, Any],
-    settings,
-    vocabulary,
+    settings: TrainingSettings,
+    vocabulary: Any,
     device_memory: float | None,
 ) -> None:
     """Prints the model, the memory of a device, the steps and the hours of a training.
@@ -28,7 +29,7 @@ def print_plan(
     Args:
         recipe_name: A key of `EXPERIMENTS`, or None.
         values: Settings by name.
-        settings: `TrainingSettings`.
+        settings: The same as `TrainingSettings`.
         vocabulary: The tokenizer that the training is given, or None.
         device_memory: Gigabytes of a device, or None.
 

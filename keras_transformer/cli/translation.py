@@ -27,7 +27,7 @@ from keras_transformer.cli.text_files import (
 )
 from keras_transformer.errors import UserError
 from keras_transformer.settings.setting import FrozenSettings, setting
-from keras_transformer.settings.training_settings import BLEU_TOKENIZERS
+from keras_transformer.settings.training_settings import BLEU_TOKENIZERS, TrainingSettings
 
 
 def _data(text: str, metavar: str, default: str | None = None) -> Any:
@@ -106,7 +106,7 @@ def _experiment(name: str, description: str, preset: str) -> Experiment:
 class TranslationCommands(TaskCommands):
     """The commands, options and data of translation."""
 
-    name = "translation"
+    name, learns_from = "translation", "sentence pairs"
     modules = (
         "keras_transformer.cli.prepare",
         "keras_transformer.cli.translate",
@@ -194,7 +194,9 @@ class TranslationCommands(TaskCommands):
         names = ("prepared", "tsv", "source", "target")
         return " and ".join(values[name] for name in names if values[name])
 
-    def plan_vocabulary(self, settings, size: int, vocabulary) -> tuple[int | None, str]:
+    def plan_vocabulary(
+        self, settings: TrainingSettings, size: int, vocabulary: Any
+    ) -> tuple[int | None, str]:
         """Estimates the target vocabulary for a plan."""
         if settings.shared_vocabulary or vocabulary is not None:
             return None, "for both languages"

@@ -3,6 +3,7 @@
 import argparse
 import pathlib
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 from keras_transformer.cli.arguments import add_command
 from keras_transformer.cli.progress import Progress, say
@@ -106,7 +107,7 @@ def _build(lines: Iterable[str], kind: str, size: int | None):
     return train_sentencepiece(lines, size, model_type=kind, allow_fewer=True)
 
 
-def load_vocabulary(path: str):
+def load_vocabulary(path: str) -> Any:
     """Returns the tokenizer in a file that this command wrote.
 
     Raises:

@@ -254,7 +254,10 @@ class Parser(Pipeline):
 
     def _warn_of_long_sentences(self, num_words, limits):
         room = [limit - _SMALLEST_TREE for limit in limits]
-        num_long = sum(number > limit for number, limit in zip(num_words, room, strict=True))
+        # A sentence without words has no tree, and no limit.
+        num_long = sum(
+            number > max(limit, 0) for number, limit in zip(num_words, room, strict=True)
+        )
         if num_long:
             message = "%d of %d sentences have more words than the model can write a tree of: %d."
             _LOGGER.warning(message, num_long, sum(map(bool, num_words)), max(room))

@@ -166,7 +166,7 @@ class TrainingSettings(FrozenSettings):
     seed: int = setting(1, "seed of weights, order of the data and dropout", SEED, table="training")
     task: str = setting(
         "translation",
-        "`translation` learns from sentence pairs, `parsing` from trees",
+        "task of the model: `translation`, `parsing` or another registered one",
         metavar="TASK",
         table="data",
     )

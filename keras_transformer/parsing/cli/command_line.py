@@ -7,6 +7,7 @@ from typing import Any
 
 from keras_transformer.cli.task_commands import Corpora, Experiment, TaskCommands
 from keras_transformer.settings.setting import COUNT, SWITCH, FrozenSettings, setting
+from keras_transformer.settings.training_settings import TrainingSettings
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,7 +79,7 @@ _NUM_SYMBOLS = 64
 class ParsingCommands(TaskCommands):
     """The commands, options and data of parsing."""
 
-    name = "parsing"
+    name, learns_from = "parsing", "trees"
     modules = ("keras_transformer.parsing.cli.parse",)
     settings = TreeSettings
     own_settings = ("f1_every", "f1_beam_size", "f1_trees")
@@ -125,7 +126,9 @@ class ParsingCommands(TaskCommands):
         """Returns the field of `TrainingSettings` that the form of the trees decides."""
         return {"linearization": _linearization(values)}
 
-    def plan_vocabulary(self, settings, size: int, vocabulary) -> tuple[int | None, str]:
+    def plan_vocabulary(
+        self, settings: TrainingSettings, size: int, vocabulary: Any
+    ) -> tuple[int | None, str]:
         """Estimates the symbols of the trees for a plan."""
         from keras_transformer.parsing.linearization import NUMBERS
 

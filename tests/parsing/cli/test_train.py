@@ -62,7 +62,7 @@ def test_words_and_numbers_are_too_much(run, files):
     outcome = run("train", "--task", "parsing", *files, "--emit-words", "--emit-numbers",
                   "--output", "never")  # fmt: skip
     assert outcome.status != 0 and outcome.errors.count("\n") == 1
-    assert "as itself or as its number" in outcome.errors
+    assert "must not both be True" in outcome.errors
 
 
 def test_the_default_preset_is_that_of_small_treebanks():
