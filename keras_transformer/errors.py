@@ -16,10 +16,9 @@ _SECONDS_TO_RETRY = 0.05
 
 
 class UserError(ValueError):
-    """Something the user asked for cannot be done; the message is one clear line.
+    """A mistake of the user, such as a missing file; the message is one clear line.
 
-    Raised for a missing or empty file, parallel files of different lengths, invalid UTF-8, a
-    damaged model directory and the like. Commands print the message without a traceback.
+    Commands print the message without a traceback.
 
     Example:
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 
 from keras_transformer.errors import UserError, one_line
 
-# What is still being written is younger than that.
+# Files that are still being written are younger.
 _LEFTOVER_SECONDS = 3600
 _REPLACED = ".replaced-"  # begins the name that an earlier folder has while it is replaced
 _COMPLETE = ".replacing"  # a folder whose files are complete and about to move to its parent
@@ -24,20 +24,11 @@ _LONGEST_NAME = 255  # bytes, of most file systems
 
 @contextlib.contextmanager
 def atomic_write(path: str | os.PathLike) -> Iterator[pathlib.Path]:
-    """Gives a temporary path beside `path`, which replaces `path` if the block succeeds.
+    """Yields a temporary path beside `path`, which replaces `path` if the block succeeds.
 
-    A reader of `path` sees the old content or the whole new one, never a part. The temporary name
-    ends like `path`, because some writers (`model.save_weights`) look at the ending. A block that
-    fails leaves `path` as it was and nothing beside it. What was written is on the disk before it
-    is renamed, so that a power cut does not leave an empty file either; what a killed process
-    left beside `path` is removed once it is an hour old.
-
-    Args:
-        path: the file to write, or a symbolic link to it, which stays a link. Its folder is made
-            if need be.
-
-    Yields:
-        `pathlib.Path`, in the same folder, that does not exist yet.
+    A reader of `path` sees the old content or the whole new content, even after a power cut. A
+    block that fails leaves `path` as it was. Leftovers of a killed process are removed once they
+    are an hour old. A symbolic link stays a link, and a missing folder is created.
 
     Example:
 
@@ -64,18 +55,11 @@ def atomic_write(path: str | os.PathLike) -> Iterator[pathlib.Path]:
 
 @contextlib.contextmanager
 def atomic_folder(directory: str | os.PathLike) -> Iterator[pathlib.Path]:
-    """Gives a path beside `directory`, for a folder that replaces it if the block succeeds.
+    """Yields a path beside `directory`, for a folder that replaces it if the block succeeds.
 
-    As `atomic_write`, for a whole folder: a block that fails leaves `directory` as it was. On Linux
-    the two folders change places in one operation; elsewhere, a kill between two renames leaves the
-    old folder under a name that begins with `.replaced-`.
-
-    Args:
-        directory: the folder to write, or a symbolic link to it, which stays a link; what it holds
-            is removed in the end.
-
-    Yields:
-        `pathlib.Path`, in the same folder, that does not exist yet.
+    Like `atomic_write`, for a whole folder. On Linux the two folders change places in one
+    operation; elsewhere, a kill between two renames leaves the old folder under a name that begins
+    with `.replaced-`.
 
     Example:
 
@@ -135,18 +119,11 @@ def _exchange(first: pathlib.Path, second: pathlib.Path) -> bool:
 def atomic_files(
     directory: str | os.PathLike, obsolete: Iterable[pathlib.Path] = ()
 ) -> Iterator[pathlib.Path]:
-    """Gives a new folder whose files move into `directory`, all or none, if the block succeeds.
+    """Yields a new folder whose files move into `directory`, all or none, if the block succeeds.
 
-    Other files of `directory` stay. A process that is killed while the files move leaves the rest
-    of them in a folder `.replacing`, and `finish_replacing` moves them: whoever reads the files
-    calls it first.
-
-    Args:
-        directory: where to, or a symbolic link to it; made if need be.
-        obsolete: files in `directory` that are removed at the same time.
-
-    Yields:
-        `pathlib.Path` of an empty folder, on the same file system.
+    Other files of `directory` stay, but for those in `obsolete`, which are removed. A process that
+    is killed while the files move leaves the rest in a folder `.replacing`. `finish_replacing`
+    moves them; readers of the files call it first.
 
     Example:
 
@@ -184,11 +161,7 @@ def atomic_files(
 
 
 def finish_replacing(directory: str | os.PathLike) -> None:
-    """Moves the files that a killed `atomic_files` left complete; does nothing if there are none.
-
-    Args:
-        directory: as of `atomic_files`.
-    """
+    """Moves the files that a killed `atomic_files` left complete, if there are any."""
     directory = pathlib.Path(directory)
     # Another process may be doing the same.
     with contextlib.suppress(FileNotFoundError, NotADirectoryError):
@@ -208,7 +181,7 @@ def name_beside(path: pathlib.Path, prefix: str = ".writing-") -> pathlib.Path:
 
 
 def _ending(path: pathlib.Path, prefix: str) -> str:
-    """Returns as much of the end of a name as leaves room for what `name_beside` puts before it."""
+    """Returns the end of a name, as long as a name of `name_beside` has room for."""
     room = _LONGEST_NAME - len(prefix) - len("0123456789ab-")
     end = os.fsencode(path.name)[-room:]
     # Without the rest of a character of UTF-8 that was cut; in any locale's encoding.
@@ -216,10 +189,7 @@ def _ending(path: pathlib.Path, prefix: str) -> str:
 
 
 def remove_leftovers(path: pathlib.Path, prefix: str = ".writing-") -> None:
-    """Removes what a killed process left at a `name_beside(path, prefix)`, if it is an hour old.
-
-    Failing to is no error: leftovers are in nobody's way.
-    """
+    """Removes files of killed processes at `name_beside(path, prefix)` that are an hour old."""
     pattern = re.compile(f"{re.escape(prefix)}[0-9a-f]{{12}}-{re.escape(_ending(path, prefix))}")
     with contextlib.suppress(OSError):
         for leftover in path.parent.iterdir():
@@ -248,17 +218,7 @@ def remove(path: pathlib.Path) -> None:
 
 
 def require_file(path: str | os.PathLike) -> pathlib.Path:
-    """Returns `path` as a `pathlib.Path`, or raises if it is no existing file.
-
-    Args:
-        path: a file that must exist.
-
-    Returns:
-        `pathlib.Path`.
-
-    Raises:
-        UserError: if there is nothing there, or a folder.
-    """
+    """Returns `path` as a `pathlib.Path`; raises a `UserError` if it is not an existing file."""
     path = pathlib.Path(path)
     if path.is_dir():
         raise UserError(f"Expected a file but {str(path)!r} is a folder.")
@@ -268,18 +228,7 @@ def require_file(path: str | os.PathLike) -> pathlib.Path:
 
 
 def read_json(path: str | os.PathLike) -> dict:
-    """Reads a file that holds a JSON object.
-
-    Args:
-        path: the file.
-
-    Returns:
-        `dict`.
-
-    Raises:
-        UserError: if the file is missing, cannot be read, is no JSON, or holds something else than
-            an object.
-    """
+    """Reads a JSON object; raises a `UserError` if the file is missing, damaged or not an object."""
     try:
         content = json.loads(pathlib.Path(path).read_text(encoding="utf-8"))
     except FileNotFoundError as error:
@@ -289,7 +238,7 @@ def read_json(path: str | os.PathLike) -> dict:
     # Python refuses numbers of thousands of digits, and thousands of brackets within each other.
     except (ValueError, RecursionError) as error:
         raise UserError(
-            f"{str(path)!r} is damaged: it is no complete JSON file ({one_line(error)})."
+            f"{str(path)!r} is damaged: it is not a complete JSON file ({one_line(error)})."
         ) from error
     if not isinstance(content, dict):
         raise UserError(

@@ -38,8 +38,7 @@ def align_words(
     """Aligns words by the attention between their subwords.
 
     Args:
-        attention: float `[target subwords, source subwords]`, without EOS; the source may have
-            been cut.
+        attention: float `[target subwords, source subwords]`, without EOS, perhaps of a cut source.
         source_words, target_words: number of subwords of each word.
 
     Example:

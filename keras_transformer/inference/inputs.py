@@ -42,10 +42,7 @@ def check_vocabulary(side: str, tokenizer, vocab_size: int) -> None:
 
 
 def encode_words(tokenizer, name: str, texts) -> tuple[list[list[int]], list[list[int]]]:
-    """Splits texts at white space into words, and the words into subwords.
-
-    Returns:
-        The ids of each text, and the number of ids of each of its words.
+    """Returns the ids of each text, and the number of ids of each of its words.
 
     Example:
 
@@ -65,15 +62,7 @@ def encode_prefixes(
 ) -> list[list[int]]:
     """Returns the ids that each translation begins with; none for a source without subwords.
 
-    Args:
-        tokenizer: the target's tokenizer.
-        prefixes: a text for each source; None for no prefixes.
-        subwords: the ids of each source.
-        limits: maximum number of tokens of each translation, with EOS.
-
-    Raises:
-        ValueError: if there are not as many prefixes as sources.
-        UserError: if a prefix is as long as its translation may be.
+    Raises a `UserError` if a prefix is as long as its translation may be.
     """
     if prefixes is None:
         return [[] for _ in subwords]
@@ -90,12 +79,7 @@ def encode_prefixes(
 
 
 def check_targets(method: str, sources, targets, max_length: int | None) -> None:
-    """Raises an error unless each source has a target that the model's positions reach.
-
-    Raises:
-        ValueError: if there are not as many targets as sources.
-        UserError: if a target is too long.
-    """
+    """Raises an error unless each source has a target that the model's positions reach."""
     if len(sources) != len(targets):
         raise ValueError(
             f"{method}() needs as many targets as sources. "

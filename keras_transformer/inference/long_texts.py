@@ -33,10 +33,6 @@ class SourceParts:
         ids: the ids of every part, without EOS, in the order of the texts.
         owners: the index of the text that each part belongs to.
 
-    Raises:
-        ValueError: if a text is not a string, or `long_texts` is unknown.
-        UserError: if a text is too long and `long_texts` is `"error"`.
-
     Example:
 
     >>> from keras_transformer.data import SubwordTokenizer
@@ -106,15 +102,7 @@ class SourceParts:
 
 
 def source_limit(max_source_length: int | None, max_length: int | None) -> int:
-    """Returns the maximum number of tokens of a source, with EOS.
-
-    Args:
-        max_source_length: the number asked for; None for the default.
-        max_length: the number of learned positions; None if positions are not learned.
-
-    Raises:
-        ValueError: unless `max_source_length` is an integer from 1 to `LARGEST_LENGTH`.
-    """
+    """Returns the maximum number of tokens of a source, with EOS; `max_length` is the model's."""
     if max_source_length is None:
         max_source_length = DEFAULT_MAX_SOURCE_LENGTH
     check_positive_integer("max_source_length", max_source_length, LARGEST_LENGTH)

@@ -19,15 +19,12 @@ _GIGABYTE = 1e9
 
 
 def cut_batches(sizes: Sequence[int], max_rows: int, max_total: int) -> list[list[int]]:
-    """Sorts rows by size, largest first, and cuts them into batches of bounded padded size.
+    """Returns batches of row indices, largest rows first, of bounded padded size.
 
     Args:
         sizes: size of each row, such as its number of tokens.
         max_rows: maximum number of rows in a batch.
         max_total: maximum of rows times largest size in a batch; a larger row is alone.
-
-    Returns:
-        Lists of indices into `sizes`, each index once.
 
     Example:
 
@@ -62,13 +59,8 @@ def cut_pair_batches(sources, targets, max_rows, max_total, progress=None):
 def search_bytes(model, search, source_length: int, limit: int) -> int:
     """Estimates the bytes that the search for the answers to one source needs.
 
-    The constants were fitted to measured peaks, in float32 on a CPU.
-
-    Args:
-        model: a `Transformer` or `Ensemble`.
-        search: a search of `keras_transformer.decoding`.
-        source_length: number of tokens of the source.
-        limit: maximum number of tokens of an answer.
+    The answer has at most `limit` tokens. The constants were fitted to measured peaks, in float32
+    on a CPU.
     """
     vocab_size = model.config.output_vocab_size
     configs = [member.config for member in getattr(model, "models", [model])]
@@ -82,12 +74,8 @@ def search_bytes(model, search, source_length: int, limit: int) -> int:
 def streams_that_fit(model, search, source_length: int, limit: int, num_streams: int) -> int:
     """Returns the number of parallel searches, at most `num_streams`, that fit into free memory.
 
-    Args:
-        model, search, source_length, limit: as in `search_bytes`, of the largest source.
-        num_streams: number of parallel searches asked for.
-
-    Raises:
-        UserError: if not even one fits.
+    The other arguments are those of `search_bytes` for the largest source. Raises a `UserError` if
+    not even one search fits.
     """
     free = _free_memory()
     needed = search_bytes(model, search, source_length, limit)

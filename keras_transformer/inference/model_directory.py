@@ -20,17 +20,10 @@ FORMAT = 1
 
 
 def read_config(directory: str | os.PathLike) -> dict:
-    """Reads and checks `config.json` of a model directory.
+    """Reads and checks `config.json` of a model directory; raises a `UserError` if it is damaged.
 
-    Args:
-        directory: the model directory.
-
-    Returns:
-        `dict`, whose `"model"` is a `TransformerConfig`, whose `"search"` is a search or None, and
-        whose `"task"` is one of `task_names()`. The settings of the task are not checked here.
-
-    Raises:
-        UserError: if the directory or the file is missing, damaged, or of another format.
+    `"model"` becomes a `TransformerConfig`, `"search"` a search or None, and `"task"` is one of
+    `task_names()`. The settings of the task are not checked here.
     """
     from keras_transformer.decoding import search_from_dict
     from keras_transformer.layers.checks import check_boolean, check_choice
@@ -73,17 +66,7 @@ def read_config(directory: str | os.PathLike) -> dict:
 
 
 def read_recipe(directory: str | os.PathLike):
-    """Reads the recipe of a model directory.
-
-    Args:
-        directory: the model directory.
-
-    Returns:
-        A `TrainingRecipe`, or None if the directory has none.
-
-    Raises:
-        UserError: if the file is damaged.
-    """
+    """Returns the `TrainingRecipe` of a model directory, or None if it has none."""
     from keras_transformer.models import TrainingRecipe
 
     path = pathlib.Path(directory) / RECIPE_FILE
@@ -98,15 +81,12 @@ def read_recipe(directory: str | os.PathLike):
 
 
 def read_model(directory: str | os.PathLike, config: dict, dtype=None):
-    """Builds the model of a model directory and loads its weights.
+    """Builds the `Transformer` of a model directory and loads its weights.
 
     Args:
         directory: the model directory.
         config: from `read_config`.
-        dtype: dtype or dtype policy of the model; None for the global one.
-
-    Returns:
-        A `Transformer`.
+        dtype: dtype policy of the model; None for the global one.
 
     Raises:
         UserError: if the weights are missing, damaged, not finite, or those of another model.
@@ -134,18 +114,7 @@ def read_model(directory: str | os.PathLike, config: dict, dtype=None):
 
 
 def read_tokenizers(directory: str | os.PathLike, config: dict) -> TokenizerPair:
-    """Loads the tokenizers of a model directory and checks that they fit the model.
-
-    Args:
-        directory: the model directory.
-        config: from `read_config`.
-
-    Returns:
-        `TokenizerPair`.
-
-    Raises:
-        UserError: if a file is missing or damaged, or a vocabulary does not have the model's size.
-    """
+    """Loads the tokenizers of a model directory and checks that they fit the model."""
     tokenizers = TokenizerPair.load(directory, config["shared_tokenizer"])
     model = config["model"]
     sides = {"tokenizer": (tokenizers.source, model.vocab_size)}
@@ -174,9 +143,6 @@ def write_model_directory(
         tokenizers: `TokenizerPair`.
         settings: `dict` of further entries of `config.json`.
         recipe: a `TrainingRecipe` or its dict, or None.
-
-    Returns:
-        `pathlib.Path`: the directory.
 
     Raises:
         UserError: if the directory is a file, or has a file that would be read as a part of the

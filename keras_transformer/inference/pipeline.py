@@ -159,11 +159,7 @@ class Pipeline(abc.ABC):
 
     @classmethod
     def from_config(cls, config: dict) -> dict[str, Any]:
-        """Returns the arguments that entries of `config.json` stand for.
-
-        Args:
-            config: the entries that are among `settings`.
-        """
+        """Returns the arguments that stand for entries of `config.json`, those of `settings`."""
         return config
 
     def max_lengths(self, num_tokens: Tensor) -> Tensor:
@@ -205,19 +201,15 @@ class Pipeline(abc.ABC):
         owners: Sequence[int] | None = None,
         **rows,
     ) -> list[list[Hypothesis] | None]:
-        """Searches for the answers to sources, the largest first.
+        """Returns the hypotheses of each source, best first.
 
         Args:
             sources: the ids of each source, without EOS; None for a source without an answer.
             limits: maximum number of tokens of each answer, with EOS.
-            search, batch_size, num_streams: as in `Translator.translate`.
-            progress: called with the numbers of texts done and of all texts.
+            search, batch_size, num_streams, progress: as in `Translator.translate`.
             owners: the index of the text that each source belongs to, ascending; None for one
                 source for each text.
             **rows: `prefixes` or `constraint_numbers` of `BatchInference`, one for each source.
-
-        Returns:
-            The hypotheses of each source, best first, or None.
         """
         owners = range(len(sources)) if owners is None else owners
         todo = [index for index, ids in enumerate(sources) if ids is not None]

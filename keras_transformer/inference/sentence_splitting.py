@@ -64,7 +64,7 @@ def split_sentences(text: str, abbreviations: Sequence[str] = ()) -> list[str]:
         abbreviations: keys (`word_key`) of words whose full stop does not end a sentence.
 
     Returns:
-        List of `str`, each with the white space after it; joined, they are the text.
+        The sentences, each with the white space after it.
 
     Example:
 
@@ -112,9 +112,6 @@ def split_text(
             sentence a part, and None stands for `max_subwords`.
         abbreviations: as in `split_sentences`.
 
-    Returns:
-        List of `TextPart`; the texts of all, joined, are the text.
-
     Example:
 
     >>> from keras_transformer.data import SubwordTokenizer
@@ -130,10 +127,6 @@ def split_text(
 
 def join_answers(parts: Sequence[TextPart], answers: Sequence[str]) -> str:
     """Joins the answers to the parts of a text with spaces, where no word was cut.
-
-    Args:
-        parts: from `split_text`.
-        answers: `str` for each part; an empty one is skipped.
 
     Example:
 
