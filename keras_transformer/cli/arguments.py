@@ -171,12 +171,27 @@ def with_seed_offset(search: Any, offset: int) -> Any:
     return dataclasses.replace(search, seed=(search.seed + offset) % 2**31)
 
 
-CONSTRAINT_OPTIONS = (
-    "--min-length",
-    "--no-repeat-ngram",
-    "--repetition-penalty",
-    "--suppress-unknown",
-)
+# The options of constraints with a number, by the name of their class.
+_CONSTRAINTS = {
+    "MinimumLength": Setting(
+        "min_length", None, "minimum number of subwords in an answer, its end included", COUNT
+    ),
+    "NoRepeatNgrams": Setting(
+        "no_repeat_ngram",
+        None,
+        "no sequence of N subwords may occur twice in an answer; 3 or 4 prevents loops",
+        COUNT,
+    ),
+    "RepetitionPenalty": Setting(
+        "repetition_penalty",
+        None,
+        "multiply the log-probability of each subword that occurs in the answer already by P; a "
+        "number above 1 prevents repetition",
+        POSITIVE,
+        metavar="P",
+    ),
+}
+CONSTRAINT_OPTIONS = (*(one.flag for one in _CONSTRAINTS.values()), "--suppress-unknown")
 
 
 def is_given(arguments: argparse.Namespace, option: str) -> bool:
@@ -188,25 +203,8 @@ def is_given(arguments: argparse.Namespace, option: str) -> bool:
 def add_constraint_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options of constraints, which come on top of the model's own."""
     group = parser.add_argument_group("constraints")
-    group.add_argument(
-        "--min-length",
-        type=COUNT,
-        metavar="N",
-        help="minimum number of subwords in an answer, its end included",
-    )
-    group.add_argument(
-        "--no-repeat-ngram",
-        type=COUNT,
-        metavar="N",
-        help="no sequence of N subwords may occur twice in an answer; 3 or 4 prevents loops",
-    )
-    group.add_argument(
-        "--repetition-penalty",
-        type=POSITIVE,
-        metavar="P",
-        help="multiply the log-probability of each subword that occurs in the answer already by "
-        "P; a number above 1 prevents repetition",
-    )
+    for one in _CONSTRAINTS.values():
+        add_setting(group, one)
     group.add_argument(
         "--suppress-unknown", action="store_true", help="no answer may have the unknown token"
     )
@@ -217,25 +215,15 @@ def constrain_search(arguments: argparse.Namespace, search: Any) -> Any:
 
     An option replaces the constraint of its kind that the search has already.
     """
+    from keras_transformer import decoding
     from keras_transformer.data.special_tokens import UNK_ID
-    from keras_transformer.decoding import (
-        MinimumLength,
-        NoRepeatNgrams,
-        RepetitionPenalty,
-        SuppressTokens,
-    )
 
-    asked = []
-    if arguments.min_length is not None:
-        asked.append(MinimumLength(arguments.min_length))
-    if arguments.no_repeat_ngram is not None:
-        asked.append(NoRepeatNgrams(arguments.no_repeat_ngram))
-    if arguments.repetition_penalty is not None:
-        asked.append(RepetitionPenalty(arguments.repetition_penalty))
+    numbers = {name: getattr(arguments, one.name) for name, one in _CONSTRAINTS.items()}
+    asked = [getattr(decoding, name)(n) for name, n in numbers.items() if n is not None]
     # The search may suppress other tokens, which stay suppressed.
     replaced = tuple(map(type, asked))
     if arguments.suppress_unknown:
-        asked.append(SuppressTokens([UNK_ID]))
+        asked.append(decoding.SuppressTokens([UNK_ID]))
     if not asked:
         return search
     kept = [one for one in search.constraints if not isinstance(one, replaced)]

@@ -63,44 +63,39 @@ class PairSettings(FrozenSettings):
     data_dir: str | None = _data("folder of tensorflow-datasets for its files", "DIR")
 
 
-# Section 5.1 of the paper; the validation split is newstest2013.
-_DATA = {
-    "en-de": {"dataset": "wmt14_translate/de-en", "target_language": "de"},
-    "en-fr": {"dataset": "wmt14_translate/fr-en", "target_language": "fr"},
+# Section 5.1 of the paper: data set, target language and number of subwords.
+_PAIRS = {
+    "en-de": ("wmt14_translate/de-en", "de", 37_000),
+    "en-fr": ("wmt14_translate/fr-en", "fr", 32_000),
 }
-_VOCAB_SIZES = {"en-de": 37_000, "en-fr": 32_000}
-# Section 6.1: checkpoints of every ten minutes, at 0.4 s a step of base and 1.0 s of big.
-_STEPS = {
-    "base": {
-        "max_steps": 100_000,
-        "average_checkpoints": 5,
-        "checkpoint_every": 1_500,
-        "evaluate_every": 3_000,
-    },
-    "big": {
-        "max_steps": 300_000,
-        "average_checkpoints": 20,
-        "checkpoint_every": 600,
-        "evaluate_every": 6_000,
-    },
-}
+# Section 6.1: steps, averaged checkpoints, and steps between checkpoints and validations. The paper
+# has a checkpoint every ten minutes, at 0.4 s a step of base and 1.0 s of big.
+_STEPS = {"base": (100_000, 5, 1_500, 3_000), "big": (300_000, 20, 600, 6_000)}
 
 
 def _experiment(name: str, description: str, preset: str) -> Experiment:
     pair, size = name.removeprefix("wmt14-").rsplit("-", 1)
-    splits = {"source_language": "en", "train_split": "train", "valid_split": "validation"}
+    dataset, language, vocab_size = _PAIRS[pair]
+    data = {
+        "dataset": dataset,
+        "source_language": "en",
+        "target_language": language,
+        "train_split": "train",
+        "valid_split": "validation",  # newstest2013
+    }
+    names = ("max_steps", "average_checkpoints", "checkpoint_every", "evaluate_every")
     values = {
         "task": "translation",
         "preset": preset,
-        "vocab_size": _VOCAB_SIZES[pair],
+        "vocab_size": vocab_size,
         "vocabulary_type": "bpe",
         "shared_vocabulary": True,
         "tokens_per_batch": 25_000,
         "beam_size": 4,
         "length_penalty": 0.6,
-        **_STEPS[size],
+        **dict(zip(names, _STEPS[size], strict=True)),
     }
-    return Experiment(name, description, {**_DATA[pair], **splits}, values)
+    return Experiment(name, description, data, values)
 
 
 class TranslationCommands(TaskCommands):
