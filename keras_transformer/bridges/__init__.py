@@ -1,6 +1,6 @@
 """Weights to and from other libraries: torch, transformers and KerasHub.
 
-Nothing of them is imported before a function is called.
+Their packages are imported when a function is called.
 """
 
 from keras_transformer.bridges.keras_hub import from_keras_hub, to_keras_hub

@@ -1,37 +1,38 @@
 """KerasHub's `TransformerEncoder` and `TransformerDecoder`, to and from our blocks.
 
-Their attention kernels have an axis of their own for the heads, `[width, heads, dim]` and for the
-output `[heads, dim, width]`. Ours hold the same numbers in the same order, head after head, in
-matrices: a copy is a reshape.
+KerasHub's attention kernels have an axis for the heads: `[width, heads, dim]`, and
+`[heads, dim, width]` for the output. Ours have the same numbers in the same order in matrices, so a
+copy is a reshape.
 """
 
+from typing import Any
+
+import keras
 import numpy as np
 from keras import ops
 
 from keras_transformer.bridges.peer import (
     check_built,
-    check_supported,
+    check_head_dim,
     check_type,
     import_peer,
 )
 from keras_transformer.layers import DecoderBlock, EncoderBlock
 
 _CLASSES = {EncoderBlock: "TransformerEncoder", DecoderBlock: "TransformerDecoder"}
-# Attentions of our blocks -> how KerasHub calls the attention, and its norm.
+# Attentions of our blocks -> KerasHub's name of the attention.
 _ATTENTIONS = {
-    EncoderBlock: {"attention": ("self_attention_layer", "self_attention_layer_norm")},
-    DecoderBlock: {
-        "self_attention": ("self_attention", "self_attention_layer_norm"),
-        "cross_attention": ("cross_attention", "cross_attention_layer_norm"),
-    },
+    EncoderBlock: {"attention": "self_attention_layer"},
+    DecoderBlock: {"self_attention": "self_attention", "cross_attention": "cross_attention"},
 }
 _MAPS = {"query": "query", "key": "key", "value": "value", "output": "attention_output"}
 _DENSE = {"inner": "feedforward_intermediate_dense", "outer": "feedforward_output_dense"}
-_FEED_FORWARD_NORM = "feedforward_layer_norm"
 
 
-def from_keras_hub(layer, dtype=None):
-    """Return our block with the weights of a KerasHub layer: the two compute the same.
+def from_keras_hub(
+    layer: keras.layers.Layer, dtype: Any = None
+) -> EncoderBlock | DecoderBlock:
+    """Returns our block with the weights of a KerasHub layer: the two compute the same.
 
     | keras_hub.layers | here |
     |---|---|
@@ -67,7 +68,7 @@ def from_keras_hub(layer, dtype=None):
     check_built(layer)
     block_class = classes[type(layer)]
     weights = {_short_path(weight): weight for weight in layer.weights}
-    d_model = weights[f"{_FEED_FORWARD_NORM}/gamma"].shape[0]
+    d_model = weights["feedforward_layer_norm/gamma"].shape[0]
     block = block_class(
         num_heads=layer.num_heads,
         intermediate_dim=layer.intermediate_dim,
@@ -91,16 +92,15 @@ def from_keras_hub(layer, dtype=None):
     return block
 
 
-def to_keras_hub(layer):
-    """Return a KerasHub layer with the weights of our block: the two compute the same.
+def to_keras_hub(layer: EncoderBlock | DecoderBlock) -> keras.layers.Layer:
+    """Returns a KerasHub layer with the weights of our block: the two compute the same.
 
     Args:
         layer: A built `EncoderBlock` or `DecoderBlock`.
 
     Returns:
         A new, built `keras_hub.layers.TransformerEncoder` or `TransformerDecoder`. Its attentions
-        have biases, of zero where ours have none. Its single rate of dropout is that of our
-        sub-layers.
+        have biases, zero where ours have none. Its single rate of dropout is our `dropout`.
 
     Raises:
         ValueError: If the layer is another one, is not built, or has keys or values of another
@@ -119,7 +119,8 @@ def to_keras_hub(layer):
     check_built(layer)
     attentions = _attentions(layer)
     for attention in attentions.values():
-        _check_head_dim(attention)
+        head_dim = attention.query_kernel.shape[0] // attention.num_heads
+        check_head_dim(attention, head_dim, "KerasHub")
     theirs = classes[type(layer)](
         intermediate_dim=layer.intermediate_dim,
         num_heads=layer.num_heads,
@@ -139,48 +140,37 @@ def to_keras_hub(layer):
 
 
 def _keras_hub_classes():
-    """Return our classes -> KerasHub's."""
+    """Returns our classes -> KerasHub's."""
     layers = import_peer("keras_hub", "oracles").layers
     return {ours: getattr(layers, name) for ours, name in _CLASSES.items()}
 
 
 def _short_path(weight):
-    """Return the path of a weight inside KerasHub's layer, such as `"self_attention/key/bias"`."""
+    """Returns the path of a weight inside KerasHub's layer, such as `"self_attention/key/bias"`."""
     parts = weight.path.split("/")
     is_in_attention = parts[-2] in _MAPS.values()
     return "/".join(parts[-3:] if is_in_attention else parts[-2:])
 
 
 def _attentions(block):
-    """Return the attentions of our block by name, those that it has."""
+    """Returns the attentions of our block by name, those that it has."""
     attentions = {name: getattr(block, name) for name in _ATTENTIONS[type(block)]}
     return {name: layer for name, layer in attentions.items() if layer is not None}
 
 
 def _variables(block):
-    """Return the variables of our block by the path that KerasHub gives them."""
-    variables = {}
+    """Returns the variables of our block by the path that KerasHub gives them."""
+    maps, norms = [], {"feedforward_layer_norm": block.feed_forward_norm}
     for name, attention in _attentions(block).items():
-        theirs, norm = _ATTENTIONS[type(block)][name]
-        for ours, map_name in _MAPS.items():
-            variables[f"{theirs}/{map_name}/kernel"] = getattr(attention, f"{ours}_kernel")
-            variables[f"{theirs}/{map_name}/bias"] = getattr(attention, f"{ours}_bias")
-        variables |= _norm_variables(norm, getattr(block, f"{name}_norm"))
-    for ours, dense in _DENSE.items():
-        variables[f"{dense}/kernel"] = getattr(block.feed_forward, f"{ours}_kernel")
-        variables[f"{dense}/bias"] = getattr(block.feed_forward, f"{ours}_bias")
-    return variables | _norm_variables(_FEED_FORWARD_NORM, block.feed_forward_norm)
-
-
-def _norm_variables(name, norm):
-    return {f"{name}/gamma": norm.gamma, f"{name}/beta": norm.beta}
-
-
-def _check_head_dim(attention):
-    d_model = attention.query_kernel.shape[0]
-    check_supported(
-        attention.key_dim == attention.value_dim == d_model // attention.num_heads,
-        "Keys and values must have the size width / num_heads, as KerasHub's have",
-        f"key_dim={attention.key_dim}, value_dim={attention.value_dim}, "
-        f"num_heads={attention.num_heads}, width {d_model}",
-    )
+        theirs = _ATTENTIONS[type(block)][name]
+        maps += [(attention, ours, f"{theirs}/{map_name}") for ours, map_name in _MAPS.items()]
+        norms[f"{theirs.removesuffix('_layer')}_layer_norm"] = getattr(block, f"{name}_norm")
+    maps += [(block.feed_forward, ours, dense) for ours, dense in _DENSE.items()]
+    variables = {
+        f"{path}/{kind}": getattr(layer, f"{ours}_{kind}")
+        for layer, ours, path in maps
+        for kind in ("kernel", "bias")
+    }
+    for path, norm in norms.items():
+        variables |= {f"{path}/gamma": norm.gamma, f"{path}/beta": norm.beta}
+    return variables

@@ -1,19 +1,17 @@
-"""What the bridges share: importing the other library, and the checks before a copy."""
+"""Checks that the bridges share, and the import of the other library."""
 
 import importlib
+from collections.abc import Collection, Iterable
+from types import ModuleType
+from typing import Any
 
 import keras
 
 from keras_transformer.errors import UserError
 
 
-def import_peer(name, extra):
-    """Return the module `name`, or raise an `ImportError` that says how to install it.
-
-    Args:
-        name: Name of the other library's module.
-        extra: The pip extra of this package that installs it.
-    """
+def import_peer(name: str, extra: str) -> ModuleType:
+    """Returns the module `name`, or raises an `ImportError` that names the pip extra for it."""
     try:
         return importlib.import_module(name)
     except ImportError as error:
@@ -23,54 +21,56 @@ def import_peer(name, extra):
         ) from error
 
 
-def check_supported(is_supported, rule, received):
-    """Raise `ValueError` unless `is_supported`.
+def check_supported(is_supported: bool, rule: str, *received: str, **values: Any) -> None:
+    """Raises `ValueError` unless `is_supported`.
 
     Args:
-        is_supported: Whether the setting can be copied.
-        rule: What can be, as a sentence without its full stop.
-        received: What was received, such as `"key_dim=3"`.
+        is_supported: whether something can be copied.
+        rule: what can be copied, as a sentence without its full stop.
+        *received: what was received, in words.
+        **values: what was received, as settings.
     """
     if not is_supported:
-        raise ValueError(f"{rule}. Received: {received}")
+        parts = [*received, *(f"{name}={value!r}" for name, value in values.items())]
+        raise ValueError(f"{rule}. Received: {', '.join(parts)}")
 
 
-def check_type(name, value, supported):
-    """Raise `ValueError` unless the type of `value` is one of `supported`.
-
-    A subclass may compute something else, and is refused.
-    """
-    if type(value) not in supported:
-        allowed = ", ".join(sorted(one.__name__ for one in supported))
-        raise ValueError(
-            f"`{name}` must be one of {allowed}. Received: {name} of type {type(value).__name__}"
-        )
+def check_type(name: str, value: Any, supported: Iterable[type]) -> None:
+    """Raises `ValueError` unless `value` is of a supported type; a subclass may differ."""
+    allowed = ", ".join(sorted(one.__name__ for one in supported))
+    rule, received = f"`{name}` must be one of {allowed}", f"{name} of type {type(value).__name__}"
+    check_supported(type(value) in supported, rule, received)
 
 
-def check_built(layer):
-    """Raise `ValueError` unless `layer` has its weights."""
-    if not layer.built:
-        raise ValueError(
-            "Only a built layer has weights to copy: call or build it first. "
-            f"Received: {type(layer).__name__} {layer.name!r}, not built"
-        )
+def check_built(layer: keras.layers.Layer) -> None:
+    """Raises `ValueError` unless `layer` has its weights."""
+    check_supported(
+        layer.built,
+        "Only a built layer has weights to copy: call or build it first",
+        f"{type(layer).__name__} {layer.name!r}, not built",
+    )
 
 
-def single(name, values):
-    """Return the value that all `values` are, or raise `ValueError` where they differ."""
+def check_head_dim(attention: keras.layers.Layer, head_dim: float, library: str) -> None:
+    """Raises `ValueError` unless keys and values have the size that the other library's have."""
+    check_supported(
+        attention.key_dim == attention.value_dim == head_dim,
+        f"Keys and values must have the size width / num_heads, as {library}'s have",
+        f"key_dim={attention.key_dim}, value_dim={attention.value_dim}, "
+        f"num_heads={attention.num_heads}, width {attention.query_kernel.shape[0]}",
+    )
+
+
+def single(name: str, values: Iterable) -> Any:
+    """Returns the value that all `values` have, or raises `ValueError` if they differ."""
     values = list(values)
-    if any(value != values[0] for value in values):
-        raise ValueError(f"`{name}` must be the same everywhere. Received: {name}={values!r}")
+    is_one = all(value == values[0] for value in values)
+    check_supported(is_one, f"`{name}` must be the same everywhere", **{name: values})
     return values[0]
 
 
-def activation_name(activation, supported):
-    """Return the name of a Keras activation among `supported`, or raise `ValueError`.
-
-    Args:
-        activation: A Keras activation: its name or its function.
-        supported: Names of Keras activations that the other library has.
-    """
+def activation_name(activation: Any, supported: Collection[str]) -> str:
+    """Returns the name of a Keras activation, or raises `UserError` if it is not supported."""
     activation = keras.activations.get(activation)
     for name in supported:
         if activation is keras.activations.get(name):

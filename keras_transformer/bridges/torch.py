@@ -1,22 +1,20 @@
-"""`torch.nn`'s attention and Transformer modules, to and from our layers."""
+"""`from_torch` and `to_torch`: `torch.nn`'s attention and Transformer modules."""
 
+from typing import Any
+
+import keras
+
+from keras_transformer.bridges import torch_modules
 from keras_transformer.bridges.peer import check_built, check_type, import_peer
-from keras_transformer.bridges.torch_attention import export_attention, import_attention
-from keras_transformer.bridges.torch_blocks import (
-    BLOCKS,
-    STACKS,
-    export_block,
-    export_stack,
-    import_block,
-    import_stack,
-)
+from keras_transformer.bridges.torch_modules import BLOCKS, STACKS
+from keras_transformer.bridges.torch_tensors import keras_dtype
 from keras_transformer.layers import MultiHeadAttention
 
 _MODULES = {MultiHeadAttention: "MultiheadAttention", **BLOCKS, **STACKS}
 
 
-def from_torch(module, dtype=None):
-    """Return our layer with the weights of a torch module: the two compute the same.
+def from_torch(module: Any, dtype: Any = None) -> keras.layers.Layer:
+    """Returns our layer with the weights of a torch module: the two compute the same.
 
     | torch.nn | here |
     |---|---|
@@ -36,7 +34,7 @@ def from_torch(module, dtype=None):
         A built layer, with the module's rates of dropout.
 
     Raises:
-        ValueError: If the module has what our layers have not: another activation than ReLU and
+        ValueError: If our layers do not have a part of the module: another activation than ReLU and
             exact GELU, `add_bias_kv`, `add_zero_attn`, norms of several epsilons.
         ImportError: If torch is not installed.
 
@@ -52,16 +50,16 @@ def from_torch(module, dtype=None):
     classes = {getattr(torch.nn, name): ours for ours, name in _MODULES.items()}
     check_type("module", module, classes)
     layer_class = classes[type(module)]
-    dtype = dtype or str(next(module.parameters()).dtype).removeprefix("torch.")
+    dtype = dtype or keras_dtype(next(module.parameters()))
     if layer_class in BLOCKS:
-        return import_block(layer_class, module, dtype)
+        return torch_modules.import_block(layer_class, module, dtype)
     if layer_class in STACKS:
-        return import_stack(layer_class, module, dtype)
-    return import_attention(module, dtype)
+        return torch_modules.import_stack(layer_class, module, dtype)
+    return torch_modules.import_attention(module, dtype)
 
 
-def to_torch(layer):
-    """Return a torch module with the weights of our layer: the two compute the same.
+def to_torch(layer: keras.layers.Layer) -> Any:
+    """Returns a torch module with the weights of our layer: the two compute the same.
 
     See `from_torch` for the classes and the masks, which are inverse.
 
@@ -70,8 +68,8 @@ def to_torch(layer):
 
     Returns:
         A new module on the CPU, batch-first and in evaluation mode. The attentions of a block
-        without biases come with biases of zero. Rates of dropout are kept, except that of the
-        inputs of a stack, which torch's stacks do not drop.
+        without biases have biases of zero. Rates of dropout are kept, except for the inputs of a
+        stack, which torch's stacks do not drop.
 
     Raises:
         ValueError: If the layer is not built, or torch has no such module: keys or values of
@@ -90,7 +88,7 @@ def to_torch(layer):
     check_type("layer", layer, _MODULES)
     check_built(layer)
     if type(layer) in BLOCKS:
-        return export_block(layer).eval()
+        return torch_modules.export_block(layer).eval()
     if type(layer) in STACKS:
-        return export_stack(layer).eval()
-    return export_attention(layer).eval()
+        return torch_modules.export_stack(layer).eval()
+    return torch_modules.export_attention(layer).eval()

@@ -1,62 +1,112 @@
-"""Pairs of our variables and torch's tensors, and copying them either way.
+"""Pairs of our variables and tensors of torch modules, and copies in both directions.
 
-A pair is `(variable, tensor)`: the tensor is a view of a torch parameter in the layout of our
-variable, so that writing to it writes to the parameter. Either is None where there is no such bias.
+A pair is `(variable, tensor)`. The tensor is a view of a torch parameter in the layout of our
+variable: writing to it writes to the parameter. One of them is None where a bias is missing.
 """
+
+from collections.abc import Callable, Iterable, Mapping
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 from keras import ops
 
-
-def linear_pairs(kernel, bias, linear):
-    """Return the pairs of a linear map: torch keeps `[output, input]`, ours is transposed."""
-    return [(kernel, linear.weight.detach().T), (bias, detached(linear.bias))]
+_MAPS = ("query", "key", "value")
 
 
-def norm_pairs(norm, torch_norm):
-    """Return the pairs of a layer norm."""
-    return [(norm.gamma, detached(torch_norm.weight)), (norm.beta, detached(torch_norm.bias))]
+def block_pairs(block, module, names: Mapping[str, str]) -> list[tuple]:
+    """Returns the pairs of a block.
+
+    Args:
+        block: an `EncoderBlock` or `DecoderBlock`.
+        module: the torch module of such a block.
+        names: attributes of `module` by those of `block`, and by `inner` and `outer`, the maps of
+            its feed-forward network.
+    """
+    pairs = []
+    for ours, theirs in names.items():
+        part = getattr(module, theirs)
+        if ours in ("inner", "outer"):
+            pairs += _linear_pairs(block.feed_forward, ours, part)
+        elif ours.endswith("_norm"):
+            pairs += norm_pairs(getattr(block, ours), part)
+        else:
+            pairs += attention_pairs(getattr(block, ours), part)
+    return pairs
 
 
-def detached(parameter):
-    """Return the tensor of a parameter, which shares its memory; None for None."""
+def attention_pairs(layer, module) -> list[tuple]:
+    """Returns the pairs of an attention of `torch.nn` or of transformers."""
+    pairs = _linear_pairs(layer, "output", module.out_proj)
+    if not hasattr(module, "in_proj_weight"):
+        maps = [module.q_proj, module.k_proj, module.v_proj]
+    else:
+        if module.in_proj_weight is None:  # With kdim or vdim.
+            weights = [module.q_proj_weight, module.k_proj_weight, module.v_proj_weight]
+        else:
+            weights = module.in_proj_weight.detach().chunk(3)
+        bias = module.in_proj_bias
+        biases = (None, None, None) if bias is None else bias.detach().chunk(3)
+        maps = [SimpleNamespace(weight=w, bias=b) for w, b in zip(weights, biases, strict=True)]
+    for name, linear in zip(_MAPS, maps, strict=True):
+        pairs += _linear_pairs(layer, name, linear)
+    return pairs
+
+
+def norm_pairs(norm, torch_norm) -> list[tuple]:
+    """Returns the pairs of a layer norm."""
+    return [(norm.gamma, _detached(torch_norm.weight)), (norm.beta, _detached(torch_norm.bias))]
+
+
+def _linear_pairs(layer, name, linear):
+    """Returns the pairs of a linear map; torch's weights are `[output, input]`."""
+    kernel, bias = getattr(layer, f"{name}_kernel"), getattr(layer, f"{name}_bias")
+    return [(kernel, linear.weight.detach().T), (bias, _detached(linear.bias))]
+
+
+def _detached(parameter):
     return None if parameter is None else parameter.detach()
 
 
-def read(pairs):
-    """Set our variables to torch's tensors; a bias that torch does not have is zero."""
+def read(pairs: Iterable[tuple], arrange: Callable = lambda variable, values: values) -> None:
+    """Sets our variables to torch's tensors, as `arrange` returns them; a missing bias is zero."""
     for variable, tensor in pairs:
         if variable is not None:
-            zeros = tensor is None
-            variable.assign(np.zeros(variable.shape) if zeros else tensor_values(tensor))
+            is_missing = tensor is None
+            values = np.zeros(variable.shape) if is_missing else tensor_values(tensor)
+            variable.assign(arrange(variable, values))
 
 
-def write(pairs):
-    """Set torch's tensors to our variables; a bias that ours does not have is zero."""
+def write(pairs: Iterable[tuple], arrange: Callable = lambda variable, values: values) -> None:
+    """Sets torch's tensors to our variables, as `arrange` returns them; a missing bias is zero."""
     for variable, tensor in pairs:
         if tensor is not None:
-            write_values(tensor, 0.0 if variable is None else variable_values(variable))
+            values = 0.0
+            if variable is not None:
+                values = np.array(ops.convert_to_numpy(variable.value), dtype="float64")
+                values = arrange(variable, values)
+            write_values(tensor, values)
 
 
-def write_values(tensor, values):
-    """Set a torch tensor to values of its shape, or a number."""
+def write_values(tensor, values: Any) -> None:
+    """Sets a torch tensor to values of its shape, or to a number."""
     import torch
 
     tensor.copy_(torch.as_tensor(values))
 
 
-def tensor_values(tensor):
-    """Return the values of a torch tensor in float64, which holds all narrower ones."""
+def tensor_values(tensor) -> np.ndarray:
+    """Returns the values of a torch tensor in float64, which holds all narrower ones."""
     return tensor.detach().cpu().double().numpy()
 
 
-def variable_values(variable):
-    """Return the values of a Keras variable in float64."""
-    return np.array(ops.convert_to_numpy(variable.value), dtype="float64")
-
-
 def torch_dtype(layer):
-    """Return torch's dtype of the weights of our layer."""
+    """Returns torch's dtype of the weights of our layer."""
     import torch
 
     return getattr(torch, layer.variable_dtype)
+
+
+def keras_dtype(tensor) -> str:
+    """Returns the name of a torch tensor's dtype."""
+    return str(tensor.dtype).removeprefix("torch.")
