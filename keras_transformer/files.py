@@ -228,7 +228,7 @@ def require_file(path: str | os.PathLike) -> pathlib.Path:
 
 
 def read_json(path: str | os.PathLike) -> dict:
-    """Reads a JSON object; raises a `UserError` if the file is missing, damaged or not an object."""
+    """Reads a JSON object; raises a `UserError` if a file is missing, damaged or not an object."""
     try:
         content = json.loads(pathlib.Path(path).read_text(encoding="utf-8"))
     except FileNotFoundError as error:
