@@ -1,17 +1,14 @@
-"""Trees for the eye: bracketed text with line breaks, and a drawing of branches."""
+"""Trees for readers: text in brackets on several lines, and a drawing of the branches."""
 
 from keras_transformer.parsing.trees import Tree
 
 
 def format_tree(tree: Tree, width: int = 80) -> str:
-    """Writes a tree in brackets on several lines; what fits into a line stays together.
+    """Returns a tree in brackets; a constituent that does not fit into a line takes several.
 
     Args:
         tree: any tree.
-        width: the longest line, in characters; deep trees and long words may pass it.
-
-    Returns:
-        `str`, which `Tree.parse` reads again.
+        width: maximum length of a line, in characters, which deep trees and long words may exceed.
 
     Example:
 
@@ -25,7 +22,7 @@ def format_tree(tree: Tree, width: int = 80) -> str:
         (NP (PRP$ its) (NN tail))))
     """
     lines = []
-    stack = [(tree, "", "")]  # What is still to be written: its indentation, what closes after it.
+    stack = [(tree, "", "")]  # trees to write, each with its indentation and closing brackets
     while stack:
         tree, indentation, closing = stack.pop()
         line = f"{indentation}{tree}{closing}"
@@ -40,13 +37,10 @@ def format_tree(tree: Tree, width: int = 80) -> str:
 
 
 def draw_tree(tree: Tree) -> str:
-    """Draws a tree as text, a line for each constituent and each word.
+    """Returns a drawing of a tree, with a line for each constituent and each word.
 
     Args:
         tree: any tree.
-
-    Returns:
-        `str`.
 
     Example:
 
@@ -60,7 +54,7 @@ def draw_tree(tree: Tree) -> str:
         └── VBZ barks
     """
     lines = []
-    stack = [(tree, "", "")]  # What stands before the tree itself, and before its children.
+    stack = [(tree, "", "")]  # trees to draw, each with the text before it and before its children
     while stack:
         tree, before, below = stack.pop()
         if tree.is_leaf:

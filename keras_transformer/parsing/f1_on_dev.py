@@ -3,7 +3,14 @@
 import random
 from collections.abc import Sequence
 
+from keras_transformer.data.tokenizers import Tokenizer
+from keras_transformer.decoding import GreedySearch
+from keras_transformer.decoding.search import Search
+from keras_transformer.inference.translator import Translator
+from keras_transformer.models import Transformer
+from keras_transformer.parsing.evaluation.parseval import parseval
 from keras_transformer.parsing.linearization import Linearization
+from keras_transformer.parsing.parser import Parser
 from keras_transformer.parsing.trees import Tree
 from keras_transformer.training.score_on_dev import ScoreOnDev
 
@@ -11,32 +18,34 @@ from keras_transformer.training.score_on_dev import ScoreOnDev
 class F1OnDev(ScoreOnDev):
     """Parses the validation set at the end of epochs and logs its F1 as `val_f1`.
 
-    It is EVALB's labelled bracket F1 with the rules of `COLLINS.prm`, but of all sentences: one
-    that EVALB leaves out has no bracket right. So a model does not win by failing on the hard ones.
+    The score is EVALB's labelled bracket F1 with the rules of `COLLINS.prm`, but over all
+    sentences: a sentence that EVALB leaves out has no bracket right, so a model cannot win by
+    failing on hard sentences.
 
     Args:
-        trees: list of `Tree`, clean gold trees.
+        trees: clean gold trees.
         source_tokenizer: tokenizer of the words.
-        target_tokenizer: tokenizer of the trees.
-        linearization: how trees are written; None for `Linearization()`.
-        search: search settings; None for greedy.
-        every: int, epochs between parses.
-        limit: parse so many trees, drawn once, in their order; None for all.
-        seed: of that draw.
+        target_tokenizer: tokenizer of the symbols.
+        linearization: form of the trees; None for `Linearization()`.
+        search: a search of `keras_transformer.decoding`; None for greedy.
+        every: number of epochs between parses.
+        limit: number of trees to parse, drawn once, in their order; None for all.
+        seed: seed of that choice.
 
     Attributes:
-        history: list of (epoch from 0, F1).
+        history, translator: as in `ScoreOnDev`; the `Translator` writes symbols.
         trees: the gold trees that are parsed.
         parses: the last parses, `Tree` or None.
         score: the last `ParsevalScore`, or None.
         parser: `Parser` of the last evaluation, or None.
-        translator: `Translator` of the same model, which writes symbols; for attention maps.
+
+    Raises:
+        ValueError: if there are no trees.
 
     Example:
 
     >>> from keras_transformer.data import SubwordTokenizer
-    >>> from keras_transformer.parsing import Tree
-    >>> from keras_transformer.parsing import F1OnDev
+    >>> from keras_transformer.parsing import F1OnDev, Tree
     >>> tree = Tree.parse("(S (NP (PRP It)) (VP (VBZ works)))")
     >>> symbols = SubwordTokenizer(["XX", "(S", "(NP", "(VP", ")S", ")NP", ")VP"])
     >>> callback = F1OnDev([tree], SubwordTokenizer(["It", "works"]), symbols)
@@ -49,17 +58,17 @@ class F1OnDev(ScoreOnDev):
     def __init__(
         self,
         trees: Sequence[Tree],
-        source_tokenizer,
-        target_tokenizer,
+        source_tokenizer: Tokenizer,
+        target_tokenizer: Tokenizer,
         linearization: Linearization | None = None,
-        search=None,
+        search: Search | None = None,
         every: int = 1,
         limit: int | None = None,
         seed: int = 0,
     ):
         super().__init__(every)
         if not trees:
-            raise ValueError("F1 needs trees. Received: none")
+            raise ValueError("`trees` must have at least one tree. Received: trees=[]")
         self.trees = list(trees)
         if limit is not None and limit < len(self.trees):
             chosen = random.Random(seed).sample(range(len(self.trees)), limit)
@@ -71,20 +80,12 @@ class F1OnDev(ScoreOnDev):
         self._linearization = linearization or Linearization()
         self._search = search
 
-    def evaluate(self, model=None) -> float:
-        """Parses the validation set now.
+    def evaluate(self, model: Transformer | None = None) -> float:
+        """Returns the F1 of the parses now, 0 to 100.
 
         Args:
             model: `Transformer`; None for the one that is trained.
-
-        Returns:
-            F1, 0 to 100.
         """
-        from keras_transformer.decoding import GreedySearch
-        from keras_transformer.inference.translator import Translator
-        from keras_transformer.parsing.evaluation.parseval import parseval
-        from keras_transformer.parsing.parser import Parser
-
         model = self._scored_model(model)
         # One parser for all calls: its search is compiled once.
         if self.parser is None or self.parser.model is not model:
@@ -99,10 +100,7 @@ class F1OnDev(ScoreOnDev):
         """Returns the first sentences with their last parses and the gold trees.
 
         Args:
-            number: how many at most.
+            number: maximum number of sentences.
         """
-        pairs = list(zip(self.trees, self.parses, strict=True))[:number]
-        return [
-            (" ".join(tree.words()), "" if parse is None else str(parse), str(tree))
-            for tree, parse in pairs
-        ]
+        pairs = zip(self.trees[:number], self.parses[:number], strict=True)
+        return [(" ".join(tree.words()), str(parse or ""), str(tree)) for tree, parse in pairs]

@@ -1,4 +1,4 @@
-"""Parser: a model, its tokenizers and a search, from the words of a sentence to their tree."""
+"""`Parser`: a model, its tokenizers and a search, from sentences to trees."""
 
 import logging
 from collections.abc import Sequence
@@ -7,11 +7,16 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 from keras import ops
 
+from keras_transformer.data.tokenizers import Tokenizer
 from keras_transformer.decoding import BeamSearch
+from keras_transformer.decoding.search import Search
 from keras_transformer.inference.batch_inference import one_answer
 from keras_transformer.inference.long_texts import cut_sources
 from keras_transformer.inference.pipeline import Pipeline, Progress
+from keras_transformer.inference.results import Hypothesis
 from keras_transformer.layers.checks import check_boolean
+from keras_transformer.layers.dtypes import Tensor
+from keras_transformer.models import Ensemble, TrainingRecipe, Transformer
 from keras_transformer.parsing.linearization import Linearization
 from keras_transformer.parsing.trees import Tree, split_words
 from keras_transformer.parsing.vocabulary import tree_symbols
@@ -29,11 +34,10 @@ class Parse(NamedTuple):
 
     Attributes:
         tree: a `Tree` over the words of the sentence.
-        score: what the search ranks by: a beam search divides the log-probability by its length
-            penalty, the other searches leave it as it is.
-        log_probability: natural logarithm of the probability of the symbols, EOS counted.
-        num_repairs: how many changes what the model wrote needed to be a tree over the words, see
-            `Linearization.rebuild`.
+        score: the search ranks by it: the log-probability, which a beam search divides by its
+            length penalty.
+        log_probability: natural logarithm of the probability of the symbols and EOS.
+        num_repairs: number of repairs that the symbols needed, see `Linearization.rebuild`.
 
     Example:
 
@@ -53,37 +57,36 @@ class Parse(NamedTuple):
 class Parser(Pipeline):
     """Parses sentences with a model, its tokenizers and a search.
 
-    The model reads the words, joined with spaces, and writes the tree's symbols, see
-    `Linearization`. Every tree is one over exactly the words of its sentence. Where it can, the
-    search is constrained to symbols that are such a tree (`WellFormedTrees`); what is not is
-    repaired (`Linearization.rebuild`).
+    The model reads the words, joined by spaces, and writes the symbols of the tree, see
+    `Linearization`. A tree has exactly the words of its sentence: the search is constrained to such
+    trees (`WellFormedTrees`) if possible, and other symbols are repaired (`Linearization.rebuild`).
 
     Args:
-        model: a `keras_transformer.models.Transformer`.
+        model: a `Transformer` or `Ensemble`.
         source_tokenizer: tokenizer of the words, of the model's `vocab_size`. Round brackets among
             the words are `(` and `)` in its text.
-        target_tokenizer: tokenizer of the symbols; None for one that both share.
-        linearization: how trees are written; None for `Linearization()`.
+        target_tokenizer: tokenizer of the symbols; None if both share one.
+        linearization: form of the trees; None for `Linearization()`.
         search: a `BeamSearch`, `GreedySearch` or `Sampling`; None for the paper's,
             `BeamSearch(21, 0.3)`.
-        extra_length: a tree has at most so many tokens more than its sentence has words, EOS
-            counted; 300 as in the paper, at least 3.
-        max_source_length: the most tokens of a source, EOS counted; None for 1024. Of longer ones
-            the model reads the beginning, with a logged warning; their trees have all words all
-            the same. Learned positions allow at most the model's `max_length`.
+        extra_length: maximum number of tokens of a tree, with EOS, beyond the number of words of
+            its sentence; 300 as in the paper, at least 3.
+        max_source_length: maximum number of tokens of a source, with EOS; None for 1024. Longer
+            sources are cut, with a logged warning; their trees have all words. Learned positions
+            allow at most the model's `max_length`.
         recipe: a `TrainingRecipe` (or dict) that `save` writes as well.
-        constrained: whether the search is constrained to well-formed trees; None for wherever it
-            can be. It can if every symbol is one token of a `SubwordTokenizer`, and every leaf one
+        constrained: whether the search is constrained to well-formed trees; None if possible. It
+            is possible if each symbol is one token of a `SubwordTokenizer`, and a leaf is one
             symbol.
 
     Attributes:
-        constrained: whether searches are constrained, unless a call says otherwise.
+        constrained: whether searches are constrained by default.
         tree_symbols: the `TreeSymbols` of the target's vocabulary; None if searches cannot be
             constrained.
 
     Raises:
-        ValueError: if a tokenizer does not fit the model, a number is too small, or the search is
-            to be constrained and cannot.
+        ValueError: if a tokenizer does not fit the model, a number is too small, or `constrained`
+            is True where it is not possible.
 
     Example:
 
@@ -106,19 +109,19 @@ class Parser(Pipeline):
     task: ClassVar[str] = "parsing"
     settings: ClassVar[tuple[str, ...]] = (*Pipeline.settings, "linearization", "constrained")
     common_settings: ClassVar[tuple[str, ...]] = ("linearization",)
-    # Batches are counted with the maximum length of a tree, which few trees come near.
+    # Batches are counted with the maximum length of a tree; most trees are much shorter.
     max_batch_tokens: ClassVar[int] = 65_536
 
     def __init__(
         self,
-        model,
-        source_tokenizer,
-        target_tokenizer,
+        model: Transformer | Ensemble,
+        source_tokenizer: Tokenizer,
+        target_tokenizer: Tokenizer | None,
         linearization: Linearization | None = None,
-        search=None,
+        search: Search | None = None,
         extra_length: int = 300,
         max_source_length: int | None = None,
-        recipe=None,
+        recipe: TrainingRecipe | dict | None = None,
         constrained: bool | None = None,
     ):
         super().__init__(
@@ -133,7 +136,7 @@ class Parser(Pipeline):
         )
         if extra_length < _SMALLEST_TREE:
             raise ValueError(
-                f"extra_length must be at least {_SMALLEST_TREE}, what the smallest tree needs. "
+                f"`extra_length` must be at least {_SMALLEST_TREE}, the size of the smallest tree. "
                 f"Received: extra_length={extra_length}"
             )
         self.linearization = linearization or Linearization()
@@ -154,7 +157,7 @@ class Parser(Pipeline):
     def parse(
         self,
         sentences: Sequence[str | Sequence[str]],
-        search=None,
+        search: Search | None = None,
         batch_size: int = 32,
         progress: Progress | None = None,
         constrained: bool | None = None,
@@ -163,22 +166,23 @@ class Parser(Pipeline):
         """Parses sentences: sorted by length, in batches, and put back in order.
 
         Args:
-            sentences: sequence of sentences; each a `str` of words separated by white space, of
-                which U+00A0 is none, or a sequence of words.
+            sentences: sequence of sentences: each a `str` of words that spaces, tabs or line ends
+                separate (U+00A0 does not), or a sequence of words.
             search: search to use instead of the parser's.
-            batch_size: most sentences in a batch; of long sentences, or in a wide beam, fewer are
-                taken.
-            progress: called after each batch with the numbers of sentences done and in all.
-            constrained: whether the search is constrained to well-formed trees; None for what the
-                parser is set to.
-            num_streams: batches that are searched at the same time, see `Translator.translate`.
+            batch_size: maximum number of sentences in a batch; batches of long sentences, or with a
+                wide beam, are smaller.
+            progress: called after each batch with the numbers of sentences done and of all.
+            constrained: whether the search is constrained to well-formed trees; None for the
+                parser's default.
+            num_streams: number of batches that are searched at the same time, as in
+                `Translator.translate`.
 
         Returns:
             A `Tree` for every sentence, over exactly its words; None for one without words.
 
         Raises:
-            ValueError: if `sentences` is a single string, a word is empty or has white space
-                within, or the search is to be constrained and cannot.
+            ValueError: if `sentences` is a single string, a word is empty or contains white space,
+                or `constrained` is True where it is not possible.
         """
         search = one_answer(search or self.search)
         answers = self.parses(sentences, search, batch_size, progress, constrained, num_streams)
@@ -187,7 +191,7 @@ class Parser(Pipeline):
     def parses(
         self,
         sentences: Sequence[str | Sequence[str]],
-        search=None,
+        search: Search | None = None,
         batch_size: int = 32,
         progress: Progress | None = None,
         constrained: bool | None = None,
@@ -199,10 +203,10 @@ class Parser(Pipeline):
             sentences, search, batch_size, progress, constrained, num_streams: as in `parse`.
 
         Returns:
-            A list of `Parse` for every sentence, best first; `search.n_best` of them for a
-            `BeamSearch`, or as many as there are. A sentence without words has none; one of which
-            the search finds nothing, since constraints forbid it or it is longer than the model's
-            learned positions, a tree without constituents, with score minus infinity.
+            A list of `Parse` for every sentence, best first; at most `search.n_best` of them for a
+            `BeamSearch`. A sentence without words has none. If the search finds nothing, because of
+            constraints or learned positions that are too few, the answer is a tree without
+            constituents, with score minus infinity.
 
         Raises:
             ValueError: as in `parse`.
@@ -211,7 +215,7 @@ class Parser(Pipeline):
         is_constrained = self._check_constrained(constrained, self.constrained)
         num_words = [len(of_sentence) for of_sentence in words]
         limits = ops.convert_to_numpy(self.max_lengths(np.array(num_words, "int32"))).tolist()
-        self._warn_of_long_sentences(num_words, limits)
+        _warn_of_long_sentences(num_words, limits)
         sources = self.source_tokenizer.encode_batch([" ".join(some) for some in words])
         sources = cut_sources(sources, self.max_source_length - 1, "; their trees have all words")
         answers = self._search(
@@ -228,7 +232,7 @@ class Parser(Pipeline):
             for hypotheses, of_sentence in zip(answers, words, strict=True)
         ]
 
-    def well_formed_trees(self, num_words) -> WellFormedTrees:
+    def well_formed_trees(self, num_words: Tensor) -> WellFormedTrees:
         """Returns the constraint of searches to trees over the words of each sentence.
 
         Args:
@@ -236,54 +240,50 @@ class Parser(Pipeline):
         """
         return WellFormedTrees(num_words, *self.tree_symbols)
 
-    def _to_parse(self, hypothesis, words):
+    def _to_parse(self, hypothesis: Hypothesis, words: list[str]) -> Parse:
         symbols = [symbol for symbol in hypothesis.text.split(" ") if symbol]
         tree, num_repairs = self.linearization.rebuild(symbols, words)
         return Parse(tree, hypothesis.score, hypothesis.log_probability, num_repairs)
 
-    def _check_constrained(self, constrained, default):
-        if constrained and self._why_unconstrained is not None:
-            raise ValueError(
-                "The search cannot be constrained to well-formed trees: constrained must be False "
-                f"or None. {self._why_unconstrained}"
-            )
+    def _check_constrained(self, constrained: bool | None, default: bool) -> bool:
         if constrained is None:
             return default
+        if constrained and self._why_unconstrained is not None:
+            raise ValueError(
+                "The search cannot be constrained to well-formed trees: `constrained` must be "
+                f"False or None. {self._why_unconstrained}"
+            )
         check_boolean("constrained", constrained)
         return constrained
 
-    def _warn_of_long_sentences(self, num_words, limits):
-        room = [limit - _SMALLEST_TREE for limit in limits]
-        # A sentence without words has no tree, and no limit.
-        num_long = sum(
-            number > max(limit, 0) for number, limit in zip(num_words, room, strict=True)
-        )
-        if num_long:
-            message = "%d of %d sentences have more words than the model can write a tree of: %d."
-            _LOGGER.warning(message, num_long, sum(map(bool, num_words)), max(room))
+
+def _warn_of_long_sentences(num_words: list[int], limits: list[int]) -> None:
+    # A sentence without words has no tree, and no limit.
+    room = [max(limit - _SMALLEST_TREE, 0) for limit in limits]
+    num_long = sum(number > limit for number, limit in zip(num_words, room, strict=True))
+    if num_long:
+        message = "%d of %d sentences have more words than a tree of the model can have: %d."
+        _LOGGER.warning(message, num_long, sum(map(bool, num_words)), max(room))
 
 
-def _checked_sentences(sentences) -> list[list[str]]:
-    """Returns the words of each sentence, or raises a ValueError if there is something else."""
+def _checked_sentences(sentences: Sequence) -> list[list[str]]:
+    """Returns the words of each sentence; raises a `ValueError` if one is not a sentence."""
     if isinstance(sentences, str | bytes):
         raise ValueError(
-            "sentences must be a list of sentences; put one sentence into a list. "
+            "`sentences` must be a list of sentences; put one sentence into a list. "
             f"Received: sentences={sentences!r}"
         )
-    words = []
-    for index, sentence in enumerate(sentences):
-        if isinstance(sentence, str):
-            words.append(split_words(sentence))
-            continue
-        is_sequence = isinstance(sentence, Sequence | np.ndarray) and not isinstance(
-            sentence, bytes
+    return [_checked_words(index, sentence) for index, sentence in enumerate(sentences)]
+
+
+def _checked_words(index: int, sentence: str | Sequence[str]) -> list[str]:
+    if isinstance(sentence, str):
+        return split_words(sentence)
+    is_list = isinstance(sentence, Sequence | np.ndarray) and not isinstance(sentence, bytes)
+    words = list(sentence) if is_list else [None]
+    if not all(isinstance(word, str) and split_words(word) == [word] for word in words):
+        raise ValueError(
+            "A sentence must be a string, or a list of words without white space. "
+            f"Received: sentences[{index}]={sentence!r}"
         )
-        of_sentence = list(sentence) if is_sequence else [None]
-        for word in of_sentence:
-            if not isinstance(word, str) or split_words(word) != [word]:
-                raise ValueError(
-                    "A sentence is a string, or a list of words without white space. "
-                    f"Received: sentences[{index}]={sentence!r}"
-                )
-        words.append(of_sentence)
     return words

@@ -1,20 +1,20 @@
-"""The functions of a parser's SavedModel, from words to bracketed trees; as in `signatures`.
+"""`ParserFunctions`: the signatures of a parser's SavedModel, from words to trees in brackets.
 
-The search is constrained to well-formed trees, so a tree is written symbol by symbol, with the
-next word of the sentence wherever a symbol stands for one.
+The search is constrained to well-formed trees, so a tree can be written symbol by symbol, with the
+next word of the sentence for each symbol of a word.
 """
 
-import numpy as np
 import tensorflow as tf
 
 from keras_transformer.export.graph_rows import encode
 from keras_transformer.export.served_module import ServedFunctions
+from keras_transformer.layers.dtypes import Tensor
 from keras_transformer.parsing.linearization import PLACEHOLDER
 from keras_transformer.parsing.treebank import NO_TREE
 
 
 class ParserFunctions(ServedFunctions):
-    """The signatures of a parser."""
+    """The signatures of a parser; arguments as in `ServedFunctions`."""
 
     inputs = dict.fromkeys(("serving_default", "n_best", "limits"), ("text",))
 
@@ -22,21 +22,19 @@ class ParserFunctions(ServedFunctions):
         super().__init__(module, pipeline, model, search, num_streams)
         self._settings["linearization"] = pipeline.linearization.to_dict()
 
-    def serving_default(self, text):
+    def serving_default(self, text: Tensor) -> dict[str, Tensor]:
         found, truncated = self._parse(text, self._best)
-        return {
-            "tree": found["answers"][:, 0],
-            "score": found["scores"][:, 0],
-            "truncated": truncated,
-        }
+        tree, score = found["answers"][:, 0], found["scores"][:, 0]
+        return {"tree": tree, "score": score, "truncated": truncated}
 
-    def n_best(self, text):
+    def n_best(self, text: Tensor) -> dict[str, Tensor]:
         found, truncated = self._parse(text, self._several)
         return {"trees": found["answers"], "scores": found["scores"], "truncated": truncated}
 
-    def limits(self, text):
+    def limits(self, text: Tensor) -> dict[str, Tensor]:
         words = _split_words(text)
-        num_tokens = self._num_tokens(words)
+        lengths = self._module.source_tokenizer.tokenize(_joined(words)).row_lengths()
+        num_tokens = tf.cast(lengths, tf.int32) + 1  # and EOS
         longest = self._pipeline.max_source_length
         num_words = tf.cast(words.row_lengths(), tf.int32)
         return {
@@ -47,10 +45,6 @@ class ParserFunctions(ServedFunctions):
             "truncated": num_tokens > longest,
             "settings": self._settings_of(text),
         }
-
-    def _num_tokens(self, words):
-        lengths = self._module.source_tokenizer.tokenize(_joined(words)).row_lengths()
-        return tf.cast(lengths, tf.int32) + 1  # and EOS
 
     def _parse(self, text, search):
         words = _split_words(text)
@@ -67,39 +61,41 @@ class ParserFunctions(ServedFunctions):
         return self._search(sources, num_words, search, write, constrain), truncated
 
     def _write_trees(self, words, tokens, scores):
-        """Writes trees in brackets `[rows, n]` from ragged words, tokens and scores."""
-        linearization, symbols = self._pipeline.linearization, self._pipeline.tree_symbols
-        pieces = self._pipeline.target_tokenizer.pieces(range(len(symbols.words)))
-        beginnings = [""] * len(pieces)
+        """Returns trees in brackets `[rows, n]`, from ragged words, tokens and scores."""
+        root_label = self._pipeline.linearization.root_label
+        # The end of each leaf, and a column more for symbols after the last word.
+        endings = words.with_flat_values(tf.strings.join([_escaped(words.flat_values), ")"]))
+        endings = tf.pad(endings.to_tensor(""), [[0, 0], [0, 1]], constant_values="")
+        is_word = tf.gather(tf.constant(self._pipeline.tree_symbols.words), tokens)
+        places = tf.cumsum(tf.cast(is_word, tf.int32), axis=2, exclusive=True)
+        next_endings = tf.gather(endings, places, batch_dims=1)  # [rows, n, length]
+        beginnings = tf.gather(tf.constant(self._beginnings()), tokens)
+        written = tf.strings.join([beginnings, tf.where(is_word, next_endings, "")])
+        trees = tf.strings.strip(tf.strings.reduce_join(written, axis=2))
+        # If the search has found nothing, the best answer is a tree without constituents.
+        leaves = tf.strings.join([f" ({PLACEHOLDER} ", endings])
+        leaves = tf.strings.reduce_join(tf.where(endings == "", "", leaves), axis=1)
+        flat = tf.strings.join([f"({root_label}", leaves, ")"])
+        is_first = (tf.range(tf.shape(tokens)[1]) == 0)[None, :]
+        return tf.where(is_first & (scores == float("-inf")), flat[:, None], trees)
+
+    def _beginnings(self) -> list[str]:
+        """Returns the text of each token of the target, which ends before the word of a leaf."""
+        symbols, has_tags = self._pipeline.tree_symbols, self._pipeline.linearization.tags
+        beginnings = [""] * len(symbols.words)
+        pieces = self._pipeline.target_tokenizer.pieces(range(len(beginnings)))
         for token, piece in enumerate(pieces):
             if symbols.openings[token] >= 0:
                 beginnings[token] = f" {piece}"
             elif symbols.closings[token] >= 0:
                 beginnings[token] = ")"
             elif symbols.words[token]:
-                beginnings[token] = f" ({piece if linearization.tags else PLACEHOLDER} "
-        endings = words.with_flat_values(tf.strings.join([_escaped(words.flat_values), ")"]))
-        # A column more, for what is behind the last word.
-        endings = tf.pad(endings.to_tensor(""), [[0, 0], [0, 1]], constant_values="")
-        is_word = tf.gather(tf.constant(np.array(symbols.words)), tokens)
-        places = tf.cumsum(tf.cast(is_word, tf.int32), axis=2, exclusive=True)
-        num_answers, length = tf.shape(tokens)[1], tf.shape(tokens)[2]
-        places = tf.reshape(places, [-1, num_answers * length])
-        of_symbols = tf.reshape(tf.gather(endings, places, batch_dims=1), tf.shape(tokens))
-        of_symbols = tf.where(is_word, of_symbols, "")
-        written = tf.strings.join([tf.gather(tf.constant(beginnings), tokens), of_symbols])
-        trees = tf.strings.strip(tf.strings.reduce_join(written, axis=2))
-        # Where the search has found nothing the best answer has no constituents but the root.
-        leaves = tf.strings.join([f" ({PLACEHOLDER} ", endings])
-        leaves = tf.strings.reduce_join(tf.where(endings == "", "", leaves), axis=1)
-        flat = tf.strings.join([f"({linearization.root_label}", leaves, ")"])
-        is_first = (tf.range(num_answers) == 0)[None, :]
-        is_flat = is_first & (scores == float("-inf"))
-        return tf.where(is_flat, flat[:, None], trees)
+                beginnings[token] = f" ({piece if has_tags else PLACEHOLDER} "
+        return beginnings
 
 
 def _split_words(text):
-    """The words of each text, valid UTF-8: ragged strings `[batch, None]`."""
+    """Returns the words of each text in valid UTF-8: ragged strings `[batch, None]`."""
     return tf.strings.split(tf.strings.unicode_transcode(text, "UTF-8", "UTF-8", errors="replace"))
 
 

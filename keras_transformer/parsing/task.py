@@ -1,21 +1,26 @@
-"""Parsing as a task of `train`: judged by F1 of brackets, used by a `Parser`."""
+"""`ParsingTask`: parsing as a task of training, with F1 of brackets as its score."""
 
 import collections
+from collections.abc import Callable
+from typing import Any
 
 from keras_transformer.data import SubwordTokenizer
 from keras_transformer.data.tokenizer_pair import TokenizerPair
+from keras_transformer.data.tokenizers import Tokenizer
 from keras_transformer.errors import UserError
 from keras_transformer.inference.tasks import Task
+from keras_transformer.models import TrainingRecipe, Transformer
 from keras_transformer.parsing.f1_on_dev import F1OnDev
 from keras_transformer.parsing.linearization import NUMBERS, Linearization
 from keras_transformer.parsing.parser import Parser
 from keras_transformer.parsing.treebank_corpus import TreebankCorpus
+from keras_transformer.settings.training_settings import TrainingSettings
 from keras_transformer.training.score_on_dev import beam_search, fast_search
 from keras_transformer.training.training_data import learn_vocabulary
 
 
 class ParsingTask(Task):
-    """Sentences into trees: judged by F1 of brackets, used by a `Parser`."""
+    """Sentences into trees, as `Task` describes it."""
 
     name, command, result_name = "parsing", "parse", "parser"
     score_name, score_label = "f1", "F1"
@@ -26,8 +31,7 @@ class ParsingTask(Task):
     # The search is constrained to well-formed trees.
     needs_own_search = True
 
-    def check_settings(self, settings) -> dict:
-        """Raises if settings are for another task; returns the settings that the task decides."""
+    def check_settings(self, settings: TrainingSettings) -> dict[str, Any]:
         if settings.bpe_dropout:
             raise ValueError(
                 "`bpe_dropout` is for translation. "
@@ -36,22 +40,26 @@ class ParsingTask(Task):
         linearization = Linearization.from_dict(settings.linearization)
         return {"linearization": linearization.to_dict(), "shared_vocabulary": False}
 
-    def check(self, corpus, settings) -> None:
-        """Raises if a corpus is no `TreebankCorpus` of the settings' linearisation."""
+    def check(self, corpus: Any, settings: TrainingSettings) -> None:
         if not isinstance(corpus, TreebankCorpus):
             raise UserError(
-                "Parsing is learned from `TreebankCorpus`. Received: a corpus of type "
+                "The corpus of a parser must be a `TreebankCorpus`. Received: a corpus of type "
                 f"{type(corpus).__name__}"
             )
         expected = Linearization.from_dict(settings.linearization)
         if corpus.linearization != expected:
             raise UserError(
-                "The corpus must be written as the settings say. Received: "
+                "The corpus must have the linearization of the settings. Received: "
                 f"{corpus.linearization} with settings of {expected}"
             )
 
-    def learn_tokenizers(self, corpus, settings, source, report) -> TokenizerPair:
-        """Learns the vocabulary of the words, unless it is given, and that of the trees."""
+    def learn_tokenizers(
+        self,
+        corpus: TreebankCorpus,
+        settings: TrainingSettings,
+        source: Tokenizer | None,
+        report: Callable[[str], object],
+    ) -> TokenizerPair:
         symbols = collections.Counter()
 
         def sentences():
@@ -61,13 +69,11 @@ class ParsingTask(Task):
                 yield sentence
 
         if settings.linearization["numbers"]:
-            # Longer sentences than those of the training may come.
-            symbols.update(NUMBERS)
+            symbols.update(NUMBERS)  # for sentences longer than those in training
         if source is None:
             size = "all" if settings.vocab_size is None else f"{settings.vocab_size:,}"
             report(f"Learning a vocabulary of {size} {settings.tokenizer} pieces for the words.")
-            # A word that occurs once is unknown: otherwise no unknown word would be seen in
-            # training.
+            # Words that occur once become unknown, so that the model learns to read unknown words.
             source = learn_vocabulary(sentences(), settings, min_count=2)
         else:
             collections.deque(sentences(), maxlen=0)
@@ -75,10 +81,16 @@ class ParsingTask(Task):
             report("Learning a vocabulary of the same kind for the trees.")
             return TokenizerPair(source, learn_vocabulary((tree for _, tree in corpus), settings))
         report(f"The trees are written in {len(symbols)} symbols.")
-        return TokenizerPair(source, SubwordTokenizer([symbol for symbol, _ in _sorted(symbols)]))
+        symbols = sorted(symbols, key=lambda symbol: (-symbols[symbol], symbol))
+        return TokenizerPair(source, SubwordTokenizer(symbols))
 
-    def make_score(self, corpus, tokenizers: TokenizerPair, settings, recipe):
-        """Returns the `F1OnDev` of a corpus, or None if the settings want none."""
+    def make_score(
+        self,
+        corpus: TreebankCorpus,
+        tokenizers: TokenizerPair,
+        settings: TrainingSettings,
+        recipe: TrainingRecipe,
+    ) -> F1OnDev | None:
         if not settings.f1_every:
             return None
         return F1OnDev(
@@ -91,8 +103,14 @@ class ParsingTask(Task):
             limit=settings.f1_trees,
         )
 
-    def make_result(self, model, tokenizers: TokenizerPair, settings, recipe, sentence_profile):
-        """Returns the `Parser` of a trained model."""
+    def make_result(
+        self,
+        model: Transformer,
+        tokenizers: TokenizerPair,
+        settings: TrainingSettings,
+        recipe: TrainingRecipe,
+        sentence_profile: Any,
+    ) -> Parser:
         return Parser(
             model,
             tokenizers.source,
@@ -102,17 +120,13 @@ class ParsingTask(Task):
             recipe=recipe,
         )
 
-
-    def check_served(self, pipeline) -> None:
+    def check_served(self, pipeline: Parser) -> None:
         if not pipeline.constrained:
             why = "constrained=False"
             if pipeline.tree_symbols is None:
                 why = f"linearization={pipeline.linearization}, and a target vocabulary in which "
                 why += "not every symbol of a tree is one token"
             raise UserError(
-                "A SavedModel writes trees without repairing them, so its search must be "
-                f"constrained to well-formed ones. Received: a Parser with {why}"
+                "A SavedModel does not repair trees, so its search must be constrained to "
+                f"well-formed ones. Received: a Parser with {why}"
             )
-
-def _sorted(counts):
-    return sorted(counts.items(), key=lambda item: (-item[1], item[0]))

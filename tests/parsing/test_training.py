@@ -222,7 +222,7 @@ def test_other_corpora_are_refused(files, tmp_path):
     with pytest.raises(UserError, match="TreebankCorpus.*PairsCorpus"):
         train(tmp_path, pairs, None, settings())
     other = TreebankCorpus(files[0], Linearization(tags=True))
-    with pytest.raises(UserError, match="as the settings say.*tags=True"):
+    with pytest.raises(UserError, match="linearization of the settings.*tags=True"):
         train(tmp_path, TreebankCorpus(files[0]), other, settings())
     assert not list(tmp_path.iterdir())
 

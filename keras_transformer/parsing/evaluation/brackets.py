@@ -1,10 +1,9 @@
-"""The brackets of one sentence, compared as EVALB does: what counts, what matches, what crosses."""
+"""The brackets of one sentence, compared as EVALB does: counted, matched and crossing ones."""
 
 import dataclasses
 import itertools
 import re
 from collections import defaultdict
-from collections.abc import Iterable
 
 from keras_transformer.parsing.evaluation.bracketed import Bracketed
 from keras_transformer.parsing.evaluation.evalb_parameters import EvalbParameters
@@ -13,8 +12,7 @@ from keras_transformer.parsing.treebank import EMPTY_TAG
 from keras_transformer.parsing.trees import Tree
 
 VALID, ERROR, SKIP = 0, 1, 2
-# Words that taggers take either for a quotation mark or for something else.
-_QUOTES = ("'", '"', "/")
+_QUOTES = ("'", '"', "/")  # taggers take these words for quotation marks or for others
 _FUNCTION_TAGS = re.compile("[-=].*")
 
 
@@ -23,24 +21,23 @@ class SentenceScore:
     """One line of EVALB's table.
 
     Attributes:
-        number: which sentence it is, from 1.
-        length: words of the gold tree, those without a tag for deletion by length.
-        status: 0 valid; 1 error, the words of the trees differ or a line is broken; 2 skip, the
-            parse has no words.
-        gold_brackets, test_brackets: how many brackets of either tree count; of a sentence that is
-            not valid too, where EVALB prints 0.
-        matched: how many of the parse's brackets are right.
-        crossing: how many of the parse's brackets overlap one of the gold tree.
-        words: how many words are not deleted.
-        correct_tags: how many of them have the right tag.
-        uses_gold_tags: whether the parse lacks tags, so that those of the gold tree say which words
-            are deleted.
-        errors: EVALB's messages of what is wrong.
+        number: number of the sentence, from 1.
+        length: number of words of the gold tree, without tags in `delete_labels_for_length`.
+        status: 0 valid; 1 error, the words of the trees differ or a line is not well-formed; 2
+            skipped, the parse has no words.
+        gold_brackets, test_brackets: number of brackets of the gold tree and of the parse, also if
+            the sentence is not valid, for which EVALB prints 0.
+        matched: number of brackets of the parse that are right.
+        crossing: number of brackets of the parse that overlap a bracket of the gold tree.
+        words: number of words that are not deleted.
+        correct_tags: number of these whose tag is right.
+        uses_gold_tags: whether the parse lacks tags, so that words are deleted by the tags of the
+            gold tree.
+        errors: EVALB's error messages.
 
     Example:
 
-    >>> from keras_transformer.parsing import Tree
-    >>> from keras_transformer.parsing import parseval
+    >>> from keras_transformer.parsing import Tree, parseval
     >>> gold = Tree.parse("(S (NP (PRP It)) (VP (VBZ works)))")
     >>> parse = Tree.parse("(S (NP (PRP It)) (VBZ works))")
     >>> [sentence] = parseval([gold], [parse]).sentences
@@ -86,35 +83,25 @@ class SentenceScore:
         )
 
 
+def percent(part: float, whole: float) -> float:
+    """Returns 100 * part / whole, or 0 if `whole` is 0."""
+    return 100.0 * part / whole if whole else 0.0
+
+
 def score_sentence(
     number: int, gold: Tree | str | None, parse: Tree | str | None, parameters: EvalbParameters
 ) -> SentenceScore:
-    """Compares a parse with the gold tree of its sentence.
-
-    Args:
-        number: which sentence it is.
-        gold, parse: the trees, or lines as EVALB reads them; None is a tree without words.
-        parameters: what is deleted and what is the same.
-
-    Returns:
-        `SentenceScore`.
-    """
-    gold, parse = Bracketed.of(gold), Bracketed.of(parse)
-    gold_tags = [tag for tag, _ in gold.leaves]
-    # The tags that say which words are deleted.
-    test_tags, uses_gold_tags = _fill_tags(parse.leaves, gold.leaves)
-    # How often each leaf counts.
-    gold_counts = [int(tag not in parameters.delete_labels) for tag in gold_tags]
-    test_counts = [int(tag not in parameters.delete_labels) for tag in test_tags]
-    num_gold, num_test = sum(gold_counts), sum(test_counts)
-    if num_test and num_gold != num_test:
-        gold_quotes = _quotes(gold, gold_tags, gold_counts, parameters)
-        test_quotes = _quotes(parse, test_tags, test_counts, parameters)
-        _reconcile_quotes(gold_quotes, test_quotes, gold_counts, test_counts, parameters)
-    gold_leaves, test_leaves = _repeat(gold.leaves, gold_counts), _repeat(parse.leaves, test_counts)
-    gold_brackets = _brackets(gold, gold_counts, num_gold, parameters)
-    test_brackets = _brackets(parse, test_counts, num_test, parameters)
-    errors = [source.error for source in (gold, parse) if source.error]
+    """Compares a parse with the gold tree of its sentence; both as in `Bracketed.of`."""
+    sources = Bracketed.of(gold), Bracketed.of(parse)
+    gold_tags = sources[0].tags
+    test_tags, uses_gold_tags = _fill_tags(sources[1].tags, gold_tags)
+    gold = _Counted(sources[0], gold_tags, parameters)
+    parse = _Counted(sources[1], test_tags, parameters)
+    if parse.num_kept and gold.num_kept != parse.num_kept:
+        _reconcile_quotes(gold, parse)
+    gold_leaves, test_leaves = gold.leaves(), parse.leaves()
+    gold_brackets, test_brackets = gold.brackets(), parse.brackets()
+    errors = [source.error for source in sources if source.error]
     mismatch = _mismatch(gold_leaves, test_leaves, parameters) if test_leaves else None
     errors += [mismatch] if mismatch else []
     result = SentenceScore(
@@ -140,54 +127,77 @@ def score_sentence(
     )
 
 
-def percent(part: float, whole: float) -> float:
-    """Returns 100 * part / whole, and 0 if there is nothing."""
-    return 100.0 * part / whole if whole else 0.0
+class _Counted:
+    """A sentence with `counts`: 0 for each leaf that is deleted by its tag, 1 for others."""
+
+    def __init__(self, source: Bracketed, tags: list[str], parameters: EvalbParameters) -> None:
+        self._source, self._tags, self._parameters = source, tags, parameters
+        self.counts = [int(not self.is_deleted(tag)) for tag in tags]
+        self.num_kept = sum(self.counts)
+
+    def is_deleted(self, tag: str) -> bool:
+        return tag in self._parameters.delete_labels
+
+    def quotes(self) -> list[list]:
+        """Returns leaf, place among the words that count, and tag of each quotation mark."""
+        places = [0, *itertools.accumulate(self.counts)]
+        return [
+            [leaf, places[leaf], tag]
+            for leaf, (tag, (_, word)) in enumerate(
+                zip(self._tags, self._source.leaves, strict=True)
+            )
+            if word in _QUOTES and tag in self._parameters.quote_labels
+        ]
+
+    def leaves(self) -> list[tuple[str, str]]:
+        """Returns each leaf as often as it counts."""
+        pairs = zip(self._source.leaves, self.counts, strict=True)
+        return [leaf for leaf, count in pairs for _ in range(count)]
+
+    def brackets(self) -> list[tuple[str, int, int]]:
+        """Returns label, start and end of each bracket that counts, in the order of opening."""
+        places = [0, *itertools.accumulate(self.counts)]
+        # EVALB ends a bracket that never closes at -1, which each restored quotation mark moves.
+        places.append(places[-1] - self.num_kept - 1)
+        brackets = [
+            (_FUNCTION_TAGS.sub("", label), places[start], places[-1 if end is None else end])
+            for label, start, end in self._source.brackets
+        ]
+        return [
+            (label, start, end)
+            for label, start, end in brackets
+            if start != end and not self._parameters.deletes(label)
+        ]
 
 
-def _fill_tags(test_leaves, gold_leaves):
-    """Returns the parse's tags, those it lacks from the gold tree, and whether it lacked any."""
-    tags = [tag for tag, _ in test_leaves]
-    gold_tags = [tag for tag, _ in gold_leaves]
+def _fill_tags(tags: list[str], gold_tags: list[str]) -> tuple[list[str], bool]:
+    """Returns the parse's tags, missing ones from the gold tree, and whether any was missing."""
     if PLACEHOLDER not in tags or tags == gold_tags:
         return tags, False
     present = [tag for tag in gold_tags if tag != EMPTY_TAG]
     positions = [position for position, tag in enumerate(tags) if tag != EMPTY_TAG]
-    if len(present) == len(positions):  # If not, the words differ whatever the tags are.
+    if len(present) == len(positions):  # Otherwise the words differ whatever the tags are.
         for position, gold_tag in zip(positions, present, strict=True):
             if tags[position] == PLACEHOLDER:
                 tags[position] = gold_tag
     return tags, True
 
 
-def _quotes(source, tags, counts, parameters):
-    """Returns leaf, place among the words that count, and tag of every quotation mark."""
-    places = [0, *itertools.accumulate(counts)]
-    return [
-        [leaf, places[leaf], tag]
-        for leaf, (tag, (_, word)) in enumerate(zip(tags, source.leaves, strict=True))
-        if word in _QUOTES and tag in parameters.quote_labels
-    ]
-
-
-def _reconcile_quotes(gold_quotes, test_quotes, gold_counts, test_counts, parameters):
-    """Restores quotation marks at places where only one tree deletes one, as `fix_quote` does."""
+def _reconcile_quotes(gold: _Counted, parse: _Counted) -> None:
+    """Restores quotation marks where only one tree deletes one, as `fix_quote` in EVALB does."""
+    gold_quotes, test_quotes = gold.quotes(), parse.quotes()
     for i, (test_leaf, place, test_tag) in enumerate(test_quotes):
         for j, (gold_leaf, gold_place, gold_tag) in enumerate(gold_quotes):
-            deleted = [tag in parameters.delete_labels for tag in (gold_tag, test_tag)]
-            if gold_place != place or deleted[0] == deleted[1]:
+            is_in_gold, is_in_parse = not gold.is_deleted(gold_tag), not parse.is_deleted(test_tag)
+            if gold_place != place or is_in_gold == is_in_parse:
                 continue
-            counts, leaf = (gold_counts, gold_leaf) if deleted[0] else (test_counts, test_leaf)
-            counts[leaf] += 1
-            for quote in gold_quotes[j:] if deleted[0] else test_quotes[i:]:
+            side, leaf = (parse, test_leaf) if is_in_gold else (gold, gold_leaf)
+            side.counts[leaf] += 1
+            for quote in test_quotes[i:] if is_in_gold else gold_quotes[j:]:
                 quote[1] += 1
 
 
-def _repeat(leaves, counts):
-    return [leaf for leaf, count in zip(leaves, counts, strict=True) for _ in range(count)]
-
-
-def _mismatch(gold_leaves, test_leaves, parameters):
+def _mismatch(gold_leaves: list, test_leaves: list, parameters: EvalbParameters) -> str | None:
     """Returns EVALB's message if the words differ, else None."""
     if len(gold_leaves) != len(test_leaves):
         return f"Length unmatch ({len(gold_leaves)}|{len(test_leaves)})"
@@ -197,24 +207,8 @@ def _mismatch(gold_leaves, test_leaves, parameters):
     return None
 
 
-def _brackets(source: Bracketed, counts, num_kept, parameters) -> list[tuple[str, int, int]]:
-    """Returns label, start and end of every bracket that counts, in the order they open."""
-    places = [0, *itertools.accumulate(counts)]
-    # EVALB ends a bracket that never closes at -1, which each restored quotation mark moves.
-    places.append(places[-1] - num_kept - 1)
-    brackets = [
-        (_FUNCTION_TAGS.sub("", label), places[start], places[-1 if end is None else end])
-        for label, start, end in source.brackets
-    ]
-    return [
-        (label, start, end)
-        for label, start, end in brackets
-        if start != end and not parameters.deletes(label)
-    ]
-
-
-def _count_matched(gold: Iterable[tuple], test: Iterable[tuple], parameters) -> int:
-    """Each bracket matches once, with the first one of the same span that is still free."""
+def _count_matched(gold: list[tuple], test: list[tuple], parameters: EvalbParameters) -> int:
+    """Matches each bracket with the first one of the same span that is free; returns the number."""
     free = defaultdict(list)
     for label, start, end in test:
         free[start, end].append(label)
@@ -229,15 +223,15 @@ def _count_matched(gold: Iterable[tuple], test: Iterable[tuple], parameters) -> 
     return matched
 
 
-def _count_crossing(gold: Iterable[tuple], test: Iterable[tuple]) -> int:
-    """How many brackets of the parse overlap a gold bracket without either holding the other."""
+def _count_crossing(gold: list[tuple], test: list[tuple]) -> int:
+    """Returns the number of test brackets that overlap a gold bracket, neither inside the other."""
     spans = {(start, end) for _, start, end in gold}
     return sum(
         any(
             other_start < start < other_end < end or start < other_start < end < other_end
             for other_start, other_end in spans
         )
-        # A span of the gold tree crosses no other one of it.
-        for start, end in ((start, end) for _, start, end in test)
+        # A span of the gold tree does not cross the others.
+        for _, start, end in test
         if (start, end) not in spans
     )

@@ -23,24 +23,25 @@ _RULE = "=" * 76
 
 @dataclasses.dataclass(frozen=True)
 class ParsevalSummary:
-    """One block of EVALB's summary; the figures are percentages, of valid sentences only.
+    """One block of EVALB's summary; its figures are percentages over valid sentences.
 
     Attributes:
-        num_sentences: how many sentences there are.
-        num_errors: in how many the words of parse and gold tree differ, or a line is broken.
-        num_skipped: of how many the parse has no words.
-        recall, precision, f1: of brackets, of all sentences taken together.
+        num_sentences: number of sentences.
+        num_errors: number of sentences whose words differ in the two trees, or whose line is not
+            well-formed.
+        num_skipped: number of sentences whose parse has no words.
+        recall, precision, f1: over the brackets of all valid sentences together.
         complete_match: share of sentences whose brackets are all right.
-        average_crossing: crossing brackets per sentence, no percentage.
-        no_crossing, two_or_less_crossing: share of sentences with so many crossing brackets.
-        tagging_accuracy: share of words, those that are not deleted, whose tag is right.
-        strict_recall, strict_precision, strict_f1: of all sentences: in those that are not valid,
-            every bracket of the gold tree is missed and every bracket of the parse wrong.
+        average_crossing: number of crossing brackets per sentence, not a percentage.
+        no_crossing, two_or_less_crossing: share of sentences with 0, or at most 2, crossing
+            brackets.
+        tagging_accuracy: share of the words that are not deleted whose tag is right.
+        strict_recall, strict_precision, strict_f1: over all sentences; in a sentence that is not
+            valid, no bracket is right.
 
     Example:
 
-    >>> from keras_transformer.parsing import Tree
-    >>> from keras_transformer.parsing import parseval
+    >>> from keras_transformer.parsing import Tree, parseval
     >>> gold = [Tree.parse("(NP (DT the) (NN dog))")] * 2
     >>> summary = parseval(gold, [gold[0], None]).all
     >>> summary.num_valid, summary.f1, round(summary.strict_f1, 2)
@@ -64,42 +65,31 @@ class ParsevalSummary:
 
     @property
     def num_valid(self) -> int:
-        """How many sentences the figures are of."""
+        """Number of sentences that the figures are about."""
         return self.num_sentences - self.num_errors - self.num_skipped
 
     @classmethod
     def of(cls, sentences: Iterable[SentenceScore]) -> "ParsevalSummary":
-        """Adds up sentences.
+        """Returns the summary of sentences.
 
         Args:
             sentences: any number of them.
-
-        Returns:
-            `ParsevalSummary`.
         """
         sentences = list(sentences)
         valid = [sentence for sentence in sentences if sentence.status == VALID]
-        recall, precision, f1 = _bracket_scores(valid)
-        strict_recall, strict_precision, strict_f1 = _bracket_scores(sentences)
         crossing = [sentence.crossing for sentence in valid]
+        num_words = sum(sentence.words for sentence in valid)
         return cls(
             num_sentences=len(sentences),
             num_errors=sum(sentence.status == ERROR for sentence in sentences),
             num_skipped=sum(sentence.status == SKIP for sentence in sentences),
-            recall=recall,
-            precision=precision,
-            f1=f1,
             complete_match=percent(sum(sentence.is_complete for sentence in valid), len(valid)),
             average_crossing=sum(crossing) / len(valid) if valid else 0.0,
             no_crossing=percent(sum(count == 0 for count in crossing), len(valid)),
             two_or_less_crossing=percent(sum(count <= 2 for count in crossing), len(valid)),
-            tagging_accuracy=percent(
-                sum(sentence.correct_tags for sentence in valid),
-                sum(sentence.words for sentence in valid),
-            ),
-            strict_recall=strict_recall,
-            strict_precision=strict_precision,
-            strict_f1=strict_f1,
+            tagging_accuracy=percent(sum(sentence.correct_tags for sentence in valid), num_words),
+            **_bracket_scores(valid),
+            **{f"strict_{name}": score for name, score in _bracket_scores(sentences).items()},
         )
 
     def __str__(self) -> str:
@@ -126,18 +116,17 @@ class ParsevalSummary:
 
 @dataclasses.dataclass(frozen=True)
 class ParsevalScore:
-    """What `parseval` returns.
+    """The result of `parseval`.
 
     Attributes:
         all: the summary of all sentences.
-        short: that of sentences up to `parameters.cutoff_length`.
-        sentences: a line of EVALB's table for each sentence.
-        parameters: what was deleted and what was the same.
+        short: the summary of sentences of at most `parameters.cutoff_length` words.
+        sentences: the lines of EVALB's table, one for each sentence.
+        parameters: the rules for deleted and equal labels.
 
     Example:
 
-    >>> from keras_transformer.parsing import Tree
-    >>> from keras_transformer.parsing import parseval
+    >>> from keras_transformer.parsing import Tree, parseval
     >>> tree = Tree.parse("(S (NP (PRP It)) (VP (VBZ works)) (. .))")
     >>> score = parseval([tree], [tree])
     >>> str(score)
@@ -161,20 +150,20 @@ class ParsevalScore:
 
     @property
     def strict_f1(self) -> float:
-        """The F1 of all sentences, where one that is not valid has no bracket right, 0 to 100."""
+        """The F1 of all sentences, 0 to 100; if one is not valid, none of its brackets is right."""
         return self.all.strict_f1
 
     @property
     def uses_gold_tags(self) -> bool:
-        """Whether a parse had no tags, so that the gold tree's said which words are deleted.
+        """Whether a parse had no tags, so that words were deleted by the tags of the gold tree.
 
-        The tagging accuracy then counts the tags that are not there as wrong.
+        The tagging accuracy then counts the missing tags as wrong.
         """
         return any(sentence.uses_gold_tags for sentence in self.sentences)
 
     @property
     def signature(self) -> str:
-        """How it was measured; two figures with different signatures are not comparable."""
+        """The conditions of the score; scores with different signatures are not comparable."""
         return (
             f"{self.parameters}|tags:{'gold' if self.uses_gold_tags else 'parse'}|"
             f"sentences:{self.all.num_sentences}|errors:{self.all.num_errors}|"
@@ -185,7 +174,7 @@ class ParsevalScore:
         return f"F1 {self.f1:.2f} ({self.signature})"
 
     def summary(self) -> str:
-        """Returns EVALB's summary, and below it what EVALB does not print."""
+        """Returns EVALB's summary, and figures that EVALB does not print."""
         tags = "the gold tree's" if self.uses_gold_tags else "the parse's own"
         lines = ["=== Summary ===", "", "-- All --", str(self.all), ""]
         lines += [f"-- len<={self.parameters.cutoff_length} --", str(self.short), ""]
@@ -197,7 +186,7 @@ class ParsevalScore:
         return "\n".join(lines)
 
     def table(self) -> str:
-        """Returns EVALB's table, a line for each sentence."""
+        """Returns EVALB's table, with a line for each sentence."""
         return "\n".join([_HEAD, _RULE, *map(str, self.sentences)])
 
     def to_dict(self) -> dict:
@@ -216,25 +205,24 @@ def parseval(
     parses: Iterable[Tree | str | None],
     parameters: EvalbParameters | None = None,
 ) -> ParsevalScore:
-    """Labelled bracket precision, recall and F1 of parses, by the rules of EVALB.
+    """Computes labelled bracket precision, recall and F1 of parses, by the rules of EVALB.
 
     - Words with the tags of punctuation and traces are deleted from each tree by its own tags, then
-      constituents without words, and the brackets labelled TOP. A parse whose tags are `XX` takes
-      the gold tree's for this.
-    - Labels count up to their first `-` or `=`; ADVP and PRT are the same.
-    - Brackets match one to one, also those of a unary chain, if their spans and labels are equal.
-    - Sentences whose words then differ are errors, those whose parse has no words left are skipped;
-      both are left out of EVALB's figures.
+      constituents without words, and the brackets labelled TOP. For a parse whose tags are `XX` the
+      tags of the gold tree decide.
+    - Labels end before their first `-` or `=`; ADVP and PRT are equal.
+    - Brackets match one to one, also in a unary chain, if their spans and labels are equal.
+    - Sentences whose words then differ are errors, and sentences whose parse has no words left are
+      skipped. EVALB's figures leave out both.
 
-    Trees may be as they were read or clean (`keras_transformer.data.clean_tree`); a root without a
-    label counts as TOP. A line of text is read as EVALB reads it: it may hold several trees or
-    none, and one with unbalanced brackets is an error.
+    Trees may be as in the file or clean (`clean_tree`); a root without a label counts as TOP. A
+    line of text is read as EVALB reads it: it may contain several trees or none, and a line with
+    unbalanced brackets is an error.
 
     Args:
         gold: the trees of the treebank, or their lines.
-        parses: as many trees or lines, of the same sentences in the same order; None where there
-            is none.
-        parameters: the defaults are those of `COLLINS.prm`; `EvalbParameters.new()` are others.
+        parses: trees or lines of the same sentences in the same order; None for no parse.
+        parameters: None for `COLLINS.prm`; `EvalbParameters.new()` for `new.prm`.
 
     Returns:
         `ParsevalScore`.
@@ -245,8 +233,7 @@ def parseval(
 
     Example:
 
-    >>> from keras_transformer.parsing import Tree
-    >>> from keras_transformer.parsing import parseval
+    >>> from keras_transformer.parsing import Tree, parseval
     >>> gold = Tree.parse("(S (NP (PRP It)) (VP (VBZ works) (ADVP (RB well))) (. .))")
     >>> parse = Tree.parse("(S (NP (PRP It)) (VP (VBZ works)) (ADVP (RB well)) (. .))")
     >>> score = parseval([gold], [parse])
@@ -273,7 +260,7 @@ def parseval(
     # EVALB compares before it counts, so one more than MAX_ERROR passes.
     if parameters.max_errors is not None and len(errors) > parameters.max_errors + 1:
         raise UserError(
-            f"There are more errors than MAX_ERROR allows, where EVALB stops; the first is of "
+            "There are more errors than MAX_ERROR allows; EVALB stops there too. The first is in "
             f"sentence {errors[0]}. Received: {len(errors):,} errors, "
             f"MAX_ERROR {parameters.max_errors}"
         )
@@ -285,11 +272,11 @@ def parseval(
     )
 
 
-def _bracket_scores(sentences):
-    """Recall, precision and F1 of all brackets of some sentences, in percent."""
+def _bracket_scores(sentences: list[SentenceScore]) -> dict[str, float]:
+    """Returns recall, precision and F1 over all brackets, in percent."""
     matched = sum(sentence.matched for sentence in sentences if sentence.status == VALID)
     recall = percent(matched, sum(sentence.gold_brackets for sentence in sentences))
     precision = percent(matched, sum(sentence.test_brackets for sentence in sentences))
     # In EVALB's order, on which the last digit depends.
     f1 = 2 * precision * recall / (precision + recall) if precision + recall else 0.0
-    return recall, precision, f1
+    return {"recall": recall, "precision": precision, "f1": f1}
