@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from keras_transformer import Transformer, get_preset
 from keras_transformer.data import EncodedCorpus, PairsCorpus, TokenBatches, train_sentencepiece
-from keras_transformer.quickstart import corpus as number_corpus
+from keras_transformer.quickstart import number_corpus
 from keras_transformer.training import compile_model, mirrored_strategy
 
 

@@ -20,7 +20,7 @@ import keras
 
 from keras_transformer import Transformer, get_preset
 from keras_transformer.data import EncodedCorpus, PairsCorpus, TokenBatches, train_sentencepiece
-from keras_transformer.quickstart import corpus as number_corpus
+from keras_transformer.quickstart import number_corpus
 from keras_transformer.training import compile_model
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from keras_transformer.cli import main
-from keras_transformer.quickstart import corpus as number_corpus
+from keras_transformer.quickstart import number_corpus
 from tests.loaded_once import load_once
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
