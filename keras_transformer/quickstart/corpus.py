@@ -4,7 +4,7 @@ import random
 
 from keras_transformer.quickstart.sentences import draw_pair
 
-# A round of fresh draws that are nearly all known already means that the patterns are used up.
+# More draws per new pair mean that the patterns are used up.
 _MAX_DRAWS_PER_PAIR = 50
 
 
@@ -14,13 +14,13 @@ def number_corpus(
     """Makes training, validation and test pairs of numbers, dates, times and money in words.
 
     Phrases and sentences such as ("at half past seven", "um halb acht"), each with one right German
-    answer. All sources are distinct and all targets are distinct, over the three parts together:
-    nothing of a held-out pair, neither its source nor its target, is in another part. The test
-    pairs are drawn first and depend on `seed` alone (as do the first ones of a shorter list), so
-    scores stay comparable when the training set grows.
+    answer. All sources and all targets are distinct over the three parts together: neither source
+    nor target of a held-out pair is in another part. The test pairs are drawn first and depend on
+    `seed` alone (a shorter list is the beginning of a longer one), so scores stay comparable when
+    the training set grows.
 
     Args:
-        seed: any integer; the same one gives the same pairs on every machine.
+        seed: any integer; it determines the pairs, on every machine.
         num_train: number of training pairs.
         num_valid: number of validation pairs.
         num_test: number of test pairs.
@@ -39,11 +39,8 @@ def number_corpus(
     >>> len(train), len(valid), len(test)
     (100, 10, 10)
     """
-    for name, number in (
-        ("num_train", num_train),
-        ("num_valid", num_valid),
-        ("num_test", num_test),
-    ):
+    sizes = {"num_train": num_train, "num_valid": num_valid, "num_test": num_test}
+    for name, number in sizes.items():
         if not isinstance(number, int) or number < 0:
             raise ValueError(f"{name} must be an integer of 0 or more. Received: {name}={number!r}")
     rng = random.Random(seed)
@@ -55,13 +52,13 @@ def number_corpus(
 
 
 def _draw_new(rng, number, sources, targets):
-    """Draws pairs with neither side known yet, and adds them to the known sides."""
+    """Draws pairs of new sources and targets, and adds these to the sets."""
     pairs = []
     draws_left = _MAX_DRAWS_PER_PAIR * number
     while len(pairs) < number:
         if draws_left == 0:
             raise ValueError(
-                f"The patterns of the number corpus do not give so many distinct pairs. "
+                "The patterns of the number corpus do not give that many distinct pairs. "
                 f"Received: {number} pairs on top of {len(sources) - len(pairs)}"
             )
         draws_left -= 1

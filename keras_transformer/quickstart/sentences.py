@@ -1,10 +1,11 @@
-"""Sentence patterns of the number corpus, and how one is filled in.
+"""Sentence patterns of the number corpus, and `draw_pair`, which fills them in.
 
-A pattern has one German answer to each English source, and together they hold what makes the
-language pair hard: digits said in reverse ("twenty-one" - "einundzwanzig"), the verb at the end or
+A pattern has one German answer for each English source. Together the patterns have the difficulties
+of the language pair: digits in reverse order ("twenty-one" - "einundzwanzig"), verbs at the end or
 before the subject, articles and ordinals that agree with gender and case, verbs with their person.
 """
 
+import random
 import re
 
 from keras_transformer.quickstart import number_words as words
@@ -18,11 +19,11 @@ from keras_transformer.quickstart.vocabulary import (
     YEAR,
 )
 
-# --- Slots whose words are computed; each draws one (English, German) ---
+# --- Slots with computed words; each function draws one (English, German) ---
 
 
 def _number(rng):
-    # Every length of number is seen often, the short ones that are heard most a little more so.
+    # Every length of number is frequent; short ones, as in real text, are more so.
     return rng.randint(
         *rng.choice(((1, 20), (1, 20), (21, 99), (21, 99), (100, 999), (1000, 9999)))
     )
@@ -144,122 +145,94 @@ COMPUTED = {
     "rise": _rise,
 }
 
-# --- Patterns: (weight, patterns of one family); a slot named twice has a digit at its end ---
+# --- Patterns: English and German; a slot named twice has a digit at its end ---
 
-FAMILIES = (
+_COUNTS = (
+    ("{any_number}", "{any_number}"),
+    ("{number}", "{number}"),
+    ("{things_nom}", "{things_nom}"),
+    ("{equation}.", "{equation}."),
+    ("{subject} {bought} {things_acc}.", "{subject} {have} {things_acc} {bought}."),
     (
-        28,
-        (
-            ("{any_number}", "{any_number}"),
-            ("{number}", "{number}"),
-            ("{things_nom}", "{things_nom}"),
-            ("{equation}.", "{equation}."),
-            ("{subject} {bought} {things_acc}.", "{subject} {have} {things_acc} {bought}."),
-            (
-                "{past_day} {subject} {bought} {things_acc}.",
-                "{past_day} {have} {subject} {things_acc} {bought}.",
-            ),
-            ("{subject} {need} {things_acc}.", "{subject} {need} {things_acc}."),
-            ("{subject} {have} {things_acc}.", "{subject} {have} {things_acc}."),
-            ("{subject} {want} {to_buy} {things_acc}.", "{subject} {want} {things_acc} {to_buy}."),
-            ("there {existing} {place}.", "{place} gibt es {existing}."),
-            ("{subject} {be} {years} old.", "{subject} {be} {years} alt."),
-            ("the picture is on page {number}.", "das Bild ist auf Seite {number}."),
-        ),
+        "{past_day} {subject} {bought} {things_acc}.",
+        "{past_day} {have} {subject} {things_acc} {bought}.",
+    ),
+    ("{subject} {need} {things_acc}.", "{subject} {need} {things_acc}."),
+    ("{subject} {have} {things_acc}.", "{subject} {have} {things_acc}."),
+    ("{subject} {want} {to_buy} {things_acc}.", "{subject} {want} {things_acc} {to_buy}."),
+    ("there {existing} {place}.", "{place} gibt es {existing}."),
+    ("{subject} {be} {years} old.", "{subject} {be} {years} alt."),
+    ("the picture is on page {number}.", "das Bild ist auf Seite {number}."),
+)
+_RANKS = (
+    ("{nth_nom}", "{nth_nom}"),
+    ("{behind} {nth_dat}", "{behind} {nth_dat}"),
+    ("{subject} {live} on the {floor_n} floor.", "{subject} {live} im {floor_n} Stock."),
+    ("{subject} {took} {nth_n} place.", "{subject} {took} den {nth_n} Platz."),
+    ("{subject} {bought} {nth_acc}.", "{subject} {have} {nth_acc} {bought}."),
+    ("that is {nth_nom}.", "das ist {nth_nom}."),
+    ("today is {our} {nth_r} {birthday}.", "heute ist {our} {nth_r} {birthday}."),
+)
+_DATES = (
+    ("the {date}", "der {date}"),
+    ("on the {date_n}", "am {date_n}"),
+    ("on the {date_n}, {year}", "am {date_n} {year}"),
+    ("since the {date_n}, {past_year}", "seit dem {date_n} {past_year}"),
+    ("today is {weekday}, the {date}.", "heute ist {weekday}, der {date}."),
+    (
+        "{subject} {were} born on the {date_n}, {past_year}.",
+        "{subject} {were} am {date_n} {past_year} geboren.",
     ),
     (
-        16,
-        (
-            ("{nth_nom}", "{nth_nom}"),
-            ("{behind} {nth_dat}", "{behind} {nth_dat}"),
-            ("{subject} {live} on the {floor_n} floor.", "{subject} {live} im {floor_n} Stock."),
-            ("{subject} {took} {nth_n} place.", "{subject} {took} den {nth_n} Platz."),
-            ("{subject} {bought} {nth_acc}.", "{subject} {have} {nth_acc} {bought}."),
-            ("that is {nth_nom}.", "das ist {nth_nom}."),
-            ("today is {our} {nth_r} {birthday}.", "heute ist {our} {nth_r} {birthday}."),
-        ),
+        "{gathering} takes place on {weekday}, the {date_n}.",
+        "{gathering} findet am {weekday}, dem {date_n}, statt.",
     ),
+    ("{shop} is closed {days}.", "{shop} ist {days} geschlossen."),
+    ("{building} was built in {past_year}.", "{building} wurde im Jahr {past_year} gebaut."),
     (
-        20,
-        (
-            ("the {date}", "der {date}"),
-            ("on the {date_n}", "am {date_n}"),
-            ("on the {date_n}, {year}", "am {date_n} {year}"),
-            ("since the {date_n}, {past_year}", "seit dem {date_n} {past_year}"),
-            ("today is {weekday}, the {date}.", "heute ist {weekday}, der {date}."),
-            (
-                "{subject} {were} born on the {date_n}, {past_year}.",
-                "{subject} {were} am {date_n} {past_year} geboren.",
-            ),
-            (
-                "{gathering} takes place on {weekday}, the {date_n}.",
-                "{gathering} findet am {weekday}, dem {date_n}, statt.",
-            ),
-            ("{shop} is closed {days}.", "{shop} ist {days} geschlossen."),
-            (
-                "{building} was built in {past_year}.",
-                "{building} wurde im Jahr {past_year} gebaut.",
-            ),
-            (
-                "{subject} moved to {city} in {month} {past_year}.",
-                "{subject} {be} im {month} {past_year} nach {city} gezogen.",
-            ),
-        ),
-    ),
-    (
-        20,
-        (
-            ("at {time}", "um {time}"),
-            ("it is {spoken_time}.", "es ist {spoken_time}."),
-            ("{vehicle} leaves at {time}.", "{vehicle} fährt um {time} ab."),
-            ("{vehicle} to {city} leaves at {time}.", "{vehicle} nach {city} fährt um {time} ab."),
-            (
-                "{vehicle} leaves at {time} and arrives at {time2}.",
-                "{vehicle} fährt um {time} ab und kommt um {time2} an.",
-            ),
-            ("{shop} is open {hours}.", "{shop} ist {hours} geöffnet."),
-            ("{event} begins at {time}.", "{event} beginnt um {time}."),
-            ("on {weekday} {event} begins at {time}.", "am {weekday} beginnt {event} um {time}."),
-            ("{subject} {get} up at {time}.", "{subject} {get} um {time} auf."),
-            ("{subject} {will} call at {time}.", "{subject} {will} um {time} anrufen."),
-            (
-                "tomorrow {subject} {will} call at {time}.",
-                "morgen {will} {subject} um {time} anrufen.",
-            ),
-        ),
-    ),
-    (
-        16,
-        (
-            ("{money_nom}", "{money_nom}"),
-            ("{thing_nom} costs {money_acc}.", "{thing_nom} kostet {money_acc}."),
-            ("{several} cost {money_acc}.", "{several} kosten {money_acc}."),
-            (
-                "{subject} paid {money_acc} for {thing_acc}.",
-                "{subject} {have} für {thing_acc} {money_acc} bezahlt.",
-            ),
-            ("{subject} {owe} the bank {money_acc}.", "{subject} {owe} der Bank {money_acc}."),
-            ("the price rose {rise}.", "der Preis stieg {rise}."),
-        ),
+        "{subject} moved to {city} in {month} {past_year}.",
+        "{subject} {be} im {month} {past_year} nach {city} gezogen.",
     ),
 )
+_TIMES = (
+    ("at {time}", "um {time}"),
+    ("it is {spoken_time}.", "es ist {spoken_time}."),
+    ("{vehicle} leaves at {time}.", "{vehicle} fährt um {time} ab."),
+    ("{vehicle} to {city} leaves at {time}.", "{vehicle} nach {city} fährt um {time} ab."),
+    (
+        "{vehicle} leaves at {time} and arrives at {time2}.",
+        "{vehicle} fährt um {time} ab und kommt um {time2} an.",
+    ),
+    ("{shop} is open {hours}.", "{shop} ist {hours} geöffnet."),
+    ("{event} begins at {time}.", "{event} beginnt um {time}."),
+    ("on {weekday} {event} begins at {time}.", "am {weekday} beginnt {event} um {time}."),
+    ("{subject} {get} up at {time}.", "{subject} {get} um {time} auf."),
+    ("{subject} {will} call at {time}.", "{subject} {will} um {time} anrufen."),
+    ("tomorrow {subject} {will} call at {time}.", "morgen {will} {subject} um {time} anrufen."),
+)
+_AMOUNTS = (
+    ("{money_nom}", "{money_nom}"),
+    ("{thing_nom} costs {money_acc}.", "{thing_nom} kostet {money_acc}."),
+    ("{several} cost {money_acc}.", "{several} kosten {money_acc}."),
+    (
+        "{subject} paid {money_acc} for {thing_acc}.",
+        "{subject} {have} für {thing_acc} {money_acc} bezahlt.",
+    ),
+    ("{subject} {owe} the bank {money_acc}.", "{subject} {owe} der Bank {money_acc}."),
+    ("the price rose {rise}.", "der Preis stieg {rise}."),
+)
+# Weights and patterns.
+FAMILIES = ((28, _COUNTS), (16, _RANKS), (20, _DATES), (20, _TIMES), (16, _AMOUNTS))
 
 _SLOT = re.compile(r"\{([a-z_]+)\d?\}")
 
 
-def draw_pair(rng):
-    """Draws one (English, German) pair.
-
-    Args:
-        rng: `random.Random`; the only source of chance.
-
-    Returns:
-        Pair of strings: a phrase in lower case, or a sentence with its full stop.
-    """
+def draw_pair(rng: random.Random) -> tuple[str, str]:
+    """Draws one (English, German) pair: phrases in lower case, or sentences with a full stop."""
     family = rng.choices(FAMILIES, [weight for weight, _ in FAMILIES])[0][1]
     patterns = rng.choice(family)
     fillings = {}
-    # The subject first: its verbs agree with it.
+    # The subject comes first because its verbs agree with it.
     person = None
     if "{subject}" in patterns[0]:
         *fillings["{subject}"], person = rng.choice(SUBJECTS)

@@ -1,6 +1,7 @@
-"""The vocabulary of the number corpus: what can be counted, paid with, done, and when."""
+"""The vocabulary of the number corpus: nouns, verbs, currencies, months and lists of words."""
 
 import dataclasses
+import re
 
 
 @dataclasses.dataclass(frozen=True)
@@ -16,21 +17,11 @@ class Noun:
 
 @dataclasses.dataclass(frozen=True)
 class Currency:
-    """A currency and the coin that is its hundredth part (None where there is none in use)."""
+    """A currency and the coin of a hundredth; None if that coin is not in use."""
 
     unit: Noun
     hundredth: Noun | None = None
 
-
-WEEKDAYS = (
-    ("Monday", "Montag"),
-    ("Tuesday", "Dienstag"),
-    ("Wednesday", "Mittwoch"),
-    ("Thursday", "Donnerstag"),
-    ("Friday", "Freitag"),
-    ("Saturday", "Samstag"),
-    ("Sunday", "Sonntag"),
-)
 
 # (English, German, days; February has 28 so that a date never depends on its year)
 MONTHS = (
@@ -107,73 +98,33 @@ NOUNS = (
     Noun("tree", "trees", "Baum", "Bäume", "m"),
 )
 YEAR = Noun("year", "years", "Jahr", "Jahre", "n")
-# Slots that are filled from a list, each entry (English, German).
+# Slots that are filled from a list: `slot: English = German, ...`.
+_CHOICES = """
+bought: bought = gekauft, sold = verkauft, found = gefunden, lost = verloren, saw = gesehen
+to_buy: to buy = kaufen, to sell = verkaufen, to see = sehen
+weekday: Monday = Montag, Tuesday = Dienstag, Wednesday = Mittwoch, Thursday = Donnerstag,
+    Friday = Freitag, Saturday = Samstag, Sunday = Sonntag
+past_day: yesterday = gestern, today = heute, last week = letzte Woche
+place: in the garden = im Garten, in the village = im Dorf, in the museum = im Museum,
+    in the school = in der Schule, on the ship = auf dem Schiff
+city: Berlin = Berlin, Hamburg = Hamburg, Vienna = Wien, Munich = München, Cologne = Köln,
+    Zurich = Zürich
+building: the bridge = die Brücke, the castle = das Schloss, the church = die Kirche,
+    the station = der Bahnhof, the tower = der Turm, the town hall = das Rathaus
+vehicle: the train = der Zug, the bus = der Bus, the tram = die Straßenbahn, the ship = das Schiff
+shop: the shop = das Geschäft, the bank = die Bank, the library = die Bibliothek,
+    the museum = das Museum, the swimming pool = das Schwimmbad
+event: the film = der Film, the concert = das Konzert, the lesson = der Unterricht,
+    the meeting = die Sitzung
+gathering: the concert = das Konzert, the meeting = die Sitzung, the wedding = die Hochzeit,
+    the exam = die Prüfung
+our: my = mein, his = sein, her = ihr, our = unser
+birthday: birthday = Geburtstag, wedding anniversary = Hochzeitstag
+behind: behind = hinter, next to = neben, with = mit
+"""
 CHOICES = {
-    "bought": (
-        ("bought", "gekauft"),
-        ("sold", "verkauft"),
-        ("found", "gefunden"),
-        ("lost", "verloren"),
-        ("saw", "gesehen"),
-    ),
-    "to_buy": (("to buy", "kaufen"), ("to sell", "verkaufen"), ("to see", "sehen")),
-    "weekday": WEEKDAYS,
-    "month": tuple((english, german) for english, german, _ in MONTHS),
-    "past_day": (
-        ("yesterday", "gestern"),
-        ("today", "heute"),
-        ("last week", "letzte Woche"),
-        *((f"on {english}", f"am {german}") for english, german in WEEKDAYS),
-    ),
-    "place": (
-        ("in the garden", "im Garten"),
-        ("in the village", "im Dorf"),
-        ("in the museum", "im Museum"),
-        ("in the school", "in der Schule"),
-        ("on the ship", "auf dem Schiff"),
-    ),
-    "city": (
-        ("Berlin", "Berlin"),
-        ("Hamburg", "Hamburg"),
-        ("Vienna", "Wien"),
-        ("Munich", "München"),
-        ("Cologne", "Köln"),
-        ("Zurich", "Zürich"),
-    ),
-    "building": (
-        ("the bridge", "die Brücke"),
-        ("the castle", "das Schloss"),
-        ("the church", "die Kirche"),
-        ("the station", "der Bahnhof"),
-        ("the tower", "der Turm"),
-        ("the town hall", "das Rathaus"),
-    ),
-    "vehicle": (
-        ("the train", "der Zug"),
-        ("the bus", "der Bus"),
-        ("the tram", "die Straßenbahn"),
-        ("the ship", "das Schiff"),
-    ),
-    "shop": (
-        ("the shop", "das Geschäft"),
-        ("the bank", "die Bank"),
-        ("the library", "die Bibliothek"),
-        ("the museum", "das Museum"),
-        ("the swimming pool", "das Schwimmbad"),
-    ),
-    "event": (
-        ("the film", "der Film"),
-        ("the concert", "das Konzert"),
-        ("the lesson", "der Unterricht"),
-        ("the meeting", "die Sitzung"),
-    ),
-    "gathering": (
-        ("the concert", "das Konzert"),
-        ("the meeting", "die Sitzung"),
-        ("the wedding", "die Hochzeit"),
-        ("the exam", "die Prüfung"),
-    ),
-    "our": (("my", "mein"), ("his", "sein"), ("her", "ihr"), ("our", "unser")),
-    "birthday": (("birthday", "Geburtstag"), ("wedding anniversary", "Hochzeitstag")),
-    "behind": (("behind", "hinter"), ("next to", "neben"), ("with", "mit")),
+    slot: tuple(tuple(pair.split(" = ")) for pair in " ".join(words.split()).split(", "))
+    for slot, words in re.findall(r"^(\w+): (.*(?:\n .*)*)", _CHOICES, re.MULTILINE)
 }
+CHOICES["month"] = tuple((english, german) for english, german, _ in MONTHS)
+CHOICES["past_day"] += tuple((f"on {day}", f"am {tag}") for day, tag in CHOICES["weekday"])
