@@ -86,7 +86,7 @@ class DecoderBlock(ResidualBlock):
         encoder_outputs_mask: Tensor | None = None,
         **masks: Tensor | None,
     ) -> Tensor | tuple:
-        self._check_call(encoder_outputs, cache, return_attention_scores)
+        self._check_call(encoder_outputs, cache)
         masks = DecoderMasks(**masks)
         # An implicit mask does not cover the cached positions.
         self_mask = masks.of_self_attention(*((mask, inputs_mask) if cache is None else ()))
@@ -124,12 +124,7 @@ class DecoderBlock(ResidualBlock):
             return outputs, {"self": own} if cross is None else {"self": own, "cross": cross}
         return outputs
 
-    def _check_call(self, encoder_outputs, cache, return_attention_scores):
-        if cache is not None and return_attention_scores:
-            raise ValueError(
-                "A call returns the attention scores or a cache, not both. Received: "
-                f"return_attention_scores={return_attention_scores!r} and a cache"
-            )
+    def _check_call(self, encoder_outputs, cache):
         if self.cross_attention is None and encoder_outputs is not None:
             raise ValueError(
                 "This block was built without `encoder_outputs` and has no cross-attention. "

@@ -228,6 +228,8 @@ def test_bad_decoder_calls_are_explained():
     cache = block.make_cache(SOURCE, batch_size=2)
     with pytest.raises(ValueError, match="scores or a cache, not both"):
         block(INPUTS, cache=cache, return_attention_scores=True)
+    with pytest.raises(TypeError, match="source_mask"):
+        block(INPUTS, SOURCE, source_mask=SOURCE_PADDING)
     alone = DecoderBlock(**SIZES)
     alone(INPUTS)
     with pytest.raises(ValueError, match="has no cross-attention"):

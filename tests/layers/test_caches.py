@@ -7,7 +7,8 @@ from keras import ops
 
 from keras_transformer import Transformer
 from keras_transformer.decoding import BeamSearch, GreedySearch
-from keras_transformer.layers.caches import GrowingCache
+from keras_transformer.layers import Decoder, DecoderBlock
+from keras_transformer.layers.caches import CompleteCache, FixedCache, GrowingCache, take_rows
 
 RNG = np.random.default_rng(0)
 
@@ -41,6 +42,59 @@ def test_positions_stay_in_their_order(apart, num_new):
         if apart:
             longest_recent = max(longest_recent, cache.keys[1].shape[2])
     assert longest_recent == (32 * num_new if apart else 0)
+
+
+def _visible(mask, length):
+    """The mask, `[queries, length]`; None hides nothing."""
+    if mask is None:
+        return np.ones((1, length), bool)
+    return ops.convert_to_numpy(mask)[0]
+
+
+@pytest.mark.parametrize("num_new", [1, 2])
+def test_the_mask_of_a_cache_hides_the_future_and_what_is_not_written(num_new):
+    new = ops.ones((2, 3, num_new, 4)), ops.ones((2, 3, num_new, 5))
+    fixed = FixedCache(ops.zeros((2, 3, 7, 4)), ops.zeros((2, 3, 7, 5)), ops.array(3, "int32"))
+    growing = GrowingCache((ops.zeros((2, 3, 3, 4)),), (ops.zeros((2, 3, 3, 5)),))
+    for cache, length in ((fixed.extend(*new), 7), (growing.extend(*new), 3 + num_new)):
+        last = 3 + np.arange(num_new)[:, None]
+        causal = np.arange(length) <= last
+        np.testing.assert_array_equal(_visible(cache.mask(num_new, True), length), causal)
+        written = np.arange(length)[None] < 3 + num_new
+        np.testing.assert_array_equal(_visible(cache.mask(num_new, False), length), written)
+
+
+def test_a_complete_cache_grows_at_its_end():
+    keys = RNG.normal(size=(2, 3, 6, 4)).astype("float32")
+    cache = CompleteCache(ops.array(keys[:, :, :4]), ops.array(keys[:, :, :4]))
+    cache = cache.extend(ops.array(keys[:, :, 4:]), ops.array(keys[:, :, 4:]))
+    assert cache.length == 6
+    np.testing.assert_array_equal(_all(cache.keys), keys)
+
+
+@pytest.mark.parametrize("max_length", [None, 5])
+def test_rows_of_a_decoders_cache_are_reordered_and_those_of_the_source_stay(max_length):
+    decoder = Decoder([DecoderBlock(2, 8)], position=None)
+    states, source = (RNG.normal(size=(2, length, 4)).astype("float32") for length in (3, 6))
+    decoder(states, source)
+    cache = decoder.make_cache(source, batch_size=2, max_length=max_length)
+    _, cache = decoder(states, cache=cache)
+    again = decoder.reorder_cache(cache, ops.array([1, 1], "int32"))
+    assert decoder.reorder_cache(cache, None) is cache
+    assert again.length is cache.length
+    assert again.blocks[0].cross_attention is cache.blocks[0].cross_attention
+    own = cache.blocks[0].self_attention
+    for one, other in zip(
+        keras.tree.flatten(again.blocks[0].self_attention), keras.tree.flatten(own), strict=True
+    ):
+        expected = ops.convert_to_numpy(other)
+        expected = expected[[1, 1]] if expected.ndim else expected
+        np.testing.assert_array_equal(ops.convert_to_numpy(one), expected)
+
+
+def test_scalars_belong_to_all_rows():
+    kept = take_rows({"a": ops.array([5, 6, 7]), "b": ops.array(3)}, ops.array([2, 0], "int32"))
+    assert ops.convert_to_numpy(kept["a"]).tolist() == [7, 5] and int(kept["b"]) == 3
 
 
 @pytest.mark.skipif(keras.backend.backend() == "jax", reason="caches on JAX have a fixed size")
