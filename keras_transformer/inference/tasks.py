@@ -18,6 +18,7 @@ class Task(abc.ABC):
         score_label: the same for people.
         result_name: field of `TrainingResult` that holds the trained pipeline.
         served_functions: module and class of the `ServedFunctions` of a SavedModel.
+        own_settings: names of `TrainingSettings` that need this task.
         shares_a_given_tokenizer: whether one given tokenizer serves source and target.
         needs_own_search: whether the answers need the pipeline's own search, so that programs with
             another search cannot use the model.
@@ -29,6 +30,7 @@ class Task(abc.ABC):
     score_label: ClassVar[str]
     result_name: ClassVar[str]
     served_functions: ClassVar[str]
+    own_settings: ClassVar[tuple[str, ...]] = ()
     shares_a_given_tokenizer: ClassVar[bool] = True
     needs_own_search: ClassVar[bool] = False
 

@@ -25,6 +25,7 @@ class ParsingTask(Task):
     name, command, result_name = "parsing", "parse", "parser"
     score_name, score_label = "f1", "F1"
     pipeline = Parser
+    own_settings = ("linearization",)
     served_functions = "keras_transformer.parsing.signatures.ParserFunctions"
     # A given tokenizer is for the words; the trees have a vocabulary of their own.
     shares_a_given_tokenizer = False

@@ -192,7 +192,13 @@ class TrainingSettings(FrozenSettings):
                 '`bpe_dropout` needs `tokenizer="bpe"`, which learns the merges that it drops. '
                 f"Received: bpe_dropout={self.bpe_dropout!r} with tokenizer={self.tokenizer!r}"
             )
-        for name, value in get_task(self.task).check_settings(self).items():
+        task = get_task(self.task)
+        if self.linearization and "linearization" not in task.own_settings:
+            raise ValueError(
+                "`linearization` is a setting of another task. "
+                f"Received: linearization={self.linearization!r} with task={self.task!r}"
+            )
+        for name, value in task.check_settings(self).items():
             object.__setattr__(self, name, value)
 
     def save(self, directory: str | Path, fingerprint: Mapping) -> None:

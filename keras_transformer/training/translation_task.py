@@ -20,15 +20,6 @@ class TranslationTask(Task):
     pipeline = Translator
     served_functions = "keras_transformer.export.signatures.TranslatorFunctions"
 
-    def check_settings(self, settings) -> dict:
-        """Raises if settings are for another task; returns the settings that the task decides."""
-        if settings.linearization:
-            raise ValueError(
-                "`linearization` is for parsing. "
-                f"Received: linearization={settings.linearization!r} with task={settings.task!r}"
-            )
-        return {}
-
     def check(self, corpus, settings) -> None:
         """Raises if BLEU cannot be measured as the settings say; any corpus of pairs will do."""
         if settings.bleu_every and settings.bleu_tokenize:
