@@ -1,87 +1,87 @@
-"""Rows of a request in the graph: their ids, and how many are worked on at once."""
+"""Rows of a request in the graph: their ids, and chunks of them."""
 
 import itertools
+from collections.abc import Callable
+from typing import Any
 
 import tensorflow as tf
 
 from keras_transformer.data.special_tokens import EOS_ID, PAD_ID
+from keras_transformer.layers.dtypes import Tensor
 
-# Bounds a chunk of rows: padded positions of source and target.
+Rows = dict[str, Tensor]
+
+# Maximum number of padded positions of source and target in a chunk of rows.
 MAX_TOKENS = 32_768
 
 
-def encode(tokenizer, text, max_length):
-    """Tokenizes: ragged int32 `[batch, None]` with EOS, and bool `[batch]`, whether it was cut."""
+def encode(tokenizer: Any, text: Tensor, max_length: int) -> tuple[tf.RaggedTensor, Tensor]:
+    """Returns ragged ids `[batch, None]` with EOS, and bool `[batch]`, whether a text was cut."""
     ids = tf.cast(tokenizer.tokenize(text), tf.int32)
     is_cut = ids.row_lengths() > max_length - 1
     ends = tf.fill([tf.shape(text)[0], 1], EOS_ID)
     return tf.concat([ids[:, : max_length - 1], ends], axis=1), is_cut
 
 
-def padded(ids, length=None):
-    """Ragged ids as int32 `[batch, length]`, or as long as the longest row."""
+def padded(ids: tf.RaggedTensor, length: Tensor | None = None) -> Tensor:
+    """Returns ragged ids as int32 `[batch, length]`; None for the length of the longest row."""
     dense = ids.to_tensor(PAD_ID)  # [batch, longest]
     if length is None:
         return dense
     return tf.pad(dense, [[0, 0], [0, length - tf.shape(dense)[1]]], constant_values=PAD_ID)
 
 
-def longest_row(*rows):
-    """The most ids in a row of any of the ragged tensors, at least 1."""
+def longest_row(*rows: tf.RaggedTensor) -> Tensor:
+    """Returns the maximum length of a row in the ragged tensors, at least 1."""
     return tf.reduce_max([tf.cast(ids.bounding_shape()[1], tf.int32) for ids in rows] + [1])
 
 
-def rows_per_chunk(*limits):
-    """The most rows, at least 1, whose `(size of a row, bound)` all hold."""
+def rows_per_chunk(*limits: tuple) -> Tensor:
+    """Returns the maximum number of rows, at least 1, within all `(size of a row, bound)`."""
     return tf.reduce_min([tf.maximum(bound // tf.maximum(size, 1), 1) for size, bound in limits])
 
 
-def chunk_seed(search, start):
-    """Returns the `seed` option of a chunk of rows, its own for each; none unless a search draws.
-
-    Args:
-        search: a search of `keras_transformer.decoding`.
-        start: int32 scalar, the number of the chunk's first row in the request.
-
-    Returns:
-        Dict of options of the search's call.
-    """
+def chunk_seed(search: Any, start: Tensor) -> dict[str, Tensor]:
+    """Returns the `seed` option of the chunk that starts at a row, if the search draws samples."""
     if not hasattr(search, "seed"):
         return {}
     return {"seed": tf.cast((search.seed + tf.cast(start, tf.int64)) % 2**31, tf.int32)}
 
 
-def in_chunks(function, num_rows, chunk_size, empty, num_streams=1):
-    """Joins what a function gives for one chunk of rows after the other.
+def in_chunks(
+    function: Callable[[Tensor, Tensor], Rows],
+    num_rows: Tensor,
+    chunk_size: Tensor,
+    empty: Rows,
+    num_streams: int = 1,
+) -> Rows:
+    """Calls a function for chunks of rows and joins its results.
 
     Args:
-        function: `function(start, end)`, the range of rows, to a dict of tensors `[rows, ...]`.
+        function: `function(start, end)` returns a dict of tensors `[rows, ...]`.
         num_rows: int32 scalar.
-        chunk_size: int32 scalar, the most rows that are worked on at a time.
-        empty: what the function gives for no row.
-        num_streams: chunks that are worked on at the same time; rows are shared out evenly.
-
-    Returns:
-        Dict of tensors `[num_rows, ...]`.
+        chunk_size: int32 scalar, the maximum number of rows that are processed at a time.
+        empty: the function's result for no row.
+        num_streams: number of chunks that are processed at the same time, of about equal size.
     """
     if num_streams == 1:
         return _in_turn(function, 0, num_rows, chunk_size, empty)
     share = -(-num_rows // num_streams)
     chunk_size = tf.maximum(chunk_size // num_streams, 1)
 
-    # A function, so that the graph holds it once.
+    # As a function, it is in the graph once.
     @tf.function(autograph=False)
     def stream(start, end):
         return _in_turn(function, start, end, chunk_size, empty)
 
     limits = [tf.minimum(number * share, num_rows) for number in range(num_streams + 1)]
-    # TensorFlow runs side by side what neither waits for another nor writes a variable.
+    # TensorFlow runs calls in parallel that neither depend on each other nor write variables.
     found = [stream(*pair) for pair in itertools.pairwise(limits)]
     return {name: tf.concat([part[name] for part in found], axis=0) for name in empty}
 
 
 def _in_turn(function, first, last, chunk_size, empty):
-    """What the function gives for the rows from `first` to `last`, chunk by chunk."""
+    """Returns the function's results for the rows from `first` to `last`, chunk by chunk."""
 
     def extend(start, found):
         end = tf.minimum(start + chunk_size, last)

@@ -1,10 +1,11 @@
-"""The parts that the SavedModel of every task is made of."""
+"""`ServedModule`, a SavedModel of any task, and `ServedFunctions`, the base of its signatures."""
 
 import dataclasses
 import functools
 import itertools
 import json
-from typing import ClassVar
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 import tensorflow as tf
 
@@ -18,7 +19,10 @@ from keras_transformer.export.graph_rows import (
     rows_per_chunk,
 )
 from keras_transformer.inference.batch_inference import one_answer, search_ids
+from keras_transformer.inference.pipeline import Pipeline
+from keras_transformer.layers.dtypes import Tensor
 from keras_transformer.layers.kernels.stored_kernels import StoredTranspose, stored_kernels
+from keras_transformer.models import Ensemble, Transformer
 
 
 class ServedModule(tf.Module):
@@ -28,14 +32,20 @@ class ServedModule(tf.Module):
         functions: a subclass of `ServedFunctions`.
         pipeline: a `Translator` or another `Pipeline`.
         model: the pipeline's model, or a copy of another dtype.
-        search: a search of `keras_transformer.decoding`.
-        num_streams: parts of a request that are searched at the same time.
+        search, num_streams: as in `export_saved_model`.
     """
 
-    def __init__(self, functions, pipeline, model, search, num_streams: int = 1):
+    def __init__(
+        self,
+        functions: type["ServedFunctions"],
+        pipeline: Pipeline,
+        model: Transformer | Ensemble,
+        search: Any,
+        num_streams: int,
+    ):
         super().__init__(name="translator")
-        # The model itself stays in the closures. If it were tracked, its layers and its optimizer
-        # would be saved too, and each weight twice.
+        # The model stays in the closures. If it were tracked, its optimizer would be saved, and
+        # each weight twice.
         transposes = _transposes(model)
         others = [weight.value for weight in model.weights if id(weight) not in transposes]
         # A matrix that several kernels share is saved once.
@@ -53,23 +63,25 @@ class ServedModule(tf.Module):
             function = tf.function(method, input_signature=signature, autograph=False)
             setattr(self, name, function)
 
-    def functions(self):
+    def functions(self) -> dict[str, Callable]:
         """Returns the functions by the name of their signature."""
         return {name: getattr(self, name) for name in self.inputs}
 
 
 class ServedFunctions:
-    """The signatures of a task, one method for each; a subclass for each task.
+    """The signatures of a task, one method for each; every task has a subclass.
 
     Args:
-        module: the `ServedModule`, which holds what a SavedModel has to track.
+        module: the `ServedModule`, which tracks variables and tokenizers.
         pipeline, model, search, num_streams: as in `ServedModule`.
 
     Attributes:
         inputs: names of the inputs, all strings `[batch]`, by the name of their signature.
+        outputs: names of the output for the best answer, and for several.
     """
 
     inputs: ClassVar[dict[str, tuple[str, ...]]]
+    outputs: ClassVar[tuple[str, str]]
 
     def __init__(self, module, pipeline, model, search, num_streams):
         self._module = module
@@ -86,12 +98,26 @@ class ServedFunctions:
             "num_streams": num_streams,
         }
 
+    def serving_default(self, text: Tensor) -> dict[str, Tensor]:
+        found, truncated = self._answer(text, self._best)
+        answer, score = found["answers"][:, 0], found["scores"][:, 0]
+        return {self.outputs[0]: answer, "score": score, "truncated": truncated}
+
+    def n_best(self, text: Tensor) -> dict[str, Tensor]:
+        found, truncated = self._answer(text, self._several)
+        answers, scores = found["answers"], found["scores"]
+        return {self.outputs[1]: answers, "scores": scores, "truncated": truncated}
+
+    def _answer(self, text, search):
+        """Returns the result of `_search`, and bool `[batch]`, whether a source was cut."""
+        raise NotImplementedError
+
     def _search(self, sources, lengths, search, write, constrain=None):
         """Searches for the answers to the sources of a request, in chunks.
 
         Args:
             sources: ragged ids, with EOS.
-            lengths: int32 `[batch]`, what `Pipeline.max_lengths` takes; 0 for no source.
+            lengths: int32 `[batch]`, the argument of `Pipeline.max_lengths`; 0 for no source.
             search: the search.
             write: `write(start, end, tokens, scores)` returns the answers to a range of rows,
                 strings `[rows, n]`, from int32 `[rows, n, length]` and float32 `[rows, n]`.
@@ -125,12 +151,12 @@ class ServedFunctions:
         return in_chunks(search_rows, tf.shape(lengths)[0], rows, empty, self._num_streams)
 
     def _settings_of(self, text):
-        """Returns what the answers depend on besides the weights, as JSON, for each text."""
+        """Returns the settings of the answers as JSON, for each text."""
         return tf.fill(tf.shape(text), json.dumps(self._settings))
 
 
 def _transposes(model):
-    """Returns `StoredTranspose`s by the kernels' ids, where products are faster so."""
+    """Returns `StoredTranspose`s by the kernels' ids, for dtypes whose products are then faster."""
     if model.dtype_policy.name != "bfloat16":
         return {}
     groups = []
@@ -147,7 +173,7 @@ def _transposes(model):
 
 
 def _together(kernels):
-    """Returns the `StoredTranspose`s of kernels behind each other in one matrix, by their ids."""
+    """Returns the `StoredTranspose`s of kernels that share one matrix, by the kernels' ids."""
     rows = [tf.transpose(kernel.value) for kernel in kernels]
     matrix = tf.Variable(tf.concat(rows, axis=0), trainable=False)
     ends = list(itertools.accumulate(len(some) for some in rows))
@@ -162,7 +188,7 @@ def _with_stored(method, transposes, num_parts):
 
     @functools.wraps(method)
     def function(*texts):
-        # A request may ignore the shapes of a signature; the operations would fail obscurely.
+        # A request may ignore the shapes of a signature, which makes operations fail obscurely.
         texts = [tf.ensure_shape(text, [None]) for text in texts]
         with stored_kernels(transposes, num_parts):
             return method(*texts)

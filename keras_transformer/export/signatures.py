@@ -1,9 +1,8 @@
-"""The functions of a translator's SavedModel, each from raw strings to tensors.
+"""`TranslatorFunctions`: the signatures of a translator's SavedModel, from raw strings to tensors.
 
-Needs TensorFlow to be imported. Every output has one row for each string that came in, so that a
-server may join requests to a batch and take the answers apart again. The rows of a request are
-worked on in chunks of bounded padded size: its memory does not grow with the number of rows. No
-row's answer depends on another row.
+Every output has one row for each input string, so that a server may join requests to a batch and
+split the answers again. A request is processed in chunks of bounded padded size: its memory does
+not grow with its number of rows. The answer to a row does not depend on other rows.
 """
 
 import tensorflow as tf
@@ -19,18 +18,20 @@ from keras_transformer.export.graph_rows import (
     rows_per_chunk,
 )
 from keras_transformer.export.served_module import ServedFunctions
+from keras_transformer.layers.dtypes import Tensor
 
-# Bounds a chunk of rows: numbers in its largest tensor.
+# Maximum number of elements in the largest tensor of a chunk of rows.
 _MAX_NUMBERS = 2**26
 
 
 class TranslatorFunctions(ServedFunctions):
-    """The signatures of a translator."""
+    """The signatures of a translator; arguments as in `ServedFunctions`."""
 
     inputs = {
         **dict.fromkeys(("serving_default", "n_best", "limits"), ("text",)),
         **dict.fromkeys(("score", "attention"), ("text", "translation")),
     }
+    outputs = ("translation", "translations")
 
     def __init__(self, module, pipeline, model, search, num_streams):
         super().__init__(module, pipeline, model, search, num_streams)
@@ -43,17 +44,7 @@ class TranslatorFunctions(ServedFunctions):
             "sentence_profile": None if profile is None else profile.to_dict(),
         }
 
-    def serving_default(self, text):
-        found, truncated = self._translate(text, self._best)
-        translation, score = found["answers"][:, 0], found["scores"][:, 0]
-        return {"translation": translation, "score": score, "truncated": truncated}
-
-    def n_best(self, text):
-        found, truncated = self._translate(text, self._several)
-        translations, scores = found["answers"], found["scores"]
-        return {"translations": translations, "scores": scores, "truncated": truncated}
-
-    def score(self, text, translation):
+    def score(self, text: Tensor, translation: Tensor) -> dict[str, Tensor]:
         sources, targets, truncated = self._encode_pairs(text, translation)
         length = tf.cast(targets.bounding_shape()[1], tf.int32)
 
@@ -79,7 +70,7 @@ class TranslatorFunctions(ServedFunctions):
             "truncated": truncated,
         }
 
-    def attention(self, text, translation):
+    def attention(self, text: Tensor, translation: Tensor) -> dict[str, Tensor]:
         sources, targets, truncated = self._encode_pairs(text, translation)
         lengths = [tf.cast(ids.bounding_shape()[1], tf.int32) for ids in (targets, sources)]
 
@@ -106,7 +97,7 @@ class TranslatorFunctions(ServedFunctions):
             "truncated": truncated,
         }
 
-    def limits(self, text):
+    def limits(self, text: Tensor) -> dict[str, Tensor]:
         lengths = self._module.source_tokenizer.tokenize(text).row_lengths()
         num_tokens = tf.cast(lengths, tf.int32) + 1  # and EOS
         longest = self._pipeline.max_source_length
@@ -119,10 +110,8 @@ class TranslatorFunctions(ServedFunctions):
             "settings": self._settings_of(text),
         }
 
-    def _translate(self, text, search):
-        sources, truncated = encode(
-            self._module.source_tokenizer, text, self._pipeline.max_source_length
-        )
+    def _answer(self, text, search):
+        sources, truncated = self._encode_source(text)
         num_subwords = tf.cast(sources.row_lengths(), tf.int32) - 1
 
         def write(start, end, tokens, scores):
@@ -133,28 +122,29 @@ class TranslatorFunctions(ServedFunctions):
 
         return self._search(sources, num_subwords, search, write), truncated
 
+    def _encode_source(self, text):
+        return encode(self._module.source_tokenizer, text, self._pipeline.max_source_length)
+
     def _encode_pairs(self, text, translation):
         same = tf.debugging.assert_equal(
             tf.shape(text), tf.shape(translation), "There must be one translation for each text."
         )
         with tf.control_dependencies([same]):
             text = tf.identity(text)
-        sources, is_cut = encode(
-            self._module.source_tokenizer, text, self._pipeline.max_source_length
-        )
+        sources, is_cut = self._encode_source(text)
         targets, is_target_cut = encode(
             self._module.target_tokenizer, translation, self._max_target_length
         )
         return sources, targets, is_cut | is_target_cut
 
     def _pieces(self, tokenizer, ids):
-        """The spelling of each id: strings `[batch, length]`, `""` behind the last."""
+        """Returns the piece of each id: strings `[batch, length]`, padded with `""`."""
         vocabulary = tf.constant(tokenizer.pieces(range(tokenizer.vocab_size)))
         pieces = ids.with_flat_values(tf.gather(vocabulary, ids.flat_values))
         return pieces.to_tensor(default_value="")
 
 
 def _decoder_inputs(labels):
-    """BOS and the labels but the last of each row, padded as they are."""
+    """Returns BOS and all labels but the last of each row, with the padding of the labels."""
     shifted = tf.pad(labels[:, :-1], [[0, 0], [1, 0]], constant_values=BOS_ID)
     return tf.where(labels == PAD_ID, PAD_ID, shifted)

@@ -17,19 +17,11 @@ class ParserFunctions(ServedFunctions):
     """The signatures of a parser; arguments as in `ServedFunctions`."""
 
     inputs = dict.fromkeys(("serving_default", "n_best", "limits"), ("text",))
+    outputs = ("tree", "trees")
 
     def __init__(self, module, pipeline, model, search, num_streams):
         super().__init__(module, pipeline, model, search, num_streams)
         self._settings["linearization"] = pipeline.linearization.to_dict()
-
-    def serving_default(self, text: Tensor) -> dict[str, Tensor]:
-        found, truncated = self._parse(text, self._best)
-        tree, score = found["answers"][:, 0], found["scores"][:, 0]
-        return {"tree": tree, "score": score, "truncated": truncated}
-
-    def n_best(self, text: Tensor) -> dict[str, Tensor]:
-        found, truncated = self._parse(text, self._several)
-        return {"trees": found["answers"], "scores": found["scores"], "truncated": truncated}
 
     def limits(self, text: Tensor) -> dict[str, Tensor]:
         words = _split_words(text)
@@ -46,7 +38,7 @@ class ParserFunctions(ServedFunctions):
             "settings": self._settings_of(text),
         }
 
-    def _parse(self, text, search):
+    def _answer(self, text, search):
         words = _split_words(text)
         sources, truncated = encode(
             self._module.source_tokenizer, _joined(words), self._pipeline.max_source_length
