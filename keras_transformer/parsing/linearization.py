@@ -162,35 +162,44 @@ class Linearization(FrozenSettings):
             )
         written = list(map(_number, range(len(words)))) if self.numbers else words
         builder = TreeBuilder(words, tags, self.root_label, PLACEHOLDER, written)
-        symbols, position = list(symbols), 0
-        while position < len(symbols):
-            position += self._read(symbols[position : position + 3], builder)
+        if self.leaf_is_one_symbol:
+            for symbol in symbols:
+                self._read(symbol, builder)
+        else:
+            self._read_tagged_words(list(symbols), builder)
         return builder.finish()
 
-    def _read(self, symbols: list[str], builder: TreeBuilder) -> int:
-        """Reads the next of up to three symbols, or a leaf of three; returns their number."""
-        symbol, label = symbols[0], symbols[0][1:]
-        if symbol.startswith("(") and is_symbol(label):
-            if self.leaf_is_one_symbol or len(symbols) < 2 or not is_symbol(symbols[1]):
-                builder.open(label)
-                return 1
-            builder.add_word(label, unescape_brackets(symbols[1]))
-            if symbols[2:] == [self._closing(label)]:
-                return 3
+    def _read(self, symbol: str, builder: TreeBuilder) -> None:
+        is_bracket = symbol.startswith(("(", ")"))
+        label = symbol[1:] if is_bracket else symbol
+        if not is_symbol(label) and symbol != ")":
             builder.num_repairs += 1
-            return 2
-        if symbol == ")" or (symbol.startswith(")") and is_symbol(label)):
+        elif symbol[0] == "(":
+            builder.open(label)
+        elif is_bracket:
             # A label that is missing, or that this form does not write, is a repair.
             builder.num_repairs += (symbol == ")") == self.labelled_closing
             builder.close(label if self.labelled_closing else "")
-        elif is_symbol(symbol) and (self.words or self.numbers):
-            builder.num_repairs += not self.leaf_is_one_symbol  # a word without a tag
+        elif self.words or self.numbers:
             builder.add_word(None, unescape_brackets(symbol))
-        elif is_symbol(symbol) and (self.tags or symbol == PLACEHOLDER):
+        elif self.tags or symbol == PLACEHOLDER:
             builder.add_word(symbol)
         else:
             builder.num_repairs += 1
-        return 1
+
+    def _read_tagged_words(self, symbols: list[str], builder: TreeBuilder) -> None:
+        position = 0
+        while position < len(symbols):
+            tag, *others = symbols[position : position + 3]
+            if tag.startswith("(") and is_symbol(tag[1:]) and others and is_symbol(others[0]):
+                is_closed = others[1:] == [self._closing(tag[1:])]
+                builder.add_word(tag[1:], unescape_brackets(others[0]))
+                builder.num_repairs += not is_closed
+                position += 2 + is_closed
+            else:
+                builder.num_repairs += is_symbol(tag)  # a word without a tag
+                self._read(tag, builder)
+                position += 1
 
     def _leaf(self, leaf: Tree, position: int) -> list[str]:
         if not (self.words or self.numbers):

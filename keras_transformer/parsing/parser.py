@@ -168,14 +168,9 @@ class Parser(Pipeline):
         Args:
             sentences: sequence of sentences: each a `str` of words that spaces, tabs or line ends
                 separate (U+00A0 does not), or a sequence of words.
-            search: search to use instead of the parser's.
-            batch_size: maximum number of sentences in a batch; batches of long sentences, or with a
-                wide beam, are smaller.
-            progress: called after each batch with the numbers of sentences done and of all.
+            search, batch_size, progress, num_streams: as in `Translator.translate`.
             constrained: whether the search is constrained to well-formed trees; None for the
                 parser's default.
-            num_streams: number of batches that are searched at the same time, as in
-                `Translator.translate`.
 
         Returns:
             A `Tree` for every sentence, over exactly its words; None for one without words.

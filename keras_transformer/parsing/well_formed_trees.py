@@ -34,17 +34,13 @@ class WellFormedTrees:
     sentence without words, or with a maximum below its number of words plus 3, has no hypothesis.
 
     The numbers of words are data of a call, so this constraint is given to the search's call, not
-    to the search. Each symbol must be one token. `keras_transformer.parsing.tree_symbols` returns
-    the arrays of a vocabulary.
+    to the search. Each symbol must be one token; `tree_symbols` returns the arrays of a vocabulary.
 
     Args:
         num_words: int32 `[batch]`, the number of words of each sentence.
-        openings, closings: int `[vocabulary]`, the number of the label that a token opens or
-            closes; -1 for others. If closing symbols do not have labels, all numbers are the same.
-        words: bool `[vocabulary]`, whether a token stands for a word.
-        numbers: int `[vocabulary]`, the number of a token that stands for a word; -1 for others.
-            The words are numbered from 0 to the largest number, and then from 0 again. None if any
-            of the tokens stands for any word.
+        openings, closings, words, numbers: `[vocabulary]`, as in `TreeSymbols`. The words are
+            numbered from 0 to the largest of `numbers`, and then from 0 again; None if any token of
+            `words` stands for any word.
         max_depth: maximum number of open constituents.
 
     Raises:

@@ -160,10 +160,6 @@ def test_another_way_to_write_trees_is_refused(finished, files):
         ({"linearization": {"numbers": True}}, None),
         ({"linearization": {"words": True}}, (SubwordTokenizer, SubwordTokenizer)),
         (
-            {"linearization": {"words": True}, "tokenizer": "bpe", "vocab_size": 300},
-            (SentencePieceTokenizer, SentencePieceTokenizer),
-        ),
-        (
             {"tokenizer": "unigram", "vocab_size": 290},
             (SentencePieceTokenizer, SubwordTokenizer),
         ),

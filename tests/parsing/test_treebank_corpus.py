@@ -1,7 +1,5 @@
 """TreebankCorpus: pairs of words and symbols from a file of trees, all of them or a sample."""
 
-import gzip
-
 import pytest
 
 from keras_transformer.errors import UserError
@@ -83,13 +81,6 @@ def test_a_word_alone_is_a_tree_too(tmp_path):
     path = tmp_path / "trees"
     path.write_text("(UH Oh)\n( (NN rain))\n")
     assert list(TreebankCorpus(path)) == [("Oh", "(TOP XX )TOP"), ("rain", "(TOP XX )TOP")]
-
-
-def test_packed_files_are_read(tmp_path):
-    path = tmp_path / "trees.gz"
-    with gzip.open(path, "wt") as file:
-        file.write(TEXT)
-    assert [source for source, _ in TreebankCorpus(path)] == ["It works ( well )", "fin"]
 
 
 @pytest.mark.parametrize(
