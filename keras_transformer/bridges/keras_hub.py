@@ -29,9 +29,7 @@ _MAPS = {"query": "query", "key": "key", "value": "value", "output": "attention_
 _DENSE = {"inner": "feedforward_intermediate_dense", "outer": "feedforward_output_dense"}
 
 
-def from_keras_hub(
-    layer: keras.layers.Layer, dtype: Any = None
-) -> EncoderBlock | DecoderBlock:
+def from_keras_hub(layer: keras.layers.Layer, dtype: Any = None) -> EncoderBlock | DecoderBlock:
     """Returns our block with the weights of a KerasHub layer: the two compute the same.
 
     | keras_hub.layers | here |
