@@ -74,6 +74,8 @@ class Decoder(Stack):
         if not use_causal_mask:  # Blocks of another origin need not accept it.
             arguments["use_causal_mask"] = False
         if cache is not None:
+            if return_attention_scores:  # Blocks refuse both at once.
+                arguments["return_attention_scores"] = True
             return self._extend(inputs, positions, cache, arguments)
         # An implicit mask does not cover cached positions.
         arguments["padding_mask"] = combine_masks(masks.padding_mask, mask, inputs_mask)

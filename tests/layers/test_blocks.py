@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_transformer.layers import DecoderBlock, EncoderBlock
+from keras_transformer.layers import Decoder, DecoderBlock, EncoderBlock
 from tests.layers.oracle_parameters import array, block_parameters, randomize
 from tests.layers.widest_float import FLOAT64, WIDEST, within
 from tests.oracle import transformer as oracle
@@ -228,6 +228,10 @@ def test_bad_decoder_calls_are_explained():
     cache = block.make_cache(SOURCE, batch_size=2)
     with pytest.raises(ValueError, match="scores or a cache, not both"):
         block(INPUTS, cache=cache, return_attention_scores=True)
+    decoder = Decoder([block])
+    decoder(INPUTS, SOURCE)
+    with pytest.raises(ValueError, match="scores or a cache, not both"):
+        decoder(INPUTS, cache=decoder.make_cache(SOURCE, 2), return_attention_scores=True)
     with pytest.raises(TypeError, match="source_mask"):
         block(INPUTS, SOURCE, source_mask=SOURCE_PADDING)
     alone = DecoderBlock(**SIZES)
