@@ -27,14 +27,17 @@ COPIED = ("keras_transformer", "tests", "pyproject.toml")
 PRELOAD = ("keras", "pytest", "hypothesis")
 MODULES = (
     "keras_transformer/layers/*.py",
+    "keras_transformer/layers/kernels/*.py",
     "keras_transformer/decoding/*.py",
-    "keras_transformer/training/label_smoothing.py",
+    "keras_transformer/models/cross_entropy.py",
 )
 # After the tests that mirror the module, those of what uses it; they cost a survivor a minute.
 USERS = {
     "layers": ("tests/oracle/test_layers_equal_the_oracle.py",),
     "decoding": ("tests/models/test_transformer.py",),
-    "training": (
+    "models": (
+        "tests/training/test_label_smoothing.py",
+        "tests/training/test_loss_model.py",
         "tests/precision/test_huge_logits.py",
         "tests/oracle/test_layers_equal_the_oracle.py",
     ),
@@ -46,10 +49,10 @@ USERS = {
 
 def tests_of(module):
     """The tests of a module of the package, in the order to run them in."""
-    package, name = module.split("/")[1:]
+    package, *_, name = module.split("/")[1:]
     mirror = f"tests/{package}/test_{name}"
     found = [mirror] if pathlib.Path(mirror).exists() else []
-    if package != "training":  # Where a file tests nothing but its module.
+    if package != "models":  # The tests of the loss are elsewhere.
         found += sorted(map(str, pathlib.Path("tests", package).glob("test_*.py")))
     found += USERS[package] + USERS.get(f"{package}/{name}", ())
     return tuple(dict.fromkeys(found))
