@@ -75,9 +75,10 @@ MUTATION = """## Do the tests notice?
 
 A mutation tester (cosmic-ray) changes a line of the layers, the loss or the search, and the tests
 should fail. Of a random sample of 220 such mutants, the tests on TensorFlow notice 201 and do not
-notice 18, and one cannot be imported: 91.8 % (2026-11-21, seed 0). Three of the 18 are noticed on
-JAX or torch. The others have no visible effect; one changes, for example, the block sizes that the
-top-k search tries. With the extra `mutation` installed, this takes half an hour on two cores:
+notice 18, and one cannot be imported: 91.8 % (2026-11-21, seed 0, before the code moved to its
+present packages). Three of the 18 are noticed on JAX or torch. The others have no visible effect;
+one changes, for example, the block sizes that the top-k search tries. With the extra `mutation`
+installed, this takes half an hour on two cores:
 
 <!-- not run: takes half an hour -->
 ```bash

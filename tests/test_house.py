@@ -116,11 +116,9 @@ def test_no_function_has_more_than_nine_parameters():
                 names = {a.arg for a in (*found.posonlyargs, *found.args, *found.kwonlyargs)}
                 names |= {a.arg for a in (found.vararg, found.kwarg) if a}
                 names -= {"self", "cls"}
-                # A constructor may have what is a setting of its layer.
-                if len(names) > 9 and node.name != "__init__":
+                if len(names) > 9:
                     many.append(f"{name}.{node.name}")
-    # Keras' own layer has as many.
-    assert set(many) <= {"layers.multi_head_attention.call"}
+    assert not many
 
 
 def test_parameters_of_public_functions_are_annotated():

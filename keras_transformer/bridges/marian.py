@@ -83,8 +83,8 @@ def from_marian(model: Any, dtype: Any = None) -> Transformer:
     Args:
         model: A `MarianMTModel` whose configuration has `scale_embedding=True`,
             `share_encoder_decoder_embeddings=True`, `tie_word_embeddings=True`, `pad_token_id=0`,
-            another `decoder_start_token_id` than that, as many heads and as wide feed-forward
-            networks in the encoder as in the decoder, and whose `final_logits_bias` is zero.
+            another `decoder_start_token_id` than 0, equal numbers of heads and equal feed-forward
+            widths in encoder and decoder, and a `final_logits_bias` of zeros.
         dtype: Dtype policy of the model; None for the dtype of Marian's weights.
 
     Returns:

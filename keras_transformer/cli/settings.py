@@ -36,7 +36,7 @@ class RunSettings(FrozenSettings):
 
     vocabulary: str | None = setting(
         None,
-        "file of `keras-transformer vocab` with the vocabulary, in parsing that of the words",
+        "file of `keras-transformer vocab` with the vocabulary; in parsing, of the words",
         metavar="FILE",
         unset="a new one",
         table="vocabulary",

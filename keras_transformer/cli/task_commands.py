@@ -1,4 +1,4 @@
-"""`TaskCommands`: all that the command line asks about a task."""
+"""`TaskCommands`: the interface between the command line and a task."""
 
 import abc
 import argparse
@@ -17,7 +17,7 @@ class Experiment:
     Args:
         name: The value of `--recipe`.
         description: A few words for the help.
-        data: Settings of the data set, which give way to data of one's own.
+        data: Settings of the data set, which the user's own data replaces.
         values: The other settings. A TOML file and options on the command line win over both.
     """
 

@@ -1,5 +1,6 @@
 """Corpora: sources of (source, target) sentence pairs that can be read repeatedly."""
 
+import abc
 import os
 import pathlib
 from collections.abc import Iterator, Sequence
@@ -70,7 +71,7 @@ class PairsCorpus:
         return len(self._pairs)
 
 
-class _FileCorpus:
+class _FileCorpus(abc.ABC):
     """A corpus whose number of pairs is known after one pass."""
 
     _num_pairs: int | None = None
@@ -87,8 +88,9 @@ class _FileCorpus:
             self._num_pairs = sum(1 for _ in self._read())
         return self._num_pairs
 
+    @abc.abstractmethod
     def _read(self) -> Iterator[tuple[str, str]]:
-        raise NotImplementedError
+        """Yields the pairs of the files."""
 
 
 class ParallelTextCorpus(_FileCorpus):

@@ -12,7 +12,7 @@ from keras_transformer.errors import UserError
 from keras_transformer.files import require_file
 
 _BYTE_ORDER_MARK = "\ufeff"
-# The mark of UTF-32 begins with that of UTF-16.
+# UTF-32 first: its mark begins with the mark of UTF-16.
 _OTHER_MARKS = {
     codecs.BOM_UTF32_LE: "UTF-32",
     codecs.BOM_UTF32_BE: "UTF-32",

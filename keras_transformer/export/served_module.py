@@ -1,5 +1,6 @@
 """`ServedModule`, a SavedModel of any task, and `ServedFunctions`, the base of its signatures."""
 
+import abc
 import dataclasses
 import functools
 import itertools
@@ -68,7 +69,7 @@ class ServedModule(tf.Module):
         return {name: getattr(self, name) for name in self.inputs}
 
 
-class ServedFunctions:
+class ServedFunctions(abc.ABC):
     """The signatures of a task, one method for each; every task has a subclass.
 
     Args:
@@ -108,9 +109,9 @@ class ServedFunctions:
         answers, scores = found["answers"], found["scores"]
         return {self.outputs[1]: answers, "scores": scores, "truncated": truncated}
 
+    @abc.abstractmethod
     def _answer(self, text, search):
         """Returns the result of `_search`, and bool `[batch]`, whether a source was cut."""
-        raise NotImplementedError
 
     def _search(self, sources, lengths, search, write, constrain=None):
         """Searches for the answers to the sources of a request, in chunks.

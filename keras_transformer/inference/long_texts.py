@@ -84,7 +84,7 @@ class SourceParts:
                 )
 
     def spread(self, prefixes: Sequence[str] | None) -> list[str] | None:
-        """Returns a prefix for each part: the first part with subwords has that of its text."""
+        """Returns a prefix for each part; only the first part with subwords of a text has one."""
         if prefixes is None:
             return None
         prefixes = checked_prefixes(prefixes, len(self._parts))

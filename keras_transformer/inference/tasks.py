@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 
 class Task(abc.ABC):
-    """What the library asks about a task; `train`, model directories and exports use nothing else.
+    """Base of tasks: the interface that `train`, model directories and exports use.
 
     Attributes:
         name: the task's name in settings and files.
@@ -80,14 +80,12 @@ class Task(abc.ABC):
         """Raises a `UserError` if a pipeline cannot become a SavedModel."""
 
 
-# Imported when asked for, because a task knows the packages that ask for it.
+# Strings, because a task imports the packages that look it up here.
 _ENTRIES: dict[str, str] = {
     "translation": "keras_transformer.training.translation_task.TranslationTask",
     "parsing": "keras_transformer.parsing.task.ParsingTask",
 }
-
-
-# The command line's half of a task, which can be imported without Keras.
+# The `TaskCommands` of each task, which can be imported without Keras.
 _COMMANDS: dict[str, str] = {
     "translation": "keras_transformer.cli.translation.TranslationCommands",
     "parsing": "keras_transformer.parsing.cli.command_line.ParsingCommands",
@@ -100,7 +98,7 @@ def register_task(name: str, entry: str, commands: str | None = None) -> None:
     Args:
         name: its name in settings and files.
         entry: module and class of the `Task`, `"package.module.Class"`.
-        commands: the same of its `TaskCommands`; None for a task without command line.
+        commands: module and class of its `TaskCommands`; None for a task without a command line.
     """
     _ENTRIES[name] = entry
     if commands is not None:
@@ -140,6 +138,5 @@ def command_names() -> tuple[str, ...]:
 
 
 def get_commands(name: str) -> Any:
-    """Returns the `TaskCommands` of a task, all that the command line knows about it."""
-    module, _, commands = _COMMANDS[name].rpartition(".")
-    return getattr(importlib.import_module(module), commands)()
+    """Returns the `TaskCommands` of a task."""
+    return load_entry(_COMMANDS[name])()

@@ -119,8 +119,8 @@ class Ensemble:
     def attention_scores(self, source: Tensor, target: Tensor) -> dict[str, list[Tensor]]:
         """Returns the attention weights of every block, the heads of all models side by side.
 
-        The arguments are those of `Transformer.attention_scores`. Blocks count from the last: there
-        are as many as the model with the fewest has.
+        The arguments are those of `Transformer.attention_scores`. The last blocks of all models are
+        aligned; blocks that not all models have are left out.
         """
         scores = [model.attention_scores(source, target) for model in self.models]
         return {
@@ -133,7 +133,7 @@ class Ensemble:
 
 
 def _aligned(lists):
-    """Returns the zip of the last items of lists, as many as the shortest has."""
+    """Returns the zip of lists, aligned at their ends and cut to the shortest."""
     shortest = min(map(len, lists))
     return zip(*(items[len(items) - shortest :] for items in lists), strict=True)
 

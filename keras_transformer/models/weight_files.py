@@ -135,7 +135,7 @@ def count_stored_parameters(path: str | os.PathLike) -> int:
         is_weight = "seed_generator" not in name and not name.startswith("optimizer/")
         if isinstance(item, h5py.Dataset) and is_weight:
             sizes.append(item.size)
-            # HDF5 stores a dataset without values, of whatever size, in a few bytes.
+            # HDF5 stores a dataset without values, of any size, in a few bytes.
             if item.nbytes > os.path.getsize(path):
                 raise ValueError(f"{name} is larger than the file")
 

@@ -113,8 +113,8 @@ def setting(default: Any, text: str, rule: Rule = TEXT, **options: Any) -> Any:
     Args:
         default: Default value; a type for a new object of it, `dataclasses.MISSING` for none.
         text: As in `Setting`.
-        rule: As in `Setting`; that of a bool is `SWITCH`.
-        **options: The other arguments of `Setting`; `name` where it is not the field's.
+        rule: As in `Setting`; a bool always has the rule `SWITCH`.
+        **options: The other arguments of `Setting`; `name` if it differs from the field's name.
     """
     rule = SWITCH if isinstance(default, bool) else rule
     values = {"default_factory": default} if isinstance(default, type) else {"default": default}

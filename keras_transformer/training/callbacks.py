@@ -115,8 +115,8 @@ class StepProgress(keras.callbacks.Callback):
     """Reports the progress of the training after every step.
 
     Args:
-        progress: called with (steps done, steps in all or None, note with loss and tokens/s).
-        total: int or None, steps in all.
+        progress: called with (steps done, total steps or None, note with loss and tokens/s).
+        total: int or None, number of steps of the training.
         tokens_per_step: float, target tokens of an average step, padding not counted.
         every: int, steps between updates of the loss, a mean since the last update.
 

@@ -110,7 +110,7 @@ class Perplexity(TokenLoss):
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
 class TokenAccuracy(_TokenMean):
-    """Share of the tokens whose highest logit is that of the label, in [0, 1].
+    """Share of the tokens whose label has the highest logit, in [0, 1].
 
     The arguments are those of `TokenLoss`.
 

@@ -73,7 +73,7 @@ def train(
             or, for parsing, to learn it.
         callbacks: further Keras callbacks.
         report: called with lines for people: the data, every evaluation, the final choice.
-        progress: called before the first step and after each with (steps done, steps in all or
+        progress: called before the first step and after each with (steps done, total steps or
             None, note).
 
     Returns:

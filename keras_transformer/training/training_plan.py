@@ -73,7 +73,7 @@ def estimate_memory(
     Args:
         config: `TransformerConfig`.
         tokens: int, source positions of a device's share of a batch, or of one of its
-            micro-batches; as many target positions.
+            micro-batches; the same number of target positions is assumed.
         width: int, length of the sentences: attention weights grow with it.
         mixed_precision: whether activations are in half precision.
         num_devices: int.
@@ -145,7 +145,7 @@ def measure_step(
         recipe: `TrainingRecipe`.
         tokens: int, positions on each side; fewer are taken if the device's memory is too small.
         mixed_precision, jit_compile: as in `TrainingSettings`.
-        progress: called after each step with (steps done, steps in all).
+        progress: called after each step with (steps done, total steps).
     """
     import tensorflow as tf
 

@@ -211,7 +211,7 @@ class TrainingRun:
         epochs = self.total_steps / self.data.steps_per_epoch
         plan = f"Training until step {self.total_steps:,} ({epochs:.1f} epochs)"
         if settings.max_minutes is not None:
-            plan += f", or for {settings.max_minutes:g} minutes in all"
+            plan += f", or for {settings.max_minutes:g} minutes in total"
         plan += f"; validation every {self.loop.evaluate_every:,} steps"
         if settings.patience is not None:
             plan += f", and an end after {settings.patience} of them without gain"
