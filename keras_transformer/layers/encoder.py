@@ -13,8 +13,8 @@ class Encoder(Stack):
 
     Args:
         blocks: The blocks, first to last: `EncoderBlock`s, or any layers that take
-            `(inputs, padding_mask=..., attention_mask=..., training=...)`. A block that is in
-            the list several times is applied several times with the same weights.
+            `(inputs, padding_mask=..., attention_mask=...)`. A block that is in the list several
+            times is applied several times with the same weights.
         position: `"sinusoidal"`, a layer that adds positions to `[batch, length, d_model]` (and
             takes `positions=`), or None.
         dropout: Dropout rate of the sum of embedding and position.

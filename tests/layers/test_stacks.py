@@ -246,3 +246,34 @@ def test_dropout_falls_on_the_sum_of_embedding_and_position_while_training():
     quiet = array(stack(ones))
     assert not np.allclose(array(stack(ones, training=True)), quiet)
     np.testing.assert_array_equal(array(stack(ones, training=False)), quiet)
+
+
+@pytest.mark.parametrize("make", [
+    lambda: EncoderBlock(2, 12, dropout=0.5),
+    lambda: DecoderBlock(2, 12, dropout=0.5),
+    lambda: EncoderBlock(2, 12, dropout=0.0, activation_dropout=0.5),
+    lambda: DecoderBlock(2, 12, dropout=0.0, attention_dropout=0.5),
+    lambda: Encoder([EncoderBlock(2, 12, dropout=0.5)], dropout=0.0),
+    lambda: Decoder([DecoderBlock(2, 12, dropout=0.5)], dropout=0.0),
+])  # fmt: skip
+def test_training_reaches_every_dropout_inside(make):
+    layer, inputs = make(), INPUTS.astype("float32")
+    plain = array(layer(inputs))
+    np.testing.assert_array_equal(array(layer(inputs, training=False)), plain)
+    first, second = (array(layer(inputs, training=True)) for _ in range(2))
+    assert np.abs(first - plain).max() > 1e-2
+    assert np.abs(first - second).max() > 1e-2
+
+
+def test_training_reaches_a_block_of_the_user():
+    seen = []
+
+    class Block(keras.layers.Layer):
+        def call(self, inputs, padding_mask=None, attention_mask=None, training=None):
+            seen.append(training)
+            return inputs
+
+    stack = Encoder([Block()])
+    for training in (True, False):
+        stack(INPUTS.astype("float32"), training=training)
+    assert seen[-2:] == [True, False]
