@@ -113,23 +113,20 @@ def lazy_names(package: str, modules: dict):
         modules: for each module of the package, the names that are taken from it.
     """
     homes = {name: module for module, names in modules.items() for name in names}
-
-    def find(name):
-        if name not in homes:
-            raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        return getattr(importlib.import_module(f"{package}.{homes[name]}"), name)
-
-    return find
+    return _finder(package, {name: f"{package}.{module}" for name, module in homes.items()})
 
 
 def moved_names(package: str):
     """Returns the `__getattr__` of a package, which finds the names that have moved from it."""
+    moved = _MOVED_NAMES[package.removeprefix("keras_transformer.")]
+    return _finder(package, {name: f"keras_transformer.{home}" for name, home in moved.items()})
 
+
+def _finder(package, homes):
     def find(name):
-        home = _MOVED_NAMES[package.removeprefix("keras_transformer.")].get(name)
-        if home is None:
+        if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        return getattr(importlib.import_module(f"keras_transformer.{home}"), name)
+        return getattr(importlib.import_module(homes[name]), name)
 
     return find
 
