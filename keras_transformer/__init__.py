@@ -22,45 +22,24 @@ _PACKAGES = (
     "training",
 )
 _HOMES = {
-    "Parse": "parsing",
-    "Parser": "parsing",
-    "TrainingRecipe": "models",
-    "Transformer": "models",
-    "TransformerConfig": "models",
-    "Translator": "inference",
-    "UserError": "errors",
-    "get_preset": "models",
-    "list_presets": "models",
+    "errors": ("UserError",),
+    "inference": ("Translator",),
+    "models": ("TrainingRecipe", "Transformer", "TransformerConfig", "get_preset", "list_presets"),
+    "parsing": ("Parse", "Parser"),
 }
+_TREE_NAMES = "Linearization RebuiltTree Tree TreeSymbols TreebankCorpus clean_tree draw_tree"
+_TREE_NAMES += " format_tree read_tree_lines read_trees tree_symbols write_trees"
+_SCORE_NAMES = "EvalbParameters ParsevalScore ParsevalSummary SentenceScore parseval"
 # Names that version 0.1 had in other packages and modules: they can still be imported from there.
 _MOVED_NAMES = {
     "data": {
-        "SentenceProfile": "inference",
-        "number_corpus": "quickstart",
-        **dict.fromkeys(
-            (
-                "Linearization",
-                "RebuiltTree",
-                "Tree",
-                "TreeSymbols",
-                "TreebankCorpus",
-                "clean_tree",
-                "draw_tree",
-                "format_tree",
-                "read_tree_lines",
-                "read_trees",
-                "tree_symbols",
-                "write_trees",
-            ),
-            "parsing",
-        ),
+        "inference": ("SentenceProfile",),
+        "parsing": _TREE_NAMES.split(),
+        "quickstart": ("number_corpus",),
     },
-    "decoding": {"WellFormedTrees": "parsing"},
-    "evaluation": dict.fromkeys(
-        ("EvalbParameters", "ParsevalScore", "ParsevalSummary", "SentenceScore", "parseval"),
-        "parsing",
-    ),
-    "training": {"F1OnDev": "parsing"},
+    "decoding": {"parsing": ("WellFormedTrees",)},
+    "evaluation": {"parsing": _SCORE_NAMES.split()},
+    "training": {"parsing": ("F1OnDev",)},
 }
 _MOVED_MODULES = {
     "keras_transformer.data.number_corpus": "keras_transformer.quickstart.corpus",
@@ -68,67 +47,40 @@ _MOVED_MODULES = {
     "keras_transformer.translator": "keras_transformer.inference.translator",
 }
 
-__all__ = [
-    "Parse",
-    "Parser",
-    "TrainingRecipe",
-    "Transformer",
-    "TransformerConfig",
-    "Translator",
-    "UserError",
-    "__version__",
-    "bridges",
-    "data",
-    "decoding",
-    "evaluation",
-    "export",
-    "get_preset",
-    "inference",
-    "layers",
-    "list_presets",
-    "models",
-    "parsing",
-    "quickstart",
-    "training",
-]
+__all__ = sorted(["__version__", *_PACKAGES, *sum(_HOMES.values(), ())])
 
 
 def __getattr__(name):
     if name in _PACKAGES:
         return importlib.import_module(f"keras_transformer.{name}")
-    if name in _HOMES:
-        return getattr(importlib.import_module(f"keras_transformer.{_HOMES[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return lazy_names(__name__, _HOMES)(name)
 
 
 def __dir__():
     return __all__
 
 
-def lazy_names(package: str, modules: dict):
+def lazy_names(package: str, modules: dict, parent: str | None = None):
     """Returns the `__getattr__` of a package whose modules are imported when a name is asked for.
 
     Args:
         package: the `__name__` of the package.
         modules: for each module of the package, the names that are taken from it.
+        parent: package of the modules, if it is another one.
     """
     homes = {name: module for module, names in modules.items() for name in names}
-    return _finder(package, {name: f"{package}.{module}" for name, module in homes.items()})
+
+    def find(name):
+        if name not in homes:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        return getattr(importlib.import_module(f"{parent or package}.{homes[name]}"), name)
+
+    return find
 
 
 def moved_names(package: str):
     """Returns the `__getattr__` of a package, which finds the names that have moved from it."""
-    moved = _MOVED_NAMES[package.removeprefix("keras_transformer.")]
-    return _finder(package, {name: f"keras_transformer.{home}" for name, home in moved.items()})
-
-
-def _finder(package, homes):
-    def find(name):
-        if name not in homes:
-            raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        return getattr(importlib.import_module(homes[name]), name)
-
-    return find
+    return lazy_names(package, _MOVED_NAMES[package.removeprefix(f"{__name__}.")], __name__)
 
 
 class _MovedModules(importlib.abc.MetaPathFinder, importlib.abc.Loader):

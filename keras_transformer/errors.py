@@ -19,42 +19,17 @@ class UserError(ValueError):
     """A mistake of the user, such as a missing file; the message is one clear line.
 
     Commands print the message without a traceback.
-
-    Example:
-
-    >>> from keras_transformer.errors import UserError
-    >>> str(UserError("Something is wrong."))
-    'Something is wrong.'
     """
 
 
 def one_line(error: BaseException, limit: int = 300) -> str:
-    """Returns the message of an exception without line breaks.
-
-    Args:
-        error: the exception.
-        limit: maximum number of characters; what is longer ends in `...`.
-
-    Returns:
-        `str`; the name of the exception's class if it has no message.
-
-    Example:
-
-    >>> from keras_transformer.errors import one_line
-    >>> one_line(ValueError("Too\\n   long"), limit=5)
-    'Too l...'
-    """
+    """Returns the message of an exception, or its class's name, in a line of that length."""
     text = " ".join(str(error).split()) or type(error).__name__
     return text if len(text) <= limit else text[:limit] + "..."
 
 
 class StoppedBySignal(KeyboardInterrupt):
-    """A signal ended the work; the message may say what was saved.
-
-    Args:
-        signal_number: int, the signal.
-        message: text for people.
-    """
+    """A signal ended the work; the message may say what was saved."""
 
     def __init__(self, signal_number: int, message: str = "interrupted"):
         super().__init__(message)
@@ -130,11 +105,7 @@ class StopSignals:
             self.waits = waited
 
     def release(self) -> None:
-        """Ends the waiting.
-
-        Raises:
-            StoppedBySignal: if a signal was noted.
-        """
+        """Ends the waiting; raises `StoppedBySignal` if a signal was noted."""
         self.waits = False
         if self.received is not None:
             raise StoppedBySignal(self.received)

@@ -11,6 +11,7 @@ import shutil
 import time
 import uuid
 from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager
 
 from keras_transformer.errors import UserError, one_line
 
@@ -22,24 +23,28 @@ _OBSOLETE = ".obsolete"  # ends the name of an empty file there: its namesake is
 _LONGEST_NAME = 255  # bytes, of most file systems
 
 
-@contextlib.contextmanager
-def atomic_write(path: str | os.PathLike) -> Iterator[pathlib.Path]:
+def atomic_write(path: str | os.PathLike) -> AbstractContextManager[pathlib.Path]:
     """Yields a temporary path beside `path`, which replaces `path` if the block succeeds.
 
     A reader of `path` sees the old content or the whole new content, even after a power cut. A
     block that fails leaves `path` as it was. Leftovers of a killed process are removed once they
     are an hour old. A symbolic link stays a link, and a missing folder is created.
-
-    Example:
-
-    >>> import tempfile, pathlib
-    >>> from keras_transformer.files import atomic_write
-    >>> target = pathlib.Path(tempfile.mkdtemp()) / "notes.txt"
-    >>> with atomic_write(target) as temporary:
-    ...     _ = temporary.write_text("kept")
-    >>> target.read_text()
-    'kept'
     """
+    return _written_aside(path, os.replace)
+
+
+def atomic_folder(directory: str | os.PathLike) -> AbstractContextManager[pathlib.Path]:
+    """Yields a path beside `directory`, for a folder that replaces it if the block succeeds.
+
+    Like `atomic_write`, for a whole folder. On Linux the two folders change places in one
+    operation; elsewhere, a kill between two renames leaves the old folder under a name that begins
+    with `.replaced-`.
+    """
+    return _written_aside(directory, _replace_folder)
+
+
+@contextlib.contextmanager
+def _written_aside(path, replace):
     path = pathlib.Path(os.path.realpath(path))
     path.parent.mkdir(parents=True, exist_ok=True)
     remove_leftovers(path)
@@ -47,60 +52,26 @@ def atomic_write(path: str | os.PathLike) -> Iterator[pathlib.Path]:
     try:
         yield temporary
         sync_to_disk(temporary)
-        os.replace(temporary, path)
-    except BaseException:
-        remove(temporary)
-        raise
-
-
-@contextlib.contextmanager
-def atomic_folder(directory: str | os.PathLike) -> Iterator[pathlib.Path]:
-    """Yields a path beside `directory`, for a folder that replaces it if the block succeeds.
-
-    Like `atomic_write`, for a whole folder. On Linux the two folders change places in one
-    operation; elsewhere, a kill between two renames leaves the old folder under a name that begins
-    with `.replaced-`.
-
-    Example:
-
-    >>> import tempfile, pathlib
-    >>> from keras_transformer.files import atomic_folder
-    >>> target = pathlib.Path(tempfile.mkdtemp()) / "notes"
-    >>> with atomic_folder(target) as temporary:
-    ...     temporary.mkdir()
-    ...     _ = (temporary / "first.txt").write_text("kept")
-    >>> [path.name for path in target.iterdir()]
-    ['first.txt']
-    """
-    directory = pathlib.Path(os.path.realpath(directory))
-    directory.parent.mkdir(parents=True, exist_ok=True)
-    remove_leftovers(directory)
-    temporary = name_beside(directory)
-    try:
-        yield temporary
-        sync_to_disk(temporary)
-        _replace_folder(temporary, directory)
+        replace(temporary, path)
     finally:
         remove(temporary)
-    # Not before: of a folder killed while it was replaced, it may be all that was left.
-    remove_leftovers(directory, _REPLACED)
 
 
 def _replace_folder(new: pathlib.Path, directory: pathlib.Path) -> None:
     if not directory.exists():
         os.rename(new, directory)
-        return
-    if _exchange(new, directory):
-        return
-    # A folder that is not empty cannot be renamed onto: the old one steps aside first.
-    old = name_beside(directory, _REPLACED)
-    os.rename(directory, old)
-    try:
-        os.rename(new, directory)
-    except BaseException:
-        os.rename(old, directory)
-        raise
-    remove(old)
+    elif not _exchange(new, directory):
+        # A folder that is not empty cannot be renamed onto: the old one steps aside first.
+        old = name_beside(directory, _REPLACED)
+        os.rename(directory, old)
+        try:
+            os.rename(new, directory)
+        except BaseException:
+            os.rename(old, directory)
+            raise
+        remove(old)
+    # Not before: of a folder killed while it was replaced, it may be all that was left.
+    remove_leftovers(directory, _REPLACED)
 
 
 def _exchange(first: pathlib.Path, second: pathlib.Path) -> bool:
@@ -124,26 +95,12 @@ def atomic_files(
     Other files of `directory` stay, but for those in `obsolete`, which are removed. A process that
     is killed while the files move leaves the rest in a folder `.replacing`. `finish_replacing`
     moves them; readers of the files call it first.
-
-    Example:
-
-    >>> import tempfile, pathlib
-    >>> from keras_transformer.files import atomic_files
-    >>> target = pathlib.Path(tempfile.mkdtemp())
-    >>> _ = (target / "other.txt").write_text("stays")
-    >>> with atomic_files(target) as temporary:
-    ...     _ = (temporary / "first.txt").write_text("kept")
-    >>> sorted(path.name for path in target.iterdir())
-    ['first.txt', 'other.txt']
     """
     directory = pathlib.Path(os.path.realpath(directory))
     exists = directory.is_dir()
-    inside = directory / _COMPLETE
-    for path in (directory, inside):
-        remove_leftovers(path)
-    aside = name_beside(inside if exists else directory)
-    try:
-        aside.mkdir(parents=True)
+    remove_leftovers(directory)
+    with _written_aside(directory / _COMPLETE if exists else directory, os.rename) as aside:
+        aside.mkdir()
         yield aside
         if exists:
             for path in aside.iterdir():
@@ -152,11 +109,6 @@ def atomic_files(
                     raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), in_the_way)
             for path in obsolete:
                 (aside / f"{path.name}{_OBSOLETE}").touch()
-        sync_to_disk(aside)
-        os.rename(aside, inside if exists else directory)
-    except BaseException:
-        remove(aside)
-        raise
     finish_replacing(directory)
 
 
