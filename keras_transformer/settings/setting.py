@@ -15,22 +15,14 @@ class Rule:
     """The values that a setting may have.
 
     A rule can be the `type` of an `argparse` option: called with a text, it returns the value.
-
-    Args:
-        kind: Type of the values.
-        words: The values in words, as they follow "must be".
-        accepts: Returns whether a value of this type is allowed.
-        metavar: Name of the value in the help.
-        choices: All values, if they are few.
-        parse: Makes a value of a text; None for `kind`.
     """
 
     kind: type
-    words: str
-    accepts: Callable[[Any], bool] = lambda value: True
-    metavar: str | None = None
-    choices: tuple[str, ...] | None = None
-    parse: Callable[[str], Any] | None = None
+    words: str  # as they follow "must be"
+    accepts: Callable[[Any], bool] = lambda value: True  # for values of this type
+    metavar: str | None = None  # in the help
+    choices: tuple[str, ...] | None = None  # all values, if they are few
+    parse: Callable[[str], Any] | None = None  # makes a value of a text; None for `kind`
 
     def allows(self, value: Any) -> bool:
         """Returns whether a value is allowed. An int is a float too; a bool is neither."""
@@ -79,27 +71,16 @@ COUNTS = Rule(
 
 @dataclasses.dataclass(frozen=True)
 class Setting:
-    """One setting, as the documentation, the command line and a TOML file show it.
+    """One setting, as the documentation, the command line and a TOML file show it."""
 
-    Args:
-        name: Name on the command line (with dashes) and in a TOML file.
-        default: Its value if nobody sets it.
-        text: Its meaning, without a capital and a full stop.
-        rule: Its values.
-        metavar: Name of the value in the help, if another than the rule's.
-        unset: The meaning of None.
-        table: Table of the TOML file, and group of the help; None if it is in neither.
-        may_change: Whether it may differ when a training is resumed.
-    """
-
-    name: str
+    name: str  # on the command line (with dashes) and in a TOML file
     default: Any
-    text: str
+    text: str  # its meaning, without a capital and a full stop
     rule: Rule
-    metavar: str | None = None
-    unset: str | None = None
-    table: str | None = None
-    may_change: bool = False
+    metavar: str | None = None  # in the help, if another than the rule's
+    unset: str | None = None  # the meaning of None
+    table: str | None = None  # of the TOML file, and group of the help; None if it is in neither
+    may_change: bool = False  # whether it may differ when a training is resumed
 
     @property
     def flag(self) -> str:
@@ -112,16 +93,13 @@ def setting(default: Any, text: str, rule: Rule = TEXT, **options: Any) -> Any:
 
     Args:
         default: Default value; a type for a new object of it, `dataclasses.MISSING` for none.
-        text: As in `Setting`.
+        text, **options: As in `Setting`; `name` if it differs from the field's name.
         rule: As in `Setting`; a bool always has the rule `SWITCH`.
-        **options: The other arguments of `Setting`; `name` if it differs from the field's name.
     """
     rule = SWITCH if isinstance(default, bool) else rule
     values = {"default_factory": default} if isinstance(default, type) else {"default": default}
-    options.setdefault("name", "")
-    return dataclasses.field(
-        **values, metadata={"setting": Setting(default=default, text=text, rule=rule, **options)}
-    )
+    declared = Setting(options.pop("name", ""), default, text, rule, **options)
+    return dataclasses.field(**values, metadata={"setting": declared})
 
 
 def declarations(one: type) -> dict[str, Setting]:
@@ -146,9 +124,10 @@ class FrozenSettings:
             for name, field in vars(cls).items()
             if isinstance(field, dataclasses.Field) and "setting" in field.metadata
         }
-        if cls.__doc__:
-            place = re.compile(r"^( *)\{settings\}$", re.MULTILINE)
-            cls.__doc__ = place.sub(lambda found: _list(declared, found[1]), cls.__doc__)
+        # Python 3.13 takes the indentation of docstrings away.
+        if place := re.search(r"^( *)\{settings\}$", cls.__doc__ or "", re.MULTILINE):
+            rows = [_describe(name, one, place[1]) for name, one in declared.items()]
+            cls.__doc__ = cls.__doc__.replace(place[0], "\n".join(rows))
 
     def __post_init__(self):
         for field in dataclasses.fields(self):
@@ -193,13 +172,8 @@ class FrozenSettings:
         return cls(**values)
 
 
-def _list(declared: Mapping[str, Setting], indent: str) -> str:
-    """Returns the `Args` of a docstring."""
-    rows = []
-    for name, one in declared.items():
-        unset = f"; None for {one.unset}" if one.unset else ""
-        row = f"{name}: {one.text[0].upper()}{one.text[1:]}{unset}."
-        rows.append(
-            textwrap.fill(row, 100, initial_indent=indent, subsequent_indent=indent + "    ")
-        )
-    return "\n".join(rows)
+def _describe(name: str, one: Setting, indent: str) -> str:
+    """Returns the entry of the `Args` of a docstring."""
+    unset = f"; None for {one.unset}" if one.unset else ""
+    row = f"{name}: {one.text[0].upper()}{one.text[1:]}{unset}."
+    return textwrap.fill(row, 100, initial_indent=indent, subsequent_indent=indent + "    ")

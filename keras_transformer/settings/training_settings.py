@@ -26,9 +26,6 @@ from keras_transformer.settings.training_recipe import TrainingRecipe
 SETTINGS_FILE = "training.json"
 BLEU_TOKENIZERS = ("13a", "intl", "char", "zh", "ja-mecab", "ko-mecab", "none")
 
-# Entries of `fingerprint` that files written before them do not have.
-_NEW_IN_FINGERPRINT = frozenset({"line_ends"})
-
 _vocabulary = functools.partial(setting, table="vocabulary")
 _limit = functools.partial(setting, table="training", may_change=True)
 _checkpoints = functools.partial(setting, table="checkpoints", may_change=True)
@@ -176,9 +173,7 @@ class TrainingSettings(FrozenSettings):
     f1_every: int = _parsing(
         1, "parse the validation trees at every Nth validation; 0 never does", COUNT_OR_ZERO
     )
-    f1_beam_size: int = _parsing(
-        1, "number of beams of these parses; 1 is greedy and fast", COUNT
-    )
+    f1_beam_size: int = _parsing(1, "number of beams of these parses; 1 is greedy and fast", COUNT)
     f1_trees: int | None = _parsing(
         None, "parse N of the validation trees, drawn at random once", COUNT, unset="all of them"
     )
@@ -206,8 +201,7 @@ class TrainingSettings(FrozenSettings):
 
         Args:
             directory: The model directory.
-            fingerprint: Other values that must be the same when the training is resumed, such as
-                the size of the data.
+            fingerprint: Other values that a resumed training must share, such as the data's size.
         """
         content = {"settings": self.to_dict(), "fingerprint": dict(fingerprint)}
         with atomic_write(Path(directory) / SETTINGS_FILE) as temporary:
@@ -216,9 +210,7 @@ class TrainingSettings(FrozenSettings):
     def check_resumes(self, directory: str | Path, fingerprint: Mapping) -> None:
         """Raises if the training in a model directory was started with other settings or data.
 
-        Args:
-            directory: The model directory.
-            fingerprint: As in `save`.
+        Arguments as of `save`.
 
         Raises:
             UserError: If a setting differs, or the file is damaged.
@@ -240,7 +232,8 @@ class TrainingSettings(FrozenSettings):
             difference
             for name, value in now.items()
             if not (name in declared and declared[name].may_change)
-            and not (name in _NEW_IN_FINGERPRINT and name not in before)
+            # Files written before there was this entry do not have it.
+            and not (name == "line_ends" and name not in before)
             and not (same.get(name) in now and same.get(name) in before)
             for difference in _differences(name, before.get(name), value)
         ]
@@ -252,18 +245,14 @@ class TrainingSettings(FrozenSettings):
 
 
 def read_settings_file(directory: str | Path) -> dict:
-    """Returns the dicts `settings` and `fingerprint` that `TrainingSettings.save` wrote.
-
-    Raises:
-        UserError: If the file is missing or damaged.
-    """
+    """Returns the dicts `settings` and `fingerprint` that `TrainingSettings.save` wrote."""
     try:
         content = read_json(Path(directory) / SETTINGS_FILE)
-        if all(isinstance(content[name], dict) for name in ("settings", "fingerprint")):
-            return content
+        if not all(isinstance(content[name], dict) for name in ("settings", "fingerprint")):
+            raise ValueError("they are dicts")
+        return content
     except (ValueError, KeyError) as error:
         raise _damaged(directory) from error
-    raise _damaged(directory)
 
 
 def _damaged(directory: str | Path) -> UserError:

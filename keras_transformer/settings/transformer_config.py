@@ -103,8 +103,7 @@ class TransformerConfig(FrozenSettings):
             raise ValueError(
                 f"position='sinusoidal' needs an even `d_model`. Received: d_model={self.d_model}"
             )
-        has_default_head = self.key_dim is None or self.value_dim is None
-        if has_default_head and self.d_model % self.num_heads:
+        if None in (self.key_dim, self.value_dim) and self.d_model % self.num_heads:
             raise ValueError(
                 "`num_heads` must divide `d_model` unless `key_dim` and `value_dim` are given. "
                 f"Received: num_heads={self.num_heads}, d_model={self.d_model}"
