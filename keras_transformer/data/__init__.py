@@ -16,7 +16,7 @@ from keras_transformer.data.subword_tokenizer import SubwordTokenizer, build_sub
 from keras_transformer.data.text_lines import text_lines
 from keras_transformer.data.tfds_corpus import TfdsCorpus
 from keras_transformer.data.token_batches import TokenBatches
-from keras_transformer.data.tokenizers import load_tokenizer, save_tokenizer
+from keras_transformer.data.tokenizer_pair import load_tokenizer, save_tokenizer
 
 __all__ = [
     "BOS_ID",

@@ -1,32 +1,25 @@
-"""The tokenizers of the source and of the target language."""
+"""The tokenizers of the source and of the target language, and the files of tokenizers."""
 
 import dataclasses
 import os
 import pathlib
 
+from keras_transformer.data.sentencepiece_tokenizer import SentencePieceTokenizer
+from keras_transformer.data.subword_tokenizer import SubwordTokenizer
 from keras_transformer.data.tokenizer import Tokenizer
-from keras_transformer.data.tokenizers import (
-    load_tokenizer,
-    other_kind_files,
-    save_tokenizer,
-    tokenizer_files,
-)
+from keras_transformer.errors import UserError
 
+_KINDS = (SentencePieceTokenizer, SubwordTokenizer)
 _SHARED_NAME = "tokenizer"
 _NAMES = ("source_tokenizer", "target_tokenizer")
 
 
 @dataclasses.dataclass(frozen=True)
 class TokenizerPair:
-    """The tokenizers of a model: one for each language, or one that both languages share.
-
-    Args:
-        source: tokenizer of the source.
-        target: tokenizer of the target; None if both languages share `source`.
-    """
+    """The tokenizers of a model: one for each language, or one that both languages share."""
 
     source: Tokenizer
-    target: Tokenizer | None = None
+    target: Tokenizer | None = None  # None if both languages share `source`
 
     @property
     def is_shared(self) -> bool:
@@ -49,15 +42,7 @@ class TokenizerPair:
 
     @classmethod
     def load(cls, directory: str | os.PathLike, is_shared: bool = True) -> "TokenizerPair":
-        """Reads what `save` wrote.
-
-        Args:
-            directory: folder.
-            is_shared: whether both languages share one tokenizer.
-
-        Raises:
-            UserError: if a file is missing or damaged.
-        """
+        """Reads what `save` wrote; raises a `UserError` if a file is missing or damaged."""
         names = (_SHARED_NAME,) if is_shared else _NAMES
         return cls(*(load_tokenizer(directory, name) for name in names))
 
@@ -67,15 +52,117 @@ class TokenizerPair:
         Raises:
             UserError: if a file has the name of a tokenizer that is read but is not a tokenizer.
         """
-        ours, found = self._by_name(), []
-        for name in (_SHARED_NAME, *_NAMES):
-            if name in ours:
-                found += other_kind_files(ours[name], directory, name)
-            else:  # Nothing reads it with the new tokenizers: another kind of file may stay.
-                found += tokenizer_files(directory, name)
-        return found
+        ours, names = self._by_name(), (_SHARED_NAME, *_NAMES)
+        return [file for name in names for file in _obsolete(directory, name, ours.get(name))]
 
     def _by_name(self) -> dict[str, Tokenizer]:
         if self.target is None:
             return {_SHARED_NAME: self.source}
         return dict(zip(_NAMES, (self.source, self.target), strict=True))
+
+
+def save_tokenizer(
+    tokenizer: Tokenizer, directory: str | os.PathLike, name: str = "tokenizer"
+) -> pathlib.Path:
+    """Writes a tokenizer where `load_tokenizer` finds it.
+
+    Args:
+        tokenizer: `SentencePieceTokenizer` (written to `name.model`) or `SubwordTokenizer`
+            (`name.txt`).
+        directory: the folder, created if it does not exist.
+        name: file name without its ending.
+
+    Returns:
+        Path of the file.
+
+    Raises:
+        UserError: if there is a file with the name of the other kind that is not a tokenizer.
+
+    Example:
+
+    >>> import tempfile
+    >>> from keras_transformer.data import SubwordTokenizer, load_tokenizer, save_tokenizer
+    >>> directory = tempfile.mkdtemp()
+    >>> save_tokenizer(SubwordTokenizer(["a", "b"]), directory).name
+    'tokenizer.txt'
+    >>> load_tokenizer(directory).encode("b a")
+    [5, 4]
+    """
+    obsolete = _obsolete(directory, name, tokenizer)
+    path = tokenizer.save(directory, name)
+    for other in obsolete:
+        other.unlink(missing_ok=True)
+    return path
+
+
+def load_tokenizer(directory: str | os.PathLike, name: str = "tokenizer") -> Tokenizer:
+    """Reads the tokenizer that `save_tokenizer` wrote.
+
+    Args:
+        directory: the folder.
+        name: file name without its ending.
+
+    Returns:
+        `SentencePieceTokenizer` or `SubwordTokenizer`, by the file that is there.
+
+    Raises:
+        UserError: if there is no such file, or it is damaged.
+
+    Example:
+
+    >>> import tempfile
+    >>> from keras_transformer.data import SubwordTokenizer, load_tokenizer, save_tokenizer
+    >>> directory = tempfile.mkdtemp()
+    >>> path = save_tokenizer(SubwordTokenizer(["a", "b"]), directory, name="source")
+    >>> load_tokenizer(directory, name="source").vocab_size
+    6
+    """
+    found = _files(directory, name)
+    if len(found) != 1:
+        names = " or ".join(f"{name}{kind.suffix}" for kind in _KINDS)
+        number = "both" if found else "neither"
+        raise UserError(f"A tokenizer is one file, {names}: {str(directory)!r} has {number}.")
+    return _load_file(found[0])
+
+
+def _obsolete(directory, name, tokenizer: Tokenizer | None) -> list[pathlib.Path]:
+    """Returns the tokenizers of a name that `tokenizer`, if any, takes the place of.
+
+    Raises:
+        UserError: if `load_tokenizer` would find a file that is not a tokenizer.
+    """
+    found = []
+    for path in _files(directory, name):
+        if tokenizer is not None and path.suffix == tokenizer.suffix:
+            continue
+        if _is_tokenizer(path):
+            found.append(path)
+        elif tokenizer is not None:  # Otherwise nothing reads the name, and the file may stay.
+            raise UserError(
+                f"{str(path)!r} is in the way and not a tokenizer that can be replaced: move it "
+                "away, or name another directory."
+            )
+    return found
+
+
+def _files(directory, name) -> list[pathlib.Path]:
+    paths = [pathlib.Path(directory) / f"{name}{kind.suffix}" for kind in _KINDS]
+    return [path for path in paths if path.is_file()]
+
+
+def _is_tokenizer(path: pathlib.Path) -> bool:
+    try:
+        _load_file(path)
+    except UserError:
+        return False
+    return True
+
+
+def _load_file(path: pathlib.Path) -> Tokenizer:
+    content = path.read_bytes()
+    try:
+        if path.suffix == SentencePieceTokenizer.suffix:
+            return SentencePieceTokenizer(content)
+        return SubwordTokenizer.from_file_content(content)
+    except UserError as error:
+        raise UserError(f"{str(path)!r} cannot be loaded: {error}") from error

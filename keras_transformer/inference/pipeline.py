@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Self
 
 from keras_transformer.data.special_tokens import EOS_ID
+from keras_transformer.data.tokenizer import Tokenizer
 from keras_transformer.data.tokenizer_pair import TokenizerPair
-from keras_transformer.data.tokenizers import Tokenizer
 from keras_transformer.decoding import search_to_dict
 from keras_transformer.decoding.search import Search
 from keras_transformer.errors import UserError, one_line

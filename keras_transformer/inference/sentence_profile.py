@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from keras_transformer.data.encoded_corpus import EncodedCorpus
-from keras_transformer.data.tokenizers import Tokenizer
+from keras_transformer.data.tokenizer import Tokenizer
 from keras_transformer.inference.sentence_splitting import split_sentences, word_key
 
 # Maximum number of texts that are searched for sentence ends.

@@ -6,7 +6,7 @@ from typing import ClassVar
 from keras import ops
 
 from keras_transformer.data.special_tokens import EOS_ID
-from keras_transformer.data.tokenizers import Tokenizer
+from keras_transformer.data.tokenizer import Tokenizer
 from keras_transformer.decoding import BeamSearch
 from keras_transformer.decoding.search import Search
 from keras_transformer.inference import memory

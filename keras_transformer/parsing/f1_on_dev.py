@@ -3,7 +3,7 @@
 import random
 from collections.abc import Sequence
 
-from keras_transformer.data.tokenizers import Tokenizer
+from keras_transformer.data.tokenizer import Tokenizer
 from keras_transformer.decoding import GreedySearch
 from keras_transformer.decoding.search import Search
 from keras_transformer.inference.translator import Translator

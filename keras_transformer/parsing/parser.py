@@ -7,7 +7,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 from keras import ops
 
-from keras_transformer.data.tokenizers import Tokenizer
+from keras_transformer.data.tokenizer import Tokenizer
 from keras_transformer.decoding import BeamSearch
 from keras_transformer.decoding.search import Search
 from keras_transformer.inference.batch_inference import one_answer

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from typing import Any
 
 from keras_transformer.data import SubwordTokenizer
+from keras_transformer.data.tokenizer import Tokenizer
 from keras_transformer.data.tokenizer_pair import TokenizerPair
-from keras_transformer.data.tokenizers import Tokenizer
 from keras_transformer.errors import UserError
 from keras_transformer.inference.tasks import Task
 from keras_transformer.models import TrainingRecipe, Transformer
