@@ -29,23 +29,14 @@ _ITEM_SIZES = {"uint16": 2, "int32": 4}
 
 @dataclasses.dataclass(frozen=True)
 class PreparedSplit:
-    """The description of the training or validation pairs of a prepared corpus.
-
-    Attributes:
-        pairs: number of pairs.
-        dropped_long: pairs that were left out because a side was too long.
-        dropped_empty: pairs that were left out because a side was empty.
-        tokens: number of ids of `"source"`, with EOS, and `"target"`, without.
-        dtypes: `"uint16"` or `"int32"`, of the ids of each.
-        shards: sizes in bytes by file name, in order.
-    """
+    """The description of the training or validation pairs of a prepared corpus."""
 
     pairs: int
-    dropped_long: int
-    dropped_empty: int
-    tokens: dict[str, int]
-    dtypes: dict[str, str]
-    shards: dict[str, int]
+    dropped_long: int  # pairs that were left out because a side was too long
+    dropped_empty: int  # or empty
+    tokens: dict[str, int]  # number of ids of "source", with EOS, and "target", without
+    dtypes: dict[str, str]  # "uint16" or "int32", of the ids of each
+    shards: dict[str, int]  # sizes in bytes by file name, in order
 
     def __post_init__(self):
         counts = [self.pairs, self.dropped_long, self.dropped_empty]
@@ -59,60 +50,53 @@ class PreparedSplit:
         if sum(sizes) + 4 * self.pairs > sum(self.shards.values()):
             raise ValueError("the shards are too small for the numbers of pairs and tokens")
 
+    @property
+    def num_read(self) -> int:
+        """Number of pairs of the text, with those that were left out."""
+        return self.pairs + self.dropped_long + self.dropped_empty
 
-class ShardWriter:
-    """Writes corpora as shards, one after another, and counts the pairs read."""
 
-    def __init__(
-        self,
-        tokenizers: TokenizerPair,
-        max_length: int,
-        progress: Callable[[int], object] | None,
-    ):
-        self._tokenizers = tokenizers
-        self._max_length = max_length
-        self._progress = progress
-        self._num_read = 0
+def write_shards(
+    folder: pathlib.Path,
+    split: str,
+    corpus: Iterable[tuple[str, str]],
+    tokenizers: TokenizerPair,
+    max_length: int,
+    progress: Callable[[int], object] | None,
+    num_read: int = 0,
+) -> PreparedSplit:
+    """Writes a corpus as shards; `num_read` is the number of pairs read before it."""
+    blocks = encode_blocks(corpus, tokenizers.source, tokenizers.target, max_length)
+    counts = dict.fromkeys(("pairs", "dropped_long", "dropped_empty"), 0)
+    tokens, dtypes = dict.fromkeys(_SIDES, 0), {}
+    paths = []
 
-    def write(self, folder: pathlib.Path, split: str, corpus) -> PreparedSplit:
-        blocks = encode_blocks(
-            corpus, self._tokenizers.source, self._tokenizers.target, self._max_length
-        )
-        counts = dict.fromkeys(("pairs", "dropped_long", "dropped_empty"), 0)
-        tokens, dtypes = {"source": 0, "target": 0}, {}
-        paths = []
+    def counted(blocks: Iterable[EncodedCorpus]) -> Iterator[EncodedCorpus]:
+        for block in blocks:
+            found = len(block), block.num_dropped_long, block.num_dropped_empty
+            for name, number in zip(counts, found, strict=True):
+                counts[name] += number
+            for side, (ids, _) in zip(_SIDES, block.sides(), strict=True):
+                tokens[side] += len(ids)
+                dtypes[side] = ids.dtype.name
+            yield block
+            if progress is not None:
+                progress(num_read + sum(counts.values()))
 
-        def counted(blocks: Iterable[EncodedCorpus]) -> Iterator[EncodedCorpus]:
-            for block in blocks:
-                found = len(block), block.num_dropped_long, block.num_dropped_empty
-                for name, number in zip(counts, found, strict=True):
-                    counts[name] += number
-                for side, ids in (("source", block.source_ids), ("target", block.target_ids)):
-                    tokens[side] += len(ids)
-                    dtypes[side] = ids.dtype.name
-                yield block
-                self._num_read += sum(found)
-                if self._progress is not None:
-                    self._progress(self._num_read)
-
-        for first in blocks:
-            paths.append(folder / f"{split}-{len(paths)}.tfrecord")
-            rest = itertools.islice(blocks, _BLOCKS_PER_SHARD - 1)
-            _write_shard(paths[-1], counted(itertools.chain([first], rest)))
-        report_drops(*counts.values(), self._max_length)
-        shards = {}
-        for number, path in enumerate(paths):
-            path = path.rename(folder / _SHARD.format(split, number, len(paths)))
-            shards[path.name] = path.stat().st_size
-        return PreparedSplit(**counts, tokens=tokens, dtypes=dtypes, shards=shards)
+    for first in blocks:
+        paths.append(folder / f"{split}-{len(paths)}.tfrecord")
+        rest = itertools.islice(blocks, _BLOCKS_PER_SHARD - 1)
+        _write_shard(paths[-1], counted(itertools.chain([first], rest)))
+    report_drops(*counts.values(), max_length)
+    shards = {}
+    for number, path in enumerate(paths):
+        path = path.rename(folder / _SHARD.format(split, number, len(paths)))
+        shards[path.name] = path.stat().st_size
+    return PreparedSplit(**counts, tokens=tokens, dtypes=dtypes, shards=shards)
 
 
 def read_shards(directory: pathlib.Path, split: PreparedSplit) -> EncodedCorpus:
-    """Reads the shards of a split into arrays that have their full size from the beginning.
-
-    Raises:
-        UserError: if a file is damaged, or the numbers are different.
-    """
+    """Reads the shards of a split into arrays that have their full size from the beginning."""
     sides = {side: _Side(split.pairs, split.tokens[side], split.dtypes[side]) for side in _SIDES}
     path = None
     for path in (directory / name for name in split.shards):
@@ -144,8 +128,6 @@ class _Side:
     """The arrays of one side, filled with the rows of one record after another."""
 
     def __init__(self, pairs: int, tokens: int, dtype: str):
-        if dtype not in ("uint16", "int32"):
-            raise UserError(f"The ids must be uint16 or int32. Received: dtype={dtype!r}")
         self.ids = empty_aligned(tokens, dtype)
         self.offsets = empty_aligned(pairs + 1, np.int64)
         self.offsets[0] = 0
@@ -171,21 +153,13 @@ class _Side:
 def _to_example(block: EncodedCorpus) -> bytes:
     import tensorflow as tf
 
-    contents = {
-        "source_lengths": np.diff(block.source_offsets).astype("<u2"),
-        "source_ids": block.source_ids,
-        "target_lengths": np.diff(block.target_offsets).astype("<u2"),
-        "target_ids": block.target_ids,
-    }
-    features = {
-        name: tf.train.Feature(
-            bytes_list=tf.train.BytesList(
-                value=[array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes()]
-            )
-        )
-        for name, array in contents.items()
-    }
-    return tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString()
+    example = tf.train.Example()
+    for side, (ids, offsets) in zip(_SIDES, block.sides(), strict=True):
+        stored = {f"{side}_lengths": np.diff(offsets).astype("<u2")}
+        stored[f"{side}_ids"] = ids.astype(ids.dtype.newbyteorder("<"), copy=False)
+        for name, array in stored.items():
+            example.features.feature[name].bytes_list.value.append(array.tobytes())
+    return example.SerializeToString()
 
 
 def _records(path: pathlib.Path) -> Iterator[dict[str, bytes]]:

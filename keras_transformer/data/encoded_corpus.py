@@ -3,7 +3,7 @@
 import array
 import itertools
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 
@@ -52,10 +52,8 @@ class EncodedCorpus:
         num_dropped_long: int = 0,
         num_dropped_empty: int = 0,
     ):
-        for name, ids, offsets in (
-            ("source", source_ids, source_offsets),
-            ("target", target_ids, target_offsets),
-        ):
+        sides = {"source": (source_ids, source_offsets), "target": (target_ids, target_offsets)}
+        for name, (ids, offsets) in sides.items():
             if offsets.ndim != 1 or not len(offsets) or offsets[0] or offsets[-1] != len(ids):
                 raise ValueError(
                     f"{name}_offsets must go from 0 to the number of ids, {len(ids)}. "
@@ -104,8 +102,8 @@ class EncodedCorpus:
         sides = [_Side(_id_dtype(tokenizer)) for tokenizer in tokenizers]
         counts = np.zeros(3, np.int64)
         for block in encode_blocks(corpus, *tokenizers, max_length, dropout, seed):
-            sides[0].extend(block.source_ids, block.source_offsets)
-            sides[1].extend(block.target_ids, block.target_offsets)
+            for side, (ids, offsets) in zip(sides, block.sides(), strict=True):
+                side.extend(ids, offsets)
             counts += len(block), block.num_dropped_long, block.num_dropped_empty
             if progress is not None:
                 progress(int(counts.sum()))
@@ -126,6 +124,10 @@ class EncodedCorpus:
         """int64 `[pairs]`: tokens of each target with EOS, that is of the labels."""
         return np.diff(self.target_offsets) + 1
 
+    def sides(self) -> tuple[tuple[np.ndarray, np.ndarray], ...]:
+        """Returns (ids, offsets) of the source and of the target."""
+        return (self.source_ids, self.source_offsets), (self.target_ids, self.target_offsets)
+
     def arrays(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """Returns source ids and offsets, target ids and offsets."""
         return self.source_ids, self.source_offsets, self.target_ids, self.target_offsets
@@ -139,14 +141,16 @@ class EncodedCorpus:
         Raises:
             UserError: if no pair is left.
         """
-        keep = (self.source_lengths <= max_length) & (self.target_lengths <= max_length)
+        keep = np.maximum(self.source_lengths, self.target_lengths) <= max_length
         if keep.all():
             return self
         num_long = self.num_dropped_long + len(self) - int(keep.sum())
         report_drops(int(keep.sum()), num_long, self.num_dropped_empty, max_length)
-        source = _rows_kept(self.source_ids, self.source_offsets, keep)
-        target = _rows_kept(self.target_ids, self.target_offsets, keep)
-        return EncodedCorpus(*source, *target, num_long, self.num_dropped_empty)
+        arrays = []
+        for ids, offsets in self.sides():
+            lengths = np.diff(offsets)
+            arrays += ids[np.repeat(keep, lengths)], np.append(0, np.cumsum(lengths[keep]))
+        return EncodedCorpus(*arrays, num_long, self.num_dropped_empty)
 
 
 def encode_blocks(
@@ -162,23 +166,31 @@ def encode_blocks(
     The arguments are those of `EncodedCorpus.from_corpus`.
     """
     tokenizers = source_tokenizer, target_tokenizer or source_tokenizer
-    for number, chunk in enumerate(_chunks(corpus, _CHUNK)):
+    iterator = iter(corpus)
+    for number, chunk in enumerate(iter(lambda: list(itertools.islice(iterator, _CHUNK)), [])):
         pairs = [(source, target) for source, target in chunk if source.strip() and target.strip()]
-        rows = [
-            _encode(tokenizer, pairs, side, dropout, (seed, number))
-            for side, tokenizer in enumerate(tokenizers)
-        ]
+        rows = []
+        for side, tokenizer in enumerate(tokenizers):
+            options = {}
+            if dropout:
+                # The two sides and every chunk draw different numbers.
+                entropy = np.random.SeedSequence([seed, number, side])
+                options = {"dropout": dropout, "seed": int(entropy.generate_state(1)[0])}
+            rows.append(tokenizer.encode_batch([pair[side] for pair in pairs], **options))
         # A control character alone is not whitespace and has no ids either.
-        lengths = [_lengths(rows[0]), _lengths(rows[1])]
-        filled = (lengths[0] > 0) & (lengths[1] > 0)
+        lengths = [np.fromiter(map(len, side), np.int64, len(side)) for side in rows]
+        filled = np.minimum(*lengths) > 0
         keep = filled if max_length is None else filled & (np.maximum(*lengths) < max_length)
-        source_ids, source_offsets = _flat(rows[0], lengths[0], keep, _id_dtype(tokenizers[0]))
-        target_ids, target_offsets = _flat(rows[1], lengths[1], keep, _id_dtype(tokenizers[1]))
+        sides = []
+        for side, tokenizer in enumerate(tokenizers):
+            offsets = np.append(0, np.cumsum(lengths[side][keep]))
+            ids = itertools.chain.from_iterable(itertools.compress(rows[side], keep))
+            sides.append((np.fromiter(ids, _id_dtype(tokenizer), int(offsets[-1])), offsets))
+        (source_ids, source_offsets), target = sides
         yield EncodedCorpus(
             np.insert(source_ids, source_offsets[1:], EOS_ID),
             source_offsets + np.arange(len(source_offsets)),
-            target_ids,
-            target_offsets,
+            *target,
             num_dropped_long=int(filled.sum()) - int(keep.sum()),
             num_dropped_empty=len(chunk) - int(filled.sum()),
         )
@@ -224,34 +236,3 @@ def _id_dtype(tokenizer):
 
 def _as_ids(ids):
     return aligned(np.asarray(ids, ids.dtype if ids.dtype == np.uint16 else np.int32))
-
-
-def _rows_kept(ids, offsets, keep):
-    lengths = np.diff(offsets)
-    return ids[np.repeat(keep, lengths)], np.append(0, np.cumsum(lengths[keep]))
-
-
-def _flat(rows, lengths, keep, dtype):
-    """Returns the ids of the rows to keep, one row after the other, and their offsets."""
-    offsets = np.append(0, np.cumsum(lengths[keep]))
-    ids = itertools.chain.from_iterable(itertools.compress(rows, keep))
-    return np.fromiter(ids, dtype, int(offsets[-1])), offsets
-
-
-def _chunks(items: Iterable, size: int):
-    iterator = iter(items)
-    while chunk := list(itertools.islice(iterator, size)):
-        yield chunk
-
-
-def _lengths(rows: Sequence[Sequence[int]]) -> np.ndarray:
-    return np.fromiter(map(len, rows), np.int64, len(rows))
-
-
-def _encode(tokenizer, pairs, side: int, dropout: float, entropy: tuple[int, int]):
-    texts = [pair[side] for pair in pairs]
-    if not dropout:
-        return tokenizer.encode_batch(texts)
-    # The two sides and every chunk draw different numbers.
-    seed = int(np.random.SeedSequence([*entropy, side]).generate_state(1)[0])
-    return tokenizer.encode_batch(texts, dropout=dropout, seed=seed)

@@ -13,8 +13,8 @@ from keras_transformer.data.corpus_shards import (
     LONGEST_ROW,
     SHARD_NAMES,
     PreparedSplit,
-    ShardWriter,
     read_shards,
+    write_shards,
 )
 from keras_transformer.data.encoded_corpus import EncodedCorpus
 from keras_transformer.data.tokenizer import Tokenizer
@@ -78,16 +78,17 @@ def prepare_corpus(
     directory = pathlib.Path(directory)
     check_prepared_directory(directory)
     tokenizers = TokenizerPair(source_tokenizer, target_tokenizer)
-    writer = ShardWriter(tokenizers, max_length, progress)
+    options = tokenizers, max_length, progress
     with atomic_folder(directory) as aside:
         aside.mkdir()
         files = tokenizers.save(aside)
-        splits = {"train": writer.write(aside, "train", train_corpus)}
+        splits = {"train": write_shards(aside, "train", train_corpus, *options)}
         if valid_corpus is not None:
             pairs = list(valid_corpus)
             lines = (json.dumps(pair) + "\n" for pair in pairs)
             (aside / VALID_TEXT_FILE).write_text("".join(lines), encoding="utf-8")
-            splits["valid"] = writer.write(aside, "valid", pairs)
+            num_read = splits["train"].num_read
+            splits["valid"] = write_shards(aside, "valid", pairs, *options, num_read)
         description = {
             "format": FORMAT,
             "max_length": max_length,
@@ -157,7 +158,16 @@ class PreparedCorpus:
         max_length, checksums, splits = _read_description(directory)
         for split in splits.values():
             for name, size in split.shards.items():
-                _check_size(directory / name, size)
+                path = directory / name
+                if not path.is_file():
+                    raise UserError(
+                        f"The shard {str(path)!r} is missing: prepare the corpus again."
+                    )
+                if (found := path.stat().st_size) != size:
+                    raise UserError(
+                        f"The shard {str(path)!r} has {found:,} bytes, not {size:,}: it was cut or "
+                        "changed; prepare the corpus again."
+                    )
         for name, checksum in checksums.items():
             if not (directory / name).is_file() or _checksum(directory / name) != checksum:
                 raise UserError(
@@ -185,11 +195,11 @@ class PreparedCorpus:
         """The raw text of the validation pairs, or None if there is none."""
         if "valid" not in self.splits:
             return None
-        path, split = self.directory / VALID_TEXT_FILE, self.splits["valid"]
+        path = self.directory / VALID_TEXT_FILE
         try:
             lines = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
             pairs = [json.loads(line) for line in lines]
-            if len(pairs) != split.pairs + split.dropped_long + split.dropped_empty:
+            if len(pairs) != self.splits["valid"].num_read:
                 raise ValueError("it has another number of lines")
             if {tuple(map(type, pair)) for pair in pairs} - {(str, str)}:
                 raise ValueError("a line is not a pair of texts")
@@ -216,7 +226,9 @@ def _read_description(directory: pathlib.Path):
         splits = {name: PreparedSplit(**split) for name, split in content["splits"].items()}
         max_length, checksums = content["max_length"], content["tokenizers"]
         _check_max_length(max_length)
-        _check_tokenizer_names(checksums)
+        names = sorted(re.fullmatch(_TOKENIZERS, file)[1] for file in checksums)
+        if names not in (["tokenizer"], ["source_tokenizer", "target_tokenizer"]):
+            raise ValueError(f"other tokenizers are expected. Received: {names}")
         if "train" not in splits:
             raise ValueError("it has no training pairs")
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -228,23 +240,6 @@ def _check_max_length(max_length) -> None:
     if type(max_length) is not int or not 1 <= max_length <= LONGEST_ROW:
         raise ValueError(
             f"max_length must be from 1 to {LONGEST_ROW}. Received: max_length={max_length!r}"
-        )
-
-
-def _check_tokenizer_names(checksums: dict) -> None:
-    names = sorted(re.fullmatch(_TOKENIZERS, file)[1] for file in checksums)
-    if names not in (["tokenizer"], ["source_tokenizer", "target_tokenizer"]):
-        raise ValueError(f"other tokenizers are expected. Received: {names}")
-
-
-def _check_size(path: pathlib.Path, size: int) -> None:
-    if not path.is_file():
-        raise UserError(f"The shard {str(path)!r} is missing: prepare the corpus again.")
-    found = path.stat().st_size
-    if found != size:
-        raise UserError(
-            f"The shard {str(path)!r} has {found:,} bytes, not {size:,}: it was cut or changed; "
-            "prepare the corpus again."
         )
 
 
