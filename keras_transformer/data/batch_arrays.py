@@ -14,35 +14,21 @@ Batch = tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]
 class EpochArrays(NamedTuple):
     """Everything that the batches of an epoch are made of, as arrays or tensors.
 
-    Attributes:
-        source_ids: uint16 or int32 `[source tokens]`.
-        source_offsets: int64 `[pairs + 1]`.
-        target_ids: uint16 or int32 `[target tokens]`.
-        target_offsets: int64 `[pairs + 1]`.
-        pairs: int64 `[pairs]`, in the order of their batches.
-        splits: int64 `[batches + 1]`: batch `i` has `pairs[splits[i]:splits[i + 1]]`.
-        shapes: int64 `[batches, 3]`: rows, source width and target width.
-        order: int64 `[batches]`: the order of the batches.
+    All are int64 except for the ids, which are uint16 or int32.
     """
 
-    source_ids: np.ndarray
-    source_offsets: np.ndarray
-    target_ids: np.ndarray
-    target_offsets: np.ndarray
-    pairs: np.ndarray
-    splits: np.ndarray
-    shapes: np.ndarray
-    order: np.ndarray
+    source_ids: np.ndarray  # [source tokens]
+    source_offsets: np.ndarray  # [pairs + 1]
+    target_ids: np.ndarray  # [target tokens]
+    target_offsets: np.ndarray  # [pairs + 1]
+    pairs: np.ndarray  # [pairs], in the order of their batches
+    splits: np.ndarray  # [batches + 1]: batch `i` has `pairs[splits[i]:splits[i + 1]]`
+    shapes: np.ndarray  # [batches, 3]: rows, source width and target width
+    order: np.ndarray  # [batches], the order of the batches
 
 
 def arrange_epoch(corpus, plan: BatchPlan, seed: int | None, epoch, tf=None) -> EpochArrays:
-    """Returns the arrays of an epoch.
-
-    Args:
-        corpus: `EncodedCorpus.arrays()`, or tensors of them.
-        plan: its plan, of arrays or tensors.
-        seed, epoch, tf: as in `arrange_pairs`.
-    """
+    """Returns the arrays of an epoch of `EncodedCorpus.arrays()`; see `arrange_pairs`."""
     arranged = arrange_pairs(plan.groups, seed, epoch, tf)
     pairs = arranged[plan.places] if tf is None else tf.gather(arranged, plan.places)
     order = shuffle_batches(len(plan), seed, epoch, tf)
@@ -50,16 +36,9 @@ def arrange_epoch(corpus, plan: BatchPlan, seed: int | None, epoch, tf=None) -> 
 
 
 def make_batch(arrays: EpochArrays, number, packed: bool, tf=None) -> Batch:
-    """Returns a batch of an epoch.
+    """Returns `(inputs, labels, weights)` of a batch, as `TokenBatches` describes them.
 
-    Args:
-        arrays: the epoch.
-        number: number of the batch.
-        packed: whether rows have several segments, each of which EOS ends.
-        tf: as in `arrange_pairs`.
-
-    Returns:
-        `(inputs, labels, weights)`, as `TokenBatches` describes them.
+    With `packed`, rows have several segments, each of which EOS ends. `tf`: as in `arrange_pairs`.
     """
     xp, arange = (np, np.arange) if tf is None else (tf.experimental.numpy, tf.range)
     first, end = arrays.splits[number], arrays.splits[number + 1]

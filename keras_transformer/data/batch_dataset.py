@@ -19,12 +19,7 @@ def planned_epochs(
 ) -> tf.data.Dataset:
     """Returns a dataset of (number, `EpochArrays`) of a corpus that is the same in each epoch.
 
-    Args:
-        encoded: the corpus.
-        plan: its plan.
-        seed: of the order; None for the order of the corpus.
-        first: int, number of the first epoch.
-        repeat: whether there are epochs without end, or only this one.
+    There are epochs from `first` on without end, or only this one without `repeat`.
     """
     corpus = [shared_tensor(array) for array in encoded.arrays()]
     plan = BatchPlan(*map(shared_tensor, plan))
@@ -37,12 +32,7 @@ def planned_epochs(
 
 
 def loaded_epochs(load: Callable[[int], EpochArrays], first: int, repeat: bool) -> tf.data.Dataset:
-    """Returns a dataset of (number, `EpochArrays`), each made while the one before is used.
-
-    Args:
-        load: Python function from the number of an epoch to its `EpochArrays`.
-        first, repeat: as in `planned_epochs`.
-    """
+    """Returns a dataset like `planned_epochs`, each loaded while the one before is used."""
     dtypes = [tf.int32, tf.int64, tf.int32, tf.int64, tf.int64, tf.int64, tf.int64, tf.int64]
 
     def arrays_of(number):
@@ -62,13 +52,9 @@ def loaded_epochs(load: Callable[[int], EpochArrays], first: int, repeat: bool) 
 def batch_dataset(
     epochs: tf.data.Dataset, first_epoch: int, first_batch: int, packed: bool
 ) -> tf.data.Dataset:
-    """Returns a dataset of `(inputs, labels, weights)`, as `TokenBatches` describes them.
+    """Returns a dataset of the batches of `epochs`, as `make_batch` returns them.
 
-    Args:
-        epochs: of `planned_epochs` or `loaded_epochs`.
-        first_epoch: int, number of the first of them.
-        first_batch: int, number of batches of that epoch to leave out.
-        packed: whether rows have several segments, each of which EOS ends.
+    It begins with `first_batch` of `first_epoch`, the first of the epochs.
     """
 
     def batches(epoch, arrays):

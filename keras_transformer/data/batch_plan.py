@@ -12,19 +12,13 @@ class BatchPlan(NamedTuple):
     """The batches of a corpus, the same in every epoch whatever the order of its pairs.
 
     An epoch arranges the pairs by `group`, in its own order within each group. Batch `i` takes the
-    pairs at `places[splits[i]:splits[i + 1]]` of that arrangement.
-
-    Attributes:
-        groups: int64 `[pairs]`, index of the shape that each pair was assigned to.
-        places: int64 `[pairs]`, every place of the arrangement once.
-        splits: int64 `[batches + 1]`.
-        shapes: int64 `[batches, 3]`: rows, source width and target width.
+    pairs at `places[splits[i]:splits[i + 1]]` of that arrangement. All are int64.
     """
 
-    groups: np.ndarray
-    places: np.ndarray
-    splits: np.ndarray
-    shapes: np.ndarray
+    groups: np.ndarray  # [pairs], index of the shape that each pair was assigned to
+    places: np.ndarray  # [pairs], every place of the arrangement once
+    splits: np.ndarray  # [batches + 1]
+    shapes: np.ndarray  # [batches, 3]: rows, source width and target width
 
     def __len__(self) -> int:
         return len(self.shapes)
@@ -40,13 +34,8 @@ def plan_batches(
 
     Pairs go to the cheapest shape that they fit in. The pairs that remain of a shape after its full
     batches are completed with pairs of the next smaller shapes. So only the last few batches are
-    not full; their rows are filled up to a multiple of `row_multiple`.
-
-    Args:
-        shapes: as `choose_shapes` returns them, for this corpus or for another.
-        source_lengths: int `[pairs]`.
-        target_lengths: int `[pairs]`.
-        size: `BatchSize`.
+    not full; their rows are filled up to a multiple of `row_multiple`. The shapes are those of
+    `choose_shapes`, for this corpus or for another.
     """
     groups = assign_shapes(shapes, source_lengths, target_lengths)
     shapes = list(shapes)

@@ -38,17 +38,12 @@ class BatchShape(NamedTuple):
 
 
 class BatchSize(NamedTuple):
-    """The limits of a batch's size.
+    """The limits of a batch's size."""
 
-    Attributes:
-        tokens: upper bound of rows * width, for each side.
-        row_multiple: rows are a multiple of this number if that many fit.
-        num_replicas: rows are always a multiple of this number, even if a batch of very long
-            sentences is larger than `tokens` then.
-    """
-
-    tokens: int
-    row_multiple: int
+    tokens: int  # upper bound of rows * width, for each side
+    row_multiple: int  # rows are a multiple of this number if that many fit
+    # Rows are always a multiple of this number, even if a batch of very long sentences is larger
+    # than `tokens` then.
     num_replicas: int = 1
 
     def rows(self, source_width: int, target_width: int) -> int:
@@ -66,14 +61,8 @@ def choose_shapes(
 ) -> tuple[BatchShape, ...]:
     """Returns the shapes for a corpus, the most expensive first; every pair fits in one of them.
 
-    They depend on the lengths only. A cut that would leave less than a quarter of a batch on a side
-    is not made, so a small corpus has fewer shapes.
-
-    Args:
-        source_lengths: int `[pairs]`, at least one.
-        target_lengths: int `[pairs]`.
-        size: `BatchSize`.
-        max_shapes: maximum number of shapes.
+    They depend on the lengths of the pairs, at least one, only. A cut that would leave less than a
+    quarter of a batch on a side is not made, so a small corpus has fewer shapes.
     """
     # One number for each pair of lengths: `np.unique` takes ten times longer for rows.
     base = int(target_lengths.max()) + 1
@@ -94,7 +83,7 @@ def choose_shapes(
         cuts.append(_best_cut(*regions[-1], size.tokens))
     widths = [tuple(int(width) for width in lengths.max(axis=0)) for lengths, _ in regions]
     shapes = [BatchShape(size.rows(*pair), *pair) for pair in set(widths)]
-    return tuple(sorted(shapes, key=lambda shape: (-_cost(shape), shape)))
+    return tuple(sorted(shapes, key=lambda shape: (-_padded_cost(*shape[1:]), shape)))
 
 
 def _best_cut(lengths, counts, tokens_per_batch) -> tuple[int, int, int]:
@@ -125,10 +114,6 @@ def _best_cut(lengths, counts, tokens_per_batch) -> tuple[int, int, int]:
 
 def _padded_cost(source_width, target_width):
     return source_width + _TARGET_COST * target_width
-
-
-def _cost(shape: BatchShape) -> int:
-    return _padded_cost(shape.source_width, shape.target_width)
 
 
 def assign_shapes(

@@ -16,13 +16,9 @@ _GROUP_STEP = np.int64(1 << _RANDOM_BITS)
 
 
 def arrange_pairs(groups, seed: int | None, epoch, tf=None):
-    """Returns the pairs sorted by group: int64 `[pairs]`, indices of pairs.
+    """Returns the indices of the pairs sorted by `groups`, both int64 `[pairs]`.
 
-    Args:
-        groups: int64 `[pairs]`, from 0.
-        seed: of the random order within each group; None keeps the order of the corpus.
-        epoch: int.
-        tf: the module of TensorFlow, or None.
+    The order within each group is random; without a seed, it is that of the corpus.
     """
     if seed is None:
         return _argsort(groups, tf)
@@ -31,12 +27,7 @@ def arrange_pairs(groups, seed: int | None, epoch, tf=None):
 
 
 def shuffle_batches(num_batches: int, seed: int | None, epoch, tf=None):
-    """Returns the numbers of the batches in a random order, int64 `[num_batches]`.
-
-    Args:
-        num_batches: int.
-        seed, epoch, tf: as in `arrange_pairs`.
-    """
+    """Returns the numbers of the batches in a random order, int64 `[num_batches]`."""
     if seed is None:
         return np.arange(num_batches, dtype=np.int64)
     return _argsort(_random_bits(num_batches, seed, 1, epoch, tf), tf)

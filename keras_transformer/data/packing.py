@@ -22,10 +22,7 @@ _PAIRS_AT_ONCE = 8192
 def pack_corpus(encoded: EncodedCorpus, width: int, seed: int) -> EncodedCorpus:
     """Returns a corpus of rows: EOS ends every source, and all targets of a row but the last.
 
-    Args:
-        encoded: the corpus, at least one pair.
-        width: maximum number of source tokens and of labels in a row, EOS counted.
-        seed: the rows are a function of the corpus and the seed.
+    A row has at most `width` source tokens and labels, EOS counted.
 
     Raises:
         ValueError: if a pair is longer than a row, or EOS is missing or in the wrong place.
@@ -38,15 +35,10 @@ def pack_corpus(encoded: EncodedCorpus, width: int, seed: int) -> EncodedCorpus:
     order = np.argsort(rows, kind="stable")
     pairs, rows = pairs[order], rows[order]
     ends_row = np.append(rows[1:] != rows[:-1], True)
-    source_ids, source_ends = _joined(
-        encoded.source_ids, encoded.source_offsets, pairs, np.zeros_like(ends_row)
-    )
-    target_ids, target_ends = _joined(encoded.target_ids, encoded.target_offsets, pairs, ~ends_row)
+    source, target = encoded.sides()
     return EncodedCorpus(
-        source_ids,
-        np.append(0, source_ends[ends_row]),
-        target_ids,
-        np.append(0, target_ends[ends_row]),
+        *_joined(*source, pairs, ends_row, followed_by_eos=np.zeros_like(ends_row)),
+        *_joined(*target, pairs, ends_row, followed_by_eos=~ends_row),
     )
 
 
@@ -61,8 +53,7 @@ def _check_packable(encoded, width):
         )
     # EOS tells the segments of a row apart.
     num_ends = np.count_nonzero(encoded.source_ids[encoded.source_offsets[1:] - 1] == EOS_ID)
-    num_eos = np.count_nonzero(encoded.source_ids == EOS_ID)
-    num_eos += np.count_nonzero(encoded.target_ids == EOS_ID)
+    num_eos = sum(np.count_nonzero(ids == EOS_ID) for ids, _ in encoded.sides())
     if not num_ends == num_eos == len(encoded):
         raise ValueError(
             "To be packed, every source must end with EOS, which must be nowhere else. Received: "
@@ -110,8 +101,8 @@ def _choose_rows(lengths: np.ndarray, width: int) -> np.ndarray:
     return rows
 
 
-def _joined(ids, offsets, pairs, followed_by_eos):
-    """Returns the ids of the pairs one after the other, and where each pair ends."""
+def _joined(ids, offsets, pairs, ends_row, followed_by_eos):
+    """Returns the ids of the pairs one after the other, and the offsets of the rows."""
     ends = np.cumsum(np.diff(offsets)[pairs] + followed_by_eos)
     joined = empty_aligned(int(ends[-1]), ids.dtype)
     first = 0
@@ -124,4 +115,4 @@ def _joined(ids, offsets, pairs, followed_by_eos):
         np.take(ids, positions, mode="clip", out=joined[first : ends[part][-1]])
         first = ends[part][-1]
     joined[ends[followed_by_eos] - 1] = EOS_ID
-    return joined, ends
+    return joined, np.append(0, ends[ends_row])

@@ -1,5 +1,6 @@
 """Shuffled batches with about the same number of tokens: inputs, labels and weights."""
 
+import functools
 import math
 import threading
 from collections import Counter
@@ -86,15 +87,14 @@ class TokenBatches:
         batch_shapes: Sequence[BatchShape] | None = None,
         packed_width: int | None = None,
     ):
-        for name, value in (
-            ("tokens_per_batch", tokens_per_batch),
-            ("row_multiple", row_multiple),
-            ("num_replicas", num_replicas),
-            ("max_shapes", max_shapes),
-            ("packed_width", 1 if packed_width is None else packed_width),
-        ):
-            _check_integer(name, value, 1, 2**31 - 1)  # widths and rows are int32
-        _check_integer("seed", seed, 0, 2**64 - 1)
+        _check_integers(
+            tokens_per_batch=tokens_per_batch,
+            row_multiple=row_multiple,
+            num_replicas=num_replicas,
+            max_shapes=max_shapes,
+            packed_width=1 if packed_width is None else packed_width,
+            seed=seed,
+        )
         if packed_width is not None and batch_shapes is not None:
             raise ValueError(
                 "Packed batches have one shape, of packed_width; batch_shapes must be None. "
@@ -103,13 +103,13 @@ class TokenBatches:
         self.tokens_per_batch = int(tokens_per_batch)
         self.seed = int(seed)
         self.shuffle = shuffle
+        self._order_seed = self.seed if shuffle else None
         self.packed_width = None if packed_width is None else int(packed_width)
         self.num_replicas = int(num_replicas)
         self.row_multiple = math.lcm(int(row_multiple), self.num_replicas)
         self._size = BatchSize(self.tokens_per_batch, self.row_multiple, self.num_replicas)
         self._fixed = self._packed(encoded) if isinstance(encoded, EncodedCorpus) else None
-        self._encode_epoch = None if self._fixed is not None else encoded
-        self._fixed_plan: BatchPlan | None = None
+        self._encode_epoch = encoded
         self._last: tuple[int, EpochArrays] | None = None
         self._steps: dict[int, int] = {}
         self._lock = threading.RLock()  # tf.data encodes epochs in another thread
@@ -117,7 +117,12 @@ class TokenBatches:
             first = self._encoded(0)
             if not len(first):
                 raise ValueError("There is no pair to make batches of. Received: len(encoded)=0")
-            batch_shapes = self._choose_shapes(first, max_shapes)
+            if packed_width is None:
+                lengths = first.source_lengths, first.target_lengths
+                batch_shapes = choose_shapes(*lengths, self._size, max_shapes)
+            else:
+                widths = self.packed_width, self.packed_width
+                batch_shapes = [BatchShape(self._size.rows(*widths), *widths)]
         self.batch_shapes = tuple(batch_shapes)
 
     def batches(self, epoch: int, start: int = 0) -> Iterator[Batch]:
@@ -132,12 +137,8 @@ class TokenBatches:
             yield make_batch(arrays, number, self.packed_width is not None)
 
     def steps_per_epoch(self, epoch: int = 0) -> int:
-        """Returns the number of batches in an epoch; a fixed corpus has the same for all.
-
-        Args:
-            epoch: from 0.
-        """
-        known = 0 if self._fixed is not None else epoch
+        """Returns the number of batches in an epoch; arguments as of `batches`."""
+        known = 0 if self._fixed is not None else epoch  # a fixed corpus has the same for all
         if known not in self._steps:
             self._epoch(known)
         return self._steps[known]
@@ -163,19 +164,11 @@ class TokenBatches:
         return epoch, step
 
     def shapes(self, epoch: int = 0) -> Counter[BatchShape]:
-        """Returns the number of batches of each `(rows, source_width, target_width)` in an epoch.
-
-        Args:
-            epoch: from 0.
-        """
+        """Returns the number of batches of each shape in an epoch; arguments as of `batches`."""
         return Counter(BatchShape(*shape) for shape in self._epoch(epoch).shapes.tolist())
 
     def padding_share(self, epoch: int = 0) -> dict[str, float]:
-        """Returns the shares of padding in an epoch, a dict of "source" and "target", from 0 to 1.
-
-        Args:
-            epoch: from 0.
-        """
+        """Returns the shares of padding of "source" and "target"; arguments as of `batches`."""
         arrays = self._epoch(epoch)
         rows, source_widths, target_widths = arrays.shapes.T
         # The targets have no EOS at their end there; a label each.
@@ -209,11 +202,11 @@ class TokenBatches:
                 f"start_step must not be negative. Received: start_step={start_step!r}"
             )
         epoch, start = self.position(start_step, epoch)
-        if self._fixed is not None:
-            plan = self._plan(self._fixed)
-            epochs = planned_epochs(self._fixed, plan, self._order_seed, epoch, repeat)
-        else:
+        if self._fixed is None:
             epochs = loaded_epochs(self._epoch, epoch, repeat)
+        else:
+            fixed = self._fixed, self._fixed_plan
+            epochs = planned_epochs(*fixed, self._order_seed, epoch, repeat)
         dataset = batch_dataset(epochs, epoch, start, self.packed_width is not None)
         if repeat:
             cardinality = tf.data.INFINITE_CARDINALITY
@@ -241,15 +234,11 @@ class TokenBatches:
         with self._lock:
             if self._last is None or self._last[0] != number:
                 encoded = self._encoded(number)
-                plan = self._plan(encoded)
+                plan = self._fixed_plan if encoded is self._fixed else self._plan(encoded)
                 arrays = arrange_epoch(encoded.arrays(), plan, self._order_seed, number)
                 self._last = number, arrays
                 self._steps[number] = len(arrays.order)
             return self._last[1]
-
-    @property
-    def _order_seed(self) -> int | None:
-        return self.seed if self.shuffle else None
 
     def _encoded(self, epoch: int) -> EncodedCorpus:
         if self._fixed is not None:
@@ -261,29 +250,23 @@ class TokenBatches:
             return encoded
         return pack_corpus(encoded, self.packed_width, self.seed)
 
-    def _choose_shapes(self, encoded: EncodedCorpus, max_shapes: int) -> Sequence[BatchShape]:
-        if self.packed_width is not None:
-            widths = self.packed_width, self.packed_width
-            return [BatchShape(self._size.rows(*widths), *widths)]
-        return choose_shapes(encoded.source_lengths, encoded.target_lengths, self._size, max_shapes)
+    @functools.cached_property
+    def _fixed_plan(self) -> BatchPlan:
+        return self._plan(self._fixed)
 
     def _plan(self, encoded: EncodedCorpus) -> BatchPlan:
-        if encoded is self._fixed and self._fixed_plan is not None:
-            return self._fixed_plan
         if self.packed_width is not None:
-            plan = plan_equal_batches(len(encoded), *self.batch_shapes)
-        else:
-            plan = plan_batches(
-                self.batch_shapes, encoded.source_lengths, encoded.target_lengths, self._size
+            return plan_equal_batches(len(encoded), *self.batch_shapes)
+        lengths = encoded.source_lengths, encoded.target_lengths
+        return plan_batches(self.batch_shapes, *lengths, self._size)
+
+
+def _check_integers(**values):
+    for name, value in values.items():
+        # Widths and rows are int32.
+        least, most = (0, 2**64 - 1) if name == "seed" else (1, 2**31 - 1)
+        is_integer = isinstance(value, int | np.integer) and not isinstance(value, bool)
+        if not is_integer or not least <= value <= most:
+            raise ValueError(
+                f"{name} must be an integer from {least} to {most}. Received: {name}={value!r}"
             )
-        if encoded is self._fixed:
-            self._fixed_plan = plan
-        return plan
-
-
-def _check_integer(name, value, least, most):
-    is_integer = isinstance(value, int | np.integer) and not isinstance(value, bool)
-    if not is_integer or not least <= value <= most:
-        raise ValueError(
-            f"{name} must be an integer from {least} to {most}. Received: {name}={value!r}"
-        )
