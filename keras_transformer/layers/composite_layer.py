@@ -16,8 +16,16 @@ class CompositeLayer(ConfiguredLayer):
     """
 
     def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:
+        has_one_form = kwargs.get("cache") is None and not kwargs.get("return_attention_scores")
+        are_tensors = all(isinstance(value, keras.KerasTensor) for value in args)
+        if args and has_one_form and are_tensors and all(map(_keeps_shape, self._whole())):
+            return keras.KerasTensor(args[0].shape, dtype=self.compute_dtype)
         # Traced, because the form of the output depends on the arguments.
         return keras.Operation.compute_output_spec(self, *args, **kwargs)
+
+    def _whole(self):
+        """Returns this layer and the layers in it that the user may have given."""
+        return [self]
 
     def compute_output_shape(self, inputs_shape: tuple) -> tuple:
         return inputs_shape
@@ -52,6 +60,11 @@ def set_trainable_parts(layer: keras.layers.Layer, parts: Mapping[str, bool]) ->
         for name in path.split("."):
             part = part[int(name)] if name.isdigit() else getattr(part, name)
         part.trainable = trainable
+
+
+def _keeps_shape(layer):
+    # A user's `call` may do anything, and may build the layer.
+    return layer.built and type(layer).call.__module__.startswith("keras_transformer.")
 
 
 def _collect_parts(layer, prefix, seen, found):

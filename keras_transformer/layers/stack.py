@@ -37,6 +37,9 @@ class Stack(CompositeLayer):
     def _parts(self):
         return [*self.blocks, *([] if self.position is None else [self.position])]
 
+    def _whole(self):
+        return [self, *self._parts()]
+
     def _set_trainable(self, flags):
         for part, trainable in zip(self._parts(), flags, strict=True):
             part.trainable = trainable
