@@ -81,11 +81,6 @@ class F1OnDev(ScoreOnDev):
         self._search = search
 
     def evaluate(self, model: Transformer | None = None) -> float:
-        """Returns the F1 of the parses now, 0 to 100.
-
-        Args:
-            model: `Transformer`; None for the one that is trained.
-        """
         model = self._scored_model(model)
         # One parser for all calls: its search is compiled once.
         if self.parser is None or self.parser.model is not model:
@@ -97,10 +92,5 @@ class F1OnDev(ScoreOnDev):
         return self.score.strict_f1
 
     def samples(self, number: int) -> list[tuple[str, str, str]]:
-        """Returns the first sentences with their last parses and the gold trees.
-
-        Args:
-            number: maximum number of sentences.
-        """
         pairs = zip(self.trees[:number], self.parses[:number], strict=True)
         return [(" ".join(tree.words()), str(parse or ""), str(tree)) for tree, parse in pairs]

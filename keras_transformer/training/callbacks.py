@@ -10,7 +10,7 @@ import keras
 
 from keras_transformer.errors import UserError, one_line
 from keras_transformer.files import atomic_write
-from keras_transformer.training.divergence import RecentLoss
+from keras_transformer.training.divergence import StepWindow
 
 
 class TimeLimit(keras.callbacks.Callback):
@@ -85,7 +85,8 @@ class HistoryFile:
         Args:
             step: int, the last step to keep.
         """
-        kept = [row for row in self.rows() if _is_until(row.get(self.columns[0]), step)]
+        first = self.columns[0]
+        kept = [r for r in self.rows() if r.get(first, "").isdecimal() and int(r[first]) <= step]
         with atomic_write(self.path) as temporary:
             with open(temporary, "w", newline="", encoding="utf-8") as file:
                 writer = csv.DictWriter(file, self.columns, extrasaction="ignore", restval="")
@@ -104,14 +105,7 @@ class HistoryFile:
             csv.DictWriter(file, self.columns, restval="").writerow(row)
 
 
-def _is_until(text: str | None, step: int) -> bool:
-    try:
-        return int(text or "") <= step
-    except ValueError:
-        return False
-
-
-class StepProgress(keras.callbacks.Callback):
+class StepProgress(StepWindow):
     """Reports the progress of the training after every step.
 
     Args:
@@ -134,30 +128,19 @@ class StepProgress(keras.callbacks.Callback):
         tokens_per_step: float,
         every: int = 10,
     ):
-        super().__init__()
+        super().__init__(every, tokens_per_step)
         self.total = total
         self._progress = progress
-        self._tokens_per_step = tokens_per_step
-        self._every = every
         self._note = ""
-        self._recent_loss = None
-        self._window = (0, 0.0)
 
     def on_train_begin(self, logs: dict | None = None) -> None:
-        self._step = int(self.model.optimizer.iterations.numpy())
+        super().on_train_begin()
         self._progress(self._step, self.total, self._note or "preparing the first step")
 
-    def on_epoch_begin(self, epoch: int, logs: dict | None = None) -> None:
-        # The evaluation between two epochs does not count as training time.
-        self._window = (self._step, time.monotonic())
-        self._recent_loss = RecentLoss(self)
-
     def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
-        self._step += 1
-        first, start = self._window
-        if (self._step - first) % self._every == 0:
-            speed = (self._step - first) * self._tokens_per_step / (time.monotonic() - start)
-            loss = self._recent_loss()
+        super().on_train_batch_end(batch)
+        if (self._step - self._window[0]) % self.every == 0:
+            loss, speed = self._loss_and_speed()
             self._note = "" if loss is None else f"loss {loss:.3f}  "
             self._note += f"{speed:,.0f} tokens/s"
         self._progress(self._step, self.total, self._note)

@@ -1,7 +1,7 @@
 """A loss that is not finite, or explodes: it is noticed and explained, and its batch is saved."""
 
 import math
-import os
+import time
 from pathlib import Path
 
 import keras
@@ -15,12 +15,7 @@ DIVERGED_BATCH_FILE = "diverged-batch.npz"
 
 
 class DivergedError(UserError):
-    """The loss or a weight is not finite any more, or the loss has exploded.
-
-    Args:
-        sign: the sign of it, the beginning of a sentence.
-        step: int, the update at which it was noticed, from 1.
-    """
+    """The loss or a weight is not finite, or the loss has exploded, as `sign` says, at `step`."""
 
     def __init__(self, sign: str, step: int):
         super().__init__(
@@ -37,35 +32,46 @@ def check_loss_is_finite(logs, step: int) -> None:
         raise DivergedError(f"The loss is {float(loss)}", step)
 
 
-class RecentLoss:
-    """The mean of the loss since the last call; Keras reports the mean of the whole epoch.
+class StepWindow(keras.callbacks.Callback):
+    """Base of callbacks that report the loss and the speed of the last steps."""
 
-    Create one when an epoch begins, because Keras then resets its mean.
+    def __init__(self, every: int, tokens_per_step: float = 0.0):
+        super().__init__()
+        self.every = every
+        self._tokens_per_step = tokens_per_step
+        self._sums = None
 
-    Args:
-        callback: `keras.callbacks.Callback` of a compiled model. Reading its `model` updates the
-            values of the metrics on JAX.
-    """
+    def on_train_begin(self, logs: dict | None = None) -> None:
+        self._step = int(self.model.optimizer.iterations.numpy())
 
-    def __init__(self, callback: keras.callbacks.Callback):
-        self._callback = callback
-        self._before = (0.0, 0.0)
+    def on_epoch_begin(self, epoch: int, logs: dict | None = None) -> None:
+        # The evaluation between two epochs does not count as training time.
+        self._window = (self._step, time.monotonic())
+        self._sums = (0.0, 0.0)  # Keras resets its mean.
 
-    def __call__(self) -> float | None:
-        """Returns the mean, or None if there was no step. Waits for the last step to finish."""
-        metrics = self._callback.model.metrics
-        tracker = next((metric for metric in metrics if metric.name == "loss"), None)
-        if tracker is None:
+    def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
+        self._step += 1
+
+    def _recent_loss(self):
+        """Returns the mean loss since the last call, if any; Keras reports that of the epoch."""
+        # Reading `model.metrics` updates the values on JAX.
+        tracker = next((one for one in self.model.metrics if one.name == "loss"), None)
+        if tracker is None or self._sums is None:
             return None
-        now = tuple(
-            float(ops.convert_to_numpy(variable)) for variable in (tracker.total, tracker.count)
-        )
-        total, count = (new - old for new, old in zip(now, self._before, strict=True))
-        self._before = now
+        before = self._sums
+        self._sums = tuple(float(ops.convert_to_numpy(v)) for v in (tracker.total, tracker.count))
+        total, count = (now - then for now, then in zip(self._sums, before, strict=True))
         return total / count if count > 0 else None
 
+    def _loss_and_speed(self):
+        """Returns the recent loss, and the tokens per second since the start of the window."""
+        loss = self._recent_loss()  # Waits for the step, so it comes before the clock is read.
+        first, start = self._window
+        tokens = (self._step - first) * self._tokens_per_step
+        return loss, tokens / (time.monotonic() - start)
 
-class StopOnNonFiniteLoss(keras.callbacks.Callback):
+
+class StopOnNonFiniteLoss(StepWindow):
     """Ends the training with a clear message when the loss is not finite, or explodes.
 
     Args:
@@ -83,65 +89,45 @@ class StopOnNonFiniteLoss(keras.callbacks.Callback):
     """
 
     def __init__(self, every: int = 10, limit: float | None = None):
-        super().__init__()
-        self.every = every
+        super().__init__(every)
         self.limit = limit
         self._batches = 0
-        self._recent_loss = None
-
-    def on_epoch_begin(self, epoch: int, logs: dict | None = None) -> None:
-        if self.limit is not None:
-            self._recent_loss = RecentLoss(self)
 
     def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
         self._batches += 1
         if self._batches % self.every == 0:
-            self._check(logs)
+            self.on_epoch_end(batch, logs)
 
     def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
-        self._check(logs)
-
-    def _check(self, logs):
         step = int(self.model.optimizer.iterations.numpy())
         check_loss_is_finite(logs, step)
-        loss = None if self._recent_loss is None else self._recent_loss()
+        loss = None if self.limit is None else self._recent_loss()
         if loss is not None and loss > self.limit:
             raise DivergedError(f"The loss is {loss:.3g}, above {self.limit:.3g},", step)
 
 
-def save_diverged_batch(directory: str | os.PathLike, batches, position, back: int) -> Path:
-    """Writes the batch that a training diverged at into `diverged-batch.npz`, and returns the path.
+def save_diverged_batch(directory: Path, batches, position, back: int) -> Path:
+    """Writes the batch `back` batches before `position`, (epoch, batch) from 0; returns the path.
 
-    The file has `source`, `target`, `labels` and `weights` of the batch, and its `epoch` and
-    `batch` number, from 0. It also has those of the batch before, as `previous_source` and so on:
-    the update before may have broken the weights.
-
-    Args:
-        directory: model directory.
-        batches: `TokenBatches`.
-        position: (epoch, batch), from 0, of the batch that the training would read next.
-        back: int, number of batches from the diverged one to that position.
+    The file also has the batch before, as `previous_source` and so on: the update before may have
+    broken the weights.
     """
-    position = _step_back(batches, position, back)
-    content = _batch_at(batches, position)
+    content = _batch_before(batches, position, back)
+    position = content["epoch"], content["batch"]
     if position != (0, 0):
-        previous = _batch_at(batches, _step_back(batches, position, 1))
+        previous = _batch_before(batches, position, 1)
         content |= {f"previous_{name}": value for name, value in previous.items()}
-    path = Path(directory) / DIVERGED_BATCH_FILE
+    path = directory / DIVERGED_BATCH_FILE
     with atomic_write(path) as temporary, open(temporary, "wb") as file:
         np.savez(file, **content)
     return path
 
 
-def _step_back(batches, position, count: int) -> tuple[int, int]:
+def _batch_before(batches, position, back: int) -> dict:
     epoch, batch = position
-    while batch < count:
+    while batch < back:
         epoch -= 1
         batch += batches.steps_per_epoch(epoch)
-    return epoch, batch - count
-
-
-def _batch_at(batches, position) -> dict:
-    inputs, labels, weights = next(batches.batches(*position))
-    epoch, batch = position
+    batch -= back
+    inputs, labels, weights = next(batches.batches(epoch, batch))
     return {**inputs, "labels": labels, "weights": weights, "epoch": epoch, "batch": batch}

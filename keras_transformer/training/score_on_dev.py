@@ -150,11 +150,6 @@ class BleuOnDev(ScoreOnDev):
         self._score_options = {"lowercase": lowercase, "tokenize": tokenize}
 
     def evaluate(self, model: keras.Model | None = None) -> float:
-        """Returns the BLEU of the translations now, 0 to 100.
-
-        Args:
-            model: `Transformer`; None for the one that is trained.
-        """
         from keras_transformer.evaluation import corpus_bleu
         from keras_transformer.inference.translator import Translator
 
@@ -167,10 +162,5 @@ class BleuOnDev(ScoreOnDev):
         return corpus_bleu(self.hypotheses, self.references, **self._score_options).score
 
     def samples(self, number: int) -> list[tuple[str, str, str]]:
-        """Returns the first sentences with their last translations and the references.
-
-        Args:
-            number: maximum number of sentences.
-        """
         columns = (self.sources, self.hypotheses, self.references)
         return list(zip(*(column[:number] for column in columns), strict=True))

@@ -6,31 +6,19 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-import keras
 from keras import ops
 
 from keras_transformer.data.special_tokens import BOS_ID, EOS_ID
-from keras_transformer.training.divergence import RecentLoss
+from keras_transformer.training.divergence import StepWindow
 
 TENSORBOARD_FOLDER = "tensorboard"
 _NUM_SAMPLES = 5
 
 
-class TensorBoardLog(keras.callbacks.Callback):
+class TensorBoardLog(StepWindow):
     """Writes the figures of a training for TensorBoard, and samples of answers and attention.
 
-    Every few steps: the loss per token, the learning rate, the norm of the gradient before
-    clipping, tokens per second and the share of padding. At evaluations the figures of the
-    validation set; with BLEU or F1, some of its sentences with their translations or parses, and
-    the attention of the last decoder block for the shortest of them.
-
     TensorFlow writes the files; only looking at them needs `pip install tensorboard`.
-
-    Args:
-        directory: folder of the event files.
-        tokens_per_step: float, target tokens of an average step, padding not counted.
-        padding_share: dict of "source" and "target" to the share of padding, 0 to 1.
-        every: int, steps between figures.
     """
 
     def __init__(
@@ -40,38 +28,25 @@ class TensorBoardLog(keras.callbacks.Callback):
         padding_share: Mapping[str, float],
         every: int = 10,
     ):
-        super().__init__()
+        super().__init__(every, tokens_per_step)
         self.directory = Path(directory)
-        self.every = every
-        self._tokens_per_step = tokens_per_step
         self._padding = {f"padding/{side}": share for side, share in padding_share.items()}
-        self._step = 0
-        self._window = (0, 0.0)
-        self._recent_loss = None
         self._file_writer = None
 
     def on_train_begin(self, logs: dict | None = None) -> None:
-        optimizer = self.model.optimizer
-        self._step = int(optimizer.iterations.numpy())
+        super().on_train_begin()
         # Before the first step is traced: the norm becomes a part of it.
-        if hasattr(optimizer, "watch_gradient_norm"):
-            optimizer.watch_gradient_norm(self.model)
-
-    def on_epoch_begin(self, epoch: int, logs: dict | None = None) -> None:
-        # The evaluation between two epochs does not count as training time.
-        self._window = (self._step, time.monotonic())
-        self._recent_loss = RecentLoss(self)
+        if hasattr(self.model.optimizer, "watch_gradient_norm"):
+            self.model.optimizer.watch_gradient_norm(self.model)
 
     def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
-        self._step += 1
-        first, start = self._window
-        if self._step % self.every or self._step == first:
+        super().on_train_batch_end(batch)
+        if self._step % self.every or self._step == self._window[0]:
             return
-        loss = self._recent_loss()  # Waits for the step, so it comes before the clock is read.
-        now = time.monotonic()
+        loss, speed = self._loss_and_speed()
         figures = {
             "train/learning_rate": ops.convert_to_numpy(self.model.optimizer.learning_rate),
-            "train/tokens_per_second": (self._step - first) * self._tokens_per_step / (now - start),
+            "train/tokens_per_second": speed,
             **self._padding,
         }
         if loss is not None:
@@ -83,17 +58,15 @@ class TensorBoardLog(keras.callbacks.Callback):
         self._window = (self._step, time.monotonic())
 
     def on_train_end(self, logs: dict | None = None) -> None:
-        self.flush()
+        if self._file_writer is not None:
+            self._file_writer.flush()
 
     def write_evaluation(self, row: Mapping[str, object]) -> None:
         """Writes the figures of an evaluation, a row of the history."""
-        known = {
-            column.replace("_", "/", 1): value
-            for column, value in row.items()
-            if column.startswith("valid_")
-        }
-        self._write_scalars(known, row["step"])
-        self.flush()
+        known = {name: value for name, value in row.items() if name.startswith("valid_")}
+        figures = {name.replace("_", "/", 1): value for name, value in known.items()}
+        self._write_scalars(figures, row["step"])
+        self.on_train_end()
 
     def write_samples(self, step: int, score) -> None:
         """Writes sentences with the answers that `score` evaluated, and an attention map."""
@@ -106,11 +79,6 @@ class TensorBoardLog(keras.callbacks.Callback):
             # Width and height come before the encoded picture.
             size = [str(int.from_bytes(picture[at : at + 4], "big")) for at in (16, 20)]
             self._write("valid/attention", "images", [*size, picture], step)
-
-    def flush(self) -> None:
-        """Writes all figures to the disk."""
-        if self._file_writer is not None:
-            self._file_writer.flush()
 
     def _write_scalars(self, figures, step):
         for name, value in figures.items():
@@ -128,12 +96,10 @@ class TensorBoardLog(keras.callbacks.Callback):
 
 
 def cross_attention(translator, text: str):
-    """Translates a text and returns the attention of the last decoder block to the source.
+    """Translates a text; returns the last decoder block's attention to it, or None if it is empty.
 
-    Returns:
-        (weights `[heads, target length, source length]`, source pieces, target pieces), or None
-        if the source or the translation has no token. Row t is of the step that wrote target
-        piece t.
+    These are the weights `[heads, target length, source length]`, and the pieces of both texts. Row
+    t is of the step that wrote target piece t.
     """
     source = translator.source_tokenizer.encode(text)
     # The tokens of the search: the encoded text may be split differently.
