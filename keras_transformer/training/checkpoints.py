@@ -1,6 +1,7 @@
 """The files of a training that runs, written such that a kill at any time loses little."""
 
 import contextlib
+import itertools
 import json
 import logging
 import math
@@ -112,11 +113,8 @@ class Checkpoints:
         """
         folder = next(path for path in self.directory.absolute().parents if path.exists())
         disk = shutil.disk_usage(folder)
-        needed = sum(
-            math.prod(variable.shape) * 4
-            for variables in _variables(model).values()
-            for variable in variables
-        )
+        variables = itertools.chain(*_variables(model).values())
+        needed = sum(4 * math.prod(variable.shape) for variable in variables)
         if disk.total and disk.free < needed:  # some network disks report nothing
             raise UserError(
                 f"No room for a checkpoint in {str(folder)!r}: it needs {needed / 1e6:,.1f} MB and "

@@ -13,22 +13,22 @@ from keras_transformer.training.averaging import average_checkpoints
 from keras_transformer.training.checkpoints import step_of
 from keras_transformer.training.divergence import DivergedError, check_loss_is_finite
 
+_FIGURES = {
+    "step": "step {:,}",
+    "epoch": "epoch {:g}",
+    "minutes": "{:.1f} min",
+    "train_loss": "loss {:.3f}",
+    "valid_loss": "valid loss {:.3f}",
+    "valid_perplexity": "perplexity {:.2f}",
+    "valid_accuracy": "accuracy {:.1%}",
+}
+
 
 def history_columns(score_name: str) -> tuple[str, ...]:
     """Returns the columns of a history; `score_name` is "bleu" or "f1"."""
-    return (
-        "step",
-        "epoch",
-        "minutes",
-        "train_loss",
-        "learning_rate",
-        "tokens_per_second",
-        "valid_loss",
-        "valid_perplexity",
-        "valid_accuracy",
-        f"valid_{score_name}",
-        "averaged",
-    )
+    training = ("step", "epoch", "minutes", "train_loss", "learning_rate", "tokens_per_second")
+    validation = ("loss", "perplexity", "accuracy", score_name)
+    return (*training, *(f"valid_{name}" for name in validation), "averaged")
 
 
 class EvaluationLoop(keras.callbacks.Callback):
@@ -37,12 +37,6 @@ class EvaluationLoop(keras.callbacks.Callback):
     An evaluation computes the loss on the validation set for the current weights and, if several
     checkpoints are averaged, for their average; the better weights are scored. The weights with the
     best score are kept in `best.weights.h5`.
-
-    Args:
-        run: `TrainingRun`; its `progress` is advanced.
-
-    Raises:
-        UserError: in training, before anything is saved, if the loss or a weight is not finite.
     """
 
     def __init__(self, run):
@@ -146,14 +140,13 @@ class EvaluationLoop(keras.callbacks.Callback):
         first_step, start = self._window_start
         seconds = max(time.monotonic() - start, 1e-9)
         learning_rate = float(ops.convert_to_numpy(self.model.optimizer.learning_rate))
+        tokens = (progress.step - first_step) * self._run.data.tokens_per_step
         row = {
             "step": progress.step,
             "epoch": round(progress.epoch + progress.batch / self._steps_in_epoch, 3),
             "minutes": round(self._run.time_limit.elapsed_minutes, 3),
             "learning_rate": f"{learning_rate:.6g}",
-            "tokens_per_second": round(
-                (progress.step - first_step) * self._run.data.tokens_per_step / seconds
-            ),
+            "tokens_per_second": round(tokens / seconds),
         }
         if logs and "loss" in logs:
             row["train_loss"] = round(float(logs["loss"]), 5)
@@ -161,9 +154,8 @@ class EvaluationLoop(keras.callbacks.Callback):
 
     def _evaluate(self, row):
         run, progress = self._run, self.progress
-        score_line = None
-        if self._valid_batches is not None:
-            score_line = self._evaluate_on_dev(row)
+        validates = self._valid_batches is not None
+        score_line = self._evaluate_on_dev(row) if validates else None
         run.history.append(row)
         if run.board is not None:
             run.board.write_evaluation(row)
@@ -172,7 +164,7 @@ class EvaluationLoop(keras.callbacks.Callback):
             for line in run.score.sample_lines():
                 run.report(line)
         self._window_start = (progress.step, time.monotonic())
-        if self._valid_batches is not None:
+        if validates:
             progress.evaluations += 1
 
     def _evaluate_on_dev(self, row) -> str | None:
@@ -241,14 +233,7 @@ def _assign(values):
 
 
 def _line(row, score_line: str | None) -> str:
-    parts = [f"step {row['step']:,}", f"epoch {row['epoch']:g}", f"{row['minutes']:.1f} min"]
-    if "train_loss" in row:
-        parts.append(f"loss {row['train_loss']:.3f}")
-    if "valid_loss" in row:
-        parts.append(f"valid loss {row['valid_loss']:.3f}")
-        parts.append(f"perplexity {row['valid_perplexity']:.2f}")
-        parts.append(f"accuracy {row['valid_accuracy']:.1%}")
+    parts = [text.format(row[name]) for name, text in _FIGURES.items() if name in row]
     if score_line is not None:
         parts.append(score_line)
-    parts.append(f"{row['tokens_per_second']:,} tokens/s")
-    return "  ".join(parts)
+    return "  ".join([*parts, f"{row['tokens_per_second']:,} tokens/s"])

@@ -14,9 +14,9 @@ _LOGGER = logging.getLogger(__name__)
 
 
 class Candidate(NamedTuple):
-    """Weights that could be the final ones: a name for people, the file, its score."""
+    """Weights that could be the final ones."""
 
-    name: str
+    name: str  # for people
     path: Path
     score: float
 
@@ -29,17 +29,6 @@ def choose_final_weights(
     The candidates are the averages of the last checkpoints, one for each window, the last
     checkpoint alone, and the best weights seen at an evaluation. Without a score, the average over
     the first window is chosen. Files that cannot be read are left out with a warning.
-
-    Args:
-        run: `TrainingRun`.
-        score: returns the score of the weights that are loaded, higher is better; or None.
-        score_text: formats a score, with its name.
-
-    Returns:
-        The `Candidate` that is loaded now.
-
-    Raises:
-        UserError: if there are no checkpoints, or none can be read.
     """
     checkpoints, best_path = run.checkpoints, run.loop.best_path
     files = checkpoints.weight_files()

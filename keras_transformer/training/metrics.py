@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import keras
+import numpy as np
 from keras import ops
 
 from keras_transformer.decoding import compile_search
@@ -12,19 +13,8 @@ from keras_transformer.layers.dtypes import Tensor, at_least_float32
 from keras_transformer.models.cross_entropy import cross_entropy
 
 
-def _token_losses(labels, logits):
-    logits = ops.cast(logits, at_least_float32(logits.dtype))
-    return cross_entropy(labels, logits)
-
-
-def _token_hits(labels, logits):
-    return ops.equal(ops.cast(ops.argmax(logits, axis=-1), "int32"), labels)
-
-
 class _TokenMean(keras.metrics.Metric):
-    """Sum of a value over the tokens with a positive weight, and the number of those tokens."""
-
-    token_values = None  # a function of labels and logits
+    """Mean of a subclass's `token_values(labels, logits)` over tokens with a positive weight."""
 
     def __init__(self, name, dtype: Any = None):
         super().__init__(name=name, dtype=dtype)
@@ -35,7 +25,7 @@ class _TokenMean(keras.metrics.Metric):
         self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor | None = None
     ) -> None:
         labels = ops.cast(y_true, "int32")
-        values = type(self).token_values(labels, ops.convert_to_tensor(y_pred))
+        values = self.token_values(labels, ops.convert_to_tensor(y_pred))
         values = ops.cast(values, self.dtype)
         if sample_weight is None:
             counted = ops.ones_like(values)
@@ -53,9 +43,8 @@ class _TokenMean(keras.metrics.Metric):
 class TokenLoss(_TokenMean):
     """Cross-entropy per token in nats, without label smoothing.
 
-    The weights of `TokenBatches` sum to 1 over a batch, so a mean that used them would be a mean of
-    batch means. This metric divides the sum over the tokens whose weight is above zero by their
-    number.
+    A mean that used the weights of `TokenBatches`, which sum to 1 over a batch, would be a mean of
+    batch means. This is a plain mean over the tokens whose weight is above zero.
 
     Args:
         name: name of the metric.
@@ -79,10 +68,12 @@ class TokenLoss(_TokenMean):
     1.3863
     """
 
-    token_values = staticmethod(_token_losses)
-
     def __init__(self, name: str = "token_loss", dtype: Any = None):
         super().__init__(name=name, dtype=dtype)
+
+    @staticmethod
+    def token_values(labels: Tensor, logits: Tensor) -> Tensor:
+        return cross_entropy(labels, ops.cast(logits, at_least_float32(logits.dtype)))
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -124,10 +115,12 @@ class TokenAccuracy(_TokenMean):
     0.5
     """
 
-    token_values = staticmethod(_token_hits)
-
     def __init__(self, name: str = "token_accuracy", dtype: Any = None):
         super().__init__(name=name, dtype=dtype)
+
+    @staticmethod
+    def token_values(labels: Tensor, logits: Tensor) -> Tensor:
+        return ops.equal(ops.cast(ops.argmax(logits, axis=-1), "int32"), labels)
 
 
 class TokenEvaluation(NamedTuple):
@@ -179,14 +172,12 @@ class TokenEvaluator:
         """Returns the figures of all batches together.
 
         Args:
-            batches: iterable of (inputs, labels int `[batch, length]`, weights), as `TokenBatches`
-                gives them; a token counts if its weight is above 0.
+            batches: yields (inputs, labels, weights) as `TokenBatches` does.
         """
-        totals = [0.0, 0.0, 0.0]
-        for inputs, labels, weights in batches:
-            sums = self._step(inputs, labels, weights)
-            totals = [total + float(value) for total, value in zip(totals, sums, strict=True)]
-        loss_sum, hits, count = totals
+        totals = np.zeros(3)
+        for batch in batches:
+            totals += [float(value) for value in self._step(*batch)]
+        loss_sum, hits, count = totals.tolist()
         loss = loss_sum / max(count, 1.0)
         perplexity = math.exp(loss) if loss < 700 else math.inf
         return TokenEvaluation(loss, perplexity, hits / max(count, 1.0), int(count))
@@ -195,8 +186,8 @@ class TokenEvaluator:
         logits = self.model(inputs, training=False)
         labels = ops.cast(labels, "int32")
         counted = ops.cast(ops.convert_to_tensor(weights) > 0, logits.dtype)
-        hits = ops.cast(_token_hits(labels, logits), logits.dtype)
-        losses = _token_losses(labels, logits)
+        hits = ops.cast(TokenAccuracy.token_values(labels, logits), logits.dtype)
+        losses = TokenLoss.token_values(labels, logits)
         return ops.sum(losses * counted), ops.sum(hits * counted), ops.sum(counted)
 
 
@@ -205,7 +196,7 @@ def evaluate_tokens(model: keras.Model, dataset: Iterable) -> TokenEvaluation:
 
     Args:
         model: `Transformer`.
-        dataset: iterable of batches as `TokenBatches` gives them.
+        dataset: yields (inputs, labels, weights) as `TokenBatches` does.
 
     Example:
 

@@ -50,15 +50,9 @@ def choose_tokenizers(
 
 
 def learn_vocabulary(lines, settings, min_count: int = 1):
-    """Learns one vocabulary and returns its tokenizer.
+    """Returns a tokenizer whose vocabulary is learned from lines or pairs of them.
 
-    Args:
-        lines: yields `str`, or pairs of them.
-        settings: `TrainingSettings`.
-        min_count: pieces that are rarer are left out; for text that is already split.
-
-    Raises:
-        UserError: if the text is too small, or the settings do not say the size.
+    In text that is already split, pieces rarer than `min_count` are left out.
     """
     if settings.tokenizer == "subword":
         return build_subword_vocabulary(lines, settings.vocab_size, min_count)
@@ -70,24 +64,9 @@ def learn_vocabulary(lines, settings, min_count: int = 1):
 
 
 class TrainingData:
-    """The encoded text of a training, as batches.
+    """The encoded text of a training: `TokenBatches`, and a list of `valid_batches`, or None.
 
-    Args:
-        train_corpus: yields pairs of `str`; or an `EncodedCorpus` of the same tokenizers.
-        valid_corpus: yields pairs of `str`, or None.
-        tokenizers: `TokenizerPair`.
-        settings: `TrainingSettings`.
-        recipe: `TrainingRecipe`.
-        report: called with lines for people.
-
-    Raises:
-        UserError: if no pair can be used, or the tokenizers do not support BPE-dropout.
-
-    Attributes:
-        batches: `TokenBatches` of the training text.
-        valid_batches: list of batches of the validation text, or None.
-        sentence_profile: `SentenceProfile` of the training text.
-        fingerprint: dict of what must stay the same when the training is resumed.
+    The `fingerprint` is what must stay the same when the training is resumed.
     """
 
     def __init__(
@@ -116,18 +95,13 @@ class TrainingData:
             "line_ends": zlib.crc32(encoded.target_offsets),
             "row_multiple": math.lcm(_ROW_MULTIPLE, num_replicas),
         }
-        if settings.bpe_dropout:
-            corpus, dropout, seed = train_corpus, settings.bpe_dropout, settings.seed
 
-            def encode_epoch(epoch):
-                return self._encode(corpus, dropout, seed * 100_003 + epoch)
+        def encode_epoch(epoch):
+            return self._encode(train_corpus, settings.bpe_dropout, settings.seed * 100_003 + epoch)
 
-            encoded_or_function = encode_epoch
-        else:
-            encoded_or_function = encoded
         self.sentence_profile = SentenceProfile.from_corpus(encoded, tokenizers.source)
         self.batches = TokenBatches(
-            encoded_or_function,
+            encode_epoch if settings.bpe_dropout else encoded,
             recipe.tokens_per_batch,
             seed=settings.seed,
             row_multiple=_ROW_MULTIPLE,
@@ -153,14 +127,9 @@ class TrainingData:
     def _encode(self, corpus, dropout=0.0, seed=0, progress=None) -> EncodedCorpus:
         if isinstance(corpus, EncodedCorpus):
             return corpus.up_to(self._max_length)
+        source, target = self._tokenizers.source, self._tokenizers.target
         return EncodedCorpus.from_corpus(
-            corpus,
-            self._tokenizers.source,
-            self._tokenizers.target,
-            max_length=self._max_length,
-            progress=progress,
-            dropout=dropout,
-            seed=seed,
+            corpus, source, target, self._max_length, progress, dropout, seed
         )
 
 
@@ -170,9 +139,8 @@ def _check_drops(corpus, tokenizers: TokenizerPair) -> None:
             "`bpe_dropout` needs text to encode in every epoch. Received: an encoded corpus"
         )
     for tokenizer in (tokenizers.source, tokenizers.of_target):
-        kind = getattr(tokenizer, "model_type", "bpe")
-        if isinstance(tokenizer, SubwordTokenizer):
-            kind = "subword"
+        is_subword = isinstance(tokenizer, SubwordTokenizer)
+        kind = "subword" if is_subword else getattr(tokenizer, "model_type", "bpe")
         if kind != "bpe":
             raise UserError(
                 "`bpe_dropout` needs tokenizers of type 'bpe', whose merges it drops. "

@@ -32,22 +32,13 @@ class MemoryEstimate:
 
     The terms that depend on the batch were fitted to the peaks of steps of 2 + 2 and 6 + 6 layers
     on a CPU, and are between 2% below and 15% above them.
-
-    Args:
-        weights: 4 bytes for each parameter, and 2 for a copy in half precision.
-        gradients: 4 bytes for each parameter; twice that if devices exchange them, and one more
-            time if those of micro-batches are summed.
-        moments: Adam's two, 8 bytes for each parameter.
-        activations: values that the blocks keep for the backward pass.
-        logits: scores of all subwords at the target positions of a slice (see `LossModel`), four
-            times: the scores, their softmax and two steps of the gradient.
     """
 
-    weights: int
-    gradients: int
-    moments: int
-    activations: int
-    logits: int
+    weights: int  # and a copy in half precision
+    gradients: int  # and the exchanged ones, and the sum over micro-batches
+    moments: int  # Adam's two
+    activations: int  # kept by the blocks for the backward pass
+    logits: int  # of a slice (see `LossModel`): scores, softmax and two steps of the gradient
 
     @property
     def fixed(self) -> int:
@@ -68,16 +59,10 @@ def estimate_memory(
     num_devices: int = 1,
     micro_batches: int = 1,
 ) -> MemoryEstimate:
-    """Returns a `MemoryEstimate` for a training step.
+    """Returns a `MemoryEstimate` for a training step on sentences of length `width`.
 
-    Args:
-        config: `TransformerConfig`.
-        tokens: int, source positions of a device's share of a batch, or of one of its
-            micro-batches; the same number of target positions is assumed.
-        width: int, length of the sentences: attention weights grow with it.
-        mixed_precision: whether activations are in half precision.
-        num_devices: int.
-        micro_batches: int.
+    A device's share of a batch, or one of its micro-batches, has `tokens` source positions; the
+    same number of target positions is assumed.
     """
     parameters = count_parameters(config)
     size = 2 if mixed_precision else 4
@@ -104,11 +89,7 @@ def estimate_memory(
 def most_tokens(memory: float, config: TransformerConfig, width: int, *how) -> int:
     """Returns the maximum number of tokens in a batch on a device with `memory` bytes, 0 if none.
 
-    Args:
-        memory: bytes of a device.
-        config: `TransformerConfig`.
-        width: int, length of the longest sentences.
-        *how: further arguments of `estimate_memory`.
+    Sentences have at most `width` tokens; `how` are further arguments of `estimate_memory`.
     """
     one = estimate_memory(config, 1, width, *how)
     room = memory * USABLE_MEMORY - one.fixed
@@ -140,12 +121,8 @@ def measure_step(
 ) -> MeasuredStep:
     """Trains a new model for a few steps on random ids, on the first device.
 
-    Args:
-        config: `TransformerConfig`.
-        recipe: `TrainingRecipe`.
-        tokens: int, positions on each side; fewer are taken if the device's memory is too small.
-        mixed_precision, jit_compile: as in `TrainingSettings`.
-        progress: called after each step with (steps done, total steps).
+    Each side has `tokens` positions, or fewer if the device's memory is too small. `progress` is
+    called after each step with (steps done, total steps).
     """
     import tensorflow as tf
 
@@ -164,16 +141,12 @@ def measure_step(
 
 
 def _measure(model, rows, width, progress) -> MeasuredStep:
-    config = model.config
     generator = np.random.default_rng(0)
-    source, target = (
-        generator.integers(EOS_ID + 1, size, (rows, width)).astype("int32")
-        for size in (config.vocab_size, config.output_vocab_size)
-    )
-    inputs = {
-        "source": keras.ops.convert_to_tensor(source),
-        "target": keras.ops.convert_to_tensor(target),
-    }
+    sizes = {"source": model.config.vocab_size, "target": model.config.output_vocab_size}
+    inputs = {}
+    for name, size in sizes.items():
+        ids = generator.integers(EOS_ID + 1, size, (rows, width))
+        inputs[name] = keras.ops.convert_to_tensor(ids, "int32")
     weights = keras.ops.full((rows, width), 1 / (rows * width))
     batch = LossModel.arrange(inputs, inputs["target"], weights)
     seconds = []
