@@ -40,10 +40,10 @@ class FusedAdam(keras.optimizers.Adam):
     gradient_norm = None
 
     def watch_gradient_norm(self, model: keras.Model) -> None:
-        """Stores the norm of the whole gradient, before any clipping, in `gradient_norm`.
+        """Stores the norm of each whole gradient in `gradient_norm`, from the first step on.
 
         It costs a pass over the gradient in each step, and with several replicas an exchange of it.
-        TensorFlow only; call it before the first step.
+        TensorFlow only.
 
         Args:
             model: the model that is trained.
@@ -58,34 +58,29 @@ class FusedAdam(keras.optimizers.Adam):
                 )
 
     def apply(self, grads: Sequence, trainable_variables: Sequence | None = None) -> None:
-        grads = list(grads)
-        if self.gradient_norm is not None:
-            self.gradient_norm.assign(_global_norm(_sum_over_replicas(grads)[0]))
-        self._apply_as_they_are(grads, trainable_variables)
-
-    def _apply_as_they_are(self, grads, trainable_variables):
-        self._shared = self._shared_terms() if self._is_fused() else None
+        grads = self._prepare(list(grads))
+        self._shared = self._shared_terms()
         try:
             super().apply(grads, trainable_variables)
         finally:
             self._shared = None
 
-    def _is_fused(self):
-        is_tensorflow = keras.backend.backend() == "tensorflow"
-        return is_tensorflow and num_replicas() == 1 and not self.amsgrad
+    def _prepare(self, grads):
+        if self.gradient_norm is not None:
+            self.gradient_norm.assign(_global_norm(_sum_over_replicas(grads)[0]))
+        return grads
 
     def _shared_terms(self):
-        """Returns the terms that all variables share, so that the graph has them once."""
+        """Returns the fused operation's terms that all variables share; None without it."""
+        if keras.backend.backend() != "tensorflow" or num_replicas() > 1 or self.amsgrad:
+            return None
         import tensorflow as tf
 
         step = tf.cast(self.iterations + 1, "float32")
-        return {
-            "beta1_power": tf.pow(tf.constant(self.beta_1, "float32"), step),
-            "beta2_power": tf.pow(tf.constant(self.beta_2, "float32"), step),
-            "beta1": tf.constant(self.beta_1, "float32"),
-            "beta2": tf.constant(self.beta_2, "float32"),
-            "epsilon": tf.constant(self.epsilon, "float32"),
-        }
+        values = {"beta1": self.beta_1, "beta2": self.beta_2, "epsilon": self.epsilon}
+        terms = {name: tf.constant(value, "float32") for name, value in values.items()}
+        powers = {f"{name}_power": tf.pow(terms[name], step) for name in ("beta1", "beta2")}
+        return terms | powers
 
     def _backend_update_step(self, grads, trainable_variables, learning_rate):
         if self._shared is None:
@@ -147,15 +142,14 @@ class GlobalClipAdam(FusedAdam):
             )
         self.clip_norm = clip_norm
 
-    def apply(self, grads: Sequence, trainable_variables: Sequence | None = None) -> None:
-        grads, replicas = _sum_over_replicas(list(grads))
+    def _prepare(self, grads):
+        grads, replicas = _sum_over_replicas(grads)
         norm = _global_norm(grads)
         if self.gradient_norm is not None:
             self.gradient_norm.assign(norm)
         # Keras sums over the replicas once more: each hands in its share.
         scale = ops.minimum(1.0, self.clip_norm / ops.maximum(norm, 1e-12)) / replicas
-        grads = [None if grad is None else grad * ops.cast(scale, grad.dtype) for grad in grads]
-        self._apply_as_they_are(grads, trainable_variables)
+        return [None if grad is None else grad * ops.cast(scale, grad.dtype) for grad in grads]
 
     def get_config(self) -> dict:
         return {**super().get_config(), "clip_norm": self.clip_norm}

@@ -56,7 +56,13 @@ def average_checkpoints(paths: Sequence[str | os.PathLike], output: str | os.Pat
         raise UserError("There are no weight files to average. Give at least one.")
     if not output.name.endswith(WEIGHTS_SUFFIX):
         raise UserError(f"The output must end in {WEIGHTS_SUFFIX!r}. Received: {str(output)!r}")
-    sums = _sum(paths)
+    weights = read_weights(paths[0])
+    sums = {name: value.astype("float64") for name, value in weights.items()}
+    for path in paths[1:]:
+        weights = read_weights(path)
+        _check_same_model(paths[0], sums, path, weights)
+        for name, value in weights.items():
+            sums[name] += value
     # A copy of the last file contains the groups, their attributes and the seeds. It is made in
     # memory, because the HDF5 library crashes the process when the disk is full.
     content = io.BytesIO(paths[-1].read_bytes())
@@ -68,25 +74,8 @@ def average_checkpoints(paths: Sequence[str | os.PathLike], output: str | os.Pat
     return output
 
 
-def _sum(paths: list[Path]) -> dict[str, np.ndarray]:
-    sums: dict[str, np.ndarray] = {}
-    for path in paths:
-        weights = read_weights(path)
-        if not sums:
-            sums = {name: value.astype("float64") for name, value in weights.items()}
-            continue
-        _check_same_model(paths[0], sums, path, weights)
-        for name, value in weights.items():
-            sums[name] += value
-    return sums
-
-
 def read_weights(path: str | os.PathLike) -> dict[str, np.ndarray]:
-    """Returns the floating-point arrays of a `.weights.h5` file by their names in the file.
-
-    Raises:
-        UserError: if the file is missing, damaged or holds no weights, or one is not finite.
-    """
+    """Returns the floating-point arrays of a `.weights.h5` file by their names; all are finite."""
     import h5py
 
     path = Path(path)
@@ -113,10 +102,9 @@ def read_weights(path: str | os.PathLike) -> dict[str, np.ndarray]:
 
 def _check_same_model(first, sums, path, weights):
     for name in sorted(set(sums) | set(weights)):
-        here, there = weights.get(name), sums.get(name)
-        if here is None or there is None or here.shape != there.shape:
-            shapes = [None if value is None else value.shape for value in (there, here)]
+        there, here = (getattr(file.get(name), "shape", None) for file in (sums, weights))
+        if here != there:
             raise UserError(
-                f"Weight files are of different models: {name!r} has shape {shapes[0]} in "
-                f"{str(first)!r} and {shapes[1]} in {str(path)!r}"
+                f"Weight files are of different models: {name!r} has shape {there} in "
+                f"{str(first)!r} and {here} in {str(path)!r}"
             )

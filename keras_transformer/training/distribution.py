@@ -10,10 +10,7 @@ from keras_transformer.errors import UserError
 
 
 def num_replicas(model: keras.Model | None = None) -> int:
-    """Returns the number of replicas of the current scope, or of the one that `model` was made in.
-
-    It is 1 without a `tf.distribute` strategy and on other backends.
-    """
+    """Returns the number of replicas of the current scope, or of the one `model` was made in."""
     if keras.backend.backend() != "tensorflow":
         return 1
     import tensorflow as tf
@@ -42,14 +39,12 @@ def mirrored_strategy(num_devices: int | None = None) -> Any:
     1
     """
     if keras.backend.backend() != "tensorflow":
-        raise UserError(
-            "Several devices need the TensorFlow backend. "
-            f"Received: backend={keras.backend.backend()!r}"
-        )
+        backend = keras.backend.backend()
+        raise UserError(f"Several devices need the TensorFlow backend. Received: {backend=}")
     import tensorflow as tf
 
     if num_devices is not None and num_devices < 1:
-        raise UserError(f"At least one device is needed. Received: num_devices={num_devices!r}")
+        raise UserError(f"At least one device is needed. Received: {num_devices=}")
     kinds = {kind: tf.config.list_logical_devices(kind) for kind in ("GPU", "CPU")}
     devices = kinds["GPU"] or kinds["CPU"]
     wanted = len(kinds["GPU"]) or 1 if num_devices is None else num_devices
@@ -85,13 +80,3 @@ def strategy_scope(strategy: Any) -> contextlib.AbstractContextManager:
 def model_scope(model: keras.Model) -> contextlib.AbstractContextManager:
     """Returns the scope of the strategy that `model` was made in; variables are made inside it."""
     return strategy_scope(getattr(model, "distribute_strategy", None))
-
-
-def enable_determinism() -> None:
-    """Makes TensorFlow choose operations that give the same bits every time, in this process.
-
-    Without it, sums over threads may differ in their last bits from run to run.
-    """
-    import tensorflow as tf
-
-    tf.config.experimental.enable_op_determinism()

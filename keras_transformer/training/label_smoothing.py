@@ -69,14 +69,9 @@ class LabelSmoothedCrossEntropy(keras.losses.Loss):
     ):
         super().__init__(name=name, reduction=reduction, dtype=dtype)
         if not 0.0 <= label_smoothing < 1.0:
-            raise ValueError(
-                "`label_smoothing` must be in [0, 1). "
-                f"Received: label_smoothing={label_smoothing!r}"
-            )
+            raise ValueError(f"`label_smoothing` must be in [0, 1). Received: {label_smoothing=}")
         if convention not in CONVENTIONS:
-            raise ValueError(
-                f"`convention` must be one of {CONVENTIONS}. Received: convention={convention!r}"
-            )
+            raise ValueError(f"`convention` must be one of {CONVENTIONS}. Received: {convention=}")
         self.label_smoothing = float(label_smoothing)
         self.convention = convention
 
@@ -84,8 +79,8 @@ class LabelSmoothedCrossEntropy(keras.losses.Loss):
         self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor | None = None
     ) -> Tensor:
         # keras.losses.Loss casts to its own dtype, which would round float64 logits.
-        wide = keras.backend.standardize_dtype(y_pred.dtype) == "float64"
-        if wide and self.dtype != "float64":
+        is_wide = keras.backend.standardize_dtype(y_pred.dtype) == "float64"
+        if is_wide and self.dtype != "float64":
             loss = self.from_config({**self.get_config(), "dtype": "float64"})
             return loss(y_true, y_pred, sample_weight)
         return super().__call__(y_true, y_pred, sample_weight)
@@ -98,6 +93,5 @@ class LabelSmoothedCrossEntropy(keras.losses.Loss):
         return smoothed_cross_entropy(labels, logits, weight)
 
     def get_config(self) -> dict:
-        config = super().get_config()
-        config.update(label_smoothing=self.label_smoothing, convention=self.convention)
-        return config
+        own = {"label_smoothing": self.label_smoothing, "convention": self.convention}
+        return {**super().get_config(), **own}

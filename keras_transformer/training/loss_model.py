@@ -120,13 +120,9 @@ class LossModel(MicroBatchModel):
         self.optimizer.build(self.trainable_variables)
 
     def get_config(self) -> dict:
-        return {
-            "transformer": keras.saving.serialize_keras_object(self.transformer),
-            "label_smoothing": self.label_smoothing,
-            "convention": self.convention,
-            "packed": self.packed,
-            "name": self.name,
-        }
+        names = "label_smoothing", "convention", "packed", "name"
+        config = {name: getattr(self, name) for name in names}
+        return {"transformer": keras.saving.serialize_keras_object(self.transformer), **config}
 
     @classmethod
     def from_config(cls, config: dict, custom_objects: dict | None = None) -> "LossModel":
@@ -143,9 +139,6 @@ class _ProjectedCrossEntropy(keras.layers.Layer):
         self.embedding = embedding
         self.weight = weight
         self.static_shapes = False
-
-    def build(self, states_shape, labels_shape):
-        self.built = True
 
     def call(self, states, labels, training=False):
         return projected_cross_entropy(

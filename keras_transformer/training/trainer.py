@@ -20,11 +20,7 @@ from keras_transformer.models import (
 )
 from keras_transformer.settings.training_settings import TrainingSettings
 from keras_transformer.training.checkpoints import Checkpoints
-from keras_transformer.training.distribution import (
-    enable_determinism,
-    mirrored_strategy,
-    strategy_scope,
-)
+from keras_transformer.training.distribution import mirrored_strategy, strategy_scope
 from keras_transformer.training.loss_model import LossModel
 from keras_transformer.training.optimizer import compile_model
 from keras_transformer.training.output_directory import (
@@ -142,7 +138,9 @@ def _start(output: Path, corpora, settings, given_tokenizers, report, signals) -
         settings.check_resumes(output, data.fingerprint)
     keras.utils.set_random_seed(settings.seed)
     if settings.deterministic:
-        enable_determinism()
+        import tensorflow as tf
+
+        tf.config.experimental.enable_op_determinism()
     with strategy_scope(strategy):
         policy = "mixed_bfloat16" if settings.mixed_precision else None
         packed = settings.packed_width is not None

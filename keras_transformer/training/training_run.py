@@ -107,9 +107,8 @@ class TrainingRun:
         self.windows = settings.average_windows or (recipe.average_checkpoints,)
         keep = max(settings.keep_checkpoints or 1, *self.windows)
         self.checkpoints = Checkpoints(self.output / CHECKPOINT_FOLDER, keep)
-        self.history = HistoryFile(
-            self.output / HISTORY_FILE, history_columns(self.task.score_name)
-        )
+        columns = history_columns(self.task.score_name)
+        self.history = HistoryFile(self.output / HISTORY_FILE, columns)
         self.total_steps = settings.max_steps or recipe.max_steps
         self.progress = Progress.from_dict(self.checkpoints.restore_state(self.loss_model) or {})
         if self.progress.step:
@@ -121,11 +120,9 @@ class TrainingRun:
             score.set_model(self.model)
         self.board = None
         if settings.tensorboard:
-            self.board = TensorBoardLog(
-                self.output / TENSORBOARD_FOLDER,
-                data.tokens_per_step,
-                data.batches.padding_share(0),
-            )
+            folder = self.output / TENSORBOARD_FOLDER
+            padding = data.batches.padding_share(0)
+            self.board = TensorBoardLog(folder, data.tokens_per_step, padding)
         self.loop = EvaluationLoop(self)
 
     def checkpoint_text(self) -> str:
@@ -194,15 +191,13 @@ class TrainingRun:
             )
             self.loop.save()
         except DivergedError as error:
-            batches.finish_encoding()
             # The loop may or may not have counted the step before the error.
             back = progress.step + 1 - error.step
             position = (progress.epoch, progress.batch)
             path = save_diverged_batch(self.output, batches, position, back)
             raise UserError(f"{error} The batch of that step is in {str(path)!r}.") from error
-        except BaseException:
-            batches.finish_encoding()
-            raise
+        finally:
+            batches.finish_encoding()  # An exception has skipped `on_train_end`.
 
     def _description(self) -> list[str]:
         """Returns two lines about the model, the device and the plan of the run."""
