@@ -10,7 +10,11 @@ from keras_transformer.training.adam import FusedAdam, GlobalClipAdam, Layerwise
 from keras_transformer.training.averaging import average_checkpoints
 from keras_transformer.training.callbacks import HistoryFile, StepProgress, TimeLimit
 from keras_transformer.training.checkpoints import Checkpoints
-from keras_transformer.training.distribution import mirrored_strategy, strategy_scope
+from keras_transformer.training.distribution import (
+    mirrored_strategy,
+    model_parallel_layout,
+    strategy_scope,
+)
 from keras_transformer.training.divergence import StopOnNonFiniteLoss
 from keras_transformer.training.label_smoothing import LabelSmoothedCrossEntropy
 from keras_transformer.training.loss_model import LossModel
@@ -22,7 +26,6 @@ from keras_transformer.training.metrics import (
     TokenLoss,
     evaluate_tokens,
 )
-from keras_transformer.training.model_parallel import model_parallel_layout
 from keras_transformer.training.optimizer import (
     TransformerSchedule,
     compile_model,

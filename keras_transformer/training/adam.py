@@ -17,11 +17,7 @@ class FusedAdam(keras.optimizers.Adam):
     Keras makes about twenty operations for each variable, each with a pass over it; TensorFlow has
     one for all of them. The graph is smaller, so a training starts seconds sooner. With other
     backends, several replicas or other dtypes than float32, it is Keras' own Adam; the numbers are
-    the same up to rounding.
-
-    Args:
-        learning_rate, beta_1, beta_2, epsilon: as in `keras.optimizers.Adam`.
-        **kwargs: as in `keras.optimizers.Adam`.
+    the same up to rounding. The arguments are those of `keras.optimizers.Adam`.
 
     Attributes:
         gradient_norm: scalar variable with the norm of the last gradient, before any clipping;
@@ -120,9 +116,8 @@ class GlobalClipAdam(FusedAdam):
     the share of each replica before the sum, so that the weights differ from those of one device.
 
     Args:
-        learning_rate: float or schedule.
+        learning_rate, **kwargs: as in `keras.optimizers.Adam`.
         clip_norm: float, the largest norm of the whole gradient.
-        **kwargs: as in `keras.optimizers.Adam`.
 
     Raises:
         ValueError: if `clip_norm` is not positive.
@@ -162,12 +157,10 @@ class LayerwiseAdam(FusedAdam):
     Scaling gradients does not do this: Adam divides by their size. A weight decay is not scaled.
 
     Args:
-        learning_rate: float or schedule, for the factor 1.
+        learning_rate, **kwargs: as in `keras.optimizers.Adam`.
         factors: dict of parts of the `path`s of weights, such as `"encoder"` or
-            `"encoder/block_0"`, to numbers that are not negative. The longest part that is in a
-            path counts; weights whose path has none have the factor 1. With 0 a weight does not
-            move.
-        **kwargs: as in `keras.optimizers.Adam`.
+            `"encoder/block_0"`, to numbers of at least 0. The longest part that is in a path
+            counts; weights whose path has none have the factor 1.
 
     Raises:
         ValueError: if a factor is negative, or, once the model is known, applies to no weight.

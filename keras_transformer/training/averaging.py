@@ -37,12 +37,11 @@ def average_checkpoints(paths: Sequence[str | os.PathLike], output: str | os.Pat
     >>> from keras_transformer.training import average_checkpoints
     >>> folder = tempfile.mkdtemp()
     >>> model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
-    >>> for number, value in enumerate((1.0, 3.0)):
+    >>> paths = [f"{folder}/{number}.weights.h5" for number in (1, 3)]
+    >>> for path, value in zip(paths, (1.0, 3.0)):
     ...     _ = model.layers[0].bias.assign([value])
-    ...     model.save_weights(f"{folder}/{number}.weights.h5")
-    >>> output = average_checkpoints(
-    ...     [f"{folder}/0.weights.h5", f"{folder}/1.weights.h5"], f"{folder}/mean.weights.h5")
-    >>> model.load_weights(output)
+    ...     model.save_weights(path)
+    >>> model.load_weights(average_checkpoints(paths, f"{folder}/mean.weights.h5"))
     >>> float(model.layers[0].bias.value[0])
     2.0
 

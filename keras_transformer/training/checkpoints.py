@@ -26,18 +26,17 @@ _METADATA = "metadata"
 class Checkpoints:
     """The last weight files of a training, and its full state.
 
-    - `step-00001234.weights.h5`: weights after that many updates, for averaging; the last `keep`
-      are kept.
-    - `state.npz`: everything that is needed to resume: every variable of the model (with the states
-      of its random seeds), every variable of the optimizer, and a dict of the caller (data
-      position, best score, ...). `state.previous.npz` is the state before.
+    - `step-00001234.weights.h5`: weights after that many updates, for averaging.
+    - `state.npz`: everything that is needed to resume: the variables of the model (with the states
+      of its random seeds) and of the optimizer, and a dict of the caller (data position, best
+      score, ...). `state.previous.npz` is the state before.
 
     Every file is written to a temporary name and renamed. The members of an `.npz` file carry
     checksums: a damaged state is noticed, and the previous one is used.
 
     Args:
         directory: folder of the files; created when it is first needed.
-        keep: int, number of weight files to keep.
+        keep: int, number of weight files to keep, the last ones.
 
     Raises:
         ValueError: if `keep` is below 1.
@@ -67,14 +66,11 @@ class Checkpoints:
         return sorted(self.directory.glob(f"step-*{WEIGHTS_SUFFIX}"), key=step_of)
 
     def save_weights(self, model: keras.Model, step: int) -> Path:
-        """Writes the weights of `model` and removes the oldest files beyond `keep`.
+        """Returns the path of the new file; the oldest files beyond `keep` are removed.
 
         Args:
             model: `keras.Model`.
             step: int, number of updates done.
-
-        Returns:
-            The file's path.
         """
         path = self.directory / f"step-{step:08d}{WEIGHTS_SUFFIX}"
         with atomic_write(path) as temporary:
@@ -94,14 +90,15 @@ class Checkpoints:
         for group, variables in _variables(model).items():
             paths[group] = [variable.path for variable in variables]
             for number, variable in enumerate(variables):
-                arrays[f"{group}/{number}"] = _to_array(variable)
+                # NumPy has no bfloat16 for files; float32 holds the half precisions exactly.
+                dtype = variable.dtype
+                dtype = "float32" if dtype in ("bfloat16", "float16") else dtype
+                arrays[f"{group}/{number}"] = variable.numpy().astype(dtype)
         text = json.dumps({"format": 1, "paths": paths, "metadata": dict(metadata)})
         arrays[_METADATA] = np.frombuffer(text.encode("utf-8"), dtype="uint8")
         with atomic_write(self.state_path) as temporary:
             with open(temporary, "wb") as file:
                 np.savez(file, **arrays)
-                file.flush()
-                os.fsync(file.fileno())
             if self.state_path.exists():
                 os.replace(self.state_path, self.previous_state_path)
 
@@ -149,11 +146,9 @@ class Checkpoints:
         """
         if not self.exists():
             return None
-        for path in (self.state_path, self.previous_state_path):
+        for path in filter(Path.exists, (self.state_path, self.previous_state_path)):
             try:
                 content, arrays = _read_state(path)
-            except FileNotFoundError:
-                continue
             except Exception as error:  # the zip format, NumPy and JSON each raise their own
                 _LOGGER.warning("Training state %s is damaged (%s).", path, error)
                 continue
@@ -180,12 +175,6 @@ def _variables(model) -> dict[str, list]:
         with model_scope(model):
             optimizer.build(model.trainable_variables)
     return {"model": list(model.variables), "optimizer": list(optimizer.variables)}
-
-
-def _to_array(variable) -> np.ndarray:
-    # A bfloat16 array would come back from the file without its type; float32 holds it exactly.
-    dtype = "float32" if variable.dtype in ("bfloat16", "float16") else variable.dtype
-    return np.asarray(variable.numpy()).astype(dtype)
 
 
 def _read_state(path: Path) -> tuple[dict, dict[str, np.ndarray]]:

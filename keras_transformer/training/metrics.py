@@ -27,11 +27,8 @@ class _TokenMean(keras.metrics.Metric):
         labels = ops.cast(y_true, "int32")
         values = self.token_values(labels, ops.convert_to_tensor(y_pred))
         values = ops.cast(values, self.dtype)
-        if sample_weight is None:
-            counted = ops.ones_like(values)
-        else:
-            positive = ops.convert_to_tensor(sample_weight) > 0
-            counted = ops.cast(ops.broadcast_to(positive, ops.shape(values)), self.dtype)
+        positive = ops.convert_to_tensor(1.0 if sample_weight is None else sample_weight) > 0
+        counted = ops.cast(ops.broadcast_to(positive, ops.shape(values)), self.dtype)
         self.total.assign_add(ops.sum(ops.where(counted > 0, values, 0.0)))
         self.count.assign_add(ops.sum(counted))
 

@@ -18,8 +18,8 @@ from keras_transformer.training.loss_model import LossModel
 class TransformerSchedule(keras.optimizers.schedules.LearningRateSchedule):
     """The paper's schedule, `scale * d_model^-0.5 * min(s^-0.5, s * warmup_steps^-1.5)`.
 
-    Keras calls a schedule with 0 for the first step; the steps of the formula start at 1, so the
-    first step has `s = 1` and a learning rate above zero, and the peak is at `s = warmup_steps`.
+    Keras calls a schedule with 0 for the first step, which is `s = 1` in the formula: its learning
+    rate is above zero, and the peak is at `s = warmup_steps`.
 
     Args:
         d_model: int, width of the model.
@@ -47,9 +47,7 @@ class TransformerSchedule(keras.optimizers.schedules.LearningRateSchedule):
 
     def __init__(self, d_model: int, warmup_steps: int = 4000, scale: float = 1.0):
         super().__init__()
-        for name, value in (("d_model", d_model), ("warmup_steps", warmup_steps), ("scale", scale)):
-            if not value > 0:
-                raise ValueError(f"`{name}` must be positive. Received: {name}={value!r}")
+        _check_positive(d_model=d_model, warmup_steps=warmup_steps, scale=scale)
         self.d_model = d_model
         self.warmup_steps = warmup_steps
         self.scale = scale
@@ -65,11 +63,7 @@ class TransformerSchedule(keras.optimizers.schedules.LearningRateSchedule):
             d_model: int, width of the model.
             warmup_steps: int.
         """
-        if not peak_learning_rate > 0:
-            raise ValueError(
-                "`peak_learning_rate` must be positive. "
-                f"Received: peak_learning_rate={peak_learning_rate!r}"
-            )
+        _check_positive(peak_learning_rate=peak_learning_rate)
         scale = peak_learning_rate * d_model**0.5 * warmup_steps**0.5
         return cls(d_model, warmup_steps, scale)
 
@@ -81,6 +75,12 @@ class TransformerSchedule(keras.optimizers.schedules.LearningRateSchedule):
     def get_config(self) -> dict:
         names = "d_model", "warmup_steps", "scale"
         return {name: getattr(self, name) for name in names}
+
+
+def _check_positive(**values):
+    for name, value in values.items():
+        if not value > 0:
+            raise ValueError(f"`{name}` must be positive. Received: {name}={value!r}")
 
 
 def make_optimizer(recipe: TrainingRecipe, d_model: int) -> keras.optimizers.Optimizer:
@@ -99,12 +99,11 @@ def make_optimizer(recipe: TrainingRecipe, d_model: int) -> keras.optimizers.Opt
 
     Reference: Vaswani et al. (2017), section 5.3.
     """
-    if recipe.peak_learning_rate is None:
-        schedule = TransformerSchedule(d_model, recipe.warmup_steps)
+    peak, size = recipe.peak_learning_rate, (d_model, recipe.warmup_steps)
+    if peak is None:
+        schedule = TransformerSchedule(*size)
     else:
-        schedule = TransformerSchedule.with_peak(
-            recipe.peak_learning_rate, d_model, recipe.warmup_steps
-        )
+        schedule = TransformerSchedule.with_peak(peak, *size)
     settings = {"beta_1": recipe.beta_1, "beta_2": recipe.beta_2, "epsilon": recipe.epsilon}
     if recipe.clip_norm is None:
         return FusedAdam(schedule, **settings)

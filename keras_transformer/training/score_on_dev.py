@@ -101,8 +101,7 @@ class BleuOnDev(ScoreOnDev):
     """Translates the validation set at the end of epochs and logs its BLEU as `val_bleu`.
 
     Args:
-        sources: list of `str`.
-        references: list of `str`, raw text.
+        sources, references: lists of `str`, raw text.
         source_tokenizer: tokenizer of the source.
         target_tokenizer: tokenizer of the target; None if they share one.
         search: search settings; None for greedy.
