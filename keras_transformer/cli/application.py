@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import sys
+import textwrap
 from collections.abc import Iterator, Sequence
 
 from keras_transformer import __version__
@@ -18,15 +19,20 @@ from keras_transformer.errors import NO_ROOM
 from keras_transformer.quickstart import command as quickstart
 
 PROGRAM = "keras-transformer"
-COMMANDS = (
-    quickstart,
-    vocab,
-    train,
-    *(importlib.import_module(name) for task in task_commands() for name in task.modules),
-    evaluate,
-    average,
-    export,
-)
+# A command is a module with `SUMMARY`, `DESCRIPTION`, `EXAMPLE`, `define_options` and `run`.
+COMMANDS = {
+    "quickstart": quickstart,
+    "vocab": vocab,
+    "train": train,
+    **{
+        name.rpartition(".")[2]: importlib.import_module(name)
+        for task in task_commands()
+        for name in task.modules
+    },
+    "evaluate": evaluate,
+    "average": average,
+    "export": export,
+}
 
 _UNEXPECTED_ERROR = 1
 _BY_SIGNAL = 128  # and the signal's number
@@ -56,8 +62,15 @@ def build_parser() -> CommandParser:
     commands = parser.add_subparsers(
         dest="command", metavar="COMMAND", title="commands (`COMMAND --help` for each)"
     )
-    for command in COMMANDS:
-        command_parser = command.add_parser(commands)
+    for name, command in COMMANDS.items():
+        command_parser = commands.add_parser(
+            name,
+            help=command.SUMMARY,
+            usage=getattr(command, "USAGE", None),
+            description=command.DESCRIPTION,
+            epilog="example:\n\n" + textwrap.indent(command.EXAMPLE.strip(), "  "),
+        )
+        command.define_options(command_parser)
         command_parser.set_defaults(run=command.run, fail=command_parser.error)
     return parser
 
@@ -66,8 +79,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs one subcommand; `keras_transformer.cli.main` describes it."""
     try:
         return _run_command(argv)
-    except SystemExit as stop:
-        # From argparse, after the help or an error.
+    except SystemExit as stop:  # from argparse, after the help or an error
         return stop.code if isinstance(stop.code, int) else 0
 
 
@@ -81,8 +93,7 @@ def _run_command(argv: Sequence[str] | None) -> int:
     try:
         with _library_messages(arguments.command):
             arguments.run(arguments)
-        # Finds a full disk or a closed pipe before Python exits.
-        sys.stdout.flush()
+        sys.stdout.flush()  # finds a full disk or a closed pipe before Python exits
         return 0
     except BrokenPipeError:
         _silence_stdout()
@@ -90,15 +101,13 @@ def _run_command(argv: Sequence[str] | None) -> int:
     except KeyboardInterrupt as interrupt:
         status = _BY_SIGNAL + getattr(interrupt, "signal_number", signal.SIGINT)
         return _report(arguments.command, str(interrupt) or "interrupted", status)
-    except (ValueError, OSError) as error:
-        if os.environ.get("KERAS_TRANSFORMER_DEBUG") == "1":
-            raise
-        _silence_stdout_after(error)
-        return _report(arguments.command, _name_flags(describe(error), arguments), USAGE_ERROR)
     except Exception as error:
         if os.environ.get("KERAS_TRANSFORMER_DEBUG") == "1":
             raise
         line = describe(error)
+        if isinstance(error, ValueError | OSError):
+            _silence_stdout()
+            return _report(arguments.command, _name_flags(line, arguments), USAGE_ERROR)
         if not _no_room(error):
             line += f" ({type(error).__name__}; KERAS_TRANSFORMER_DEBUG=1 shows where)"
         return _report(arguments.command, line, _UNEXPECTED_ERROR)
@@ -182,24 +191,17 @@ def _name_flags(line: str, arguments) -> str:
 
 
 def _report(command: str, line: str, status: int) -> int:
-    try:
+    with contextlib.suppress(OSError):  # standard error is closed; the exit status remains
         sys.stderr.write(f"{PROGRAM} {command}: error: {line}\n")
         sys.stderr.flush()
-    except OSError:
-        pass  # standard error is closed; the exit status remains
     return status
 
 
 def _silence_stdout() -> None:
-    # Python flushes standard output when it exits, which would fail again.
-    try:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except (OSError, ValueError):
-        pass  # not a real file, as in tests
-
-
-def _silence_stdout_after(error: BaseException) -> None:
+    """Silences standard output if a flush fails: Python's own, when it exits, would fail again."""
     try:
         sys.stdout.flush()
     except (OSError, ValueError):
-        _silence_stdout()
+        # The stream of a test is not a real file.
+        with contextlib.suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -3,15 +3,15 @@
 import argparse
 import pathlib
 
-from keras_transformer.cli.arguments import add_command
+from keras_transformer.cli.arguments import add_options
 from keras_transformer.cli.backend import load_backend
 from keras_transformer.cli.progress import say
 from keras_transformer.cli.text_files import check_output
 from keras_transformer.errors import UserError
 from keras_transformer.files import require_file
-from keras_transformer.settings.setting import COUNT
 
-_DESCRIPTION = """
+SUMMARY = "average checkpoints"
+DESCRIPTION = """
 Averages the weights of checkpoints of one training. The average is nearly always better than the
 last checkpoint (the paper averages the last 5, and 20 for the big model). `train` itself ends with
 the average of the last N checkpoints, or a better single one by BLEU on the validation text; use
@@ -19,24 +19,22 @@ this command to try another number. With --model and --last the new average repl
 the model directory.
 """
 
-_EXAMPLE = """
+EXAMPLE = """
 keras-transformer average --model runs/en-de --last 10
 keras-transformer average --output mean.weights.h5 a.weights.h5 b.weights.h5
 """
 
 
-def add_parser(commands: argparse._SubParsersAction) -> argparse.ArgumentParser:
-    """Adds the parser of this command and returns it."""
-    parser = add_command(commands, "average", "average checkpoints", _DESCRIPTION, _EXAMPLE)
-    parser.add_argument(
-        "checkpoints", nargs="*", metavar="CHECKPOINT", help="weights files (.weights.h5)"
-    )
-    parser.add_argument("--output", metavar="FILE", help="file of the average (.weights.h5)")
-    parser.add_argument("--model", metavar="DIR", help="a model directory with checkpoints")
-    parser.add_argument(
-        "--last", type=COUNT, metavar="N", help="number of its last checkpoints to average"
-    )
-    return parser
+def define_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of this command."""
+    text = "weights files (.weights.h5)"
+    parser.add_argument("checkpoints", nargs="*", metavar="CHECKPOINT", help=text)
+    options = {
+        "--output FILE": "file of the average (.weights.h5)",
+        "--model DIR": "a model directory with checkpoints",
+        "--last N": "number of its last checkpoints to average",
+    }
+    add_options(parser, options)
 
 
 def run(arguments: argparse.Namespace) -> None:

@@ -5,8 +5,8 @@ import json
 
 from keras_transformer.cli.arguments import (
     add_batch_options,
-    add_command,
     add_model_option,
+    add_options,
     add_search_options,
     is_given,
 )
@@ -15,7 +15,8 @@ from keras_transformer.cli.text_files import check_output, open_output
 from keras_transformer.errors import UserError
 from keras_transformer.inference.tasks import command_names, get_commands
 
-_DESCRIPTION = """
+SUMMARY = "BLEU and chrF against references, F1 against trees"
+DESCRIPTION = """
 Translates a source file with a model and compares with one or more reference translations, or
 compares a translation that exists already (--hypothesis). Prints sacreBLEU and chrF with their
 signatures, and the tokenized BLEU with split compounds in which the paper reports its figures. This
@@ -27,7 +28,7 @@ With --task parsing, --reference is a file of gold trees: a parser reads their w
 out counted as wrong, and the signature.
 """
 
-_EXAMPLE = """
+EXAMPLE = """
 keras-transformer evaluate --model runs/en-de --source test.en --reference test.de
 keras-transformer evaluate --hypothesis test.out --reference test.de --lowercase --json scores
 keras-transformer evaluate --task parsing --model runs/parser --reference test.trees
@@ -37,44 +38,29 @@ keras-transformer evaluate --task parsing --hypothesis test.parses --reference t
 _MODEL_OPTIONS = ("--output", "--streams", "--beam-size", "--length-penalty")
 
 
-def add_parser(commands: argparse._SubParsersAction) -> argparse.ArgumentParser:
-    """Adds the parser of this command and returns it."""
-    parser = add_command(
-        commands,
-        "evaluate",
-        "BLEU and chrF against references, F1 against trees",
-        _DESCRIPTION,
-        _EXAMPLE,
-    )
-    parser.add_argument(
-        "--task",
-        choices=command_names(),
-        default="translation",
-        metavar="TASK",
-        help=f"task of the model: {' or '.join(command_names())} (default: %(default)s)",
-    )
+def define_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of this command."""
+    names = command_names()
+    text = f"task of the model: {' or '.join(names)} (default: %(default)s)"
+    add_options(parser, {"--task TASK": text}, choices=names, default="translation")
     files = parser.add_argument_group("files: a model with a source, or a hypothesis")
     answers = files.add_mutually_exclusive_group(required=True)
     add_model_option(answers)
-    answers.add_argument(
-        "--hypothesis", metavar="FILE", help="answers that exist already, one per line"
+    add_options(answers, {"--hypothesis FILE": "answers that exist already, one per line"})
+    text = (
+        "correct translations, line by line, with a file for each reference of a line; or one file "
+        "of gold trees"
     )
-    files.add_argument(
-        "--reference",
-        required=True,
-        action="extend",
-        nargs="+",
-        metavar="FILE",
-        help="correct translations, line by line, with a file for each reference of a line; or one "
-        "file of gold trees",
-    )
-    files.add_argument("--output", metavar="FILE", help="file for the answers of the model")
-    files.add_argument("--json", metavar="FILE", help="file for the scores as JSON")
+    add_options(files, {"--reference FILE": text}, required=True, action="extend", nargs="+")
+    outputs = {
+        "--output FILE": "file for the answers of the model",
+        "--json FILE": "file for the scores as JSON",
+    }
+    add_options(files, outputs)
     for task in task_commands():
         task.add_evaluate_options(parser)
     add_search_options(parser, n_best=False)
     add_batch_options(parser)
-    return parser
 
 
 def run(arguments: argparse.Namespace) -> None:

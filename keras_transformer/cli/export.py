@@ -5,13 +5,12 @@ import dataclasses
 
 from keras_transformer.cli.arguments import (
     CONSTRAINT_OPTIONS,
-    add_command,
     add_constraint_options,
     add_model_option,
+    add_options,
     add_search_options,
     add_setting,
-    beam_search,
-    constrain_search,
+    choose_search,
     is_given,
 )
 from keras_transformer.cli.backend import load_backend
@@ -19,7 +18,8 @@ from keras_transformer.cli.progress import say
 from keras_transformer.errors import UserError
 from keras_transformer.export.formats import FORMATS, ExportFormat
 
-_DESCRIPTION = """
+SUMMARY = "export a model for serving"
+DESCRIPTION = """
 Exports a model directory, by default as a TensorFlow SavedModel: text in, text out, with the
 tokenizer and the search inside. The SavedModel needs only `tensorflow` and `tensorflow_text`, and
 TensorFlow Serving loads it. Its signature `serving_default` returns one translation and its score
@@ -34,7 +34,7 @@ onnx and litert hold the encoder and one step of the decoder, for onnxruntime an
 (formerly TensorFlow Lite). docs/runtimes.md shows how to use each of them.
 """
 
-_EXAMPLE = """
+EXAMPLE = """
 keras-transformer export --model runs/en-de --output saved_models/en-de
 saved_model_cli show --dir saved_models/en-de --all
 keras-transformer export --model runs/en-de --precision bfloat16 --output saved_models/en-de-small
@@ -45,26 +45,19 @@ keras-transformer export --model runs/en-de --format ctranslate2 --quantization 
 _SEARCH_OPTIONS = ("--beam-size", "--length-penalty", "--n-best", *CONSTRAINT_OPTIONS)
 
 
-def add_parser(commands: argparse._SubParsersAction) -> argparse.ArgumentParser:
-    """Adds the parser of this command and returns it."""
-    parser = add_command(commands, "export", "export a model for serving", _DESCRIPTION, _EXAMPLE)
+def define_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of this command."""
     files = parser.add_argument_group("model and files")
     add_model_option(files, required=True)
-    files.add_argument("--output", required=True, metavar="DIR", help="folder of the export")
-    files.add_argument(
-        "--format",
-        choices=FORMATS,
-        default="saved_model",
-        help=f"one of {', '.join(FORMATS)} (default: saved_model)",
-        metavar="NAME",
-    )
+    add_options(files, {"--output DIR": "folder of the export"}, required=True)
+    text = f"one of {', '.join(FORMATS)} (default: saved_model)"
+    add_options(files, {"--format NAME": text}, choices=FORMATS, default="saved_model")
     for one in FORMATS.values():
         for option in one.options.values():
             text = f"with --format {one.name}: {option.text}"
             add_setting(files, dataclasses.replace(option, text=text))
     add_search_options(parser)
     add_constraint_options(parser)
-    return parser
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -90,7 +83,7 @@ def run(arguments: argparse.Namespace) -> None:
     options = {name: value for name, value in options.items() if value is not None}
     pipeline = get_task(task).pipeline.load(arguments.model, dtype=options.get("dtype"))
     if chosen.includes_search:
-        options["search"] = constrain_search(arguments, beam_search(arguments, pipeline.search))
+        options["search"] = choose_search(arguments, pipeline.search)
     export.export(pipeline, arguments.output, chosen.name, **options)
     say(f"wrote {arguments.output}")
 

@@ -1,38 +1,30 @@
 """The loop of a command that answers its input line by line."""
 
 import argparse
+import dataclasses
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TextIO
 
-from keras_transformer.cli.arguments import with_seed_offset
+from keras_transformer.cli.arguments import add_options
 from keras_transformer.cli.progress import Progress
 from keras_transformer.cli.text_files import count_lines, open_output
 from keras_transformer.files import require_file
-from keras_transformer.settings.setting import COUNT
 
 
 def add_chunk_size(group: argparse._ArgumentGroup, done: str) -> None:
     """Adds `--chunk-size`; `done` is the participle of what the command does with lines."""
-    group.add_argument(
-        "--chunk-size",
-        type=COUNT,
-        default=1024,
-        metavar="N",
-        help=f"number of lines that are read, sorted by length and {done} together "
-        "(default: %(default)s; 1 on a terminal)",
+    text = (
+        f"number of lines that are read, sorted by length and {done} together (default: "
+        "%(default)s; 1 on a terminal)"
     )
+    add_options(group, {"--chunk-size N": text}, default=1024)
 
 
 def check_input(arguments: argparse.Namespace) -> int | None:
     """Checks the input, and chooses chunks of one line on a terminal.
 
-    Returns:
-        The number of lines if the input is a file. Otherwise, as for a pipe, it can be read only
-        once, and the result is None.
-
-    Raises:
-        UserError: If the file is missing or empty, or a line is not UTF-8.
+    Returns the number of lines of a file; None if the input, such as a pipe, can be read only once.
     """
     if arguments.input in (None, "-"):
         if sys.stdin.isatty():
@@ -48,7 +40,7 @@ def write_answers(
     answers: Callable[[list[str], int, dict[str, Any]], Iterator[str]],
     options: dict[str, Any],
 ) -> int:
-    """Writes the answers to all lines.
+    """Writes the answers to all lines and returns the number of lines that were read.
 
     Args:
         arguments: Parsed arguments.
@@ -56,10 +48,8 @@ def write_answers(
         chunks: The lines.
         answers: Called with a chunk, the number of its first line and options of a pipeline's
             method; yields lines of output.
-        options: Options that are the same for all chunks, among them `search`.
-
-    Returns:
-        The number of lines that were read.
+        options: Options that are the same for all chunks, among them `search`. A search that
+            samples gets another seed for each chunk, because each batch uses one.
     """
     number, num_batches = 1, 0
     search = options["search"]
@@ -77,11 +67,10 @@ def write_answers(
             show(output, number - 1 + done)
 
         for chunk in chunks:
-            changes = {
-                "search": with_seed_offset(search, num_batches),
-                "batch_size": arguments.batch_size,
-                "progress": count_batch,
-            }
+            changes = {"batch_size": arguments.batch_size, "progress": count_batch}
+            if hasattr(search, "seed"):
+                seed = (search.seed + num_batches) % 2**31
+                changes["search"] = dataclasses.replace(search, seed=seed)
             for line in answers(chunk, number, options | changes):
                 output.write(line + "\n")
             number += len(chunk)

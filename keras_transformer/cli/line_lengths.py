@@ -4,6 +4,7 @@ import argparse
 from collections.abc import Sequence
 from typing import Any
 
+from keras_transformer.cli.arguments import add_options
 from keras_transformer.cli.progress import say
 from keras_transformer.errors import UserError
 
@@ -19,22 +20,10 @@ _ADVICE = "split the line, or use --long-lines split or truncate"
 def add_long_lines(
     group: argparse._ArgumentGroup, choices: Sequence[str], default: str, note: str = ""
 ) -> None:
-    """Adds `--long-lines`.
-
-    Args:
-        group: Group of options of a subcommand.
-        choices: Those of split, truncate and error that the command offers.
-        default: The default in words.
-        note: Further words for the help.
-    """
-    group.add_argument(
-        "--long-lines",
-        choices=choices,
-        metavar="HOW",
-        help="treatment of a source line that is longer than the model reads: "
-        + "; ".join(_ACTIONS[name] for name in choices)
-        + f" (default: {default}){note}",
-    )
+    """Adds `--long-lines` with some of the choices; `default` and `note` are words of the help."""
+    actions = "; ".join(_ACTIONS[name] for name in choices)
+    text = f"treatment of a source line that is longer than the model reads: {actions} (default: "
+    add_options(group, {"--long-lines HOW": f"{text}{default}){note}"}, choices=choices)
 
 
 def report_split(translator: Any, num_lines: int) -> None:

@@ -3,7 +3,7 @@
 import argparse
 import pathlib
 
-from keras_transformer.cli.arguments import add_command, add_setting
+from keras_transformer.cli.arguments import add_options, add_setting
 from keras_transformer.cli.backend import load_backend
 from keras_transformer.cli.experiments import choose_vocab_size
 from keras_transformer.cli.progress import Progress, say
@@ -11,9 +11,9 @@ from keras_transformer.cli.settings import SETTINGS, TABLES, data_kind, data_usa
 from keras_transformer.cli.vocab import load_vocabulary
 from keras_transformer.errors import UserError
 from keras_transformer.inference.tasks import get_commands
-from keras_transformer.settings.setting import COUNT
 
-_DESCRIPTION = """
+SUMMARY = "encode a large corpus once"
+DESCRIPTION = """
 Turns sentence pairs into subword ids and writes them to a directory, with the vocabulary and the
 validation text: `train --prepared DIR` then begins at once, with the same model as from the text.
 This is useful from about a million pairs on, and where several models learn from the same pairs.
@@ -22,38 +22,29 @@ The text is read in parts of several thousand pairs and need not fit into memory
 prepared directory of the same name is replaced when the new one is complete.
 """
 
-_USAGE = f"""keras-transformer prepare --output DIR [--vocabulary FILE] [options]
+USAGE = f"""keras-transformer prepare --output DIR [--vocabulary FILE] [options]
           {data_usage("translation", "prepared")}"""
 
-_EXAMPLE = """
+EXAMPLE = """
 keras-transformer prepare --source train.en --target train.de --valid-source valid.en \\
     --valid-target valid.de --vocab-size 37000 --output data/en-de
 keras-transformer train --prepared data/en-de --preset base --output runs/en-de
 """
 
-_DEFAULT_MAX_LENGTH = 256
 # Only `train` has these, or they have another default here.
 _NOT_HERE = ("task", "prepared", "max_length", "bpe_dropout")
 
 
-def add_parser(commands: argparse._SubParsersAction) -> argparse.ArgumentParser:
-    """Adds the parser of this command and returns it."""
-    parser = add_command(commands, "prepare", "encode a large corpus once", _DESCRIPTION, _EXAMPLE)
-    parser.usage = _USAGE
-    parser.add_argument("--output", required=True, metavar="DIR", help="folder of the corpus")
-    parser.add_argument(
-        "--max-length",
-        type=COUNT,
-        default=_DEFAULT_MAX_LENGTH,
-        metavar="N",
-        help=f"{SETTINGS['max_length'].text} (default: %(default)s)",
-    )
+def define_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of this command."""
+    add_options(parser, {"--output DIR": "folder of the corpus"}, required=True)
+    text = f"{SETTINGS['max_length'].text} (default: %(default)s)"
+    add_options(parser, {"--max-length N": text}, default=256)
     for table in ("data", "vocabulary"):
         group = parser.add_argument_group(TABLES[table])
         for one in settings_in(table):
             if one.name not in _NOT_HERE:
                 add_setting(group, one)
-    return parser
 
 
 def run(arguments: argparse.Namespace) -> None:

@@ -3,7 +3,7 @@
 import argparse
 import math
 
-from keras_transformer.cli.arguments import add_batch_options, add_command, add_model_option
+from keras_transformer.cli.arguments import add_batch_options, add_model_option, add_options
 from keras_transformer.cli.backend import load_backend
 from keras_transformer.cli.line_lengths import (
     add_long_lines,
@@ -19,7 +19,8 @@ from keras_transformer.cli.text_files import (
     require_same_length,
 )
 
-_DESCRIPTION = """
+SUMMARY = "score given translations with a model"
+DESCRIPTION = """
 Scores translations that exist already. Writes one line per pair, two fields separated by a tab: the
 natural logarithm of the probability that the model gives to the target (with the end of the
 sentence, without length penalty), and the number of target tokens. With --per-token a third field
@@ -27,7 +28,7 @@ has the logarithms of the single tokens, separated by spaces, the end of the sen
 summary with the perplexity goes to standard error.
 """
 
-_EXAMPLE = """
+EXAMPLE = """
 keras-transformer score --model runs/en-de --source test.en --target test.de > test.scores
 """
 
@@ -35,27 +36,20 @@ _CHUNK_SIZE = 1024
 _ADVICE = "split it and its target into sentences, or use --long-lines truncate"
 
 
-def add_parser(commands: argparse._SubParsersAction) -> argparse.ArgumentParser:
-    """Adds the parser of this command and returns it."""
-    parser = add_command(
-        commands, "score", "score given translations with a model", _DESCRIPTION, _EXAMPLE
-    )
+def define_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of this command."""
     files = parser.add_argument_group("model and files")
     add_model_option(files, required=True)
-    files.add_argument(
-        "--source", required=True, metavar="FILE", help="UTF-8 text, one sentence a line, .gz too"
-    )
-    files.add_argument(
-        "--target", required=True, metavar="FILE", help="its translation, line by line"
-    )
-    files.add_argument("--output", metavar="FILE", help="file of scores (default: standard output)")
-    parser.add_argument(
-        "--per-token", action="store_true", help="write the log-probability of each token too"
-    )
+    inputs = {
+        "--source FILE": "UTF-8 text, one sentence a line, .gz too",
+        "--target FILE": "its translation, line by line",
+    }
+    add_options(files, inputs, required=True)
+    add_options(files, {"--output FILE": "file of scores (default: standard output)"})
+    add_options(parser, {"--per-token": "write the log-probability of each token too"})
     note = "; target lines are never cut"
     batches = add_batch_options(parser, searches=False)
     add_long_lines(batches, ("truncate", "error"), "error", note)
-    return parser
 
 
 def run(arguments: argparse.Namespace) -> None:

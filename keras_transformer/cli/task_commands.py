@@ -42,7 +42,7 @@ class TaskCommands(abc.ABC):
     Attributes:
         name: Name of the task.
         learns_from: The data of the task in a few words.
-        modules: Modules of the task's own commands, each with `add_parser` and `run`.
+        modules: Modules of the task's own commands, in the form of `cli/average.py`.
         settings: Settings of `train` that only this task has.
         own_settings: Names of further settings that make sense in this task only.
         tables: Headings of the task's own tables of settings.

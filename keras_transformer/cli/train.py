@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from keras_transformer.cli.arguments import add_command, add_setting
+from keras_transformer.cli.arguments import add_options, add_setting
 from keras_transformer.cli.backend import load_backend
 from keras_transformer.cli.experiments import EXPERIMENTS, choose_settings, keep_settings
 from keras_transformer.cli.progress import Progress, say
@@ -27,7 +27,8 @@ from keras_transformer.inference.tasks import command_names, get_commands
 from keras_transformer.settings.setting import POSITIVE
 from keras_transformer.settings.training_settings import TrainingSettings
 
-_DESCRIPTION = """
+SUMMARY = "train a model, or go on training it"
+DESCRIPTION = """
 Trains a Transformer on sentence pairs and writes a model directory: config, weights, tokenizer,
 hyper-parameters, checkpoints and history. The weights are the average of the last N checkpoints, or
 a better single one by BLEU on the validation text. With --task parsing the model learns
@@ -46,7 +47,7 @@ choices and their reasons.
 """
 
 # The usage of argparse would list fifty options.
-_USAGE = "\n        | ".join(
+USAGE = "\n        | ".join(
     (
         "keras-transformer train --output DIR [--preset NAME] [options]\n          "
         + data_usage(command_names()[0]),
@@ -56,7 +57,7 @@ _USAGE = "\n        | ".join(
     )
 )
 
-_EXAMPLE = """
+EXAMPLE = """
 keras-transformer train --source train.en --target train.de \\
     --valid-source valid.en --valid-target valid.de --preset tiny --output runs/en-de
 keras-transformer train --dataset wmt14_translate/de-en --source-language en \\
@@ -68,45 +69,31 @@ keras-transformer train --print-config --preset tiny > settings.toml
 """
 
 
-def add_parser(commands: argparse._SubParsersAction) -> argparse.ArgumentParser:
-    """Adds the parser of this command and returns it."""
-    parser = add_command(
-        commands, "train", "train a model, or go on training it", _DESCRIPTION, _EXAMPLE
-    )
-    parser.usage = _USAGE
+def define_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of this command."""
     recipes = parser.add_argument_group("recipes: built-in experiments", _list_experiments())
-    recipes.add_argument(
-        "--recipe",
-        choices=tuple(EXPERIMENTS),
-        metavar="NAME",
-        help="use the settings of this experiment; --config and options on the command line win "
-        "over them",
+    text = (
+        "use the settings of this experiment; --config and options on the command line win over "
+        "them"
     )
+    add_options(recipes, {"--recipe NAME": text}, choices=tuple(EXPERIMENTS))
     plan = parser.add_argument_group("plan")
-    plan.add_argument(
-        "--plan",
-        action="store_true",
-        help="print the model, its memory and the time of its training, and stop; a few steps of "
-        "the model are measured",
+    text = (
+        "print the model, its memory and the time of its training, and stop; a few steps of the "
+        "model are measured"
     )
-    plan.add_argument(
-        "--device-memory",
-        type=POSITIVE,
-        metavar="GB",
-        help="with --plan: memory of each device, which a step has to fit into",
-    )
-    config = parser.add_argument_group("settings in a file")
-    config.add_argument("--config", metavar="FILE", help="TOML file of settings")
-    config.add_argument(
-        "--print-config",
-        action="store_true",
-        help="print a TOML file of all settings, with a comment for each, and stop",
-    )
+    add_options(plan, {"--plan": text})
+    text = "with --plan: memory of each device, which a step has to fit into"
+    add_options(plan, {"--device-memory GB": text}, type=POSITIVE)
+    config = {
+        "--config FILE": "TOML file of settings",
+        "--print-config": "print a TOML file of all settings, with a comment for each, and stop",
+    }
+    add_options(parser.add_argument_group("settings in a file"), config)
     for table, heading in TABLES.items():
         group = parser.add_argument_group(heading)
         for one in settings_in(table):
             add_setting(group, one)
-    return parser
 
 
 def run(arguments: argparse.Namespace) -> None:

@@ -5,12 +5,11 @@ from collections.abc import Iterator
 
 from keras_transformer.cli.arguments import (
     add_batch_options,
-    add_command,
     add_constraint_options,
     add_model_and_files,
+    add_options,
     add_search_options,
-    beam_search,
-    constrain_search,
+    choose_search,
 )
 from keras_transformer.cli.backend import load_backend_in_streams
 from keras_transformer.cli.line_by_line import add_chunk_size, check_input, write_answers
@@ -25,7 +24,8 @@ from keras_transformer.cli.text_files import (
 )
 from keras_transformer.errors import UserError
 
-_DESCRIPTION = """
+SUMMARY = "translate lines of text"
+DESCRIPTION = """
 Translates text, one sentence a line, with a model directory that `train` wrote. Reads standard
 input and writes standard output by default. Line N of the output belongs to line N of
 the input; an empty line stays empty. A line of more sentences than the model was trained on at once
@@ -37,7 +37,7 @@ With --n-best every answer is a line of four fields separated by tabs: the numbe
 and the text.
 """
 
-_EXAMPLE = """
+EXAMPLE = """
 keras-transformer translate --model runs/en-de --input test.en --output test.de
 echo "A dog runs." | keras-transformer translate --model runs/en-de --beam-size 8 --n-best 3
 """
@@ -45,21 +45,16 @@ echo "A dog runs." | keras-transformer translate --model runs/en-de --beam-size 
 _N_BEST_ADVICE = "with --n-best split the line into sentences, or use --long-lines truncate"
 
 
-def add_parser(commands: argparse._SubParsersAction) -> argparse.ArgumentParser:
-    """Adds the parser of this command and returns it."""
-    parser = add_command(commands, "translate", "translate lines of text", _DESCRIPTION, _EXAMPLE)
+def define_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of this command."""
     files = add_model_and_files(parser, "translated")
-    files.add_argument(
-        "--prefix",
-        metavar="FILE",
-        help="beginning of each answer, line by line; an empty line leaves it free",
-    )
+    text = "beginning of each answer, line by line; an empty line leaves it free"
+    add_options(files, {"--prefix FILE": text})
     add_search_options(parser)
     add_constraint_options(parser)
     batches = add_batch_options(parser)
     add_long_lines(batches, ("split", "truncate", "error"), "split; error with --n-best")
     add_chunk_size(batches, "translated")
-    return parser
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -76,7 +71,7 @@ def run(arguments: argparse.Namespace) -> None:
     from keras_transformer import Translator
 
     translator = Translator.load(arguments.model)
-    search = constrain_search(arguments, beam_search(arguments, translator.search))
+    search = choose_search(arguments, translator.search)
     if total is not None and arguments.long_lines == "error":
         for _ in _chunks(translator, arguments, prefixes):
             pass  # a line of a file that is too long is found before anything is translated

@@ -12,8 +12,8 @@ from typing import Any
 from keras_transformer.cli.arguments import (
     CONSTRAINT_OPTIONS,
     add_constraint_options,
-    beam_search,
-    constrain_search,
+    add_options,
+    choose_search,
 )
 from keras_transformer.cli.backend import load_backend_in_streams
 from keras_transformer.cli.line_lengths import add_long_lines, check_lengths, report_split
@@ -200,16 +200,13 @@ class TranslationCommands(TaskCommands):
     def add_evaluate_options(self, parser: argparse.ArgumentParser) -> None:
         """Adds the options of `evaluate --task translation`."""
         group = parser.add_argument_group("translation")
-        group.add_argument(
-            "--source", metavar="FILE", help="text to translate with --model, line by line"
-        )
-        group.add_argument("--lowercase", action="store_true", help="ignore case in the scores")
-        group.add_argument(
-            "--tokenize",
-            choices=BLEU_TOKENIZERS,
-            metavar="NAME",
-            help=f"sacreBLEU's tokenizer: {', '.join(BLEU_TOKENIZERS)} (default: 13a)",
-        )
+        options = {
+            "--source FILE": "text to translate with --model, line by line",
+            "--lowercase": "ignore case in the scores",
+        }
+        add_options(group, options)
+        text = f"sacreBLEU's tokenizer: {', '.join(BLEU_TOKENIZERS)} (default: 13a)"
+        add_options(group, {"--tokenize NAME": text}, choices=BLEU_TOKENIZERS)
         add_long_lines(group, ("split", "truncate", "error"), "split")
         add_constraint_options(parser)
 
@@ -269,7 +266,7 @@ def _translate(arguments: argparse.Namespace, sources: list[str]) -> tuple[list[
     from keras_transformer.decoding import search_to_dict
 
     translator = Translator.load(arguments.model)
-    search = constrain_search(arguments, beam_search(arguments, translator.search))
+    search = choose_search(arguments, translator.search)
     long_lines = arguments.long_lines or "split"
     if long_lines == "error":
         check_lengths(translator, sources, repr(arguments.source))

@@ -5,17 +5,17 @@ import pathlib
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from keras_transformer.cli.arguments import add_command
+from keras_transformer.cli.arguments import add_options
 from keras_transformer.cli.progress import Progress, say
 from keras_transformer.cli.text_files import check_output
 from keras_transformer.errors import UserError
 from keras_transformer.files import require_file
-from keras_transformer.settings.setting import COUNT
 from keras_transformer.settings.training_settings import TrainingSettings
 
 _SUFFIXES = {"bpe": ".model", "unigram": ".model", "subword": ".txt"}
 
-_DESCRIPTION = """
+SUMMARY = "build a subword vocabulary"
+DESCRIPTION = """
 Builds the vocabulary of a model from the training text of both languages together (never from
 validation or test text). `train` does this by itself; use this command to share one vocabulary
 among several models.
@@ -25,44 +25,25 @@ text that is already split into subwords by spaces, with @@ where a word goes on
 subwords unchanged, and all of them unless --size is given.
 """
 
-_EXAMPLE = """
+EXAMPLE = """
 keras-transformer vocab --input train.en train.de --size 8000 --output vocab.model
 keras-transformer train --vocabulary vocab.model --source train.en ...
 """
 
 
-def add_parser(commands: argparse._SubParsersAction) -> argparse.ArgumentParser:
-    """Adds the parser of this command and returns it."""
-    parser = add_command(commands, "vocab", "build a subword vocabulary", _DESCRIPTION, _EXAMPLE)
-    parser.add_argument(
-        "--input",
-        action="extend",
-        required=True,
-        nargs="+",
-        metavar="FILE",
-        help="UTF-8 text, .gz too",
+def define_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of this command."""
+    text = "UTF-8 text, .gz too"
+    add_options(parser, {"--input FILE": text}, required=True, action="extend", nargs="+")
+    text = "the vocabulary: .model for bpe and unigram, .txt for subword"
+    add_options(parser, {"--output FILE": text}, required=True)
+    text = (
+        "number of subwords, special ones and single bytes included "
+        f"(default: {TrainingSettings.vocab_size}; with --type subword all)"
     )
-    parser.add_argument(
-        "--output",
-        required=True,
-        metavar="FILE",
-        help="the vocabulary: .model for bpe and unigram, .txt for subword",
-    )
-    parser.add_argument(
-        "--size",
-        dest="vocab_size",
-        type=COUNT,
-        metavar="N",
-        help="number of subwords, special ones and single bytes included "
-        f"(default: {TrainingSettings.vocab_size}; with --type subword all)",
-    )
-    parser.add_argument(
-        "--type",
-        choices=tuple(_SUFFIXES),
-        default="bpe",
-        help="kind of vocabulary (default: %(default)s)",
-    )
-    return parser
+    add_options(parser, {"--size N": text}, dest="vocab_size")
+    text = "kind of vocabulary (default: %(default)s)"
+    parser.add_argument("--type", choices=tuple(_SUFFIXES), default="bpe", help=text)
 
 
 def run(arguments: argparse.Namespace) -> None:

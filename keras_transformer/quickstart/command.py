@@ -8,14 +8,15 @@ import subprocess
 import sys
 import time
 
-from keras_transformer.cli.arguments import add_command
+from keras_transformer.cli.arguments import add_options
 from keras_transformer.cli.backend import load_backend
 from keras_transformer.cli.progress import Progress, say
 from keras_transformer.cli.train import training_progress
 from keras_transformer.errors import UserError
 from keras_transformer.settings.setting import POSITIVE
 
-_DESCRIPTION = """
+SUMMARY = "learn to translate numbers in words, in a few minutes"
+DESCRIPTION = """
 Shows a Transformer that learns to translate numbers, dates, clock times and amounts, written in
 words, from English to German. No data is needed: the sentence pairs are generated, and the test
 pairs are not among the training pairs.
@@ -25,7 +26,7 @@ ten of these, plots the learning curve and an attention map, and exports a Saved
 process loads and uses. A second run shows the same model; delete the output to train it again.
 """
 
-_EXAMPLE = """
+EXAMPLE = """
 keras-transformer quickstart
 echo "It is half past seven." | keras-transformer translate --model runs/quickstart
 """
@@ -63,30 +64,14 @@ sys.stdout.buffer.write(answer["translation"][0].numpy())
 """
 
 
-def add_parser(commands: argparse._SubParsersAction) -> argparse.ArgumentParser:
-    """Adds the parser of this command and returns it."""
-    summary = "learn to translate numbers in words, in a few minutes"
-    parser = add_command(commands, "quickstart", summary, _DESCRIPTION, _EXAMPLE)
-    parser.add_argument(
-        "--output",
-        default="runs/quickstart",
-        metavar="DIR",
-        help="model directory and plots (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--saved-model",
-        default="saved_models/quickstart",
-        metavar="DIR",
-        help="folder of the SavedModel (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--minutes",
-        type=POSITIVE,
-        default=5.0,
-        metavar="M",
-        help="maximum minutes of training (default: %(default)s)",
-    )
-    return parser
+def define_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of this command."""
+    text = "model directory and plots (default: %(default)s)"
+    add_options(parser, {"--output DIR": text}, default="runs/quickstart")
+    text = "folder of the SavedModel (default: %(default)s)"
+    add_options(parser, {"--saved-model DIR": text}, default="saved_models/quickstart")
+    text = "maximum minutes of training (default: %(default)s)"
+    add_options(parser, {"--minutes M": text}, type=POSITIVE, default=5.0)
 
 
 def run(arguments: argparse.Namespace) -> None:

@@ -2,7 +2,7 @@
 
 import argparse
 
-from keras_transformer.cli.arguments import beam_search, constrain_search
+from keras_transformer.cli.arguments import choose_search
 from keras_transformer.decoding import (
     BeamSearch,
     GreedySearch,
@@ -20,29 +20,29 @@ def options(**given):
 
 def test_without_options_the_search_of_the_model_is_used():
     search = GreedySearch()
-    assert beam_search(options(), search) is search
+    assert choose_search(options(), search) is search
 
 
 def test_options_change_the_search_of_the_model_and_keep_the_rest_of_it():
     default = BeamSearch(beam_size=5, length_penalty=1.0, length_normalization="length")
-    assert beam_search(options(beam_size=3), default) == BeamSearch(
+    assert choose_search(options(beam_size=3), default) == BeamSearch(
         beam_size=3, length_penalty=1.0, length_normalization="length"
     )
 
 
-def test_options_turn_another_search_into_a_beam_search():
-    assert beam_search(options(beam_size=3), GreedySearch()) == BeamSearch(beam_size=3)
+def test_options_turn_another_search_into_a_choose_search():
+    assert choose_search(options(beam_size=3), GreedySearch()) == BeamSearch(beam_size=3)
 
 
 def test_options_of_constraints_replace_those_of_their_kind_and_keep_the_search():
     nothing = {"min_length": None, "no_repeat_ngram": None, "repetition_penalty": None}
     nothing = argparse.Namespace(**nothing, suppress_unknown=False)
     search = Sampling(seed=4, constraints=[MinimumLength(2), SuppressTokens([7])])
-    assert constrain_search(nothing, search) is search
+    assert choose_search(nothing, search) is search
     asked = argparse.Namespace(
         min_length=5, no_repeat_ngram=3, repetition_penalty=1.5, suppress_unknown=True
     )
-    assert constrain_search(asked, search) == Sampling(
+    assert choose_search(asked, search) == Sampling(
         seed=4,
         constraints=[
             SuppressTokens([7]), MinimumLength(5), NoRepeatNgrams(3), RepetitionPenalty(1.5),

@@ -5,6 +5,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+from keras_transformer.cli.arguments import add_options
 from keras_transformer.cli.task_commands import Corpora, Experiment, TaskCommands
 from keras_transformer.settings.setting import COUNT, SWITCH, FrozenSettings, setting
 from keras_transformer.settings.training_settings import TrainingSettings
@@ -140,20 +141,14 @@ class ParsingCommands(TaskCommands):
     def add_evaluate_options(self, parser: argparse.ArgumentParser) -> None:
         """Adds the options of `evaluate --task parsing`."""
         group = parser.add_argument_group("parsing")
-        group.add_argument(
-            "--parameters",
-            metavar="NAME",
-            help="EVALB's parameters: collins (COLLINS.prm), new (new.prm), or a parameter file "
-            "(default: collins)",
-        )
-        group.add_argument(
-            "--table", metavar="FILE", help="file for EVALB's table, with a line for each sentence"
-        )
-        group.add_argument(
-            "--unconstrained",
-            action="store_true",
-            help="search among all sequences of symbols, and repair those that are not trees",
-        )
+        options = {
+            "--parameters NAME": "EVALB's parameters: collins (COLLINS.prm), new (new.prm), or a "
+            "parameter file (default: collins)",
+            "--table FILE": "file for EVALB's table, with a line for each sentence",
+            "--unconstrained": "search among all sequences of symbols, and repair those that are "
+            "not trees",
+        }
+        add_options(group, options)
 
     def evaluate(self, arguments: argparse.Namespace) -> dict[str, Any]:
         """Prints EVALB's figures of parses."""

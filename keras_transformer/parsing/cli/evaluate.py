@@ -7,7 +7,7 @@ import sys
 import time
 from typing import Any
 
-from keras_transformer.cli.arguments import beam_search
+from keras_transformer.cli.arguments import choose_search
 from keras_transformer.cli.backend import load_backend_in_streams
 from keras_transformer.cli.progress import Progress, say
 from keras_transformer.cli.text_files import open_output, read_all_lines, read_lines
@@ -95,7 +95,7 @@ def _parse(arguments: argparse.Namespace, gold: list) -> tuple[list, dict]:
     from keras_transformer.parsing.parser import Parser
 
     parser = Parser.load(arguments.model)
-    search = one_answer(beam_search(arguments, parser.search))
+    search = one_answer(choose_search(arguments, parser.search))
     constrained = False if arguments.unconstrained else None
     start = time.monotonic()
     with Progress("parsing", total=len(gold), unit="sentences") as progress:

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 
 from keras_transformer.cli.arguments import (
     add_batch_options,
-    add_command,
     add_model_and_files,
+    add_options,
     add_search_options,
-    beam_search,
+    choose_search,
 )
 from keras_transformer.cli.backend import load_backend_in_streams
 from keras_transformer.cli.line_by_line import add_chunk_size, check_input, write_answers
@@ -16,7 +16,8 @@ from keras_transformer.cli.progress import Progress
 from keras_transformer.cli.text_files import check_output, chunks, read_lines
 from keras_transformer.errors import UserError
 
-_DESCRIPTION = """
+SUMMARY = "parse sentences to trees"
+DESCRIPTION = """
 Parses text, one sentence a line, its words separated by spaces, with a model directory that holds a
 parser. Reads standard input and writes standard output by default. Line N of the output is the tree
 of line N in brackets, with the same words; the tree of an empty line is (()). Round brackets among
@@ -28,33 +29,25 @@ With --n-best every answer is a line of four fields separated by tabs: the numbe
 and the tree.
 """
 
-_EXAMPLE = """
+EXAMPLE = """
 keras-transformer parse --model runs/parser --input test.words --output test.trees
 echo "The dog barks ." | keras-transformer parse --model runs/parser --pretty
 """
 
 
-def add_parser(commands: argparse._SubParsersAction) -> argparse.ArgumentParser:
-    """Adds the parser of this command and returns it."""
-    parser = add_command(commands, "parse", "parse sentences to trees", _DESCRIPTION, _EXAMPLE)
+def define_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of this command."""
     add_model_and_files(parser, "parsed")
     layout = parser.add_argument_group("layout").add_mutually_exclusive_group()
-    layout.add_argument(
-        "--pretty",
-        action="store_true",
-        help="write each tree on several lines, and an empty line after it",
-    )
-    layout.add_argument(
-        "--draw", action="store_true", help="draw each tree, and write an empty line after it"
-    )
+    options = {
+        "--pretty": "write each tree on several lines, and an empty line after it",
+        "--draw": "draw each tree, and write an empty line after it",
+    }
+    add_options(layout, options)
     add_search_options(parser)
     add_chunk_size(add_batch_options(parser), "parsed")
-    parser.add_argument(
-        "--unconstrained",
-        action="store_true",
-        help="search among all sequences of symbols, and repair those that are not trees",
-    )
-    return parser
+    text = "search among all sequences of symbols, and repair those that are not trees"
+    add_options(parser, {"--unconstrained": text})
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -73,7 +66,7 @@ def run(arguments: argparse.Namespace) -> None:
         chunks(read_lines(arguments.input), arguments.chunk_size),
         lambda chunk, number, options: _answers(parser, chunk, number, options, arguments),
         {
-            "search": beam_search(arguments, parser.search),
+            "search": choose_search(arguments, parser.search),
             "num_streams": num_streams,
             "constrained": False if arguments.unconstrained else None,
         },
