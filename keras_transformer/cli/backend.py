@@ -7,19 +7,19 @@ from collections.abc import Iterator
 
 
 def import_keras() -> None:
-    """Imports Keras without the lines of its backend on standard error.
-
-    TensorFlow writes several lines about GPUs and CPU features when it is imported, which no
-    setting of its own stops. `TF_CPP_MIN_LOG_LEVEL` decides about later lines; its default here is
-    3, fatal errors only. With `KERAS_TRANSFORMER_DEBUG=1` nothing is hidden.
-    """
-    with hidden_standard_error():
+    """Imports Keras without the lines of its backend on standard error."""
+    with _hidden_standard_error():
         import keras  # noqa: F401
 
 
 @contextlib.contextmanager
-def hidden_standard_error() -> Iterator[None]:
-    """Hides standard error, unless `KERAS_TRANSFORMER_DEBUG=1`."""
+def _hidden_standard_error() -> Iterator[None]:
+    """Hides standard error, unless `KERAS_TRANSFORMER_DEBUG=1`.
+
+    TensorFlow writes several lines about GPUs and CPU features when it is imported, which no
+    setting of its own stops. `TF_CPP_MIN_LOG_LEVEL` decides about later lines; its default here is
+    3, fatal errors only.
+    """
     if os.environ.get("KERAS_TRANSFORMER_DEBUG") == "1":
         yield
         return
@@ -44,12 +44,11 @@ def hidden_standard_error() -> Iterator[None]:
 
 
 def load_backend() -> None:
-    """Imports Keras with its backend, as `import_keras` does, and finds the GPUs.
+    """Imports Keras, as `import_keras` does, and finds the GPUs.
 
-    Commands call this after they have checked their arguments and before they import anything that
-    computes.
+    Commands call this after their checks, and before they import anything that computes.
     """
-    with hidden_standard_error():
+    with _hidden_standard_error():
         import keras
 
         if keras.backend.backend() == "tensorflow":
@@ -63,9 +62,6 @@ def load_backend_in_streams(num_streams: int | None) -> int:
 
     With TensorFlow each operation gets the cores of one stream. A search has many small operations,
     for which one thread per stream is faster than several threads per operation.
-
-    Args:
-        num_streams: Number of batches that are searched at the same time; None to choose.
     """
     load_backend()
     import keras
@@ -76,15 +72,12 @@ def load_backend_in_streams(num_streams: int | None) -> int:
 
     if tf.config.list_physical_devices("GPU"):
         return num_streams or 1
-    cores = _count_cores()
+    # The cores that the process may use, if the system has this call.
+    has_call = hasattr(os, "sched_getaffinity")
+    cores = len(os.sched_getaffinity(0)) if has_call else os.cpu_count()
     num_streams = num_streams or cores
     # TensorFlow's own setting wins. After the first computation the number cannot be set.
     if "TF_NUM_INTRAOP_THREADS" not in os.environ:
         with contextlib.suppress(RuntimeError):
             tf.config.threading.set_intra_op_parallelism_threads(max(1, cores // num_streams))
     return num_streams
-
-
-def _count_cores() -> int | None:
-    # The cores that the process may use, if the system has this call.
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()

@@ -47,17 +47,9 @@ EXPERIMENTS: dict[str, Experiment] = {
 
 
 def experiment_values(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the settings of an experiment that nobody has given.
+    """Returns the settings of an experiment that are not given in a TOML file or as options.
 
-    Args:
-        name: A key of `EXPERIMENTS`.
-        given: Settings of the TOML file and the command line. The data set of the experiment is
-            left out if they name other data.
-
-    Example:
-
-    >>> experiment_values("wmt14-en-de-big", {})["vocab_size"]
-    37000
+    The data set of the experiment is left out if other data is given.
     """
     experiment = EXPERIMENTS[name]
     kinds = get_commands(experiment.values["task"]).data_kinds
@@ -75,16 +67,13 @@ def choose_settings(
     """Returns the settings with values for this number of training pairs in place of None.
 
     A named preset keeps its own values. A given vocabulary, or text in subwords, keeps its size.
-
-    Args:
-        values: Settings by name.
-        corpus: The training pairs, with a length; None if they are not known.
-        say: Called with a line for each choice and its reason.
+    `corpus` has a length, and is None if the pairs are not known; `say` takes a line for each
+    choice and its reason.
     """
     if values["preset"]:
         return dict(values)
     row = _row(corpus)
-    chosen = {name: row[name] for name in _names(values) if values[name] is None}
+    chosen = {name: row[name] for name in _unset(values)}
     if corpus is None:
         say(f"The number of training pairs is not known. Defaults for {_ASSUMED_PAIRS:,} pairs:")
     else:
@@ -99,8 +88,7 @@ def choose_settings(
 def keep_settings(values: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the settings with those of the training in the output folder in place of None.
 
-    A resumed training keeps its settings, even if another release would choose others. The settings
-    are returned unchanged if a preset is named, or there is no training.
+    A resumed training keeps its settings, even if another release would choose others.
     """
     try:
         text = pathlib.Path(values["output"], "training.json").read_text(encoding="utf-8")
@@ -108,9 +96,7 @@ def keep_settings(values: Mapping[str, Any]) -> dict[str, Any]:
         saved = {**saved, **saved["model"], **saved["recipe"]}
     except (OSError, ValueError, LookupError, TypeError):
         return dict(values)  # the training itself reports damage
-    names = () if values["preset"] else _names(values)
-    kept = {name: saved.get(name) for name in names if values[name] is None}
-    return {**values, **kept}
+    return {**values, **{name: saved.get(name) for name in _unset(values)}}
 
 
 def choose_vocab_size(corpus: Iterable[tuple[str, str]]) -> int:
@@ -124,11 +110,15 @@ def choose_vocab_size(corpus: Iterable[tuple[str, str]]) -> int:
     return max(_row(corpus)["vocab_size"], _RESERVED_PIECES + 2 * len(characters))
 
 
-def _names(values: Mapping[str, Any]) -> list[str]:
-    has_vocabulary = values["vocabulary"] or values["prepared"]
-    if has_vocabulary or values["vocabulary_type"] == "subword":
-        return [name for name in CHOSEN if name != "vocab_size"]
-    return list(CHOSEN)
+def _unset(values: Mapping[str, Any]) -> list[str]:
+    """Returns the settings to choose; none if a preset is named."""
+    if values["preset"]:
+        return []
+    has_own_size = (
+        values["vocabulary"] or values["prepared"] or values["vocabulary_type"] == "subword"
+    )
+    kept = {"vocab_size"} if has_own_size else set()
+    return [name for name in CHOSEN if values[name] is None and name not in kept]
 
 
 def _row(corpus) -> dict[str, Any]:

@@ -8,7 +8,8 @@ from typing import Any, TextIO
 
 from keras_transformer.cli.arguments import add_options
 from keras_transformer.cli.progress import Progress
-from keras_transformer.cli.text_files import count_lines, open_output
+from keras_transformer.cli.text_files import open_output, read_lines
+from keras_transformer.errors import UserError
 from keras_transformer.files import require_file
 
 
@@ -30,7 +31,12 @@ def check_input(arguments: argparse.Namespace) -> int | None:
         if sys.stdin.isatty():
             arguments.chunk_size = 1
         return None
-    return count_lines(arguments.input) if require_file(arguments.input).is_file() else None
+    if not require_file(arguments.input).is_file():
+        return None
+    count = sum(1 for _ in read_lines(arguments.input))
+    if not count:
+        raise UserError(f"The input file {arguments.input!r} is empty.")
+    return count
 
 
 def write_answers(

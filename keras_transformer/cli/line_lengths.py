@@ -35,7 +35,7 @@ def report_split(translator: Any, num_lines: int) -> None:
 def check_lengths(
     translator: Any, lines: Sequence[str], name: str, first: int = 1, advice: str = _ADVICE
 ) -> None:
-    """Raises if a source line is longer than the model reads.
+    """Raises a `UserError` that names the first source line longer than the model reads, if any.
 
     Args:
         translator: The `Translator`.
@@ -43,9 +43,6 @@ def check_lengths(
         name: The file's name, for the error.
         first: Number of the first line.
         advice: Advice in the error.
-
-    Raises:
-        UserError: If there is such a line. The error names the first one.
     """
     ids = translator.source_tokenizer.encode_batch(lines)
     _check_lengths(ids, translator.max_source_length, name, first, advice)

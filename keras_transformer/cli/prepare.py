@@ -67,7 +67,7 @@ def run(arguments: argparse.Namespace) -> None:
     # Errors in files are found before TensorFlow is loaded.
     is_slow = kind in commands.slow_kinds
     corpora = None if is_slow else commands.open_corpora(kind, values)
-    vocabulary = load_vocabulary(values["vocabulary"]) if values["vocabulary"] else None
+    vocabulary = load_vocabulary(values["vocabulary"])
     load_backend()
     from keras_transformer.data import prepare_corpus
     from keras_transformer.data.tokenizer_pair import TokenizerPair

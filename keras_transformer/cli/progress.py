@@ -5,7 +5,6 @@ import shutil
 import sys
 import threading
 import time
-from types import TracebackType
 from typing import Self, TextIO
 
 _WIDEST_BAR, _NARROWEST_BAR = 24, 4  # characters
@@ -33,13 +32,7 @@ def say(line: str) -> None:
 
 
 def format_seconds(seconds: float) -> str:
-    """Returns a duration as people write it: `7s`, `2:05`, `1:02:03`.
-
-    Example:
-
-    >>> format_seconds(125)
-    '2:05'
-    """
+    """Returns a duration as people write it: `7s`, `2:05`, `1:02:03`."""
     whole = int(round(seconds))
     hours, minutes, seconds = whole // 3600, whole // 60 % 60, whole % 60
     if hours:
@@ -60,12 +53,6 @@ class Progress:
         minutes: Maximum minutes of the work from the first report; None for no limit. The bar shows
             the nearer end.
         stream: Stream to write to; None for `sys.stderr`.
-
-    Example:
-
-    >>> with Progress("reading", total=3, unit="lines") as progress:
-    ...     for _ in range(3):
-    ...         progress.advance()
     """
 
     def __init__(
@@ -100,19 +87,14 @@ class Progress:
             if self._first:
                 self.draw()
 
-    def __exit__(
-        self,
-        error_type: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, error_type: type[BaseException] | None, *_: object) -> None:
         self._closed.set()
         with _lock:
             if self not in _shown:
                 return
             _shown.remove(self)
             self.clear()
-            if error is None:
+            if error_type is None:
                 self._write(self.line(shutil.get_terminal_size().columns) + "\n")
 
     def advance(self, count: int = 1, note: str = "") -> None:
@@ -120,13 +102,7 @@ class Progress:
         self.update(self.done + count, note=note)
 
     def update(self, done: int, total: int | None = None, note: str = "") -> None:
-        """Sets the number of units that are done.
-
-        Args:
-            done: Number of units that are done.
-            total: Total number of units, if it was not known before.
-            note: Short text at the end of the line, such as the loss.
-        """
+        """Sets the units that are done, the total if it is new, and a note such as the loss."""
         self.done = max(self.done, done)
         self.total = self.total if total is None else total
         self.note = note
@@ -144,13 +120,9 @@ class Progress:
         if rate:
             parts.append(f"{rate:,.1f}/s" if rate < 100 else f"{rate:,.0f}/s")
         left = self._seconds_left(rate)
-        if left > 0:
-            parts.append(f"{format_seconds(left)} left")
-        else:
-            parts.append(format_seconds(time.monotonic() - self._start))
-        if self.note:
-            parts.append(self.note)
-        text = "  ".join(parts)
+        elapsed = format_seconds(time.monotonic() - self._start)
+        parts.append(f"{format_seconds(left)} left" if left > 0 else elapsed)
+        text = "  ".join(filter(None, (*parts, self.note)))
         if not self.total and not self.minutes:
             return f"{self.label} {text}"
         return f"{self.label} {self._bar(columns - _TEXT_WIDTH)} {text}"
@@ -183,21 +155,16 @@ class Progress:
     def draw(self) -> None:
         """Shows the line now."""
         with _lock:
-            self._draw()
-
-    def _draw(self) -> None:
-        self._last_draw = time.monotonic()
-        if not self._is_terminal:
-            self._write(self.line() + "\n")
-            return
-        if self._closed.is_set():
-            return  # The other thread's last draw.
-        columns = shutil.get_terminal_size().columns
-        line = self.line(columns)[: columns - 1]  # a line that wraps could not be redrawn
-        self._write("\r" + line.ljust(self._width))
-        self._width = len(line)
-        if self not in _shown:
-            _shown.append(self)
+            self._last_draw = time.monotonic()
+            if not self._is_terminal:
+                self._write(self.line() + "\n")
+            elif not self._closed.is_set():  # as in the last draw of the other thread
+                columns = shutil.get_terminal_size().columns
+                line = self.line(columns)[: columns - 1]  # a line that wraps could not be redrawn
+                self._write("\r" + line.ljust(self._width))
+                self._width = len(line)
+                if self not in _shown:
+                    _shown.append(self)
 
     def clear(self) -> None:
         """Removes the line from the terminal, so that something else can be written."""

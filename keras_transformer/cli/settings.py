@@ -107,12 +107,7 @@ def data_usage(task: str, *left_out: str) -> str:
 
 
 def read_config(path: str) -> dict[str, Any]:
-    """Returns the settings in a TOML file by name.
-
-    Raises:
-        UserError: If the file is missing or not valid TOML, or a setting is unknown or has a wrong
-            value.
-    """
+    """Returns the settings in a TOML file by name, or raises a `UserError`."""
     try:
         with open(require_file(path), "rb") as file:
             tables = tomllib.load(file)
@@ -142,8 +137,7 @@ def _describe_unknown(name: str, table: str) -> str:
 
 
 def _from_toml(one: Setting, value: Any, path: str) -> Any:
-    # TOML has lists but no tuples.
-    converted = tuple(value) if isinstance(value, list) else value
+    converted = tuple(value) if isinstance(value, list) else value  # TOML has no tuples
     if not one.rule.allows(converted):
         words = "true or false" if one.rule.kind is bool else one.rule.words
         raise UserError(f"{path}: {one.name} must be {words}. Received: {value!r}")
@@ -181,9 +175,7 @@ def check_task(values: Mapping[str, Any]) -> None:
 def render_config(values: Mapping[str, Any], preset_values: Mapping[str, Any]) -> str:
     """Returns a TOML file of all settings, each with a comment.
 
-    Args:
-        values: Settings by name. Those that are None are commented out.
-        preset_values: Example values of these.
+    Those that are None are commented out, and have their `preset_values` as examples.
     """
     lines = [
         "# Settings of `keras-transformer train --config THIS_FILE`.",
@@ -196,12 +188,12 @@ def render_config(values: Mapping[str, Any], preset_values: Mapping[str, Any]) -
             lines += ["", f"# {one.text[0].upper()}{one.text[1:]}."]
             if one.rule.choices:
                 lines.append(f"# One of: {', '.join(one.rule.choices)}.")
-            if values[one.name] is not None:
-                lines.append(f"{one.name} = {_toml(values[one.name])}")
-            else:
-                example = preset_values.get(one.name)
-                example = _example(one) if example is None else example
-                lines.append(f"# {one.name} = {_toml(example)}")
+            value, start = values[one.name], ""
+            if value is None:
+                value, start = preset_values.get(one.name), "# "
+            value = _example(one) if value is None else value
+            # Text, numbers and booleans are written as in JSON.
+            lines.append(f"{start}{one.name} = {json.dumps(value, ensure_ascii=False)}")
     return "\n".join(lines) + "\n"
 
 
@@ -213,28 +205,21 @@ def _example(one: Setting) -> Any:
     return {str: "...", bool: True, float: 30.0}.get(one.rule.kind, 1)
 
 
-def _toml(value: Any) -> str:
-    # Text, numbers and booleans are written as in JSON.
-    return json.dumps(value, ensure_ascii=False)
-
-
 def training_settings(values: Mapping[str, Any]) -> TrainingSettings:
     """Returns the `TrainingSettings` of settings by name."""
     given = {name: value for name, value in values.items() if value is not None}
     if values["vocabulary_type"] == "subword":
         given["vocab_size"] = values["vocab_size"]
-    own = {field: one.name for field, one in declarations(TrainingSettings).items()}
-    fields = {field: given[name] for field, name in own.items() if name in given}
-    model, recipe = (
-        {name: given[name] for name in given.keys() & _names_of(kind)}
-        for kind in (TransformerConfig, TrainingRecipe)
+    own, model, recipe = (
+        {
+            field: given[one.name]
+            for field, one in declarations(kind).items()
+            if one.table and one.name in given
+        }
+        for kind in (TrainingSettings, TransformerConfig, TrainingRecipe)
     )
-    fields |= get_commands(values["task"]).training_fields(values)
-    return TrainingSettings(model=model | _learned_positions(given), recipe=recipe, **fields)
-
-
-def _names_of(kind: type) -> set[str]:
-    return {name for name, one in declarations(kind).items() if one.table}
+    own |= get_commands(values["task"]).training_fields(values)
+    return TrainingSettings(model=model | _learned_positions(given), recipe=recipe, **own)
 
 
 def _learned_positions(given: Mapping[str, Any]) -> dict[str, int]:
@@ -259,16 +244,14 @@ def find_preset(name: str) -> Preset:
 def data_kind(values: Mapping[str, Any]) -> str:
     """Returns the kind of data that the settings name, a key of `TaskCommands.data_kinds`.
 
-    Raises:
-        UserError: If they name no data or several kinds, or a part is missing.
+    Raises a `UserError` if they name no data or several kinds, or a part is missing.
     """
     commands = get_commands(values["task"])
-    kinds = [
-        kind for kind, names in commands.data_kinds.items() if any(values[name] for name in names)
-    ]
+    given = commands.data_kinds.items()
+    kinds = [kind for kind, names in given if any(values[name] for name in names)]
     if len(kinds) != 1:
         received = " and ".join("--" + kind for kind in kinds) or "none of them"
-        raise UserError(f"{commands.describe_missing_data()} Received: {received}")
+        raise UserError(f"{commands.missing_data} Received: {received}")
     [kind] = kinds
     missing = [SETTINGS[name].flag for name in commands.data_kinds[kind] if not values[name]]
     if missing:

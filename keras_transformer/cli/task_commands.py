@@ -42,6 +42,7 @@ class TaskCommands(abc.ABC):
     Attributes:
         name: Name of the task.
         learns_from: The data of the task in a few words.
+        missing_data: The options that `train` takes data from, as a sentence.
         modules: Modules of the task's own commands, in the form of `cli/average.py`.
         settings: Settings of `train` that only this task has.
         own_settings: Names of further settings that make sense in this task only.
@@ -58,6 +59,7 @@ class TaskCommands(abc.ABC):
 
     name: ClassVar[str]
     learns_from: ClassVar[str]
+    missing_data: ClassVar[str]
     modules: ClassVar[tuple[str, ...]]
     settings: ClassVar[type[FrozenSettings]]
     own_settings: ClassVar[tuple[str, ...]] = ()
@@ -72,19 +74,10 @@ class TaskCommands(abc.ABC):
     evaluate_outputs: ClassVar[tuple[str, ...]] = ()
 
     @abc.abstractmethod
-    def describe_missing_data(self) -> str:
-        """Returns the options that `train` takes data from, as a sentence."""
-
-    @abc.abstractmethod
     def open_corpora(self, kind: str, values: dict[str, Any]) -> Corpora:
-        """Opens the data of `train`.
+        """Opens the data of `train`, of a kind in `data_kinds`.
 
-        Args:
-            kind: A key of `data_kinds`.
-            values: Settings by name. What the data decides is written into them.
-
-        Raises:
-            UserError: If something is wrong with the data.
+        What the data decides is written into `values`, the settings by name.
         """
 
     def open_known_corpus(self, values: Mapping[str, Any]) -> Any:
@@ -103,15 +96,10 @@ class TaskCommands(abc.ABC):
     def plan_vocabulary(
         self, settings: TrainingSettings, size: int, vocabulary: Any
     ) -> tuple[int | None, str]:
-        """Estimates the target vocabulary of a training for a plan.
+        """Estimates the number of target tokens for a plan; returns it with words on both sides.
 
-        Args:
-            settings: Settings of the training.
-            size: Number of source tokens.
-            vocabulary: The tokenizer that the training is given, or None.
-
-        Returns:
-            Number of target tokens, None if the source has the same; and a few words on both.
+        It is None if the source has the same tokens. `size` is their number in the source, and
+        `vocabulary` the tokenizer that the training is given, or None.
         """
 
     @abc.abstractmethod

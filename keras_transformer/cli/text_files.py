@@ -9,7 +9,7 @@ import pathlib
 import stat
 import sys
 from collections.abc import Iterable, Iterator
-from typing import BinaryIO, TextIO
+from typing import TextIO
 
 from keras_transformer.errors import UserError
 from keras_transformer.files import atomic_write
@@ -19,54 +19,22 @@ _MODEL_FILES = ("config.json", "recipe.json", "training.json", "*.weights.h5", "
 
 
 def read_lines(path: str | None) -> Iterator[str]:
-    """Returns the lines of a UTF-8 file (`.gz` too), or of standard input for None and `"-"`.
+    """Returns the lines of a UTF-8 file, as `open_text`; of standard input for None and `"-"`."""
+    from keras_transformer.data.text_lines import decode_line, open_text
 
-    The lines have no line ends, and the first no byte order mark.
-
-    Raises:
-        UserError: If the file is missing, or a line is not UTF-8 (with the number of the line).
-    """
-    from keras_transformer.data.text_lines import open_text
-
-    if path is None or path == "-":
-        return _decoded_lines(sys.stdin.buffer, "standard input")
-    return open_text(path)
-
-
-def _decoded_lines(file: BinaryIO, name: str) -> Iterator[str]:
-    from keras_transformer.data.text_lines import decode_line
-
+    if path not in (None, "-"):
+        return open_text(path)
     # Iteration over a pipe reads ahead, `readline` does not.
-    for number, raw in enumerate(iter(file.readline, b""), start=1):
-        yield decode_line(raw, name, number)
+    numbered = enumerate(iter(sys.stdin.buffer.readline, b""), start=1)
+    return (decode_line(raw, "standard input", number) for number, raw in numbered)
 
 
 def read_all_lines(path: str, what: str) -> list[str]:
-    """Returns the lines of a file, which must not be empty.
-
-    Args:
-        path: The file.
-        what: Name of its content for the error, such as `"reference"`.
-
-    Raises:
-        UserError: As `read_lines`, or if the file has no line.
-    """
+    """Returns the lines of a file; an error calls it by `what` it holds if it is empty."""
     lines = list(read_lines(path))
     if not lines:
         raise UserError(f"The {what} file {path!r} is empty.")
     return lines
-
-
-def count_lines(path: str) -> int:
-    """Returns the number of lines of a regular file after reading all of them.
-
-    Raises:
-        UserError: As `read_lines`, or if the file has no line.
-    """
-    count = sum(1 for _ in read_lines(path))
-    if not count:
-        raise UserError(f"The input file {path!r} is empty.")
-    return count
 
 
 def require_same_length(files: Iterable[tuple[str, list[str]]]) -> None:
@@ -93,16 +61,12 @@ def as_line(text: str) -> str:
 
 
 def check_output(path: str | None, others: Iterable[str | None] = ()) -> None:
-    """Raises if an output cannot be written, before the work rather than after it.
+    """Raises a `UserError` if an output cannot be written, before the work rather than after it.
 
     Args:
         path: The file; None or `"-"` is standard output.
         others: Other files and model directories that the command reads or writes; `"-"` for
-            standard input, None for nothing.
-
-    Raises:
-        UserError: If the output is a folder, its folder is missing or cannot be written to, or it
-            is one of the others, also under another name.
+            standard input, None for nothing. The output must be none of them.
     """
     for other in others:
         if other is not None and _is_same(path, other):
@@ -110,7 +74,7 @@ def check_output(path: str | None, others: Iterable[str | None] = ()) -> None:
                 "The output must not be a file that the command also reads or writes. "
                 f"Received: {path or '-'!r}, which is the same file as {other!r}."
             )
-    if path is None or path == "-":
+    if path in (None, "-"):
         return
     target = pathlib.Path(os.path.realpath(path))  # of a link to a file, the file is written
     if target.is_dir():
@@ -123,15 +87,12 @@ def check_output(path: str | None, others: Iterable[str | None] = ()) -> None:
 
 @contextlib.contextmanager
 def open_output(path: str | None) -> Iterator[TextIO]:
-    """Opens an output for UTF-8 text; a file appears under its name only when it is complete.
+    """Opens an output for UTF-8 text with plain `\\n` line ends.
 
-    Args:
-        path: The file, compressed if its name ends in `.gz`; None or `"-"` is standard output.
-
-    Yields:
-        A text stream with plain `\\n` line ends.
+    None and `"-"` are standard output. A file, compressed if its name ends in `.gz`, appears under
+    its name only when it is complete.
     """
-    if path is None or path == "-":
+    if path in (None, "-"):
         # Answers are UTF-8 in every locale. The stream of a test may not have this method.
         if hasattr(sys.stdout, "reconfigure"):
             sys.stdout.reconfigure(encoding="utf-8", newline="\n")
@@ -140,16 +101,12 @@ def open_output(path: str | None) -> Iterator[TextIO]:
         return
     check_output(path)
     target = pathlib.Path(path)
-    if _is_special(target):
-        # A device or a named pipe must not be replaced by a file.
-        with _text_file(target, target.name) as file:
-            yield file
-        return
+    # A device or a named pipe must not be replaced by a file.
+    place = contextlib.nullcontext(target) if _is_special(target) else atomic_write(target)
     temporary = None
     try:
-        with atomic_write(target) as temporary:
-            with _text_file(temporary, target.name) as file:
-                yield file
+        with place as temporary, _text_file(temporary, target.name) as file:
+            yield file
     except OSError as error:
         if error.errno is not None and error.filename in (None, str(temporary)):
             error.filename = path  # a full disk names no file
@@ -159,11 +116,11 @@ def open_output(path: str | None) -> Iterator[TextIO]:
 @contextlib.contextmanager
 def _text_file(path: pathlib.Path, name: str) -> Iterator[TextIO]:
     """Opens a file to write, in the format that its later name says."""
-    with contextlib.ExitStack() as stack:
-        file = stack.enter_context(open(path, "wb"))
-        if name.endswith(".gz"):
-            file = stack.enter_context(gzip.GzipFile(name, "wb", fileobj=file))
-        yield stack.enter_context(io.TextIOWrapper(file, encoding="utf-8", newline="\n"))
+    with open(path, "wb") as file:
+        is_packed = name.endswith(".gz")
+        packed = gzip.GzipFile(name, "wb", fileobj=file) if is_packed else file
+        with packed, io.TextIOWrapper(packed, encoding="utf-8", newline="\n") as text:
+            yield text
 
 
 def _is_same(output: str | None, other: str) -> bool:

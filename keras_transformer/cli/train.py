@@ -105,8 +105,10 @@ def run(arguments: argparse.Namespace) -> None:
         return
     check_task(values)
     if arguments.plan:
+        from keras_transformer.cli.train_plan import print_plan
+
         values = choose_settings(values, commands.open_known_corpus(values), say)
-        _plan(arguments.recipe, values, arguments.device_memory)
+        print_plan(arguments.recipe, values, arguments.device_memory)
         return
     if arguments.device_memory:
         raise UserError("--device-memory goes with --plan.")
@@ -117,7 +119,7 @@ def run(arguments: argparse.Namespace) -> None:
     # Errors in files are found before TensorFlow is loaded.
     is_slow = kind in commands.slow_kinds
     corpora = None if is_slow else commands.open_corpora(kind, values)
-    vocabulary = load_vocabulary(values["vocabulary"]) if values["vocabulary"] else None
+    vocabulary = load_vocabulary(values["vocabulary"])
     if corpora:
         values = choose_settings(values, corpora.train, say)
     say("Loading Keras and its backend.")
@@ -147,12 +149,7 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def training_progress(output: str, max_minutes: float | None) -> Progress:
-    """Returns the bar of a training.
-
-    Args:
-        output: Model directory; the minutes of earlier runs there count.
-        max_minutes: Maximum minutes over all runs, or None.
-    """
+    """Returns the bar of a training, whose `max_minutes` include those of earlier runs."""
     from keras_transformer.training import Checkpoints
     from keras_transformer.training.output_directory import CHECKPOINT_FOLDER
     from keras_transformer.training.progress import Progress as Reached
@@ -170,8 +167,7 @@ def _print_config(values: Mapping[str, Any]) -> None:
     corpus = get_commands(values["task"]).open_known_corpus(values)
     if corpus is not None:
         values = choose_settings(values, corpus, say)
-    # Examples for what is still None.
-    examples = choose_settings(values, None, lambda line: None)
+    examples = choose_settings(values, None, lambda line: None)  # of what is still None
     preset = find_preset(examples["preset"])
     load_backend()  # a config checks its activation
     model = TransformerConfig(vocab_size=1, **preset.config).to_dict()
@@ -185,12 +181,3 @@ def _list_experiments() -> str:
     rows = (f"  {one.name:<{width}}  {one.description}" for one in EXPERIMENTS.values())
     heading = "The paper's trainings on WMT 2014, and of parsers on trees of your own:"
     return "\n".join((f"{heading}\n", *rows))
-
-
-def _plan(recipe: str | None, values: Mapping[str, Any], device_memory: float | None) -> None:
-    vocabulary = load_vocabulary(values["vocabulary"]) if values["vocabulary"] else None
-    find_preset(values["preset"])
-    load_backend()
-    from keras_transformer.cli.train_plan import print_plan
-
-    print_plan(recipe, values, training_settings(values), vocabulary, device_memory)

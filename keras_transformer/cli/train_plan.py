@@ -6,11 +6,15 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
+from keras_transformer.cli.backend import load_backend
 from keras_transformer.cli.experiments import EXPERIMENTS
 from keras_transformer.cli.progress import Progress
+from keras_transformer.cli.settings import find_preset, training_settings
+from keras_transformer.cli.vocab import load_vocabulary
 from keras_transformer.errors import UserError
 from keras_transformer.inference.tasks import get_commands
-from keras_transformer.settings.training_settings import TrainingSettings
+from keras_transformer.settings.training_recipe import TrainingRecipe
+from keras_transformer.settings.transformer_config import count_parameters
 
 _GIGABYTE = 10**9
 _LABEL_WIDTH = 20
@@ -18,31 +22,18 @@ _FREE_SHARE = 0.8  # of this machine's memory
 
 
 def print_plan(
-    recipe_name: str | None,
-    values: Mapping[str, Any],
-    settings: TrainingSettings,
-    vocabulary: Any,
-    device_memory: float | None,
+    recipe_name: str | None, values: Mapping[str, Any], device_memory: float | None
 ) -> None:
-    """Prints the model, the memory of a device, the steps and the hours of a training.
-
-    Args:
-        recipe_name: A key of `EXPERIMENTS`, or None.
-        values: Settings by name.
-        settings: The same as `TrainingSettings`.
-        vocabulary: The tokenizer that the training is given, or None.
-        device_memory: Gigabytes of a device, or None.
-
-    Raises:
-        UserError: If only the text decides the size of the vocabulary, or settings conflict.
-    """
+    """Prints the model, the memory of a device (in gigabytes), the steps and the hours."""
+    vocabulary = load_vocabulary(values["vocabulary"])
+    preset = find_preset(values["preset"])
+    load_backend()
     import tensorflow as tf
 
-    from keras_transformer.models import TrainingRecipe, get_preset
     from keras_transformer.training.trainer import check_lengths, make_config
     from keras_transformer.training.training_plan import CPU_TOKENS, measure_step
 
-    preset = get_preset(settings.preset)
+    settings = training_settings(values)
     recipe = TrainingRecipe.from_dict({**preset.recipe.to_dict(), **settings.recipe})
     size = settings.vocab_size if vocabulary is None else vocabulary.vocab_size
     if size is None:
@@ -72,7 +63,9 @@ def print_plan(
     with Progress("measuring", unit="steps") as progress:
         compute = (settings.mixed_precision, settings.jit_compile)
         measured = measure_step(config, recipe, slice_tokens, *compute, progress.update)
-    _line("measured", f"{_step_words(measured)} on this machine's {'GPU' if is_gpu else 'CPU'}")
+    size = f"{measured.tokens:,} + {measured.tokens:,} tokens"
+    device = "GPU" if is_gpu else "CPU"
+    _line("measured", f"{measured.seconds:.2f} s a step of {size} on this machine's {device}")
     _print_time(measured, share, steps, settings)
 
 
@@ -81,8 +74,6 @@ def _line(label: str, text: str) -> None:
 
 
 def _print_run(settings, recipe, config, sides: str, steps: int) -> None:
-    from keras_transformer.settings.transformer_config import count_parameters
-
     _line("vocabulary", f"{config.vocab_size:,} {settings.tokenizer} pieces {sides}")
     _line(
         "model",
@@ -154,10 +145,6 @@ def _ways_to_fit(tokens_per_batch, share, width, most, how):
     part = most(*how)
     if part >= width:
         yield f"--tokens-per-batch {part * num_devices * parts}: smaller steps, another training"
-
-
-def _step_words(measured) -> str:
-    return f"{measured.seconds:.2f} s a step of {measured.tokens:,} + {measured.tokens:,} tokens"
 
 
 def _print_time(measured, tokens: int, steps: int, settings) -> None:

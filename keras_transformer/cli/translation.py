@@ -102,6 +102,10 @@ class TranslationCommands(TaskCommands):
     """The commands, options and data of translation."""
 
     name, learns_from = "translation", "sentence pairs"
+    missing_data = (
+        "Sentence pairs come from --source and --target, from --tsv, or from --dataset; in `train` "
+        "also from --prepared."
+    )
     modules = (
         "keras_transformer.cli.prepare",
         "keras_transformer.cli.translate",
@@ -133,15 +137,7 @@ class TranslationCommands(TaskCommands):
     evaluate_options = ("--lowercase", "--tokenize", *model_options)
     evaluate_inputs = ("source",)
 
-    def describe_missing_data(self) -> str:
-        """Returns the options that `train` takes data from, as a sentence."""
-        return (
-            "Sentence pairs come from --source and --target, from --tsv, or from --dataset; in "
-            "`train` also from --prepared."
-        )
-
     def open_corpora(self, kind: str, values: dict[str, Any]) -> Corpora:
-        """Opens the sentence pairs, as `TaskCommands` says."""
         if kind == "prepared":
             return _open_prepared(values)
         from keras_transformer.data import ParallelTextCorpus, TfdsCorpus, TsvCorpus
@@ -166,7 +162,6 @@ class TranslationCommands(TaskCommands):
         return Corpora(*corpora)
 
     def open_known_corpus(self, values: Mapping[str, Any]) -> Any:
-        """Returns the training pairs if they are in files; otherwise None."""
         from keras_transformer.data import ParallelTextCorpus, PreparedCorpus, TsvCorpus
 
         if values["prepared"] and os.path.isdir(values["prepared"]):
@@ -179,7 +174,6 @@ class TranslationCommands(TaskCommands):
         return ParallelTextCorpus(*files) if len(files) == 2 else None
 
     def describe_data(self, values: Mapping[str, Any]) -> str:
-        """Returns the sentence pairs of a plan in a few words."""
         if values["dataset"]:
             return (
                 f"{values['dataset']}, {values['source_language']} to "
@@ -192,13 +186,11 @@ class TranslationCommands(TaskCommands):
     def plan_vocabulary(
         self, settings: TrainingSettings, size: int, vocabulary: Any
     ) -> tuple[int | None, str]:
-        """Estimates the target vocabulary for a plan."""
         if settings.shared_vocabulary or vocabulary is not None:
             return None, "for both languages"
         return size, "for each language"
 
     def add_evaluate_options(self, parser: argparse.ArgumentParser) -> None:
-        """Adds the options of `evaluate --task translation`."""
         group = parser.add_argument_group("translation")
         options = {
             "--source FILE": "text to translate with --model, line by line",
@@ -211,7 +203,6 @@ class TranslationCommands(TaskCommands):
         add_constraint_options(parser)
 
     def evaluate(self, arguments: argparse.Namespace) -> dict[str, Any]:
-        """Prints BLEU and chrF of translations."""
         if arguments.model and not arguments.source:
             raise UserError("--model needs --source FILE, the text to translate.")
         if arguments.tokenize:

@@ -1,6 +1,7 @@
 """`keras-transformer vocab`: a subword vocabulary from text files."""
 
 import argparse
+import itertools
 import pathlib
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -56,6 +57,7 @@ def run(arguments: argparse.Namespace) -> None:
             f"Received: {arguments.output!r}"
         )
     check_output(arguments.output, arguments.input)
+    from keras_transformer.data import build_subword_vocabulary, train_sentencepiece
     from keras_transformer.data.corpora import require_regular_file
     from keras_transformer.data.text_lines import open_text
 
@@ -63,37 +65,28 @@ def run(arguments: argparse.Namespace) -> None:
         require_regular_file(path)
         if next(iter(open_text(path)), None) is None:
             raise UserError(f"The input file {path!r} is empty.")
-    lines = _counted(pathlib.Path(path) for path in arguments.input)
-    tokenizer = _build(lines, arguments.type, arguments.vocab_size)
-    tokenizer.save(output.parent, output.stem)
-    say(f"wrote {output}: {tokenizer.vocab_size:,} subwords ({arguments.type})")
-
-
-def _counted(paths: Iterable[pathlib.Path]) -> Iterator[str]:
-    from keras_transformer.data.text_lines import open_text
-
-    with Progress("reading", unit="lines") as progress:
-        for path in paths:
-            for line in open_text(path):
-                progress.advance()
-                yield line
-
-
-def _build(lines: Iterable[str], kind: str, size: int | None):
-    from keras_transformer.data import build_subword_vocabulary, train_sentencepiece
-
+    lines = _counted(itertools.chain.from_iterable(map(open_text, arguments.input)))
+    kind, size = arguments.type, arguments.vocab_size
     if kind == "subword":
-        return build_subword_vocabulary(lines, max_size=size)
-    size = TrainingSettings.vocab_size if size is None else size
-    return train_sentencepiece(lines, size, model_type=kind, allow_fewer=True)
+        tokenizer = build_subword_vocabulary(lines, max_size=size)
+    else:
+        size = size or TrainingSettings.vocab_size
+        tokenizer = train_sentencepiece(lines, size, model_type=kind, allow_fewer=True)
+    tokenizer.save(output.parent, output.stem)
+    say(f"wrote {output}: {tokenizer.vocab_size:,} subwords ({kind})")
 
 
-def load_vocabulary(path: str) -> Any:
-    """Returns the tokenizer in a file that this command wrote.
+def _counted(lines: Iterable[str]) -> Iterator[str]:
+    with Progress("reading", unit="lines") as progress:
+        for line in lines:
+            progress.advance()
+            yield line
 
-    Raises:
-        UserError: If the file is missing, damaged or of another kind.
-    """
+
+def load_vocabulary(path: str | None) -> Any:
+    """Returns the tokenizer in a file that this command wrote; None for no file."""
+    if not path:
+        return None
     from keras_transformer.data import SentencePieceTokenizer, SubwordTokenizer
 
     content = require_file(path).read_bytes()

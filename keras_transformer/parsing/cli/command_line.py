@@ -81,6 +81,7 @@ class ParsingCommands(TaskCommands):
     """The commands, options and data of parsing."""
 
     name, learns_from = "parsing", "trees"
+    missing_data = "--task parsing needs --trees FILE and --valid-trees FILE."
     modules = ("keras_transformer.parsing.cli.parse",)
     settings = TreeSettings
     own_settings = ("f1_every", "f1_beam_size", "f1_trees")
@@ -101,12 +102,7 @@ class ParsingCommands(TaskCommands):
     evaluate_inputs = ("parameters",)
     evaluate_outputs = ("table",)
 
-    def describe_missing_data(self) -> str:
-        """Returns the options that `train` takes data from, as a sentence."""
-        return "--task parsing needs --trees FILE and --valid-trees FILE."
-
     def open_corpora(self, kind: str, values: dict[str, Any]) -> Corpora:
-        """Opens the trees, as `TaskCommands` says."""
         from keras_transformer.parsing.linearization import Linearization
         from keras_transformer.parsing.treebank_corpus import TreebankCorpus
 
@@ -120,17 +116,14 @@ class ParsingCommands(TaskCommands):
         return Corpora(*corpora)
 
     def describe_data(self, values: Mapping[str, Any]) -> str:
-        """Returns the trees of a plan."""
         return values["trees"] or ""
 
     def training_fields(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the field of `TrainingSettings` that the form of the trees decides."""
         return {"linearization": _linearization(values)}
 
     def plan_vocabulary(
         self, settings: TrainingSettings, size: int, vocabulary: Any
     ) -> tuple[int | None, str]:
-        """Estimates the symbols of the trees for a plan."""
         from keras_transformer.parsing.linearization import NUMBERS
 
         if settings.linearization["words"]:
@@ -139,7 +132,6 @@ class ParsingCommands(TaskCommands):
         return num_symbols, f"for the words, about {num_symbols} symbols for the trees"
 
     def add_evaluate_options(self, parser: argparse.ArgumentParser) -> None:
-        """Adds the options of `evaluate --task parsing`."""
         group = parser.add_argument_group("parsing")
         options = {
             "--parameters NAME": "EVALB's parameters: collins (COLLINS.prm), new (new.prm), or a "
@@ -151,7 +143,6 @@ class ParsingCommands(TaskCommands):
         add_options(group, options)
 
     def evaluate(self, arguments: argparse.Namespace) -> dict[str, Any]:
-        """Prints EVALB's figures of parses."""
         from keras_transformer.parsing.cli.evaluate import evaluate_parsing
 
         return evaluate_parsing(arguments)
