@@ -11,21 +11,10 @@ __all__ = ["main"]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one subcommand.
+    """Runs one subcommand with the arguments after the program's name, and returns its exit status.
 
-    Args:
-        argv: the arguments without the program's name; `None` takes `sys.argv`.
-
-    Returns:
-        Exit status: 0, 2 for a mistake of the user, 128 plus the number of the signal that stopped
-        the command (130 after Ctrl-C), 141 if the reader of the output went away, 1 for anything
-        else.
-
-    Example:
-
-    >>> from keras_transformer.cli import main
-    >>> main(["vocab", "--size", "0", "--input", "text.en", "--output", "vocab.model"])
-    2
+    It is 0, 2 for a mistake of the user, 128 plus the number of the signal that stopped the command
+    (130 after Ctrl-C), 141 if the reader of the output went away, 1 for anything else.
     """
     # The null device takes their numbers too, or a file would, and with it what libraries print.
     for name, mode in (("stdin", "r"), ("stdout", "r"), ("stderr", "w")):

@@ -19,7 +19,7 @@ from keras_transformer.errors import NO_ROOM
 from keras_transformer.quickstart import command as quickstart
 
 PROGRAM = "keras-transformer"
-# A command is a module with `SUMMARY`, `DESCRIPTION`, `EXAMPLE`, `define_options` and `run`.
+# A command is a module with texts for the help, `define_options(parser)` and `run(arguments)`.
 COMMANDS = {
     "quickstart": quickstart,
     "vocab": vocab,
@@ -77,19 +77,15 @@ def build_parser() -> CommandParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one subcommand; `keras_transformer.cli.main` describes it."""
-    try:
-        return _run_command(argv)
-    except SystemExit as stop:  # from argparse, after the help or an error
-        return stop.code if isinstance(stop.code, int) else 0
-
-
-def _run_command(argv: Sequence[str] | None) -> int:
     parser = build_parser()
-    arguments, unknown = parser.parse_known_args(argv)
-    if arguments.command is None:
-        parser.error("a command is required")
-    if unknown:
-        arguments.fail(f"unrecognized arguments: {' '.join(unknown)}")
+    try:
+        arguments, unknown = parser.parse_known_args(argv)
+        if arguments.command is None:
+            parser.error("a command is required")
+        if unknown:
+            arguments.fail(f"unrecognized arguments: {' '.join(unknown)}")
+    except SystemExit as stop:  # after the help or an error
+        return stop.code
     try:
         with _library_messages(arguments.command):
             arguments.run(arguments)
@@ -118,7 +114,8 @@ def _library_messages(command: str) -> Iterator[None]:
     """Writes the library's log messages to standard error, with the level of warnings."""
     logger = logging.getLogger("keras_transformer")
     before = logger.level, logger.propagate
-    handler = _MessageHandler(command)
+    handler = _MessageHandler()
+    handler.command = command
     logger.setLevel(logging.INFO)
     logger.propagate = False
     logger.addHandler(handler)
@@ -131,22 +128,20 @@ def _library_messages(command: str) -> Iterator[None]:
 
 
 class _MessageHandler(logging.Handler):
-    def __init__(self, command: str):
-        super().__init__()
-        self._command = command
+    command: str
 
     def emit(self, record: logging.LogRecord) -> None:
         line = " ".join(record.getMessage().split())
         if record.levelno >= logging.WARNING:
-            line = f"{PROGRAM} {self._command}: {record.levelname.lower()}: {line}"
+            line = f"{PROGRAM} {self.command}: {record.levelname.lower()}: {line}"
         say(line)
 
 
 def describe(error: BaseException) -> str:
     """Returns an error as one line, without its type and with the file where one is known."""
     text = str(error)
-    if _no_room(error):
-        return _no_room(error)
+    if full := _no_room(error):
+        return full
     if type(error).__name__ in ("ResourceExhaustedError", "MemoryError"):
         return "out of memory; use a smaller --batch-size, or --tokens-per-batch in training"
     if "Detected at node" in text or text.startswith("in user code"):

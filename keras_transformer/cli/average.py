@@ -26,7 +26,6 @@ keras-transformer average --output mean.weights.h5 a.weights.h5 b.weights.h5
 
 
 def define_options(parser: argparse.ArgumentParser) -> None:
-    """Adds the options of this command."""
     text = "weights files (.weights.h5)"
     parser.add_argument("checkpoints", nargs="*", metavar="CHECKPOINT", help=text)
     options = {
@@ -38,7 +37,6 @@ def define_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Averages."""
     _check(arguments)
     load_backend()
     from keras_transformer.inference.model_directory import WEIGHTS_FILE

@@ -39,7 +39,6 @@ _MODEL_OPTIONS = ("--output", "--streams", "--beam-size", "--length-penalty")
 
 
 def define_options(parser: argparse.ArgumentParser) -> None:
-    """Adds the options of this command."""
     names = command_names()
     text = f"task of the model: {' or '.join(names)} (default: %(default)s)"
     add_options(parser, {"--task TASK": text}, choices=names, default="translation")
@@ -64,7 +63,6 @@ def define_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Evaluates."""
     commands = get_commands(arguments.task)
     for other in task_commands():
         for option in set(other.evaluate_options) - set(commands.evaluate_options):

@@ -46,7 +46,6 @@ _SEARCH_OPTIONS = ("--beam-size", "--length-penalty", "--n-best", *CONSTRAINT_OP
 
 
 def define_options(parser: argparse.ArgumentParser) -> None:
-    """Adds the options of this command."""
     files = parser.add_argument_group("model and files")
     add_model_option(files, required=True)
     add_options(files, {"--output DIR": "folder of the export"}, required=True)
@@ -61,7 +60,6 @@ def define_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Exports."""
     chosen = FORMATS[arguments.format]
     for one in FORMATS.values():
         for option in _options(one):

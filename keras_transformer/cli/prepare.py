@@ -11,6 +11,7 @@ from keras_transformer.cli.settings import SETTINGS, TABLES, data_kind, data_usa
 from keras_transformer.cli.vocab import load_vocabulary
 from keras_transformer.errors import UserError
 from keras_transformer.inference.tasks import get_commands
+from keras_transformer.settings.training_settings import TrainingSettings
 
 SUMMARY = "encode a large corpus once"
 DESCRIPTION = """
@@ -36,7 +37,6 @@ _NOT_HERE = ("task", "prepared", "max_length", "bpe_dropout")
 
 
 def define_options(parser: argparse.ArgumentParser) -> None:
-    """Adds the options of this command."""
     add_options(parser, {"--output DIR": "folder of the corpus"}, required=True)
     text = f"{SETTINGS['max_length'].text} (default: %(default)s)"
     add_options(parser, {"--max-length N": text}, default=256)
@@ -71,11 +71,18 @@ def run(arguments: argparse.Namespace) -> None:
     load_backend()
     from keras_transformer.data import prepare_corpus
     from keras_transformer.data.tokenizer_pair import TokenizerPair
+    from keras_transformer.training.training_data import make_tokenizers
 
     train_corpus, valid_corpus, *_ = corpora or commands.open_corpora(kind, values)
-    if values["vocab_size"] is None and values["vocabulary_type"] != "subword":
-        values["vocab_size"] = choose_vocab_size(train_corpus)
-    tokenizers = TokenizerPair(vocabulary) if vocabulary else _learn(train_corpus, values)
+    if vocabulary:
+        tokenizers = TokenizerPair(vocabulary)
+    else:
+        kind, size = values["vocabulary_type"], values["vocab_size"]
+        if size is None and kind != "subword":
+            size = choose_vocab_size(train_corpus)
+        is_shared = values["shared_vocabulary"]
+        settings = TrainingSettings(tokenizer=kind, vocab_size=size, shared_vocabulary=is_shared)
+        tokenizers = make_tokenizers(train_corpus, settings, report=say)
     total = len(train_corpus) + len(valid_corpus)
     with Progress("encoding", total, unit="pairs") as progress:
         prepared = prepare_corpus(
@@ -92,15 +99,3 @@ def run(arguments: argparse.Namespace) -> None:
         f"wrote {arguments.output}: {split.pairs:,} training pairs, {split.tokens['source']:,} and "
         f"{split.tokens['target']:,} ids, {prepared.splits['valid'].pairs:,} validation pairs"
     )
-
-
-def _learn(corpus, values):
-    from keras_transformer.training import TrainingSettings
-    from keras_transformer.training.training_data import make_tokenizers
-
-    settings = TrainingSettings(
-        tokenizer=values["vocabulary_type"],
-        vocab_size=values["vocab_size"],
-        shared_vocabulary=values["shared_vocabulary"],
-    )
-    return make_tokenizers(corpus, settings, report=say)

@@ -70,8 +70,11 @@ keras-transformer train --print-config --preset tiny > settings.toml
 
 
 def define_options(parser: argparse.ArgumentParser) -> None:
-    """Adds the options of this command."""
-    recipes = parser.add_argument_group("recipes: built-in experiments", _list_experiments())
+    width = max(map(len, EXPERIMENTS))
+    rows = (f"  {one.name:<{width}}  {one.description}" for one in EXPERIMENTS.values())
+    heading = "The paper's trainings on WMT 2014, and of parsers on trees of your own:\n"
+    experiments = "\n".join((heading, *rows))
+    recipes = parser.add_argument_group("recipes: built-in experiments", experiments)
     text = (
         "use the settings of this experiment; --config and options on the command line win over "
         "them"
@@ -97,7 +100,6 @@ def define_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Trains."""
     values = resolve(arguments)
     commands = get_commands(values["task"])
     if arguments.print_config:
@@ -174,10 +176,3 @@ def _print_config(values: Mapping[str, Any]) -> None:
     of_preset = {**model, **preset.recipe.to_dict(), "vocab_size": TrainingSettings.vocab_size}
     chosen = {name: value for name, value in examples.items() if value is not None}
     sys.stdout.write(render_config(values, of_preset | chosen))
-
-
-def _list_experiments() -> str:
-    width = max(map(len, EXPERIMENTS))
-    rows = (f"  {one.name:<{width}}  {one.description}" for one in EXPERIMENTS.values())
-    heading = "The paper's trainings on WMT 2014, and of parsers on trees of your own:"
-    return "\n".join((f"{heading}\n", *rows))

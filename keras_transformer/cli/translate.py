@@ -46,7 +46,6 @@ _N_BEST_ADVICE = "with --n-best split the line into sentences, or use --long-lin
 
 
 def define_options(parser: argparse.ArgumentParser) -> None:
-    """Adds the options of this command."""
     files = add_model_and_files(parser, "translated")
     text = "beginning of each answer, line by line; an empty line leaves it free"
     add_options(files, {"--prefix FILE": text})
@@ -58,7 +57,6 @@ def define_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Translates."""
     check_output(arguments.output, [arguments.input or "-", arguments.prefix, *arguments.model])
     _choose_long_lines(arguments)
     total = check_input(arguments)

@@ -217,12 +217,19 @@ class TranslationCommands(TaskCommands):
         if arguments.model:
             lines, details = _translate(arguments, lines)
             report |= {"source": arguments.source, **details}
-        scores = _scores(lines, references, arguments.lowercase, arguments.tokenize or "13a")
-        width = max(len(score["name"]) for score in scores)
-        for score in scores:
-            figure = f"{score['name']:<{width}}  {score['score']:6.2f}"
-            sys.stdout.write(f"{figure}  {score['signature']}\n")
-        return report | {"scores": scores}
+        from keras_transformer.evaluation import corpus_bleu, corpus_chrf, paper_bleu
+
+        case = {"lowercase": arguments.lowercase}
+        scores = (
+            corpus_bleu(lines, references, tokenize=arguments.tokenize or "13a", **case),
+            corpus_chrf(lines, references, **case),
+            paper_bleu(lines, references, **case),
+        )
+        width = max(len(one.name) for one in scores)
+        for one in scores:
+            sys.stdout.write(f"{one.name:<{width}}  {one.score:6.2f}  {one.signature}\n")
+        names = ("name", "score", "signature")
+        return report | {"scores": [{n: getattr(one, n) for n in names} for one in scores]}
 
 
 def _open_prepared(values: dict[str, Any]) -> Corpora:
@@ -280,16 +287,3 @@ def _translate(arguments: argparse.Namespace, sources: list[str]) -> tuple[list[
             file.writelines(line + "\n" for line in hypotheses)
         say(f"wrote {pathlib.Path(arguments.output)}")
     return hypotheses, {"search": search_to_dict(search), "seconds": round(seconds, 2)}
-
-
-def _scores(hypotheses, references, lowercase: bool, tokenize: str) -> list[dict[str, Any]]:
-    from keras_transformer.evaluation import corpus_bleu, corpus_chrf, paper_bleu
-
-    scores = [
-        corpus_bleu(hypotheses, references, lowercase=lowercase, tokenize=tokenize),
-        corpus_chrf(hypotheses, references, lowercase=lowercase),
-        paper_bleu(hypotheses, references, lowercase=lowercase),
-    ]
-    return [
-        {"name": score.name, "score": score.score, "signature": score.signature} for score in scores
-    ]

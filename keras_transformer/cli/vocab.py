@@ -33,7 +33,6 @@ keras-transformer train --vocabulary vocab.model --source train.en ...
 
 
 def define_options(parser: argparse.ArgumentParser) -> None:
-    """Adds the options of this command."""
     text = "UTF-8 text, .gz too"
     add_options(parser, {"--input FILE": text}, required=True, action="extend", nargs="+")
     text = "the vocabulary: .model for bpe and unigram, .txt for subword"

@@ -65,7 +65,6 @@ sys.stdout.buffer.write(answer["translation"][0].numpy())
 
 
 def define_options(parser: argparse.ArgumentParser) -> None:
-    """Adds the options of this command."""
     text = "model directory and plots (default: %(default)s)"
     add_options(parser, {"--output DIR": text}, default="runs/quickstart")
     text = "folder of the SavedModel (default: %(default)s)"

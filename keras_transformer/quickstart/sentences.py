@@ -145,84 +145,70 @@ COMPUTED = {
     "rise": _rise,
 }
 
-# --- Patterns: English and German; a slot named twice has a digit at its end ---
+# --- Patterns: English = German, in families with weights; a slot named twice has a digit ---
 
-_COUNTS = (
-    ("{any_number}", "{any_number}"),
-    ("{number}", "{number}"),
-    ("{things_nom}", "{things_nom}"),
-    ("{equation}.", "{equation}."),
-    ("{subject} {bought} {things_acc}.", "{subject} {have} {things_acc} {bought}."),
-    (
-        "{past_day} {subject} {bought} {things_acc}.",
-        "{past_day} {have} {subject} {things_acc} {bought}.",
-    ),
-    ("{subject} {need} {things_acc}.", "{subject} {need} {things_acc}."),
-    ("{subject} {have} {things_acc}.", "{subject} {have} {things_acc}."),
-    ("{subject} {want} {to_buy} {things_acc}.", "{subject} {want} {things_acc} {to_buy}."),
-    ("there {existing} {place}.", "{place} gibt es {existing}."),
-    ("{subject} {be} {years} old.", "{subject} {be} {years} alt."),
-    ("the picture is on page {number}.", "das Bild ist auf Seite {number}."),
+_PATTERNS = """
+28 counts
+    {any_number} = {any_number}
+    {number} = {number}
+    {things_nom} = {things_nom}
+    {equation}. = {equation}.
+    {subject} {bought} {things_acc}. = {subject} {have} {things_acc} {bought}.
+    {past_day} {subject} {bought} {things_acc}. = {past_day} {have} {subject} {things_acc} {bought}.
+    {subject} {need} {things_acc}. = {subject} {need} {things_acc}.
+    {subject} {have} {things_acc}. = {subject} {have} {things_acc}.
+    {subject} {want} {to_buy} {things_acc}. = {subject} {want} {things_acc} {to_buy}.
+    there {existing} {place}. = {place} gibt es {existing}.
+    {subject} {be} {years} old. = {subject} {be} {years} alt.
+    the picture is on page {number}. = das Bild ist auf Seite {number}.
+16 ranks
+    {nth_nom} = {nth_nom}
+    {behind} {nth_dat} = {behind} {nth_dat}
+    {subject} {live} on the {floor_n} floor. = {subject} {live} im {floor_n} Stock.
+    {subject} {took} {nth_n} place. = {subject} {took} den {nth_n} Platz.
+    {subject} {bought} {nth_acc}. = {subject} {have} {nth_acc} {bought}.
+    that is {nth_nom}. = das ist {nth_nom}.
+    today is {our} {nth_r} {birthday}. = heute ist {our} {nth_r} {birthday}.
+20 dates
+    the {date} = der {date}
+    on the {date_n} = am {date_n}
+    on the {date_n}, {year} = am {date_n} {year}
+    since the {date_n}, {past_year} = seit dem {date_n} {past_year}
+    today is {weekday}, the {date}. = heute ist {weekday}, der {date}.
+    {subject} {were} born on the {date_n}, {past_year}.
+        = {subject} {were} am {date_n} {past_year} geboren.
+    {gathering} takes place on {weekday}, the {date_n}.
+        = {gathering} findet am {weekday}, dem {date_n}, statt.
+    {shop} is closed {days}. = {shop} ist {days} geschlossen.
+    {building} was built in {past_year}. = {building} wurde im Jahr {past_year} gebaut.
+    {subject} moved to {city} in {month} {past_year}.
+        = {subject} {be} im {month} {past_year} nach {city} gezogen.
+20 times
+    at {time} = um {time}
+    it is {spoken_time}. = es ist {spoken_time}.
+    {vehicle} leaves at {time}. = {vehicle} fährt um {time} ab.
+    {vehicle} to {city} leaves at {time}. = {vehicle} nach {city} fährt um {time} ab.
+    {vehicle} leaves at {time} and arrives at {time2}.
+        = {vehicle} fährt um {time} ab und kommt um {time2} an.
+    {shop} is open {hours}. = {shop} ist {hours} geöffnet.
+    {event} begins at {time}. = {event} beginnt um {time}.
+    on {weekday} {event} begins at {time}. = am {weekday} beginnt {event} um {time}.
+    {subject} {get} up at {time}. = {subject} {get} um {time} auf.
+    {subject} {will} call at {time}. = {subject} {will} um {time} anrufen.
+    tomorrow {subject} {will} call at {time}. = morgen {will} {subject} um {time} anrufen.
+16 amounts
+    {money_nom} = {money_nom}
+    {thing_nom} costs {money_acc}. = {thing_nom} kostet {money_acc}.
+    {several} cost {money_acc}. = {several} kosten {money_acc}.
+    {subject} paid {money_acc} for {thing_acc}.
+        = {subject} {have} für {thing_acc} {money_acc} bezahlt.
+    {subject} {owe} the bank {money_acc}. = {subject} {owe} der Bank {money_acc}.
+    the price rose {rise}. = der Preis stieg {rise}.
+"""
+FAMILIES = tuple(
+    (int(weight), tuple(re.findall(r"^ {4}(\S.*?)\s+= (.*)", patterns, re.MULTILINE)))
+    for weight, patterns in re.findall(r"^(\d+) .*\n((?: .*\n)+)", _PATTERNS, re.MULTILINE)
 )
-_RANKS = (
-    ("{nth_nom}", "{nth_nom}"),
-    ("{behind} {nth_dat}", "{behind} {nth_dat}"),
-    ("{subject} {live} on the {floor_n} floor.", "{subject} {live} im {floor_n} Stock."),
-    ("{subject} {took} {nth_n} place.", "{subject} {took} den {nth_n} Platz."),
-    ("{subject} {bought} {nth_acc}.", "{subject} {have} {nth_acc} {bought}."),
-    ("that is {nth_nom}.", "das ist {nth_nom}."),
-    ("today is {our} {nth_r} {birthday}.", "heute ist {our} {nth_r} {birthday}."),
-)
-_DATES = (
-    ("the {date}", "der {date}"),
-    ("on the {date_n}", "am {date_n}"),
-    ("on the {date_n}, {year}", "am {date_n} {year}"),
-    ("since the {date_n}, {past_year}", "seit dem {date_n} {past_year}"),
-    ("today is {weekday}, the {date}.", "heute ist {weekday}, der {date}."),
-    (
-        "{subject} {were} born on the {date_n}, {past_year}.",
-        "{subject} {were} am {date_n} {past_year} geboren.",
-    ),
-    (
-        "{gathering} takes place on {weekday}, the {date_n}.",
-        "{gathering} findet am {weekday}, dem {date_n}, statt.",
-    ),
-    ("{shop} is closed {days}.", "{shop} ist {days} geschlossen."),
-    ("{building} was built in {past_year}.", "{building} wurde im Jahr {past_year} gebaut."),
-    (
-        "{subject} moved to {city} in {month} {past_year}.",
-        "{subject} {be} im {month} {past_year} nach {city} gezogen.",
-    ),
-)
-_TIMES = (
-    ("at {time}", "um {time}"),
-    ("it is {spoken_time}.", "es ist {spoken_time}."),
-    ("{vehicle} leaves at {time}.", "{vehicle} fährt um {time} ab."),
-    ("{vehicle} to {city} leaves at {time}.", "{vehicle} nach {city} fährt um {time} ab."),
-    (
-        "{vehicle} leaves at {time} and arrives at {time2}.",
-        "{vehicle} fährt um {time} ab und kommt um {time2} an.",
-    ),
-    ("{shop} is open {hours}.", "{shop} ist {hours} geöffnet."),
-    ("{event} begins at {time}.", "{event} beginnt um {time}."),
-    ("on {weekday} {event} begins at {time}.", "am {weekday} beginnt {event} um {time}."),
-    ("{subject} {get} up at {time}.", "{subject} {get} um {time} auf."),
-    ("{subject} {will} call at {time}.", "{subject} {will} um {time} anrufen."),
-    ("tomorrow {subject} {will} call at {time}.", "morgen {will} {subject} um {time} anrufen."),
-)
-_AMOUNTS = (
-    ("{money_nom}", "{money_nom}"),
-    ("{thing_nom} costs {money_acc}.", "{thing_nom} kostet {money_acc}."),
-    ("{several} cost {money_acc}.", "{several} kosten {money_acc}."),
-    (
-        "{subject} paid {money_acc} for {thing_acc}.",
-        "{subject} {have} für {thing_acc} {money_acc} bezahlt.",
-    ),
-    ("{subject} {owe} the bank {money_acc}.", "{subject} {owe} der Bank {money_acc}."),
-    ("the price rose {rise}.", "der Preis stieg {rise}."),
-)
-# Weights and patterns.
-FAMILIES = ((28, _COUNTS), (16, _RANKS), (20, _DATES), (20, _TIMES), (16, _AMOUNTS))
 
 _SLOT = re.compile(r"\{([a-z_]+)\d?\}")
 

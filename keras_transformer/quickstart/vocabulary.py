@@ -1,11 +1,10 @@
 """The vocabulary of the number corpus: nouns, verbs, currencies, months and lists of words."""
 
-import dataclasses
 import re
+from typing import NamedTuple
 
 
-@dataclasses.dataclass(frozen=True)
-class Noun:
+class Noun(NamedTuple):
     """A noun that can be counted, in both languages."""
 
     english: str
@@ -15,29 +14,12 @@ class Noun:
     gender: str
 
 
-@dataclasses.dataclass(frozen=True)
-class Currency:
+class Currency(NamedTuple):
     """A currency and the coin of a hundredth; None if that coin is not in use."""
 
     unit: Noun
     hundredth: Noun | None = None
 
-
-# (English, German, days; February has 28 so that a date never depends on its year)
-MONTHS = (
-    ("January", "Januar", 31),
-    ("February", "Februar", 28),
-    ("March", "März", 31),
-    ("April", "April", 30),
-    ("May", "Mai", 31),
-    ("June", "Juni", 30),
-    ("July", "Juli", 31),
-    ("August", "August", 31),
-    ("September", "September", 30),
-    ("October", "Oktober", 31),
-    ("November", "November", 30),
-    ("December", "Dezember", 31),
-)
 
 _CENT = Noun("cent", "cents", "Cent", "Cent", "m")
 CURRENCIES = (
@@ -121,10 +103,15 @@ gathering: the concert = das Konzert, the meeting = die Sitzung, the wedding = d
 our: my = mein, his = sein, her = ihr, our = unser
 birthday: birthday = Geburtstag, wedding anniversary = Hochzeitstag
 behind: behind = hinter, next to = neben, with = mit
+month: January = Januar, February = Februar, March = März, April = April, May = Mai, June = Juni,
+    July = Juli, August = August, September = September, October = Oktober, November = November,
+    December = Dezember
 """
 CHOICES = {
     slot: tuple(tuple(pair.split(" = ")) for pair in " ".join(words.split()).split(", "))
     for slot, words in re.findall(r"^(\w+): (.*(?:\n .*)*)", _CHOICES, re.MULTILINE)
 }
-CHOICES["month"] = tuple((english, german) for english, german, _ in MONTHS)
 CHOICES["past_day"] += tuple((f"on {day}", f"am {tag}") for day, tag in CHOICES["weekday"])
+# English, German and days; February has 28 so that a date never depends on its year.
+_DAYS = (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
+MONTHS = tuple((*names, days) for names, days in zip(CHOICES["month"], _DAYS, strict=True))

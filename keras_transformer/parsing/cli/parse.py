@@ -36,7 +36,6 @@ echo "The dog barks ." | keras-transformer parse --model runs/parser --pretty
 
 
 def define_options(parser: argparse.ArgumentParser) -> None:
-    """Adds the options of this command."""
     add_model_and_files(parser, "parsed")
     layout = parser.add_argument_group("layout").add_mutually_exclusive_group()
     options = {
@@ -51,7 +50,6 @@ def define_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Parses."""
     check_output(arguments.output, [arguments.input or "-", *arguments.model])
     if arguments.n_best is not None and (arguments.pretty or arguments.draw):
         raise UserError("--n-best writes one answer per line; leave out --pretty and --draw.")
