@@ -38,7 +38,7 @@ class TokenizerPair:
 
     def save(self, directory: str | os.PathLike) -> list[pathlib.Path]:
         """Writes `tokenizer.*`, or both `source_tokenizer.*` and `target_tokenizer.*`."""
-        return [save_tokenizer(one, directory, name) for name, one in self._by_name().items()]
+        return [save_tokenizer(one, directory, name) for name, one in self.by_name().items()]
 
     @classmethod
     def load(cls, directory: str | os.PathLike, is_shared: bool = True) -> "TokenizerPair":
@@ -52,10 +52,11 @@ class TokenizerPair:
         Raises:
             UserError: if a file has the name of a tokenizer that is read but is not a tokenizer.
         """
-        ours, names = self._by_name(), (_SHARED_NAME, *_NAMES)
+        ours, names = self.by_name(), (_SHARED_NAME, *_NAMES)
         return [file for name in names for file in _obsolete(directory, name, ours.get(name))]
 
-    def _by_name(self) -> dict[str, Tokenizer]:
+    def by_name(self) -> dict[str, Tokenizer]:
+        """Returns the tokenizers by the name of their file."""
         if self.target is None:
             return {_SHARED_NAME: self.source}
         return dict(zip(_NAMES, (self.source, self.target), strict=True))

@@ -35,11 +35,9 @@ class Alignment(NamedTuple):
 def align_words(
     attention: np.ndarray, source_words: Sequence[int], target_words: Sequence[int]
 ) -> Alignment:
-    """Aligns words by the attention between their subwords.
+    """Aligns words, given as their numbers of subwords, by the attention between subwords.
 
-    Args:
-        attention: float `[target subwords, source subwords]`, without EOS, perhaps of a cut source.
-        source_words, target_words: number of subwords of each word.
+    It is float `[target subwords, source subwords]`, without EOS, perhaps of a cut source.
 
     Example:
 

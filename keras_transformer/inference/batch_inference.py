@@ -2,7 +2,7 @@
 
 import dataclasses
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import keras
@@ -11,7 +11,13 @@ from keras import ops
 
 from keras_transformer.data.special_tokens import BOS_ID, EOS_ID, PAD_ID
 from keras_transformer.decoding import ForcedPrefix, SearchResult, compile_search
-from keras_transformer.inference.memory import cut_batches, streams_that_fit
+from keras_transformer.inference.memory import (
+    MAX_ALIGNED_TOKENS,
+    MAX_BATCH_LOGITS,
+    MAX_BATCH_TOKENS,
+    cut_batches,
+    streams_that_fit,
+)
 from keras_transformer.layers.checks import check_positive_integer
 from keras_transformer.models.cross_entropy import cross_entropy
 
@@ -19,42 +25,18 @@ from keras_transformer.models.cross_entropy import cross_entropy
 _LENGTH_MULTIPLE = 32
 
 
-def search_ids(model, source, max_lengths, search, max_length=None, **search_options):
+def search_ids(model, source, max_lengths, search, max_length=None, **options):
     """Encodes the source once and searches, as one function to compile or export.
 
-    Args:
-        model: a `Transformer` or `Ensemble`.
-        source: int32 `[batch, length]`, with EOS, padded.
-        max_lengths: int32 `[batch]`, maximum number of tokens of each answer, with EOS.
-        search: a search of `keras_transformer.decoding`.
-        max_length: maximum of `max_lengths`, an int where shapes must be static; None computes it.
-        **search_options: further arguments of the search's call.
+    `source` is int32 `[batch, length]` with EOS, `max_lengths` int32 `[batch]` counts EOS. Their
+    maximum `max_length` is an int where shapes must be static; None computes it.
     """
     if max_length is None:
         max_length = ops.max(max_lengths)
     state = model.start_decoding(source, search.width, max_length)
-    return search(
-        model.decode_step,
-        state,
-        max_lengths,
-        max_length,
-        bos_id=BOS_ID,
-        eos_id=EOS_ID,
-        pad_id=PAD_ID,
-        keep_sentences=model.keep_sentences,
-        **search_options,
-    )
-
-
-def answer_limits(num_tokens, extra_length, max_length=None):
-    """Returns the maximum number of tokens of each answer, with EOS, int32 `[batch]`.
-
-    It is `num_tokens + extra_length`, at most `max_length`, and 1 where `num_tokens` is 0.
-    """
-    limits = num_tokens + extra_length
-    if max_length is not None:
-        limits = ops.minimum(limits, max_length)
-    return ops.cast(ops.where(ops.equal(num_tokens, 0), 1, limits), "int32")
+    options |= {"bos_id": BOS_ID, "eos_id": EOS_ID, "pad_id": PAD_ID}
+    options["keep_sentences"] = model.keep_sentences
+    return search(model.decode_step, state, max_lengths, max_length, **options)
 
 
 def one_answer(search):
@@ -73,7 +55,7 @@ class BatchInference:
             int32 `[batch]`, one number for each source; for searches with `constraint_numbers`.
     """
 
-    def __init__(self, model, make_constraint=None):
+    def __init__(self, model, make_constraint: Callable | None = None):
         self.model = model
         self._make_constraint = make_constraint
         self._compiled = {}
@@ -84,6 +66,9 @@ class BatchInference:
     ) -> Iterator[tuple[list[int], SearchResult]]:
         """Searches for the answers to any number of sources, the largest first.
 
+        Yields the indices of the sources of a batch, and their `SearchResult`. Raises a `UserError`
+        if the memory is too small for the largest source.
+
         Args:
             sources, max_lengths, search: as in `search`, of all sources.
             batch_size: maximum number of sources in a batch.
@@ -93,12 +78,6 @@ class BatchInference:
                 fewer if the memory is too small. Unless the search draws, the sources are shared
                 out evenly.
             **rows: `prefixes` and `constraint_numbers`, as in `search`, of all sources.
-
-        Yields:
-            The indices of the sources of a batch, and their `SearchResult`.
-
-        Raises:
-            UserError: if the memory is too small for the largest source.
         """
         sizes = [
             search.width * (len(source) - 1 + limit)
@@ -115,29 +94,25 @@ class BatchInference:
             # Even shares, and the memory of one stream.
             batch_size = min(batch_size, max(1, -(-len(sizes) // num_streams)))
             max_positions //= num_streams
+        rows |= {"sources": sources, "max_lengths": max_lengths}
 
         def search_batch(numbered):
             number, indices = numbered
-            of_batch = {
-                name: None if values is None else [values[index] for index in indices]
-                for name, values in rows.items()
-            }
-            result = self.search(
-                [sources[index] for index in indices],
-                [max_lengths[index] for index in indices],
-                search,
-                seed_offset=number,
-                **of_batch,
-            )
-            return indices, result
+            batch = {name: [values[index] for index in indices] for name, values in rows.items()}
+            return indices, self.search(search=search, seed_offset=number, **batch)
 
         batches = enumerate(cut_batches(sizes, batch_size, max_positions))
-        yield from _in_streams(search_batch, batches, num_streams)
+        if num_streams == 1:
+            yield from map(search_batch, batches)
+            return
+        with ThreadPoolExecutor(num_streams) as executor:
+            # If the reader stops (Ctrl-C), `map` cancels the rest.
+            yield from executor.map(search_batch, batches)
 
     def search(
         self, sources, max_lengths, search, seed_offset=0, prefixes=None, constraint_numbers=None
     ) -> SearchResult:
-        """Searches for the answers of one batch.
+        """Searches for the answers of one batch, and returns NumPy arrays.
 
         Args:
             sources: list of lists of ids, with EOS.
@@ -146,151 +121,124 @@ class BatchInference:
             seed_offset: added to the search's seed, so that batches draw different numbers.
             prefixes: list of lists of ids that the answers begin with, or None.
             constraint_numbers: list of int for `make_constraint`; None for no constraint.
-
-        Returns:
-            `SearchResult` of NumPy arrays.
         """
+        inputs = {"source": self._padded(sources)}
+        num_rows = len(inputs["source"])
+        inputs["max_lengths"] = _filled_up(max_lengths, num_rows)  # Rows of padding end at once.
         # An int where shapes must be static (`sizes` below), otherwise a tensor.
-        options = {"max_length": _rounded(max(max_lengths))}
-        compiled_search = search
+        inputs["max_length"] = _rounded(max(max_lengths))
         if hasattr(search, "seed"):
             # The seed is an input, so that another seed needs no compilation.
-            options["seed"] = np.int32((search.seed + seed_offset) % 2**31)
-            compiled_search = dataclasses.replace(search, seed=0)
-        has_prefixes = prefixes is not None and any(prefixes)
-        if has_prefixes:
-            options["prefixes"] = self._padded(prefixes)
-        num_rows = len(sources)
-        source = self._padded(sources)
+            inputs["seed"] = np.int32((search.seed + seed_offset) % 2**31)
+            search = dataclasses.replace(search, seed=0)
+        if prefixes is not None and any(prefixes):
+            inputs["prefixes"] = self._padded(prefixes)
         if constraint_numbers is not None:
-            options["constraint_numbers"] = _tensor(_filled_up(constraint_numbers, len(source)))
-        key = compiled_search, has_prefixes, constraint_numbers is not None
-        with self._compiling:
-            if key not in self._compiled:
-                self._compiled[key] = self._compile_search(*key)
-        limits = _filled_up(max_lengths, len(source))  # Rows of padding end at once.
-        result = self._compiled[key](source=source, max_lengths=_tensor(limits), **options)
-        return SearchResult(*(ops.convert_to_numpy(part)[:num_rows] for part in result))
+            inputs["constraint_numbers"] = _filled_up(constraint_numbers, num_rows)
 
-    def log_probabilities(self, sources, targets) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the log-probabilities of given answers, with EOS.
+        def run(**options):
+            constraints = []
+            if "prefixes" in options:
+                constraints.append(ForcedPrefix(options.pop("prefixes"), pad_id=PAD_ID))
+            if "constraint_numbers" in options:
+                constraints.append(self._make_constraint(options.pop("constraint_numbers")))
+            return search_ids(self.model, search=search, constraints=constraints, **options)
 
-        Args:
-            sources: list of lists of ids, with EOS.
-            targets: list of lists of ids, without BOS and EOS.
+        return SearchResult(*self._run((search, *inputs), run, len(sources), **inputs))
 
-        Returns:
-            The sum over each answer, float `[batch]`, and the value of each token, float
-            `[batch, length]`, 0 on padding.
-        """
-        if "score" not in self._compiled:
-            ranks = {"source": 2, "target": 2, "labels": 2}
-            self._compiled["score"] = self._compile(self._score, ranks)
-        inputs = self._padded([[BOS_ID, *ids] for ids in targets])
-        labels = self._padded([[*ids, EOS_ID] for ids in targets])
-        source = self._padded(sources)
-        found = self._compiled["score"](source=source, target=inputs, labels=labels)
-        return tuple(ops.convert_to_numpy(part)[: len(sources)] for part in found)
+    def log_probabilities(self, sources, targets, batch_size, progress) -> Iterator[tuple]:
+        """Yields the index of each pair, the log-probability of its target, and of each token.
 
-    def cross_attention(self, sources, targets, layer) -> np.ndarray:
-        """Returns the attention of each token of given answers to each token of the source.
-
-        Args:
-            sources: list of lists of ids, with EOS.
-            targets: list of lists of ids, without BOS and EOS.
-            layer: index of the decoder block.
-
-        Returns:
-            Float `[batch, length + 1, source length]`: row t is the mean over the heads at the
-            position that predicts token t.
+        Sources and targets are ids without BOS and EOS; both values are with EOS.
         """
 
-        def attention(source, target):
+        def score(source, target, labels):
+            logits = self.model({"source": source, "target": target}, training=False)
+            log_probabilities = -cross_entropy(labels, logits)
+            log_probabilities = ops.where(ops.not_equal(labels, PAD_ID), log_probabilities, 0.0)
+            return ops.sum(log_probabilities, axis=1), log_probabilities
+
+        logits = MAX_BATCH_LOGITS // self.model.config.output_vocab_size
+        max_positions = min(logits, MAX_BATCH_TOKENS)
+        pairs = sources, targets, batch_size, max_positions, progress
+        return self._run_pairs("score", score, *pairs)
+
+    def cross_attention(self, sources, targets, layer, batch_size, progress) -> Iterator[tuple]:
+        """Yields the index of each pair, and the attention of its target's tokens to its source's.
+
+        Float `[length + 1, source length]`: row t is the mean over the heads of a decoder block at
+        the position that predicts token t. Sources and targets are as in `log_probabilities`.
+        """
+
+        def attention(source, target, **_):
             scores = self.model.attention_scores(source, target)["cross"][layer]
             return ops.mean(ops.cast(scores, "float32"), axis=1)
 
-        key = "attention", layer
-        if key not in self._compiled:
-            self._compiled[key] = self._compile(attention, {"source": 2, "target": 2})
-        inputs = self._padded([[BOS_ID, *ids] for ids in targets])
-        found = self._compiled[key](source=self._padded(sources), target=inputs)
-        return ops.convert_to_numpy(found)[: len(sources)]
+        pairs = sources, targets, batch_size, MAX_ALIGNED_TOKENS, progress
+        return self._run_pairs(("attention", layer), attention, *pairs)
 
-    def _padded(self, rows):
-        return _tensor(padded(rows, self.model.config.max_length))
+    def _run_pairs(self, key, function, sources, targets, batch_size, max_positions, progress):
+        """Yields the index of each pair of ids and its results of a function, in batches."""
+        sizes = [max(len(s), len(t)) + 1 for s, t in zip(sources, targets, strict=True)]
+        num_done = 0
+        for indices in cut_batches(sizes, batch_size, max_positions):
+            found = self._run(
+                key,
+                function,
+                len(indices),
+                source=self._padded([[*sources[index], EOS_ID] for index in indices]),
+                target=self._padded([[BOS_ID, *targets[index]] for index in indices]),
+                labels=self._padded([[*targets[index], EOS_ID] for index in indices]),
+            )
+            yield from zip(indices, *found, strict=True)
+            num_done += len(indices)
+            if progress is not None:
+                progress(num_done, len(sizes))
 
-    def _score(self, source, target, labels):
-        logits = self.model({"source": source, "target": target}, training=False)
-        log_probabilities = -cross_entropy(labels, logits)
-        log_probabilities = ops.where(ops.not_equal(labels, PAD_ID), log_probabilities, 0.0)
-        return ops.sum(log_probabilities, axis=1), log_probabilities
+    def _run(self, key, function, num_rows, **inputs):
+        """Calls a function of int32 tensors, compiled once for each key.
 
-    def _compile_search(self, search, has_prefixes, has_numbers):
-        ranks = {"source": 2, "max_lengths": 1, "max_length": 0}
-        ranks |= {"seed": 0} if hasattr(search, "seed") else {}
-        ranks |= {"prefixes": 2} if has_prefixes else {}
-        ranks |= {"constraint_numbers": 1} if has_numbers else {}
+        Returns its results as NumPy arrays of `num_rows` rows, without those of padding.
+        """
+        with self._compiling:
+            if key not in self._compiled:
+                self._compiled[key] = _compile(function, inputs, self.model.variables)
+        found = keras.tree.flatten(self._compiled[key](**inputs))
+        return [ops.convert_to_numpy(part)[:num_rows] for part in found]
 
-        def run(source, max_lengths, max_length, **options):
-            constraints = []
-            if has_prefixes:
-                constraints.append(ForcedPrefix(options.pop("prefixes"), pad_id=PAD_ID))
-            if has_numbers:
-                constraints.append(self._make_constraint(options.pop("constraint_numbers")))
-            options["constraints"] = constraints
-            return search_ids(self.model, source, max_lengths, search, max_length, **options)
-
-        return self._compile(run, ranks)
-
-    def _compile(self, function, ranks):
-        """Compiles a function of named int32 tensors; `ranks` has the rank of each."""
-        if keras.config.backend() != "tensorflow":
-            return compile_search(function, self.model.variables, sizes=("max_length",))
-        import tensorflow as tf
-
-        # With a signature one trace serves all shapes, from the first call on.
-        signature = {
-            name: tf.TensorSpec([None] * rank, tf.int32, name) for name, rank in ranks.items()
-        }
-        return tf.function(function, autograph=False).get_concrete_function(**signature)
-
-
-def _in_streams(function: Callable, items: Iterable, num_streams: int) -> Iterator:
-    """Yields the function's result for each item, in order, computing several at a time."""
-    if num_streams == 1:
-        yield from map(function, items)
-        return
-    with ThreadPoolExecutor(num_streams) as executor:
-        # If the reader stops (Ctrl-C), `map` cancels the rest.
-        yield from executor.map(function, items)
+    def _padded(self, rows: Sequence[Sequence[int]]):
+        """Pads rows of ids to int32 `[batch, length]`, on JAX to one of a few shapes."""
+        num_rows, length = len(rows), _rounded(max(map(len, rows)))
+        if keras.config.backend() == "jax":
+            num_rows = 2 ** (num_rows - 1).bit_length()
+        if self.model.config.max_length is not None:  # the number of learned positions
+            length = min(length, self.model.config.max_length)
+        array = np.full((num_rows, length), PAD_ID, "int32")
+        for row, ids in zip(array, rows, strict=False):
+            row[: len(ids)] = ids
+        return ops.convert_to_tensor(array)
 
 
-def padded(rows: Sequence[Sequence[int]], max_length: int | None = None) -> np.ndarray:
-    """Pads rows of ids to int32 `[batch, length]`, on JAX to one of a few shapes.
+def _compile(function, inputs, variables):
+    if keras.config.backend() != "tensorflow":
+        return compile_search(function, variables, sizes=("max_length",))
+    import tensorflow as tf
 
-    Padding does not go beyond `max_length`, the number of learned positions.
-    """
-    num_rows = len(rows)
-    if keras.config.backend() == "jax":
-        num_rows = 2 ** (num_rows - 1).bit_length()
-    length = _rounded(max(map(len, rows)))
-    length = length if max_length is None else min(length, max_length)
-    array = np.full((num_rows, length), PAD_ID, "int32")
-    for row, ids in zip(array, rows, strict=False):
-        row[: len(ids)] = ids
-    return array
+    # With a signature one trace serves all shapes, from the first call on.
+    signature = {
+        name: tf.TensorSpec([None] * np.ndim(value), tf.int32, name)
+        for name, value in inputs.items()
+    }
+    return tf.function(function, autograph=False).get_concrete_function(**signature)
 
 
 def _filled_up(values, num_rows):
     """Returns int32 `[num_rows]`: the values, then ones."""
-    return np.concatenate([values, np.ones(num_rows - len(values))]).astype("int32")
+    padding = np.ones(num_rows - len(values))
+    return ops.convert_to_tensor(np.concatenate([values, padding]), dtype="int32")
 
 
 def _rounded(length):
     if keras.config.backend() != "jax":
         return int(length)
     return -(-int(length) // _LENGTH_MULTIPLE) * _LENGTH_MULTIPLE
-
-
-def _tensor(array):
-    return ops.convert_to_tensor(array, dtype="int32")

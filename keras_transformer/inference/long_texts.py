@@ -12,21 +12,14 @@ from keras_transformer.layers.checks import check_choice, check_positive_integer
 _LOGGER = logging.getLogger(__name__)
 
 CUT_ADVICE = "; split them into sentences first, so that nothing is lost"
-LONG_TEXTS = ("split", "truncate", "error")
-DEFAULT_MAX_SOURCE_LENGTH = 1024
 LARGEST_LENGTH = 2**20  # Sums of lengths are int32, and arrays of this length fit in memory.
 
 
 class SourceParts:
     """The parts of texts that a model reads: one for each text, or several for a long one.
 
-    Args:
-        texts: sequence of `str`.
-        tokenizer: the source's tokenizer.
-        max_subwords: maximum number of subwords in a part.
-        long_texts: what to do with longer texts, one of `LONG_TEXTS`.
-        profile: `SentenceProfile` of the training text, by which `"split"` also splits texts that
-            have more sentences than those of the training; None if it is unknown.
+    Longer texts than `max_subwords` are treated as `long_texts` of `Translator.translate` says. By
+    the `profile` of the training text, `"split"` also splits texts that have more sentences.
 
     Attributes:
         num_split: number of texts in several parts.
@@ -51,7 +44,7 @@ class SourceParts:
         long_texts: str,
         profile: SentenceProfile | None = None,
     ):
-        check_choice("long_texts", long_texts, LONG_TEXTS)
+        check_choice("long_texts", long_texts, ("split", "truncate", "error"))
         texts = checked_texts("texts", texts)
         encoded = tokenizer.encode_batch(texts)
         is_long = [len(ids) > max_subwords for ids in encoded]
@@ -103,8 +96,7 @@ class SourceParts:
 
 def source_limit(max_source_length: int | None, max_length: int | None) -> int:
     """Returns the maximum number of tokens of a source, with EOS; `max_length` is the model's."""
-    if max_source_length is None:
-        max_source_length = DEFAULT_MAX_SOURCE_LENGTH
+    max_source_length = 1024 if max_source_length is None else max_source_length
     check_positive_integer("max_source_length", max_source_length, LARGEST_LENGTH)
     return min(max_source_length, max_length or max_source_length)
 
@@ -123,19 +115,16 @@ def whole_sources(
 ) -> list[list[int]]:
     """Returns the ids of texts that are read as a whole, without EOS, cut to `max_subwords`.
 
-    Logs a warning if texts are cut or, by the `SentenceProfile` of the training text, have too many
-    sentences.
+    Logs a warning if texts are cut or, by the `profile` of the training, have too many sentences.
     """
     texts = checked_texts("texts", texts)
     encoded = tokenizer.encode_batch(texts)
-    num_several = 0
     if profile is not None:
         num_several = sum(map(profile.is_several, texts, map(len, encoded)))
-    if num_several:
-        _LOGGER.warning(
-            "%d of %d texts have more sentences than the texts of the training and are translated "
-            "as a whole; split them into sentences first.",
-            num_several,
-            len(texts),
-        )
+        if num_several:
+            message = (
+                "%d of %d texts have more sentences than the texts of the training and are "
+                "translated as a whole; split them into sentences first."
+            )
+            _LOGGER.warning(message, num_several, len(texts))
     return cut_sources(encoded, max_subwords, CUT_ADVICE)

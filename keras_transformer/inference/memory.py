@@ -21,10 +21,7 @@ _GIGABYTE = 1e9
 def cut_batches(sizes: Sequence[int], max_rows: int, max_total: int) -> list[list[int]]:
     """Returns batches of row indices, largest rows first, of bounded padded size.
 
-    Args:
-        sizes: size of each row, such as its number of tokens.
-        max_rows: maximum number of rows in a batch.
-        max_total: maximum of rows times largest size in a batch; a larger row is alone.
+    `max_total` bounds rows times largest size in a batch; a larger row is alone.
 
     Example:
 
@@ -42,25 +39,10 @@ def cut_batches(sizes: Sequence[int], max_rows: int, max_total: int) -> list[lis
     return batches
 
 
-def cut_pair_batches(sources, targets, max_rows, max_total, progress=None):
-    """Yields batches of pairs of ids, as lists of indices, with `cut_batches`.
-
-    `progress` is called with the numbers of pairs done and of all pairs, after each batch.
-    """
-    sizes = [max(len(s), len(t)) + 1 for s, t in zip(sources, targets, strict=True)]
-    num_done = 0
-    for indices in cut_batches(sizes, max_rows, max_total):
-        yield indices
-        num_done += len(indices)
-        if progress is not None:
-            progress(num_done, len(sizes))
-
-
 def search_bytes(model, search, source_length: int, limit: int) -> int:
-    """Estimates the bytes that the search for the answers to one source needs.
+    """Estimates the bytes that the search for an answer of at most `limit` tokens needs.
 
-    The answer has at most `limit` tokens. The constants were fitted to measured peaks, in float32
-    on a CPU.
+    The constants were fitted to measured peaks, in float32 on a CPU.
     """
     vocab_size = model.config.output_vocab_size
     configs = [member.config for member in getattr(model, "models", [model])]
@@ -74,8 +56,7 @@ def search_bytes(model, search, source_length: int, limit: int) -> int:
 def streams_that_fit(model, search, source_length: int, limit: int, num_streams: int) -> int:
     """Returns the number of parallel searches, at most `num_streams`, that fit into free memory.
 
-    The other arguments are those of `search_bytes` for the largest source. Raises a `UserError` if
-    not even one search fits.
+    Raises a `UserError` if not even one search for the largest source fits.
     """
     free = _free_memory()
     needed = search_bytes(model, search, source_length, limit)

@@ -72,24 +72,17 @@ def read_recipe(directory: str | os.PathLike):
     path = pathlib.Path(directory) / RECIPE_FILE
     if not path.exists():
         return None
+    content = read_json(path)
     try:
-        return TrainingRecipe.from_dict(read_json(path))
-    except UserError:
-        raise
+        return TrainingRecipe.from_dict(content)
     except (ValueError, TypeError) as error:
         raise UserError(f"{path}: {one_line(error)}") from error
 
 
 def read_model(directory: str | os.PathLike, config: dict, dtype=None):
-    """Builds the `Transformer` of a model directory and loads its weights.
+    """Builds the `Transformer` of a model directory, of `read_config`, and loads its weights.
 
-    Args:
-        directory: the model directory.
-        config: from `read_config`.
-        dtype: dtype policy of the model; None for the global one.
-
-    Raises:
-        UserError: if the weights are missing, damaged, not finite, or those of another model.
+    Raises a `UserError` if they are missing, damaged, not finite, or those of another model.
     """
     from keras_transformer.models import Transformer
     from keras_transformer.models.weight_files import count_stored_parameters, load_weights_only
@@ -116,14 +109,8 @@ def read_model(directory: str | os.PathLike, config: dict, dtype=None):
 def read_tokenizers(directory: str | os.PathLike, config: dict) -> TokenizerPair:
     """Loads the tokenizers of a model directory and checks that they fit the model."""
     tokenizers = TokenizerPair.load(directory, config["shared_tokenizer"])
-    model = config["model"]
-    sides = {"tokenizer": (tokenizers.source, model.vocab_size)}
-    if not tokenizers.is_shared:
-        sides = {
-            "source_tokenizer": (tokenizers.source, model.vocab_size),
-            "target_tokenizer": (tokenizers.target, model.output_vocab_size),
-        }
-    for name, (tokenizer, size) in sides.items():
+    sizes = config["model"].vocab_size, config["model"].output_vocab_size
+    for (name, tokenizer), size in zip(tokenizers.by_name().items(), sizes, strict=False):
         if tokenizer.vocab_size != size:
             raise UserError(
                 f"{pathlib.Path(directory) / name}.*: the tokenizer has {tokenizer.vocab_size} "
@@ -135,19 +122,11 @@ def read_tokenizers(directory: str | os.PathLike, config: dict) -> TokenizerPair
 def write_model_directory(
     directory: str | os.PathLike, model, tokenizers: TokenizerPair, settings: dict, recipe=None
 ) -> pathlib.Path:
-    """Writes a model directory.
+    """Writes a model directory; `settings` are further entries of `config.json`.
 
-    Args:
-        directory: the folder. Nothing of an earlier model in it remains; files of other names stay.
-        model: a `Transformer`.
-        tokenizers: `TokenizerPair`.
-        settings: `dict` of further entries of `config.json`.
-        recipe: a `TrainingRecipe` or its dict, or None.
-
-    Raises:
-        UserError: if the directory is a file, or has a file that would be read as a part of the
-            model and is something else.
-        ValueError: if the recipe is a dict with settings that a `TrainingRecipe` does not have.
+    Nothing of an earlier model in the folder remains; files of other names stay. Raises a
+    `UserError` if one would be read as a part of the model and is something else, and a
+    `ValueError` if the recipe is a dict with unknown settings.
     """
     import keras_transformer
     from keras_transformer.models import TrainingRecipe

@@ -7,13 +7,15 @@ import pathlib
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Self
 
+from keras import ops
+
 from keras_transformer.data.special_tokens import EOS_ID
 from keras_transformer.data.tokenizer import Tokenizer
 from keras_transformer.data.tokenizer_pair import TokenizerPair
 from keras_transformer.decoding import search_to_dict
 from keras_transformer.decoding.search import Search
 from keras_transformer.errors import UserError, one_line
-from keras_transformer.inference.batch_inference import BatchInference, answer_limits
+from keras_transformer.inference.batch_inference import BatchInference
 from keras_transformer.inference.inputs import check_vocabulary
 from keras_transformer.inference.long_texts import LARGEST_LENGTH, source_limit
 from keras_transformer.inference.memory import MAX_BATCH_TOKENS
@@ -37,24 +39,13 @@ Progress = Callable[[int, int], object]
 class Pipeline(abc.ABC):
     """A model, its tokenizers and a search: text in, answers out.
 
-    Args:
-        model: a `Transformer` or `Ensemble`.
-        source_tokenizer: tokenizer of the source, of the model's `vocab_size`.
-        target_tokenizer: tokenizer of the target; None for one that both share.
-        search: a search of `keras_transformer.decoding`.
-        extra_length: maximum length of an answer, beyond the length of its source.
-        max_source_length: maximum number of tokens of a source, with EOS; None for 1024. Learned
-            positions allow at most the model's `max_length`.
-        recipe: a `TrainingRecipe` (or dict) that `save` writes as well.
-        make_constraint: see `BatchInference`.
-
-    Raises:
-        ValueError: if a tokenizer does not fit the model, or a number is not positive.
+    The arguments are those of `Translator`; `make_constraint` is for `BatchInference`.
     """
 
     task: ClassVar[str]
-    # Entries of `config.json`, which are arguments and attributes of the same names.
-    settings: ClassVar[tuple[str, ...]] = ("extra_length", "max_source_length")
+    # Entries of `config.json`, which are arguments and attributes of the same names; the class of
+    # those that are not plain values has `to_dict` and `from_dict`.
+    settings: ClassVar[dict[str, Any]] = {"extra_length": None, "max_source_length": None}
     # Settings that the members of an ensemble have in common.
     common_settings: ClassVar[tuple[str, ...]] = ()
     # Bounds the memory of a batch: padded source and target positions of all its rows and beams.
@@ -137,18 +128,13 @@ class Pipeline(abc.ABC):
         Raises:
             UserError: if a file there would be read as a part of the model and is not one.
         """
-        values = {name: getattr(self, name) for name in self.settings}
-        values = {
-            name: value.to_dict() if hasattr(value, "to_dict") else value
-            for name, value in values.items()
-            if value is not None
-        }
+        settings = {"task": self.task, "search": search_to_dict(self.search)}
+        for name, kind in self.settings.items():
+            value = getattr(self, name)
+            if value is not None:
+                settings[name] = value if kind is None else value.to_dict()
         return write_model_directory(
-            directory,
-            self.model,
-            self.tokenizers,
-            {"task": self.task, "search": search_to_dict(self.search), **values},
-            self.recipe,
+            directory, self.model, self.tokenizers, settings, self.recipe
         )
 
     @property
@@ -156,11 +142,6 @@ class Pipeline(abc.ABC):
         """The tokenizers of source and target."""
         is_shared = self.target_tokenizer is self.source_tokenizer
         return TokenizerPair(self.source_tokenizer, None if is_shared else self.target_tokenizer)
-
-    @classmethod
-    def from_config(cls, config: dict) -> dict[str, Any]:
-        """Returns the arguments that stand for entries of `config.json`, those of `settings`."""
-        return config
 
     def max_lengths(self, num_tokens: Tensor) -> Tensor:
         """Returns the maximum number of tokens of each answer, with EOS.
@@ -173,7 +154,10 @@ class Pipeline(abc.ABC):
             int32 `[batch]`: `num_tokens + extra_length`, at most the model's `max_length`; 1 for an
             empty source.
         """
-        return answer_limits(num_tokens, self.extra_length, self.model.config.max_length)
+        limits = num_tokens + self.extra_length
+        if self.model.config.max_length is not None:
+            limits = ops.minimum(limits, self.model.config.max_length)
+        return ops.cast(ops.where(ops.equal(num_tokens, 0), 1, limits), "int32")
 
     @classmethod
     def _read_settings(cls, directory, config) -> dict[str, Any]:
@@ -184,9 +168,12 @@ class Pipeline(abc.ABC):
                 f"{found.pipeline.__name__}.load, or `keras-transformer {found.command}`."
             )
         try:
-            values = {name: config[name] for name in cls.settings if name in config}
-            values = cls.from_config(values)
-            return {name: value for name, value in values.items() if value is not None}
+            return {
+                name: config[name] if kind is None else kind.from_dict(config[name])
+                for name, kind in cls.settings.items()
+                # null is the default, but not of a setting that decides what the answers mean.
+                if name in config and (config[name] is not None or name in cls.common_settings)
+            }
         except (ValueError, TypeError, AttributeError, OverflowError) as error:
             raise UserError(f"{directory}/{CONFIG_FILE}: {one_line(error)}") from error
 
@@ -209,13 +196,18 @@ class Pipeline(abc.ABC):
             search, batch_size, num_streams, progress: as in `Translator.translate`.
             owners: the index of the text that each source belongs to, ascending; None for one
                 source for each text.
-            **rows: `prefixes` or `constraint_numbers` of `BatchInference`, one for each source.
+            **rows: `prefixes` or `constraint_numbers` of `BatchInference`, of all sources.
         """
         owners = range(len(sources)) if owners is None else owners
         todo = [index for index, ids in enumerate(sources) if ids is not None]
         num_texts = owners[-1] + 1 if len(owners) else 0
         num_left = collections.Counter(owners[index] for index in todo)  # sources of each text
         num_done = num_texts - len(num_left)
+        rows = {
+            name: [values[index] for index in todo]
+            for name, values in rows.items()
+            if values is not None
+        }
         answers = [None] * len(sources)
         for places, result in self._inference.search_batches(
             [[*sources[index], EOS_ID] for index in todo],
@@ -224,9 +216,7 @@ class Pipeline(abc.ABC):
             batch_size,
             self.max_batch_tokens,
             num_streams,
-            **{
-                name: values and [values[index] for index in todo] for name, values in rows.items()
-            },
+            **rows,
         ):
             found = to_hypotheses(result, self.target_tokenizer)
             for place, hypotheses in zip(places, found, strict=True):
@@ -251,11 +241,10 @@ def _check_same_setting(name, directories, settings):
 
 def _check_same_vocabularies(directories, tokenizers):
     """Raises an error that names the first difference unless all ids mean the same."""
-    if len(directories) == 1:
-        return
-    first, *others = [_vocabularies(pair) for pair in tokenizers]
-    for directory, other in zip(directories[1:], others, strict=True):
-        for side, expected, found in zip(("source", "target"), first, other, strict=True):
+    for directory, other in zip(directories[1:], tokenizers[1:], strict=True):
+        for side, name in (("source", "source"), ("target", "of_target")):
+            both = getattr(tokenizers[0], name), getattr(other, name)
+            expected, found = [one.pieces(range(one.vocab_size)) for one in both]
             if found == expected:
                 continue
             differ = f"{len(expected):,} and {len(found):,} pieces"
@@ -267,8 +256,3 @@ def _check_same_vocabularies(directories, tokenizers):
                 f"Received: {str(directories[0])!r} and {str(directory)!r}, whose {side} "
                 f"vocabularies differ: {differ}"
             )
-
-
-def _vocabularies(pair):
-    """Returns the pieces of the source and of the target in the order of their ids."""
-    return [one.pieces(range(one.vocab_size)) for one in (pair.source, pair.of_target)]

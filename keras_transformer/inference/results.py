@@ -60,13 +60,10 @@ def to_hypotheses(result, tokenizer) -> list[list[Hypothesis]]:
     for tokens, *numbers in zip(*result, strict=True):
         texts = tokenizer.decode_batch(tokens)
         hypotheses = [
-            Hypothesis(text, float(score), float(log_probability), int(length), tuple(ids))
+            Hypothesis(text, float(score), float(log_probability), int(length), tuple(ids[:length]))
             for text, ids, score, log_probability, length in zip(
                 texts, tokens.tolist(), *numbers, strict=True
             )
-        ]
-        hypotheses = [
-            answer._replace(tokens=answer.tokens[: answer.num_tokens]) for answer in hypotheses
         ]
         # A tiny vocabulary may have fewer sequences than the beam.
         real = [answer for answer in hypotheses if answer.log_probability > float("-inf")]

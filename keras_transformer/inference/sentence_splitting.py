@@ -33,38 +33,25 @@ _MARKS = ".,;:!?-–" + _CLOSING + _EITHER + "([{„"
 _SEARCHED = 20
 # White space, but not that inside a word in subword-nmt's notation: `play@@ house`.
 _WORD_END = re.compile(r"(?<!\s)(?<!@@)\s+")
-_ZERO_WIDTH_JOINER = "\u200d"
+_JOINER = "\u200d"  # zero-width
 # A piece of a word has a few more subwords alone than inside the word.
 _SPARE = 1.1
 
 
 class TextPart(NamedTuple):
-    """A part of a text.
-
-    Attributes:
-        text: the part, with the white space after it.
-        ids: its subwords.
-        ends_word: whether the next part begins with another word.
-    """
+    """A part of a text, with the white space after it, and its subwords."""
 
     text: str
     ids: list[int]
-    ends_word: bool = True
+    ends_word: bool = True  # whether the next part begins with another word
 
 
 def split_sentences(text: str, abbreviations: Sequence[str] = ()) -> list[str]:
-    """Splits a text into sentences.
+    """Splits a text into sentences, each with the white space after it.
 
     A sentence ends at `.`, `!`, `?`, `…` and similar characters before white space, at their
-    full-width forms, and at a blank line. It does not end after a single capital letter or a given
-    abbreviation, nor before a small letter, unless the text itself begins with one.
-
-    Args:
-        text: any text.
-        abbreviations: keys (`word_key`) of words whose full stop does not end a sentence.
-
-    Returns:
-        The sentences, each with the white space after it.
+    full-width forms, and at a blank line. It does not end after a single capital letter or one of
+    the `abbreviations` (`word_key`s), nor before a small letter, unless the text begins with one.
 
     Example:
 
@@ -102,15 +89,9 @@ def split_text(
     """Splits a text into parts of a bounded number of subwords.
 
     Each part takes as many whole sentences as fit. A sentence that does not fit is split between
-    words into parts of about the same length, and a word that does not fit into pieces.
-
-    Args:
-        text: any text.
-        max_subwords: maximum number of subwords in a part, unless it is a single character.
-        encode_batch: function from a list of texts to the ids of each.
-        usual_length: maximum number of subwords in a part of several sentences; 0 makes each
-            sentence a part, and None stands for `max_subwords`.
-        abbreviations: as in `split_sentences`.
+    words into parts of about the same length, and a word that does not fit into pieces. A single
+    character may have more subwords than `max_subwords`. A part of several sentences has at most
+    `usual_length`; 0 makes each sentence a part, and None stands for `max_subwords`.
 
     Example:
 
@@ -188,8 +169,7 @@ def _group(sizes, limit, is_even):
     return groups
 
 
-def _split_sentence(sentence, num_subwords, limit, encode_batch):
-    del num_subwords
+def _split_sentence(sentence, _, limit, encode_batch):
     words = _units(sentence, _WORD_END.finditer(sentence))
     return _join_while_they_fit(words, limit, encode_batch, _split_word, limit, is_even=True)
 
@@ -221,12 +201,7 @@ def _character_starts(text):
     return [
         place
         for place, letter in enumerate(text)
-        if place == 0
-        or not (
-            _is_mark(letter)
-            or letter == _ZERO_WIDTH_JOINER
-            or text[place - 1] == _ZERO_WIDTH_JOINER
-        )
+        if place == 0 or not (_is_mark(letter) or _JOINER in text[place - 1 : place + 1])
     ]
 
 

@@ -9,7 +9,6 @@ from keras_transformer.data.special_tokens import EOS_ID
 from keras_transformer.data.tokenizer import Tokenizer
 from keras_transformer.decoding import BeamSearch
 from keras_transformer.decoding.search import Search
-from keras_transformer.inference import memory
 from keras_transformer.inference.alignment import Alignment, align_words, layer_index
 from keras_transformer.inference.batch_inference import one_answer
 from keras_transformer.inference.inputs import (
@@ -24,7 +23,6 @@ from keras_transformer.inference.long_texts import (
     cut_sources,
     whole_sources,
 )
-from keras_transformer.inference.memory import cut_pair_batches
 from keras_transformer.inference.pipeline import Pipeline, Progress
 from keras_transformer.inference.results import Hypothesis, Score
 from keras_transformer.inference.sentence_profile import SentenceProfile
@@ -68,7 +66,7 @@ class Translator(Pipeline):
     """
 
     task: ClassVar[str] = "translation"
-    settings: ClassVar[tuple[str, ...]] = (*Pipeline.settings, "sentence_profile")
+    settings: ClassVar[dict] = {**Pipeline.settings, "sentence_profile": SentenceProfile}
 
     def __init__(
         self,
@@ -92,13 +90,6 @@ class Translator(Pipeline):
         )
         self.sentence_profile = sentence_profile
         self.num_split = 0
-
-    @classmethod
-    def from_config(cls, config: dict) -> dict:
-        if config.get("sentence_profile") is not None:  # Earlier versions wrote none.
-            profile = SentenceProfile.from_dict(config["sentence_profile"])
-            config = {**config, "sentence_profile": profile}
-        return config
 
     def translate(
         self,
@@ -218,18 +209,12 @@ class Translator(Pipeline):
         sources = self._encode_sources(sources)
         targets = self.target_tokenizer.encode_batch(checked_texts("targets", targets))
         check_targets("score", sources, targets, self.model.config.max_length)
-        logits = memory.MAX_BATCH_LOGITS // self.model.config.output_vocab_size
         scores = [Score(0.0, 0)] * len(sources)
-        max_tokens = min(logits, memory.MAX_BATCH_TOKENS)
-        for indices in cut_pair_batches(sources, targets, batch_size, max_tokens, progress):
-            found = self._inference.log_probabilities(
-                [[*sources[index], EOS_ID] for index in indices],
-                [targets[index] for index in indices],
-            )
-            for index, value, values in zip(indices, *found, strict=True):
-                tokens = (*targets[index], EOS_ID)
-                of_tokens = tuple(values[: len(tokens)].tolist())
-                scores[index] = Score(float(value), len(tokens), tokens, of_tokens)
+        found = self._inference.log_probabilities(sources, targets, batch_size, progress)
+        for index, value, values in found:
+            tokens = (*targets[index], EOS_ID)
+            of_tokens = tuple(values[: len(tokens)].tolist())
+            scores[index] = Score(float(value), len(tokens), tokens, of_tokens)
         return scores
 
     def align(
@@ -269,18 +254,10 @@ class Translator(Pipeline):
         targets, target_words = encode_words(self.target_tokenizer, "translations", translations)
         check_targets("align", sources, targets, self.model.config.max_length)
         alignments = [None] * len(sources)
-        for indices in cut_pair_batches(
-            sources, targets, batch_size, memory.MAX_ALIGNED_TOKENS, progress
-        ):
-            found = self._inference.cross_attention(
-                [[*sources[index], EOS_ID] for index in indices],
-                [targets[index] for index in indices],
-                layer,
-            )
-            for index, attention in zip(indices, found, strict=True):
-                attention = attention[: len(targets[index]), : len(sources[index])]
-                words = source_words[index], target_words[index]
-                alignments[index] = align_words(attention, *words)
+        found = self._inference.cross_attention(sources, targets, layer, batch_size, progress)
+        for index, attention in found:
+            attention = attention[: len(targets[index]), : len(sources[index])]
+            alignments[index] = align_words(attention, source_words[index], target_words[index])
         return alignments
 
     def _encode_sources(self, texts, profile=None) -> list[list[int]]:

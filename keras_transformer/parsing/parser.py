@@ -107,7 +107,11 @@ class Parser(Pipeline):
     """
 
     task: ClassVar[str] = "parsing"
-    settings: ClassVar[tuple[str, ...]] = (*Pipeline.settings, "linearization", "constrained")
+    settings: ClassVar[dict] = {
+        **Pipeline.settings,
+        "linearization": Linearization,
+        "constrained": None,
+    }
     common_settings: ClassVar[tuple[str, ...]] = ("linearization",)
     # Batches are counted with the maximum length of a tree; most trees are much shorter.
     max_batch_tokens: ClassVar[int] = 65_536
@@ -146,13 +150,6 @@ class Parser(Pipeline):
         except ValueError as error:
             self._why_unconstrained = str(error)
         self.constrained = self._check_constrained(constrained, self.tree_symbols is not None)
-
-    @classmethod
-    def from_config(cls, config: dict) -> dict:
-        if "linearization" in config:
-            linearization = Linearization.from_dict(config["linearization"])
-            config = {**config, "linearization": linearization}
-        return config
 
     def parse(
         self,
