@@ -66,11 +66,7 @@ def plot_attention(
     num_heads = len(weights)
     columns = min(num_heads, _MAX_COLUMNS if num_heads > 4 else 2)
     rows = math.ceil(num_heads / columns)
-    cell = min(
-        _CELL_INCHES,
-        _LONGEST_SIDE_INCHES / (columns * pieces[1]),
-        _LONGEST_SIDE_INCHES / (rows * pieces[0]),
-    )
+    cell = min(_CELL_INCHES, _LONGEST_SIDE_INCHES / max(columns * pieces[1], rows * pieces[0]))
     figure = new_figure(
         width=max(4.0, cell * columns * pieces[1] + 2.4),
         height=max(3.0, cell * rows * pieces[0] + 1.8 + 0.3 * rows),
@@ -79,21 +75,13 @@ def plot_attention(
         figure.suptitle(title, color=TEXT_COLOUR, parse_math=False)
     grid = figure.subplots(rows, columns, squeeze=False)
     font_size = max(4.0, min(9.0, 72 * cell * 0.55))
-    largest = float(weights.max())
-    mesh = None
     for head, axes in enumerate(grid.flat):
         if head >= num_heads:
             axes.set_axis_off()
             continue
         # White lines between the cells, so that a row can be followed to its piece.
-        mesh = axes.pcolormesh(
-            weights[head],
-            cmap="Blues",
-            vmin=0.0,
-            vmax=largest,
-            edgecolors="white",
-            linewidth=2 * cell,
-        )
+        colours = {"cmap": "Blues", "vmin": 0.0, "vmax": weights.max(), "edgecolors": "white"}
+        mesh = axes.pcolormesh(weights[head], **colours, linewidth=2 * cell)
         axes.set_aspect("equal")
         axes.invert_yaxis()
         if num_heads > 1:

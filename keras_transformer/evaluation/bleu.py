@@ -162,7 +162,8 @@ def reference_streams(hypotheses, references) -> list[list[str]]:
     """Returns the references as a list of lists, one per reference file; checks both sides."""
     if isinstance(hypotheses, str) or isinstance(references, str):
         raise UserError("Hypotheses and references must be lists of lines, not one string.")
-    streams = [list(references)] if _are_strings(references) else [list(s) for s in references]
+    is_one = len(references) > 0 and all(isinstance(line, str) for line in references)
+    streams = [list(references)] if is_one else [list(stream) for stream in references]
     if not hypotheses:
         raise UserError("There are no hypotheses to score.")
     if not streams:
@@ -174,9 +175,10 @@ def reference_streams(hypotheses, references) -> list[list[str]]:
                 f"There must be as many references as hypotheses. "
                 f"Received: {len(hypotheses)} hypotheses and {len(stream)} {which}"
             )
-    for what, lines in (("hypothesis", hypotheses), *(("reference", s) for s in streams)):
+    for lines in (hypotheses, *streams):
         for number, line in enumerate(lines, start=1):
             if not isinstance(line, str):
+                what = "hypothesis" if lines is hypotheses else "reference"
                 raise UserError(f"Each {what} must be a string. Received: line {number} = {line!r}")
     return streams
 
@@ -192,7 +194,3 @@ def bleu_score(name, metric, hypotheses, streams) -> Score:
     }
     # Rounding errors of the geometric mean can leave a perfect score a hair above 100.
     return Score(name, min(result.score, 100.0), str(metric.get_signature()), details)
-
-
-def _are_strings(references):
-    return len(references) > 0 and all(isinstance(line, str) for line in references)

@@ -1,6 +1,5 @@
 """Matplotlib figures without pyplot: no window, no global state."""
 
-import contextlib
 import os
 import pathlib
 import warnings
@@ -13,11 +12,7 @@ GRID_COLOUR = "#dddddd"
 
 
 def new_figure(width: float, height: float):
-    """Returns an empty figure, sizes in inches, that can only be saved.
-
-    Raises:
-        UserError: if matplotlib is not installed.
-    """
+    """Returns an empty figure, sizes in inches, that can only be saved."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
@@ -28,12 +23,8 @@ def new_figure(width: float, height: float):
     return figure
 
 
-def save_figure(figure, path: str | os.PathLike, dots_per_inch: int = 150) -> pathlib.Path:
-    """Writes a figure to a temporary name and renames it; returns `path` as a `pathlib.Path`.
-
-    Raises:
-        UserError: if the ending of the path is not a format that matplotlib writes.
-    """
+def save_figure(figure, path: str | os.PathLike) -> pathlib.Path:
+    """Writes a figure in the format of the path's ending; returns the path."""
     path = pathlib.Path(path)
     formats = figure.canvas.get_supported_filetypes()
     kind = path.suffix.lower().removeprefix(".")
@@ -41,14 +32,8 @@ def save_figure(figure, path: str | os.PathLike, dots_per_inch: int = 150) -> pa
         raise UserError(
             f"A plot's file must end in .{', .'.join(sorted(formats))}. Received: {str(path)!r}"
         )
-    with atomic_write(path) as temporary, _without_glyph_warnings():
-        figure.savefig(temporary, format=kind, dpi=dots_per_inch)
-    return path
-
-
-@contextlib.contextmanager
-def _without_glyph_warnings():
-    # Pieces may be in any script; a character that the font lacks is drawn as a box.
-    with warnings.catch_warnings():
+    with atomic_write(path) as temporary, warnings.catch_warnings():
+        # Pieces may be in any script; a character that the font lacks is drawn as a box.
         warnings.filterwarnings("ignore", message=r"Glyph .* missing from")
-        yield
+        figure.savefig(temporary, format=kind, dpi=150)
+    return path

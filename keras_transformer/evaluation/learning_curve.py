@@ -1,16 +1,13 @@
 """The learning curve: loss and scores over the steps of training."""
 
+import itertools
 import math
 import os
 import pathlib
 from collections.abc import Iterable, Mapping
 
-from keras_transformer.evaluation.figure import (
-    GRID_COLOUR,
-    TEXT_COLOUR,
-    new_figure,
-    save_figure,
-)
+from keras_transformer.evaluation.figure import GRID_COLOUR, TEXT_COLOUR, new_figure, save_figure
+from keras_transformer.inference.tasks import get_task, task_names
 
 # (keys of a history row, label, colour); of several keys the first one present is taken. The
 # colours can be told apart by colour-blind readers too.
@@ -19,11 +16,7 @@ _LOSSES = (
     (("train_loss",), "training, label-smoothed", "#0072b2"),
     (("val_loss", "valid_loss"), "validation", "#d55e00"),
 )
-_SCORES = (
-    (("bleu", "val_bleu", "valid_bleu"), "BLEU", "#009e73"),
-    (("f1", "val_f1", "valid_f1"), "F1", "#56b4e9"),
-    (("exact_match", "val_exact_match", "valid_exact_match"), "exact match", "#cc79a7"),
-)
+_SCORE_COLOURS = ("#009e73", "#56b4e9", "#e69f00")
 
 
 def plot_learning_curve(
@@ -33,9 +26,9 @@ def plot_learning_curve(
 
     Args:
         rows: the history, one mapping per entry with "step" and any of "loss", "val_loss" (nats per
-            token), "bleu", "f1", "exact_match" (0 to 100); also with the prefix "val_" or "valid_".
-            Values may be numbers or their text; missing ones, None, "" and not-a-number are
-            skipped.
+            token), the score of a task such as "bleu", "exact_match" (0 to 100); also with the
+            prefix "val_" or "valid_". Values may be numbers or their text; missing ones, None, ""
+            and not-a-number are skipped.
         path: the picture to write; .png, .pdf or .svg.
         title: text above the plot.
 
@@ -55,7 +48,15 @@ def plot_learning_curve(
     'curve.png'
     """
     rows = list(rows)
-    losses, scores = _curves(rows, _LOSSES), _curves(rows, _SCORES)
+    labels = {task.score_name: task.score_label for task in map(get_task, task_names())}
+    series = [
+        ((name, f"val_{name}", f"valid_{name}"), label, colour)
+        for (name, label), colour in [
+            *zip(labels.items(), itertools.cycle(_SCORE_COLOURS)),
+            (("exact_match", "exact match"), "#cc79a7"),
+        ]
+    ]
+    losses, scores = _curves(rows, _LOSSES), _curves(rows, series)
     panels = [
         (curves, label)
         for curves, label in ((losses, "loss (nats per token)"), (scores, "score on held-out text"))
@@ -63,8 +64,8 @@ def plot_learning_curve(
     ]
     if not panels:
         raise ValueError(
-            "The history must have rows with 'step' and one of 'loss', 'val_loss', 'bleu', "
-            f"'f1', 'exact_match'. Received: {len(rows)} rows without any"
+            "The history must have rows with 'step' and one of 'loss', 'val_loss', "
+            f"{', '.join(map(repr, labels))}, 'exact_match'. Received: {len(rows)} rows without any"
         )
     figure = new_figure(width=5.2 * len(panels), height=3.8)
     if title:
@@ -89,12 +90,10 @@ def _curves(rows, series):
     for keys, label, colour in series:
         points = []
         for row in rows:
-            value = next(
-                (number for key in keys if (number := _number(row.get(key))) is not None), None
-            )
-            step = _number(row.get("step"))
-            if step is not None and value is not None:
-                points.append((step, value))
+            step, *values = (_number(row.get(key)) for key in ("step", *keys))
+            values = [value for value in values if value is not None]
+            if step is not None and values:
+                points.append((step, values[0]))
         if points:
             curves.append((label, colour, *zip(*sorted(points), strict=True)))
     return curves

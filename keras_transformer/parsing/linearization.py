@@ -3,11 +3,16 @@
 import dataclasses
 from collections.abc import Sequence
 
-from keras_transformer.parsing.repair import RebuiltTree, TreeBuilder, is_symbol
-from keras_transformer.parsing.trees import Tree, escape_brackets, unescape_brackets
+from keras_transformer.parsing.repair import RebuiltTree, TreeBuilder
+from keras_transformer.parsing.trees import (
+    PLACEHOLDER,
+    Tree,
+    escape_brackets,
+    is_symbol,
+    unescape_brackets,
+)
 from keras_transformer.settings.setting import FrozenSettings, Rule, setting
 
-PLACEHOLDER = "XX"  # stands for a word, and for an unknown tag
 NUMBERS = tuple(map(str, range(100)))  # stand for the words in their order, again and again
 _LABEL = Rule(str, "a label without spaces and round brackets", is_symbol)
 
@@ -161,7 +166,7 @@ class Linearization(FrozenSettings):
                 f"Received: {len(tags)} tags and {len(words)} words"
             )
         written = list(map(_number, range(len(words)))) if self.numbers else words
-        builder = TreeBuilder(words, tags, self.root_label, PLACEHOLDER, written)
+        builder = TreeBuilder(words, tags, self.root_label, written)
         if self.leaf_is_one_symbol:
             for symbol in symbols:
                 self._read(symbol, builder)

@@ -203,7 +203,7 @@ class Parser(Pipeline):
         Raises:
             ValueError: as in `parse`.
         """
-        words = _checked_sentences(sentences)
+        words = _words_of(sentences)
         is_constrained = self._check_constrained(constrained, self.constrained)
         num_words = [len(of_sentence) for of_sentence in words]
         limits = ops.convert_to_numpy(self.max_lengths(np.array(num_words, "int32"))).tolist()
@@ -211,7 +211,7 @@ class Parser(Pipeline):
         sources = self.source_tokenizer.encode_batch([" ".join(some) for some in words])
         sources = cut_sources(sources, self.max_source_length - 1, "; their trees have all words")
         answers = self._search(
-            [ids if some else None for ids, some in zip(sources, words, strict=True)],
+            [ids if number else None for ids, number in zip(sources, num_words, strict=True)],
             limits,
             search or self.search,
             batch_size,
@@ -258,24 +258,21 @@ def _warn_of_long_sentences(num_words: list[int], limits: list[int]) -> None:
         _LOGGER.warning(message, num_long, sum(map(bool, num_words)), max(room))
 
 
-def _checked_sentences(sentences: Sequence) -> list[list[str]]:
+def _words_of(sentences: Sequence) -> list[list[str]]:
     """Returns the words of each sentence; raises a `ValueError` if one is not a sentence."""
     if isinstance(sentences, str | bytes):
         raise ValueError(
             "`sentences` must be a list of sentences; put one sentence into a list. "
             f"Received: sentences={sentences!r}"
         )
-    return [_checked_words(index, sentence) for index, sentence in enumerate(sentences)]
-
-
-def _checked_words(index: int, sentence: str | Sequence[str]) -> list[str]:
-    if isinstance(sentence, str):
-        return split_words(sentence)
-    is_list = isinstance(sentence, Sequence | np.ndarray) and not isinstance(sentence, bytes)
-    words = list(sentence) if is_list else [None]
-    if not all(isinstance(word, str) and split_words(word) == [word] for word in words):
-        raise ValueError(
-            "A sentence must be a string, or a list of words without white space. "
-            f"Received: sentences[{index}]={sentence!r}"
-        )
-    return words
+    result = []
+    for index, sentence in enumerate(sentences):
+        words = split_words(sentence) if isinstance(sentence, str) else sentence
+        is_list = isinstance(words, Sequence | np.ndarray) and not isinstance(words, bytes)
+        if not is_list or not all(isinstance(w, str) and split_words(w) == [w] for w in words):
+            raise ValueError(
+                "A sentence must be a string, or a list of words without white space. "
+                f"Received: sentences[{index}]={sentence!r}"
+            )
+        result.append(list(words))
+    return result

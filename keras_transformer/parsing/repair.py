@@ -1,18 +1,10 @@
 """`TreeBuilder`: a tree over given words, from any sequence of symbols."""
 
-import re
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from keras_transformer.parsing.trees import Tree
-
-_SYMBOL = re.compile(r"[^ \t\r\n\f\v()]+")
-
-
-def is_symbol(text: str) -> bool:
-    """Returns whether `text` can be a label, a tag or a word: no spaces, no round brackets."""
-    return _SYMBOL.fullmatch(text) is not None
+from keras_transformer.parsing.trees import PLACEHOLDER, Tree
 
 
 class RebuiltTree(NamedTuple):
@@ -41,15 +33,8 @@ class RebuiltTree(NamedTuple):
 class TreeBuilder:
     """Takes symbols and words in any order and makes a tree, as `Linearization.rebuild` says.
 
-    Args:
-        words: the words of the sentence, at least one.
-        tags: their tags; None for those of the symbols.
-        root_label: label of the root, if no symbol opens one.
-        unknown_tag: tag of a word without a tag.
-        written: the expected spelling of each word in the sequence.
-
-    Attributes:
-        num_repairs: number of changes so far.
+    `written` is the expected spelling of each word in the sequence; without `tags` they are those
+    of the symbols. `num_repairs` is the number of changes so far.
     """
 
     def __init__(
@@ -57,12 +42,11 @@ class TreeBuilder:
         words: Sequence[str],
         tags: Sequence[str] | None,
         root_label: str,
-        unknown_tag: str,
         written: Sequence[str],
     ) -> None:
         self.num_repairs = 0
         self._words, self._tags, self._written = words, tags, written
-        self._root_label, self._unknown_tag = root_label, unknown_tag
+        self._root_label = root_label
         self._next_word = 0
         self._open: list[tuple[str, list[Tree]]] = []  # from the root to the innermost
         self._depths: dict[str, list[int]] = defaultdict(list)  # places of a label in `_open`
@@ -123,7 +107,7 @@ class TreeBuilder:
     def _append_word(self, tag: str | None) -> None:
         if self._tags is not None:
             tag = self._tags[self._next_word]
-        self._open[-1][1].append(Tree(tag or self._unknown_tag, self._words[self._next_word]))
+        self._open[-1][1].append(Tree(tag or PLACEHOLDER, self._words[self._next_word]))
         self._next_word += 1
 
     def _end_to(self, depth: int) -> None:

@@ -9,8 +9,8 @@ import tensorflow as tf
 from keras_transformer.export.graph_rows import encode
 from keras_transformer.export.served_module import ServedFunctions
 from keras_transformer.layers.dtypes import Tensor
-from keras_transformer.parsing.linearization import PLACEHOLDER
 from keras_transformer.parsing.treebank import NO_TREE
+from keras_transformer.parsing.trees import PLACEHOLDER
 
 
 class ParserFunctions(ServedFunctions):
@@ -56,7 +56,9 @@ class ParserFunctions(ServedFunctions):
         """Returns trees in brackets `[rows, n]`, from ragged words, tokens and scores."""
         root_label = self._pipeline.linearization.root_label
         # The end of each leaf, and a column more for symbols after the last word.
-        endings = words.with_flat_values(tf.strings.join([_escaped(words.flat_values), ")"]))
+        endings = tf.strings.regex_replace(words.flat_values, r"\(", "-LRB-")
+        endings = tf.strings.join([tf.strings.regex_replace(endings, r"\)", "-RRB-"), ")"])
+        endings = words.with_flat_values(endings)
         endings = tf.pad(endings.to_tensor(""), [[0, 0], [0, 1]], constant_values="")
         is_word = tf.gather(tf.constant(self._pipeline.tree_symbols.words), tokens)
         places = tf.cumsum(tf.cast(is_word, tf.int32), axis=2, exclusive=True)
@@ -93,8 +95,3 @@ def _split_words(text):
 
 def _joined(words):
     return tf.strings.reduce_join(words, axis=-1, separator=" ")
-
-
-def _escaped(words):
-    words = tf.strings.regex_replace(words, r"\(", "-LRB-")
-    return tf.strings.regex_replace(words, r"\)", "-RRB-")

@@ -1,7 +1,6 @@
 """`ParsingTask`: parsing as a task of training, with F1 of brackets as its score."""
 
 import collections
-from collections.abc import Callable
 from typing import Any
 
 from keras_transformer.data import SubwordTokenizer
@@ -9,11 +8,10 @@ from keras_transformer.data.tokenizer import Tokenizer
 from keras_transformer.data.tokenizer_pair import TokenizerPair
 from keras_transformer.errors import UserError
 from keras_transformer.inference.tasks import Task
-from keras_transformer.models import TrainingRecipe, Transformer
 from keras_transformer.parsing.f1_on_dev import F1OnDev
 from keras_transformer.parsing.linearization import NUMBERS, Linearization
 from keras_transformer.parsing.parser import Parser
-from keras_transformer.parsing.treebank_corpus import TreebankCorpus
+from keras_transformer.parsing.treebank import TreebankCorpus
 from keras_transformer.settings.training_settings import TrainingSettings
 from keras_transformer.training.score_on_dev import beam_search, fast_search
 from keras_transformer.training.training_data import learn_vocabulary
@@ -54,13 +52,7 @@ class ParsingTask(Task):
                 f"{corpus.linearization} with settings of {expected}"
             )
 
-    def learn_tokenizers(
-        self,
-        corpus: TreebankCorpus,
-        settings: TrainingSettings,
-        source: Tokenizer | None,
-        report: Callable[[str], object],
-    ) -> TokenizerPair:
+    def learn_tokenizers(self, corpus, settings, source, report) -> TokenizerPair:
         symbols = collections.Counter()
 
         def sentences():
@@ -85,13 +77,7 @@ class ParsingTask(Task):
         symbols = sorted(symbols, key=lambda symbol: (-symbols[symbol], symbol))
         return TokenizerPair(source, SubwordTokenizer(symbols))
 
-    def make_score(
-        self,
-        corpus: TreebankCorpus,
-        tokenizers: TokenizerPair,
-        settings: TrainingSettings,
-        recipe: TrainingRecipe,
-    ) -> F1OnDev | None:
+    def make_score(self, corpus, tokenizers, settings, recipe) -> F1OnDev | None:
         if not settings.f1_every:
             return None
         return F1OnDev(
@@ -104,14 +90,7 @@ class ParsingTask(Task):
             limit=settings.f1_trees,
         )
 
-    def make_result(
-        self,
-        model: Transformer,
-        tokenizers: TokenizerPair,
-        settings: TrainingSettings,
-        recipe: TrainingRecipe,
-        sentence_profile: Any,
-    ) -> Parser:
+    def make_result(self, model, tokenizers, settings, recipe, sentence_profile) -> Parser:
         return Parser(
             model,
             tokenizers.source,

@@ -9,9 +9,10 @@ from keras_transformer.errors import UserError
 # No other characters separate: a word may contain other spaces, such as U+00A0 or U+2009.
 _SPACE = " \t\r\n\f\v"
 _TOKENS = re.compile(rf"[()]|[^{_SPACE}()]+")
-_SPACES = re.compile(rf"[{_SPACE}]+")
+_WORDS = re.compile(rf"[^{_SPACE}]+")
 _LABEL = re.compile(rf"[^{_SPACE}()]*")
-_WORD = re.compile(rf"[^{_SPACE}]+(?: [^{_SPACE}]+)*")
+_LEAF = re.compile(rf"[^{_SPACE}]+(?: [^{_SPACE}]+)*")
+PLACEHOLDER = "XX"  # stands for a word, and for an unknown tag
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -53,7 +54,7 @@ class Tree:
                 f"Received: label={self.label!r}"
             )
         if self.is_leaf:
-            if not self.label or not _WORD.fullmatch(self.children):
+            if not self.label or not _LEAF.fullmatch(self.children):
                 raise ValueError(
                     "A leaf must have a tag and a word, with at most single spaces inside. "
                     f"Received: label={self.label!r}, children={self.children!r}"
@@ -79,7 +80,8 @@ class Tree:
         """
         reader = TreeReader()
         trees = reader.feed(text)
-        reader.finish()
+        if reader.depth:
+            raise UserError(f"The text ends within a tree. Received: {reader.depth} open brackets")
         if len(trees) != 1:
             raise UserError(f"Expected one tree in brackets. Received: {len(trees)} trees")
         return trees[0]
@@ -149,7 +151,7 @@ class Tree:
 class TreeReader:
     """Reads trees from a text that comes in pieces, such as the lines of a file.
 
-    A leaf may have several words, as a few do in treebanks: they are one word with spaces.
+    The words of a leaf, of which a few in treebanks have several, are one word with spaces.
     """
 
     def __init__(self) -> None:
@@ -162,11 +164,7 @@ class TreeReader:
         return len(self._open)
 
     def feed(self, text: str) -> list[Tree]:
-        """Returns the trees that end in the next piece of the text.
-
-        A piece must not end inside a label or a word. The reader is of no use after a `UserError`,
-        which it raises if the text is not well-formed.
-        """
+        """Returns the trees that end in a piece, which must not end inside a label or a word."""
         finished = []
         for token in _TOKENS.findall(text):
             if token == "(":
@@ -188,11 +186,6 @@ class TreeReader:
                 texts.append(token)
         return finished
 
-    def finish(self) -> None:
-        """Raises `UserError` if a bracket is open."""
-        if self._open:
-            raise UserError(f"The text ends within a tree. Received: {self.depth} open brackets")
-
     def _begin(self) -> None:
         texts = self._open[-1][0] if self._open else [""]
         if len(texts) > 1:
@@ -205,14 +198,13 @@ class TreeReader:
 
 
 def split_words(text: str) -> list[str]:
-    """Returns the words of a sentence. Spaces, tabs and line ends separate them, U+00A0 does not.
+    """Returns the words of a sentence; spaces, tabs and line ends separate, U+00A0 does not."""
+    return _WORDS.findall(text)
 
-    Example:
 
-    >>> split_words(" It\tworks\u00a0well ")
-    ['It', 'works\xa0well']
-    """
-    return [word for word in _SPACES.split(text) if word]
+def is_symbol(text: str) -> bool:
+    """Returns whether `text` can be a label, a tag or a word: no spaces, no round brackets."""
+    return bool(text) and _LABEL.fullmatch(text) is not None
 
 
 def escape_brackets(word: str) -> str:

@@ -6,8 +6,8 @@ import numpy as np
 
 from keras_transformer.data.special_tokens import SPECIAL_PIECES, UNK_ID
 from keras_transformer.data.subword_tokenizer import SubwordTokenizer
-from keras_transformer.parsing.linearization import NUMBERS, PLACEHOLDER, Linearization
-from keras_transformer.parsing.repair import is_symbol
+from keras_transformer.parsing.linearization import NUMBERS, Linearization
+from keras_transformer.parsing.trees import PLACEHOLDER, is_symbol
 
 
 class TreeSymbols(NamedTuple):
@@ -68,22 +68,21 @@ def tree_symbols(tokenizer: SubwordTokenizer, linearization: Linearization) -> T
             f"is one token. Received: a {type(tokenizer).__name__}"
         )
     pieces = tokenizer.pieces(range(tokenizer.vocab_size))
-    for piece in pieces:
-        if piece.endswith("@@"):
-            raise ValueError(
-                "Each symbol of a tree must be one token; a piece that ends in @@ is a part of a "
-                f"symbol. Received: a target vocabulary with {piece!r}"
-            )
-    if linearization.labelled_closing:
-        opened, closed = [[_label(piece, bracket) for piece in pieces] for bracket in "()"]
-        labels = sorted((set(opened) & set(closed)) - {None})
-        openings, closings = (
-            [labels.index(label) if label in labels else -1 for label in side]
-            for side in (opened, closed)
+    parts = [piece for piece in pieces if piece.endswith("@@")]
+    if parts:
+        raise ValueError(
+            "Each symbol of a tree must be one token; a piece that ends in @@ is a part of a "
+            f"symbol. Received: a target vocabulary with {parts[0]!r}"
         )
-    else:
-        openings = [-1 if _label(piece, "(") is None else 0 for piece in pieces]
-        closings = [0 if piece == ")" else -1 for piece in pieces]
+    opened, closed = [[_label(piece, bracket) for piece in pieces] for bracket in "()"]
+    if not linearization.labelled_closing:  # One label stands for all.
+        opened = [None if label is None else ")" for label in opened]
+        closed = [")" if piece == ")" else None for piece in pieces]
+    labels = sorted((set(opened) & set(closed)) - {None})
+    openings, closings = (
+        [labels.index(label) if label in labels else -1 for label in side]
+        for side in (opened, closed)
+    )
     numbers = None
     if linearization.numbers:
         missing = [number for number in NUMBERS if number not in pieces]

@@ -9,9 +9,9 @@ from keras_transformer.decoding.constraints.constraint import Generated
 from keras_transformer.layers.checks import check_positive_integer, check_rank
 from keras_transformer.layers.dtypes import Tensor
 
-# Classes of tokens. A closing token has `_FIRST_CLOSING` and the number of its label; a numbered
-# word has a class behind those, so that a row can allow the next number alone.
-_NEVER, _OPENING, _WORD, _EOS, _FIRST_CLOSING = -1, 0, 1, 2, 3
+# Classes of tokens. A closing token has `_FIRST_CLOSING` and the number of its label; a word has a
+# class behind those, and the number of the word, so that a row can allow the next number alone.
+_NEVER, _OPENING, _EOS, _FIRST_CLOSING = -1, 0, 1, 2
 _NOTHING = -2  # the class of no token
 
 
@@ -91,25 +91,22 @@ class WellFormedTrees:
                 "A token must open a constituent, close one, or stand for a word. "
                 f"Received: token {num_roles.argmax()} with several of these roles"
             )
-        self._first_number, self._num_numbers = _FIRST_CLOSING + self.closings.max() + 1, 0
-        of_words = np.full(shapes[0], _WORD)
-        if numbers is not None:
-            numbers = np.asarray(numbers, "int32")
-            self._num_numbers = int(numbers.max()) + 1
-            if numbers.shape != shapes[0] or np.any((numbers >= 0) != self.words):
-                raise ValueError(
-                    "`numbers` must have the shape [vocabulary], and a number for each token of "
-                    f"`words` and no other. Received: numbers={numbers!r}"
-                )
-            if set(range(self._num_numbers)) - set(numbers.tolist()):
-                raise ValueError(
-                    "`numbers` must have every number up to its largest, or words would have no "
-                    f"token. Received: numbers={numbers!r}"
-                )
-            of_words = self._first_number + numbers
+        numbers = np.asarray(self.words - 1 if numbers is None else numbers, "int32")
+        if numbers.shape != shapes[0] or np.any((numbers >= 0) != self.words):
+            raise ValueError(
+                "`numbers` must have the shape [vocabulary], and a number for each token of "
+                f"`words` and no other. Received: numbers={numbers!r}"
+            )
+        self._num_numbers = max(int(numbers.max()) + 1, 1)
+        if np.setdiff1d(np.arange(numbers.max()), numbers).size:
+            raise ValueError(
+                "`numbers` must have every number up to its largest, or words would have no "
+                f"token. Received: numbers={numbers!r}"
+            )
+        self._first_word = _FIRST_CLOSING + self.closings.max() + 1
         self._classes = np.select(
             [self.openings >= 0, self.words, self.closings >= 0],
-            [_OPENING, of_words, _FIRST_CLOSING + self.closings],
+            [_OPENING, self._first_word + numbers, _FIRST_CLOSING + self.closings],
             _NEVER,
         ).astype("int32")
 
@@ -139,9 +136,7 @@ class WellFormedTrees:
         place = ops.expand_dims(ops.maximum(depth - 1, 0), -1)
         innermost = ops.take_along_axis(state.labels, place, axis=1)[:, 0]
         closing = ops.where(may_close, _FIRST_CLOSING + innermost, _NOTHING)
-        next_word = _WORD
-        if self._num_numbers:
-            next_word = self._first_number + ops.mod(state.words_done, self._num_numbers)
+        next_word = self._first_word + ops.mod(state.words_done, self._num_numbers)
         # A row allows at most these classes of tokens.
         allowed_classes = (
             ops.where(may_open, _OPENING, _NOTHING),

@@ -141,7 +141,7 @@ def test_a_reader_takes_text_in_pieces_and_gives_trees_where_they_end():
     ]
     assert reader.depth == 1
     assert reader.feed("S (UH No))") == [Tree.parse("(S (UH No))")]
-    reader.finish()
+    assert reader.depth == 0
 
 
 def test_nothing_recurses():

@@ -2,6 +2,7 @@
 
 import argparse
 import dataclasses
+import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,6 +10,8 @@ from keras_transformer.cli.arguments import add_options
 from keras_transformer.cli.task_commands import Corpora, Experiment, TaskCommands
 from keras_transformer.settings.setting import COUNT, SWITCH, FrozenSettings, setting
 from keras_transformer.settings.training_settings import TrainingSettings
+
+_trees = functools.partial(setting, table="parsing")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,43 +22,40 @@ class TreeSettings(FrozenSettings):
         {settings}
     """
 
-    trees: str | None = setting(
+    trees: str | None = _trees(
         None,
         "training trees in brackets, in the style of the Penn Treebank, .gz too",
         metavar="FILE",
-        table="parsing",
     )
-    valid_trees: str | None = setting(
-        None,
-        "trees to choose and watch the model by; never the test set",
-        metavar="FILE",
-        table="parsing",
+    valid_trees: str | None = _trees(
+        None, "trees to choose and watch the model by; never the test set", metavar="FILE"
     )
-    limit_trees: int | None = setting(
+    limit_trees: int | None = _trees(
         None,
         "train on N of the trees, drawn at random; a larger N includes the trees of a smaller one",
         COUNT,
         unset="all",
-        table="parsing",
     )
-    emit_words: bool = setting(False, "the model writes the words in trees", table="parsing")
-    emit_tags: bool = setting(False, "the model writes the tags of words in trees", table="parsing")
-    emit_numbers: bool | None = setting(
+    emit_words: bool = _trees(False, "the model writes the words in trees")
+    emit_tags: bool = _trees(False, "the model writes the tags of words in trees")
+    emit_numbers: bool | None = _trees(
         None,
         "the model writes a number for each word in trees; without words, tags and numbers it "
         "writes XX for each, as in the paper",
         SWITCH,
         unset="true, unless it writes words or tags",
-        table="parsing",
     )
-    unlabelled_closing: bool = setting(
-        False, "the model writes closing brackets without labels", table="parsing"
-    )
+    unlabelled_closing: bool = _trees(False, "the model writes closing brackets without labels")
+
+
+UNCONSTRAINED = {
+    "--unconstrained": "search among all sequences of symbols, and repair those that are not trees"
+}
 
 
 # Section 6.3 of the paper. The trees of the Wall Street Journal are not free: --trees names
 # sections 2 to 21 and --valid-trees section 22.
-def _experiment(name: str, description: str, preset: str, vocab_size: int) -> Experiment:
+def _experiment(name: str, trees: str, preset: str, vocab_size: int) -> Experiment:
     values = {
         "task": "parsing",
         "preset": preset,
@@ -70,7 +70,7 @@ def _experiment(name: str, description: str, preset: str, vocab_size: int) -> Ex
         "checkpoint_every": 1_500,
         "evaluate_every": 3_000,
     }
-    return Experiment(name, description, {}, values)
+    return Experiment(name, f"parser of {trees}", {}, values)
 
 
 # Number of labels in opening and closing brackets, as in treebanks of English.
@@ -88,12 +88,9 @@ class ParsingCommands(TaskCommands):
     tables = {"parsing": "trees, for --task parsing"}
     defaults = {"preset": "parsing_small", "shared_vocabulary": False}
     experiments = (
-        _experiment("wsj-parsing", "parser of WSJ trees", "parsing", 16_000),
+        _experiment("wsj-parsing", "WSJ trees", "parsing", 16_000),
         _experiment(
-            "wsj-parsing-semi-supervised",
-            "parser of WSJ and parsed trees",
-            "parsing_semi_supervised",
-            32_000,
+            "wsj-parsing-semi-supervised", "WSJ and parsed trees", "parsing_semi_supervised", 32_000
         ),
     )
     data_kinds = {"trees": ("trees", "valid_trees")}
@@ -104,7 +101,7 @@ class ParsingCommands(TaskCommands):
 
     def open_corpora(self, kind: str, values: dict[str, Any]) -> Corpora:
         from keras_transformer.parsing.linearization import Linearization
-        from keras_transformer.parsing.treebank_corpus import TreebankCorpus
+        from keras_transformer.parsing.treebank import TreebankCorpus
 
         linearization = Linearization(**_linearization(values))
         corpora = (
@@ -137,8 +134,7 @@ class ParsingCommands(TaskCommands):
             "--parameters NAME": "EVALB's parameters: collins (COLLINS.prm), new (new.prm), or a "
             "parameter file (default: collins)",
             "--table FILE": "file for EVALB's table, with a line for each sentence",
-            "--unconstrained": "search among all sequences of symbols, and repair those that are "
-            "not trees",
+            **UNCONSTRAINED,
         }
         add_options(group, options)
 

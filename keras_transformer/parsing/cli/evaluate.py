@@ -15,12 +15,7 @@ from keras_transformer.errors import UserError
 
 
 def evaluate_parsing(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Scores parses against gold trees, prints EVALB's figures and returns a report.
-
-    Raises:
-        UserError: If a file is missing, empty, or has another number of trees; with a model, also
-            if a gold tree is broken.
-    """
+    """Scores parses against gold trees, prints EVALB's figures and returns a report."""
     if len(arguments.reference) > 1:
         raise UserError(
             "--task parsing takes one file of gold trees. "
@@ -31,19 +26,19 @@ def evaluate_parsing(arguments: argparse.Namespace) -> dict[str, Any]:
 
     parameters = _parameters(arguments.parameters or "collins")
     [reference] = arguments.reference
-    report = {"reference": reference, "parameters": dataclasses.asdict(parameters)}
+    details = {}
     if arguments.hypothesis:
         gold, parses = _read_lines(reference, arguments.hypothesis)
     else:
         gold = list(read_trees(reference))
         parses, details = _parse(arguments, gold)
-        report |= details
     score = parseval(gold, parses, parameters)
     _report_errors(score)
     sys.stdout.write(f"{score.summary()}\n\n{score}\n")
     if arguments.table:
         with open_output(arguments.table) as file:
             file.write(score.table() + "\n")
+    report = {"reference": reference, "parameters": dataclasses.asdict(parameters), **details}
     return report | {"num_trees": len(gold), "scores": score.to_dict()}
 
 
@@ -96,7 +91,6 @@ def _parse(arguments: argparse.Namespace, gold: list) -> tuple[list, dict]:
 
     parser = Parser.load(arguments.model)
     search = one_answer(choose_search(arguments, parser.search))
-    constrained = False if arguments.unconstrained else None
     start = time.monotonic()
     with Progress("parsing", total=len(gold), unit="sentences") as progress:
         found = parser.parses(
@@ -105,7 +99,7 @@ def _parse(arguments: argparse.Namespace, gold: list) -> tuple[list, dict]:
             batch_size=arguments.batch_size,
             num_streams=num_streams,
             progress=progress.update,
-            constrained=constrained,
+            constrained=False if arguments.unconstrained else None,
         )
     seconds = time.monotonic() - start
     parses = [answers[0].tree for answers in found]
@@ -118,10 +112,9 @@ def _parse(arguments: argparse.Namespace, gold: list) -> tuple[list, dict]:
         with open_output(arguments.output) as file:
             file.writelines(f"{tree}\n" for tree in parses)
         say(f"wrote {arguments.output}")
-    details = {
+    return parses, {
         "search": search_to_dict(search),
         "constrained": parser.constrained and not arguments.unconstrained,
         "num_repaired": num_repaired,
         "seconds": round(seconds, 2),
     }
-    return parses, details

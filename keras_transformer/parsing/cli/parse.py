@@ -15,6 +15,7 @@ from keras_transformer.cli.line_by_line import add_chunk_size, check_input, writ
 from keras_transformer.cli.progress import Progress
 from keras_transformer.cli.text_files import check_output, chunks, read_lines
 from keras_transformer.errors import UserError
+from keras_transformer.parsing.cli.command_line import UNCONSTRAINED
 
 SUMMARY = "parse sentences to trees"
 DESCRIPTION = """
@@ -45,8 +46,7 @@ def define_options(parser: argparse.ArgumentParser) -> None:
     add_options(layout, options)
     add_search_options(parser)
     add_chunk_size(add_batch_options(parser), "parsed")
-    text = "search among all sequences of symbols, and repair those that are not trees"
-    add_options(parser, {"--unconstrained": text})
+    add_options(parser, UNCONSTRAINED)
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -72,10 +72,11 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def _answers(parser, chunk, number, options, arguments) -> Iterator[str]:
+    from keras_transformer.parsing.drawing import draw_tree, format_tree
     from keras_transformer.parsing.treebank import NO_TREE
 
     if arguments.n_best is None:
-        write = _writer(arguments)
+        write = draw_tree if arguments.draw else format_tree if arguments.pretty else str
         for tree in parser.parse(chunk, **options):
             yield NO_TREE if tree is None else write(tree)
             if arguments.pretty or arguments.draw:
@@ -85,9 +86,3 @@ def _answers(parser, chunk, number, options, arguments) -> Iterator[str]:
         answers = [(parse.score, parse.tree) for parse in parses] or [(0.0, NO_TREE)]
         for rank, (score, tree) in enumerate(answers, start=1):
             yield f"{number + offset}\t{rank}\t{score:.6f}\t{tree}"
-
-
-def _writer(arguments):
-    from keras_transformer.parsing.drawing import draw_tree, format_tree
-
-    return draw_tree if arguments.draw else format_tree if arguments.pretty else str

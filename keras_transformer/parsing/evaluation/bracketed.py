@@ -1,6 +1,7 @@
 """`Bracketed`: the words and brackets of a sentence, from a tree or from a line of EVALB."""
 
 import re
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from keras_transformer.parsing.trees import Tree, escape_brackets
@@ -23,12 +24,7 @@ class Bracketed(NamedTuple):
 
     leaves: list[tuple[str, str]]
     brackets: list[list]
-    error: str | None = None
-
-    @property
-    def tags(self) -> list[str]:
-        """The tags of the leaves."""
-        return [tag for tag, _ in self.leaves]
+    error: str | None
 
     @classmethod
     def of(cls, source: Tree | str | None) -> "Bracketed":
@@ -36,27 +32,13 @@ class Bracketed(NamedTuple):
 
         A line may contain several trees or none. A root without a label is TOP.
         """
-        if isinstance(source, str):
-            return cls._of_line(source)
-        leaves, brackets, opened = [], [], []
-        for part in () if source is None else source.walk():
-            if part is None:
-                brackets[opened.pop()][2] = len(leaves)
-            elif part.is_leaf:
-                leaves.append((part.label, escape_brackets(part.word)))
-            else:
-                _open(part.label, leaves, brackets, opened)
-        return cls(leaves, brackets)
-
-    @classmethod
-    def _of_line(cls, text: str) -> "Bracketed":
         leaves, brackets, opened, error = [], [], [], None
-        for token in _TOKENS.finditer(text):
-            tag, word, label, closing = token.groups()
+        for tag, word, label, closing in _read(source):
             if tag is not None:
                 leaves.append((tag, word))
             elif label is not None:
-                _open(label, leaves, brackets, opened)
+                opened.append(len(brackets))
+                brackets.append([label or "TOP" * (len(opened) == 1), len(leaves), None])
             elif not closing:
                 # EVALB never gets past such a word; here it is left out.
                 error = "More than two elements in a bracket"
@@ -69,7 +51,15 @@ class Bracketed(NamedTuple):
         return cls(leaves, brackets, error)
 
 
-def _open(label: str, leaves: list, brackets: list, opened: list[int]) -> None:
-    label = label if label or opened else "TOP"
-    opened.append(len(brackets))
-    brackets.append([label, len(leaves), None])
+def _read(source: Tree | str | None) -> Iterator[tuple]:
+    """Yields tag and word of each leaf, the label where a bracket opens, `)` where it closes."""
+    if isinstance(source, str):
+        yield from (token.groups() for token in _TOKENS.finditer(source))
+    elif source is not None:
+        for part in source.walk():
+            if part is None:
+                yield None, None, None, ")"
+            elif part.is_leaf:
+                yield part.label, escape_brackets(part.word), None, None
+            else:
+                yield None, None, part.label, None

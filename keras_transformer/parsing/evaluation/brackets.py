@@ -7,9 +7,8 @@ from collections import defaultdict
 
 from keras_transformer.parsing.evaluation.bracketed import Bracketed
 from keras_transformer.parsing.evaluation.evalb_parameters import EvalbParameters
-from keras_transformer.parsing.linearization import PLACEHOLDER
 from keras_transformer.parsing.treebank import EMPTY_TAG
-from keras_transformer.parsing.trees import Tree
+from keras_transformer.parsing.trees import PLACEHOLDER, Tree
 
 VALID, ERROR, SKIP = 0, 1, 2
 _QUOTES = ("'", '"', "/")  # taggers take these words for quotation marks or for others
@@ -93,8 +92,8 @@ def score_sentence(
 ) -> SentenceScore:
     """Compares a parse with the gold tree of its sentence; both as in `Bracketed.of`."""
     sources = Bracketed.of(gold), Bracketed.of(parse)
-    gold_tags = sources[0].tags
-    test_tags, uses_gold_tags = _fill_tags(sources[1].tags, gold_tags)
+    gold_tags, test_tags = [[tag for tag, _ in source.leaves] for source in sources]
+    uses_gold_tags = _fill_tags(test_tags, gold_tags)
     gold = _Counted(sources[0], gold_tags, parameters)
     parse = _Counted(sources[1], test_tags, parameters)
     if parse.num_kept and gold.num_kept != parse.num_kept:
@@ -102,7 +101,7 @@ def score_sentence(
     gold_leaves, test_leaves = gold.leaves(), parse.leaves()
     gold_brackets, test_brackets = gold.brackets(), parse.brackets()
     errors = [source.error for source in sources if source.error]
-    mismatch = _mismatch(gold_leaves, test_leaves, parameters) if test_leaves else None
+    mismatch = _mismatch(gold_leaves, test_leaves, parameters.equal_words) if test_leaves else None
     errors += [mismatch] if mismatch else []
     result = SentenceScore(
         number=number,
@@ -121,10 +120,14 @@ def score_sentence(
         crossing=_count_crossing(gold_brackets, test_brackets),
         words=len(gold_leaves),
         correct_tags=sum(
-            parameters.are_equal(tag, other)
+            _are_equal(tag, other, parameters.equal_labels)
             for (tag, _), (other, _) in zip(gold_leaves, test_leaves, strict=True)
         ),
     )
+
+
+def _are_equal(text: str, other: str, pairs: tuple[tuple[str, str], ...]) -> bool:
+    return text == other or (text, other) in pairs or (other, text) in pairs
 
 
 class _Counted:
@@ -143,10 +146,8 @@ class _Counted:
         places = [0, *itertools.accumulate(self.counts)]
         return [
             [leaf, places[leaf], tag]
-            for leaf, (tag, (_, word)) in enumerate(
-                zip(self._tags, self._source.leaves, strict=True)
-            )
-            if word in _QUOTES and tag in self._parameters.quote_labels
+            for leaf, tag in enumerate(self._tags)
+            if tag in self._parameters.quote_labels and self._source.leaves[leaf][1] in _QUOTES
         ]
 
     def leaves(self) -> list[tuple[str, str]]:
@@ -163,24 +164,25 @@ class _Counted:
             (_FUNCTION_TAGS.sub("", label), places[start], places[-1 if end is None else end])
             for label, start, end in self._source.brackets
         ]
+        deleted, pairs = self._parameters.delete_labels, self._parameters.equal_labels
         return [
             (label, start, end)
             for label, start, end in brackets
-            if start != end and not self._parameters.deletes(label)
+            if start != end and not any(_are_equal(label, other, pairs) for other in deleted)
         ]
 
 
-def _fill_tags(tags: list[str], gold_tags: list[str]) -> tuple[list[str], bool]:
-    """Returns the parse's tags, missing ones from the gold tree, and whether any was missing."""
+def _fill_tags(tags: list[str], gold_tags: list[str]) -> bool:
+    """Takes a parse's missing tags from the gold tree; returns whether any was missing."""
     if PLACEHOLDER not in tags or tags == gold_tags:
-        return tags, False
+        return False
     present = [tag for tag in gold_tags if tag != EMPTY_TAG]
     positions = [position for position, tag in enumerate(tags) if tag != EMPTY_TAG]
     if len(present) == len(positions):  # Otherwise the words differ whatever the tags are.
         for position, gold_tag in zip(positions, present, strict=True):
             if tags[position] == PLACEHOLDER:
                 tags[position] = gold_tag
-    return tags, True
+    return True
 
 
 def _reconcile_quotes(gold: _Counted, parse: _Counted) -> None:
@@ -197,12 +199,12 @@ def _reconcile_quotes(gold: _Counted, parse: _Counted) -> None:
                 quote[1] += 1
 
 
-def _mismatch(gold_leaves: list, test_leaves: list, parameters: EvalbParameters) -> str | None:
+def _mismatch(gold_leaves: list, test_leaves: list, pairs: tuple) -> str | None:
     """Returns EVALB's message if the words differ, else None."""
     if len(gold_leaves) != len(test_leaves):
         return f"Length unmatch ({len(gold_leaves)}|{len(test_leaves)})"
     for (_, word), (_, other) in zip(gold_leaves, test_leaves, strict=True):
-        if not parameters.are_equal_words(word, other):
+        if not _are_equal(word, other, pairs):
             return f"Words unmatch ({word}|{other})"
     return None
 
@@ -216,7 +218,7 @@ def _count_matched(gold: list[tuple], test: list[tuple], parameters: EvalbParame
     for label, start, end in gold:
         candidates = free.get((start, end), [])
         for position, other in enumerate(candidates):
-            if not parameters.labelled or parameters.are_equal(label, other):
+            if not parameters.labelled or _are_equal(label, other, parameters.equal_labels):
                 del candidates[position]
                 matched += 1
                 break

@@ -108,31 +108,3 @@ class EvalbParameters:
             if self == dataclasses.replace(known, **limits):
                 return name
         return "own parameters"
-
-    def deletes(self, label: str) -> bool:
-        """Returns whether the brackets of constituents with a label are deleted.
-
-        Args:
-            label: label of a constituent, without function tags.
-        """
-        return any(self.are_equal(label, deleted) for deleted in self.delete_labels)
-
-    def are_equal(self, label: str, other: str) -> bool:
-        """Returns whether two labels, or two tags, count as equal.
-
-        Args:
-            label, other: the labels, in any order.
-        """
-        return _are_equal(label, other, self.equal_labels)
-
-    def are_equal_words(self, word: str, other: str) -> bool:
-        """Returns whether two words count as equal.
-
-        Args:
-            word, other: the words, in any order.
-        """
-        return _are_equal(word, other, self.equal_words)
-
-
-def _are_equal(text: str, other: str, pairs: tuple[tuple[str, str], ...]) -> bool:
-    return text == other or (text, other) in pairs or (other, text) in pairs

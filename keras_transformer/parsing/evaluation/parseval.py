@@ -1,5 +1,6 @@
 """Labelled bracket F1 of constituency trees as EVALB counts it, and its tables."""
 
+import collections
 import dataclasses
 from collections.abc import Iterable
 
@@ -79,27 +80,26 @@ class ParsevalSummary:
         valid = [sentence for sentence in sentences if sentence.status == VALID]
         crossing = [sentence.crossing for sentence in valid]
         num_words = sum(sentence.words for sentence in valid)
+        status = collections.Counter(sentence.status for sentence in sentences)
         return cls(
             num_sentences=len(sentences),
-            num_errors=sum(sentence.status == ERROR for sentence in sentences),
-            num_skipped=sum(sentence.status == SKIP for sentence in sentences),
-            complete_match=percent(sum(sentence.is_complete for sentence in valid), len(valid)),
+            num_errors=status[ERROR],
+            num_skipped=status[SKIP],
+            complete_match=percent(sum(s.is_complete for s in valid), len(valid)),
             average_crossing=sum(crossing) / len(valid) if valid else 0.0,
-            no_crossing=percent(sum(count == 0 for count in crossing), len(valid)),
+            no_crossing=percent(crossing.count(0), len(valid)),
             two_or_less_crossing=percent(sum(count <= 2 for count in crossing), len(valid)),
-            tagging_accuracy=percent(sum(sentence.correct_tags for sentence in valid), num_words),
+            tagging_accuracy=percent(sum(s.correct_tags for s in valid), num_words),
             **_bracket_scores(valid),
             **{f"strict_{name}": score for name, score in _bracket_scores(sentences).items()},
         )
 
     def __str__(self) -> str:
-        counts = {
+        figures = {
             "Number of sentence": self.num_sentences,
             "Number of Error sentence": self.num_errors,
             "Number of Skip  sentence": self.num_skipped,
             "Number of Valid sentence": self.num_valid,
-        }
-        figures = {
             "Bracketing Recall": self.recall,
             "Bracketing Precision": self.precision,
             "Bracketing FMeasure": self.f1,
@@ -109,8 +109,10 @@ class ParsevalSummary:
             "2 or less crossing": self.two_or_less_crossing,
             "Tagging accuracy": self.tagging_accuracy,
         }
-        lines = [f"{name:25} = {count:6d}" for name, count in counts.items()]
-        lines += [f"{name:25} = {figure:6.2f}" for name, figure in figures.items()]
+        lines = [
+            f"{name:25} = {figure:{'6d' if isinstance(figure, int) else '6.2f'}}"
+            for name, figure in figures.items()
+        ]
         return "\n".join(lines)
 
 
