@@ -4,7 +4,6 @@ import collections
 from typing import Any
 
 from keras_transformer.data import SubwordTokenizer
-from keras_transformer.data.tokenizer import Tokenizer
 from keras_transformer.data.tokenizer_pair import TokenizerPair
 from keras_transformer.errors import UserError
 from keras_transformer.inference.tasks import Task
