@@ -33,7 +33,7 @@ def average_checkpoints(paths: Sequence[str | os.PathLike], output: str | os.Pat
 
     Example:
 
-    >>> import tempfile, keras
+    >>> import tempfile
     >>> from keras_transformer.training import average_checkpoints
     >>> folder = tempfile.mkdtemp()
     >>> model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])

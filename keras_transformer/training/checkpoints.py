@@ -43,7 +43,7 @@ class Checkpoints:
 
     Example:
 
-    >>> import tempfile, keras
+    >>> import tempfile
     >>> from keras_transformer.training import Checkpoints
     >>> checkpoints = Checkpoints(tempfile.mkdtemp(), keep=2)
     >>> model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])

@@ -100,12 +100,8 @@ def model_parallel_layout(
         device_mesh: `keras.distribution.DeviceMesh`.
         axis: name of the mesh's axis over which weights are cut; the others share out the batch.
 
-    Returns:
-        `keras.distribution.LayoutMap`.
-
     Example:
 
-    >>> import keras
     >>> from keras_transformer.training import model_parallel_layout
     >>> mesh = keras.distribution.DeviceMesh((1, 1), ["batch", "model"], ["cpu:0"])
     >>> layout = model_parallel_layout(mesh)

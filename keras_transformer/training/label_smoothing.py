@@ -32,9 +32,7 @@ class LabelSmoothedCrossEntropy(keras.losses.Loss):
     Args:
         label_smoothing: float `e` in [0, 1).
         convention: "t2t" or "keras".
-        reduction: as in `keras.losses.Loss`; "none" gives the loss of every token.
-        name: name of the loss.
-        dtype: dtype of the loss; float64 logits are never cast down.
+        reduction, name, dtype: as in `keras.losses.Loss`; float64 logits are never cast down.
 
     Call arguments:
         y_true: int `[batch, length]`, ids in `[0, V)`.
@@ -48,7 +46,6 @@ class LabelSmoothedCrossEntropy(keras.losses.Loss):
 
     Example:
 
-    >>> import numpy as np
     >>> from keras_transformer.training import LabelSmoothedCrossEntropy
     >>> loss = LabelSmoothedCrossEntropy(0.1)
     >>> value = loss(np.array([[1, 2]]), np.zeros((1, 2, 5), "float32"), np.array([[0.5, 0.5]]))

@@ -39,7 +39,6 @@ class LossModel(MicroBatchModel):
 
     Example:
 
-    >>> import numpy as np
     >>> from keras_transformer.models import TrainingRecipe, Transformer
     >>> from keras_transformer.training import LossModel, compile_model
     >>> ids = np.array([[5, 6, 3]])
@@ -70,9 +69,8 @@ class LossModel(MicroBatchModel):
         inputs = {name: keras.Input((None,), dtype="int32", name=name) for name in names}
         segments = [inputs[name] for name in names[3:]]
         states = transformer.decoder_states(inputs["source"], inputs["target"], *segments)
-        weight = smoothing_weight(
-            loss.label_smoothing, transformer.config.output_vocab_size, convention
-        )
+        size = transformer.config.output_vocab_size
+        weight = smoothing_weight(loss.label_smoothing, size, convention)
         projection = _ProjectedCrossEntropy(
             transformer.target_embedding,
             weight,
@@ -141,13 +139,9 @@ class _ProjectedCrossEntropy(keras.layers.Layer):
         self.static_shapes = False
 
     def call(self, states, labels, training=False):
+        embeddings = self.embedding.embeddings
         return projected_cross_entropy(
-            states,
-            self.embedding.embeddings,
-            labels,
-            self.weight,
-            training=training,
-            static_shapes=self.static_shapes,
+            states, embeddings, labels, self.weight, training, self.static_shapes
         )
 
     def compute_output_spec(self, states, labels, training=False):

@@ -16,8 +16,10 @@ from keras_transformer.models.cross_entropy import cross_entropy
 class _TokenMean(keras.metrics.Metric):
     """Mean of a subclass's `token_values(labels, logits)` over tokens with a positive weight."""
 
-    def __init__(self, name, dtype: Any = None):
-        super().__init__(name=name, dtype=dtype)
+    default_name: str
+
+    def __init__(self, name: str | None = None, dtype: Any = None):
+        super().__init__(name=name or self.default_name, dtype=dtype)
         self.total = self.add_variable((), "zeros", name="total")
         self.count = self.add_variable((), "zeros", name="count")
 
@@ -44,7 +46,7 @@ class TokenLoss(_TokenMean):
     batch means. This is a plain mean over the tokens whose weight is above zero.
 
     Args:
-        name: name of the metric.
+        name: name of the metric; None for "token_loss", "perplexity" or "token_accuracy".
         dtype: dtype of the sums.
 
     Call arguments:
@@ -57,16 +59,13 @@ class TokenLoss(_TokenMean):
 
     Example:
 
-    >>> import numpy as np
     >>> from keras_transformer.training import TokenLoss
-    >>> metric = TokenLoss()
-    >>> metric.update_state(np.array([[1, 0]]), np.zeros((1, 2, 4)), np.array([[0.3, 0.0]]))
-    >>> round(float(metric.result()), 4)  # ln(4)
+    >>> value = TokenLoss()(np.array([[1, 0]]), np.zeros((1, 2, 4)), np.array([[0.3, 0.0]]))
+    >>> round(float(value), 4)  # ln(4)
     1.3863
     """
 
-    def __init__(self, name: str = "token_loss", dtype: Any = None):
-        super().__init__(name=name, dtype=dtype)
+    default_name = "token_loss"
 
     @staticmethod
     def token_values(labels: Tensor, logits: Tensor) -> Tensor:
@@ -81,16 +80,12 @@ class Perplexity(TokenLoss):
 
     Example:
 
-    >>> import numpy as np
     >>> from keras_transformer.training import Perplexity
-    >>> metric = Perplexity()
-    >>> metric.update_state(np.array([[1, 0]]), np.zeros((1, 2, 4)))
-    >>> round(float(metric.result()), 4)
+    >>> round(float(Perplexity()(np.array([[1, 0]]), np.zeros((1, 2, 4)))), 4)
     4.0
     """
 
-    def __init__(self, name: str = "perplexity", dtype: Any = None):
-        super().__init__(name=name, dtype=dtype)
+    default_name = "perplexity"
 
     def result(self) -> Tensor:
         return ops.exp(super().result())
@@ -104,16 +99,12 @@ class TokenAccuracy(_TokenMean):
 
     Example:
 
-    >>> import numpy as np
     >>> from keras_transformer.training import TokenAccuracy
-    >>> metric = TokenAccuracy()
-    >>> metric.update_state(np.array([[1, 0]]), np.array([[[0.0, 2.0], [0.0, 2.0]]]))
-    >>> float(metric.result())
+    >>> float(TokenAccuracy()(np.array([[1, 0]]), np.array([[[0.0, 2.0], [0.0, 2.0]]])))
     0.5
     """
 
-    def __init__(self, name: str = "token_accuracy", dtype: Any = None):
-        super().__init__(name=name, dtype=dtype)
+    default_name = "token_accuracy"
 
     @staticmethod
     def token_values(labels: Tensor, logits: Tensor) -> Tensor:
@@ -151,7 +142,6 @@ class TokenEvaluator:
 
     Example:
 
-    >>> import numpy as np
     >>> from keras_transformer.models import Transformer
     >>> from keras_transformer.training import TokenEvaluator
     >>> model = Transformer.from_preset("tiny", vocab_size=100)
@@ -197,7 +187,6 @@ def evaluate_tokens(model: keras.Model, dataset: Iterable) -> TokenEvaluation:
 
     Example:
 
-    >>> import numpy as np
     >>> from keras_transformer.models import Transformer
     >>> from keras_transformer.training import evaluate_tokens
     >>> ids = np.ones((1, 2), "int32")

@@ -33,9 +33,6 @@ def training_lock(directory: Path) -> Iterator[None]:
 
     The operating system releases the lock when the process ends, even if it is killed. Directories
     that were created and stay empty are removed. Windows and some file systems have no locks.
-
-    Raises:
-        UserError: if another training holds the lock, or the path is a file.
     """
     if directory.exists() and not directory.is_dir():
         raise UserError(f"The output must be a directory. Received: output={str(directory)!r}")

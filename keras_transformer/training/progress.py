@@ -8,30 +8,22 @@ from keras_transformer.errors import UserError
 
 @dataclasses.dataclass
 class Progress:
-    """The progress of a training; saved with its state.
-
-    `unfinished_row` is the row of the history whose evaluation was interrupted. `without_gain` is
-    the number of last evaluations that improved neither the loss nor the score.
-    """
+    """The progress of a training; saved with its state."""
 
     step: int = 0
     epoch: int = 0
     batch: int = 0
     minutes: float = 0.0
     evaluations: int = 0
-    unfinished_row: dict | None = None
+    unfinished_row: dict | None = None  # of the history: its evaluation was interrupted
     best_score: float | None = None
     best_step: int = 0
     best_loss: float | None = None
-    without_gain: int = 0
+    without_gain: int = 0  # last evaluations that improved neither the loss nor the score
 
     @classmethod
     def from_dict(cls, state: Mapping) -> "Progress":
-        """Returns the progress that was saved; old states name the best score after BLEU.
-
-        Raises:
-            UserError: if something else was saved.
-        """
+        """Returns the progress that was saved; old states name the best score after BLEU."""
         state = {name.replace("_bleu", "_score"): state[name] for name in state}
         state.pop("last_score", None)
         types = {field.name: field.type for field in dataclasses.fields(cls)}

@@ -151,11 +151,9 @@ class TrainingRun:
         begins = keras.callbacks.LambdaCallback(
             on_train_batch_end=lambda batch, logs: progress.step or self._begin()
         )
-        watchers = [begins, self.time_limit, StopOnNonFiniteLoss(every=1, limit=_EXPLODED_LOSS)]
-        if self.board is not None:
-            watchers.append(self.board)
+        stop = StopOnNonFiniteLoss(every=1, limit=_EXPLODED_LOSS)
         # The loop must see whether the time is up; the times of the others do not include it.
-        watchers.append(self.loop)
+        watchers = [begins, self.time_limit, stop, *filter(None, [self.board]), self.loop]
         if show is not None:
             watchers.append(StepProgress(show, self.total_steps, self.data.tokens_per_step))
         callbacks = [*watchers, *callbacks]
