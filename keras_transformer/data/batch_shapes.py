@@ -26,8 +26,7 @@ class BatchShape(NamedTuple):
 
     Example:
 
-    >>> from keras_transformer.data import BatchShape
-    >>> shape = BatchShape(rows=64, source_width=12, target_width=16)
+    >>> shape = keras_transformer.data.BatchShape(rows=64, source_width=12, target_width=16)
     >>> shape.rows * shape.target_width
     1024
     """
@@ -54,10 +53,7 @@ class BatchSize(NamedTuple):
 
 
 def choose_shapes(
-    source_lengths: np.ndarray,
-    target_lengths: np.ndarray,
-    size: BatchSize,
-    max_shapes: int,
+    source_lengths: np.ndarray, target_lengths: np.ndarray, size: BatchSize, max_shapes: int
 ) -> tuple[BatchShape, ...]:
     """Returns the shapes for a corpus, the most expensive first; every pair fits in one of them.
 

@@ -1,6 +1,7 @@
 """Corpora: sources of (source, target) sentence pairs that can be read repeatedly."""
 
 import abc
+import itertools
 import os
 import pathlib
 from collections.abc import Iterator, Sequence
@@ -53,8 +54,7 @@ class PairsCorpus:
 
     Example:
 
-    >>> from keras_transformer.data import PairsCorpus
-    >>> corpus = PairsCorpus([("one", "eins"), ("two", "zwei")])
+    >>> corpus = keras_transformer.data.PairsCorpus([("one", "eins"), ("two", "zwei")])
     >>> len(corpus), next(iter(corpus))
     (2, ('one', 'eins'))
     """
@@ -123,30 +123,25 @@ class ParallelTextCorpus(_FileCorpus):
         self.target_path = require_regular_file(target_path)
 
     def _read(self) -> Iterator[tuple[str, str]]:
-        sources = open_text(self.source_path)
-        targets = open_text(self.target_path)
+        names = repr(str(self.source_path)), repr(str(self.target_path))
+        files = open_text(self.source_path), open_text(self.target_path)
         count = 0
-        for source in sources:
-            target = next(targets, None)
-            if target is None:
-                self._raise_different(count + 1 + sum(1 for _ in sources), count)
+        for pair in itertools.zip_longest(*files):
+            if None in pair:
+                numbers = [
+                    count + (line is not None) + sum(1 for _ in rest)
+                    for line, rest in zip(pair, files, strict=True)
+                ]
+                if 0 in numbers:
+                    raise UserError(f"{names[numbers.index(0)]} is empty.")
+                raise UserError(
+                    "Parallel files must have the same number of lines: "
+                    f"{names[0]} has {numbers[0]}, {names[1]} has {numbers[1]}."
+                )
             count += 1
-            yield source, target
-        rest = sum(1 for _ in targets)
-        if rest:
-            self._raise_different(count, count + rest)
+            yield pair
         if not count:
-            raise UserError(f"{str(self.source_path)!r} and {str(self.target_path)!r} are empty.")
-
-    def _raise_different(self, num_sources: int, num_targets: int):
-        if not num_sources or not num_targets:
-            empty = self.target_path if num_sources else self.source_path
-            raise UserError(f"{str(empty)!r} is empty.")
-        raise UserError(
-            "Parallel files must have the same number of lines: "
-            f"{str(self.source_path)!r} has {num_sources}, "
-            f"{str(self.target_path)!r} has {num_targets}."
-        )
+            raise UserError(f"{names[0]} and {names[1]} are empty.")
 
 
 class TsvCorpus(_FileCorpus):

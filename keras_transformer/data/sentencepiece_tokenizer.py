@@ -28,14 +28,12 @@ class SentencePieceTokenizer(Tokenizer):
 
     Example:
 
-    >>> from keras_transformer.data import train_sentencepiece
     >>> lines = ["a red house", "a blue house", "the red door", "the blue door"]
-    >>> tokenizer = train_sentencepiece(lines, vocab_size=290)
+    >>> tokenizer = keras_transformer.data.train_sentencepiece(lines, vocab_size=290)
     >>> tokenizer.decode(tokenizer.encode("the red house"))
     'the red house'
 
-    Reference:
-        Kudo and Richardson, 2018, "SentencePiece", https://arxiv.org/abs/1808.06226.
+    Reference: Kudo and Richardson, 2018, "SentencePiece", https://arxiv.org/abs/1808.06226.
     """
 
     suffix = ".model"
@@ -72,28 +70,26 @@ class SentencePieceTokenizer(Tokenizer):
         Raises:
             ValueError: if `dropout` is not in [0, 1), has no seed, or the model is not a BPE model.
 
-        Reference:
-            Provilkov et al., 2020, "BPE-Dropout", https://arxiv.org/abs/1910.13267.
+        Reference: Provilkov et al., 2020, "BPE-Dropout", https://arxiv.org/abs/1910.13267.
         """
         texts = list(texts)
         if not 0.0 <= dropout < 1.0:
             raise ValueError(f"dropout must be in [0, 1). Received: dropout={dropout!r}")
-        try:
-            return self._encode_with_dropout(texts, dropout, seed)
-        except (RuntimeError, TypeError):  # sentencepiece cannot take lone surrogates
-            texts = [_without_surrogates(text) for text in texts]
-            return self._encode_with_dropout(texts, dropout, seed)
-
-    def _encode_with_dropout(self, texts, dropout, seed):
-        if not dropout:
-            return self._processor.encode(texts)
-        if self.model_type != "bpe":
+        if dropout and self.model_type != "bpe":
             raise ValueError(
                 "Dropout of merges needs a BPE model. "
                 f"Received: dropout={dropout!r} for a model of type {self.model_type!r}"
             )
-        if seed is None:
+        if dropout and seed is None:
             raise ValueError("Dropout of merges needs a seed. Received: seed=None")
+        try:
+            return self._encode(texts, dropout, seed)
+        except (RuntimeError, TypeError):  # sentencepiece cannot take lone surrogates
+            return self._encode([_without_surrogates(text) for text in texts], dropout, seed)
+
+    def _encode(self, texts, dropout, seed):
+        if not dropout:
+            return self._processor.encode(texts)
         with _SAMPLING_LOCK:
             sentencepiece.set_random_generator_seed(seed % 2**32)
             # One thread: sentencepiece seeds the generator of each thread with the same number,

@@ -28,7 +28,7 @@ def train_sentencepiece(
     normalization: str = "nmt_nfkc",
     allow_fewer: bool = False,
 ) -> SentencePieceTokenizer:
-    """Learns a subword vocabulary from text.
+    """Returns a subword vocabulary learned from text.
 
     Every character of the text is in the vocabulary, and all others are written in bytes. So
     nothing is unknown, and only the normalisation changes text.
@@ -46,9 +46,6 @@ def train_sentencepiece(
         allow_fewer: learn as many pieces as possible, with a notice in the log, if the text is too
             small for `vocab_size`.
 
-    Returns:
-        `SentencePieceTokenizer`.
-
     Raises:
         UserError: if the text is empty, or `vocab_size` is too large or too small for it; the
             message says which sizes are possible.
@@ -56,8 +53,8 @@ def train_sentencepiece(
 
     Example:
 
-    >>> from keras_transformer.data import train_sentencepiece
-    >>> train_sentencepiece(["red house", "blue house"], vocab_size=280).vocab_size
+    >>> lines = ["red house", "blue house"]
+    >>> keras_transformer.data.train_sentencepiece(lines, vocab_size=280).vocab_size
     280
     """
     if model_type not in MODEL_TYPES:
@@ -95,11 +92,8 @@ def train_sentencepiece(
         raise UserError(_training_problem(str(error), vocab_size, model_type)) from error
     tokenizer = SentencePieceTokenizer(model.getvalue())
     if tokenizer.vocab_size < vocab_size:
-        _LOGGER.info(
-            "The text is too small for a vocabulary of %s: it has %s pieces.",
-            f"{vocab_size:,}",
-            f"{tokenizer.vocab_size:,}",
-        )
+        sizes = f"{vocab_size:,}", f"{tokenizer.vocab_size:,}"
+        _LOGGER.info("The text is too small for a vocabulary of %s: it has %s pieces.", *sizes)
     return tokenizer
 
 

@@ -38,8 +38,7 @@ class SubwordTokenizer(Tokenizer):
     >>> tokenizer.decode([4, 5, 6, 1, 3, 0])
     'a playhouse <unk>'
 
-    Reference:
-        Sennrich et al., 2016, https://arxiv.org/abs/1508.07909 (the `@@` of subword-nmt).
+    Reference: Sennrich et al., 2016, https://arxiv.org/abs/1508.07909 (`@@` as in subword-nmt).
     """
 
     suffix = ".txt"
@@ -99,10 +98,9 @@ class SubwordTokenizer(Tokenizer):
             UserError: if `content` is not such a vocabulary.
         """
         try:
-            text = content.decode("utf-8")
+            pieces = content.decode("utf-8").split("\n")
         except UnicodeDecodeError as error:
             raise UserError("The subword vocabulary is not valid UTF-8.") from error
-        pieces = text.split("\n")
         if tuple(pieces[: len(SPECIAL_PIECES)]) != SPECIAL_PIECES:
             raise UserError(
                 f"A subword vocabulary begins with the lines {', '.join(SPECIAL_PIECES)}."

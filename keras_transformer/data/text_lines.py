@@ -29,9 +29,6 @@ def text_lines(files_or_lines: str | os.PathLike | Iterable) -> Iterator[str]:
             iterable whose items are `pathlib.Path` (files), `str` (lines of text, not paths), or
             tuples of `str` (pairs, such as a corpus yields: both sides are used).
 
-    Yields:
-        `str`, one per line.
-
     Raises:
         UserError: for a missing, damaged or not UTF-8 file.
         TypeError: for items of another type.
@@ -102,15 +99,10 @@ def open_text(path: str | os.PathLike) -> Iterator[str]:
 
 
 def decode_line(raw: bytes, name: str, number: int) -> str:
-    """Returns a line of UTF-8 text without its end.
-
-    Args:
-        raw: the line with its end.
-        name: the source of the line, for the error.
-        number: the line's number, from 1. A byte order mark is left out of the first line.
+    """Returns a line of UTF-8 text without its end, and the first, 1, without byte order mark.
 
     Raises:
-        UserError: if the line is not UTF-8; UTF-16 and UTF-32 are named.
+        UserError: if the line of that name is not UTF-8; UTF-16 and UTF-32 are named.
     """
     if number == 1:
         other = next((found for mark, found in _OTHER_MARKS.items() if raw.startswith(mark)), None)

@@ -27,8 +27,7 @@ class TfdsCorpus:
 
     Example:
 
-    >>> from keras_transformer.data import TfdsCorpus
-    >>> corpus = TfdsCorpus(  # doctest: +SKIP
+    >>> corpus = keras_transformer.data.TfdsCorpus(  # doctest: +SKIP
     ...     "wmt14_translate/de-en", "validation", source_language="en", target_language="de"
     ... )
     >>> source, target = next(iter(corpus))  # doctest: +SKIP
@@ -49,25 +48,20 @@ class TfdsCorpus:
         self.target_language = target_language
         if source_language == target_language:
             raise UserError(
-                "source_language and target_language must differ. "
-                f"Received: source_language={source_language!r}, "
-                f"target_language={target_language!r}"
+                "source_language and target_language must differ. Received: "
+                f"source_language={source_language!r}, target_language={target_language!r}"
             )
         self._builder = _prepared_builder(name, data_dir, download)
         self._path = _path_to_languages(self._builder, name, (source_language, target_language))
-        self._num_pairs = self._count_pairs()
-
-    def _count_pairs(self) -> int:
+        splits = self._builder.info.splits
         try:
-            number = self._builder.info.splits[self.split].num_examples
+            self._num_pairs = splits[split].num_examples
         except Exception as error:  # several types, by what is wrong with the expression
             raise UserError(
-                f"{self.name!r} has no split {self.split!r}: "
-                f"it has {', '.join(sorted(self._builder.info.splits))}."
+                f"{name!r} has no split {split!r}: it has {', '.join(sorted(splits))}."
             ) from error
-        if not number:
-            raise UserError(f"The split {self.split!r} of {self.name!r} is empty.")
-        return number
+        if not self._num_pairs:
+            raise UserError(f"The split {split!r} of {name!r} is empty.")
 
     def __len__(self) -> int:
         return self._num_pairs
@@ -84,19 +78,15 @@ class TfdsCorpus:
         for number, example in enumerate(tfds.as_numpy(dataset)):
             for key in self._path:
                 example = example[key]
-            yield (
-                self._text(example[self.source_language], number),
-                self._text(example[self.target_language], number),
-            )
-
-    def _text(self, value: bytes, number: int) -> str:
-        try:
+            try:
+                source = example[self.source_language].decode("utf-8")
+                target = example[self.target_language].decode("utf-8")
+            except UnicodeDecodeError as error:
+                raise UserError(
+                    f"Example {number} of {self.name!r}, split {self.split!r}, is not valid UTF-8."
+                ) from error
             # A line end inside a text would break every line-based file written from it.
-            return " ".join(value.decode("utf-8").split("\n"))
-        except UnicodeDecodeError as error:
-            raise UserError(
-                f"Example {number} of {self.name!r}, split {self.split!r}, is not valid UTF-8."
-            ) from error
+            yield source.replace("\n", " "), target.replace("\n", " ")
 
 
 def _prepared_builder(name, data_dir, download):

@@ -71,8 +71,7 @@ class TokenBatches:
     >>> inputs["target"].tolist(), inputs["target_segments"].tolist()
     ([[2, 6, 2, 5, 6, 0]], [[1, 1, 2, 2, 2, 0]])
 
-    Reference:
-        Vaswani et al., 2017, section 5.1: batches of 25,000 source and 25,000 target tokens.
+    Reference: Vaswani et al., 2017, section 5.1: batches of 25,000 source and target tokens each.
     """
 
     def __init__(

@@ -97,14 +97,11 @@ def save_tokenizer(
 
 
 def load_tokenizer(directory: str | os.PathLike, name: str = "tokenizer") -> Tokenizer:
-    """Reads the tokenizer that `save_tokenizer` wrote.
+    """Returns the tokenizer that `save_tokenizer` wrote, of the kind of its file.
 
     Args:
         directory: the folder.
         name: file name without its ending.
-
-    Returns:
-        `SentencePieceTokenizer` or `SubwordTokenizer`, by the file that is there.
 
     Raises:
         UserError: if there is no such file, or it is damaged.

@@ -166,9 +166,6 @@ def get_preset(name: str) -> Preset:
     Args:
         name: One of `list_presets()`.
 
-    Returns:
-        A `Preset`.
-
     Raises:
         ValueError: If there is no such preset.
 

@@ -3,14 +3,7 @@
 import dataclasses
 import functools
 
-from keras_transformer.settings.setting import (
-    POSITIVE,
-    RATE,
-    SIZE,
-    FrozenSettings,
-    choice,
-    setting,
-)
+from keras_transformer.settings.setting import POSITIVE, RATE, SIZE, FrozenSettings, choice, setting
 
 _model = functools.partial(setting, table="model")
 
