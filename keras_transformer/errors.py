@@ -22,10 +22,10 @@ class UserError(ValueError):
     """
 
 
-def one_line(error: BaseException, limit: int = 300) -> str:
-    """Returns the message of an exception, or its class's name, in a line of that length."""
+def one_line(error: BaseException) -> str:
+    """Returns the message of an exception, or its class's name, as a line of 300 characters."""
     text = " ".join(str(error).split()) or type(error).__name__
-    return text if len(text) <= limit else text[:limit] + "..."
+    return text if len(text) <= 300 else text[:300] + "..."
 
 
 class StoppedBySignal(KeyboardInterrupt):

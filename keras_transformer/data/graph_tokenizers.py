@@ -13,23 +13,19 @@ _IDS = tf.TensorSpec([None, None], tf.int32)
 
 
 class GraphTokenizer(tf.Module):
-    """The base of both kinds: two functions that can still be called in a SavedModel.
-
-    Attributes:
-        tokenize: strings `[batch]` to ragged int32 `[batch, None]`, without BOS and EOS.
-        detokenize: int32 `[batch, length]` to strings `[batch]`, each up to its first EOS.
-    """
+    """The base of both kinds: two functions that can still be called in a SavedModel."""
 
     def __init__(self, name: str):
         super().__init__(name=name)
+
         # Decorated methods would hold their module by a weak reference only, and it would not
         # exist any more in `tokenizer.in_graph().tokenize(text)`.
-        self.tokenize = tf.function(
-            lambda text: self._tokenize(_valid_utf8(text)), input_signature=[_TEXT], autograph=False
-        )
-        self.detokenize = tf.function(
-            lambda ids: self._detokenize(ids), input_signature=[_IDS], autograph=False
-        )
+        def tokenize(text):
+            valid = tf.strings.unicode_transcode(text, "UTF-8", "UTF-8", errors="replace")
+            return self._tokenize(valid)
+
+        self.tokenize = tf.function(tokenize, [_TEXT], autograph=False)
+        self.detokenize = tf.function(lambda ids: self._detokenize(ids), [_IDS], autograph=False)
 
 
 class GraphSentencePieceTokenizer(GraphTokenizer):
@@ -39,12 +35,17 @@ class GraphSentencePieceTokenizer(GraphTokenizer):
     """
 
     def __init__(self, model: bytes, vocab_size: int):
+        try:
+            import tensorflow_text
+        except ImportError as error:
+            raise UserError(
+                "Tokenizing in the graph needs tensorflow-text: pip install tensorflow-text "
+                "(there is none for Windows)."
+            ) from error
         super().__init__("sentencepiece_tokenizer")
         self._vocab_size = vocab_size
         # An attribute, so that a SavedModel of this module holds the model.
-        self._tokenizer = _import_tensorflow_text().SentencepieceTokenizer(
-            model=model, out_type=tf.int32
-        )
+        self._tokenizer = tensorflow_text.SentencepieceTokenizer(model=model, out_type=tf.int32)
 
     def _tokenize(self, text):
         return self._tokenizer.tokenize(text)
@@ -84,24 +85,9 @@ class GraphSubwordTokenizer(GraphTokenizer):
         return tf.strings.regex_replace(joined, "@@( |$)", "")
 
 
-def _valid_utf8(text):
-    return tf.strings.unicode_transcode(text, "UTF-8", "UTF-8", errors="replace")
-
-
 def _visible_ids(ids, vocab_size):
-    """int32 `[batch, length]` to ragged int32 `[batch, None]`; see `token_ids.visible_ids`."""
+    """int32 `[batch, length]` to ragged int32 `[batch, None]`; see `Tokenizer.decode`."""
     before_eos = tf.cumsum(tf.cast(ids == EOS_ID, tf.int32), axis=1) == 0
     visible = before_eos & (ids != PAD_ID) & (ids != BOS_ID)
     known = tf.where((ids >= 0) & (ids < vocab_size), ids, UNK_ID)
     return tf.ragged.boolean_mask(known, visible)
-
-
-def _import_tensorflow_text():
-    try:
-        import tensorflow_text
-    except ImportError as error:
-        raise UserError(
-            "Tokenizing in the graph needs tensorflow-text: pip install tensorflow-text "
-            "(there is none for Windows)."
-        ) from error
-    return tensorflow_text

@@ -50,12 +50,9 @@ def prepare_corpus(
         directory: missing, empty, or prepared before.
         train_corpus: yields pairs of `str`, in the order that is kept.
         valid_corpus: the same for validation, or None. Its text is stored too, for scores.
-        source_tokenizer: has `encode_batch(texts) -> list[list[int]]`, and is stored.
-        target_tokenizer: the tokenizer of the target; None: the same as for the source.
-        max_length: pairs with more tokens on either side, EOS counted, are left out and counted;
-            at most 65,535.
-        progress: called after every few thousand pairs with the number of pairs read so far, of
-            both corpora together.
+        source_tokenizer: is stored; the other arguments as of `EncodedCorpus.from_corpus`.
+        max_length: at most 65,535.
+        progress: counts both corpora together.
 
     Returns:
         `PreparedCorpus`.

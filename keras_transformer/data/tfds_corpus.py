@@ -92,25 +92,21 @@ class TfdsCorpus:
 def _prepared_builder(name, data_dir, download):
     import tensorflow_datasets as tfds
 
+    problem = f"tensorflow-datasets cannot find the data set {name!r}"
     try:
         builder = tfds.builder(name, data_dir=None if data_dir is None else os.fspath(data_dir))
-    except Exception as error:  # TFDS raises several types, by what is wrong with the name
+        if download:
+            problem = f"The data set {name!r} could not be downloaded"
+            builder.download_and_prepare()
+    except Exception as error:  # several types: the name, network, disk, checksums
+        first_line = next((line.strip() for line in str(error).splitlines() if line.strip()), None)
+        reason = ": ".join(filter(None, (type(error).__name__, first_line)))
+        raise UserError(f"{problem}: {reason}") from error
+    if not download and not builder.info.splits:
         raise UserError(
-            f"tensorflow-datasets cannot find the data set {name!r}: {_first_line(error)}"
-        ) from error
-    if not download:
-        if not builder.info.splits:
-            raise UserError(
-                f"The data set {name!r} is not prepared in {str(builder.data_dir)!r}, "
-                "and downloads are off."
-            )
-        return builder
-    try:
-        builder.download_and_prepare()
-    except Exception as error:  # network, disk, checksums, a dead server
-        raise UserError(
-            f"The data set {name!r} could not be downloaded: {_first_line(error)}"
-        ) from error
+            f"The data set {name!r} is not prepared in {str(builder.data_dir)!r}, "
+            "and downloads are off."
+        )
     return builder
 
 
@@ -127,8 +123,3 @@ def _path_to_languages(builder, name, languages) -> tuple[str, ...]:
         f"{name!r} has no pair {languages[0]!r} - {languages[1]!r}: "
         f"its features are {', '.join(available)}."
     )
-
-
-def _first_line(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__

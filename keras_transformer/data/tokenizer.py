@@ -1,6 +1,7 @@
 """The interface of both kinds of tokenizers, and the methods that they share."""
 
 import abc
+import itertools
 import os
 import pathlib
 from collections.abc import Sequence
@@ -73,7 +74,15 @@ class Tokenizer(abc.ABC):
         Args:
             ids: int `[length]`. An unknown id becomes ` ⁇ ` or, of subwords, `<unk>`.
         """
-        return self._decode(visible_ids(ids, self.vocab_size))
+        array, vocab_size = np.asarray(ids), self.vocab_size
+        if array.ndim != 1:
+            raise ValueError(
+                f"ids must have one dimension [length]. Received: ids of shape {array.shape}"
+            )
+        text = itertools.takewhile(lambda token: token != EOS_ID, array.tolist())
+        visible = (token for token in text if token not in (PAD_ID, BOS_ID))
+        # A model whose embedding is larger than the vocabulary can emit ids outside of it.
+        return self._decode([token if 0 <= token < vocab_size else UNK_ID for token in visible])
 
     def decode_batch(self, batch: Sequence[Sequence[int]]) -> list[str]:
         """Returns the text of every row of ids; see `decode`.
@@ -98,25 +107,3 @@ class Tokenizer(abc.ABC):
         with atomic_write(path) as temporary:
             temporary.write_bytes(self._file_content())
         return path
-
-
-def visible_ids(ids: Sequence[int], vocab_size: int) -> list[int]:
-    """Returns the ids that are text: up to the first EOS, without padding and BOS.
-
-    Args:
-        ids: int `[length]`: a list, a NumPy array or a tensor on the CPU.
-        vocab_size: ids outside the vocabulary become the id of unknown pieces. A model whose
-            embedding is larger than the vocabulary (a rounded size) can emit such ids.
-    """
-    array = np.asarray(ids)
-    if array.ndim != 1:
-        raise ValueError(
-            f"ids must have one dimension [length]. Received: ids of shape {array.shape}"
-        )
-    visible = []
-    for token in array.tolist():
-        if token == EOS_ID:
-            break
-        if token not in (PAD_ID, BOS_ID):
-            visible.append(token if 0 <= token < vocab_size else UNK_ID)
-    return visible
