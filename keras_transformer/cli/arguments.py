@@ -39,9 +39,7 @@ class CommandParser(argparse.ArgumentParser):
         self.exit(USAGE_ERROR, f"{self.prog}: error: {line} (see `{self.prog} --help`)\n")
 
 
-def add_options(
-    group: argparse._ActionsContainer, texts: Mapping[str, str], **common: Any
-) -> None:
+def add_options(group: argparse._ActionsContainer, texts: Mapping[str, str], **common: Any) -> None:
     """Adds options, such as `{"--last N": "number of checkpoints"}`, with the arguments in common.
 
     N is a whole number of at least 1; an option without a value is a switch.
@@ -112,14 +110,14 @@ def is_given(arguments: argparse.Namespace, option: str) -> bool:
     return value is not None and value is not False
 
 
+# The options of constraints with a number, and their classes.
 _CONSTRAINTS = {
     "min_length": "MinimumLength",
     "no_repeat_ngram": "NoRepeatNgrams",
     "repetition_penalty": "RepetitionPenalty",
 }
-CONSTRAINT_OPTIONS = (
-    "--min-length", "--no-repeat-ngram", "--repetition-penalty", "--suppress-unknown"
-)
+_FLAGS = ("--" + name.replace("_", "-") for name in _CONSTRAINTS)
+CONSTRAINT_OPTIONS = (*_FLAGS, "--suppress-unknown")
 
 
 def add_constraint_options(parser: argparse.ArgumentParser) -> None:
@@ -149,8 +147,8 @@ def choose_search(arguments: argparse.Namespace, search: Any) -> Any:
     from keras_transformer.data.special_tokens import UNK_ID
 
     given = {name: value for name, value in vars(arguments).items() if value is not None}
-    names = given.keys() & {"beam_size", "length_penalty", "n_best"}
-    options = {name: given[name] for name in names}
+    names = ("beam_size", "length_penalty", "n_best")
+    options = {name: given[name] for name in names if name in given}
     if options and isinstance(search, decoding.BeamSearch):
         search = dataclasses.replace(search, **options)
     elif options:

@@ -77,8 +77,8 @@ def run(arguments: argparse.Namespace) -> None:
     task = read_config(arguments.model[0])["task"]
     chosen.check_task(task)
     export.check_export_packages(chosen.name)
-    options = {name: getattr(arguments, one.name) for name, one in chosen.options.items()}
-    options = {name: value for name, value in options.items() if value is not None}
+    given = {name: getattr(arguments, one.name) for name, one in chosen.options.items()}
+    options = {name: value for name, value in given.items() if value is not None}
     pipeline = get_task(task).pipeline.load(arguments.model, dtype=options.get("dtype"))
     if chosen.includes_search:
         options["search"] = choose_search(arguments, pipeline.search)

@@ -48,14 +48,9 @@ def write_answers(
 ) -> int:
     """Writes the answers to all lines and returns the number of lines that were read.
 
-    Args:
-        arguments: Parsed arguments.
-        progress: The bar of the command.
-        chunks: The lines.
-        answers: Called with a chunk, the number of its first line and options of a pipeline's
-            method; yields lines of output.
-        options: Options that are the same for all chunks, among them `search`. A search that
-            samples gets another seed for each chunk, because each batch uses one.
+    `answers` takes a chunk, the number of its first line and options of a pipeline's method, and
+    yields lines of output. `options` are those that all chunks have, among them `search`. A search
+    that samples gets another seed for each chunk, because each batch uses one.
     """
     number, num_batches = 1, 0
     search = options["search"]

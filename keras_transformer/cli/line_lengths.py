@@ -33,36 +33,17 @@ def report_split(translator: Any, num_lines: int) -> None:
 
 
 def check_lengths(
-    translator: Any, lines: Sequence[str], name: str, first: int = 1, advice: str = _ADVICE
+    tokenizer: Any,
+    lines: Sequence[str],
+    limit: int,  # maximum number of subwords, with the end of the sentence
+    name: str,  # of the file
+    first: int = 1,  # number of the first line
+    advice: str = _ADVICE,
 ) -> None:
-    """Raises a `UserError` that names the first source line longer than the model reads, if any.
-
-    Args:
-        translator: The `Translator`.
-        lines: Source lines.
-        name: The file's name, for the error.
-        first: Number of the first line.
-        advice: Advice in the error.
-    """
-    ids = translator.source_tokenizer.encode_batch(lines)
-    _check_lengths(ids, translator.max_source_length, name, first, advice)
-
-
-def check_target_lengths(translator: Any, lines: Sequence[str], name: str) -> None:
-    """Raises if a given translation is longer than the model has positions; see `check_lengths`."""
-    max_length = translator.model.config.max_length
-    if max_length is not None:
-        ids = translator.target_tokenizer.encode_batch(lines)
-        _check_lengths(ids, max_length, name, 1, "shorten it and its source")
-
-
-def _check_lengths(
-    lines: Sequence[Sequence[int]], max_length: int, name: str, first: int, advice: str
-) -> None:
-    limit = max_length - 1  # the end of the sentence takes one place
-    for number, ids in enumerate(lines, start=first):
-        if len(ids) > limit:
+    """Raises a `UserError` that names the first line longer than the model reads, if any."""
+    for number, ids in enumerate(tokenizer.encode_batch(lines), start=first):
+        if len(ids) > limit - 1:
             raise UserError(
-                f"{name}, line {number}: {len(ids):,} subwords are more than the {limit:,} that "
-                f"the model reads; {advice}."
+                f"{name}, line {number}: {len(ids):,} subwords are more than the {limit - 1:,} "
+                f"that the model reads; {advice}."
             )

@@ -77,11 +77,11 @@ def run(arguments: argparse.Namespace) -> None:
     if vocabulary:
         tokenizers = TokenizerPair(vocabulary)
     else:
-        kind, size = values["vocabulary_type"], values["vocab_size"]
-        if size is None and kind != "subword":
+        pieces, size = values["vocabulary_type"], values["vocab_size"]
+        if size is None and pieces != "subword":
             size = choose_vocab_size(train_corpus)
         is_shared = values["shared_vocabulary"]
-        settings = TrainingSettings(tokenizer=kind, vocab_size=size, shared_vocabulary=is_shared)
+        settings = TrainingSettings(tokenizer=pieces, vocab_size=size, shared_vocabulary=is_shared)
         tokenizers = make_tokenizers(train_corpus, settings, report=say)
     total = len(train_corpus) + len(valid_corpus)
     with Progress("encoding", total, unit="pairs") as progress:

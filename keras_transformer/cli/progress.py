@@ -44,31 +44,20 @@ class Progress:
     """A progress bar on standard error.
 
     On a terminal one line is redrawn in place, at least every second. Otherwise, as in a log file,
-    a line is written every 30 seconds; work that takes less time writes nothing.
-
-    Args:
-        label: Name of the work, such as `"translating"`.
-        total: Number of units, or None if it is not known.
-        unit: Plural name of the units.
-        minutes: Maximum minutes of the work from the first report; None for no limit. The bar shows
-            the nearer end.
-        stream: Stream to write to; None for `sys.stderr`.
+    a line is written every 30 seconds; work that takes less time writes nothing. Of the total and
+    the minutes the bar shows the nearer end.
     """
 
     def __init__(
         self,
-        label: str,
-        total: int | None = None,
-        unit: str = "",
-        minutes: float | None = None,
-        stream: TextIO | None = None,
+        label: str,  # name of the work, such as "translating"
+        total: int | None = None,  # number of units, if it is known
+        unit: str = "",  # plural name of the units
+        minutes: float | None = None,  # maximum minutes from the first report
+        stream: TextIO | None = None,  # None for `sys.stderr`
     ):
-        self.label = label
-        self.total = total
-        self.unit = unit
-        self.minutes = minutes
-        self.done = 0
-        self.note = ""
+        self.label, self.unit, self.note = label, unit, ""
+        self.done, self.total, self.minutes = 0, total, minutes
         self._stream = sys.stderr if stream is None else stream
         self._is_terminal = self._stream.isatty()
         self._start = self._last_draw = time.monotonic()

@@ -5,11 +5,7 @@ import math
 
 from keras_transformer.cli.arguments import add_batch_options, add_model_option, add_options
 from keras_transformer.cli.backend import load_backend
-from keras_transformer.cli.line_lengths import (
-    add_long_lines,
-    check_lengths,
-    check_target_lengths,
-)
+from keras_transformer.cli.line_lengths import add_long_lines, check_lengths
 from keras_transformer.cli.progress import Progress, say
 from keras_transformer.cli.text_files import (
     check_output,
@@ -61,8 +57,12 @@ def run(arguments: argparse.Namespace) -> None:
 
     translator = Translator.load(arguments.model)
     if arguments.long_lines != "truncate":
-        check_lengths(translator, sources, repr(arguments.source), advice=_ADVICE)
-    check_target_lengths(translator, targets, repr(arguments.target))
+        limit, name = translator.max_source_length, repr(arguments.source)
+        check_lengths(translator.source_tokenizer, sources, limit, name, advice=_ADVICE)
+    limit, name = translator.model.config.max_length, repr(arguments.target)
+    if limit is not None:
+        advice = "shorten it and its source"
+        check_lengths(translator.target_tokenizer, targets, limit, name, advice=advice)
     total_log_probability, total_tokens = 0.0, 0
     with (
         open_output(arguments.output) as output,

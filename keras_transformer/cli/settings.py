@@ -14,7 +14,6 @@ from keras_transformer.files import require_file
 from keras_transformer.inference.tasks import command_names, get_commands
 from keras_transformer.settings.presets import Preset, get_preset, list_presets
 from keras_transformer.settings.setting import (
-    COUNTS,
     FrozenSettings,
     Setting,
     choice,
@@ -200,9 +199,7 @@ def render_config(values: Mapping[str, Any], preset_values: Mapping[str, Any]) -
 def _example(one: Setting) -> Any:
     if one.rule.choices:
         return one.rule.choices[0]
-    if one.rule is COUNTS:
-        return [1, 5, 10]
-    return {str: "...", bool: True, float: 30.0}.get(one.rule.kind, 1)
+    return {str: "...", bool: True, float: 30.0, tuple: [1, 5, 10]}.get(one.rule.kind, 1)
 
 
 def training_settings(values: Mapping[str, Any]) -> TrainingSettings:

@@ -2,7 +2,6 @@
 
 import abc
 import argparse
-import dataclasses
 from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple
 
@@ -10,21 +9,13 @@ from keras_transformer.settings.setting import FrozenSettings
 from keras_transformer.settings.training_settings import TrainingSettings
 
 
-@dataclasses.dataclass(frozen=True)
-class Experiment:
-    """A published training by name: its data set, languages, preset and steps.
+class Experiment(NamedTuple):
+    """A published training by name: its data set, languages, preset and steps."""
 
-    Args:
-        name: The value of `--recipe`.
-        description: A few words for the help.
-        data: Settings of the data set, which the user's own data replaces.
-        values: The other settings. A TOML file and options on the command line win over both.
-    """
-
-    name: str
-    description: str
-    data: Mapping[str, Any]
-    values: Mapping[str, Any]
+    name: str  # the value of `--recipe`
+    description: str  # a few words for the help
+    data: Mapping[str, Any]  # settings of the data set, which the user's own data replaces
+    values: Mapping[str, Any]  # the other settings; a TOML file and options win over both
 
 
 class Corpora(NamedTuple):
@@ -37,41 +28,23 @@ class Corpora(NamedTuple):
 
 
 class TaskCommands(abc.ABC):
-    """The commands, options and data of a task; a subclass for each task.
-
-    Attributes:
-        name: Name of the task.
-        learns_from: The data of the task in a few words.
-        missing_data: The options that `train` takes data from, as a sentence.
-        modules: Modules of the task's own commands, in the form of `cli/average.py`.
-        settings: Settings of `train` that only this task has.
-        own_settings: Names of further settings that make sense in this task only.
-        tables: Headings of the task's own tables of settings.
-        defaults: Defaults of `train` that differ in this task.
-        experiments: Values of `--recipe`.
-        data_kinds: For each kind of data the settings that it needs.
-        slow_kinds: Those that are opened after the backend has been loaded.
-        evaluate_options: Options of `evaluate` that make sense in this task only.
-        model_options: Those among them that need `--model`.
-        evaluate_inputs: Names of their values that are files to read.
-        evaluate_outputs: Names of their values that are files to write.
-    """
+    """The commands, options and data of a task; a subclass for each task."""
 
     name: ClassVar[str]
-    learns_from: ClassVar[str]
-    missing_data: ClassVar[str]
-    modules: ClassVar[tuple[str, ...]]
-    settings: ClassVar[type[FrozenSettings]]
-    own_settings: ClassVar[tuple[str, ...]] = ()
-    tables: ClassVar[Mapping[str, str]] = {}
-    defaults: ClassVar[Mapping[str, Any]] = {}
-    experiments: ClassVar[tuple[Experiment, ...]] = ()
-    data_kinds: ClassVar[Mapping[str, tuple[str, ...]]]
-    slow_kinds: ClassVar[tuple[str, ...]] = ()
-    evaluate_options: ClassVar[tuple[str, ...]] = ()
-    model_options: ClassVar[tuple[str, ...]] = ()
-    evaluate_inputs: ClassVar[tuple[str, ...]] = ()
-    evaluate_outputs: ClassVar[tuple[str, ...]] = ()
+    learns_from: ClassVar[str]  # the data of the task in a few words
+    missing_data: ClassVar[str]  # the options that `train` takes data from, as a sentence
+    modules: ClassVar[tuple[str, ...]]  # of its own commands; `cli/application.py` has their form
+    settings: ClassVar[type[FrozenSettings]]  # settings of `train` that only this task has
+    own_settings: ClassVar[tuple[str, ...]] = ()  # further settings that make sense in it only
+    tables: ClassVar[Mapping[str, str]] = {}  # headings of its own tables of settings
+    defaults: ClassVar[Mapping[str, Any]] = {}  # of `train`, where they differ in this task
+    experiments: ClassVar[tuple[Experiment, ...]] = ()  # values of `--recipe`
+    data_kinds: ClassVar[Mapping[str, tuple[str, ...]]]  # the settings that each kind needs
+    slow_kinds: ClassVar[tuple[str, ...]] = ()  # those opened after the backend has been loaded
+    evaluate_options: ClassVar[tuple[str, ...]] = ()  # of `evaluate`, in this task only
+    model_options: ClassVar[tuple[str, ...]] = ()  # those among them that need `--model`
+    evaluate_inputs: ClassVar[tuple[str, ...]] = ()  # names of their files to read
+    evaluate_outputs: ClassVar[tuple[str, ...]] = ()  # names of their files to write
 
     @abc.abstractmethod
     def open_corpora(self, kind: str, values: dict[str, Any]) -> Corpora:

@@ -63,10 +63,8 @@ def as_line(text: str) -> str:
 def check_output(path: str | None, others: Iterable[str | None] = ()) -> None:
     """Raises a `UserError` if an output cannot be written, before the work rather than after it.
 
-    Args:
-        path: The file; None or `"-"` is standard output.
-        others: Other files and model directories that the command reads or writes; `"-"` for
-            standard input, None for nothing. The output must be none of them.
+    It must be none of the `others`, files and model directories that the command also reads or
+    writes. None is standard output, or none of the others; `"-"` is standard output or input.
     """
     for other in others:
         if other is not None and _is_same(path, other):

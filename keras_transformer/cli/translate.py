@@ -104,11 +104,12 @@ def _choose_long_lines(arguments: argparse.Namespace) -> None:
 def _chunks(translator, arguments: argparse.Namespace, prefixes) -> Iterator[list[str]]:
     """Yields the lines, checked for their length and for having a prefix each."""
     name = "standard input" if arguments.input in (None, "-") else repr(arguments.input)
-    advice = {} if arguments.n_best is None else {"advice": _N_BEST_ADVICE}
+    options = {} if arguments.n_best is None else {"advice": _N_BEST_ADVICE}
+    tokenizer, limit = translator.source_tokenizer, translator.max_source_length
     num_lines = 0
     for chunk in chunks(read_lines(arguments.input), arguments.chunk_size):
         if arguments.long_lines == "error":
-            check_lengths(translator, chunk, name, first=num_lines + 1, **advice)
+            check_lengths(tokenizer, chunk, limit, name, first=num_lines + 1, **options)
         num_lines += len(chunk)
         if prefixes is not None and len(prefixes) < num_lines:
             break

@@ -144,22 +144,20 @@ class TranslationCommands(TaskCommands):
 
         if kind == "dataset":
             languages = (values["source_language"], values["target_language"])
-            return Corpora(
-                *(
-                    TfdsCorpus(values["dataset"], split, *languages, data_dir=values["data_dir"])
-                    for split in (values["train_split"], values["valid_split"])
-                )
-            )
-        if kind == "tsv":
-            corpora = TsvCorpus(values["tsv"]), TsvCorpus(values["valid_tsv"])
-        else:
-            corpora = (
-                ParallelTextCorpus(values["source"], values["target"]),
-                ParallelTextCorpus(values["valid_source"], values["valid_target"]),
-            )
-        for corpus in corpora:
+            splits = (values["train_split"], values["valid_split"])
+            name, folder = values["dataset"], values["data_dir"]
+            corpora = (TfdsCorpus(name, one, *languages, data_dir=folder) for one in splits)
+            return Corpora(*corpora)
+
+        def read(part: str) -> Any:
+            if kind == "tsv":
+                corpus = TsvCorpus(values[f"{part}tsv"])
+            else:
+                corpus = ParallelTextCorpus(values[f"{part}source"], values[f"{part}target"])
             len(corpus)  # reads all lines, and raises if one is not UTF-8 or has no partner
-        return Corpora(*corpora)
+            return corpus
+
+        return Corpora(read(""), read("valid_"))
 
     def open_known_corpus(self, values: Mapping[str, Any]) -> Any:
         from keras_transformer.data import ParallelTextCorpus, PreparedCorpus, TsvCorpus
@@ -267,7 +265,8 @@ def _translate(arguments: argparse.Namespace, sources: list[str]) -> tuple[list[
     search = choose_search(arguments, translator.search)
     long_lines = arguments.long_lines or "split"
     if long_lines == "error":
-        check_lengths(translator, sources, repr(arguments.source))
+        limit = translator.max_source_length
+        check_lengths(translator.source_tokenizer, sources, limit, repr(arguments.source))
     start = time.monotonic()
     with Progress("translating", total=len(sources), unit="lines") as progress:
         hypotheses = translator.translate(

@@ -31,7 +31,7 @@ keras-transformer quickstart
 echo "It is half past seven." | keras-transformer translate --model runs/quickstart
 """
 
-_NUM_TRAIN, _NUM_VALID, _NUM_TEST = 20_000, 200, 500
+_SIZES = {"num_train": 20_000, "num_valid": 200, "num_test": 500}
 _LAYERS = {"num_encoder_layers": 2, "num_decoder_layers": 2}
 _SETTINGS = {
     "preset": "tiny",
@@ -81,12 +81,14 @@ def run(arguments: argparse.Namespace) -> None:
     from keras_transformer.data import PairsCorpus
     from keras_transformer.export import check_export_directory, export_saved_model
     from keras_transformer.quickstart.corpus import number_corpus
+    from keras_transformer.training import TrainingSettings, train
 
     check_export_directory(arguments.saved_model)  # before the training, not after it
-    train_pairs, valid_pairs, test_pairs = number_corpus(
-        num_train=_NUM_TRAIN, num_valid=_NUM_VALID, num_test=_NUM_TEST
-    )
-    result = _train(output, PairsCorpus(train_pairs), PairsCorpus(valid_pairs), arguments.minutes)
+    train_pairs, valid_pairs, test_pairs = number_corpus(**_SIZES)
+    settings = TrainingSettings(**_SETTINGS, max_minutes=arguments.minutes)
+    with training_progress(str(output), arguments.minutes) as progress:
+        corpora = PairsCorpus(train_pairs), PairsCorpus(valid_pairs)
+        result = train(output, *corpora, settings, report=say, progress=progress.update)
     translator = result.translator
     _evaluate(translator, test_pairs)
     _plot(translator, result.history, output)
@@ -115,16 +117,6 @@ def _print(line: str) -> None:
     sys.stdout.flush()
 
 
-def _train(output: pathlib.Path, train_corpus, valid_corpus, minutes: float):
-    from keras_transformer.training import TrainingSettings, train
-
-    settings = TrainingSettings(**_SETTINGS, max_minutes=minutes)
-    with training_progress(str(output), minutes) as progress:
-        return train(
-            output, train_corpus, valid_corpus, settings, report=say, progress=progress.update
-        )
-
-
 def _evaluate(translator, pairs) -> None:
     from keras_transformer.evaluation import corpus_bleu, exact_match
 
@@ -140,10 +132,9 @@ def _evaluate(translator, pairs) -> None:
     _print(f"  sacreBLEU    {bleu.score:7.2f}  {bleu.signature}")
     _print(f"  exact match  {match.score:7.2f}  %")
     _print("\nTen of them:")
-    for number in range(_NUM_SHOWN):
-        _print(f"\n  source     {sources[number]}")
-        _print(f"  output     {hypotheses[number]}")
-        _print(f"  reference  {references[number]}")
+    shown = zip(sources[:_NUM_SHOWN], hypotheses, references, strict=False)
+    for source, hypothesis, reference in shown:
+        _print(f"\n  source     {source}\n  output     {hypothesis}\n  reference  {reference}")
 
 
 def _plot(translator, history, output: pathlib.Path) -> None:
@@ -161,15 +152,10 @@ def _plot(translator, history, output: pathlib.Path) -> None:
 
 def _ask_in_fresh_process(saved_model: str, sentence: str) -> str:
     environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
-    process = subprocess.run(
-        [sys.executable, "-c", _FRESH_PROCESS, saved_model, sentence],
-        env=environment,
-        capture_output=True,
-    )
+    command = [sys.executable, "-c", _FRESH_PROCESS, saved_model, sentence]
+    process = subprocess.run(command, env=environment, capture_output=True)
     if process.returncode:
-        reason = process.stderr.decode("utf-8", "replace").strip().splitlines()
-        raise UserError(
-            f"The exported model could not be used in a fresh process: "
-            f"{reason[-1] if reason else f'exit status {process.returncode}'}"
-        )
+        lines = process.stderr.decode("utf-8", "replace").strip().splitlines()
+        reason = lines[-1] if lines else f"exit status {process.returncode}"
+        raise UserError(f"The exported model could not be used in a fresh process: {reason}")
     return process.stdout.decode("utf-8")

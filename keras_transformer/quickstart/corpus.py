@@ -39,15 +39,14 @@ def number_corpus(
     >>> len(train), len(valid), len(test)
     (100, 10, 10)
     """
-    sizes = {"num_train": num_train, "num_valid": num_valid, "num_test": num_test}
-    for name, number in sizes.items():
+    given = {"num_train": num_train, "num_valid": num_valid, "num_test": num_test}
+    for name, number in given.items():
         if not isinstance(number, int) or number < 0:
             raise ValueError(f"{name} must be an integer of 0 or more. Received: {name}={number!r}")
     rng = random.Random(seed)
     sources, targets = set(), set()
-    test = _draw_new(rng, num_test, sources, targets)
-    valid = _draw_new(rng, num_valid, sources, targets)
-    train = _draw_new(rng, num_train, sources, targets)
+    numbers = (num_test, num_valid, num_train)
+    test, valid, train = (_draw_new(rng, number, sources, targets) for number in numbers)
     return train, valid, test
 
 
@@ -63,9 +62,8 @@ def _draw_new(rng, number, sources, targets):
             )
         draws_left -= 1
         source, target = draw_pair(rng)
-        if source in sources or target in targets:
-            continue
-        sources.add(source)
-        targets.add(target)
-        pairs.append((source, target))
+        if source not in sources and target not in targets:
+            sources.add(source)
+            targets.add(target)
+            pairs.append((source, target))
     return pairs
