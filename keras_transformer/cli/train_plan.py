@@ -13,7 +13,6 @@ from keras_transformer.cli.settings import find_preset, training_settings
 from keras_transformer.cli.vocab import load_vocabulary
 from keras_transformer.errors import UserError
 from keras_transformer.inference.tasks import get_commands
-from keras_transformer.settings.training_recipe import TrainingRecipe
 from keras_transformer.settings.transformer_config import count_parameters
 
 _GIGABYTE = 10**9
@@ -26,22 +25,21 @@ def print_plan(
 ) -> None:
     """Prints the model, the memory of a device (in gigabytes), the steps and the hours."""
     vocabulary = load_vocabulary(values["vocabulary"])
-    preset = find_preset(values["preset"])
+    find_preset(values["preset"])
     load_backend()
     import tensorflow as tf
 
-    from keras_transformer.training.trainer import check_lengths, make_config
+    from keras_transformer.training.trainer import make_config, make_recipe
     from keras_transformer.training.training_plan import CPU_TOKENS, measure_step
 
     settings = training_settings(values)
-    recipe = TrainingRecipe.from_dict({**preset.recipe.to_dict(), **settings.recipe})
+    recipe = make_recipe(settings)
     size = settings.vocab_size if vocabulary is None else vocabulary.vocab_size
     if size is None:
         raise UserError("--plan needs --vocab-size N, because it does not read the text.")
     commands = get_commands(settings.task)
     target_size, sides = commands.plan_vocabulary(settings, size, vocabulary)
-    config = make_config(preset, settings, size, target_size)
-    check_lengths(config, recipe)
+    config = make_config(settings, recipe, size, target_size)
     num_devices = settings.gpus or 1
     share = math.ceil(recipe.tokens_per_batch / num_devices)
     steps = settings.max_steps or recipe.max_steps

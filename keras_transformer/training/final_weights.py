@@ -3,7 +3,6 @@
 import logging
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 from keras_transformer.errors import UserError
 from keras_transformer.models.weight_files import load_weights_only
@@ -13,18 +12,10 @@ from keras_transformer.training.checkpoints import step_of
 _LOGGER = logging.getLogger(__name__)
 
 
-class Candidate(NamedTuple):
-    """Weights that could be the final ones."""
-
-    name: str  # for people
-    path: Path
-    score: float
-
-
 def choose_final_weights(
     run, score: Callable[[], float] | None, score_text: Callable[[float], str]
-) -> Candidate:
-    """Loads the best weights of a finished training into its model.
+) -> float:
+    """Loads the best weights of a finished training into its model; returns their score.
 
     The candidates are the averages of the last checkpoints, one for each window, the last
     checkpoint alone, and the best weights seen at an evaluation. Without a score, the average over
@@ -34,7 +25,7 @@ def choose_final_weights(
     files = checkpoints.weight_files()
     if not files:
         raise UserError("No step was trained: allow more steps or minutes.")
-    candidates: list[Candidate] = []
+    candidates = []
     error = None
     for name, path, size in _files(checkpoints.directory, files, run.windows, best_path):
         if score is None and (candidates or path == best_path):
@@ -50,16 +41,16 @@ def choose_final_weights(
         value = 0.0 if score is None else score()
         if score is not None:
             run.report(f"{name}: {score_text(value)}")
-        candidates.append(Candidate(name, path, value))
+        candidates.append((value, name, path))
     if not candidates:
         raise error or UserError(f"No weights can be read in {str(checkpoints.directory)!r}.")
     # The first of equals: the average over the recipe's window.
-    chosen = max(candidates, key=lambda candidate: candidate.score)
-    load_weights_only(run.model, chosen.path)
+    value, name, path = max(candidates, key=lambda candidate: candidate[0])
+    load_weights_only(run.model, path)
     for path in checkpoints.directory.glob(f"average-*{WEIGHTS_SUFFIX}"):
         path.unlink(missing_ok=True)
-    run.report(f"Final weights: {chosen.name}.")
-    return chosen
+    run.report(f"Final weights: {name}.")
+    return value
 
 
 def _files(directory: Path, files: list[Path], windows, best_path: Path):

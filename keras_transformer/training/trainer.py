@@ -11,13 +11,7 @@ from keras_transformer.data import EncodedCorpus
 from keras_transformer.data.tokenizer import Tokenizer
 from keras_transformer.errors import NO_ROOM, StoppedBySignal, StopSignals, UserError
 from keras_transformer.inference.tasks import get_task
-from keras_transformer.models import (
-    Preset,
-    TrainingRecipe,
-    Transformer,
-    TransformerConfig,
-    get_preset,
-)
+from keras_transformer.models import TrainingRecipe, Transformer, TransformerConfig, get_preset
 from keras_transformer.settings.training_settings import TrainingSettings
 from keras_transformer.training.checkpoints import Checkpoints
 from keras_transformer.training.distribution import mirrored_strategy, strategy_scope
@@ -118,8 +112,7 @@ def _start(output: Path, corpora, settings, given_tokenizers, report, signals) -
     """Reads the data and builds the model; writes nothing."""
     train_corpus, valid_corpus = corpora
     task = get_task(settings.task)
-    preset = get_preset(settings.preset)
-    recipe = TrainingRecipe.from_dict({**preset.recipe.to_dict(), **settings.recipe})
+    recipe = make_recipe(settings)
     strategy = mirrored_strategy(settings.gpus) if (settings.gpus or 1) > 1 else None
     resumes = check_output(output)
     if resumes:
@@ -130,8 +123,7 @@ def _start(output: Path, corpora, settings, given_tokenizers, report, signals) -
     tokenizers = choose_tokenizers(
         output, resumes, train_corpus, settings, task, *given_tokenizers, report
     )
-    config = make_config(preset, settings, *tokenizers.sizes)
-    check_lengths(config, recipe)
+    config = make_config(settings, recipe, *tokenizers.sizes)
     data = TrainingData(train_corpus, valid_corpus, tokenizers, settings, recipe, report)
     data.fingerprint |= {"config": config.to_dict(), "train_recipe": recipe.to_dict()}
     if resumes:
@@ -153,16 +145,17 @@ def _start(output: Path, corpora, settings, given_tokenizers, report, signals) -
     return TrainingRun(output, settings, recipe, tokenizers, data, model, score, report, signals)
 
 
-def make_config(
-    preset: Preset, settings, vocab_size: int, target_vocab_size: int | None = None
-) -> TransformerConfig:
+def make_recipe(settings) -> TrainingRecipe:
+    """Returns the recipe of a preset, with the changes of the settings."""
+    recipe = get_preset(settings.preset).recipe.to_dict()
+    return TrainingRecipe.from_dict({**recipe, **settings.recipe})
+
+
+def make_config(settings, recipe, vocab_size, target_vocab_size=None) -> TransformerConfig:
     """Returns the config of a preset, with the changes of the settings and the vocabulary sizes."""
     sizes = {"vocab_size": vocab_size, "target_vocab_size": target_vocab_size}
-    return TransformerConfig.from_dict({**preset.config, **settings.model, **sizes})
-
-
-def check_lengths(config: TransformerConfig, recipe: TrainingRecipe) -> None:
-    """Raises a `UserError` if a training sentence could be longer than the table of positions."""
+    preset = get_preset(settings.preset)
+    config = TransformerConfig.from_dict({**preset.config, **settings.model, **sizes})
     # Equal is enough: the recipe counts EOS, and the decoder's input has BOS in its place.
     if config.max_length is not None and recipe.max_length > config.max_length:
         raise UserError(
@@ -170,3 +163,4 @@ def check_lengths(config: TransformerConfig, recipe: TrainingRecipe) -> None:
             "tokens of the longest training sentence (`max_length` of the recipe). Received: "
             f"max_length={recipe.max_length!r} with a config of max_length={config.max_length!r}"
         )
+    return config

@@ -222,7 +222,7 @@ class TrainingRun:
             score = self.score.evaluate
         elif self.data.valid_batches is not None:
             score, score_text = (lambda: -self._valid_loss()), _loss_text
-        chosen = choose_final_weights(self, score, score_text)
+        best = choose_final_weights(self, score, score_text)
         valid_loss = None if self.data.valid_batches is None else self._valid_loss()
         result = self.task.make_result(
             self.model, self.tokenizers, self.settings, self.recipe, self.data.sentence_profile
@@ -231,7 +231,7 @@ class TrainingRun:
         return TrainingResult(
             task=self.task.name,
             pipeline=result,
-            score=None if self.score is None else chosen.score,
+            score=None if self.score is None else best,
             steps=self.progress.step,
             epochs=self.progress.epoch + self.progress.batch / self.data.steps_per_epoch,
             minutes=self.progress.minutes,
