@@ -228,10 +228,8 @@ def _sum_over_replicas(grads):
         return grads, replicas
     import tensorflow as tf
 
-    grads = [None if grad is None else tf.convert_to_tensor(grad) for grad in grads]
+    present = {n: tf.convert_to_tensor(grad) for n, grad in enumerate(grads) if grad is not None}
     if replicas > 1:
-        present = [grad for grad in grads if grad is not None]
         context = tf.distribute.get_replica_context()
-        summed = iter(context.all_reduce(tf.distribute.ReduceOp.SUM, present))
-        grads = [None if grad is None else next(summed) for grad in grads]
-    return grads, replicas
+        present = context.all_reduce(tf.distribute.ReduceOp.SUM, present)
+    return [present.get(n) for n in range(len(grads))], replicas

@@ -30,13 +30,12 @@ class TimeLimit(keras.callbacks.Callback):
     def __init__(self, minutes: float | None, used_minutes: float = 0.0):
         super().__init__()
         self.minutes = minutes
-        self._used = used_minutes
-        self._start = time.monotonic()
+        self._start = time.monotonic() - 60 * used_minutes
 
     @property
     def elapsed_minutes(self) -> float:
         """Minutes since the start, and those of earlier runs."""
-        return self._used + (time.monotonic() - self._start) / 60
+        return (time.monotonic() - self._start) / 60
 
     def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
         if self.minutes is not None and self.elapsed_minutes >= self.minutes:

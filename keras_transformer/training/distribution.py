@@ -51,11 +51,11 @@ def mirrored_strategy(num_devices: int | None = None) -> Any:
 
     if num_devices is not None and num_devices < 1:
         raise UserError(f"At least one device is needed. Received: {num_devices=}")
-    kinds = {kind: tf.config.list_logical_devices(kind) for kind in ("GPU", "CPU")}
-    devices = kinds["GPU"] or kinds["CPU"]
-    wanted = len(kinds["GPU"]) or 1 if num_devices is None else num_devices
+    gpus = tf.config.list_logical_devices("GPU")
+    devices = gpus or tf.config.list_logical_devices("CPU")
+    wanted = num_devices or len(gpus) or 1
     if wanted > len(devices):
-        found = f"{len(kinds['GPU'])} GPUs" if kinds["GPU"] else "no GPU"
+        found = f"{len(gpus)} GPUs" if gpus else "no GPU"
         raise UserError(f"Asked for {wanted} devices, but this machine has {found}.")
     return _strategy(tuple(device.name for device in devices[:wanted]))
 

@@ -92,9 +92,7 @@ class LossModel(MicroBatchModel):
         """Returns `(inputs, labels, weights)` for `fit`, with the labels among the inputs.
 
         Args:
-            inputs: dict, as `TokenBatches` gives it.
-            labels: int32 `[batch, length]`.
-            weights: float32 `[batch, length]`.
+            inputs, labels, weights: a batch as `TokenBatches` gives it.
         """
         return {**inputs, "labels": labels}, labels, weights
 

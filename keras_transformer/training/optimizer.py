@@ -60,8 +60,7 @@ class TransformerSchedule(keras.optimizers.schedules.LearningRateSchedule):
 
         Args:
             peak_learning_rate: float.
-            d_model: int, width of the model.
-            warmup_steps: int.
+            d_model, warmup_steps: as in `TransformerSchedule`.
         """
         _check_positive(peak_learning_rate=peak_learning_rate)
         scale = peak_learning_rate * d_model**0.5 * warmup_steps**0.5

@@ -107,16 +107,11 @@ def cross_attention(translator, text: str):
     if not source or not target:
         return None
     source = [*source, EOS_ID]
-    scores = translator.model.attention_scores(
-        ops.convert_to_tensor([source], "int32"),
-        ops.convert_to_tensor([[BOS_ID, *target[:-1]]], "int32"),
-    )
+    ids = [source], [[BOS_ID, *target[:-1]]]
+    scores = translator.model.attention_scores(*(ops.convert_to_tensor(i, "int32") for i in ids))
     weights = ops.convert_to_numpy(ops.cast(scores["cross"][-1], "float32"))[0]
-    return (
-        weights,
-        translator.source_tokenizer.pieces(source),
-        translator.target_tokenizer.pieces(target),
-    )
+    pieces = translator.source_tokenizer.pieces(source), translator.target_tokenizer.pieces(target)
+    return weights, *pieces
 
 
 def _attention_picture(translator, text: str) -> bytes | None:

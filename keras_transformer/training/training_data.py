@@ -97,7 +97,8 @@ class TrainingData:
         }
 
         def encode_epoch(epoch):
-            return self._encode(train_corpus, settings.bpe_dropout, settings.seed * 100_003 + epoch)
+            seed = settings.seed * 100_003 + epoch
+            return self._encode(train_corpus, dropout=settings.bpe_dropout, seed=seed)
 
         self.sentence_profile = SentenceProfile.from_corpus(encoded, tokenizers.source)
         self.batches = TokenBatches(
@@ -124,13 +125,11 @@ class TrainingData:
             batches = TokenBatches(encoded, recipe.tokens_per_batch, shuffle=False)
             self.valid_batches = list(batches.batches(0))
 
-    def _encode(self, corpus, dropout=0.0, seed=0, progress=None) -> EncodedCorpus:
+    def _encode(self, corpus, **options) -> EncodedCorpus:
         if isinstance(corpus, EncodedCorpus):
             return corpus.up_to(self._max_length)
         source, target = self._tokenizers.source, self._tokenizers.target
-        return EncodedCorpus.from_corpus(
-            corpus, source, target, self._max_length, progress, dropout, seed
-        )
+        return EncodedCorpus.from_corpus(corpus, source, target, self._max_length, **options)
 
 
 def _check_drops(corpus, tokenizers: TokenizerPair) -> None:

@@ -28,11 +28,9 @@ class TranslationTask(Task):
             make_bleu(settings.bleu_tokenize)
 
     def learn_tokenizers(self, corpus, settings, source, report) -> TokenizerPair:
-        """Learns the vocabularies from a corpus; `source` is None here."""
         return make_tokenizers(corpus, settings, report)
 
     def make_score(self, corpus, tokenizers: TokenizerPair, settings, recipe):
-        """Returns the `BleuOnDev` of a corpus, or None if the settings want none."""
         pairs = [(source, target) for source, target in corpus if source and target]
         if not settings.bleu_every or not pairs:
             return None
@@ -49,7 +47,6 @@ class TranslationTask(Task):
         )
 
     def make_result(self, model, tokenizers: TokenizerPair, settings, recipe, sentence_profile):
-        """Returns the `Translator` of a trained model."""
         return Translator(
             model,
             tokenizers.source,
