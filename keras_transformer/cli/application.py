@@ -13,8 +13,8 @@ from collections.abc import Iterator, Sequence
 from keras_transformer import __version__
 from keras_transformer.cli import average, evaluate, export, train, vocab
 from keras_transformer.cli.arguments import USAGE_ERROR, CommandParser
-from keras_transformer.cli.experiments import task_commands
 from keras_transformer.cli.progress import say
+from keras_transformer.cli.task_commands import task_commands
 from keras_transformer.errors import NO_ROOM
 from keras_transformer.quickstart import command as quickstart
 

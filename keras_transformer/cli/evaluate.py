@@ -10,7 +10,7 @@ from keras_transformer.cli.arguments import (
     add_search_options,
     is_given,
 )
-from keras_transformer.cli.experiments import task_commands
+from keras_transformer.cli.task_commands import task_commands
 from keras_transformer.cli.text_files import check_output, open_output
 from keras_transformer.errors import UserError
 from keras_transformer.inference.tasks import command_names, get_commands

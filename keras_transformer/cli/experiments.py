@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 from typing import Any
 
-from keras_transformer.cli.task_commands import Experiment, TaskCommands
-from keras_transformer.inference.tasks import command_names, get_commands
+from keras_transformer.cli.task_commands import Experiment, task_commands
+from keras_transformer.inference.tasks import get_commands
 
 # The settings that the number of training pairs decides, each with a reason.
 CHOSEN: dict[str, str] = {
@@ -34,11 +34,6 @@ _BY_PAIRS = (
 _ASSUMED_PAIRS = 100_000  # without a corpus, as for a plan or a TOML file
 _CHARACTER_PAIRS = 100_000
 _RESERVED_PIECES = 260  # 4 special ids and 256 bytes
-
-
-def task_commands() -> list[TaskCommands]:
-    """Returns the commands of all tasks."""
-    return [get_commands(name) for name in command_names()]
 
 
 EXPERIMENTS: dict[str, Experiment] = {

@@ -86,9 +86,9 @@ class Progress:
             if error_type is None:
                 self._write(self.line(shutil.get_terminal_size().columns) + "\n")
 
-    def advance(self, count: int = 1, note: str = "") -> None:
-        """Adds to the number of units that are done; see `update`."""
-        self.update(self.done + count, note=note)
+    def advance(self, count: int = 1) -> None:
+        """Adds to the number of units that are done."""
+        self.update(self.done + count)
 
     def update(self, done: int, total: int | None = None, note: str = "") -> None:
         """Sets the units that are done, the total if it is new, and a note such as the loss."""
@@ -147,7 +147,7 @@ class Progress:
             self._last_draw = time.monotonic()
             if not self._is_terminal:
                 self._write(self.line() + "\n")
-            elif not self._closed.is_set():  # as in the last draw of the other thread
+            elif not self._closed.is_set():  # the other thread may come once more
                 columns = shutil.get_terminal_size().columns
                 line = self.line(columns)[: columns - 1]  # a line that wraps could not be redrawn
                 self._write("\r" + line.ljust(self._width))

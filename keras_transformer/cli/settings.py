@@ -8,7 +8,8 @@ import tomllib
 from collections.abc import Mapping
 from typing import Any
 
-from keras_transformer.cli.experiments import CHOSEN, experiment_values, task_commands
+from keras_transformer.cli.experiments import CHOSEN, experiment_values
+from keras_transformer.cli.task_commands import task_commands
 from keras_transformer.errors import UserError
 from keras_transformer.files import require_file
 from keras_transformer.inference.tasks import command_names, get_commands

@@ -5,6 +5,7 @@ import argparse
 from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple
 
+from keras_transformer.inference.tasks import command_names, get_commands
 from keras_transformer.settings.setting import FrozenSettings
 from keras_transformer.settings.training_settings import TrainingSettings
 
@@ -82,3 +83,8 @@ class TaskCommands(abc.ABC):
     @abc.abstractmethod
     def evaluate(self, arguments: argparse.Namespace) -> dict[str, Any]:
         """Evaluates a model or answers that exist, prints the scores and returns a report."""
+
+
+def task_commands() -> list[TaskCommands]:
+    """Returns the commands of all tasks."""
+    return [get_commands(name) for name in command_names()]
