@@ -5,10 +5,10 @@ from typing import Any
 
 import keras
 
-from keras_transformer.layers.configured_layer import ConfiguredLayer
+from keras_transformer.layers.configured_layer import TracedLayer
 
 
-class CompositeLayer(ConfiguredLayer):
+class CompositeLayer(TracedLayer):
     """Base of layers whose parts are layers; a frozen part stays frozen in a saved model.
 
     Keras saves `trainable` of a layer but not of its parts, so that a reloaded
@@ -20,14 +20,15 @@ class CompositeLayer(ConfiguredLayer):
         are_tensors = all(isinstance(value, keras.KerasTensor) for value in args)
         if args and has_one_form and are_tensors and all(map(_keeps_shape, self._whole())):
             return keras.KerasTensor(args[0].shape, dtype=self.compute_dtype)
-        # Traced, because the form of the output depends on the arguments.
-        return keras.Operation.compute_output_spec(self, *args, **kwargs)
+        return super().compute_output_spec(*args, **kwargs)
 
     def _whole(self):
         """Returns this layer and the layers in it that the user may have given."""
         return [self]
 
-    def compute_output_shape(self, inputs_shape: tuple) -> tuple:
+    def compute_output_shape(
+        self, inputs_shape: tuple, encoder_outputs_shape: tuple | None = None
+    ) -> tuple:
         return inputs_shape
 
     def get_build_config(self) -> dict | None:
@@ -42,14 +43,21 @@ class CompositeLayer(ConfiguredLayer):
 def trainable_parts(layer: keras.layers.Layer) -> dict[str, bool]:
     """Returns the parts of a layer whose `trainable` differs from the layer around them.
 
-    Args:
-        layer: A built `keras.layers.Layer`; its parts are found in its public attributes.
-
-    Returns:
-        A dict of paths, such as `"blocks.0.feed_forward"`, to `trainable`; outer parts first.
+    They are found in the public attributes of a built layer. The keys are paths, such as
+    `"blocks.0.feed_forward"`; outer parts come first.
     """
-    found = {}
-    _collect_parts(layer, "", {id(layer)}, found)
+    found, seen = {}, {id(layer)}
+
+    def collect(layer, prefix):
+        for name, part in _named_parts(layer):
+            if id(part) in seen or not part.weights:
+                continue
+            seen.add(id(part))
+            if part.trainable != layer.trainable:
+                found[prefix + name] = part.trainable
+            collect(part, f"{prefix}{name}.")
+
+    collect(layer, "")
     return found
 
 
@@ -67,25 +75,13 @@ def _keeps_shape(layer):
     return layer.built and type(layer).call.__module__.startswith("keras_transformer.")
 
 
-def _collect_parts(layer, prefix, seen, found):
-    for name, part in _named_parts(layer):
-        if id(part) in seen or not part.weights:
-            continue
-        seen.add(id(part))
-        if part.trainable != layer.trainable:
-            found[prefix + name] = part.trainable
-        _collect_parts(part, f"{prefix}{name}.", seen, found)
-
-
 def _named_parts(layer):
     # On torch a layer is a module, which does not keep its parts in its attributes.
     modules = layer.named_children() if keras.backend.backend() == "torch" else ()
     for name, value in {**vars(layer), **dict(modules)}.items():
-        if name.startswith("_"):
-            continue
-        if isinstance(value, keras.layers.Layer):
-            yield name, value
-        elif isinstance(value, list):
-            for index, item in enumerate(value):
-                if isinstance(item, keras.layers.Layer):
-                    yield f"{name}.{index}", item
+        items = {name: value}
+        if isinstance(value, list):
+            items = {f"{name}.{index}": item for index, item in enumerate(value)}
+        for path, item in items.items():
+            if isinstance(item, keras.layers.Layer) and not name.startswith("_"):
+                yield path, item

@@ -32,10 +32,19 @@ _CHECKS = {
     "norm": lambda name, value: check_choice(name, value, ("post", "pre")),
     "seed": lambda name, value: check_seed(value),
 }
+# Endings of the names of other arguments, and the module of Keras that they belong to.
+_FAMILIES = {
+    "activation": keras.activations,
+    "_initializer": keras.initializers,
+    "_regularizer": keras.regularizers,
+}
 
 
 class ConfiguredLayer(keras.layers.Layer):
-    """Base of layers that keep their arguments as attributes and save them in their config."""
+    """Base of layers that keep their arguments as attributes and save them in their config.
+
+    The outputs have the shape of the inputs, unless a layer says otherwise.
+    """
 
     def _keep(self, **arguments):
         for name, value in arguments.items():
@@ -55,16 +64,19 @@ class ConfiguredLayer(keras.layers.Layer):
             config[name] = value if family is None or value is None else family.serialize(value)
         return config
 
+    def compute_output_shape(self, inputs_shape: tuple) -> tuple:
+        return inputs_shape
+
+
+class TracedLayer(ConfiguredLayer):
+    """Base of layers that Keras traces, because the form of the output depends on the arguments."""
+
+    def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:
+        return keras.Operation.compute_output_spec(self, *args, **kwargs)
+
 
 class KernelLayer(ConfiguredLayer):
-    """Base of layers with matrices and biases, each of which draws its own initial values.
-
-    Args:
-        kernel_initializer: Initialiser of the matrices.
-        bias_initializer: Initialiser of the biases.
-        kernel_regularizer: Regulariser of the matrices.
-        **kwargs: As in `keras.layers.Layer`.
-    """
+    """Base of layers with matrices and biases, each of which draws its own initial values."""
 
     def __init__(
         self,
@@ -96,9 +108,4 @@ class KernelLayer(ConfiguredLayer):
 
 
 def _keras_family(name):
-    """Returns the module of Keras that an argument of this name belongs to, or None."""
-    if name == "activation":
-        return keras.activations
-    if name.endswith("_initializer"):
-        return keras.initializers
-    return keras.regularizers if name.endswith("_regularizer") else None
+    return next((family for end, family in _FAMILIES.items() if name.endswith(end)), None)

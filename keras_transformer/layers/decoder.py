@@ -94,10 +94,7 @@ class Decoder(Stack):
         return self._end(outputs), DecoderCache(cache.length + length, tuple(block_caches))
 
     def make_cache(
-        self,
-        encoder_outputs: Tensor | None = None,
-        batch_size: Any = None,
-        max_length: Any = None,
+        self, encoder_outputs: Tensor | None = None, batch_size: Any = None, max_length: Any = None
     ) -> DecoderCache:
         """Returns an empty cache for `call`; the arguments are those of `DecoderBlock.make_cache`.
 
@@ -106,10 +103,9 @@ class Decoder(Stack):
             caches of the blocks.
         """
         check_built(self)
-        blocks = (
-            block.make_cache(encoder_outputs, batch_size, max_length) for block in self.blocks
-        )
-        return DecoderCache(ops.zeros((), dtype="int32"), tuple(blocks))
+        options = encoder_outputs, batch_size, max_length
+        blocks = tuple(block.make_cache(*options) for block in self.blocks)
+        return DecoderCache(ops.zeros((), dtype="int32"), blocks)
 
     def reorder_cache(self, cache: DecoderCache, rows: Tensor | None) -> DecoderCache:
         """Returns the cache whose row r is row `rows[r]` of `cache`, as a beam search asks for.
@@ -120,13 +116,5 @@ class Decoder(Stack):
         Args:
             cache: From `make_cache` or `call`.
             rows: int32 `[rows]`, rows of the same sentence; None for no change.
-
-        Returns:
-            A cache.
         """
         return cache.reorder(rows)
-
-    def compute_output_shape(
-        self, inputs_shape: tuple, encoder_outputs_shape: tuple | None = None
-    ) -> tuple:
-        return inputs_shape

@@ -7,7 +7,7 @@ import keras
 from keras_transformer.layers.caches import DecoderBlockCache
 from keras_transformer.layers.checks import check_built
 from keras_transformer.layers.dtypes import Tensor
-from keras_transformer.layers.masks import DecoderMasks
+from keras_transformer.layers.masks import DecoderMasks, keys_mask
 from keras_transformer.layers.residual_block import ResidualBlock
 
 
@@ -54,24 +54,15 @@ class DecoderBlock(ResidualBlock):
     """
 
     def build(self, inputs_shape: tuple, encoder_outputs_shape: tuple | None = None) -> None:
-        d_model = inputs_shape[-1]
-        self.self_attention = self._make_attention("self_attention", d_model)
-        self.self_attention.build(inputs_shape, inputs_shape)
-        self.self_attention_norm, self.self_attention_dropout = self._make_residual(
-            "self_attention", inputs_shape
-        )
+        self.self_attention = self._make_attention("self_attention", inputs_shape, inputs_shape)
+        self._make_residual("self_attention", inputs_shape)
         self.cross_attention = None
         if encoder_outputs_shape is not None:
-            self.cross_attention = self._make_attention("cross_attention", d_model)
-            self.cross_attention.build(inputs_shape, encoder_outputs_shape)
-            self.cross_attention_norm, self.cross_attention_dropout = self._make_residual(
-                "cross_attention", inputs_shape
-            )
-        self.feed_forward = self._make_feed_forward()
-        self.feed_forward.build(inputs_shape)
-        self.feed_forward_norm, self.feed_forward_dropout = self._make_residual(
-            "feed_forward", inputs_shape
-        )
+            shapes = inputs_shape, encoder_outputs_shape
+            self.cross_attention = self._make_attention("cross_attention", *shapes)
+            self._make_residual("cross_attention", inputs_shape)
+        self.feed_forward = self._make_feed_forward(inputs_shape)
+        self._make_residual("feed_forward", inputs_shape)
         self.built = True
 
     def call(
@@ -89,8 +80,10 @@ class DecoderBlock(ResidualBlock):
         self._check_call(encoder_outputs, cache)
         masks = DecoderMasks(**masks)
         # An implicit mask does not cover the cached positions.
-        self_mask = masks.of_self_attention(*((mask, inputs_mask) if cache is None else ()))
-        cross_mask = masks.of_cross_attention(encoder_outputs_mask)
+        implicit_masks = (mask, inputs_mask) if cache is None else ()
+        self_mask = keys_mask(masks.attention_mask, masks.padding_mask, *implicit_masks)
+        cross_masks = masks.encoder_padding_mask, encoder_outputs_mask
+        cross_mask = keys_mask(masks.encoder_attention_mask, *cross_masks, prefix="encoder_")
         scores = {"return_attention_scores": return_attention_scores}
 
         def attend_to_itself(states):
@@ -104,20 +97,11 @@ class DecoderBlock(ResidualBlock):
                 states, value, attention_mask=cross_mask, cache=own, **scores
             )
 
-        outputs, own = self._apply_residual(
-            inputs, attend_to_itself, self.self_attention_norm, self.self_attention_dropout
-        )
+        outputs, own = self._apply_residual(inputs, "self_attention", attend_to_itself)
         cross = None
         if self.cross_attention is not None:
-            outputs, cross = self._apply_residual(
-                outputs,
-                attend_to_the_encoder,
-                self.cross_attention_norm,
-                self.cross_attention_dropout,
-            )
-        outputs, _ = self._apply_residual(
-            outputs, self.feed_forward, self.feed_forward_norm, self.feed_forward_dropout
-        )
+            outputs, cross = self._apply_residual(outputs, "cross_attention", attend_to_the_encoder)
+        outputs, _ = self._apply_residual(outputs, "feed_forward", self.feed_forward)
         if cache is not None:
             return outputs, cache._replace(self_attention=own)
         if return_attention_scores:
@@ -137,10 +121,7 @@ class DecoderBlock(ResidualBlock):
             )
 
     def make_cache(
-        self,
-        encoder_outputs: Tensor | None = None,
-        batch_size: Any = None,
-        max_length: Any = None,
+        self, encoder_outputs: Tensor | None = None, batch_size: Any = None, max_length: Any = None
     ) -> DecoderBlockCache:
         """Returns a cache for `call`.
 
@@ -151,16 +132,10 @@ class DecoderBlock(ResidualBlock):
             max_length: As in `MultiHeadAttention.make_cache`.
 
         Returns:
-            A named tuple of the caches of the attentions, `self_attention` and
-            `cross_attention`.
+            A named tuple of the attentions' caches, `self_attention` and `cross_attention`.
         """
         check_built(self)
         own = self.self_attention.make_cache(batch_size=batch_size, max_length=max_length)
         if self.cross_attention is None:
             return DecoderBlockCache(own)
         return DecoderBlockCache(own, self.cross_attention.make_cache(encoder_outputs))
-
-    def compute_output_shape(
-        self, inputs_shape: tuple, encoder_outputs_shape: tuple | None = None
-    ) -> tuple:
-        return inputs_shape

@@ -64,6 +64,3 @@ class Dropout(ConfiguredLayer):
         if not training or self.rate == 0:
             return inputs
         return kernels.dropout(inputs, self.rate, self.seed_generator)
-
-    def compute_output_shape(self, input_shape: tuple) -> tuple:
-        return input_shape

@@ -3,7 +3,7 @@
 import keras
 
 from keras_transformer.layers.dtypes import Tensor
-from keras_transformer.layers.masks import key_mask
+from keras_transformer.layers.masks import keys_mask
 from keras_transformer.layers.residual_block import ResidualBlock
 
 
@@ -49,17 +49,13 @@ class EncoderBlock(ResidualBlock):
     Reference: Vaswani et al. (2017), section 3.1 and figure 1.
     """
 
+    _dropout_suffix = "_dropout_layer"  # `attention_dropout` is a rate.
+
     def build(self, inputs_shape: tuple) -> None:
-        self.attention = self._make_attention("attention", inputs_shape[-1])
-        self.attention.build(inputs_shape, inputs_shape)
-        self.feed_forward = self._make_feed_forward()
-        self.feed_forward.build(inputs_shape)
-        self.attention_norm, self.attention_dropout_layer = self._make_residual(
-            "attention", inputs_shape
-        )
-        self.feed_forward_norm, self.feed_forward_dropout_layer = self._make_residual(
-            "feed_forward", inputs_shape
-        )
+        self.attention = self._make_attention("attention", inputs_shape, inputs_shape)
+        self.feed_forward = self._make_feed_forward(inputs_shape)
+        self._make_residual("attention", inputs_shape)
+        self._make_residual("feed_forward", inputs_shape)
         self.built = True
 
     def call(
@@ -71,20 +67,12 @@ class EncoderBlock(ResidualBlock):
         mask: Tensor | None = None,
         inputs_mask: Tensor | None = None,
     ) -> Tensor | tuple[Tensor, Tensor]:
-        attention_mask = key_mask(attention_mask, padding_mask, mask, inputs_mask)
+        attention_mask = keys_mask(attention_mask, padding_mask, mask, inputs_mask)
 
         def attend(states):
-            return self.attention(
-                states,
-                states,
-                attention_mask=attention_mask,
-                return_attention_scores=return_attention_scores,
-            )
+            options = {"return_attention_scores": return_attention_scores}
+            return self.attention(states, states, attention_mask=attention_mask, **options)
 
-        outputs, scores = self._apply_residual(
-            inputs, attend, self.attention_norm, self.attention_dropout_layer
-        )
-        outputs, _ = self._apply_residual(
-            outputs, self.feed_forward, self.feed_forward_norm, self.feed_forward_dropout_layer
-        )
+        outputs, scores = self._apply_residual(inputs, "attention", attend)
+        outputs, _ = self._apply_residual(outputs, "feed_forward", self.feed_forward)
         return (outputs, scores) if return_attention_scores else outputs

@@ -77,6 +77,3 @@ class FeedForward(KernelLayer):
         hidden = self.activation(project(inputs, self.inner_kernel, self.inner_bias))
         hidden = self.dropout_layer(hidden)
         return project(hidden, self.outer_kernel, self.outer_bias)
-
-    def compute_output_shape(self, input_shape: tuple) -> tuple:
-        return input_shape

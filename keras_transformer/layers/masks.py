@@ -1,5 +1,6 @@
 """Boolean attention masks: `True` = attend. They are combined here and applied once."""
 
+import functools
 from typing import Any, NamedTuple
 
 from keras import ops
@@ -16,32 +17,14 @@ class DecoderMasks(NamedTuple):
     attention_mask: Tensor | None = None
     encoder_attention_mask: Tensor | None = None
 
-    def of_self_attention(self, *implicit_masks: Tensor | None) -> Tensor | None:
-        """Returns the mask of the self-attention; implicit masks are Keras' own."""
-        return key_mask(self.attention_mask, self.padding_mask, *implicit_masks)
-
-    def of_cross_attention(self, *implicit_masks: Tensor | None) -> Tensor | None:
-        """Returns the mask of the attention to the encoder."""
-        masks = self.encoder_attention_mask, self.encoder_padding_mask
-        return key_mask(*masks, *implicit_masks, prefix="encoder_")
-
 
 def combine_masks(*masks: Tensor | None) -> Tensor | None:
-    """Returns the logical and of the masks that are not None, or None if all are.
-
-    Args:
-        *masks: Boolean tensors that broadcast against each other, or None.
-    """
+    """Returns the logical and of the masks that are not None, or None if all are."""
     present = [ops.cast(mask, "bool") for mask in masks if mask is not None]
-    if not present:
-        return None
-    combined = present[0]
-    for mask in present[1:]:
-        combined = ops.logical_and(combined, mask)
-    return combined
+    return functools.reduce(ops.logical_and, present) if present else None
 
 
-def key_mask(
+def keys_mask(
     attention_mask: Tensor | None, *padding_masks: Tensor | None, prefix: str = ""
 ) -> Tensor | None:
     """Returns the mask of an attention, `[batch or 1, queries or 1, keys]`, or None.
@@ -67,10 +50,7 @@ def key_mask(
 def causal_mask(query_length: Any, key_length: Any, query_start: Any) -> Tensor:
     """Returns a mask `[1, query_length, key_length]` that hides the future (section 3.2.3).
 
-    Args:
-        query_length: Number of queries.
-        key_length: Number of keys.
-        query_start: Position of the first query among the keys: 0 without a cache.
+    The first query is at position `query_start` of the keys: 0 without a cache.
     """
     query_positions = query_start + ops.arange(query_length, dtype="int32")
     key_positions = ops.arange(key_length, dtype="int32")
@@ -81,9 +61,7 @@ def causal_mask(query_length: Any, key_length: Any, query_start: Any) -> Tensor:
 def segment_mask(query_segments: Tensor, key_segments: Tensor) -> Tensor:
     """Returns a mask `[batch, query_length, key_length]` between tokens of the same segment.
 
-    Args:
-        query_segments: int32 `[batch, query_length]`, the number of each token's segment.
-        key_segments: int32 `[batch, key_length]`.
+    The segments are int32 `[batch, query_length]` and `[batch, key_length]`, a number each.
     """
     return ops.equal(ops.expand_dims(query_segments, 2), ops.expand_dims(key_segments, 1))
 
@@ -91,8 +69,7 @@ def segment_mask(query_segments: Tensor, key_segments: Tensor) -> Tensor:
 def segment_positions(segments: Tensor) -> Tensor:
     """Returns each token's position in its segment, from 0, int32 `[batch, length]`.
 
-    Args:
-        segments: int32 `[batch, length]`; the tokens of a segment stand side by side.
+    The tokens of a segment stand side by side.
     """
     # The first token of the same segment is where the segment begins.
     begin = ops.argmax(ops.cast(segment_mask(segments, segments), "int32"), axis=2)

@@ -7,16 +7,16 @@ from keras import ops
 
 from keras_transformer.layers.caches import CompleteCache, FixedCache, GrowingCache
 from keras_transformer.layers.checks import check_built, check_positive_integer, check_rank
-from keras_transformer.layers.configured_layer import KernelLayer
+from keras_transformer.layers.configured_layer import KernelLayer, TracedLayer
 from keras_transformer.layers.dtypes import Tensor
 from keras_transformer.layers.kernels.projection import first_number, project, project_together
 from keras_transformer.layers.kernels.shapes import reshape
-from keras_transformer.layers.masks import causal_mask, combine_masks
+from keras_transformer.layers.masks import causal_mask, combine_masks, keys_mask
 from keras_transformer.layers.scaled_dot_product_attention import ScaledDotProductAttention
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
-class MultiHeadAttention(KernelLayer):
+class MultiHeadAttention(TracedLayer, KernelLayer):
     """Attends from `query` to `value` with several heads.
 
     `MultiHead(Q, K, V) = Concat(head_1, ..., head_h) . W^O`, each head attending with its own
@@ -139,20 +139,15 @@ class MultiHeadAttention(KernelLayer):
             keys, values = cache.keys, cache.values
             implied_mask = cache.mask(query_length, use_causal_mask)
         else:  # Implicit masks, [batch, key_length], do not cover cached keys.
-            implied_mask = combine_masks(*map(_over_keys, (value_mask, key_mask)))
-            if use_causal_mask:
-                causal = causal_mask(query_length, ops.shape(keys)[2], 0)
-                implied_mask = combine_masks(causal, implied_mask)
-        outputs = self.attention(
-            queries,
-            keys,
-            values,
-            attention_mask=combine_masks(attention_mask, implied_mask),
-            return_attention_scores=return_attention_scores,
-        )
+            causal = causal_mask(query_length, ops.shape(keys)[2], 0) if use_causal_mask else None
+            implied_mask = keys_mask(causal, value_mask, key_mask)
+        mask = combine_masks(attention_mask, implied_mask)
+        options = {"return_attention_scores": return_attention_scores}
+        outputs = self.attention(queries, keys, values, attention_mask=mask, **options)
         if return_attention_scores:
             return self._merge_heads(outputs[0]), outputs[1]
-        return self._merge_heads(outputs) if cache is None else (self._merge_heads(outputs), cache)
+        outputs = self._merge_heads(outputs)
+        return outputs if cache is None else (outputs, cache)
 
     def _check_call(self, value, cache, use_causal_mask, return_attention_scores):
         if cache is not None and return_attention_scores:
@@ -219,14 +214,8 @@ class MultiHeadAttention(KernelLayer):
         leading = ops.shape(inputs)[:2]
         kernels = tuple(getattr(self, f"{name}_kernel") for name in names)
         biases = tuple(getattr(self, f"{name}_bias") for name in names)
-        return [
-            self._split_heads(
-                projected, leading, self.value_dim if name == "value" else self.key_dim
-            )
-            for name, projected in zip(
-                names, project_together(inputs, kernels, biases), strict=True
-            )
-        ]
+        outputs = project_together(inputs, kernels, biases)
+        return [self._split_heads(one, leading) for one in outputs]
 
     def _attend_to_cache(self, query, attention_mask, cache):
         """Attends to the cache alone; each of its rows may serve several rows of the query.
@@ -242,9 +231,9 @@ class MultiHeadAttention(KernelLayer):
         outputs = self.attention(queries, keys, cache.values, attention_mask=attention_mask)
         return reshape(self._merge_heads(outputs), query_shape)
 
-    def _split_heads(self, inputs, leading, dim):
+    def _split_heads(self, inputs, leading):
         """Returns `[batch, length, heads * dim]` as `[batch, heads, length, dim]`."""
-        batch, length = leading
+        (batch, length), dim = leading, inputs.shape[-1] // self.num_heads
         if inputs.shape[1] == 1:  # Nothing to move, as in every step of decoding.
             return reshape(inputs, (batch, self.num_heads, 1, dim))
         heads = reshape(inputs, (batch, length, self.num_heads, dim))
@@ -257,15 +246,7 @@ class MultiHeadAttention(KernelLayer):
         merged = reshape(merged, (batch, length, self.num_heads * self.value_dim))
         return project(merged, self.output_kernel, self.output_bias, (batch, length))
 
-    def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:
-        # Traced, because the form of the output depends on the arguments.
-        return keras.Operation.compute_output_spec(self, *args, **kwargs)
-
     def compute_output_shape(
         self, query_shape: tuple, value_shape: tuple, key_shape: tuple | None = None
     ) -> tuple:
         return query_shape
-
-
-def _over_keys(padding_mask):
-    return None if padding_mask is None else ops.expand_dims(padding_mask, 1)

@@ -23,7 +23,12 @@ _OPTIONS = {
 
 
 class ResidualBlock(CompositeLayer, KernelLayer):
-    """Base of `EncoderBlock` and `DecoderBlock`; `EncoderBlock` describes the arguments."""
+    """Base of `EncoderBlock` and `DecoderBlock`; `EncoderBlock` describes the arguments.
+
+    A sub-layer `NAME` has a norm `NAME_norm` and a dropout, `NAME` with `_dropout_suffix`.
+    """
+
+    _dropout_suffix = "_dropout"
 
     def __init__(
         self,
@@ -52,14 +57,15 @@ class ResidualBlock(CompositeLayer, KernelLayer):
             **own,
         )
 
-    def _make_attention(self, name, d_model):
+    def _make_attention(self, name, query_shape, value_shape):
+        d_model = query_shape[-1]
         head_dim = d_model // self.num_heads
         if d_model % self.num_heads and not (self.key_dim and self.value_dim):
             raise ValueError(
                 "`num_heads` must divide the width of the inputs unless `key_dim` and `value_dim` "
                 f"are given. Received: num_heads={self.num_heads}, width {d_model}"
             )
-        return MultiHeadAttention(
+        attention = MultiHeadAttention(
             self.num_heads,
             self.key_dim or head_dim,
             self.value_dim or head_dim,
@@ -67,14 +73,18 @@ class ResidualBlock(CompositeLayer, KernelLayer):
             dropout=self.attention_dropout,
             **self._part_options(name),
         )
+        attention.build(query_shape, value_shape)
+        return attention
 
-    def _make_feed_forward(self):
-        return FeedForward(
+    def _make_feed_forward(self, shape):
+        feed_forward = FeedForward(
             self.intermediate_dim,
             activation=self.activation,
             dropout=self.activation_dropout,
             **self._part_options("feed_forward"),
         )
+        feed_forward.build(shape)
+        return feed_forward
 
     def _part_options(self, name):
         return {
@@ -88,35 +98,23 @@ class ResidualBlock(CompositeLayer, KernelLayer):
         }
 
     def _make_residual(self, name, shape):
-        """Returns the built norm and the dropout of a sub-layer."""
-        norm = LayerNormalization(
-            epsilon=self.epsilon,
-            trainable=self.trainable,
-            dtype=self.dtype_policy,
-            name=f"{name}_norm",
-        )
+        """Makes the norm and the dropout of a sub-layer."""
+        options = {"trainable": self.trainable, "dtype": self.dtype_policy}
+        norm = LayerNormalization(epsilon=self.epsilon, name=f"{name}_norm", **options)
         norm.build(shape)
-        name = f"{name}_dropout"
-        seed = derive_seed(self.seed, name)
-        return norm, Dropout(self.dropout, seed=seed, dtype=self.dtype_policy, name=name)
+        setattr(self, f"{name}_norm", norm)
+        seed = derive_seed(self.seed, f"{name}_dropout")
+        dropout = Dropout(self.dropout, seed, dtype=self.dtype_policy, name=f"{name}_dropout")
+        setattr(self, f"{name}{self._dropout_suffix}", dropout)
 
-    def _apply_residual(
-        self, inputs: Tensor, sublayer: Callable, norm: Callable, dropout: Callable
-    ) -> tuple:
-        """Wraps `sublayer` in norm and residual connection.
+    def _apply_residual(self, inputs: Tensor, name: str, sublayer: Callable) -> tuple:
+        """Wraps a function f, the sub-layer `name`, in norm and residual connection.
 
         Post-norm (the paper, section 5.4): LayerNorm(x + Dropout(f(x))); pre-norm:
-        x + Dropout(f(LayerNorm(x))).
-
-        Args:
-            inputs: `[batch, length, d_model]`, x.
-            sublayer: Function f of states; it returns states, or a tuple of states and anything.
-            norm: LayerNorm.
-            dropout: Dropout.
-
-        Returns:
-            The outputs, and the second thing that `sublayer` returned or None.
+        x + Dropout(f(LayerNorm(x))). Returns the outputs, and what f returned besides, or None.
         """
+        norm = getattr(self, f"{name}_norm")
+        dropout = getattr(self, f"{name}{self._dropout_suffix}")
         inputs = ops.cast(inputs, self.compute_dtype)  # Keras casts only floats.
         outputs = sublayer(norm(inputs) if self.norm == "pre" else inputs)
         outputs, extra = outputs if isinstance(outputs, tuple) else (outputs, None)

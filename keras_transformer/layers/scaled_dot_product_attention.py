@@ -5,7 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_transformer.layers.configured_layer import ConfiguredLayer
+from keras_transformer.layers.configured_layer import TracedLayer
 from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.dtypes import Tensor, at_least_float32
 
@@ -14,7 +14,7 @@ _MASKED_SCORE = -1e30
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
-class ScaledDotProductAttention(ConfiguredLayer):
+class ScaledDotProductAttention(TracedLayer):
     """Attends: `softmax(query . key^T / sqrt(key_dim)) . value`.
 
     The softmax is computed in at least float32. A query that may attend to no key gets exact
@@ -82,10 +82,6 @@ class ScaledDotProductAttention(ConfiguredLayer):
         if row_is_alive is not None:
             outputs = ops.multiply(outputs, ops.cast(row_is_alive, outputs.dtype))
         return (outputs, weights) if return_attention_scores else outputs
-
-    def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:
-        # Traced, because the form of the output depends on the arguments.
-        return keras.Operation.compute_output_spec(self, *args, **kwargs)
 
     def compute_output_shape(
         self, query_shape: tuple, key_shape: tuple, value_shape: tuple

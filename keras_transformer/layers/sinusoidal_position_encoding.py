@@ -88,6 +88,3 @@ class SinusoidalPositionEncoding(ConfiguredLayer):
         encoding = reshape(encoding, (*ops.shape(positions), d_model))
         # Not `ops.add`, which takes an encoding of no positions for a bias on TensorFlow.
         return inputs + ops.cast(encoding, inputs.dtype)
-
-    def compute_output_shape(self, inputs_shape: tuple) -> tuple:
-        return inputs_shape

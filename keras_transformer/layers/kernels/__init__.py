@@ -7,39 +7,31 @@ from keras import ops
 
 from keras_transformer.layers.dtypes import Tensor
 
+_IS_TENSORFLOW = keras.backend.backend() == "tensorflow"
+if _IS_TENSORFLOW:
+    from keras_transformer.layers.kernels import tensorflow_kernels
+
 
 def dropout(inputs: Tensor, rate: float, seed_generator: keras.random.SeedGenerator) -> Tensor:
     """Drops inputs at random, as `keras.random.dropout`."""
-    if keras.backend.backend() != "tensorflow":
+    if not _IS_TENSORFLOW:
         return keras.random.dropout(inputs, rate, seed=seed_generator)
-    from keras_transformer.layers.kernels import tensorflow_kernels
-
     return tensorflow_kernels.dropout(inputs, rate, seed_generator.next())
 
 
 def replica_seed(seed: Tensor) -> Tensor:
     """Returns a seed that differs between the replicas of a `tf.distribute` strategy."""
-    if keras.backend.backend() != "tensorflow":
-        return seed
-    from keras_transformer.layers.kernels import tensorflow_kernels
-
-    return tensorflow_kernels.replica_seed(seed)
+    return tensorflow_kernels.replica_seed(seed) if _IS_TENSORFLOW else seed
 
 
 def layer_normalization(
     inputs: Tensor, layer: keras.layers.LayerNormalization, training: bool | None
 ) -> Tensor | None:
     """Returns `inputs` normalised with the weights of a layer; None to leave it to Keras."""
-    is_plain = (
-        layer.axis in ([-1], [len(inputs.shape) - 1])
-        and layer.gamma is not None
-        and layer.beta is not None
-        and not layer.rms_scaling
-    )
-    if keras.backend.backend() != "tensorflow" or not is_plain:
+    is_last_axis = layer.axis in ([-1], [len(inputs.shape) - 1])
+    has_both_weights = layer.gamma is not None and layer.beta is not None
+    if not (_IS_TENSORFLOW and is_last_axis and has_both_weights) or layer.rms_scaling:
         return None
-    from keras_transformer.layers.kernels import tensorflow_kernels
-
     weights = layer.gamma, layer.beta
     return tensorflow_kernels.layer_normalization(
         inputs, *weights, layer.epsilon, layer.compute_dtype, training
@@ -52,8 +44,6 @@ def checked_length(inputs: Tensor, max_length: int, message: str) -> Any:
     A lookup on a GPU gives zeros, and no error, for positions that are not in the table.
     """
     length = ops.shape(inputs)[1]
-    if inputs.shape[1] is not None or keras.backend.backend() != "tensorflow":
+    if inputs.shape[1] is not None or not _IS_TENSORFLOW:
         return length
-    from keras_transformer.layers.kernels import tensorflow_kernels
-
     return tensorflow_kernels.at_most(length, max_length, message)

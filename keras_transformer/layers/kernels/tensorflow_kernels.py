@@ -3,6 +3,8 @@
 import functools
 from typing import Any
 
+import tensorflow as tf
+
 from keras_transformer.layers.dtypes import Tensor, at_least_float32
 
 
@@ -12,8 +14,6 @@ def dropout(inputs: Tensor, rate: float, seed: Tensor) -> Tensor:
     Drawing is most of the cost of dropout on a CPU. The rate is rounded to a multiple of 2^-16
     and the scale belongs to the rounded rate, so that the expectation stays exact.
     """
-    import tensorflow as tf
-
     size = tf.size(inputs)
     words = tf.random.stateless_uniform(
         [(size + 1) // 2], seed=seed, minval=None, maxval=None, dtype=tf.int32
@@ -29,8 +29,6 @@ def dropout(inputs: Tensor, rate: float, seed: Tensor) -> Tensor:
 
 def replica_seed(seed: Tensor) -> Tensor:
     """Returns a seed that differs between the replicas of the current strategy."""
-    import tensorflow as tf
-
     context = tf.distribute.get_replica_context()
     if context is None or context.num_replicas_in_sync == 1:
         return seed
@@ -41,24 +39,15 @@ def replica_seed(seed: Tensor) -> Tensor:
 
 def at_most(value: Tensor, limit: int, message: str) -> Tensor:
     """Returns an int32 scalar, with an error when the graph runs if it exceeds a limit."""
-    import tensorflow as tf
-
     check = tf.debugging.assert_less_equal(value, limit, message=message)
     with tf.control_dependencies([check]):  # Otherwise its user may run, and fail, first.
         return tf.identity(value)
 
 
 def layer_normalization(
-    inputs: Tensor,
-    gamma: Any,
-    beta: Any,
-    epsilon: float,
-    output_dtype: str,
-    training: bool | None,
+    inputs: Tensor, gamma: Any, beta: Any, epsilon: float, output_dtype: str, training: bool | None
 ) -> Tensor:
     """Normalises the last axis in at least float32."""
-    import tensorflow as tf
-
     wide = at_least_float32(output_dtype)
     inputs, gamma, beta = map(tf.convert_to_tensor, (inputs, gamma, beta))
     gamma, beta = tf.cast(gamma, wide), tf.cast(beta, wide)
@@ -75,8 +64,6 @@ def layer_normalization(
 
 def _normalize(states, epsilon):
     """Returns states of mean 0 and variance 1 over the last axis, and their scale."""
-    import tensorflow as tf
-
     centered = states - tf.reduce_mean(states, axis=-1, keepdims=True)
     variance = tf.reduce_mean(tf.square(centered), axis=-1, keepdims=True)
     inverse = tf.math.rsqrt(variance + epsilon)
@@ -93,8 +80,6 @@ def _row_normalizer(width, dtype, output_dtype):
     All models share the function, because TensorFlow keeps every custom gradient for ever, together
     with the graph in which it was made.
     """
-    import tensorflow as tf
-
     wide = at_least_float32(output_dtype)
     rows, weights = tf.TensorSpec([None, width], dtype), tf.TensorSpec([width], wide)
 
