@@ -7,11 +7,4 @@ from keras_transformer.bridges.keras_hub import from_keras_hub, to_keras_hub
 from keras_transformer.bridges.marian import from_marian, to_marian
 from keras_transformer.bridges.torch import from_torch, to_torch
 
-__all__ = [
-    "from_keras_hub",
-    "from_marian",
-    "from_torch",
-    "to_keras_hub",
-    "to_marian",
-    "to_torch",
-]
+__all__ = ["from_keras_hub", "from_marian", "from_torch", "to_keras_hub", "to_marian", "to_torch"]

@@ -11,12 +11,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_transformer.bridges.peer import (
-    check_built,
-    check_head_dim,
-    check_type,
-    import_peer,
-)
+from keras_transformer.bridges.peer import check_built, check_head_dim, check_type, import_peer
 from keras_transformer.layers import DecoderBlock, EncoderBlock
 
 _CLASSES = {EncoderBlock: "TransformerEncoder", DecoderBlock: "TransformerDecoder"}
@@ -25,6 +20,9 @@ _ATTENTIONS = {
     EncoderBlock: {"attention": "self_attention_layer"},
     DecoderBlock: {"self_attention": "self_attention", "cross_attention": "cross_attention"},
 }
+# Arguments of our blocks -> KerasHub's.
+_SETTINGS = {name: name for name in ("num_heads", "intermediate_dim", "dropout", "activation")}
+_SETTINGS["epsilon"] = "layer_norm_epsilon"
 _MAPS = {"query": "query", "key": "key", "value": "value", "output": "attention_output"}
 _DENSE = {"inner": "feedforward_intermediate_dense", "outer": "feedforward_output_dense"}
 
@@ -67,19 +65,15 @@ def from_keras_hub(layer: keras.layers.Layer, dtype: Any = None) -> EncoderBlock
     block_class = classes[type(layer)]
     weights = {_short_path(weight): weight for weight in layer.weights}
     d_model = weights["feedforward_layer_norm/gamma"].shape[0]
+    head_dim = d_model // layer.num_heads  # Heads that do not divide the width are rounded down.
     block = block_class(
-        num_heads=layer.num_heads,
-        intermediate_dim=layer.intermediate_dim,
-        # Heads that do not divide the width are rounded down there.
-        key_dim=d_model // layer.num_heads,
-        value_dim=d_model // layer.num_heads,
-        dropout=layer.dropout,
+        key_dim=head_dim,
+        value_dim=head_dim,
         attention_dropout=layer.dropout,
-        activation=layer.activation,
         norm="pre" if layer.normalize_first else "post",
         use_bias=True,
-        epsilon=layer.layer_norm_epsilon,
         dtype=dtype or layer.dtype_policy,
+        **{ours: getattr(layer, theirs) for ours, theirs in _SETTINGS.items()},
     )
     shapes = [(None, None, d_model)]
     if "cross_attention/key/kernel" in weights:
@@ -120,13 +114,9 @@ def to_keras_hub(layer: EncoderBlock | DecoderBlock) -> keras.layers.Layer:
         head_dim = attention.query_kernel.shape[0] // attention.num_heads
         check_head_dim(attention, head_dim, "KerasHub")
     theirs = classes[type(layer)](
-        intermediate_dim=layer.intermediate_dim,
-        num_heads=layer.num_heads,
-        dropout=layer.dropout,
-        activation=layer.activation,
-        layer_norm_epsilon=layer.epsilon,
         normalize_first=layer.norm == "pre",
         dtype=layer.dtype_policy,
+        **{theirs: getattr(layer, ours) for ours, theirs in _SETTINGS.items()},
     )
     theirs.build(*((None, None, one.key_kernel.shape[0]) for one in attentions.values()))
     variables = _variables(layer)
@@ -158,17 +148,19 @@ def _attentions(block):
 
 def _variables(block):
     """Returns the variables of our block by the path that KerasHub gives them."""
-    maps, norms = [], {"feedforward_layer_norm": block.feed_forward_norm}
+    variables = {}
+
+    def add(path, layer, prefix, kinds=("kernel", "bias")):
+        variables.update({f"{path}/{kind}": getattr(layer, prefix + kind) for kind in kinds})
+
+    norms = {"feedforward": block.feed_forward_norm}
     for name, attention in _attentions(block).items():
         theirs = _ATTENTIONS[type(block)][name]
-        maps += [(attention, ours, f"{theirs}/{map_name}") for ours, map_name in _MAPS.items()]
-        norms[f"{theirs.removesuffix('_layer')}_layer_norm"] = getattr(block, f"{name}_norm")
-    maps += [(block.feed_forward, ours, dense) for ours, dense in _DENSE.items()]
-    variables = {
-        f"{path}/{kind}": getattr(layer, f"{ours}_{kind}")
-        for layer, ours, path in maps
-        for kind in ("kernel", "bias")
-    }
-    for path, norm in norms.items():
-        variables |= {f"{path}/gamma": norm.gamma, f"{path}/beta": norm.beta}
+        norms[theirs.removesuffix("_layer")] = getattr(block, f"{name}_norm")
+        for ours, map_name in _MAPS.items():
+            add(f"{theirs}/{map_name}", attention, f"{ours}_")
+    for ours, dense in _DENSE.items():
+        add(dense, block.feed_forward, f"{ours}_")
+    for name, norm in norms.items():
+        add(f"{name}_layer_norm", norm, "", ("gamma", "beta"))
     return variables

@@ -53,11 +53,7 @@ _NAMES_OF_SIDES = {"attention_heads": "num_heads", "ffn_dim": "intermediate_dim"
 _SIDES = ("encoder", "decoder")
 # The names that `block_pairs` takes.
 _FEED_FORWARD = {"inner": "fc1", "outer": "fc2", "feed_forward_norm": "final_layer_norm"}
-_ENCODER = {
-    "attention": "self_attn",
-    "attention_norm": "self_attn_layer_norm",
-    **_FEED_FORWARD,
-}
+_ENCODER = {"attention": "self_attn", "attention_norm": "self_attn_layer_norm", **_FEED_FORWARD}
 _DECODER = {
     "self_attention": "self_attn",
     "self_attention_norm": "self_attn_layer_norm",
@@ -224,10 +220,8 @@ def _reordered(variable, values, order):
 
 def _check_marian(model):
     config = model.config
-    for name, value in _SETTINGS.items():
-        received = getattr(config, name)
-        rule = f"A MarianMTModel must have {name}={value}"
-        check_supported(received == value, rule, **{name: received})
+    allowed = {name: [value] for name, value in _SETTINGS.items()}
+    _check_settings(config, "A MarianMTModel must have", allowed)
     check_supported(
         config.decoder_start_token_id != config.pad_token_id,
         "`decoder_start_token_id` must be another id than padding, which is masked here",
@@ -249,14 +243,13 @@ def _check_marian(model):
 
 
 def _check_transformer(config):
-    head_dim = config.d_model / config.num_heads
-    for name, allowed in {
-        "target_vocab_size": [None],
-        "norm": ["post"],
-        "position": ["sinusoidal"],
-        "key_dim": [None, head_dim],
-        "value_dim": [None, head_dim],
-    }.items():
-        received = getattr(config, name)
-        rule = f"Marian has only models with {name}={' or '.join(map(repr, allowed))}"
-        check_supported(received in allowed, rule, **{name: received})
+    dims = [None, config.d_model / config.num_heads]
+    allowed = {"target_vocab_size": [None], "norm": ["post"], "position": ["sinusoidal"]}
+    allowed |= {"key_dim": dims, "value_dim": dims}
+    _check_settings(config, "Marian has only models with", allowed)
+
+
+def _check_settings(config, rule, allowed):
+    for name, values in allowed.items():
+        received, choices = getattr(config, name), " or ".join(map(repr, values))
+        check_supported(received in values, f"{rule} {name}={choices}", **{name: received})

@@ -22,13 +22,9 @@ def import_peer(name: str, extra: str) -> ModuleType:
 
 
 def check_supported(is_supported: bool, rule: str, *received: str, **values: Any) -> None:
-    """Raises `ValueError` unless `is_supported`.
+    """Raises `ValueError` unless `is_supported`, with a rule, a sentence without its full stop.
 
-    Args:
-        is_supported: whether something can be copied.
-        rule: what can be copied, as a sentence without its full stop.
-        *received: what was received, in words.
-        **values: what was received, as settings.
+    What was received is told in words, or as settings.
     """
     if not is_supported:
         parts = [*received, *(f"{name}={value!r}" for name, value in values.items())]

@@ -4,13 +4,41 @@ from typing import Any
 
 import keras
 
-from keras_transformer.bridges import torch_modules
-from keras_transformer.bridges.peer import check_built, check_type, import_peer
-from keras_transformer.bridges.torch_modules import BLOCKS, STACKS
-from keras_transformer.bridges.torch_tensors import keras_dtype
-from keras_transformer.layers import MultiHeadAttention
+from keras_transformer.bridges.peer import (
+    activation_name,
+    check_built,
+    check_head_dim,
+    check_supported,
+    check_type,
+    import_peer,
+    single,
+)
+from keras_transformer.bridges.torch_tensors import (
+    attention_pairs,
+    block_pairs,
+    keras_dtype,
+    norm_pairs,
+    read,
+    torch_dtype,
+    write,
+)
+from keras_transformer.layers import (
+    Decoder,
+    DecoderBlock,
+    Encoder,
+    EncoderBlock,
+    MultiHeadAttention,
+)
 
-_MODULES = {MultiHeadAttention: "MultiheadAttention", **BLOCKS, **STACKS}
+_BLOCKS = {EncoderBlock: "TransformerEncoderLayer", DecoderBlock: "TransformerDecoderLayer"}
+_STACKS = {Encoder: "TransformerEncoder", Decoder: "TransformerDecoder"}
+_MODULES = {MultiHeadAttention: "MultiheadAttention", **_BLOCKS, **_STACKS}
+_BLOCK_OF_STACK = {Encoder: EncoderBlock, Decoder: DecoderBlock}
+# Attentions of our blocks -> torch's.
+_ATTENTIONS = {
+    EncoderBlock: {"attention": "self_attn"},
+    DecoderBlock: {"self_attention": "self_attn", "cross_attention": "multihead_attn"},
+}
 
 
 def from_torch(module: Any, dtype: Any = None) -> keras.layers.Layer:
@@ -51,11 +79,11 @@ def from_torch(module: Any, dtype: Any = None) -> keras.layers.Layer:
     check_type("module", module, classes)
     layer_class = classes[type(module)]
     dtype = dtype or keras_dtype(next(module.parameters()))
-    if layer_class in BLOCKS:
-        return torch_modules.import_block(layer_class, module, dtype)
-    if layer_class in STACKS:
-        return torch_modules.import_stack(layer_class, module, dtype)
-    return torch_modules.import_attention(module, dtype)
+    if layer_class in _BLOCKS:
+        return _import_block(layer_class, module, dtype)
+    if layer_class in _STACKS:
+        return _import_stack(layer_class, module, dtype)
+    return _import_attention(module, dtype)
 
 
 def to_torch(layer: keras.layers.Layer) -> Any:
@@ -87,8 +115,180 @@ def to_torch(layer: keras.layers.Layer) -> Any:
     import_peer("torch", "torch")
     check_type("layer", layer, _MODULES)
     check_built(layer)
-    if type(layer) in BLOCKS:
-        return torch_modules.export_block(layer).eval()
-    if type(layer) in STACKS:
-        return torch_modules.export_stack(layer).eval()
-    return torch_modules.export_attention(layer).eval()
+    if type(layer) in _BLOCKS:
+        return _export_block(layer).eval()
+    if type(layer) in _STACKS:
+        return _export_stack(layer).eval()
+    return _export_attention(layer).eval()
+
+
+def _import_attention(module, dtype):
+    _check_attention(module)
+    layer = MultiHeadAttention(
+        module.num_heads,
+        key_dim=module.head_dim,
+        use_bias=module.in_proj_bias is not None,
+        dropout=module.dropout,
+        dtype=dtype,
+    )
+    widths = (module.embed_dim, module.vdim, module.kdim)
+    layer.build(*((None, None, width) for width in widths))
+    read(attention_pairs(layer, module))
+    return layer
+
+
+def _export_attention(layer):
+    import torch
+
+    d_model = layer.query_kernel.shape[0]
+    check_head_dim(layer, d_model / layer.num_heads, "torch")
+    module = torch.nn.MultiheadAttention(
+        d_model,
+        layer.num_heads,
+        dropout=layer.dropout,
+        bias=layer.use_bias,
+        kdim=layer.key_kernel.shape[0],
+        vdim=layer.value_kernel.shape[0],
+        batch_first=True,
+        dtype=torch_dtype(layer),
+    )
+    write(attention_pairs(layer, module))
+    return module
+
+
+def _import_block(block_class, module, dtype):
+    names = _names(block_class)
+    attentions = [getattr(module, theirs) for theirs in _ATTENTIONS[block_class].values()]
+    norms = [getattr(module, theirs) for ours, theirs in names.items() if ours.endswith("_norm")]
+    for attention in attentions:
+        _check_attention(attention)
+    for norm in norms:
+        _check_norm(norm)
+    dropouts = [getattr(module, f"dropout{i + 1}") for i in range(len(norms))]
+    block = block_class(
+        num_heads=single("num_heads", (one.num_heads for one in attentions)),
+        intermediate_dim=module.linear1.out_features,
+        dropout=single("dropout", (one.p for one in dropouts)),
+        attention_dropout=single("dropout", (one.dropout for one in attentions)),
+        activation_dropout=module.dropout.p,
+        activation=_import_activation(module.activation),
+        norm="pre" if module.norm_first else "post",
+        use_bias=module.self_attn.in_proj_bias is not None,
+        epsilon=single("layer_norm_eps", (norm.eps for norm in norms)),
+        dtype=dtype,
+    )
+    block.build(*[(None, None, module.linear1.in_features)] * len(attentions))
+    read(block_pairs(block, module, names))
+    return block
+
+
+def _export_block(block):
+    import torch
+
+    attentions = [getattr(block, ours) for ours in _ATTENTIONS[type(block)]]
+    check_supported(
+        None not in attentions,
+        "A DecoderBlock must have cross-attention, as torch's has",
+        "a block that was built without the encoder's shape",
+    )
+    d_model, *encoder_widths = [one.key_kernel.shape[0] for one in attentions]
+    for attention in attentions:
+        check_head_dim(attention, d_model / block.num_heads, "torch")
+    check_supported(
+        all(width == d_model for width in encoder_widths),
+        "A decoder block must be as wide as the encoder, as torch's is",
+        f"width {d_model}, encoder_outputs of width {encoder_widths}",
+    )
+    module = getattr(torch.nn, _BLOCKS[type(block)])(
+        d_model,
+        block.num_heads,
+        block.intermediate_dim,
+        dropout=block.dropout,
+        activation=activation_name(block.activation, ("relu", "gelu")),
+        layer_norm_eps=block.epsilon,
+        batch_first=True,
+        norm_first=block.norm == "pre",
+        dtype=torch_dtype(block),
+    )
+    module.dropout.p = block.activation_dropout
+    for theirs in _ATTENTIONS[type(block)].values():
+        getattr(module, theirs).dropout = block.attention_dropout
+    write(block_pairs(block, module, _names(type(block))))
+    return module
+
+
+def _import_stack(stack_class, module, dtype):
+    import torch
+
+    block_class = _BLOCK_OF_STACK[stack_class]
+    for layer in module.layers:
+        check_type("layers", layer, [getattr(torch.nn, _BLOCKS[block_class])])
+    has_norm = module.norm is not None
+    if has_norm:
+        _check_norm(module.norm)
+    stack = stack_class(
+        [_import_block(block_class, layer, dtype) for layer in module.layers],
+        position=None,
+        dropout=0.0,
+        final_norm=has_norm,
+        epsilon=module.norm.eps if has_norm else 1e-6,
+        dtype=dtype,
+    )
+    shape = (None, None, module.layers[0].linear1.in_features)
+    stack.build(*[shape] * len(_ATTENTIONS[block_class]))
+    if has_norm:
+        read(norm_pairs(stack.norm_layer, module.norm))
+    return stack
+
+
+def _export_stack(stack):
+    import torch
+
+    for block in stack.blocks:
+        check_type("blocks", block, [_BLOCK_OF_STACK[type(stack)]])
+    rule = "`position` must be None: torch's stacks add no positions"
+    check_supported(stack.position is None, rule, position=stack.position)
+    layers = [_export_block(block) for block in stack.blocks]
+    norm = None
+    if stack.norm_layer is not None:
+        d_model = layers[0].linear1.in_features
+        norm = torch.nn.LayerNorm(d_model, eps=stack.epsilon, dtype=torch_dtype(stack))
+        write(norm_pairs(stack.norm_layer, norm))
+    # A nested tensor would cut the padding off the outputs.
+    options = {"enable_nested_tensor": False} if type(stack) is Encoder else {}
+    module = getattr(torch.nn, _STACKS[type(stack)])(layers[0], 1, norm, **options)
+    module.layers = torch.nn.ModuleList(layers)
+    module.num_layers = len(layers)
+    return module
+
+
+def _names(block_class):
+    """Returns the names that `block_pairs` takes; torch numbers its norms."""
+    attentions = _ATTENTIONS[block_class]
+    norms = {f"{one}_norm": f"norm{i}" for i, one in enumerate((*attentions, "feed_forward"), 1)}
+    return {**attentions, **norms, "inner": "linear1", "outer": "linear2"}
+
+
+def _check_attention(module):
+    has = {"add_bias_kv": module.bias_k is not None, "add_zero_attn": module.add_zero_attn}
+    rule = "A torch.nn.MultiheadAttention must have no keys and values of its own"
+    check_supported(not any(has.values()), rule, **has)
+
+
+def _check_norm(norm):
+    import torch
+
+    is_plain = type(norm) is torch.nn.LayerNorm and norm.weight is not None
+    check_supported(is_plain, "A norm must be a torch.nn.LayerNorm with weights", repr(norm))
+
+
+def _import_activation(activation):
+    import torch
+
+    functional = torch.nn.functional
+    if activation in (functional.relu, torch.relu) or type(activation) is torch.nn.ReLU:
+        return "relu"
+    is_exact = type(activation) is torch.nn.GELU and activation.approximate == "none"
+    rule = "`activation` must be torch's ReLU or exact GELU"
+    check_supported(activation is functional.gelu or is_exact, rule, activation=activation)
+    return "gelu"

@@ -4,30 +4,25 @@ A pair is `(variable, tensor)`. The tensor is a view of a torch parameter in the
 variable: writing to it writes to the parameter. One of them is None where a bias is missing.
 """
 
+import itertools
 from collections.abc import Callable, Iterable, Mapping
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 from keras import ops
 
-_MAPS = ("query", "key", "value")
-
 
 def block_pairs(block, module, names: Mapping[str, str]) -> list[tuple]:
-    """Returns the pairs of a block.
+    """Returns the pairs of a block and a torch module of such a block.
 
-    Args:
-        block: an `EncoderBlock` or `DecoderBlock`.
-        module: the torch module of such a block.
-        names: attributes of `module` by those of `block`, and by `inner` and `outer`, the maps of
-            its feed-forward network.
+    `names` has the attributes of the module by those of the block, and by `inner` and `outer`, the
+    maps of its feed-forward network.
     """
     pairs = []
     for ours, theirs in names.items():
         part = getattr(module, theirs)
         if ours in ("inner", "outer"):
-            pairs += _linear_pairs(block.feed_forward, ours, part)
+            pairs += _linear_pairs(block.feed_forward, ours, part.weight, part.bias)
         elif ours.endswith("_norm"):
             pairs += norm_pairs(getattr(block, ours), part)
         else:
@@ -37,20 +32,19 @@ def block_pairs(block, module, names: Mapping[str, str]) -> list[tuple]:
 
 def attention_pairs(layer, module) -> list[tuple]:
     """Returns the pairs of an attention of `torch.nn` or of transformers."""
-    pairs = _linear_pairs(layer, "output", module.out_proj)
+    out = module.out_proj
+    pairs = _linear_pairs(layer, "output", out.weight, out.bias)
     if not hasattr(module, "in_proj_weight"):
         maps = [module.q_proj, module.k_proj, module.v_proj]
+        weights, biases = [one.weight for one in maps], [one.bias for one in maps]
     else:
-        if module.in_proj_weight is None:  # With kdim or vdim.
-            weights = [module.q_proj_weight, module.k_proj_weight, module.v_proj_weight]
-        else:
+        weights = module.q_proj_weight, module.k_proj_weight, module.v_proj_weight
+        if module.in_proj_weight is not None:  # Without kdim and vdim.
             weights = module.in_proj_weight.detach().chunk(3)
         bias = module.in_proj_bias
         biases = (None, None, None) if bias is None else bias.detach().chunk(3)
-        maps = [SimpleNamespace(weight=w, bias=b) for w, b in zip(weights, biases, strict=True)]
-    for name, linear in zip(_MAPS, maps, strict=True):
-        pairs += _linear_pairs(layer, name, linear)
-    return pairs
+    maps = zip(("query", "key", "value"), weights, biases, strict=True)
+    return pairs + list(itertools.chain(*(_linear_pairs(layer, *one) for one in maps)))
 
 
 def norm_pairs(norm, torch_norm) -> list[tuple]:
@@ -58,10 +52,10 @@ def norm_pairs(norm, torch_norm) -> list[tuple]:
     return [(norm.gamma, _detached(torch_norm.weight)), (norm.beta, _detached(torch_norm.bias))]
 
 
-def _linear_pairs(layer, name, linear):
+def _linear_pairs(layer, name, torch_weight, torch_bias):
     """Returns the pairs of a linear map; torch's weights are `[output, input]`."""
     kernel, bias = getattr(layer, f"{name}_kernel"), getattr(layer, f"{name}_bias")
-    return [(kernel, linear.weight.detach().T), (bias, _detached(linear.bias))]
+    return [(kernel, torch_weight.detach().T), (bias, _detached(torch_bias))]
 
 
 def _detached(parameter):

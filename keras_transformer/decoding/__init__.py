@@ -15,8 +15,7 @@ from keras_transformer.decoding.constraints import (
 from keras_transformer.decoding.greedy import GreedySearch
 from keras_transformer.decoding.length_penalty import length_penalty
 from keras_transformer.decoding.sampling import Sampling
-from keras_transformer.decoding.search import search_from_dict, search_to_dict
-from keras_transformer.decoding.search_result import SearchResult
+from keras_transformer.decoding.search import SearchResult, search_from_dict, search_to_dict
 from keras_transformer.decoding.step import Step
 
 __all__ = [

@@ -5,11 +5,9 @@ from typing import Any, NamedTuple
 
 from keras import ops
 
-from keras_transformer.decoding.constraints.constraint import check_constraints
 from keras_transformer.decoding.length_penalty import checked_length_penalty, length_penalty
-from keras_transformer.decoding.search import Search
+from keras_transformer.decoding.search import Search, SearchResult
 from keras_transformer.decoding.search_loop import run_search
-from keras_transformer.decoding.search_result import SearchResult
 from keras_transformer.decoding.step import call_step, keep_shapes
 from keras_transformer.decoding.top_k import top_k
 from keras_transformer.layers.checks import check_positive_integer
@@ -66,9 +64,6 @@ class BeamSearch(Search, name="beam"):
             `length ** alpha` as in fairseq and CTranslate2 (alpha 1: score divided by length).
         constraints: Sequence of `Constraint`, applied in this order.
 
-    Raises:
-        ValueError: If an argument is not allowed.
-
     Example:
 
     >>> from keras_transformer.decoding import BeamSearch
@@ -86,7 +81,7 @@ class BeamSearch(Search, name="beam"):
     constraints: tuple = ()
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "constraints", check_constraints(self.constraints))
+        super().__post_init__()
         check_positive_integer("beam_size", self.beam_size, 2**31 - 1)
         check_positive_integer("n_best", self.n_best)
         if self.n_best > self.beam_size:
@@ -150,10 +145,8 @@ class BeamSearch(Search, name="beam"):
         per_row = min(num_candidates, logits.shape[-1])
         num_candidates = min(num_candidates, self.beam_size * per_row)
         largest, ids = top_k(logits, per_row)  # [batch * beam, per_row]
-        log_probabilities = ops.reshape(
-            largest - inputs.normalizer(logits, largest[:, :1], ids[:, :1]),
-            (batch, self.beam_size, per_row),
-        )  # [batch, beam, per_row]
+        log_probabilities = largest - inputs.normalizer(logits, largest[:, :1], ids[:, :1])
+        log_probabilities = ops.reshape(log_probabilities, (batch, self.beam_size, per_row))
         totals = ops.expand_dims(beams.alive_log_probabilities, -1) + log_probabilities
         totals = ops.reshape(totals, (batch, self.beam_size * per_row))  # [batch, beam * per_row]
         totals, places = top_k(totals, num_candidates)  # [batch, candidates]
@@ -175,14 +168,13 @@ class BeamSearch(Search, name="beam"):
         length = beams.index + 1
         beams_after = self._keep_alive(beams, candidates)._replace(index=length)
         beams_after = self._add_finished(beams_after, candidates, length)
-        best_possible = beams_after.alive_log_probabilities[:, 0] / self._penalty(
-            beams.limits, beams_after.alive_log_probabilities.dtype
-        )
+        best_possible = self._scores(beams_after.alive_log_probabilities[:, 0], beams.limits)
         is_final = best_possible <= beams_after.finished_scores[:, -1]
         is_done = ops.logical_or(is_final, length >= beams.limits)
         frozen = {
             name: _where_sentence(beams.is_done, getattr(beams, name), getattr(beams_after, name))
-            for name in _FROZEN_FIELDS
+            for name in BeamState._fields
+            if name.startswith(("alive", "finished"))
         }
         return beams_after._replace(is_done=ops.logical_or(beams.is_done, is_done), **frozen)
 
@@ -198,10 +190,9 @@ class BeamSearch(Search, name="beam"):
         )
 
     def _add_finished(self, beams, candidates, length):
-        log_probabilities = ops.where(
-            candidates.is_finished, candidates.log_probabilities, _MINUS_INFINITY
-        )
-        scores = log_probabilities / self._penalty(length, log_probabilities.dtype)
+        is_finished, log_probabilities = candidates.is_finished, candidates.log_probabilities
+        log_probabilities = ops.where(is_finished, log_probabilities, _MINUS_INFINITY)
+        scores = self._scores(log_probabilities, length)
         # Those that finished earlier come first, so a tie keeps them.
         scores, places = top_k(ops.concatenate([beams.finished_scores, scores], 1), self.n_best)
         lengths = ops.broadcast_to(length, ops.shape(candidates.last_tokens))
@@ -218,25 +209,23 @@ class BeamSearch(Search, name="beam"):
 
     def _collect(self, beams, pad_id):
         """Returns the n best: finished hypotheses, then alive beams, then empty places."""
-        alive_log_probabilities = beams.alive_log_probabilities
+
+        def both(finished, alive):
+            return ops.concatenate([finished, alive], axis=1)  # [batch, n + beam, ...]
+
         # Alive beams are only needed where a sentence ran to its maximum length.
         limits = ops.expand_dims(ops.maximum(beams.limits, 0), -1)  # [batch, 1]
-        penalty = self._penalty(limits, alive_log_probabilities.dtype)
-        lengths = ops.broadcast_to(limits, ops.shape(alive_log_probabilities))
-        scores = ops.concatenate(
-            [beams.finished_scores, alive_log_probabilities / penalty], axis=1
-        )  # [batch, n + beam]
+        alive = beams.alive_log_probabilities
+        scores = both(beams.finished_scores, self._scores(alive, limits))
         is_empty = ops.equal(scores, _MINUS_INFINITY)
         num_places = self.n_best + self.beam_size
         rank = ops.arange(num_places, 0, -1, dtype="int32")  # distinct, the first place highest
         rank = ops.where(is_empty, rank - num_places, rank)
         _, places = top_k(rank, self.n_best)  # [batch, n]
         is_empty = _gather(is_empty, places)
-        tokens = ops.concatenate([beams.finished_tokens, beams.alive_tokens], axis=1)
-        log_probabilities = ops.concatenate(
-            [beams.finished_log_probabilities, alive_log_probabilities], axis=1
-        )
-        lengths = ops.concatenate([beams.finished_lengths, lengths], axis=1)
+        tokens = both(beams.finished_tokens, beams.alive_tokens)
+        log_probabilities = both(beams.finished_log_probabilities, alive)
+        lengths = both(beams.finished_lengths, ops.broadcast_to(limits, ops.shape(alive)))
         return SearchResult(
             tokens=ops.where(ops.expand_dims(is_empty, -1), pad_id, _gather(tokens, places)),
             scores=_gather(scores, places),
@@ -244,20 +233,10 @@ class BeamSearch(Search, name="beam"):
             lengths=ops.where(is_empty, 0, _gather(lengths, places)),
         )
 
-    def _penalty(self, lengths, dtype):
-        return length_penalty(
-            ops.cast(lengths, dtype), self.length_penalty, self.length_normalization
-        )
-
-
-_FROZEN_FIELDS = (
-    "alive_tokens",
-    "alive_log_probabilities",
-    "finished_tokens",
-    "finished_scores",
-    "finished_log_probabilities",
-    "finished_lengths",
-)
+    def _scores(self, log_probabilities, lengths):
+        lengths = ops.cast(lengths, log_probabilities.dtype)
+        penalty = length_penalty(lengths, self.length_penalty, self.length_normalization)
+        return log_probabilities / penalty
 
 
 def _where_sentence(condition, x, y):

@@ -40,7 +40,9 @@ def compile_search(
     if backend == "jax":
         return _compile_jax(function, list(variables), sizes)
     if backend == "torch":
-        return _without_gradients(function)
+        import torch
+
+        return torch.no_grad()(function)
     return function
 
 
@@ -73,16 +75,5 @@ def _compile_jax(function, variables, sizes):
     @functools.wraps(function)
     def call(*args, **kwargs):
         return compiled([variable.value for variable in variables], args, **kwargs)
-
-    return call
-
-
-def _without_gradients(function):
-    import torch
-
-    @functools.wraps(function)
-    def call(*args, **kwargs):
-        with torch.no_grad():
-            return function(*args, **kwargs)
 
     return call

@@ -6,11 +6,9 @@ from typing import Any, NamedTuple
 
 from keras import ops
 
-from keras_transformer.decoding.constraints.constraint import check_constraints
-from keras_transformer.decoding.search import Search
+from keras_transformer.decoding.search import Search, SearchResult
 from keras_transformer.decoding.search_inputs import SearchInputs
 from keras_transformer.decoding.search_loop import run_search
-from keras_transformer.decoding.search_result import SearchResult
 from keras_transformer.decoding.step import call_step, keep_shapes
 from keras_transformer.decoding.top_k import top_k
 
@@ -41,14 +39,6 @@ class GreedySearch(Search, name="greedy"):
 
     constraints: tuple = ()
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "constraints", check_constraints(self.constraints))
-
-    @property
-    def width(self) -> int:
-        """Number of rows of a sentence in the step's batch."""
-        return 1
-
     def _search(self, inputs):
         return decode_rows(inputs, _most_probable, self.width)
 
@@ -72,35 +62,25 @@ class RowsState(NamedTuple):
 
 
 def decode_rows(inputs: SearchInputs, choose: Callable, width: int) -> SearchResult:
-    """Extends every row by one chosen token in each step until all are done.
+    """Extends each of `width` rows of a sentence by one chosen token in each step until it is done.
 
-    Args:
-        inputs: Inputs of the search.
-        choose: `choose(logits, index, normalizer) -> (tokens, log_probabilities)`: float
-            `[rows, vocabulary]`, the int32 number of the step and `inputs.normalizer` to int32
-            `[rows]` and float `[rows]`.
-        width: Number of rows of a sentence.
-
-    Returns:
-        A `SearchResult` with n = `width`.
+    `choose(logits, index, normalizer) -> (tokens, log_probabilities)` maps float
+    `[rows, vocabulary]`, the int32 number of the step and `inputs.normalizer` to int32 `[rows]` and
+    float `[rows]`.
     """
     max_length, pad_id, dtype = inputs.max_length, inputs.pad_id, inputs.dtype
 
     def extend(rows, model_state):
-        logits, model_state = call_step(
-            inputs.step, ops.reshape(rows.last_tokens, (-1,)), None, model_state, dtype
-        )
-        chosen, log_probabilities = (
-            ops.reshape(of_rows, (-1, width))
-            for of_rows in choose(logits, rows.index, inputs.normalizer)
-        )
+        last_tokens = ops.reshape(rows.last_tokens, (-1,))
+        logits, model_state = call_step(inputs.step, last_tokens, None, model_state, dtype)
+        choice = choose(logits, rows.index, inputs.normalizer)
+        chosen, log_probabilities = (ops.reshape(of_rows, (-1, width)) for of_rows in choice)
         chosen = ops.where(rows.is_done, pad_id, ops.cast(chosen, "int32"))
         is_here = ops.equal(ops.arange(max_length, dtype="int32"), rows.index)  # [max_length]
         length = rows.index + 1
         is_last = ops.logical_or(ops.equal(chosen, inputs.eos_id), length >= rows.limits)
-        new_rows = RowsState(
+        new_rows = rows._replace(
             index=length,
-            limits=rows.limits,
             is_done=ops.logical_or(rows.is_done, is_last),
             last_tokens=chosen,
             tokens=ops.where(is_here, ops.expand_dims(chosen, -1), rows.tokens),
@@ -125,12 +105,8 @@ def decode_rows(inputs: SearchInputs, choose: Callable, width: int) -> SearchRes
         lengths=ops.zeros(shape, dtype="int32"),
     )
     rows = run_search(extend, start, inputs.state, inputs.keep_sentences)
-    return SearchResult(
-        tokens=rows.tokens,
-        scores=rows.log_probabilities,
-        log_probabilities=rows.log_probabilities,
-        lengths=rows.lengths,
-    )
+    scores = rows.log_probabilities
+    return SearchResult(rows.tokens, scores, scores, rows.lengths)
 
 
 def _end_dead_rows(rows, pad_id):

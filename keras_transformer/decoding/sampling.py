@@ -7,10 +7,8 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_transformer.decoding.constraints.constraint import check_constraints
 from keras_transformer.decoding.greedy import decode_rows
-from keras_transformer.decoding.search import Search
-from keras_transformer.decoding.search_result import SearchResult
+from keras_transformer.decoding.search import Search, SearchResult
 from keras_transformer.decoding.step import Step
 from keras_transformer.decoding.top_k import top_k
 from keras_transformer.layers.checks import check_positive_integer, checked_number
@@ -40,9 +38,6 @@ class Sampling(Search, name="sampling"):
         seed: int in [0, 2**31).
         constraints: Sequence of `Constraint`, applied in this order, before the temperature.
 
-    Raises:
-        ValueError: If an argument is not allowed.
-
     Example:
 
     >>> from keras_transformer.decoding import Sampling
@@ -61,7 +56,7 @@ class Sampling(Search, name="sampling"):
     constraints: tuple = ()
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "constraints", check_constraints(self.constraints))
+        super().__post_init__()
         temperature = checked_number("temperature", self.temperature, _SMALLEST, _LARGEST)
         object.__setattr__(self, "temperature", temperature)
         if self.top_k is not None:

@@ -1,24 +1,61 @@
-"""Base of the searches: their call, their constraints and their dict form."""
+"""Base of the searches: their call, their result, their constraints and their dict form."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
-from keras_transformer.decoding.constraints.constrain import constrain
 from keras_transformer.decoding.constraints.constraint import Constraint, check_constraints
 from keras_transformer.decoding.constraints.saved_constraint import SavedConstraint
 from keras_transformer.decoding.named_settings import NamedSettings
 from keras_transformer.decoding.search_inputs import SearchInputs, checked_limits
-from keras_transformer.decoding.search_result import SearchResult
 from keras_transformer.decoding.step import Step, score_dtype
 from keras_transformer.layers.dtypes import Tensor
+
+
+class SearchResult(NamedTuple):
+    """Hypotheses of a batch of sentences, best first (samples: in the order drawn).
+
+    `n` is 1 for a greedy search, `n_best` for a beam search, `num_samples` for sampling. If a
+    sentence has fewer than `n` hypotheses, the other places have a score of minus infinity, length
+    0 and only padding.
+
+    Attributes:
+        tokens: int32 `[batch, n, max_length]`, without BOS, EOS kept, padding after it.
+        scores: float32 `[batch, n]`, by which the hypotheses are ranked (beam search:
+            log-probability over length penalty; otherwise the log-probability).
+        log_probabilities: float32 `[batch, n]`, the plain sum over the tokens, EOS included.
+        lengths: int32 `[batch, n]`, number of tokens, EOS included.
+
+    Scores are float64 where the state of the search holds float64 tensors.
+
+    Example:
+
+    >>> from keras_transformer.decoding import SearchResult
+    >>> result = SearchResult(tokens=[[[7, 3]]], scores=[[-0.5]], log_probabilities=[[-0.5]],
+    ...                       lengths=[[2]])
+    >>> result.lengths
+    [[2]]
+    """
+
+    tokens: Any
+    scores: Any
+    log_probabilities: Any
+    lengths: Any
 
 
 class Search(NamedSettings, kind="search"):
     """Base of `BeamSearch`, `GreedySearch` and `Sampling`.
 
-    Subclasses are frozen dataclasses with a field `constraints`, a property `width`, the number of
-    rows of a sentence in the step's batch, and a method `_search(inputs)`.
+    Subclasses are frozen dataclasses with a field `constraints`, a property `width`, and a method
+    `_search(inputs)`.
     """
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "constraints", check_constraints(self.constraints))
+
+    @property
+    def width(self) -> int:
+        """Number of rows of a sentence in the step's batch."""
+        return 1
 
     def __call__(
         self,
@@ -55,19 +92,11 @@ class Search(NamedSettings, kind="search"):
         Raises:
             ValueError: If `max_lengths` is not `[batch]`, or `max_length` is below 1.
         """
-        inputs = SearchInputs(
-            step=step,
-            state=state,
-            limits=checked_limits(max_lengths, max_length),
-            max_length=max_length,
-            bos_id=bos_id,
-            eos_id=eos_id,
-            pad_id=pad_id,
-            keep_sentences=keep_sentences,
-            dtype=score_dtype(state),
-        )
+        limits, ids = checked_limits(max_lengths, max_length), (bos_id, eos_id, pad_id)
+        dtype = score_dtype(state)
+        inputs = SearchInputs(step, state, limits, max_length, *ids, keep_sentences, dtype)
         constraints = (*self.constraints, *check_constraints(constraints))
-        return self._search(constrain(inputs, constraints, self.width))
+        return self._search(inputs.constrained(constraints, self.width))
 
     def to_dict(self) -> dict:
         settings = super().to_dict()
@@ -86,9 +115,6 @@ def search_to_dict(search: Search) -> dict:
 
     Args:
         search: A `BeamSearch`, `GreedySearch` or `Sampling`.
-
-    Returns:
-        A dict.
 
     Raises:
         ValueError: If `search` is something else, or a constraint cannot be saved.
@@ -110,9 +136,6 @@ def search_from_dict(settings: Mapping) -> Search:
 
     Args:
         settings: A dict with `"name"` and the arguments that differ from the defaults.
-
-    Returns:
-        A `BeamSearch`, `GreedySearch` or `Sampling`.
 
     Raises:
         ValueError: If a name or setting is unknown, or the search refuses a value.

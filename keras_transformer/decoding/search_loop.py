@@ -13,17 +13,14 @@ from keras_transformer.layers.caches import take_rows
 def run_search(
     extend: Callable, search: Any, state: Any, keep_sentences: Callable | None = None
 ) -> Any:
-    """Calls `extend` until all sentences are done.
+    """Returns the search after calls of `extend(search, state) -> (search, state)`, one a step.
 
     Args:
-        extend: `extend(search, state) -> (search, state)`, one step.
+        extend: This function.
         search: Named tuple of tensors with the leading axis `batch`, or scalars. Its `is_done`,
             bool `[batch]` or `[batch, width]`, marks final answers: `extend` does not change them.
         state: State of the step, a nest of tensors.
         keep_sentences: As in `Search.__call__`.
-
-    Returns:
-        The search at its end.
     """
     # Shapes are static on JAX.
     if keep_sentences is None or keras.config.backend() == "jax":
@@ -73,9 +70,8 @@ def _put(found, places, left):
     """Returns the search of all sentences, with the results of those left at their places."""
 
     def put(old, new):
-        if not len(old.shape):
-            return new
-        return ops.scatter_update(old, ops.expand_dims(places, 1), new)
+        is_scalar = not len(old.shape)
+        return new if is_scalar else ops.scatter_update(old, ops.expand_dims(places, 1), new)
 
     return keras.tree.map_structure(put, found, left)
 

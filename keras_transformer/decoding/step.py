@@ -58,17 +58,14 @@ def call_step(
             "The vocabulary dimension of a step's logits must be static. "
             f"Received: logits.shape={tuple(logits.shape)}"
         )
-    return _computed_once(ops.cast(logits, dtype)), keep_shapes(new_state, state)
+    logits = ops.cast(logits, dtype)
+    if keras.config.backend() == "tensorflow":
+        import tensorflow as tf
 
-
-def _computed_once(logits):
-    """Returns logits that TensorFlow does not cast again for every reader of another shape."""
-    if keras.config.backend() != "tensorflow":
-        return logits
-    import tensorflow as tf
-
-    # The graph's optimiser moves a cast past a change of shape, but nothing past this.
-    return tf.ensure_shape(logits, logits.shape)
+        # Or every reader of another shape casts again: the graph's optimiser moves a cast past a
+        # change of shape, but nothing past this.
+        logits = tf.ensure_shape(logits, logits.shape)
+    return logits, keep_shapes(new_state, state)
 
 
 def keep_shapes(new: Any, old: Any) -> Any:
@@ -97,10 +94,7 @@ def _keep_shape(new, old):
 def log_sum_exp(logits: Tensor, largest: Tensor, places: Tensor | None = None) -> Tensor:
     """Returns the amount by which logits exceed log-probabilities, float `[rows, 1]`.
 
-    Args:
-        logits: Float `[rows, vocabulary]`.
-        largest: Float `[rows, 1]`, each row's maximum.
-        places: int32 `[rows, 1]`, the ids of these, or None.
+    `largest` is each row's maximum, `[rows, 1]`, and `places` are their ids, if they are known.
     """
     # The largest probability is exp(largest - normaliser). A softmax is one operation on
     # TensorFlow, where differences, exponentials and sums are three passes over all logits.

@@ -8,9 +8,6 @@ from keras import ops
 
 from keras_transformer.layers.dtypes import Tensor
 
-# Backends whose own top_k promises the lower index first among equal values.
-_STABLE_BACKENDS = ("tensorflow", "jax")
-
 # Sizes of the blocks that rows are cut into; about 96 was fastest on a CPU. A divisor of the row's
 # size is best, because a remainder costs a copy of the rest.
 _BLOCK_SIZES = (32, 256)
@@ -24,12 +21,8 @@ def top_k(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
     largest, so only these are ranked (at 128 rows of 32,000 values and k = 8, four times as fast
     as `keras.ops.top_k` on a CPU).
 
-    Args:
-        values: `[rows, size]`, without NaN; `size` is static.
-        k: At most `size`.
-
-    Returns:
-        `(values, indices)`: `[rows, k]`, descending, and int32 `[rows, k]`.
+    Values are `[rows, size]`, without NaN; `size` is static and at least `k`. The results are
+    `[rows, k]`, descending, and int32 `[rows, k]`.
     """
     block_size = _block_size(values.shape[-1], k)
     if block_size is None:
@@ -68,7 +61,7 @@ def _block_size(size, k):
 
 def _direct_top_k(values, k):
     largest, indices = ops.top_k(values, k)
-    if keras.config.backend() in _STABLE_BACKENDS:
+    if keras.config.backend() in ("tensorflow", "jax"):  # They promise the lower index first.
         return largest, ops.cast(indices, "int32")
     return _first_of_ties(values, largest[:, k - 1 :], k)
 
@@ -79,16 +72,12 @@ def _first_of_ties(values, smallest, k):
     is_equal = values == smallest
     num_larger = ops.sum(ops.cast(is_larger, "int32"), axis=-1, keepdims=True)
     rank_among_equals = ops.cumsum(ops.cast(is_equal, "int32"), axis=-1)
-    is_kept = ops.logical_or(
-        is_larger, ops.logical_and(is_equal, rank_among_equals <= k - num_larger)
-    )
+    is_first = ops.logical_and(is_equal, rank_among_equals <= k - num_larger)
+    is_kept = ops.logical_or(is_larger, is_first)
     # Distinct keys: the kept places in ascending order, so that a stable sort keeps them so.
     size = values.shape[-1]
     keys = ops.where(is_kept, size - ops.arange(size, dtype="int32"), 0)
     places = ops.cast(ops.top_k(keys, k)[1], "int32")  # [rows, k]
     largest = ops.take_along_axis(values, places, axis=-1)
     order = ops.argsort(ops.negative(largest), axis=-1)
-    return (
-        ops.take_along_axis(largest, order, axis=-1),
-        ops.take_along_axis(places, order, axis=-1),
-    )
+    return tuple(ops.take_along_axis(one, order, axis=-1) for one in (largest, places))

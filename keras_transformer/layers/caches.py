@@ -18,14 +18,10 @@ class GrowingCache(NamedTuple):
 
     Appending one position to a thousand others copies all of them. So the recent positions are a
     second part: a step copies only these, and merges them with the others once they are many.
-
-    Attributes:
-        keys: Tuple of one or two tensors `[batch, heads, length, key_dim]`.
-        values: Tuple of as many tensors `[batch, heads, length, value_dim]`.
     """
 
-    keys: tuple
-    values: tuple
+    keys: tuple  # one or two tensors [batch, heads, length, key_dim]
+    values: tuple  # as many tensors [batch, heads, length, value_dim]
 
     @property
     def length(self) -> Any:
@@ -62,17 +58,11 @@ class GrowingCache(NamedTuple):
 
 
 class FixedCache(NamedTuple):
-    """Keys and values of a fixed number of positions, for backends that compile fixed shapes.
+    """Keys and values of a fixed number of positions, for backends that compile fixed shapes."""
 
-    Attributes:
-        keys: `[batch, heads, max_length, key_dim]`; zeros from `length` on.
-        values: `[batch, heads, max_length, value_dim]`.
-        length: int32 scalar, number of positions written.
-    """
-
-    keys: Tensor
-    values: Tensor
-    length: Tensor
+    keys: Tensor  # [batch, heads, max_length, key_dim]; zeros from `length` on
+    values: Tensor  # [batch, heads, max_length, value_dim]
+    length: Tensor  # int32 [], number of positions written
 
     def extend(self, keys: Tensor, values: Tensor) -> Self:
         """Returns the cache with the keys and values of new positions after those written."""
@@ -97,15 +87,10 @@ class FixedCache(NamedTuple):
 
 
 class CompleteCache(NamedTuple):
-    """Keys and values that are complete, such as those of the encoder's outputs.
+    """Keys and values that are complete, such as those of the encoder's outputs."""
 
-    Attributes:
-        keys: `[batch, heads, length, key_dim]`.
-        values: `[batch, heads, length, value_dim]`.
-    """
-
-    keys: Tensor
-    values: Tensor
+    keys: Tensor  # [batch, heads, length, key_dim]
+    values: Tensor  # [batch, heads, length, value_dim]
 
     def extend(self, keys: Tensor, values: Tensor) -> GrowingCache:
         """Returns a cache that grows, with new positions after these."""
@@ -113,15 +98,10 @@ class CompleteCache(NamedTuple):
 
 
 class DecoderBlockCache(NamedTuple):
-    """Caches of a decoder block.
-
-    Attributes:
-        self_attention: `GrowingCache` or `FixedCache`.
-        cross_attention: `CompleteCache`, or `()` without cross-attention.
-    """
+    """Caches of a decoder block."""
 
     self_attention: GrowingCache | FixedCache
-    cross_attention: CompleteCache | tuple = ()
+    cross_attention: CompleteCache | tuple = ()  # `()` without cross-attention
 
     def reorder(self, rows: Tensor) -> Self:
         """As `DecoderCache.reorder`."""
@@ -129,15 +109,10 @@ class DecoderBlockCache(NamedTuple):
 
 
 class DecoderCache(NamedTuple):
-    """Cache of a decoder.
+    """Cache of a decoder."""
 
-    Attributes:
-        length: int32 scalar, number of positions decoded.
-        blocks: Tuple of the blocks' caches.
-    """
-
-    length: Tensor
-    blocks: tuple
+    length: Tensor  # int32 [], number of positions decoded
+    blocks: tuple  # the blocks' caches
 
     def reorder(self, rows: Tensor | None) -> Self:
         """Returns the cache whose row r is row `rows[r]`, int32 `[rows]`; None for no change."""
@@ -147,12 +122,7 @@ class DecoderCache(NamedTuple):
 
 
 def take_rows(tensors: Any, rows: Tensor) -> Any:
-    """Returns a nest of tensors with some rows of each; scalars are the same for all rows.
-
-    Args:
-        tensors: Nest of tensors `[rows, ...]` and scalars.
-        rows: int32 `[kept]`.
-    """
+    """Returns a nest of tensors with some rows, int32 `[kept]`, of each; scalars stay."""
     return keras.tree.map_structure(
         lambda tensor: ops.take(tensor, rows, axis=0) if len(tensor.shape) else tensor, tensors
     )

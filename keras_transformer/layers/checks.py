@@ -8,10 +8,10 @@ from typing import Any
 
 def check_positive_integer(name: str, value: Any, maximum: int | None = None) -> None:
     """Raises `ValueError` unless `value` is an integer of at least 1, and at most `maximum`."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ValueError(f"`{name}` must be a positive integer. Received: {name}={value!r}")
-    if maximum is not None and value > maximum:
-        raise ValueError(f"`{name}` must be at most {maximum:,}. Received: {name}={value!r}")
+    is_integer = isinstance(value, int) and not isinstance(value, bool)
+    _check(is_integer and value >= 1, name, "a positive integer", value)
+    if maximum is not None:
+        _check(value <= maximum, name, f"at most {maximum:,}", value)
 
 
 def is_number(value: Any) -> bool:
@@ -23,16 +23,13 @@ def is_number(value: Any) -> bool:
 
 def check_rate(name: str, value: Any) -> None:
     """Raises `ValueError` unless `value` is a dropout rate, 0 <= rate < 1."""
-    if not is_number(value) or not 0 <= value < 1:
-        raise ValueError(
-            f"`{name}` must be a number of at least 0 and less than 1. Received: {name}={value!r}"
-        )
+    is_rate = is_number(value) and 0 <= value < 1
+    _check(is_rate, name, "a number of at least 0 and less than 1", value)
 
 
 def check_positive_number(name: str, value: Any) -> None:
     """Raises `ValueError` unless `value` is a number greater than 0."""
-    if not is_number(value) or not value > 0:
-        raise ValueError(f"`{name}` must be a number greater than 0. Received: {name}={value!r}")
+    _check(is_number(value) and value > 0, name, "a number greater than 0", value)
 
 
 def checked_number(name: str, value: Any, lowest: float, highest: float) -> float:
@@ -42,26 +39,21 @@ def checked_number(name: str, value: Any, lowest: float, highest: float) -> floa
     JSON.
     """
     is_real = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    if not is_real or not lowest <= value <= highest:
-        raise ValueError(
-            f"`{name}` must be a number from {lowest:g} to {highest:g}. Received: {name}={value!r}"
-        )
+    rule = f"a number from {lowest:g} to {highest:g}"
+    _check(is_real and lowest <= value <= highest, name, rule, value)
     return float(value)
 
 
 def check_boolean(name: str, value: Any) -> None:
     """Raises `ValueError` unless `value` is True or False."""
-    if not isinstance(value, bool):
-        raise ValueError(f"`{name}` must be True or False. Received: {name}={value!r}")
+    _check(isinstance(value, bool), name, "True or False", value)
 
 
 def check_seed(seed: int | None) -> None:
     """Raises `ValueError` unless `seed` is an integer that Keras' generators take, or None."""
     is_integer = isinstance(seed, int) and not isinstance(seed, bool)
-    if seed is not None and not (is_integer and 0 <= seed < 2**32):
-        raise ValueError(
-            f"`seed` must be an integer from 0 to {2**32 - 1}, or None. Received: seed={seed!r}"
-        )
+    is_seed = seed is None or (is_integer and 0 <= seed < 2**32)
+    _check(is_seed, "seed", f"an integer from 0 to {2**32 - 1}, or None", seed)
 
 
 def check_rank(name: str, tensor: Any, shape: str) -> None:
@@ -84,6 +76,9 @@ def check_built(layer: Any) -> None:
 
 def check_choice(name: str, value: Any, allowed: Collection) -> None:
     """Raises `ValueError` unless `value` is one of `allowed`."""
-    if value not in allowed:
-        choices = ", ".join(repr(choice) for choice in allowed)
-        raise ValueError(f"`{name}` must be one of {choices}. Received: {name}={value!r}")
+    _check(value in allowed, name, f"one of {', '.join(map(repr, allowed))}", value)
+
+
+def _check(is_allowed, name, rule, value):
+    if not is_allowed:
+        raise ValueError(f"`{name}` must be {rule}. Received: {name}={value!r}")

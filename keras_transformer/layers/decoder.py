@@ -71,27 +71,21 @@ class Decoder(Stack):
             **masks._asdict(),
             "encoder_padding_mask": combine_masks(masks.encoder_padding_mask, encoder_outputs_mask),
         }
-        if not use_causal_mask:  # Blocks of another origin need not accept it.
+        # Blocks of another origin need not accept these two.
+        if not use_causal_mask:
             arguments["use_causal_mask"] = False
+        if return_attention_scores:
+            arguments["return_attention_scores"] = True
         if cache is not None:
-            if return_attention_scores:  # Blocks refuse both at once.
-                arguments["return_attention_scores"] = True
-            return self._extend(inputs, positions, cache, arguments)
+            length = ops.shape(inputs)[1]
+            if positions is None:
+                positions = cache.length + ops.arange(length, dtype="int32")
+            outputs, caches = self._apply(inputs, positions, arguments, cache.blocks)
+            return outputs, DecoderCache(cache.length + length, tuple(caches))
         # An implicit mask does not cover cached positions.
         arguments["padding_mask"] = combine_masks(masks.padding_mask, mask, inputs_mask)
-        outputs = self._begin(inputs, positions)
-        return self._apply_blocks(outputs, return_attention_scores, arguments)
-
-    def _extend(self, inputs, positions, cache, arguments):
-        """Returns the outputs at the positions that follow a cache, and the new cache."""
-        length = ops.shape(inputs)[1]
-        if positions is None:
-            positions = cache.length + ops.arange(length, dtype="int32")
-        outputs, block_caches = self._begin(inputs, positions), []
-        for block, block_cache in zip(self.blocks, cache.blocks, strict=True):
-            outputs, block_cache = block(outputs, cache=block_cache, **arguments)
-            block_caches.append(block_cache)
-        return self._end(outputs), DecoderCache(cache.length + length, tuple(block_caches))
+        outputs, scores = self._apply(inputs, positions, arguments)
+        return (outputs, scores) if return_attention_scores else outputs
 
     def make_cache(
         self, encoder_outputs: Tensor | None = None, batch_size: Any = None, max_length: Any = None

@@ -13,9 +13,7 @@ from keras_transformer.layers.dtypes import Tensor
 class ReplicaSeedGenerator(keras.random.SeedGenerator):
     """A seed generator whose seeds differ between the replicas of a `tf.distribute` strategy.
 
-    Keras keeps the state of a seed generator equal on all replicas, so that without this they
-    would all draw the same dropout mask.
-
+    Keras keeps its state equal on all replicas, so that they would all draw the same dropout mask.
     The name has no leading underscore: Keras names the state after the class, and `Model.export`
     refuses names that begin with one.
     """
@@ -28,8 +26,8 @@ class ReplicaSeedGenerator(keras.random.SeedGenerator):
 class Dropout(ConfiguredLayer):
     """Drops inputs at random while training, with another mask on every replica.
 
-    As `keras.layers.Dropout`, except that under `tf.distribute.MirroredStrategy` the replicas
-    draw different masks.
+    Otherwise as `keras.layers.Dropout`, whose replicas draw the same mask under
+    `tf.distribute.MirroredStrategy`.
 
     Args:
         rate: Share of the inputs that is set to 0; the others are scaled by `1 / (1 - rate)`.

@@ -8,13 +8,8 @@ Tensor = Any  # A tensor of the backend in use, or an array-like value.
 
 
 def at_least_float32(dtype: str) -> str:
-    """Returns `dtype`, or float32 if `dtype` is a half precision.
+    """Returns float32 for half precisions and float32, and float64 for itself on TensorFlow.
 
-    Args:
-        dtype: Name of a floating dtype, such as a layer's `compute_dtype`.
-
-    Returns:
-        `"float32"` for float16, bfloat16 and float32; `"float64"` for float64 on TensorFlow, and
-        `"float32"` on JAX and torch, where Keras promotes no type beyond it.
+    On JAX and torch Keras promotes no type beyond float32.
     """
     return keras.backend.result_type(dtype, "float32")

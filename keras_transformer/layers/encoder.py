@@ -25,11 +25,8 @@ class Encoder(Stack):
 
     Call arguments:
         inputs: `[batch, length, d_model]`, embedded and scaled.
-        padding_mask: bool `[batch, length]`, `True` = a real position.
-        attention_mask: bool `[batch or 1, length, length]`, `True` = attend.
         positions: int32 `[length]` or `[batch, length]`; None for 0 to length - 1.
-        return_attention_scores: Whether to return the attention weights as well.
-        training: Whether to drop.
+        padding_mask, attention_mask, return_attention_scores, training: As in `EncoderBlock`.
 
     Returns:
         `[batch, length, d_model]`; with `return_attention_scores=True` a tuple of that and a list
@@ -65,5 +62,7 @@ class Encoder(Stack):
             "padding_mask": combine_masks(padding_mask, mask, inputs_mask),
             "attention_mask": attention_mask,
         }
-        outputs = self._begin(inputs, positions)
-        return self._apply_blocks(outputs, return_attention_scores, arguments)
+        if return_attention_scores:  # Blocks of another origin need not accept it.
+            arguments["return_attention_scores"] = True
+        outputs, scores = self._apply(inputs, positions, arguments)
+        return (outputs, scores) if return_attention_scores else outputs

@@ -23,9 +23,8 @@ class EncoderBlock(ResidualBlock):
         norm: `"post"`, LayerNorm(x + f(x)), as in the paper; or `"pre"`, x + f(LayerNorm(x)), as
             in later versions of tensor2tensor, which needs a norm after the last block.
         use_bias: Whether the attention projections have biases; the feed-forward network has.
-        kernel_initializer: Initialiser of all matrices.
-        bias_initializer: Initialiser of all biases.
-        kernel_regularizer: Regulariser of all matrices.
+        kernel_initializer, bias_initializer, kernel_regularizer: As in `keras.layers.Dense`, for
+            all matrices and biases.
         epsilon: Added to the variance in the layer norms.
         seed: Integer seed of the dropouts, or None.
 

@@ -24,9 +24,7 @@ class FeedForward(KernelLayer):
         dropout: Dropout rate after the activation; 0 in the paper, 0.1 in tensor2tensor's later
             settings.
         use_bias: Whether the maps have biases.
-        kernel_initializer: Initialiser of both matrices.
-        bias_initializer: Initialiser of both biases.
-        kernel_regularizer: Regulariser of both matrices.
+        kernel_initializer, bias_initializer, kernel_regularizer: As in `keras.layers.Dense`.
         seed: Integer seed of the dropout, or None.
 
     Call arguments:

@@ -15,8 +15,8 @@ class LayerNormalization(keras.layers.LayerNormalization):
     """`keras.layers.LayerNormalization` with a faster gradient on TensorFlow.
 
     Arguments, weights and numbers agree with Keras: `(x - mean) / sqrt(variance + epsilon) * gamma
-    + beta`, computed in at least float32. Over the last axis, with both weights, the gradient is
-    faster on TensorFlow while training; Keras computes anything else.
+    + beta`, computed in at least float32. The gradient is faster while training, over the last axis
+    and with both weights; Keras computes anything else.
 
     Differs from Keras in a default: epsilon is 1e-6, as in tensor2tensor, not 1e-3.
 

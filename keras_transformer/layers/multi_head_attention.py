@@ -93,9 +93,7 @@ class MultiHeadAttention(TracedLayer, KernelLayer):
             dropout, seed=seed, dtype=self.dtype_policy, name="attention"
         )
 
-    def build(
-        self, query_shape: tuple, value_shape: tuple, key_shape: tuple | None = None
-    ) -> None:
+    def build(self, query_shape: tuple, value_shape: tuple, key_shape: tuple | None = None) -> None:
         d_model = query_shape[-1]
         key_width = self.num_heads * self.key_dim
         value_width = self.num_heads * self.value_dim

@@ -10,6 +10,8 @@ from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.layer_normalization import LayerNormalization
 from keras_transformer.layers.sinusoidal_position_encoding import SinusoidalPositionEncoding
 
+_deserialize = keras.saving.deserialize_keras_object
+
 
 class Stack(CompositeLayer):
     """Base of `Encoder` and `Decoder`; `Encoder` describes the arguments."""
@@ -61,12 +63,8 @@ class Stack(CompositeLayer):
         needs_norm = getattr(self.blocks[-1], "norm", None) == "pre"
         self.norm_layer = None
         if needs_norm if self.final_norm is None else self.final_norm:
-            self.norm_layer = LayerNormalization(
-                epsilon=self.epsilon,
-                trainable=self.trainable,
-                dtype=self.dtype_policy,
-                name="final_norm",
-            )
+            options = {"trainable": self.trainable, "dtype": self.dtype_policy}
+            self.norm_layer = LayerNormalization(self.epsilon, name="final_norm", **options)
             self.norm_layer.build(inputs_shape)
 
     def _build_once(self, layer, *shapes):
@@ -76,25 +74,18 @@ class Stack(CompositeLayer):
             return
         layer.build(*shapes)
 
-    def _begin(self, inputs, positions):
+    def _apply(self, inputs, positions, arguments, caches=None):
+        """Returns the outputs, and a list of what each block returned besides: weights or cache."""
         if self.position is not None:
             inputs = self.position(inputs, positions=positions)
-        return self.dropout_layer(inputs)
-
-    def _end(self, outputs):
-        return outputs if self.norm_layer is None else self.norm_layer(outputs)
-
-    def _apply_blocks(self, outputs, return_attention_scores, arguments):
-        """Returns the outputs of the stack, or a tuple of these and the blocks' weights."""
-        scores = []
-        if return_attention_scores:
-            arguments = {**arguments, "return_attention_scores": True}
-        for block in self.blocks:
-            outputs = block(outputs, **arguments)
-            if return_attention_scores:
-                outputs, block_scores = outputs
-                scores.append(block_scores)
-        return (self._end(outputs), scores) if return_attention_scores else self._end(outputs)
+        outputs, extras = self.dropout_layer(inputs), []
+        caches = [{} for _ in self.blocks] if caches is None else [{"cache": one} for one in caches]
+        for block, cache in zip(self.blocks, caches, strict=True):
+            outputs = block(outputs, **cache, **arguments)
+            if isinstance(outputs, tuple):
+                outputs, extra = outputs
+                extras.append(extra)
+        return outputs if self.norm_layer is None else self.norm_layer(outputs), extras
 
     def get_config(self) -> dict:
         return {
@@ -107,7 +98,7 @@ class Stack(CompositeLayer):
     def from_config(cls, config: dict) -> Self:
         config = dict(config)
         config["blocks"] = _deserialize_blocks(config["blocks"])
-        config["position"] = keras.saving.deserialize_keras_object(config["position"])
+        config["position"] = _deserialize(config["position"])
         flags = [block.trainable for block in config["blocks"]]
         flags += [] if config["position"] is None else [config["position"].trainable]
         stack = cls(**config)
@@ -146,8 +137,5 @@ def _serialize_blocks(blocks):
 def _deserialize_blocks(configs):
     blocks = []
     for config in configs:
-        is_index = isinstance(config, int)
-        blocks.append(
-            blocks[config] if is_index else keras.saving.deserialize_keras_object(config)
-        )
+        blocks.append(blocks[config] if isinstance(config, int) else _deserialize(config))
     return blocks

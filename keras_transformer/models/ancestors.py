@@ -10,28 +10,16 @@ from keras import ops
 
 from keras_transformer.layers.dtypes import Tensor
 
-_NO_ROW = -1
-
 
 class Ancestors(NamedTuple):
-    """For each beam and position, the beam of the same sentence whose key it attends to.
+    """For each beam and position, the beam of the same sentence whose key it attends to."""
 
-    Attributes:
-        beams: int32 `[batch, width, length]`; -1 at positions that are not decoded yet.
-    """
-
-    beams: Tensor
+    beams: Tensor  # int32 [batch, width, length]; -1 at positions that are not decoded yet
 
     @classmethod
     def none(cls, batch: Any, width: int, length: Any) -> Self:
-        """Returns the ancestors before the first step.
-
-        Args:
-            batch: Number of sentences.
-            width: Number of beams of each.
-            length: Number of positions of a cache of fixed size; 0 for one that grows.
-        """
-        return cls(ops.full((batch, width, length), _NO_ROW, dtype="int32"))
+        """Returns the ancestors before the first step; the length of a cache that grows is 0."""
+        return cls(ops.full((batch, width, length), -1, dtype="int32"))
 
     @property
     def width(self) -> int:
@@ -41,10 +29,7 @@ class Ancestors(NamedTuple):
     def extend(self, rows: Tensor | None, position: Tensor, is_fixed: bool) -> Self:
         """Returns the ancestors up to this step, in which each beam writes its own key.
 
-        Args:
-            rows: As in `Transformer.decode_step`.
-            position: int32 scalar, the position of this step.
-            is_fixed: Whether the cache has a fixed size.
+        `rows` are those of `Transformer.decode_step`, `position` is the step's, an int32 scalar.
         """
         ancestors = self.beams
         batch, width, length = ops.shape(ancestors)

@@ -103,18 +103,16 @@ class Ensemble:
 
         The arguments are those of `Transformer.decode_step`.
         """
-        steps = [
-            model.decode_step(tokens, rows, model_state)
-            for model, model_state in zip(self.models, state, strict=True)
-        ]
-        return _mean([logits for logits, _ in steps]), [new_state for _, new_state in steps]
+        steps = [model.decode_step(tokens, rows, own) for model, own in self._with_states(state)]
+        logits, states = zip(*steps, strict=True)
+        return _mean(logits), list(states)
 
     def keep_sentences(self, state: list, sentences: Tensor) -> list:
         """Returns the models' states; the arguments are those of `Transformer.keep_sentences`."""
-        return [
-            model.keep_sentences(model_state, sentences)
-            for model, model_state in zip(self.models, state, strict=True)
-        ]
+        return [model.keep_sentences(own, sentences) for model, own in self._with_states(state)]
+
+    def _with_states(self, state):
+        return zip(self.models, state, strict=True)
 
     def attention_scores(self, source: Tensor, target: Tensor) -> dict[str, list[Tensor]]:
         """Returns the attention weights of every block, the heads of all models side by side.
@@ -123,19 +121,12 @@ class Ensemble:
         aligned; blocks that not all models have are left out.
         """
         scores = [model.attention_scores(source, target) for model in self.models]
-        return {
-            name: [
-                ops.concatenate([ops.cast(heads, "float32") for heads in blocks], axis=1)
-                for blocks in _aligned([model_scores[name] for model_scores in scores])
-            ]
-            for name in scores[0]
-        }
-
-
-def _aligned(lists):
-    """Returns the zip of lists, aligned at their ends and cut to the shortest."""
-    shortest = min(map(len, lists))
-    return zip(*(items[len(items) - shortest :] for items in lists), strict=True)
+        found = {}
+        for name in scores[0]:
+            from_last = zip(*(reversed(of_model[name]) for of_model in scores), strict=False)
+            blocks = [[ops.cast(heads, "float32") for heads in block] for block in from_last]
+            found[name] = [ops.concatenate(block, axis=1) for block in reversed(blocks)]
+        return found
 
 
 def _mean(logits):

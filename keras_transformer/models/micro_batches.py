@@ -6,6 +6,9 @@ import keras
 
 from keras_transformer.layers.dtypes import at_least_float32
 
+if keras.backend.backend() == "tensorflow":
+    import tensorflow as tf
+
 
 class MicroBatchModel(keras.Model):
     """A `keras.Model` whose `fit` can sum the gradient over parts of each batch.
@@ -33,8 +36,6 @@ class MicroBatchModel(keras.Model):
         return self._step_in_parts(*args, **kwargs)
 
     def _step_in_parts(self, data):
-        import tensorflow as tf
-
         weights = self.trainable_weights
         parts = tf.nest.map_structure(self._cut, keras.utils.unpack_x_y_sample_weight(data))
         number = self.micro_batches
@@ -45,15 +46,13 @@ class MicroBatchModel(keras.Model):
             sums = [s + tf.cast(p, s.dtype) for s, p in zip(gradients, part_gradients, strict=True)]
             return index + 1, total + tf.cast(loss, total.dtype), sums
 
+        loss = tf.zeros((), at_least_float32(self.compute_dtype))
+        gradients = [tf.zeros(weight.shape, weight.dtype) for weight in weights]
         # One at a time, because parallel parts would need the memory of the whole batch.
         _, loss, gradients = tf.while_loop(
             lambda index, *_: index < number,
             add_part,
-            (
-                0,
-                tf.zeros((), at_least_float32(self.compute_dtype)),
-                [tf.zeros(weight.shape, weight.dtype) for weight in weights],
-            ),
+            (0, loss, gradients),
             parallel_iterations=1,
             maximum_iterations=number,
         )
@@ -63,25 +62,18 @@ class MicroBatchModel(keras.Model):
 
     def _cut(self, array):
         """Returns `[rows, ...]` as `[micro_batches, rows / micro_batches, ...]`."""
-        import tensorflow as tf
-
         if array is None:
             return None
         number = self.micro_batches
         rows = array.shape[0] or tf.shape(array)[0]
-        check = tf.debugging.assert_equal(
-            rows % number,
-            0,
-            f"The rows of a batch, on each replica, must be a multiple of {number}",
-        )
+        message = f"The rows of a batch, on each replica, must be a multiple of {number}"
+        check = tf.debugging.assert_equal(rows % number, 0, message)
         with tf.control_dependencies([check] if check is not None else []):
             shape = tf.concat([[number, rows // number], tf.shape(array)[1:]], axis=0)
         return tf.ensure_shape(tf.reshape(array, shape), [number, None, *array.shape[1:]])
 
     def _part_gradients(self, part, weights):
         """Returns the loss of a part, and its gradients, dense."""
-        import tensorflow as tf
-
         inputs, labels, sample_weight = part
         with tf.GradientTape() as tape:
             outputs = self(inputs, training=True)
@@ -96,8 +88,6 @@ class MicroBatchModel(keras.Model):
         return loss, [tf.convert_to_tensor(gradient) for gradient in gradients]
 
     def _track_loss(self, loss, rows):
-        import tensorflow as tf
-
         # The sum over all replicas, of which Keras takes the mean.
         replicas = tf.distribute.get_strategy().num_replicas_in_sync
         for metric in self.metrics:

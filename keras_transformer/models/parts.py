@@ -17,6 +17,10 @@ from keras_transformer.layers.dtypes import Tensor
 from keras_transformer.layers.masks import segment_mask, segment_positions
 from keras_transformer.settings.transformer_config import TransformerConfig
 
+# Settings that are arguments of the blocks.
+_OF_BLOCKS = ("num_heads", "intermediate_dim", "key_dim", "value_dim", "norm", "use_bias")
+_OF_BLOCKS += ("activation", "attention_dropout", "activation_dropout")
+
 
 class Parts(NamedTuple):
     """Layers of a `Transformer`; the target embedding is tied to the softmax."""
@@ -33,7 +37,19 @@ class Parts(NamedTuple):
         source_segments: Tensor | None = None,
         target_segments: Tensor | None = None,
     ) -> Tensor:
-        """Returns the outputs of the decoder, as `Transformer.decoder_states`."""
+        """Returns the outputs of the decoder, `[batch, target_length, d_model]`, before the logits.
+
+        With segments every row holds several sentences, one after the other: positions start at 0
+        in each, and no attention goes from one to another.
+
+        Args:
+            source: int32 `[batch, source_length]`.
+            target: int32 `[batch, target_length]`, every sentence beginning with BOS.
+            source_segments: int32 `[batch, source_length]`: 1 for the tokens of the first sentence
+                of a row, 2 for the second, and so on; 0 on padding. None for one sentence
+                in each row.
+            target_segments: int32 `[batch, target_length]`, in the same way.
+        """
         source_mask = is_token(source, self.source_embedding)
         in_source, in_target = {}, {}
         if source_segments is not None:
@@ -78,32 +94,12 @@ def is_token(ids: Tensor, embedding: TiedEmbedding) -> Any:
 
 
 def _make_stack(stack_class, block_class, num_layers, config, policy):
+    options = {"dropout": config.dropout, "epsilon": config.norm_epsilon, "dtype": policy}
+    of_blocks = {name: getattr(config, name) for name in _OF_BLOCKS}
     blocks = [
-        block_class(
-            num_heads=config.num_heads,
-            intermediate_dim=config.intermediate_dim,
-            key_dim=config.key_dim,
-            value_dim=config.value_dim,
-            dropout=config.dropout,
-            attention_dropout=config.attention_dropout,
-            activation_dropout=config.activation_dropout,
-            activation=config.activation,
-            norm=config.norm,
-            use_bias=config.use_bias,
-            epsilon=config.norm_epsilon,
-            dtype=policy,
-            name=f"block_{index}",
-        )
-        for index in range(num_layers)
+        block_class(**of_blocks, **options, name=f"block_{index}") for index in range(num_layers)
     ]
     position = "sinusoidal"
     if config.position == "learned":
         position = LearnedPositionEmbedding(config.max_length, dtype=policy, name="position")
-    return stack_class(
-        blocks,
-        position=position,
-        dropout=config.dropout,
-        epsilon=config.norm_epsilon,
-        dtype=policy,
-        name=stack_class.__name__.lower(),
-    )
+    return stack_class(blocks, position, name=stack_class.__name__.lower(), **options)

@@ -17,17 +17,11 @@ from keras_transformer.settings.transformer_config import TransformerConfig
 
 
 class DecodingState(NamedTuple):
-    """State of decoding a batch of sentences.
-
-    Attributes:
-        cache: Cache of the decoder.
-        source_mask: bool `[batch, source_length]`, `True` = a real position.
-        ancestors: `Ancestors`, or `()` with one row for each sentence.
-    """
+    """State of decoding a batch of sentences."""
 
     cache: DecoderCache
-    source_mask: Tensor
-    ancestors: Ancestors | tuple = ()
+    source_mask: Tensor  # bool [batch, source_length], `True` = a real position
+    ancestors: Ancestors | tuple = ()  # `()` with one row for each sentence
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -118,28 +112,7 @@ class Transformer(MicroBatchModel):
         )
         return outputs, padding_mask
 
-    def decoder_states(
-        self,
-        source: Tensor,
-        target: Tensor,
-        source_segments: Tensor | None = None,
-        target_segments: Tensor | None = None,
-    ) -> Tensor:
-        """Returns the outputs of the decoder, `[batch, target_length, d_model]`, before the logits.
-
-        With segments every row holds several sentences, one after the other: positions start at 0
-        in each, and no attention goes from one to another.
-
-        Args:
-            source: int32 `[batch, source_length]`.
-            target: int32 `[batch, target_length]`, every sentence beginning with BOS.
-            source_segments: int32 `[batch, source_length]`: 1 for the tokens of the first sentence
-                of a row, 2 for the second, and so on; 0 on padding. None for one sentence
-                in each row.
-            target_segments: int32 `[batch, target_length]`, in the same way.
-        """
-        parts = Parts(self.source_embedding, self.target_embedding, self.encoder, self.decoder)
-        return parts.decoder_states(source, target, source_segments, target_segments)
+    decoder_states = Parts.decoder_states  # A model has all that `Parts` has.
 
     def start_decoding(
         self, source: Tensor, width: int = 1, max_length: Any = None
@@ -206,14 +179,11 @@ class Transformer(MicroBatchModel):
         return logits, DecodingState(cache, source_mask, ancestors)
 
     def keep_sentences(self, state: DecodingState, sentences: Tensor) -> DecodingState:
-        """Returns the state of some sentences of a batch.
+        """Returns the state of some sentences of a batch, for `kept * width` rows.
 
         Args:
             state: From `start_decoding` or `decode_step`.
             sentences: int32 `[kept]`, which sentences, in their new order.
-
-        Returns:
-            A state for `kept * width` rows.
         """
         return take_rows(state, sentences)
 
@@ -230,19 +200,16 @@ class Transformer(MicroBatchModel):
             `[batch, heads, target, source]`.
         """
         source_mask = is_token(source, self.source_embedding)
+        options = {"return_attention_scores": True, "training": False}
         encoder_outputs, encoder_scores = self.encoder(
-            self.source_embedding(source),
-            padding_mask=source_mask,
-            return_attention_scores=True,
-            training=False,
+            self.source_embedding(source), padding_mask=source_mask, **options
         )
         _, decoder_scores = self.decoder(
             self.target_embedding(target),
             encoder_outputs,
             padding_mask=is_token(target, self.target_embedding),
             encoder_padding_mask=source_mask,
-            return_attention_scores=True,
-            training=False,
+            **options,
         )
         return {
             "encoder": encoder_scores,

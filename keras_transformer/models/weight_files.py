@@ -23,9 +23,6 @@ def without_optimizer(model: keras.Model) -> Iterator[None]:
 
     Keras writes the optimiser's variables into `.weights.h5` files, which makes them three times
     as large, and warns when a file that is loaded has none.
-
-    Args:
-        model: A `keras.Model`.
     """
     optimizer = getattr(model, "optimizer", None)
     model.optimizer = None
@@ -119,14 +116,7 @@ def load_weights_only(model: keras.Model, path: str | os.PathLike) -> None:
 
 
 def count_stored_parameters(path: str | os.PathLike) -> int:
-    """Returns the number of weights in a file, not counting random seeds and an optimiser.
-
-    Args:
-        path: A `.weights.h5` file.
-
-    Raises:
-        UserError: If the file is damaged.
-    """
+    """Returns the number of weights in a file, not counting random seeds and an optimiser."""
     import h5py
 
     sizes = [0]

@@ -13,6 +13,9 @@ from keras_transformer.models.cross_entropy import (
     smoothed_cross_entropy,
 )
 
+if keras.backend.backend() == "tensorflow":
+    import tensorflow as tf
+
 # Maximum size of the logits that exist at the same time. Small slices cost time, because each
 # product prepares the embeddings again (on two cores, 2,048 x 32,000 in bfloat16: 128 MB are 5%
 # slower than one slice).
@@ -39,9 +42,6 @@ def projected_cross_entropy(
         weight: float, see `smoothing_weight`.
         training: whether there will be a gradient.
         static_shapes: whether XLA compiles this on TensorFlow. All logits are made at once then.
-
-    Returns:
-        `[batch, length]`, in at least float32.
     """
     rows = max(1, LOGITS_BYTES // (4 * embeddings.shape[0]))
     if keras.backend.backend() != "tensorflow":
@@ -77,15 +77,12 @@ def _portable_losses(states, embeddings, labels, weight, rows):
 
 def _tensorflow_losses(states, embeddings, labels, weight, rows, training):
     """Computes the tokens that are not padding; in training with their gradient."""
-    import tensorflow as tf
-
     places = tf.where(tf.not_equal(labels, PAD_ID))
     tokens, token_labels = tf.gather_nd(states, places), tf.gather_nd(labels, places)
     embeddings = tf.convert_to_tensor(embeddings)
     if training:
-        token_losses = _token_losses(
-            *embeddings.shape, tokens.dtype.name, embeddings.dtype.name, rows
-        )
+        dtypes = tokens.dtype.name, embeddings.dtype.name
+        token_losses = _token_losses(*embeddings.shape, *dtypes, rows)
         losses = token_losses(tokens, embeddings, token_labels, weight)
     else:
         ones = tf.ones_like(token_labels, at_least_float32(tokens.dtype))
@@ -105,8 +102,6 @@ def _token_losses(vocab_size, d_model, dtype, embeddings_dtype, rows):
 
     All models share the function, as `cross_entropy._row_losses`.
     """
-    import tensorflow as tf
-
     wide = at_least_float32(dtype)
     signature = [
         tf.TensorSpec([None, d_model], dtype),
@@ -119,23 +114,19 @@ def _token_losses(vocab_size, d_model, dtype, embeddings_dtype, rows):
     def token_losses(tokens, embeddings, labels, weight):
         @tf.custom_gradient
         def differentiable_losses(tokens, embeddings):
-            ones = tf.ones_like(labels, wide)
-            losses, token_gradients, kernel_gradient = _in_slices(
-                tokens, embeddings, labels, ones, weight, rows, with_gradient=True
-            )
+            def with_gradients(factors):
+                arguments = tokens, embeddings, labels, factors, weight, rows
+                return _in_slices(*arguments, with_gradient=True)
+
+            losses, *gradients = with_gradients(tf.ones_like(labels, wide))
 
             def gradient(upstream):
                 def scale():
                     factor = tf.reduce_max(upstream)
-                    return (
-                        token_gradients * tf.cast(factor, dtype),
-                        kernel_gradient * tf.cast(factor, embeddings_dtype),
-                    )
+                    return [one * tf.cast(factor, one.dtype) for one in gradients]
 
                 def recompute():
-                    return _in_slices(
-                        tokens, embeddings, labels, upstream, weight, rows, with_gradient=True
-                    )[1:]
+                    return list(with_gradients(upstream)[1:])
 
                 is_same = tf.equal(tf.reduce_max(upstream), tf.reduce_min(upstream))
                 return tf.cond(is_same, scale, recompute)
@@ -153,8 +144,6 @@ def _in_slices(tokens, embeddings, labels, factors, weight, rows, with_gradient=
     With `with_gradient` also the gradients of `tokens` and `embeddings`, of the sum of the losses
     times `factors` `[tokens]`.
     """
-    import tensorflow as tf
-
     kernel = tf.cast(embeddings, tokens.dtype)
     number = tf.shape(tokens)[0]
     count = tf.maximum(1, (number + rows - 1) // rows)  # A replica may have no token.
@@ -188,8 +177,6 @@ def _in_slices(tokens, embeddings, labels, factors, weight, rows, with_gradient=
 
 def _slice(tokens, kernel, labels, factors, weight, with_gradient):
     """Returns the losses of some tokens, and the gradients of the sum of losses times factors."""
-    import tensorflow as tf
-
     logits = tf.cast(tf.matmul(tokens, kernel, transpose_b=True), factors.dtype)
     losses, gradient = losses_and_gradient(labels, logits, weight)
     if not with_gradient:

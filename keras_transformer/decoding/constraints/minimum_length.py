@@ -4,10 +4,8 @@ import dataclasses
 
 from keras import ops
 
-from keras_transformer.decoding.constraints.constraint import Generated
 from keras_transformer.decoding.constraints.saved_constraint import SavedConstraint
 from keras_transformer.layers.checks import check_positive_integer
-from keras_transformer.layers.dtypes import Tensor
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,11 +34,8 @@ class MinimumLength(SavedConstraint, name="minimum_length"):
     def __post_init__(self) -> None:
         check_positive_integer("length", self.length, 2**31 - 1)
 
-    def __call__(
-        self, state: tuple, log_probabilities: Tensor, generated: Generated
-    ) -> tuple[tuple, Tensor]:
+    def _ruled_out(self, generated, vocabulary):
         fewest = ops.minimum(generated.max_lengths, self.length)  # [rows]
         is_early = ops.expand_dims(generated.length + 1 < fewest, -1)  # [rows, 1]
-        is_eos = ops.equal(ops.arange(log_probabilities.shape[-1]), generated.eos_id)
-        is_out = ops.logical_and(is_early, is_eos)  # [rows, vocabulary]
-        return state, ops.where(is_out, float("-inf"), log_probabilities)
+        is_eos = ops.equal(ops.arange(vocabulary), generated.eos_id)
+        return ops.logical_and(is_early, is_eos)  # [rows, vocabulary]

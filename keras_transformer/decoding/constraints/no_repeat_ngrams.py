@@ -4,11 +4,8 @@ import dataclasses
 
 from keras import ops
 
-from keras_transformer.decoding.constraints.constraint import Generated
-from keras_transformer.decoding.constraints.saved_constraint import SavedConstraint
-from keras_transformer.decoding.constraints.token_sets import token_sets
+from keras_transformer.decoding.constraints.saved_constraint import SavedConstraint, token_sets
 from keras_transformer.layers.checks import check_positive_integer
-from keras_transformer.layers.dtypes import Tensor
 
 # Each token before the last of an n-gram adds operations to the graph.
 _LARGEST_SIZE = 100
@@ -43,9 +40,7 @@ class NoRepeatNgrams(SavedConstraint, name="no_repeat_ngrams"):
     def __post_init__(self) -> None:
         check_positive_integer("size", self.size, _LARGEST_SIZE)
 
-    def __call__(
-        self, state: tuple, log_probabilities: Tensor, generated: Generated
-    ) -> tuple[tuple, Tensor]:
+    def _ruled_out(self, generated, vocabulary):
         tokens, length = generated.tokens, generated.length
         rows, max_length = ops.shape(tokens)
         num_before = self.size - 1
@@ -57,9 +52,6 @@ class NoRepeatNgrams(SavedConstraint, name="no_repeat_ngrams"):
         is_repeated = ops.broadcast_to(places < length, (rows, max_length))
         for offset in range(num_before):
             before = padded[:, offset : offset + max_length]  # [rows, max_length]
-            before_next = ops.take(padded, length + offset, axis=1)  # [rows]
-            is_repeated = ops.logical_and(
-                is_repeated, ops.equal(before, ops.expand_dims(before_next, -1))
-            )
-        is_out = token_sets(tokens, is_repeated, log_probabilities.shape[-1])
-        return state, ops.where(is_out, float("-inf"), log_probabilities)
+            before_next = ops.expand_dims(ops.take(padded, length + offset, axis=1), -1)
+            is_repeated = ops.logical_and(is_repeated, ops.equal(before, before_next))
+        return token_sets(tokens, is_repeated, vocabulary)

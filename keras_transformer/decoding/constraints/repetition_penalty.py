@@ -5,8 +5,7 @@ import dataclasses
 from keras import ops
 
 from keras_transformer.decoding.constraints.constraint import Generated
-from keras_transformer.decoding.constraints.saved_constraint import SavedConstraint
-from keras_transformer.decoding.constraints.token_sets import token_sets
+from keras_transformer.decoding.constraints.saved_constraint import SavedConstraint, token_sets
 from keras_transformer.layers.checks import checked_number
 from keras_transformer.layers.dtypes import Tensor
 
@@ -50,7 +49,6 @@ class RepetitionPenalty(SavedConstraint, name="repetition_penalty"):
     ) -> tuple[tuple, Tensor]:
         tokens = generated.tokens
         is_there = ops.arange(ops.shape(tokens)[1], dtype="int32") < generated.length
-        has_come = token_sets(
-            tokens, ops.broadcast_to(is_there, ops.shape(tokens)), log_probabilities.shape[-1]
-        )
+        is_there = ops.broadcast_to(is_there, ops.shape(tokens))
+        has_come = token_sets(tokens, is_there, log_probabilities.shape[-1])
         return state, ops.where(has_come, log_probabilities * self.penalty, log_probabilities)

@@ -3,11 +3,8 @@
 import dataclasses
 
 import numpy as np
-from keras import ops
 
-from keras_transformer.decoding.constraints.constraint import Generated
 from keras_transformer.decoding.constraints.saved_constraint import SavedConstraint
-from keras_transformer.layers.dtypes import Tensor
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,15 +36,10 @@ class SuppressTokens(SavedConstraint, name="suppress_tokens"):
             raise ValueError(f"`ids` must be integers >= 0, at least one. Received: ids={ids!r}")
         object.__setattr__(self, "ids", ids)
 
-    def __call__(
-        self, state: tuple, log_probabilities: Tensor, generated: Generated
-    ) -> tuple[tuple, Tensor]:
-        del generated
-        vocabulary = log_probabilities.shape[-1]
+    def _ruled_out(self, generated, vocabulary):
         if max(self.ids) >= vocabulary:
             raise ValueError(
                 f"SuppressTokens needs ids below the vocabulary size, {vocabulary}. "
                 f"Received: ids={self.ids!r}"
             )
-        is_out = np.isin(np.arange(vocabulary), self.ids)  # [vocabulary]
-        return state, ops.where(is_out, float("-inf"), log_probabilities)
+        return np.isin(np.arange(vocabulary), self.ids)  # [vocabulary]

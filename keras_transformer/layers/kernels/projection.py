@@ -24,9 +24,6 @@ def project(
         bias: `[output_dim]`, or None.
         leading: Sizes of the leading axes of `inputs`, if known to the caller. The ONNX export
             of Keras misreads them from inputs that were reshaped.
-
-    Returns:
-        `[..., output_dim]`.
     """
     [outputs] = project_together(inputs, (kernel,), (bias,), leading)
     return outputs

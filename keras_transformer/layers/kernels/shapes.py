@@ -13,9 +13,7 @@ _MAX_POSITIONS = 8
 def reshape(tensor: Tensor, sizes: Sequence[Any]) -> Tensor:
     """As `ops.reshape`, but infers a single unknown size, without arithmetic of shapes.
 
-    Args:
-        tensor: A tensor.
-        sizes: The new shape: ints, and the tensors that `ops.shape` gives for unknown sizes.
+    Sizes are ints, and the tensors that `ops.shape` gives for unknown ones.
     """
     known = [size for size in sizes if isinstance(size, int)]
     if len(known) == len(sizes) - 1 and all(size > 0 for size in known):

@@ -24,15 +24,9 @@ _MIN_PART_SIZE = 2**17
 
 @dataclasses.dataclass(frozen=True)
 class StoredTranspose:
-    """Place of the transpose of a kernel, rows `start` to `end - 1` of a matrix.
+    """Place of the transpose of a kernel, rows `start` to `end - 1` of a matrix."""
 
-    Attributes:
-        matrix: A variable `[rows, input_dim]` of the compute dtype.
-        start: First row.
-        end: Row after the last.
-    """
-
-    matrix: Any
+    matrix: Any  # a variable [rows, input_dim] of the compute dtype
     start: int
     end: int
 
@@ -48,9 +42,7 @@ _STORAGE = contextvars.ContextVar("storage", default=_NOTHING_STORED)
 
 
 @contextlib.contextmanager
-def stored_kernels(
-    transposes: Mapping[int, StoredTranspose], num_parts: int = 1
-) -> Iterator[None]:
+def stored_kernels(transposes: Mapping[int, StoredTranspose], num_parts: int = 1) -> Iterator[None]:
     """Makes projections read kernels from other variables, on TensorFlow.
 
     Args:
@@ -93,16 +85,10 @@ def multiply_by_stored(inputs: Tensor, places: list[StoredTranspose]) -> list[Te
 
 
 def multiply_few_rows(rows: Tensor, transpose: Tensor) -> Tensor:
-    """Returns the product of a few rows and the transpose of a matrix.
+    """Returns `[rows, output_dim]`, the product of a few rows and the transpose of a matrix.
 
-    The matrix comes first, in its order in memory; transposing the few results is cheaper.
-
-    Args:
-        rows: `[rows, input_dim]`.
-        transpose: `[output_dim, input_dim]`.
-
-    Returns:
-        `[rows, output_dim]`.
+    The matrix, `[output_dim, input_dim]`, comes first, in its order in memory; transposing the few
+    results is cheaper.
     """
     columns = ops.transpose(rows)
     output_dim, input_dim = transpose.shape
@@ -117,7 +103,5 @@ def multiply_few_rows(rows: Tensor, transpose: Tensor) -> Tensor:
 
 
 def _are_together(places):
-    return all(
-        after.matrix is before.matrix and after.start == before.end
-        for before, after in itertools.pairwise(places)
-    )
+    pairs = itertools.pairwise(places)
+    return all(one.matrix is two.matrix and one.end == two.start for one, two in pairs)
