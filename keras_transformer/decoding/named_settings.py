@@ -28,7 +28,11 @@ class NamedSettings:
 
     @classmethod
     def from_dict(cls, settings: Mapping) -> Self:
-        """Returns the member that `to_dict` described; missing fields keep their defaults."""
+        """Returns the member of the family that `to_dict` described.
+
+        Args:
+            settings: The dict; fields that are left out keep their defaults.
+        """
         settings = dict(settings)
         name = settings.pop("name", None)
         if not isinstance(name, str) or name not in cls._members:
