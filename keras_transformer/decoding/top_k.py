@@ -8,6 +8,9 @@ from keras import ops
 
 from keras_transformer.layers.dtypes import Tensor
 
+# Backends whose own top_k promises the lower index first among equal values.
+_STABLE_BACKENDS = ("tensorflow", "jax")
+
 # Sizes of the blocks that rows are cut into; about 96 was fastest on a CPU. A divisor of the row's
 # size is best, because a remainder costs a copy of the rest.
 _BLOCK_SIZES = (32, 256)
@@ -61,7 +64,7 @@ def _block_size(size, k):
 
 def _direct_top_k(values, k):
     largest, indices = ops.top_k(values, k)
-    if keras.config.backend() in ("tensorflow", "jax"):  # They promise the lower index first.
+    if keras.config.backend() in _STABLE_BACKENDS:
         return largest, ops.cast(indices, "int32")
     return _first_of_ties(values, largest[:, k - 1 :], k)
 
