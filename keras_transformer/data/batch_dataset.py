@@ -4,6 +4,7 @@ A `tf.data` thread that waits for Python while Python waits for that thread to e
 when an iterator is deleted, waits forever. So no Python runs while a corpus is cut into batches.
 """
 
+import functools
 from collections.abc import Callable
 
 import tensorflow as tf
@@ -14,25 +15,15 @@ from keras_transformer.data.batch_plan import BatchPlan
 from keras_transformer.data.encoded_corpus import EncodedCorpus
 
 
-def planned_epochs(
-    encoded: EncodedCorpus, plan: BatchPlan, seed: int | None, first: int, repeat: bool
-) -> tf.data.Dataset:
-    """Returns a dataset of (number, `EpochArrays`) of a corpus that is the same in each epoch.
-
-    There are epochs from `first` on without end, or only this one without `repeat`.
-    """
+def planned_epochs(encoded: EncodedCorpus, plan: BatchPlan, seed: int | None) -> Callable:
+    """Returns a function from a number to that epoch of a corpus that is the same in all."""
     corpus = [shared_tensor(array) for array in encoded.arrays()]
     plan = BatchPlan(*map(shared_tensor, plan))
-
-    def arrange(epoch):
-        return epoch, arrange_epoch(corpus, plan, seed, epoch, tf)
-
-    # One epoch ahead, so that no step waits for an order.
-    return _epoch_numbers(first, repeat).map(arrange).prefetch(1)
+    return functools.partial(arrange_epoch, corpus, plan, seed, tf=tf)
 
 
-def loaded_epochs(load: Callable[[int], EpochArrays], first: int, repeat: bool) -> tf.data.Dataset:
-    """Returns a dataset like `planned_epochs`, each loaded while the one before is used."""
+def loaded_epochs(load: Callable[[int], EpochArrays]) -> Callable:
+    """Returns a function from a number to that epoch, which a Python function loads."""
     dtypes = [tf.int32, tf.int64, tf.int32, tf.int64, tf.int64, tf.int64, tf.int64, tf.int64]
 
     def arrays_of(number):
@@ -44,18 +35,21 @@ def loaded_epochs(load: Callable[[int], EpochArrays], first: int, repeat: bool) 
         arrays = tf.numpy_function(arrays_of, [epoch], dtypes)
         for array, dimensions in zip(arrays, [1, 1, 1, 1, 1, 1, 2, 1], strict=True):
             array.set_shape([None] * dimensions)
-        return epoch, EpochArrays(*arrays)
+        return EpochArrays(*arrays)
 
-    return _epoch_numbers(first, repeat).map(arrange).prefetch(1)
+    return arrange
 
 
 def batch_dataset(
-    epochs: tf.data.Dataset, first_epoch: int, first_batch: int, packed: bool
+    arrange: Callable, first_epoch: int, first_batch: int, repeat: bool, packed: bool
 ) -> tf.data.Dataset:
-    """Returns a dataset of the batches of `epochs`, as `make_batch` returns them.
+    """Returns a dataset of batches, as `make_batch` returns them.
 
-    It begins with `first_batch` of `first_epoch`, the first of the epochs.
+    It has the rest of `first_epoch` from `first_batch` on, and with `repeat` all later epochs.
     """
+
+    def numbered(epoch):
+        return epoch, arrange(epoch)
 
     def batches(epoch, arrays):
         first = tf.where(tf.equal(epoch, first_epoch), tf.constant(first_batch, tf.int64), 0)
@@ -64,8 +58,6 @@ def batch_dataset(
             lambda number: make_batch(arrays, arrays.order[number], packed, tf), tf.data.AUTOTUNE
         )
 
-    return epochs.flat_map(batches)
-
-
-def _epoch_numbers(first, repeat):
-    return tf.data.Dataset.range(first, tf.int64.max if repeat else first + 1)
+    epochs = tf.data.Dataset.range(first_epoch, tf.int64.max if repeat else first_epoch + 1)
+    # One epoch ahead, so that no step waits for an order.
+    return epochs.map(numbered).prefetch(1).flat_map(batches)

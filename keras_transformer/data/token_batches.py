@@ -190,11 +190,7 @@ class TokenBatches:
         """
         import tensorflow as tf
 
-        from keras_transformer.data.batch_dataset import (
-            batch_dataset,
-            loaded_epochs,
-            planned_epochs,
-        )
+        from keras_transformer.data import batch_dataset as graph
 
         if start_step < 0:
             raise ValueError(
@@ -202,16 +198,12 @@ class TokenBatches:
             )
         epoch, start = self.position(start_step, epoch)
         if self._fixed is None:
-            epochs = loaded_epochs(self._epoch, epoch, repeat)
+            arrange = graph.loaded_epochs(self._epoch)
         else:
-            fixed = self._fixed, self._fixed_plan
-            epochs = planned_epochs(*fixed, self._order_seed, epoch, repeat)
-        dataset = batch_dataset(epochs, epoch, start, self.packed_width is not None)
-        if repeat:
-            cardinality = tf.data.INFINITE_CARDINALITY
-        else:
-            cardinality = self.steps_per_epoch(epoch) - start
-        dataset = dataset.apply(tf.data.experimental.assert_cardinality(cardinality))
+            arrange = graph.planned_epochs(self._fixed, self._fixed_plan, self._order_seed)
+        dataset = graph.batch_dataset(arrange, epoch, start, repeat, self.packed_width is not None)
+        count = tf.data.INFINITE_CARDINALITY if repeat else self.steps_per_epoch(epoch) - start
+        dataset = dataset.apply(tf.data.experimental.assert_cardinality(count))
         options = tf.data.Options()
         # The optimization would put a copy of the whole corpus into the graph and gain little.
         options.experimental_optimization.apply_default_optimizations = False
