@@ -42,19 +42,12 @@ class StopSignals:
     A signal raises `StoppedBySignal`. While `waits` is true the first one is only noted in
     `received`, and the next one raises. Signals that are ignored (as under `nohup`) or have a
     handler of the caller's stay as they are, and outside of the main thread all of them do. Of
-    blocks inside each other the innermost handles them.
-
-    Args:
-        report: called with a line for people when a signal is noted.
-
-    Attributes:
-        waits: whether there is work to save before the end.
-        received: int, the signal that was noted, or None.
+    blocks inside each other the innermost handles them. `report` gets a line for people.
     """
 
     def __init__(self, report: Callable[[str], object]):
-        self.waits = False
-        self.received: int | None = None
+        self.waits = False  # whether there is work to save before the end
+        self.received: int | None = None  # the signal that was noted
         self._report = report
         self._before: dict = {}
 

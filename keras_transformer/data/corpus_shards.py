@@ -66,7 +66,7 @@ def write_shards(
     num_read: int = 0,
 ) -> PreparedSplit:
     """Writes a corpus as shards; `num_read` is the number of pairs read before it."""
-    blocks = encode_blocks(corpus, tokenizers.source, tokenizers.target, max_length)
+    blocks = encode_blocks(corpus, (tokenizers.source, tokenizers.of_target), max_length)
     counts = dict.fromkeys(("pairs", "dropped_long", "dropped_empty"), 0)
     tokens, dtypes = dict.fromkeys(_SIDES, 0), {}
     paths = []

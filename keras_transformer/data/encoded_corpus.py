@@ -101,7 +101,7 @@ class EncodedCorpus:
         tokenizers = source_tokenizer, target_tokenizer or source_tokenizer
         sides = [_Side(_id_dtype(tokenizer)) for tokenizer in tokenizers]
         counts = np.zeros(3, np.int64)
-        for block in encode_blocks(corpus, *tokenizers, max_length, dropout, seed):
+        for block in encode_blocks(corpus, tokenizers, max_length, dropout, seed):
             for side, (ids, offsets) in zip(sides, block.sides(), strict=True):
                 side.extend(ids, offsets)
             counts += len(block), block.num_dropped_long, block.num_dropped_empty
@@ -154,18 +154,9 @@ class EncodedCorpus:
 
 
 def encode_blocks(
-    corpus: Iterable[tuple[str, str]],
-    source_tokenizer: Tokenizer,
-    target_tokenizer: Tokenizer | None = None,
-    max_length: int | None = 256,
-    dropout: float = 0.0,
-    seed: int = 0,
+    corpus, tokenizers: tuple[Tokenizer, Tokenizer], max_length: int | None, dropout=0.0, seed=0
 ) -> Iterator[EncodedCorpus]:
-    """Yields an `EncodedCorpus` for every few thousand pairs, in order; it may be empty.
-
-    The arguments are those of `EncodedCorpus.from_corpus`.
-    """
-    tokenizers = source_tokenizer, target_tokenizer or source_tokenizer
+    """Yields an `EncodedCorpus` for every few thousand pairs, in order; it may be empty."""
     iterator = iter(corpus)
     for number, chunk in enumerate(iter(lambda: list(itertools.islice(iterator, _CHUNK)), [])):
         pairs = [(source, target) for source, target in chunk if source.strip() and target.strip()]

@@ -23,9 +23,6 @@ def pack_corpus(encoded: EncodedCorpus, width: int, seed: int) -> EncodedCorpus:
     """Returns a corpus of rows: EOS ends every source, and all targets of a row but the last.
 
     A row has at most `width` source tokens and labels, EOS counted.
-
-    Raises:
-        ValueError: if a pair is longer than a row, or EOS is missing or in the wrong place.
     """
     _check_packable(encoded, width)
     # A corpus may be sorted, by length or by origin.

@@ -27,10 +27,7 @@ VALID_TEXT_FILE = "valid.jsonl"
 FORMAT = 1
 
 _TOKENIZERS = r"((source_|target_)?tokenizer)\.(model|txt)"
-_OWN_FILES = re.compile(
-    rf"{SHARD_NAMES}|{re.escape(VALID_TEXT_FILE)}|"
-    rf"{re.escape(DESCRIPTION_FILE)}|{_TOKENIZERS}"
-)
+_OWN_FILES = re.compile("|".join((SHARD_NAMES, _TOKENIZERS, r"prepared\.json", r"valid\.jsonl")))
 
 
 def prepare_corpus(

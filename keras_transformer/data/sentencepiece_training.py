@@ -34,8 +34,7 @@ def train_sentencepiece(
     nothing is unknown, and only the normalisation changes text.
 
     Args:
-        files_or_lines: a path, an iterable of `pathlib.Path`, an iterable of `str` (lines), or a
-            corpus (both sides: one vocabulary for both languages); see `text_lines`.
+        files_or_lines: as in `text_lines`; a corpus gives one vocabulary for both languages.
         vocab_size: number of ids, including the 4 reserved ones and the 256 bytes.
         model_type: `"bpe"` or `"unigram"`.
         max_sentences: maximum number of lines; of a larger text, every line has the same chance:

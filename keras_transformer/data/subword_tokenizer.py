@@ -123,8 +123,7 @@ def build_subword_vocabulary(
     The most frequent piece is first; equally frequent ones are in the order of code points.
 
     Args:
-        files_or_lines: a path, an iterable of `pathlib.Path`, an iterable of `str` (lines), or a
-            corpus (both sides); see `text_lines`.
+        files_or_lines: as in `text_lines`; a corpus gives one vocabulary for both languages.
         max_size: maximum number of ids, the 4 reserved ones included; `None`: every piece.
         min_count: pieces that are rarer are left out.
 
@@ -133,8 +132,7 @@ def build_subword_vocabulary(
 
     Example:
 
-    >>> from keras_transformer.data import build_subword_vocabulary
-    >>> build_subword_vocabulary(["b a", "b c@@ d"]).pieces(range(4, 8))
+    >>> keras_transformer.data.build_subword_vocabulary(["b a", "b c@@ d"]).pieces(range(4, 8))
     ['b', 'a', 'c@@', 'd']
     """
     if max_size is not None and max_size <= len(SPECIAL_PIECES):
@@ -145,11 +143,9 @@ def build_subword_vocabulary(
     counts: collections.Counter[str] = collections.Counter()
     for line in text_lines(files_or_lines):
         counts.update(_WHITESPACE.split(line))
-    for ignored in ("", *SPECIAL_PIECES):
-        counts.pop(ignored, None)
-    frequent = [piece for piece, count in counts.items() if count >= min_count]
+    allowed = counts.keys() - {"", *SPECIAL_PIECES}
+    frequent = [piece for piece in allowed if counts[piece] >= min_count]
     if not frequent:
         raise UserError("The text for the vocabulary is empty.")
     frequent.sort(key=lambda piece: (-counts[piece], piece))
-    keep = len(frequent) if max_size is None else max_size - len(SPECIAL_PIECES)
-    return SubwordTokenizer(frequent[:keep])
+    return SubwordTokenizer(frequent[: max_size and max_size - len(SPECIAL_PIECES)])

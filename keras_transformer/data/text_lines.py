@@ -79,11 +79,8 @@ def open_text(path: str | os.PathLike) -> Iterator[str]:
 
     A line ends at `\\n` (and `\\r\\n`) only, as in `wc -l`: other separators that
     `str.splitlines` knows (U+2028, form feed) stay in the text, because parallel files would not be
-    aligned otherwise. A byte order mark at the start is left out.
-
-    Raises:
-        UserError: at the first line, if the file is missing; later, if a line is not UTF-8 (with
-            the line's number) or the gzip data is damaged.
+    aligned otherwise. A byte order mark at the start is left out. A `UserError` names the file
+    that is missing, and the line that is not UTF-8.
     """
     path = require_file(path)
     opener = gzip.open if path.name.endswith(".gz") else open
@@ -99,11 +96,7 @@ def open_text(path: str | os.PathLike) -> Iterator[str]:
 
 
 def decode_line(raw: bytes, name: str, number: int) -> str:
-    """Returns a line of UTF-8 text without its end, and the first, 1, without byte order mark.
-
-    Raises:
-        UserError: if the line of that name is not UTF-8; UTF-16 and UTF-32 are named.
-    """
+    """Returns a line of UTF-8 text without its end; errors say its name and number, from 1."""
     if number == 1:
         other = next((found for mark, found in _OTHER_MARKS.items() if raw.startswith(mark)), None)
         # Without a mark, Latin letters show: every second byte is zero.

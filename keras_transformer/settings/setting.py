@@ -89,12 +89,10 @@ class Setting:
 
 
 def setting(default: Any, text: str, rule: Rule = TEXT, **options: Any) -> Any:
-    """Returns the dataclass field of a setting; its docstring, option and check come from here.
+    """Returns the dataclass field of a `Setting`; its docstring, option and check come from here.
 
-    Args:
-        default: Default value; a type for a new object of it, `dataclasses.MISSING` for none.
-        text, **options: As in `Setting`; `name` if it differs from the field's name.
-        rule: As in `Setting`; a bool always has the rule `SWITCH`.
+    A type as default stands for a new object of it, and `dataclasses.MISSING` for no default. A
+    bool always has the rule `SWITCH`. `name` is needed if it differs from the field's name.
     """
     rule = SWITCH if isinstance(default, bool) else rule
     values = {"default_factory": default} if isinstance(default, type) else {"default": default}
