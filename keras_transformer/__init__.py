@@ -63,10 +63,7 @@ def __dir__():
 def lazy_names(package: str, modules: dict, parent: str | None = None):
     """Returns the `__getattr__` of a package whose modules are imported when a name is asked for.
 
-    Args:
-        package: the `__name__` of the package.
-        modules: for each module of the package, the names that are taken from it.
-        parent: package of the modules, if it is another one.
+    `modules` has the names of each; `parent` is their package, if it is another one.
     """
     homes = {name: module for module, names in modules.items() for name in names}
 

@@ -107,9 +107,8 @@ class EncodedCorpus:
             counts += len(block), block.num_dropped_long, block.num_dropped_empty
             if progress is not None:
                 progress(int(counts.sum()))
-        num_pairs, num_long, num_empty = counts.tolist()
-        report_drops(num_pairs, num_long, num_empty, max_length)
-        return cls(*sides[0].take(), *sides[1].take(), num_long, num_empty)
+        report_drops(*counts.tolist(), max_length)
+        return cls(*sides[0].take(), *sides[1].take(), *counts[1:].tolist())
 
     def __len__(self) -> int:
         return len(self.source_offsets) - 1

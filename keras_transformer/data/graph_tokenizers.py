@@ -15,8 +15,9 @@ _IDS = tf.TensorSpec([None, None], tf.int32)
 class GraphTokenizer(tf.Module):
     """The base of both kinds: two functions that can still be called in a SavedModel."""
 
-    def __init__(self, name: str):
-        super().__init__(name=name)
+    def __init__(self, vocab_size: int):
+        super().__init__()
+        self._vocab_size = vocab_size
 
         # Decorated methods would hold their module by a weak reference only, and it would not
         # exist any more in `tokenizer.in_graph().tokenize(text)`.
@@ -42,8 +43,7 @@ class GraphSentencePieceTokenizer(GraphTokenizer):
                 "Tokenizing in the graph needs tensorflow-text: pip install tensorflow-text "
                 "(there is none for Windows)."
             ) from error
-        super().__init__("sentencepiece_tokenizer")
-        self._vocab_size = vocab_size
+        super().__init__(vocab_size)
         # An attribute, so that a SavedModel of this module holds the model.
         self._tokenizer = tensorflow_text.SentencepieceTokenizer(model=model, out_type=tf.int32)
 
@@ -61,8 +61,7 @@ class GraphSubwordTokenizer(GraphTokenizer):
     """
 
     def __init__(self, pieces):
-        super().__init__("subword_tokenizer")
-        self._vocab_size = len(SPECIAL_PIECES) + len(pieces)
+        super().__init__(len(SPECIAL_PIECES) + len(pieces))
         keys = [piece.encode("utf-8") for piece in pieces]
         # Without the reserved pieces: text that spells "</s>" must not end a sentence.
         self._ids = tf.lookup.StaticHashTable(

@@ -225,18 +225,15 @@ class TrainingSettings(FrozenSettings):
         except (ValueError, TypeError) as error:
             raise _damaged(directory) from error
         now = json.loads(json.dumps({**self.to_dict(), **fingerprint}))
-        # The config and the recipe contain these changes.
-        same = {"model": "config", "recipe": "train_recipe"}
-        declared = declarations(TrainingSettings)
-        differences = [
-            difference
-            for name, value in now.items()
-            if not (name in declared and declared[name].may_change)
-            # Files written before there was this entry do not have it.
-            and not (name == "line_ends" and name not in before)
-            and not (same.get(name) in now and same.get(name) in before)
-            for difference in _differences(name, before.get(name), value)
-        ]
+        free = {name for name, one in declarations(TrainingSettings).items() if one.may_change}
+        # The config and the recipe contain the changes to them.
+        for changes, whole in (("model", "config"), ("recipe", "train_recipe")):
+            if whole in now and whole in before:
+                free.add(changes)
+        # Files written before there was this entry do not have it.
+        before.setdefault("line_ends", now.get("line_ends"))
+        now = {name: value for name, value in now.items() if name not in free}
+        differences = _differences("", {name: before.get(name) for name in now}, now)
         if differences:
             raise UserError(
                 f"The training in {str(directory)!r} was started with other settings: "
