@@ -71,8 +71,7 @@ def plan_equal_batches(num_pairs: int, shape: BatchShape) -> BatchPlan:
 def _full_batches(shapes, waiting):
     """Returns full batches, the largest shape first, and the pairs that are not in one."""
     batches, rest = [], []
-    area = [(shape.source_width + shape.target_width, index) for index, shape in enumerate(shapes)]
-    descending = [index for _, index in sorted(area, reverse=True)]
+    descending = sorted(range(len(shapes)), key=lambda index: (sum(shapes[index][1:]), index))[::-1]
     for position, index in enumerate(descending):
         shape, places = shapes[index], waiting[index]
         full = len(places) - len(places) % shape.rows

@@ -77,8 +77,8 @@ def choose_shapes(
         regions.append((lengths[~low], counts[~low]))
         cuts[best] = _best_cut(*regions[best], size.tokens)
         cuts.append(_best_cut(*regions[-1], size.tokens))
-    widths = [tuple(int(width) for width in lengths.max(axis=0)) for lengths, _ in regions]
-    shapes = [BatchShape(size.rows(*pair), *pair) for pair in set(widths)]
+    widths = {tuple(lengths.max(axis=0).tolist()) for lengths, _ in regions}
+    shapes = [BatchShape(size.rows(*pair), *pair) for pair in widths]
     return tuple(sorted(shapes, key=lambda shape: (-_padded_cost(*shape[1:]), shape)))
 
 

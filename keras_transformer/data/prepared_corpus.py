@@ -39,7 +39,7 @@ def prepare_corpus(
     max_length: int = 256,
     progress: Callable[[int], object] | None = None,
 ) -> "PreparedCorpus":
-    """Encodes a corpus, a few thousand pairs at a time, into a directory to train from.
+    """Returns a corpus encoded into a directory to train from, a few thousand pairs at a time.
 
     A prepared corpus that is there already is replaced when the new one is complete.
 
@@ -50,9 +50,6 @@ def prepare_corpus(
         source_tokenizer: is stored; the other arguments as of `EncodedCorpus.from_corpus`.
         max_length: at most 65,535.
         progress: counts both corpora together.
-
-    Returns:
-        `PreparedCorpus`.
 
     Raises:
         UserError: if the directory holds anything else, or no pair is left of a corpus.

@@ -64,8 +64,7 @@ class SentencePieceTokenizer(Tokenizer):
             texts: sequence of `str`. Lone surrogates, which UTF-8 cannot encode, become U+FFFD.
             dropout: probability of leaving out a merge (BPE-dropout): the same text is then split
                 differently with every seed, which regularises training. 0 gives the one best split.
-            seed: `int`, needed with dropout: the ids are a function of the texts, `dropout` and
-                `seed`.
+            seed: needed with dropout; the ids are a function of `texts`, `dropout` and `seed`.
 
         Raises:
             ValueError: if `dropout` is not in [0, 1), has no seed, or the model is not a BPE model.
@@ -122,7 +121,7 @@ def _load_processor(model: bytes) -> sentencepiece.SentencePieceProcessor:
     # A file cut between two pieces is still a valid message, but what follows the pieces is gone.
     if not (message.HasField("trainer_spec") and message.HasField("normalizer_spec")):
         raise UserError("The SentencePiece model is incomplete.")
-    found = (processor.pad_id(), processor.unk_id(), processor.bos_id(), processor.eos_id())
+    found = processor.pad_id(), processor.unk_id(), processor.bos_id(), processor.eos_id()
     if found != (PAD_ID, UNK_ID, BOS_ID, EOS_ID):
         raise UserError(
             "A SentencePiece model must be trained with pad_id=0, unk_id=1, bos_id=2, eos_id=3. "

@@ -42,8 +42,7 @@ def train_sentencepiece(
         seed: seed of that choice.
         normalization: SentencePiece's rule: `"nmt_nfkc"`, `"nmt_nfkc_cf"` (and lower case),
             `"nfkc"`, `"nfkc_cf"` or `"identity"`.
-        allow_fewer: learn as many pieces as possible, with a notice in the log, if the text is too
-            small for `vocab_size`.
+        allow_fewer: learn as many pieces as possible, and log it, if the text is too small.
 
     Raises:
         UserError: if the text is empty, or `vocab_size` is too large or too small for it; the

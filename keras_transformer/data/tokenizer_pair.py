@@ -68,8 +68,7 @@ def save_tokenizer(
     """Writes a tokenizer where `load_tokenizer` finds it.
 
     Args:
-        tokenizer: `SentencePieceTokenizer` (written to `name.model`) or `SubwordTokenizer`
-            (`name.txt`).
+        tokenizer: `SentencePieceTokenizer` (`name.model`) or `SubwordTokenizer` (`name.txt`).
         directory: the folder, created if it does not exist.
         name: file name without its ending.
 
