@@ -1,15 +1,18 @@
-"""Averages of weight files."""
+"""Averages of weight files, and the choice of the final weights of a training among them."""
 
 import io
+import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from keras_transformer.errors import UserError
 from keras_transformer.files import atomic_write
+from keras_transformer.models.weight_files import load_weights_only
 
+_LOGGER = logging.getLogger(__name__)
 WEIGHTS_SUFFIX = ".weights.h5"
 
 
@@ -17,11 +20,10 @@ def average_checkpoints(paths: Sequence[str | os.PathLike], output: str | os.Pat
     """Writes the mean of several `.weights.h5` files of one model.
 
     Floating-point weights are averaged in float64 and stored in their own dtype. Other arrays (the
-    states of random seeds, which are integers) are taken from the last file. Such files do not
-    contain the optimizer.
+    states of random seeds, which are integers) are taken from the last file.
 
     Args:
-        paths: files written by `model.save_weights`, oldest first.
+        paths: files written by `model.save_weights` (without the optimizer), oldest first.
         output: file to write, a `.weights.h5` file for `model.load_weights`.
 
     Returns:
@@ -107,3 +109,52 @@ def _check_same_model(first, sums, path, weights):
                 f"Weight files are of different models: {name!r} has shape {there} in "
                 f"{str(first)!r} and {here} in {str(path)!r}"
             )
+
+
+def choose_final_weights(
+    run, score: Callable[[], float] | None, score_text: Callable[[float], str]
+) -> float:
+    """Loads the best weights of a finished training into its model; returns their score.
+
+    The candidates are the averages of the last checkpoints, one for each window, the last
+    checkpoint alone, and the best weights seen at an evaluation. Without a score, the average over
+    the first window is chosen. Files that cannot be read are left out with a warning.
+    """
+    files = run.checkpoints.weight_files()
+    if not files:
+        raise UserError("No step was trained: allow more steps or minutes.")
+    candidates = []
+    for name, path, size in _candidates(run, files):
+        if score is None and (candidates or path == run.loop.best_path):
+            break
+        try:
+            if size > 1:
+                average_checkpoints(files[-size:], path)
+            load_weights_only(run.model, path)
+        except UserError as problem:
+            error = problem
+            _LOGGER.warning("The weights of %s are left out: %s", name, problem)
+            continue
+        value = 0.0 if score is None else score()
+        if score is not None:
+            run.report(f"{name}: {score_text(value)}")
+        candidates.append((value, name, path))
+    if not candidates:
+        raise error
+    # The first of equals: the average over the recipe's window.
+    value, name, path = max(candidates, key=lambda candidate: candidate[0])
+    load_weights_only(run.model, path)
+    for path in run.checkpoints.directory.glob(f"average-*{WEIGHTS_SUFFIX}"):
+        path.unlink(missing_ok=True)
+    run.report(f"Final weights: {name}.")
+    return value
+
+
+def _candidates(run, files: list[Path]):
+    """Yields name, path and number of averaged checkpoints of every candidate."""
+    for size in dict.fromkeys([min(window, len(files)) for window in run.windows] + [1]):
+        path = files[-1].with_name(f"average-{size}{WEIGHTS_SUFFIX}")
+        last = (f"step {run.progress.step}", files[-1], 1)
+        yield last if size == 1 else (f"average of the last {size} checkpoints", path, size)
+    if run.loop.best_path.is_file():
+        yield "best at an evaluation", run.loop.best_path, 1

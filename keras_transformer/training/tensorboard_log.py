@@ -74,8 +74,12 @@ class TensorBoardLog(StepWindow):
         table = [("source", score.answer_name, "reference"), *rows]
         self._write(f"valid/{score.answer_name}s", "text", table, step)
         shortest = min((source for source, *_ in rows), key=len)
-        picture = _attention_picture(score.translator, shortest)
-        if picture is not None:
+        found = cross_attention(score.translator, shortest)
+        if found is not None:
+            from keras_transformer.evaluation import plot_attention
+
+            with tempfile.TemporaryDirectory() as folder:
+                picture = plot_attention(*found, Path(folder, "attention.png")).read_bytes()
             # Width and height come before the encoded picture.
             size = [str(int.from_bytes(picture[at : at + 4], "big")) for at in (16, 20)]
             self._write("valid/attention", "images", [*size, picture], step)
@@ -112,14 +116,3 @@ def cross_attention(translator, text: str):
     weights = ops.convert_to_numpy(ops.cast(scores["cross"][-1], "float32"))[0]
     pieces = translator.source_tokenizer.pieces(source), translator.target_tokenizer.pieces(target)
     return weights, *pieces
-
-
-def _attention_picture(translator, text: str) -> bytes | None:
-    """Returns the PNG file of an attention map."""
-    from keras_transformer.evaluation import plot_attention
-
-    found = cross_attention(translator, text)
-    if found is None:
-        return None
-    with tempfile.TemporaryDirectory() as folder:
-        return plot_attention(*found, Path(folder) / "attention.png").read_bytes()

@@ -14,6 +14,7 @@ from keras_transformer.errors import StopSignals, UserError
 from keras_transformer.inference.tasks import get_task, task_names
 from keras_transformer.settings.training_recipe import TrainingRecipe
 from keras_transformer.settings.training_settings import TrainingSettings
+from keras_transformer.training.averaging import choose_final_weights
 from keras_transformer.training.callbacks import HistoryFile, StepProgress, TimeLimit
 from keras_transformer.training.checkpoints import Checkpoints
 from keras_transformer.training.distribution import num_replicas
@@ -23,7 +24,6 @@ from keras_transformer.training.divergence import (
     save_diverged_batch,
 )
 from keras_transformer.training.evaluation_loop import EvaluationLoop, history_columns
-from keras_transformer.training.final_weights import choose_final_weights
 from keras_transformer.training.loss_model import LossModel
 from keras_transformer.training.metrics import TokenEvaluator
 from keras_transformer.training.output_directory import (
