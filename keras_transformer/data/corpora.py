@@ -127,7 +127,7 @@ class ParallelTextCorpus(_FileCorpus):
         files = open_text(self.source_path), open_text(self.target_path)
         count = 0
         for pair in itertools.zip_longest(*files):
-            if None in pair:
+            if pair[0] is None or pair[1] is None:
                 numbers = [
                     count + (line is not None) + sum(1 for _ in rest)
                     for line, rest in zip(pair, files, strict=True)
