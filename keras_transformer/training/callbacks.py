@@ -86,11 +86,10 @@ class HistoryFile:
         """
         first = self.columns[0]
         kept = [r for r in self.rows() if r.get(first, "").isdecimal() and int(r[first]) <= step]
-        with atomic_write(self.path) as temporary:
-            with open(temporary, "w", newline="", encoding="utf-8") as file:
-                writer = csv.DictWriter(file, self.columns, extrasaction="ignore", restval="")
-                writer.writeheader()
-                writer.writerows(kept)
+        with atomic_write(self.path) as new, open(new, "w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, self.columns, extrasaction="ignore", restval="")
+            writer.writeheader()
+            writer.writerows(kept)
 
     def append(self, row: Mapping[str, object]) -> None:
         """Adds a row.

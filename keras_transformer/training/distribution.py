@@ -8,12 +8,6 @@ import keras
 
 from keras_transformer.errors import UserError
 
-# A head, or a unit of the feed-forward layer, is on one device: its first matrix is cut by columns,
-# its second by rows, and only the outputs of the second are summed over the devices.
-_COLUMNS = ("query_kernel", "key_kernel", "value_kernel", "inner_kernel")
-_ROWS = ("output_kernel", "outer_kernel", "embeddings")
-_INNER_BIASES = ("query_bias", "key_bias", "value_bias", "inner_bias")
-
 
 def num_replicas(model: keras.Model | None = None) -> int:
     """Returns the number of replicas of the current scope, or of the one `model` was made in."""
@@ -110,8 +104,14 @@ def model_parallel_layout(
 
     Reference: Shoeybi et al. (2019), "Megatron-LM", section 3.
     """
+    # A head, or a unit of the feed-forward layer, is on one device: its first matrix is cut by
+    # columns, its second by rows, and only the outputs of the second are summed over the devices.
+    axes = {
+        "(query|key|value|inner)_kernel": (None, axis),
+        "((output|outer)_kernel|embeddings)": (axis, None),
+        "(query|key|value|inner)_bias": (axis,),
+    }
     layout = keras.distribution.LayoutMap(device_mesh)
-    by_names = {_COLUMNS: (None, axis), _ROWS: (axis, None), _INNER_BIASES: (axis,)}
-    for names, axes in by_names.items():
-        layout[f".*({'|'.join(names)}).*"] = axes
+    for names, cut in axes.items():
+        layout[f".*{names}.*"] = cut
     return layout
