@@ -60,11 +60,14 @@ def print_plan(
     sys.stdout.flush()
     with Progress("measuring", unit="steps") as progress:
         compute = (settings.mixed_precision, settings.jit_compile)
-        measured = measure_step(config, recipe, slice_tokens, *compute, progress.update)
-    size = f"{measured.tokens:,} + {measured.tokens:,} tokens"
+        seconds, tokens = measure_step(config, recipe, slice_tokens, *compute, progress.update)
+    size = f"{tokens:,} + {tokens:,} tokens"
     device = "GPU" if is_gpu else "CPU"
-    _line("measured", f"{measured.seconds:.2f} s a step of {size} on this machine's {device}")
-    _print_time(measured, share, steps, settings)
+    _line("measured", f"{seconds:.2f} s a step of {size} on this machine's {device}")
+    seconds = seconds * share / tokens
+    if tokens < share:
+        _line("", f"in proportion {seconds:.1f} s for {share:,} + {share:,}: a rough figure")
+    _print_time(seconds, steps, settings)
 
 
 def _line(label: str, text: str) -> None:
@@ -145,10 +148,7 @@ def _ways_to_fit(tokens_per_batch, share, width, most, how):
         yield f"--tokens-per-batch {part * num_devices * parts}: smaller steps, another training"
 
 
-def _print_time(measured, tokens: int, steps: int, settings) -> None:
-    seconds = measured.scaled_to(tokens)
-    if measured.tokens < tokens:
-        _line("", f"in proportion {seconds:.1f} s for {tokens:,} + {tokens:,}: a rough figure")
+def _print_time(seconds: float, steps: int, settings) -> None:
     hours = seconds * steps / 3600
     is_one = (settings.gpus or 1) == 1
     devices = "this device" if is_one else f"{settings.gpus} such devices"

@@ -99,27 +99,15 @@ def most_tokens(memory: float, config: TransformerConfig, width: int, *how) -> i
     return max(0, math.floor(max(in_a_slice, beyond)))
 
 
-@dataclasses.dataclass(frozen=True)
-class MeasuredStep:
-    """A training step that was measured: the median of its seconds, and the source positions."""
-
-    seconds: float
-    tokens: int
-
-    def scaled_to(self, tokens: int) -> float:
-        """Returns the seconds of a step on another number of tokens, in proportion."""
-        return self.seconds * tokens / self.tokens
-
-
 def measure_step(
     config: TransformerConfig,
     recipe: TrainingRecipe,
     tokens: int,
-    mixed_precision: bool = False,
-    jit_compile: bool = False,
-    progress: Callable[[int, int], object] | None = None,
-) -> MeasuredStep:
-    """Trains a new model for a few steps on random ids, on the first device.
+    mixed_precision: bool,
+    jit_compile: bool,
+    progress: Callable[[int, int], object],
+) -> tuple[float, int]:
+    """Returns the seconds of a training step on random ids, the median of a few, and its tokens.
 
     Each side has `tokens` positions, or fewer if the device's memory is too small. `progress` is
     called after each step with (steps done, total steps).
@@ -140,7 +128,7 @@ def measure_step(
             gc.collect()
 
 
-def _measure(model, rows, width, progress) -> MeasuredStep:
+def _measure(model, rows, width, progress):
     generator = np.random.default_rng(0)
     sizes = {"source": model.config.vocab_size, "target": model.config.output_vocab_size}
     inputs = {}
@@ -155,6 +143,5 @@ def _measure(model, rows, width, progress) -> MeasuredStep:
         start = time.monotonic()
         model.train_on_batch(*batch)
         seconds.append(time.monotonic() - start)
-        if progress is not None:
-            progress(number + 1, _MEASURED_STEPS + 1)
-    return MeasuredStep(statistics.median(seconds[1:]), rows * width)
+        progress(number + 1, _MEASURED_STEPS + 1)
+    return statistics.median(seconds[1:]), rows * width
