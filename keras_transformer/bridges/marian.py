@@ -43,24 +43,21 @@ _SETTINGS = {
     "encoder_layerdrop": 0,
     "decoder_layerdrop": 0,
 }
-# Marian's settings -> ours.
-_NAMES = {"encoder_layers": "num_encoder_layers", "decoder_layers": "num_decoder_layers"} | {
-    name: name
-    for name in ("vocab_size", "d_model", "dropout", "attention_dropout", "activation_dropout")
+# Our settings -> Marian's, which has some for each side.
+_NAMES = {
+    **{name: (name,) for name in ("vocab_size", "d_model")},
+    **{name: (name,) for name in ("dropout", "attention_dropout", "activation_dropout")},
+    "num_encoder_layers": ("encoder_layers",),
+    "num_decoder_layers": ("decoder_layers",),
+    "num_heads": ("encoder_attention_heads", "decoder_attention_heads"),
+    "intermediate_dim": ("encoder_ffn_dim", "decoder_ffn_dim"),
 }
-# The same of those that Marian has for each side.
-_NAMES_OF_SIDES = {"attention_heads": "num_heads", "ffn_dim": "intermediate_dim"}
-_SIDES = ("encoder", "decoder")
-# The names that `block_pairs` takes.
+# Attentions of our blocks -> Marian's.
+_ATTENTIONS = {
+    "encoder": {"attention": "self_attn"},
+    "decoder": {"self_attention": "self_attn", "cross_attention": "encoder_attn"},
+}
 _FEED_FORWARD = {"inner": "fc1", "outer": "fc2", "feed_forward_norm": "final_layer_norm"}
-_ENCODER = {"attention": "self_attn", "attention_norm": "self_attn_layer_norm", **_FEED_FORWARD}
-_DECODER = {
-    "self_attention": "self_attn",
-    "self_attention_norm": "self_attn_layer_norm",
-    "cross_attention": "encoder_attn",
-    "cross_attention_norm": "encoder_attn_layer_norm",
-    **_FEED_FORWARD,
-}
 # Our variables that have the residual stream as an axis, and that axis.
 _STREAM_AXES = {
     **dict.fromkeys(("query_kernel", "key_kernel", "value_kernel", "inner_kernel"), 0),
@@ -108,11 +105,7 @@ def from_marian(model: Any, dtype: Any = None) -> Transformer:
         activation=_ACTIVATIONS[model.config.activation_function],
         use_bias=True,
         norm_epsilon=single("eps", (norm.eps for norm in _norms(model))),
-        **{ours: getattr(model.config, name) for name, ours in _NAMES.items()},
-        **{
-            ours: single(name, (getattr(model.config, f"{side}_{name}") for side in _SIDES))
-            for name, ours in _NAMES_OF_SIDES.items()
-        },
+        **{ours: _setting(model.config, names) for ours, names in _NAMES.items()},
     )
     transformer = Transformer(config, dtype=dtype or keras_dtype(model.lm_head.weight))
     to_ours = np.argsort(_marian_order(config.d_model))
@@ -158,12 +151,7 @@ def to_marian(model: Transformer, max_length: int = 1024) -> Any:
         bos_token_id=BOS_ID,
         eos_token_id=EOS_ID,
         forced_eos_token_id=None,
-        **{name: getattr(config, ours) for name, ours in _NAMES.items()},
-        **{
-            f"{side}_{name}": getattr(config, ours)
-            for name, ours in _NAMES_OF_SIDES.items()
-            for side in _SIDES
-        },
+        **{name: getattr(config, ours) for ours, names in _NAMES.items() for name in names},
         **_SETTINGS,
     )
     marian = transformers.MarianMTModel(marian_config).to(torch_dtype(model.encoder))
@@ -188,9 +176,13 @@ def _sinusoids(length, d_model):
     return np.concatenate([np.sin(angles), np.cos(angles)], axis=1)
 
 
+def _setting(marian_config, names):
+    values = [getattr(marian_config, name) for name in names]
+    return single(names[0].removeprefix("encoder_"), values)
+
+
 def _position_tables(marian):
-    stacks = (marian.model.encoder, marian.model.decoder)
-    return [stack.embed_positions.weight.detach() for stack in stacks]
+    return [getattr(marian.model, side).embed_positions.weight.detach() for side in _ATTENTIONS]
 
 
 def _norms(marian):
@@ -203,11 +195,11 @@ def _pairs(transformer, marian):
     """Returns the pairs of our variables and Marian's tensors; see `torch_tensors`."""
     embeddings = transformer.target_embedding.embeddings
     pairs = [(embeddings, marian.model.shared.weight.detach())]
-    for stack, layers, names in (
-        (transformer.encoder, marian.model.encoder.layers, _ENCODER),
-        (transformer.decoder, marian.model.decoder.layers, _DECODER),
-    ):
-        for block, layer in zip(stack.blocks, layers, strict=True):
+    for side, attentions in _ATTENTIONS.items():
+        norms = {f"{ours}_norm": f"{theirs}_layer_norm" for ours, theirs in attentions.items()}
+        names = {**attentions, **norms, **_FEED_FORWARD}
+        blocks, layers = getattr(transformer, side).blocks, getattr(marian.model, side).layers
+        for block, layer in zip(blocks, layers, strict=True):
             pairs += block_pairs(block, layer, names)
     return pairs
 
@@ -222,16 +214,11 @@ def _check_marian(model):
     config = model.config
     allowed = {name: [value] for name, value in _SETTINGS.items()}
     _check_settings(config, "A MarianMTModel must have", allowed)
-    check_supported(
-        config.decoder_start_token_id != config.pad_token_id,
-        "`decoder_start_token_id` must be another id than padding, which is masked here",
-        decoder_start_token_id=config.decoder_start_token_id,
-    )
-    check_supported(
-        config.activation_function in _ACTIVATIONS,
-        f"`activation_function` must be one of {', '.join(map(repr, _ACTIVATIONS))}",
-        activation_function=config.activation_function,
-    )
+    start, activation = config.decoder_start_token_id, config.activation_function
+    rule = "`decoder_start_token_id` must be another id than padding, which is masked here"
+    check_supported(start != config.pad_token_id, rule, decoder_start_token_id=start)
+    rule = f"`activation_function` must be one of {', '.join(map(repr, _ACTIVATIONS))}"
+    check_supported(activation in _ACTIVATIONS, rule, activation_function=activation)
     largest = float(model.final_logits_bias.abs().max())
     rule = "`final_logits_bias` must be zero: the logits have no bias here"
     check_supported(largest == 0, rule, f"final_logits_bias of up to {largest}")

@@ -43,8 +43,7 @@ class GreedySearch(Search, name="greedy"):
         return decode_rows(inputs, _most_probable, self.width)
 
 
-def _most_probable(logits, index, normalizer):
-    del index
+def _most_probable(logits, _index, normalizer):
     largest, tokens = top_k(logits, 1)
     return tokens[:, 0], (largest - normalizer(logits, largest, tokens))[:, 0]
 

@@ -50,17 +50,15 @@ def _is_done(search):
     return search.is_done if len(search.is_done.shape) == 1 else ops.all(search.is_done, axis=1)
 
 
-def _is_any_left(search, state):
-    del state
+def _is_any_left(search, *_):
     return ops.logical_not(ops.all(search.is_done))
 
 
-def _are_most_left(search, state):
+def _are_most_left(search, *_):
     """Returns whether more than half of the sentences go on.
 
     Leaving copies the state of the others; at half, this pays after a few steps.
     """
-    del state
     is_done = _is_done(search)
     num_left = ops.sum(ops.cast(ops.logical_not(is_done), "int32"))
     return 2 * num_left > ops.shape(is_done)[0]

@@ -27,7 +27,11 @@ class Stack(CompositeLayer):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        _check_blocks(blocks)
+        is_list = isinstance(blocks, (list, tuple))
+        if not is_list or not blocks or not all(isinstance(b, keras.layers.Layer) for b in blocks):
+            raise ValueError(
+                f"`blocks` must be a list of at least one layer. Received: blocks={blocks!r}"
+            )
         self._keep(dropout=dropout, final_norm=final_norm, epsilon=epsilon, seed=seed)
         self.blocks = list(blocks)
         self.position = self._make_position(position)
@@ -99,19 +103,11 @@ class Stack(CompositeLayer):
         config = dict(config)
         config["blocks"] = _deserialize_blocks(config["blocks"])
         config["position"] = _deserialize(config["position"])
-        flags = [block.trainable for block in config["blocks"]]
-        flags += [] if config["position"] is None else [config["position"].trainable]
+        parts = (*config["blocks"], config["position"])
+        flags = [part.trainable for part in parts if part is not None]
         stack = cls(**config)
         stack._set_trainable(flags)  # A frozen stack may have free parts.
         return stack
-
-
-def _check_blocks(blocks):
-    is_list = isinstance(blocks, (list, tuple))
-    if not is_list or not blocks or not all(isinstance(b, keras.layers.Layer) for b in blocks):
-        raise ValueError(
-            f"`blocks` must be a list of at least one layer. Received: blocks={blocks!r}"
-        )
 
 
 def _serialize_unbuilt(layer):
@@ -125,13 +121,11 @@ def _serialize_unbuilt(layer):
 
 def _serialize_blocks(blocks):
     """Returns a config for each block, or for a block that was there before, its first index."""
-    first = {}
+    configs, first = [], {}
     for index, block in enumerate(blocks):
-        first.setdefault(id(block), index)
-    return [
-        _serialize_unbuilt(block) if first[id(block)] == index else first[id(block)]
-        for index, block in enumerate(blocks)
-    ]
+        is_new = first.setdefault(id(block), index) == index
+        configs.append(_serialize_unbuilt(block) if is_new else first[id(block)])
+    return configs
 
 
 def _deserialize_blocks(configs):

@@ -121,8 +121,7 @@ class TiedEmbedding(ConfiguredLayer):
 
     def compute_output_spec(self, inputs: Tensor, reverse: bool = False) -> Tensor:
         if not reverse:
-            shape = (*inputs.shape, self.d_model)
-            return keras.KerasTensor(shape, dtype=self.compute_dtype)
+            return keras.KerasTensor((*inputs.shape, self.d_model), dtype=self.compute_dtype)
         shape = (*inputs.shape[:-1], self.vocab_size)
         return keras.KerasTensor(shape, dtype=at_least_float32(self.compute_dtype))
 

@@ -63,9 +63,6 @@ class Constraint(Protocol):
             size is static.
         generated: A `Generated`.
 
-    Returns:
-        `(state, log_probabilities)`, in unchanged shapes and dtypes.
-
     Example:
 
     >>> from keras_transformer.decoding import GreedySearch
