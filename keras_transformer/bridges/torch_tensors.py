@@ -4,7 +4,6 @@ A pair is `(variable, tensor)`. The tensor is a view of a torch parameter in the
 variable: writing to it writes to the parameter. One of them is None where a bias is missing.
 """
 
-import itertools
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -43,8 +42,9 @@ def attention_pairs(layer, module) -> list[tuple]:
             weights = module.in_proj_weight.detach().chunk(3)
         bias = module.in_proj_bias
         biases = (None, None, None) if bias is None else bias.detach().chunk(3)
-    maps = zip(("query", "key", "value"), weights, biases, strict=True)
-    return pairs + list(itertools.chain(*(_linear_pairs(layer, *one) for one in maps)))
+    for name, weight, bias in zip(("query", "key", "value"), weights, biases, strict=True):
+        pairs += _linear_pairs(layer, name, weight, bias)
+    return pairs
 
 
 def norm_pairs(norm, torch_norm) -> list[tuple]:

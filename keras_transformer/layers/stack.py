@@ -83,9 +83,9 @@ class Stack(CompositeLayer):
         if self.position is not None:
             inputs = self.position(inputs, positions=positions)
         outputs, extras = self.dropout_layer(inputs), []
-        caches = [{} for _ in self.blocks] if caches is None else [{"cache": one} for one in caches]
-        for block, cache in zip(self.blocks, caches, strict=True):
-            outputs = block(outputs, **cache, **arguments)
+        for block, cache in zip(self.blocks, caches or [None] * len(self.blocks), strict=True):
+            own = {} if cache is None else {"cache": cache}  # Not every block accepts one.
+            outputs = block(outputs, **own, **arguments)
             if isinstance(outputs, tuple):
                 outputs, extra = outputs
                 extras.append(extra)
