@@ -109,25 +109,20 @@ def _specification(translator: Translator, specs: Any) -> Any:
         if stack.norm_layer is not None:
             _set_norm(stack_spec.layer_norm, stack.norm_layer)
     encoder.embeddings[0].weight = _values(model.source_embedding.embeddings)
-    decoder.embeddings.weight = _values(model.target_embedding.embeddings)
-    decoder.projection.weight = _values(model.target_embedding.embeddings)
+    for linear in (decoder.embeddings, decoder.projection):
+        linear.weight = _values(model.target_embedding.embeddings)
     for block_spec, block in zip(encoder.layer, model.encoder.blocks, strict=True):
-        attention = block.attention
-        _set_attention(block_spec.self_attention, attention, block.attention_norm, _MAPS)
+        _set_attention(block_spec.self_attention, block, "attention", _MAPS)
         _set_feed_forward(block_spec.ffn, block)
     for block_spec, block in zip(decoder.layer, model.decoder.blocks, strict=True):
-        attention = block.self_attention
-        _set_attention(block_spec.self_attention, attention, block.self_attention_norm, _MAPS)
-        attention = block.cross_attention
-        maps = _MAPS[:1], _MAPS[1:]
-        _set_attention(block_spec.attention, attention, block.cross_attention_norm, *maps)
+        _set_attention(block_spec.self_attention, block, "self_attention", _MAPS)
+        _set_attention(block_spec.attention, block, "cross_attention", _MAPS[:1], _MAPS[1:])
         _set_feed_forward(block_spec.ffn, block)
 
     specification = specs.TransformerSpec(encoder, decoder)
+    pieces = translator.source_tokenizer.pieces(range(config.vocab_size))
+    specification.register_source_vocabulary(pieces)
     pieces = translator.target_tokenizer.pieces(range(config.output_vocab_size))
-    specification.register_source_vocabulary(
-        translator.source_tokenizer.pieces(range(config.vocab_size))
-    )
     specification.register_target_vocabulary(pieces)
     specification.config.unk_token = pieces[UNK_ID]
     specification.config.bos_token = specification.config.decoder_start_token = pieces[BOS_ID]
@@ -157,11 +152,11 @@ def _positions(translator, stack):
     return _values(sinusoids(ops.zeros((1, length, translator.model.config.d_model)))[0])
 
 
-def _set_attention(spec, attention, norm, *maps):
+def _set_attention(spec, block, name, *maps):
     """Sets an attention and its norm; each of `maps` names the maps that CTranslate2 has as one."""
     for linear, names in zip(spec.linear, (*maps, ("output",)), strict=True):
-        _set_linear(linear, attention, *names)
-    _set_norm(spec.layer_norm, norm)
+        _set_linear(linear, getattr(block, name), *names)
+    _set_norm(spec.layer_norm, getattr(block, f"{name}_norm"))
 
 
 def _set_feed_forward(spec, block):

@@ -10,7 +10,7 @@ import importlib
 import logging
 import os
 import pathlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from typing import TYPE_CHECKING, Any
 
 from keras_transformer.errors import UserError
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from keras_transformer.inference.pipeline import Pipeline
 
 _LOGGER = logging.getLogger(__name__)
-_TOKENIZER_FILES = frozenset(
+_TOKENIZER_FILES = {
     f"{side}tokenizer{suffix}"
     for side in ("", "source_", "target_")
     for suffix in (".model", ".txt")
-)
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,7 +47,7 @@ class ExportFormat:
     name: str
     title: str
     marker: str
-    entries: frozenset[str]
+    entries: Set[str]
     packages: tuple[str, ...] = ()
     needs_tensorflow: bool = True
     includes_search: bool = False
@@ -72,9 +72,7 @@ FORMATS = {
             "saved_model",
             "SavedModel",
             "saved_model.pb",
-            frozenset(
-                {"variables", "assets", "assets.extra", "fingerprint.pb", "keras_metadata.pb"}
-            ),
+            {"variables", "assets", "assets.extra", "fingerprint.pb", "keras_metadata.pb"},
             includes_search=True,
             options={
                 "dtype": Setting(
@@ -236,15 +234,21 @@ def export_folder(
     """Gives a new folder that replaces `directory` if the block succeeds.
 
     Everything is checked before: the options by the rules of the format, the backend, the packages,
-    the pipeline and the directory. Tokenizers that the format does not include are written into the
-    folder.
+    the pipeline and the directory. The tokenizers that the format does not include are in it.
     """
+    import keras
+
     one = get_format(format)
     for name, value in options.items():
         rule = one.options[name].rule
         if value is not None and not rule.allows(value):
             raise ValueError(f"`{name}` must be {rule.words}. Received: {name}={value!r}")
-    _check_backend(one)
+    backend = keras.backend.backend()
+    if one.needs_tensorflow and backend != "tensorflow":
+        raise UserError(
+            f"The {one.title} is written with the TensorFlow backend (KERAS_BACKEND=tensorflow). "
+            f"Received: backend={backend!r}"
+        )
     check_export_packages(format)
     if not one.includes_search:
         _check_without_search(pipeline, one)
@@ -254,17 +258,6 @@ def export_folder(
         if not one.includes_search:
             pipeline.tokenizers.save(aside)
         yield aside
-
-
-def _check_backend(one: ExportFormat) -> None:
-    import keras
-
-    backend = keras.backend.backend()
-    if one.needs_tensorflow and backend != "tensorflow":
-        raise UserError(
-            f"The {one.title} is written with the TensorFlow backend (KERAS_BACKEND=tensorflow). "
-            f"Received: backend={backend!r}"
-        )
 
 
 def _check_without_search(pipeline: "Pipeline", one: ExportFormat) -> None:

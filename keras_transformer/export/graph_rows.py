@@ -25,10 +25,7 @@ def encode(tokenizer: Any, text: Tensor, max_length: int) -> tuple[tf.RaggedTens
 
 def padded(ids: tf.RaggedTensor, length: Tensor | None = None) -> Tensor:
     """Returns ragged ids as int32 `[batch, length]`; None for the length of the longest row."""
-    dense = ids.to_tensor(PAD_ID)  # [batch, longest]
-    if length is None:
-        return dense
-    return tf.pad(dense, [[0, 0], [0, length - tf.shape(dense)[1]]], constant_values=PAD_ID)
+    return ids.to_tensor(PAD_ID, shape=None if length is None else tf.stack([-1, length]))
 
 
 def longest_row(*rows: tf.RaggedTensor) -> Tensor:
@@ -41,13 +38,6 @@ def rows_per_chunk(*limits: tuple) -> Tensor:
     return tf.reduce_min([tf.maximum(bound // tf.maximum(size, 1), 1) for size, bound in limits])
 
 
-def chunk_seed(search: Any, start: Tensor) -> dict[str, Tensor]:
-    """Returns the `seed` option of the chunk that starts at a row, if the search draws samples."""
-    if not hasattr(search, "seed"):
-        return {}
-    return {"seed": tf.cast((search.seed + tf.cast(start, tf.int64)) % 2**31, tf.int32)}
-
-
 def in_chunks(
     function: Callable[[Tensor, Tensor], Rows],
     num_rows: Tensor,
@@ -55,14 +45,10 @@ def in_chunks(
     empty: Rows,
     num_streams: int = 1,
 ) -> Rows:
-    """Calls a function for chunks of rows and joins its results.
+    """Calls `function(start, end)` for chunks of rows and joins its results.
 
-    Args:
-        function: `function(start, end)` returns a dict of tensors `[rows, ...]`.
-        num_rows: int32 scalar.
-        chunk_size: int32 scalar, the maximum number of rows that are processed at a time.
-        empty: the function's result for no row.
-        num_streams: number of chunks that are processed at the same time, of about equal size.
+    `num_streams` chunks of about equal size are processed at the same time, of `chunk_size` rows
+    together; `empty` is the function's result for no row.
     """
     if num_streams == 1:
         return _in_turn(function, 0, num_rows, chunk_size, empty)
@@ -88,13 +74,12 @@ def _in_turn(function, first, last, chunk_size, empty):
         new = function(start, end)
         return end, {name: tf.concat([found[name], new[name]], axis=0) for name in found}
 
-    shapes = {name: [None, *tensor.shape[1:]] for name, tensor in empty.items()}
-    invariants = tf.TensorShape([]), {name: tf.TensorShape(shapes[name]) for name in shapes}
+    shapes = {name: tf.TensorShape([None, *part.shape[1:]]) for name, part in empty.items()}
     _, found = tf.while_loop(
         lambda start, found: start < last,
         extend,
         (tf.convert_to_tensor(first), empty),
-        shape_invariants=invariants,
+        shape_invariants=(tf.TensorShape([]), shapes),
         parallel_iterations=1,
     )
     return found

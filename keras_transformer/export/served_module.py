@@ -13,7 +13,7 @@ import tensorflow as tf
 import keras_transformer
 from keras_transformer.decoding import search_to_dict
 from keras_transformer.export.graph_rows import (
-    chunk_seed,
+    encode,
     in_chunks,
     longest_row,
     padded,
@@ -29,11 +29,7 @@ from keras_transformer.models import Ensemble, Transformer
 class ServedModule(tf.Module):
     """A SavedModel: the weights once, the tokenizers, and a function for every signature.
 
-    Args:
-        functions: a subclass of `ServedFunctions`.
-        pipeline: a `Translator` or another `Pipeline`.
-        model: the pipeline's model, or a copy of another dtype.
-        search, num_streams: as in `export_saved_model`.
+    `model` is the pipeline's, or a copy of another dtype.
     """
 
     def __init__(
@@ -72,9 +68,7 @@ class ServedModule(tf.Module):
 class ServedFunctions(abc.ABC):
     """The signatures of a task, one method for each; every task has a subclass.
 
-    Args:
-        module: the `ServedModule`, which tracks variables and tokenizers.
-        pipeline, model, search, num_streams: as in `ServedModule`.
+    The `ServedModule` tracks the variables and tokenizers; the other arguments are as there.
 
     Attributes:
         inputs: names of the inputs, all strings `[batch]`, by the name of their signature.
@@ -113,8 +107,23 @@ class ServedFunctions(abc.ABC):
     def _answer(self, text, search):
         """Returns the result of `_search`, and bool `[batch]`, whether a source was cut."""
 
+    def _encode_source(self, text):
+        return encode(self._module.source_tokenizer, text, self._pipeline.max_source_length)
+
+    def _limits(self, text):
+        """Returns the outputs of the signature `limits` that all tasks have."""
+        lengths = self._module.source_tokenizer.tokenize(text).row_lengths()
+        num_tokens = tf.cast(lengths, tf.int32) + 1  # and EOS
+        longest = self._pipeline.max_source_length
+        return {
+            "num_tokens": num_tokens,
+            "max_source_tokens": tf.fill(tf.shape(text), longest),
+            "truncated": num_tokens > longest,
+            "settings": tf.fill(tf.shape(text), json.dumps(self._settings)),
+        }
+
     def _search(self, sources, lengths, search, write, constrain=None):
-        """Searches for the answers to the sources of a request, in chunks.
+        """Returns the `answers` and `scores` `[batch, n]` of a request, searched in chunks.
 
         Args:
             sources: ragged ids, with EOS.
@@ -123,14 +132,14 @@ class ServedFunctions(abc.ABC):
             write: `write(start, end, tokens, scores)` returns the answers to a range of rows,
                 strings `[rows, n]`, from int32 `[rows, n, length]` and float32 `[rows, n]`.
             constrain: function of the lengths that returns a constraint; None for no constraint.
-
-        Returns:
-            Dict of `answers` and `scores` `[batch, n]`.
         """
         num_answers = getattr(search, "n_best", search.width)
 
         def search_rows(start, end):
-            options = chunk_seed(search, start)
+            options = {}
+            if hasattr(search, "seed"):
+                seed = (search.seed + tf.cast(start, tf.int64)) % 2**31
+                options["seed"] = tf.cast(seed, tf.int32)
             if constrain is not None:
                 options["constraints"] = [constrain(lengths[start:end])]
             max_lengths = self._pipeline.max_lengths(lengths[start:end])
@@ -150,10 +159,6 @@ class ServedFunctions(abc.ABC):
             "scores": tf.zeros([0, num_answers]),
         }
         return in_chunks(search_rows, tf.shape(lengths)[0], rows, empty, self._num_streams)
-
-    def _settings_of(self, text):
-        """Returns the settings of the answers as JSON, for each text."""
-        return tf.fill(tf.shape(text), json.dumps(self._settings))
 
 
 def _transposes(model):

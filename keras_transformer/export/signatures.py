@@ -98,17 +98,9 @@ class TranslatorFunctions(ServedFunctions):
         }
 
     def limits(self, text: Tensor) -> dict[str, Tensor]:
-        lengths = self._module.source_tokenizer.tokenize(text).row_lengths()
-        num_tokens = tf.cast(lengths, tf.int32) + 1  # and EOS
-        longest = self._pipeline.max_source_length
-        read = tf.minimum(num_tokens, longest)
-        return {
-            "num_tokens": num_tokens,
-            "max_source_tokens": tf.fill(tf.shape(text), longest),
-            "max_translation_tokens": self._pipeline.max_lengths(read - 1),
-            "truncated": num_tokens > longest,
-            "settings": self._settings_of(text),
-        }
+        limits = self._limits(text)
+        num_subwords = tf.minimum(limits["num_tokens"], self._pipeline.max_source_length) - 1
+        return {**limits, "max_translation_tokens": self._pipeline.max_lengths(num_subwords)}
 
     def _answer(self, text, search):
         sources, truncated = self._encode_source(text)
@@ -121,9 +113,6 @@ class TranslatorFunctions(ServedFunctions):
             return tf.reshape(self._module.target_tokenizer.detokenize(flat), tf.shape(scores))
 
         return self._search(sources, num_subwords, search, write), truncated
-
-    def _encode_source(self, text):
-        return encode(self._module.source_tokenizer, text, self._pipeline.max_source_length)
 
     def _encode_pairs(self, text, translation):
         same = tf.debugging.assert_equal(

@@ -5,9 +5,6 @@ import pathlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-FOLDER = "assets.extra"
-FILE = "tf_serving_warmup_requests"
-
 # Numbers of subwords of the texts in each request: one short text, then a padded batch.
 _LENGTHS = ((8,), (24, 16, 8, 1))
 
@@ -32,16 +29,12 @@ def write_warmup_requests(
 
     The server answers these requests after loading a version and before serving it, so that no user
     waits for TensorFlow's first call of a signature. The file holds `PredictionLog` messages of
-    tensorflow_serving/apis/prediction_log.proto in TFRecord format.
-
-    Args:
-        directory: the SavedModel.
-        requests: pairs of a signature's name and its inputs, texts by name of the input.
-        model_name: the model's name in the requests, which the server ignores.
+    tensorflow_serving/apis/prediction_log.proto in TFRecord format. A request is a signature's name
+    and its texts by name of the input; the server ignores the model's name.
     """
     import tensorflow as tf
 
-    path = pathlib.Path(directory) / FOLDER / FILE
+    path = pathlib.Path(directory) / "assets.extra" / "tf_serving_warmup_requests"
     path.parent.mkdir(exist_ok=True)
     with tf.io.TFRecordWriter(str(path)) as writer:
         for signature, inputs in requests:

@@ -6,7 +6,6 @@ next word of the sentence for each symbol of a word.
 
 import tensorflow as tf
 
-from keras_transformer.export.graph_rows import encode
 from keras_transformer.export.served_module import ServedFunctions
 from keras_transformer.layers.dtypes import Tensor
 from keras_transformer.parsing.treebank import NO_TREE
@@ -25,24 +24,16 @@ class ParserFunctions(ServedFunctions):
 
     def limits(self, text: Tensor) -> dict[str, Tensor]:
         words = _split_words(text)
-        lengths = self._module.source_tokenizer.tokenize(_joined(words)).row_lengths()
-        num_tokens = tf.cast(lengths, tf.int32) + 1  # and EOS
-        longest = self._pipeline.max_source_length
         num_words = tf.cast(words.row_lengths(), tf.int32)
         return {
+            **self._limits(_joined(words)),
             "num_words": num_words,
-            "num_tokens": num_tokens,
-            "max_source_tokens": tf.fill(tf.shape(text), longest),
             "max_tree_tokens": self._pipeline.max_lengths(num_words),
-            "truncated": num_tokens > longest,
-            "settings": self._settings_of(text),
         }
 
     def _answer(self, text, search):
         words = _split_words(text)
-        sources, truncated = encode(
-            self._module.source_tokenizer, _joined(words), self._pipeline.max_source_length
-        )
+        sources, truncated = self._encode_source(_joined(words))
         num_words = tf.cast(words.row_lengths(), tf.int32)
 
         def write(start, end, tokens, scores):
