@@ -38,12 +38,6 @@ def align_words(
     """Aligns words, given as their numbers of subwords, by the attention between subwords.
 
     It is float `[target subwords, source subwords]`, without EOS, perhaps of a cut source.
-
-    Example:
-
-    >>> weights = np.array([[0.9, 0.0, 0.1], [0.2, 0.4, 0.4]])
-    >>> align_words(weights, source_words=[1, 2], target_words=[1, 1]).pharaoh()
-    '0-0 1-1'
     """
     source, target = _membership(source_words), _membership(target_words)
     counts = np.maximum(target.sum(axis=1, keepdims=True), 1)  # [target words, 1]

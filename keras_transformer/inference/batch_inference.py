@@ -70,14 +70,13 @@ class BatchInference:
         if the memory is too small for the largest source.
 
         Args:
-            sources, max_lengths, search: as in `search`, of all sources.
+            sources, max_lengths, search, **rows: as in `search`, of all sources.
             batch_size: maximum number of sources in a batch.
             max_positions: maximum number of positions of source (without EOS) and answer in a
                 batch, over all rows of the search; a source that needs more is alone.
             num_streams: number of batches that are searched at the same time, each in a thread;
                 fewer if the memory is too small. Unless the search draws, the sources are shared
                 out evenly.
-            **rows: `prefixes` and `constraint_numbers`, as in `search`, of all sources.
         """
         sizes = [
             search.width * (len(source) - 1 + limit)

@@ -25,15 +25,6 @@ class SourceParts:
         num_split: number of texts in several parts.
         ids: the ids of every part, without EOS, in the order of the texts.
         owners: the index of the text that each part belongs to.
-
-    Example:
-
-    >>> from keras_transformer.data import SubwordTokenizer
-    >>> sources = SourceParts(["a. b. a.", "b"], SubwordTokenizer(["a.", "b."]), 2, "split")
-    >>> sources.ids, sources.owners
-    ([[4, 5], [4], [1]], [0, 0, 1])
-    >>> sources.join(["A. B.", "A.", "B"])
-    ['A. B. A.', 'B']
     """
 
     def __init__(

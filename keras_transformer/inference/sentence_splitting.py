@@ -92,14 +92,6 @@ def split_text(
     words into parts of about the same length, and a word that does not fit into pieces. A single
     character may have more subwords than `max_subwords`. A part of several sentences has at most
     `usual_length`; 0 makes each sentence a part, and None stands for `max_subwords`.
-
-    Example:
-
-    >>> from keras_transformer.data import SubwordTokenizer
-    >>> encode_batch = SubwordTokenizer(["a"]).encode_batch
-    >>> parts = split_text("One two. Three four! Five six seven eight nine.", 4, encode_batch)
-    >>> [part.text for part in parts]
-    ['One two. Three four! ', 'Five six seven ', 'eight nine.']
     """
     groups_of = max_subwords if usual_length is None else min(usual_length, max_subwords)
     sentences = split_sentences(text, abbreviations)
@@ -107,14 +99,7 @@ def split_text(
 
 
 def join_answers(parts: Sequence[TextPart], answers: Sequence[str]) -> str:
-    """Joins the answers to the parts of a text with spaces, where no word was cut.
-
-    Example:
-
-    >>> parts = [TextPart("One. ", [5]), TextPart("Two", [6], ends_word=False), TextPart("!", [7])]
-    >>> join_answers(parts, ["Eins.", "Zwei", "!"])
-    'Eins. Zwei!'
-    """
+    """Joins the answers to the parts of a text with spaces, where no word was cut."""
     joined, gap = "", ""
     for part, answer in zip(parts, answers, strict=True):
         if answer:

@@ -40,13 +40,9 @@ class Task(abc.ABC):
         """Returns the class, imported when it is asked for."""
 
     def check_settings(self, settings) -> dict[str, Any]:
-        """Checks `TrainingSettings` when they are made.
+        """Returns the `TrainingSettings` whose values the task decides, by name.
 
-        Returns:
-            The settings whose values the task decides, by name.
-
-        Raises:
-            ValueError: if a setting is for another task.
+        Raises a `ValueError` if a setting is for another task.
         """
         return {}
 
@@ -56,16 +52,10 @@ class Task(abc.ABC):
 
     @abc.abstractmethod
     def learn_tokenizers(self, corpus, settings, source, report: Callable[[str], object]):
-        """Learns the vocabularies from a corpus.
+        """Returns the `TokenizerPair` of a training corpus.
 
-        Args:
-            corpus: the training corpus.
-            settings: `TrainingSettings`.
-            source: the tokenizer of the source if it is given and not shared; otherwise None.
-            report: called with lines for people.
-
-        Returns:
-            `TokenizerPair`.
+        `source` is the tokenizer of the source if it is given and not shared, otherwise None;
+        `report` is called with lines for people.
         """
 
     @abc.abstractmethod
@@ -93,12 +83,9 @@ _COMMANDS: dict[str, str] = {
 
 
 def register_task(name: str, entry: str, commands: str | None = None) -> None:
-    """Adds a task.
+    """Adds a task: the module and class of the `Task`, `"package.module.Class"`.
 
-    Args:
-        name: its name in settings and files.
-        entry: module and class of the `Task`, `"package.module.Class"`.
-        commands: module and class of its `TaskCommands`; None for a task without a command line.
+    `commands` are those of its `TaskCommands`; None for a task without a command line.
     """
     _ENTRIES[name] = entry
     if commands is not None:
@@ -113,14 +100,7 @@ def task_names() -> tuple[str, ...]:
 
 @functools.cache
 def get_task(name: str) -> Any:
-    """Returns the `Task` of a name.
-
-    Args:
-        name: one of `task_names()`.
-
-    Raises:
-        ValueError: if there is no such task.
-    """
+    """Returns the `Task` of a name; raises a `ValueError` if there is none."""
     if name not in _ENTRIES:
         raise ValueError(f"`task` must be one of {task_names()}. Received: task={name!r}")
     return load_entry(_ENTRIES[name])()
