@@ -123,18 +123,14 @@ class ServedFunctions(abc.ABC):
         }
 
     def _search(self, sources, lengths, search, write, constrain=None):
-        """Returns the `answers` and `scores` `[batch, n]` of a request, searched in chunks.
+        """Returns the `answers` and `scores` `[batch, n]` of ragged sources, searched in chunks.
 
         Args:
-            sources: ragged ids, with EOS.
             lengths: int32 `[batch]`, the argument of `Pipeline.max_lengths`; 0 for no source.
-            search: the search.
             write: `write(start, end, tokens, scores)` returns the answers to a range of rows,
                 strings `[rows, n]`, from int32 `[rows, n, length]` and float32 `[rows, n]`.
             constrain: function of the lengths that returns a constraint; None for no constraint.
         """
-        num_answers = getattr(search, "n_best", search.width)
-
         def search_rows(start, end):
             options = {}
             if hasattr(search, "seed"):
@@ -154,10 +150,8 @@ class ServedFunctions(abc.ABC):
         longest = tf.reduce_max(tf.concat([self._pipeline.max_lengths(lengths), [1]], axis=0))
         positions = search.width * (longest_row(sources) + longest)
         rows = rows_per_chunk((positions, self._pipeline.max_batch_tokens))
-        empty = {
-            "answers": tf.zeros([0, num_answers], tf.string),
-            "scores": tf.zeros([0, num_answers]),
-        }
+        shape = [0, getattr(search, "n_best", search.width)]
+        empty = {"answers": tf.zeros(shape, tf.string), "scores": tf.zeros(shape)}
         return in_chunks(search_rows, tf.shape(lengths)[0], rows, empty, self._num_streams)
 
 

@@ -42,14 +42,7 @@ def check_vocabulary(side: str, tokenizer, vocab_size: int) -> None:
 
 
 def encode_words(tokenizer, name: str, texts) -> tuple[list[list[int]], list[list[int]]]:
-    """Returns the ids of each text, and the number of ids of each of its words.
-
-    Example:
-
-    >>> from keras_transformer.data import SubwordTokenizer
-    >>> encode_words(SubwordTokenizer(["a", "b"]), "texts", ["a b a", ""])
-    ([[4, 5, 4], []], [[1, 1, 1], []])
-    """
+    """Returns the ids of each text, and the number of ids of each of its words."""
     lines = [text.split() for text in checked_texts(name, texts)]
     encoded = iter(tokenizer.encode_batch([word for words in lines for word in words]))
     pieces = [[next(encoded) for _ in words] for words in lines]

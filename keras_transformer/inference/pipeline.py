@@ -133,9 +133,7 @@ class Pipeline(abc.ABC):
             value = getattr(self, name)
             if value is not None:
                 settings[name] = value if kind is None else value.to_dict()
-        return write_model_directory(
-            directory, self.model, self.tokenizers, settings, self.recipe
-        )
+        return write_model_directory(directory, self.model, self.tokenizers, settings, self.recipe)
 
     @property
     def tokenizers(self) -> TokenizerPair:
@@ -188,14 +186,12 @@ class Pipeline(abc.ABC):
         owners: Sequence[int] | None = None,
         **rows,
     ) -> list[list[Hypothesis] | None]:
-        """Returns the hypotheses of each source, best first.
+        """Returns the hypotheses of each source, best first; other arguments as in `translate`.
 
         Args:
             sources: the ids of each source, without EOS; None for a source without an answer.
             limits: maximum number of tokens of each answer, with EOS.
-            search, batch_size, num_streams, progress: as in `Translator.translate`.
-            owners: the index of the text that each source belongs to, ascending; None for one
-                source for each text.
+            owners: the index, ascending, of each source's text; None for a source per text.
             **rows: `prefixes` or `constraint_numbers` of `BatchInference`, of all sources.
         """
         owners = range(len(sources)) if owners is None else owners
