@@ -22,7 +22,6 @@ _ELLIPSIS = re.compile(r"\.{2,}")
 _SYMBOL = re.compile(r"([^\w\s.,`'\-]|_)")
 # A comma stays inside a number ("5,300") only.
 _COMMA = re.compile(r"(?<!\d),|,(?!\d)")
-_PERIOD_AT_END = re.compile(r"^(\S+)\.$")
 
 # Words that keep their full stop in the middle of a sentence.
 _ABBREVIATIONS = frozenset(
@@ -35,7 +34,6 @@ _ABBREVIATIONS = frozenset(
     Str Supt Tel u usf usw v vgl vers vorm wiss z zool zit zus zzgl
     """.split()
 )
-_ROMAN = re.compile(r"^[IVX]+$")
 
 
 def paper_bleu(
@@ -103,21 +101,15 @@ def tokenize_german(text: str) -> str:
 
 def _split_period(word, after):
     """Separates the full stop, unless the word is an abbreviation, an ordinal or all stops."""
-    match = _PERIOD_AT_END.match(word)
-    if not match or _ELLIPSIS.fullmatch(word):
+    stem = word.removesuffix(".")
+    if stem in ("", word) or _ELLIPSIS.fullmatch(word):
         return word
-    stem = match.group(1)
-    if after is not None and _keeps_period(stem, after):
-        return word
-    return f"{stem} ."
-
-
-def _keeps_period(stem, after):
-    return (
+    keeps_period = after is not None and (
         ("." in stem and any(character.isalpha() for character in stem))
         or after[0].islower()
         or stem in _ABBREVIATIONS
         or (len(stem) == 1 and stem.isascii() and stem.isalpha())
         or (stem.isdecimal() and len(stem) <= 2)
-        or _ROMAN.match(stem) is not None
+        or set(stem) <= set("IVX")
     )
+    return word if keeps_period else f"{stem} ."

@@ -4,13 +4,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from keras_transformer.parsing.repair import RebuiltTree, TreeBuilder
-from keras_transformer.parsing.trees import (
-    PLACEHOLDER,
-    Tree,
-    escape_brackets,
-    is_symbol,
-    unescape_brackets,
-)
+from keras_transformer.parsing.trees import PLACEHOLDER, Tree, escape_brackets, is_symbol
 from keras_transformer.settings.setting import FrozenSettings, Rule, setting
 
 NUMBERS = tuple(map(str, range(100)))  # stand for the words in their order, again and again
@@ -31,13 +25,11 @@ class Linearization(FrozenSettings):
     | True | False | `(S (NP It )NP (VP works )VP )S` |
     | True | True | `(S (NP (PRP It )PRP )NP (VP (VBZ works )VBZ )VP )S` |
 
-    With `numbers=True` a word is its number, from 0 to 99 and then from 0 again:
-    `(S (NP 0 )NP (VP 1 )VP )S`. The numbers show a model its place in the sentence; it would have
-    to count placeholders.
+    With `numbers=True` a word is its number, from 0 to 99 and then from 0 again, which shows a
+    model its place in the sentence: `(S (NP 0 )NP (VP 1 )VP )S`.
 
-    Symbols contain no spaces. Brackets in words are written `-LRB-` and `-RRB-`, so only opening
-    and closing symbols contain brackets. A tree made of symbols has the words of the input, and its
-    tags if they are given.
+    Symbols contain no spaces. Brackets in words are written `-LRB-` and `-RRB-`. A tree made of
+    symbols has the words of the input, and its tags if they are given.
 
     Args:
         {settings}
@@ -76,7 +68,7 @@ class Linearization(FrozenSettings):
 
     @property
     def leaf_is_one_symbol(self) -> bool:
-        """Whether a leaf is one symbol; else its word or number stands between two of its tag."""
+        """Whether a leaf is one symbol, and not its word or number between two of its tag."""
         return not (self.tags and (self.words or self.numbers))
 
     def to_symbols(self, tree: Tree) -> list[str]:
@@ -113,7 +105,7 @@ class Linearization(FrozenSettings):
         """Returns a tree over the words of the input, for any symbols.
 
         Args:
-            symbols: any strings; for the result of `to_symbols` the tree is the same again.
+            symbols: any strings; the result of `to_symbols` gives the same tree again.
             words: the words of the sentence, at least one.
             tags: the tags of the words, which replace those in `symbols`.
 
@@ -139,16 +131,8 @@ class Linearization(FrozenSettings):
           end, into the innermost constituent that is still open, or the root.
         - Constituents that are still open are closed. Constituents without words are left out.
 
-        The time is proportional to the lengths.
-
         Args:
-            symbols, words, tags: as in `to_tree`.
-
-        Returns:
-            `RebuiltTree`, a named tuple `(tree, num_repairs)`.
-
-        Raises:
-            ValueError: as in `to_tree`.
+            symbols, words, tags: as in `to_tree`, which raises the same errors.
 
         Example:
 
@@ -186,7 +170,7 @@ class Linearization(FrozenSettings):
             builder.num_repairs += (symbol == ")") == self.labelled_closing
             builder.close(label if self.labelled_closing else "")
         elif self.words or self.numbers:
-            builder.add_word(None, unescape_brackets(symbol))
+            builder.add_word(None, symbol)
         elif self.tags or symbol == PLACEHOLDER:
             builder.add_word(symbol)
         else:
@@ -198,7 +182,7 @@ class Linearization(FrozenSettings):
             tag, *others = symbols[position : position + 3]
             if tag.startswith("(") and is_symbol(tag[1:]) and others and is_symbol(others[0]):
                 is_closed = others[1:] == [self._closing(tag[1:])]
-                builder.add_word(tag[1:], unescape_brackets(others[0]))
+                builder.add_word(tag[1:], others[0])
                 builder.num_repairs += not is_closed
                 position += 2 + is_closed
             else:

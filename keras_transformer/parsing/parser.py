@@ -19,8 +19,7 @@ from keras_transformer.layers.dtypes import Tensor
 from keras_transformer.models import Ensemble, TrainingRecipe, Transformer
 from keras_transformer.parsing.linearization import Linearization
 from keras_transformer.parsing.trees import Tree, split_words
-from keras_transformer.parsing.vocabulary import tree_symbols
-from keras_transformer.parsing.well_formed_trees import WellFormedTrees
+from keras_transformer.parsing.well_formed_trees import WellFormedTrees, tree_symbols
 
 __all__ = ["Parse", "Parser"]
 
@@ -34,8 +33,7 @@ class Parse(NamedTuple):
 
     Attributes:
         tree: a `Tree` over the words of the sentence.
-        score: the search ranks by it: the log-probability, which a beam search divides by its
-            length penalty.
+        score: the log-probability, which a beam search divides by its length penalty.
         log_probability: natural logarithm of the probability of the symbols and EOS.
         num_repairs: number of repairs that the symbols needed, see `Linearization.rebuild`.
 
@@ -63,26 +61,23 @@ class Parser(Pipeline):
 
     Args:
         model: a `Transformer` or `Ensemble`.
-        source_tokenizer: tokenizer of the words, of the model's `vocab_size`. Round brackets among
-            the words are `(` and `)` in its text.
+        source_tokenizer: tokenizer of the words, among which round brackets are `(` and `)`.
         target_tokenizer: tokenizer of the symbols; None if both share one.
         linearization: form of the trees; None for `Linearization()`.
-        search: a `BeamSearch`, `GreedySearch` or `Sampling`; None for the paper's,
+        search: a search of `keras_transformer.decoding`; None for the paper's,
             `BeamSearch(21, 0.3)`.
         extra_length: maximum number of tokens of a tree, with EOS, beyond the number of words of
             its sentence; 300 as in the paper, at least 3.
-        max_source_length: maximum number of tokens of a source, with EOS; None for 1024. Longer
-            sources are cut, with a logged warning; their trees have all words. Learned positions
-            allow at most the model's `max_length`.
+        max_source_length: maximum number of tokens of a source, with EOS; None for 1024, or the
+            model's `max_length`. Longer sources are cut, with a logged warning; their trees have
+            all words.
         recipe: a `TrainingRecipe` (or dict) that `save` writes as well.
-        constrained: whether the search is constrained to well-formed trees; None if possible. It
-            is possible if each symbol is one token of a `SubwordTokenizer`, and a leaf is one
-            symbol.
+        constrained: whether the search is constrained to well-formed trees; None if possible: if
+            each symbol is one token of a `SubwordTokenizer`, and a leaf is one symbol.
 
     Attributes:
         constrained: whether searches are constrained by default.
-        tree_symbols: the `TreeSymbols` of the target's vocabulary; None if searches cannot be
-            constrained.
+        tree_symbols: the `TreeSymbols` of the target's vocabulary; None if that is not possible.
 
     Raises:
         ValueError: if a tokenizer does not fit the model, a number is too small, or `constrained`
@@ -107,11 +102,7 @@ class Parser(Pipeline):
     """
 
     task: ClassVar[str] = "parsing"
-    settings: ClassVar[dict] = {
-        **Pipeline.settings,
-        "linearization": Linearization,
-        "constrained": None,
-    }
+    settings: ClassVar = dict(Pipeline.settings, linearization=Linearization, constrained=None)
     common_settings: ClassVar[tuple[str, ...]] = ("linearization",)
     # Batches are counted with the maximum length of a tree; most trees are much shorter.
     max_batch_tokens: ClassVar[int] = 65_536
@@ -160,7 +151,7 @@ class Parser(Pipeline):
         constrained: bool | None = None,
         num_streams: int = 1,
     ) -> list[Tree | None]:
-        """Parses sentences: sorted by length, in batches, and put back in order.
+        """Returns a `Tree` for every sentence, over exactly its words; None for one without words.
 
         Args:
             sentences: sequence of sentences: each a `str` of words that spaces, tabs or line ends
@@ -168,9 +159,6 @@ class Parser(Pipeline):
             search, batch_size, progress, num_streams: as in `Translator.translate`.
             constrained: whether the search is constrained to well-formed trees; None for the
                 parser's default.
-
-        Returns:
-            A `Tree` for every sentence, over exactly its words; None for one without words.
 
         Raises:
             ValueError: if `sentences` is a single string, a word is empty or contains white space,
@@ -189,19 +177,15 @@ class Parser(Pipeline):
         constrained: bool | None = None,
         num_streams: int = 1,
     ) -> list[list[Parse]]:
-        """Parses sentences and returns all answers of the search, with their scores.
+        """Returns all answers of the search: a list of `Parse` for every sentence, best first.
+
+        A `BeamSearch` gives at most `search.n_best` of them. A sentence without words has none. If
+        the search finds nothing, because of constraints or learned positions that are too few, the
+        answer is a tree without constituents, with score minus infinity.
 
         Args:
-            sentences, search, batch_size, progress, constrained, num_streams: as in `parse`.
-
-        Returns:
-            A list of `Parse` for every sentence, best first; at most `search.n_best` of them for a
-            `BeamSearch`. A sentence without words has none. If the search finds nothing, because of
-            constraints or learned positions that are too few, the answer is a tree without
-            constituents, with score minus infinity.
-
-        Raises:
-            ValueError: as in `parse`.
+            sentences, search, batch_size, progress, constrained, num_streams: as in `parse`, which
+                raises the same errors.
         """
         words = _words_of(sentences)
         is_constrained = self._check_constrained(constrained, self.constrained)

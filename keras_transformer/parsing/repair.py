@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from keras_transformer.parsing.trees import PLACEHOLDER, Tree
+from keras_transformer.parsing.trees import PLACEHOLDER, Tree, unescape_brackets
 
 
 class RebuiltTree(NamedTuple):
@@ -63,7 +63,8 @@ class TreeBuilder:
         if self._next_word == len(self._words):
             self.num_repairs += 1
             return
-        self.num_repairs += word is not None and word != self._written[self._next_word]
+        written = self._written[self._next_word]
+        self.num_repairs += word is not None and unescape_brackets(word) != written
         if not self._open:
             self.num_repairs += 1
             self.open(self._root_label)

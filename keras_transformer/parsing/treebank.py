@@ -18,7 +18,8 @@ EMPTY_TAG = "-NONE-"
 NO_TREE = "(())"  # stands in a file for a sentence without a tree
 # Roots without information: the Penn Treebank's own, and those of other treebanks.
 _ROOTS = ("", "TOP", "ROOT", "S1")
-_FUNCTION_TAGS = re.compile(r"(?<=.)[-=].*")
+# A label up to its first `-` or `=`, and the rest; not for a label that begins with `-`.
+_FUNCTION_TAGS = re.compile(r"^(?!-)(.+?)[-=].*")
 
 
 def read_trees(path: str | os.PathLike, clean: bool = True) -> Iterator[Tree]:
@@ -96,8 +97,7 @@ def write_trees(path: str | os.PathLike, trees: Iterable[Tree | None]) -> None:
     """Writes trees to a file, one on each line.
 
     Args:
-        path: the file, compressed if its name ends in `.gz`. It is replaced when all trees are
-            written.
+        path: the file, compressed if it ends in `.gz`. All trees are written before it is replaced.
         trees: the trees; None becomes an empty line.
 
     Example:
@@ -118,18 +118,15 @@ def write_trees(path: str | os.PathLike, trees: Iterable[Tree | None]) -> None:
 class TreebankCorpus:
     """The trees of a file as pairs of text: words joined by spaces, and symbols joined by spaces.
 
-    Each iteration reads the file.
-
     Args:
-        path: trees in brackets, as `read_trees` reads and cleans them; `.gz` is unpacked.
+        path: trees in brackets, which each iteration reads and cleans as `read_trees` does.
         linearization: form of the trees as symbols; None for `Linearization()`.
         limit: number of trees to use, in the order of the file; None for all. Each tree has the
             same chance, and a larger limit includes the trees of a smaller one.
         seed: seed of that choice.
 
     Raises:
-        UserError: at once, if the file is missing or a pipe; while reading, with the number of the
-            line, if a tree is not well-formed; and if the file has no tree.
+        UserError: at once, if the file is missing or a pipe; while reading, as in `read_trees`.
         ValueError: if `limit` is not positive.
 
     Example:
@@ -209,10 +206,10 @@ def clean_tree(tree: Tree) -> Tree | None:
             if children:
                 levels[-1][1].append(Tree(label, children))
         elif not part.is_leaf:
-            levels.append((_strip_function_tags(part.label), []))
+            levels.append((_FUNCTION_TAGS.sub(r"\1", part.label), []))
         elif part.label != EMPTY_TAG:
-            leaf = Tree(_strip_function_tags(part.label), part.word.replace(" ", "_"))
-            levels[-1][1].append(leaf)
+            tag = _FUNCTION_TAGS.sub(r"\1", part.label)
+            levels[-1][1].append(Tree(tag, part.word.replace(" ", "_")))
     [(_, roots)] = levels
     if not roots:
         return None
@@ -220,11 +217,6 @@ def clean_tree(tree: Tree) -> Tree | None:
     while root.label in _ROOTS and len(root.children) == 1 and not root.children[0].is_leaf:
         root = root.children[0]
     return Tree("TOP", root.children) if root.label in _ROOTS else root
-
-
-def _strip_function_tags(label: str) -> str:
-    """Returns a label up to its first `-` or `=`, unless it begins with `-`."""
-    return label if label.startswith("-") else _FUNCTION_TAGS.sub("", label)
 
 
 def _at_line(path: str | os.PathLike, number: int | str, function: Callable, line: str):

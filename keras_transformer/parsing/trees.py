@@ -19,9 +19,8 @@ PLACEHOLDER = "XX"  # stands for a word, and for an unknown tag
 class Tree:
     """A constituent with its parts, or a leaf: a tag with its word.
 
-    Trees are immutable, and equal if their labels and words are. No method recurses, so a tree may
-    have any depth. Words are as in the text: a bracket that is a word is `(` in `word` and `-LRB-`
-    in the text of the tree.
+    Trees are immutable, of any depth, and equal if their labels and words are. A bracket that is a
+    word is `(` in `word` and `-LRB-` in the text of the tree.
 
     Args:
         label: the kind of the constituent, "NP"; of a leaf, its part-of-speech tag, "NN". The root
@@ -107,7 +106,7 @@ class Tree:
                 stack.extend(reversed(tree.children))
 
     def subtrees(self) -> "Iterator[Tree]":
-        """Yields each tree, leaves too, before its children; this one first."""
+        """Yields the trees of `walk`."""
         return (tree for tree in self.walk() if tree is not None)
 
     def leaves(self) -> Iterator[tuple[str, str]]:
@@ -167,34 +166,35 @@ class TreeReader:
         """Returns the trees that end in a piece, which must not end inside a label or a word."""
         finished = []
         for token in _TOKENS.findall(text):
+            texts, trees = self._open[-1] if self._open else ([""], finished)
             if token == "(":
-                self._begin()
+                if len(texts) > 1:
+                    raise _without_tag(texts[1])
+                if not texts:
+                    if self.depth > 1:
+                        message = "A bracket has no label; only the root of a tree may have none."
+                        raise UserError(message)
+                    texts.append("")
+                self._open.append(([], []))
             elif not self._open:
                 if token == ")":
                     raise UserError("There is a closing bracket too many.")
                 raise UserError(f"There is text outside of brackets: {token!r}.")
             elif token == ")":
-                texts, trees = self._open.pop()
                 if len(texts) < 2 and not trees:
                     raise UserError(f"There is nothing in the brackets '({''.join(texts)})'.")
+                self._open.pop()
                 tree = Tree(texts[0], trees or unescape_brackets(" ".join(texts[1:])))
                 (self._open[-1][1] if self._open else finished).append(tree)
+            elif trees:
+                raise _without_tag(token)
             else:
-                texts, trees = self._open[-1]
-                if trees:
-                    raise UserError(f"The word {token!r} has no tag: expected '(TAG {token})'.")
                 texts.append(token)
         return finished
 
-    def _begin(self) -> None:
-        texts = self._open[-1][0] if self._open else [""]
-        if len(texts) > 1:
-            raise UserError(f"The word {texts[1]!r} has no tag: expected '(TAG {texts[1]})'.")
-        if not texts:
-            if len(self._open) > 1:
-                raise UserError("A bracket has no label; only the root of a tree may have none.")
-            texts.append("")
-        self._open.append(([], []))
+
+def _without_tag(word: str) -> UserError:
+    return UserError(f"The word {word!r} has no tag: expected '(TAG {word})'.")
 
 
 def split_words(text: str) -> list[str]:

@@ -12,6 +12,9 @@ from keras_transformer.cli.backend import load_backend_in_streams
 from keras_transformer.cli.progress import Progress, say
 from keras_transformer.cli.text_files import open_output, read_all_lines, read_lines
 from keras_transformer.errors import UserError
+from keras_transformer.parsing.evaluation.evalb_parameters import EvalbParameters
+from keras_transformer.parsing.evaluation.parseval import ParsevalScore, parseval
+from keras_transformer.parsing.treebank import read_trees
 
 
 def evaluate_parsing(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -21,9 +24,6 @@ def evaluate_parsing(arguments: argparse.Namespace) -> dict[str, Any]:
             "--task parsing takes one file of gold trees. "
             f"Received: --reference with {len(arguments.reference)} files"
         )
-    from keras_transformer.parsing.evaluation.parseval import parseval
-    from keras_transformer.parsing.treebank import read_trees
-
     parameters = _parameters(arguments.parameters or "collins")
     [reference] = arguments.reference
     details = {}
@@ -42,9 +42,7 @@ def evaluate_parsing(arguments: argparse.Namespace) -> dict[str, Any]:
     return report | {"num_trees": len(gold), "scores": score.to_dict()}
 
 
-def _parameters(name: str):
-    from keras_transformer.parsing.evaluation.evalb_parameters import EvalbParameters
-
+def _parameters(name: str) -> EvalbParameters:
     known = {"collins": EvalbParameters, "new": EvalbParameters.new}
     if name in known:
         return known[name]()
@@ -57,8 +55,6 @@ def _parameters(name: str):
 
 def _read_lines(reference: str, path: str) -> tuple[list, list[str]]:
     """Returns the gold trees and the lines of their parses."""
-    from keras_transformer.parsing.treebank import read_trees
-
     parses = read_all_lines(path, "hypothesis")
     gold = list(read_lines(reference))
     # A gold tree may stand on several lines. `read_trees` raises if there is no tree.
@@ -72,7 +68,7 @@ def _read_lines(reference: str, path: str) -> tuple[list, list[str]]:
     return gold, parses
 
 
-def _report_errors(score) -> None:
+def _report_errors(score: ParsevalScore) -> None:
     summary, errors = score.all, [s for s in score.sentences if s.errors]
     if not (summary.num_errors or summary.num_skipped):
         return

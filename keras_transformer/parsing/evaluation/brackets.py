@@ -24,14 +24,11 @@ class SentenceScore:
         length: number of words of the gold tree, without tags in `delete_labels_for_length`.
         status: 0 valid; 1 error, the words of the trees differ or a line is not well-formed; 2
             skipped, the parse has no words.
-        gold_brackets, test_brackets: number of brackets of the gold tree and of the parse, also if
-            the sentence is not valid, for which EVALB prints 0.
+        gold_brackets, test_brackets: number of brackets of each tree; EVALB prints 0 if not valid.
         matched: number of brackets of the parse that are right.
         crossing: number of brackets of the parse that overlap a bracket of the gold tree.
-        words: number of words that are not deleted.
-        correct_tags: number of these whose tag is right.
-        uses_gold_tags: whether the parse lacks tags, so that words are deleted by the tags of the
-            gold tree.
+        words, correct_tags: number of words that are not deleted, and of right tags among these.
+        uses_gold_tags: whether the parse lacks tags, so that those of the gold tree delete words.
         errors: EVALB's error messages.
 
     Example:
@@ -216,10 +213,9 @@ def _count_matched(gold: list[tuple], test: list[tuple], parameters: EvalbParame
         free[start, end].append(label)
     matched = 0
     for label, start, end in gold:
-        candidates = free.get((start, end), [])
-        for position, other in enumerate(candidates):
+        for other in free[start, end]:
             if not parameters.labelled or _are_equal(label, other, parameters.equal_labels):
-                del candidates[position]
+                free[start, end].remove(other)
                 matched += 1
                 break
     return matched

@@ -27,8 +27,7 @@ class EvalbParameters:
     """Parameters of EVALB; the defaults are those of `COLLINS.prm`.
 
     Args:
-        delete_labels: a word with one of these tags is deleted, and the bracket of a constituent
-            with one of these labels.
+        delete_labels: words with one of these tags are deleted, and brackets with these labels.
         delete_labels_for_length: words with one of these tags do not count for the length.
         equal_labels: pairs of labels that count as equal.
         quote_labels: if the trees differ in their number of words, a quotation mark (`'`, `"` or

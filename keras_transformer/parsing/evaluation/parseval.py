@@ -27,10 +27,8 @@ class ParsevalSummary:
     """One block of EVALB's summary; its figures are percentages over valid sentences.
 
     Attributes:
-        num_sentences: number of sentences.
-        num_errors: number of sentences whose words differ in the two trees, or whose line is not
-            well-formed.
-        num_skipped: number of sentences whose parse has no words.
+        num_sentences, num_errors, num_skipped: number of sentences, of those with an error, and of
+            those whose parse has no words.
         recall, precision, f1: over the brackets of all valid sentences together.
         complete_match: share of sentences whose brackets are all right.
         average_crossing: number of crossing brackets per sentence, not a percentage.
@@ -178,14 +176,12 @@ class ParsevalScore:
     def summary(self) -> str:
         """Returns EVALB's summary, and figures that EVALB does not print."""
         tags = "the gold tree's" if self.uses_gold_tags else "the parse's own"
-        lines = ["=== Summary ===", "", "-- All --", str(self.all), ""]
-        lines += [f"-- len<={self.parameters.cutoff_length} --", str(self.short), ""]
-        lines += [
-            "-- Not of EVALB --",
-            f"F1, errors count as 0     = {self.strict_f1:6.2f}",
-            f"Tags for deletion         = {tags}",
-        ]
-        return "\n".join(lines)
+        return (
+            f"=== Summary ===\n\n-- All --\n{self.all}\n\n"
+            f"-- len<={self.parameters.cutoff_length} --\n{self.short}\n\n"
+            f"-- Not of EVALB --\nF1, errors count as 0     = {self.strict_f1:6.2f}\n"
+            f"Tags for deletion         = {tags}"
+        )
 
     def table(self) -> str:
         """Returns EVALB's table, with a line for each sentence."""
@@ -207,7 +203,7 @@ def parseval(
     parses: Iterable[Tree | str | None],
     parameters: EvalbParameters | None = None,
 ) -> ParsevalScore:
-    """Computes labelled bracket precision, recall and F1 of parses, by the rules of EVALB.
+    """Returns labelled bracket precision, recall and F1 of parses, by the rules of EVALB.
 
     - Words with the tags of punctuation and traces are deleted from each tree by its own tags, then
       constituents without words, and the brackets labelled TOP. For a parse whose tags are `XX` the
@@ -225,9 +221,6 @@ def parseval(
         gold: the trees of the treebank, or their lines.
         parses: trees or lines of the same sentences in the same order; None for no parse.
         parameters: None for `COLLINS.prm`; `EvalbParameters.new()` for `new.prm`.
-
-    Returns:
-        `ParsevalScore`.
 
     Raises:
         UserError: if the numbers of trees differ or there are none, or there are more errors than
