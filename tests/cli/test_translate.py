@@ -49,6 +49,7 @@ def test_an_over_long_line_of_a_pipe_is_named(run, saved_model_directory, tmp_pa
     assert not (tmp_path / "out.txt").exists()
 
 
+@pytest.mark.slow
 def test_a_sampling_model_draws_other_numbers_for_each_chunk(run, text, tmp_path):
     tiny_translator(search=Sampling(seed=5)).save(tmp_path / "model")
     path = text("same.txt", ["a red house"] * 4)
@@ -59,6 +60,7 @@ def test_a_sampling_model_draws_other_numbers_for_each_chunk(run, text, tmp_path
     assert run("translate", *options).output == first.output
 
 
+@pytest.mark.slow
 def test_constraints_and_prefixes_shape_the_answers(run, saved_model_directory, text, tmp_path):
     path = text("lines.txt", LINES)
     prefixes = text("prefixes.txt", ["a red", *[""] * 5, "the boat"])
@@ -130,6 +132,7 @@ def test_a_long_line_is_split_truncated_or_refused(run, saved_model_directory, t
     assert "line 2" in outcome.errors and "or use --long-lines split or truncate" in outcome.errors
 
 
+@pytest.mark.slow
 def test_n_best_answers_are_not_put_together_from_parts(run, saved_model_directory, text):
     path = text("long.txt", [LINES[0], "red house " * 30])
     options = ["translate", "--model", saved_model_directory, "--input", path, "--n-best", 2]
@@ -162,6 +165,7 @@ def test_parts_of_lines_draw_numbers_of_their_own(run, text, tmp_path):
     assert outcome.output.split("\n") == [*expected, ""]  # not at form feeds
 
 
+@pytest.mark.slow
 def test_several_models_answer_together(run, text, tmp_path, monkeypatch):
     paths = [
         tiny_translator(1, extra_length=6, search=GreedySearch()).save(tmp_path / "one"),

@@ -37,6 +37,7 @@ def fit(model, *callbacks, epochs=4, **kwargs):
     return history.history
 
 
+@pytest.mark.slow
 def test_early_stopping_gives_back_the_best_weights():
     model = make_transformer(learning_rate=3e-2)
     stopping = keras.callbacks.EarlyStopping("val_loss", patience=2, restore_best_weights=True)
@@ -46,6 +47,7 @@ def test_early_stopping_gives_back_the_best_weights():
     np.testing.assert_allclose(loss, min(losses), rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_training_goes_on_exactly_from_a_checkpoint(tmp_path):
     """Model and optimiser are in one `.keras` file."""
     model = make_transformer()

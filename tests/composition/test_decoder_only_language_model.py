@@ -12,6 +12,7 @@ from keras_transformer.decoding import BeamSearch, GreedySearch, Sampling, compi
 from keras_transformer.layers import Decoder, DecoderBlock, TiedEmbedding
 from tests.composition.answers import answer
 
+pytestmark = pytest.mark.slow  # It trains.
 PADDING, BOS, EOS, VOCAB_SIZE = 0, 2, 3, 12
 
 

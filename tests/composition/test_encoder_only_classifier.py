@@ -5,6 +5,7 @@ The task needs order: does token 5 come before token 6?
 
 import keras
 import numpy as np
+import pytest
 from keras import ops
 
 from keras_transformer.layers import Encoder, EncoderBlock, TiedEmbedding
@@ -34,6 +35,7 @@ def make_examples(count, seed):
     return tokens.astype("int32"), labels
 
 
+@pytest.mark.slow
 def test_it_learns_the_order_of_two_tokens():
     model = make_classifier()
     model.compile(

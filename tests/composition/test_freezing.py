@@ -113,6 +113,7 @@ def test_a_transformer_that_is_saved_and_loaded_stays_frozen(freeze, norm, tmp_p
     assert frozen_paths(Transformer.from_config(model.get_config())) == frozen
 
 
+@pytest.mark.slow
 def test_a_training_goes_on_exactly_where_it_was_saved(tmp_path):
     """With other weights frozen than before, Keras could not load the state of the optimiser."""
     model = make_transformer()

@@ -2,6 +2,7 @@
 
 import keras
 import numpy as np
+import pytest
 from keras import ops
 
 from keras_transformer.layers import Decoder, DecoderBlock, Encoder, EncoderBlock, TiedEmbedding
@@ -73,6 +74,7 @@ def test_training_one_task_moves_the_decoder_of_the_other_and_not_its_encoder():
     assert np.abs(answer(transcribe, [FRAMES, TARGET]) - expected).max() > 1e-3
 
 
+@pytest.mark.slow
 def test_both_losses_fall_in_turns():
     translate, transcribe = make_task_models(Parts())
     losses = [

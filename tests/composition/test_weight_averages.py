@@ -74,6 +74,7 @@ def test_evaluations_see_the_average_and_training_does_not(optimizer):
     assert_equal(model.get_weights(), average(recorder.steps))
 
 
+@pytest.mark.slow
 def test_training_is_that_without_averages():
     averaged, plain = Recorder(), Recorder()
     model, other = make_model(), make_model()
@@ -85,6 +86,7 @@ def test_training_is_that_without_averages():
         assert_equal(one, two)
 
 
+@pytest.mark.slow
 def test_checkpoints_hold_the_average(tmp_path):
     model, recorder = make_model(), Recorder()
     path = str(tmp_path / "epoch-{epoch}.keras")

@@ -151,7 +151,7 @@ def test_without_shuffling_all_epochs_are_equal():
     assert first == second
 
 
-@pytest.mark.parametrize("packed_width", [None, 60])
+@pytest.mark.parametrize("packed_width", [pytest.param(None, marks=pytest.mark.slow), 60])
 def test_start_and_position_point_to_the_same_batches(packed_width):
     encoded, _ = make_corpus()
     batches = TokenBatches(encoded, 300, seed=3, packed_width=packed_width)

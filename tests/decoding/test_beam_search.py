@@ -68,7 +68,12 @@ def test_tiny_vocabularies_match_brute_force_and_fill_up_with_unfinished_then_em
 
 # Every two of a vocabulary, a beam and a penalty meet; all three would take three times as long.
 NARROW = [
-    (vocabulary, beam_size, *[(0.0, "gnmt"), (0.6, "gnmt"), (1.5, "length")][(i + j) % 3])
+    pytest.param(
+        vocabulary,
+        beam_size,
+        *[(0.0, "gnmt"), (0.6, "gnmt"), (1.5, "length")][(i + j) % 3],
+        marks=pytest.mark.slow if (i + j) % 2 else (),
+    )
     for i, vocabulary in enumerate([2, 3, 5, 40])
     for j, beam_size in enumerate([1, 2, 4])
 ]

@@ -43,6 +43,7 @@ def test_compiled_equals_eager(search):
         assert tuple(result.tokens.shape) == (len(sentences), result.scores.shape[1], max_length)
 
 
+@pytest.mark.slow
 @pytest.mark.tensorflow_only("shapes can be unknown there alone")
 @pytest.mark.parametrize("search,jit_compile", [
     (SEARCHES[1], False),

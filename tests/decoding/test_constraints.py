@@ -153,6 +153,7 @@ def test_a_constrained_search_equals_a_plain_search_with_rules(case, search_clas
         assert found[len(expected) :] == [empty] * (len(found) - len(expected))
 
 
+@pytest.mark.slow
 @pytest.mark.tensorflow_only("shapes can be unknown there alone")
 @pytest.mark.parametrize("jit_compile", [False, pytest.param(True, marks=SLOW)])
 def test_one_graph_takes_every_shape(jit_compile):

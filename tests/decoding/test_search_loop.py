@@ -188,6 +188,7 @@ def test_samples_under_constraints_leave_with_their_own_rows():
     np.testing.assert_array_equal(tokens[is_long][:, :, :2], expected)
 
 
+@pytest.mark.slow
 @pytest.mark.tensorflow_only("shapes can be unknown there alone")
 def test_known_batches_stay_known_and_forgotten_shapes_are_accepted():
     import tensorflow as tf
@@ -210,6 +211,7 @@ def test_known_batches_stay_known_and_forgotten_shapes_are_accepted():
     assert_same(compiled(), run(model, search, leave=False))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kind,search_class",
     [

@@ -25,8 +25,8 @@ LIBRARIES = {
 # They train, search with a large beam, or import torch.
 SLOW = [
     "bridges.from_marian", "bridges.to_marian", "inference.Translator", "models.Ensemble",
-    "parsing.Parser", "training.LossModel", "training.TokenEvaluator", "training.evaluate_tokens",
-    "training.train",
+    "parsing.Parser", "training.LayerwiseAdam", "training.LossModel", "training.TokenEvaluator",
+    "training.compile_model", "training.evaluate_tokens", "training.train",
 ]  # fmt: skip
 OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 

@@ -27,8 +27,6 @@ OPTIONAL |= {"tensorflow_serving", "tensorflow_text", "torch", "transformers"}
 WITH_BLOCKS = [page for page in PAGES if blocks_of(page)]
 RUNNING = [page for page in WITH_BLOCKS if any(block.is_run for block in blocks_of(page))]
 MODELS = ["runs/en-de", "runs/seed-1", "runs/seed-2", "runs/parser"]
-# These make no export and no large model.
-QUICK = ["decoding.md"]
 
 
 @pytest.fixture(scope="module")
@@ -65,11 +63,9 @@ def needs_of(words):
     return set()
 
 
+@pytest.mark.slow
 @pytest.mark.tensorflow_only("the pages export SavedModels")
-@pytest.mark.parametrize(
-    "page",
-    [page if page in QUICK else pytest.param(page, marks=pytest.mark.slow) for page in RUNNING],
-)
+@pytest.mark.parametrize("page", RUNNING)
 def test_the_blocks_of_a_page_run(page, folder, tmp_path, monkeypatch):
     copy = shutil.copytree(folder, tmp_path / "reader")
     monkeypatch.chdir(copy)

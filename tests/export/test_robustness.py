@@ -43,6 +43,7 @@ print(json.dumps(sizes))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [64, pytest.param(10_000, marks=pytest.mark.slow(), id="10000")])
 def test_hostile_texts(count, loaded, translator):
     """None fails, every answer is UTF-8, and that of valid text is the Translator's."""
@@ -69,6 +70,7 @@ def test_hostile_texts(count, loaded, translator):
     assert [found[number] for number in valid] == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("num_requests", [5, pytest.param(200, marks=pytest.mark.slow(), id="200")])
 def test_threads_get_the_answers_of_one(num_requests, loaded):
     texts = [sentence(1 + number % 9, number) for number in range(40)]

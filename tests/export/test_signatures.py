@@ -159,6 +159,7 @@ class TestBatches:
                 for output in signature(**inputs).values():
                     assert output.shape[0] == count, name
 
+    @pytest.mark.slow
     def test_large_requests_are_worked_on_in_chunks(self, loaded, translator):
         """So `loaded` was exported; `TestScore` looks at scores."""
         found = ask(loaded, "serving_default", text=TEXTS)

@@ -25,6 +25,7 @@ def directories(tmp_path_factory):
     return [first.save(folder / "first"), second.save(folder / "second")]
 
 
+@pytest.mark.slow
 def test_several_directories_are_an_ensemble_with_the_settings_of_the_first(directories):
     found = Translator.load(directories)
     assert (found.search, found.extra_length, found.recipe) == (GreedySearch(), 4, None)
@@ -38,6 +39,7 @@ def test_several_directories_are_an_ensemble_with_the_settings_of_the_first(dire
     assert len(Translator.load(map(str, directories)).model.models) == 2
 
 
+@pytest.mark.slow
 def test_a_list_of_one_is_that_directory(directories):
     found = Translator.load(directories[:1])
     assert isinstance(found.model, Transformer)

@@ -62,6 +62,7 @@ def test_its_directory_is_loaded_by_its_own_class(trained):
         Translator.load(output)
 
 
+@pytest.mark.slow
 def test_it_is_exported(trained, tmp_path):
     tf = pytest.importorskip("tensorflow")
     pytest.importorskip("tensorflow_text")

@@ -429,6 +429,7 @@ class TestModelDirectory:
         for weight, expected in zip(loaded.model.weights, tiny_model(seed=6).weights, strict=True):
             np.testing.assert_array_equal(weight, expected)
 
+    @pytest.mark.slow
     def test_recipe_that_could_not_be_read_is_not_written(self, tmp_path):
         with pytest.raises(ValueError, match="colour"):
             tiny_translator(recipe={"colour": "red"}).save(tmp_path / "model")

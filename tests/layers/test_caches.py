@@ -97,6 +97,7 @@ def test_scalars_belong_to_all_rows():
     assert ops.convert_to_numpy(kept["a"]).tolist() == [7, 5] and int(kept["b"]) == 3
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(keras.backend.backend() == "jax", reason="caches on JAX have a fixed size")
 @pytest.mark.parametrize("search,longest", [
     (BeamSearch(3, n_best=3), 40),

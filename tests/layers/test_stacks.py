@@ -277,3 +277,16 @@ def test_training_reaches_a_block_of_the_user():
     for training in (True, False):
         stack(INPUTS.astype("float32"), training=training)
     assert seen[-2:] == [True, False]
+
+
+class Halved(EncoderBlock):
+    """A user's block, which does something else to the shape."""
+
+    def call(self, inputs, **arguments):
+        return super().call(inputs, **arguments)[:, ::2]
+
+
+@pytest.mark.parametrize("layer", [Halved(2, 8), Encoder([EncoderBlock(2, 8), Halved(2, 8)])])
+def test_what_a_user_overrides_is_asked_for_its_shape(layer):
+    assert layer(keras.KerasTensor((3, 6, 4))).shape == (3, 3, 4)
+    assert layer(keras.random.normal((3, 6, 4))).shape == (3, 3, 4)

@@ -43,6 +43,7 @@ def translator(models):
     return Translator(Ensemble(models), tiny_tokenizer(), search=GreedySearch(), extra_length=4)
 
 
+@pytest.mark.slow
 def test_greedy_search_takes_the_best_of_the_average(models, translator):
     for text, found in zip(TEXTS[:2], translator.hypotheses(TEXTS[:2]), strict=True):
         source = [*translator.source_tokenizer.encode(text), EOS_ID]
@@ -69,6 +70,7 @@ def test_scores_are_sums_of_the_average(models, translator):
         assert found.log_probability == pytest.approx(expected, rel=1e-5)
 
 
+@pytest.mark.slow
 def test_beam_search_scores_what_it_finds(translator):
     answers = translator.hypotheses(TEXTS, BeamSearch(beam_size=3, n_best=2))
     best = [answer[0] for answer in answers]
@@ -83,6 +85,7 @@ def test_beam_search_scores_what_it_finds(translator):
     assert compared > 2
 
 
+@pytest.mark.slow
 def test_copies_of_a_model_are_that_model():
     model = tiny_model()
     expected = Translator(model, tiny_tokenizer()).translate(TEXTS)
@@ -115,6 +118,7 @@ def test_it_is_not_saved_as_one_model(translator, tmp_path):
     assert not (tmp_path / "m").exists()
 
 
+@pytest.mark.slow
 def test_the_shortest_positions_bound_all():
     lengths = (None, 20)
     models = [

@@ -66,6 +66,7 @@ def test_losses_metrics_and_weights_are_those_of_the_whole_batch(micro_batches):
     assert_same(found, expected, 1e-6)
 
 
+@pytest.mark.slow
 def test_the_whole_gradient_is_clipped():
     recipe = {"clip_norm": 0.01, "warmup_steps": 10, "epsilon": 1e-3}
     assert_same(train(make(3, **recipe)), train(make(1, **recipe)), 1e-6)
@@ -81,6 +82,7 @@ def test_regularisers_count_once():
     assert_same(results[1], results[0], 1e-6)
 
 
+@pytest.mark.slow
 def test_the_scaled_loss_of_float16_is_unscaled():
     model = make(3, dtype="mixed_float16")
     assert isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer)
@@ -98,6 +100,7 @@ def test_without_sample_weights():
     assert_same(train(make(3, keras.optimizers.SGD(0.01)), data), expected, 1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Gradients do not exist")
 def test_without_labels():
     """A loss that a layer adds, and no other: most weights have no gradient."""
@@ -118,6 +121,7 @@ def test_rows_that_cannot_be_cut_are_refused():
         train(make(4))
 
 
+@pytest.mark.slow
 def test_the_parts_draw_dropout_masks_of_their_own():
     """Equal rows with equal masks would give equal gradients: the sum would be twice the one."""
     inputs, labels, weights = batch(rows=1)

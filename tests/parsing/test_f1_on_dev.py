@@ -33,6 +33,7 @@ def model(tokenizers):
     )
 
 
+@pytest.mark.slow
 def test_logs_the_f1_of_greedy_parses_every_other_epoch(model, tokenizers):
     from keras_transformer.decoding import GreedySearch
 

@@ -204,6 +204,7 @@ class TestParses:
 
 
 class TestConstrained:
+    @pytest.mark.slow
     def test_where_it_is_impossible_it_is_off_and_must_not_be_asked_for(self):
         lines = ["(S (NP XX )NP )S (VP )VP"] * 3
         tokenizer = tiny_tokenizer()
@@ -221,6 +222,7 @@ class TestConstrained:
             with pytest.raises(ValueError, match=f"must be False or None. .*{reason}"):
                 tiny_parser(linearization=linearization, target=tokenizer, constrained=True)
 
+    @pytest.mark.slow
     def test_it_can_be_switched_off(self, parser, tmp_path):
         other = tiny_parser(constrained=False, search=GreedySearch())
         assert not other.constrained
@@ -262,6 +264,7 @@ class TestDirectory:
         with pytest.raises(UserError, match="holds a Translator"):
             Parser.load([saved, other])
 
+    @pytest.mark.slow
     def test_several_directories_are_an_ensemble(self, saved, tmp_path):
         other = tiny_parser(seed=2).save(tmp_path / "other")
         parser = Parser.load([saved, other])

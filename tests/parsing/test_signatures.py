@@ -103,6 +103,7 @@ def check_trees(found, parser):
     assert "\u00a0)" in found[-1]
 
 
+@pytest.mark.slow
 def test_scores_and_n_best_are_the_parser_s(loaded, parser):
     best, several = ask(loaded, "serving_default", TEXTS), ask(loaded, "n_best", TEXTS)
     expected = parser.parses(TEXTS, SEVERAL)
@@ -138,6 +139,7 @@ def test_neither_chunks_nor_streams_change_answers(parser, loaded, tmp_path, mon
         monkeypatch.setattr(Parser, "max_batch_tokens", 300)
 
 
+@pytest.mark.slow
 def test_a_long_sentence_keeps_its_words_and_says_that_it_was_cut(loaded, parser):
     text = sentence(60, 1)
     found = ask(loaded, "serving_default", [text, TEXTS[0]])

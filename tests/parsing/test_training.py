@@ -141,6 +141,7 @@ def resumed(finished, files, tmp_path_factory):
     return result, lines, read(directory) if changes["tensorboard"] else None
 
 
+@pytest.mark.slow
 def test_a_finished_training_goes_on_with_more_steps(resumed):
     result, lines, _ = resumed
     assert any(line.startswith("Resuming after step 4") for line in lines)
@@ -178,6 +179,7 @@ def test_every_way_to_write_trees_and_words(files, tmp_path, changes, kinds):
     assert 0 <= result.f1 <= 100
 
 
+@pytest.mark.slow
 def test_trees_of_words_in_pieces(files, tmp_path):
     """The way that differs most: a target of pieces, which no constraint can hold to the words."""
     changes = {"linearization": {"words": True}, "tokenizer": "bpe"}
@@ -235,6 +237,7 @@ def test_the_settings_are_saved_with_the_directory(finished):
     }
 
 
+@pytest.mark.slow
 def test_tensorboard_shows_trees(resumed, files):
     found = resumed[2]
     if found is None:

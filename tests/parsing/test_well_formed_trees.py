@@ -157,6 +157,7 @@ def test_numbers_of_words_come_in_their_order():
     assert len(expected) > 20 and found == {*expected, ()}
 
 
+@pytest.mark.slow
 def test_other_constraints_come_first():
     tokenizer = SubwordTokenizer(["(A", ")A", "(B", ")B", "XX"])
     symbols = tree_symbols(tokenizer, PLAIN)
@@ -171,6 +172,7 @@ def test_other_constraints_come_first():
         assert {tokens for tokens, _, _ in hypotheses(result, 0)} == trees | {()}
 
 
+@pytest.mark.slow
 @pytest.mark.tensorflow_only("shapes can be unknown there alone")
 def test_one_graph_takes_every_shape():
     import tensorflow as tf

@@ -35,6 +35,7 @@ def encoder(policy):
     return stack
 
 
+@pytest.mark.slow
 def test_an_encoder_of_5000_positions_is_finite_and_near_to_the_widest_precision():
     inputs = np.random.default_rng(0).normal(size=(1, LENGTH, 8)).astype("float32")
     widest, *others = policies()

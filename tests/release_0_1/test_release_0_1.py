@@ -63,6 +63,7 @@ def test_a_saved_model(files, answers):
     assert texts == [of_text[0][0] for of_text in answers["translator"]["hypotheses"]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "train"),
     [

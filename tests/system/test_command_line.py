@@ -226,6 +226,7 @@ def test_a_reader_that_leaves_ends_the_command_quietly(evaluation):
     assert "Traceback" not in errors and "BrokenPipe" not in errors
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_one_line(evaluation):
     with open("/dev/full", "w") as full:
         process = start(evaluation, stdout=full)

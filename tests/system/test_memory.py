@@ -60,6 +60,7 @@ def num_graphs():
 SLOW = [pytest.param(use, marks=pytest.mark.slow) for use in (build, translate, train_a_directory)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("use", [fit, *SLOW])
 def test_no_graph_outlives_its_model(use, tmp_path):
     counts = []

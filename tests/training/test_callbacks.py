@@ -26,6 +26,7 @@ def fit(callbacks, inputs=None, epochs=1):
     return model
 
 
+@pytest.mark.slow
 def test_bleu_on_dev_logs_val_bleu_every_other_epoch_of_fit():
     tokenizer = SubwordTokenizer(["a", "b", "c"])
     model = Transformer(

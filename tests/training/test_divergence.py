@@ -76,6 +76,7 @@ def check(found, data, step):
             np.testing.assert_array_equal(found[f"previous_{name}"], expected)
 
 
+@pytest.mark.slow
 @pytest.mark.tensorflow_only("`train` reads its data with tf.data")
 @pytest.mark.usefixtures("uncompiled")
 @pytest.mark.parametrize(

@@ -68,6 +68,7 @@ def test_an_average_without_room_leaves_the_earlier_one(tmp_path, file_limit):
     assert len(list(tmp_path.iterdir())) == 3
 
 
+@pytest.mark.slow
 @pytest.mark.tensorflow_only("`train` reads its data with tf.data")
 @pytest.mark.usefixtures("uncompiled")
 @pytest.mark.parametrize(

@@ -84,6 +84,7 @@ def test_loss_and_gradient_are_those_of_logits_and_loss(monkeypatch, slices, con
     check_equal(found, expected)
 
 
+@pytest.mark.slow
 def test_any_sample_weights_have_the_gradient_of_logits_and_loss(monkeypatch):
     """Where the gradient cannot be made with the loss, since tokens count differently."""
     monkeypatch.setattr(projection, "LOGITS_BYTES", 4 * VOCAB * 5)
@@ -178,6 +179,7 @@ def test_xla_takes_batches_of_several_shapes(packed_width, micro_batches):
         np.testing.assert_allclose(found, expected, atol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not has_float64(), reason="Keras promotes no type beyond float32 here")
 def test_it_trains_in_float64():
     batch = only_batch(corpus_of(sentences(9)))
@@ -188,6 +190,7 @@ def test_it_trains_in_float64():
         np.testing.assert_allclose(found[1][path], gradient, atol=1e-12, rtol=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "make",
     [pytest.param(small, marks=pytest.mark.slow), lambda dtype: LossModel(small(dtype))],
@@ -214,6 +217,7 @@ def test_wrong_arguments_are_named():
         LossModel(small(), label_smoothing=1.0)
 
 
+@pytest.mark.slow
 @pytest.mark.tensorflow_only("steps in parts need the TensorFlow backend")
 @pytest.mark.parametrize("packed_width", [pytest.param(None, marks=pytest.mark.slow), 24])
 def test_a_step_in_parts_has_the_loss_and_the_weights_of_the_whole(packed_width):

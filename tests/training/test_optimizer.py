@@ -51,6 +51,7 @@ def test_fused_adam_trains_the_same_weights_as_keras_adam():
     assert_equal_weights(expected, fused, 2e-5)
 
 
+@pytest.mark.slow
 def test_clipping_on_one_device_equals_keras_global_clipnorm():
     settings = {"epsilon": 1e-4}
     expected = fitted_weights(keras.optimizers.Adam(0.01, global_clipnorm=0.1, **settings))

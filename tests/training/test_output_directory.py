@@ -43,6 +43,7 @@ def holder(tmp_path):
     process.stdout.close()
 
 
+@pytest.mark.slow
 def test_a_second_training_is_refused_until_the_first_is_killed(tmp_path, holder):
     with pytest.raises(UserError, match=f"in use by .*process {holder.pid} on ") as error:
         run(tmp_path / "model")
@@ -110,6 +111,7 @@ def test_a_first_step_that_fails_leaves_nothing_behind(tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_a_directory_without_a_training_state(tmp_path):
     """One without a model is started over, with other settings too: no step of it is left."""
     from keras_transformer.data import SubwordTokenizer

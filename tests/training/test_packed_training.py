@@ -35,6 +35,7 @@ def whole(tmp_path_factory):
     return directory, result, lines, spy.fitted
 
 
+@pytest.mark.slow
 def test_rows_are_packed_and_the_loss_falls(whole):
     directory, result, lines, fitted = whole
     assert fitted.packed
@@ -48,6 +49,7 @@ def test_rows_are_packed_and_the_loss_falls(whole):
     assert (directory / "model.weights.h5").is_file()
 
 
+@pytest.mark.slow
 def test_interrupted_and_resumed_equals_uninterrupted(whole, tmp_path):
     changes = {"max_steps": 7, "packed_width": 16}
     with pytest.raises(KeyboardInterrupt):
@@ -66,6 +68,7 @@ def test_interrupted_and_resumed_equals_uninterrupted(whole, tmp_path):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [32, None])
 def test_another_width_on_the_same_directory_is_refused(whole, width):
     directory = whole[0]

@@ -77,6 +77,7 @@ def test_a_callback_that_stops_the_training_loses_no_step(tmp_path, step):
     assert any(line.startswith(f"Resuming after step {step}") for line in lines)
 
 
+@pytest.mark.slow
 def test_a_stop_where_only_an_evaluation_is_due_keeps_the_weights(tmp_path):
     callback = AtStep(2, stop)
     result = train_with(tmp_path, callback, evaluate_every=2, checkpoint_every=5)
@@ -126,6 +127,7 @@ def test_a_signal_before_the_first_checkpoint_promises_none(tmp_path):
         train_with(tmp_path, callback)
 
 
+@pytest.mark.slow
 def test_a_signal_in_an_evaluation_does_not_wait_for_its_end(tmp_path, monkeypatch):
     reached = []
 
@@ -180,7 +182,7 @@ def test_a_signal_that_python_would_ignore_is_not_lost(capsys, number):
 
     def during_collection(phase, info):
         gc.callbacks.remove(during_collection)
-        os.kill(os.getpid(), number)
+        signal.raise_signal(number)
 
     gc.callbacks.append(during_collection)
     with pytest.raises(StoppedBySignal) as stop, StopSignals(print):

@@ -10,7 +10,7 @@ from keras_transformer.models import TrainingRecipe, Transformer, TransformerCon
 from keras_transformer.training import TrainingSettings, compile_model, train
 from tests.tiny_translator import sentence
 
-pytestmark = pytest.mark.tensorflow_only("TensorFlow writes the files")
+pytestmark = [pytest.mark.slow, pytest.mark.tensorflow_only("TensorFlow writes the files")]
 
 SMALL = {
     "num_encoder_layers": 1,
@@ -102,7 +102,6 @@ def test_attention_is_a_picture_of_the_size_it_says(trained):
     assert tf.io.decode_png(picture).shape[:2] == (int(height), int(width))
 
 
-@pytest.mark.slow  # test_parsing.py resumes one.
 def test_a_training_may_be_resumed_with_it_on(tmp_path):
     run(tmp_path / "model", max_steps=10, tensorboard=False, bleu_every=0)
     assert not (tmp_path / "model" / "tensorboard").exists()
@@ -113,7 +112,7 @@ def test_a_training_may_be_resumed_with_it_on(tmp_path):
 
 
 @pytest.mark.usefixtures("uncompiled")
-@pytest.mark.parametrize("clip_norm", [pytest.param(None, marks=pytest.mark.slow), 0.01])
+@pytest.mark.parametrize("clip_norm", [None, 0.01])
 def test_the_gradient_norm_is_that_of_the_gradient_before_clipping(clip_norm):
     import tensorflow as tf
 

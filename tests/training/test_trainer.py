@@ -258,6 +258,7 @@ def impatient(tmp_path_factory):
         return directory, run_with(LOSSES, SCORES, directory, lines), lines
 
 
+@pytest.mark.slow
 def test_patience_ends_the_training_after_validations_without_gain(impatient):
     _, result, lines = impatient
     assert result.steps == 6
@@ -287,6 +288,7 @@ def test_patience_waits_for_losses_and_scores(tmp_path, losses, scores, steps):
     assert any("got better in 2 validations" in line for line in lines) == (steps < 8)
 
 
+@pytest.mark.slow
 def test_sample_translations_are_reported_at_each_validation(impatient):
     lines = impatient[2]
     samples = [number for number, line in enumerate(lines) if line.startswith("  ")]
@@ -383,6 +385,7 @@ def test_learns_to_copy(tmp_path):
     assert losses[-1] < 0.3
 
 
+@pytest.mark.slow
 def test_learned_vocabulary_two_languages_and_bpe_dropout(tmp_path):
     pairs = PairsCorpus([(f"red house {n}", f"rotes Haus {n}") for n in range(200, 280)])
     result = train(
@@ -528,6 +531,7 @@ def test_the_recipe_decides_the_search_and_few_checkpoints_are_enough_for_the_av
     assert any(str(line).startswith(start) for line in lines)
 
 
+@pytest.mark.slow
 def test_another_number_of_devices_that_changes_the_batches_is_refused(directory):
     path = directory / "training.json"
     content = json.loads(path.read_text())

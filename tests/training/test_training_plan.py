@@ -58,6 +58,7 @@ def test_no_token_fits_beside_weights_that_are_too_large():
     assert most_tokens(3e9, BIG, 256) == 0
 
 
+@pytest.mark.slow
 def test_a_measured_step_has_the_tokens_it_says():
     told = []
     seconds, tokens = measure_step(

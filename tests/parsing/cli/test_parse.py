@@ -35,6 +35,7 @@ def test_every_line_has_its_tree(run, parser_directory, text, tmp_path):
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_standard_input_and_the_longest_lines(run, parser_directory, monkeypatch):
     long = sentence(300)
     stdin = types.SimpleNamespace(buffer=io.BytesIO(f"{long}\n\ndog".encode()), isatty=lambda: True)
@@ -56,6 +57,7 @@ def test_trees_to_look_at(run, parser_directory, text):
         assert outcome.output == "".join(f"{tree}\n\n" for tree in expected)
 
 
+@pytest.mark.slow
 def test_n_best_search_options_and_unconstrained(run, parser_directory, text):
     path = text("lines.txt", LINES)
     options = ["parse", "--model", parser_directory, "--input", path]
@@ -147,6 +149,7 @@ def test_export_finds_out_that_it_is_a_parser(run, parser_directory, tmp_path):
     assert not (tmp_path / "other").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("streams", [pytest.param(1, marks=pytest.mark.slow), 3])
 def test_streams_reach_the_search(run, parser_directory, text, streams_used, streams):
     path = text("lines.txt", LINES)

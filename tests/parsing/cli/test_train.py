@@ -116,6 +116,7 @@ def test_what_makes_no_sense_is_one_line(run, tmp_path, arguments, message):
     assert not outcome.output and not output.exists()
 
 
+@pytest.mark.slow
 def test_trees_from_files_become_a_parser(run, files, tmp_path):
     outcome = run(
         "train", "--task", "parsing", *files, "--vocabulary-type", "subword", "--limit-trees", 30,
