@@ -6,6 +6,7 @@ import errno
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Self
 
@@ -50,6 +51,7 @@ class StopSignals:
         self.received: int | None = None  # the signal that was noted
         self._report = report
         self._before: dict = {}
+        self._num_handled = 0
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
@@ -63,11 +65,13 @@ class StopSignals:
         return self
 
     def __exit__(self, *exception) -> None:
+        self._num_handled += 1  # ends the thread of a retry
         sys.unraisablehook = self._hook_before
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
     def _handle(self, number, frame):
+        self._num_handled += 1
         if not self.waits or self.received is not None:
             raise StoppedBySignal(number)
         self.received = number
@@ -80,12 +84,19 @@ class StopSignals:
         if unraisable.exc_type is not StoppedBySignal:
             self._hook_before(unraisable)
             return
-        arguments = [unraisable.exc_value.signal_number]
-        send = _thread.interrupt_main
-        if hasattr(signal, "pthread_kill"):  # not on Windows; ends a call that waits
-            send = signal.pthread_kill
-            arguments.insert(0, threading.main_thread().ident)
-        threading.Timer(_SECONDS_TO_RETRY, send, arguments).start()
+        number, num_handled = unraisable.exc_value.signal_number, self._num_handled
+
+        def send():
+            time.sleep(_SECONDS_TO_RETRY)
+            # Again until it is handled: a signal just before a call that waits does not end it.
+            while self._num_handled == num_handled:
+                if hasattr(signal, "pthread_kill"):  # not on Windows; ends a call that waits
+                    signal.pthread_kill(threading.main_thread().ident, number)
+                else:
+                    _thread.interrupt_main(number)
+                time.sleep(_SECONDS_TO_RETRY)
+
+        threading.Thread(target=send, daemon=True).start()
 
     @contextlib.contextmanager
     def at_once(self) -> Iterator[None]:

@@ -19,7 +19,6 @@ if os.environ.get("KERAS_BACKEND") == "jax":
 
 # Tests here start processes of their own. They run first, while this process is small.
 _FIRST = ("tests", "distributed", "system", "docs", "cli", "export", "training")
-
 # Keras is imported inside the functions: the process that hands out the tests needs none.
 
 
@@ -43,19 +42,26 @@ def pytest_collection_finish():
 
 
 @pytest.fixture(autouse=True, scope="module")
-def _memory_is_given_back():
-    yield
+def _fresh_module():
     import keras
 
+    keras.utils.set_random_seed(0)
+    yield
     keras.backend.clear_session()
     gc.collect()
 
 
 @pytest.fixture(autouse=True)
-def _fresh_keras():
+def _fresh_keras(monkeypatch):
     import keras
 
-    keras.utils.set_random_seed(0)
+    with monkeypatch.context() as patch:
+        if keras.backend.backend() == "tensorflow":
+            import tensorflow as tf
+
+            # It empties the cache of kernels, which every test would have to make again.
+            patch.setattr(tf.random, "set_seed", lambda seed: None)
+        keras.utils.set_random_seed(0)
     policy, floatx = keras.config.dtype_policy(), keras.config.floatx()
     yield
     keras.config.set_floatx(floatx)

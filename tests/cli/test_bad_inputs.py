@@ -271,6 +271,7 @@ def test_a_line_longer_than_the_model_reads_is_not_cut_silently(fails, case):
     assert "long.txt" in line and "line 2" in line and "39" in line
 
 
+@pytest.mark.slow
 def test_an_over_long_line_is_cut_when_that_is_asked_for(run, files, saved_model_directory):
     outcome = run("translate", "--model", saved_model_directory, "--input", files["long"],
                   "--long-lines", "truncate")  # fmt: skip

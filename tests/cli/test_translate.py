@@ -86,6 +86,7 @@ def test_what_never_comes_may_be_suppressed(run, saved_model_directory, text):
     assert run("translate", *options, "--suppress-unknown").output == plain
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number,received", [(5, "more"), (8, "7")])
 def test_a_pipe_of_another_length_than_its_prefixes_is_found_out(
     run, saved_model_directory, text, pipe, tmp_path, number, received
@@ -209,6 +210,7 @@ def test_models_of_other_vocabularies_are_refused(run, saved_model_directory, te
         assert "320 and 300 pieces" in outcome.errors
 
 
+@pytest.mark.slow
 def test_evaluate_takes_the_constraints_of_translate(run, saved_model_directory, text, tmp_path):
     path = text("lines.txt", LINES)
     options = ["--model", saved_model_directory, *CONSTRAINTS]
@@ -222,6 +224,7 @@ def test_evaluate_takes_the_constraints_of_translate(run, saved_model_directory,
     assert names == ["minimum_length", "no_repeat_ngrams", "repetition_penalty", "suppress_tokens"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("streams", [pytest.param(1, marks=pytest.mark.slow), 3])
 def test_streams_reach_the_search(run, saved_model_directory, text, streams_used, streams):
     path = text("lines.txt", LINES)

@@ -5,6 +5,7 @@ A learned query attends to the members of a set; the order of the members does n
 
 import keras
 import numpy as np
+import pytest
 from keras import ops
 
 from keras_transformer.layers import MultiHeadAttention
@@ -51,6 +52,7 @@ def make_sets(count, seed):
     return np.stack([values, is_there], axis=-1).astype("float32"), values.max(1, keepdims=True)
 
 
+@pytest.mark.slow
 def test_it_learns_the_largest_of_a_set():
     model = SetRegressor()
     model.compile(keras.optimizers.Adam(1e-2), "mse")

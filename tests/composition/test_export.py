@@ -110,7 +110,7 @@ def without_loops(model):
 
 
 # One of each kind: functional, subclassed, and ours with a loop in it.
-FAST = ("classifier", "tagger", "loss_model")
+FAST = ("classifier", "tagger")
 
 
 @pytest.fixture(

@@ -61,6 +61,7 @@ def fit(model, *callbacks, epochs=2):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_evaluations_see_the_average_and_training_does_not(optimizer):
     model, recorder = make_model(optimizer), Recorder()

@@ -71,6 +71,7 @@ def test_one_graph_takes_every_batch_and_length(search, jit_compile):
     assert traced.experimental_get_tracing_count() == 1
 
 
+@pytest.mark.slow
 @pytest.mark.tensorflow_only("shapes can be unknown there alone")
 @pytest.mark.parametrize("search", [GreedySearch(), BeamSearch(3)], ids=str)
 def test_a_step_that_forgets_static_shapes_is_accepted(search):

@@ -88,6 +88,7 @@ def test_the_constraints_of_a_call_stay_with_their_sentences(search):
     np.testing.assert_array_equal(tokens[whole, :3], prefixes[whole])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "search", [*SEARCHES[1:2], *map(slow, (SEARCHES[0], *SEARCHES[2:]))], ids=str
 )
@@ -156,6 +157,7 @@ def transformer(**changes):
     return model
 
 
+@pytest.mark.slow
 @leaves_the_batch
 @pytest.mark.parametrize("search", [GreedySearch(), BeamSearch(3)], ids=str)
 @pytest.mark.parametrize("kind", ["transformer", slow("ensemble")])

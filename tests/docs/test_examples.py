@@ -25,6 +25,7 @@ LIBRARIES = {
 # They train, search with a large beam, or import torch.
 SLOW = [
     "bridges.from_marian", "bridges.to_marian", "inference.Translator", "models.Ensemble",
+    "models.Transformer.from_preset",
     "parsing.Parser", "training.LayerwiseAdam", "training.LossModel", "training.TokenEvaluator",
     "training.compile_model", "training.evaluate_tokens", "training.train",
 ]  # fmt: skip

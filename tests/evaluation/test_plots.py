@@ -74,6 +74,7 @@ def test_several_heads_are_small_multiples(tmp_path):
     assert plot_attention(attention(6, 8), source, target, tmp_path / "one.png").exists()
 
 
+@pytest.mark.slow
 def test_long_sentences_give_no_giant_picture(tmp_path):
     path = tmp_path / "long.png"
     plot_attention(attention(2, 60, 120), ["▁wort"] * 120, ["▁word"] * 60, path)

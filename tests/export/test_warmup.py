@@ -20,6 +20,7 @@ def records(directory):
     return [record.numpy() for record in tf.data.TFRecordDataset(str(path))]
 
 
+@pytest.mark.slow
 def test_every_signature_answers_its_requests(exported, loaded):
     prediction_log_pb2 = pytest.importorskip(
         "tensorflow_serving.apis.prediction_log_pb2", reason="pip install tensorflow-serving-api"

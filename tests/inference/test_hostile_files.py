@@ -33,6 +33,8 @@ VALUES = [
     *("{}", '{"name": "greedy"}', "9" * 400, "9" * 5000, "[" * 100_000, "[" * 300 + "]" * 300),
     '{"a":' * 100_000,
 ]
+KINDS = ["translator", "training"]
+KINDS += [pytest.param(name, marks=pytest.mark.slow) for name in ("parser", "prepared")]
 DATA = {"pairs": 18, "train_recipe": TrainingRecipe().to_dict()}
 
 
@@ -96,7 +98,7 @@ def refusal(directory):
     return None
 
 
-@pytest.mark.parametrize("name", ["translator", "parser", "prepared", "training"])
+@pytest.mark.parametrize("name", KINDS)
 def test_any_value_in_any_place_of_a_json_file_is_read_or_refused(directories, tmp_path, name):
     directory = shutil.copytree(directories / name, tmp_path / name)
     assert refusal(directory) is None
@@ -112,7 +114,7 @@ def test_any_value_in_any_place_of_a_json_file_is_read_or_refused(directories, t
     assert refused > 300
 
 
-@pytest.mark.parametrize("name", ["translator", "parser", "prepared", "training"])
+@pytest.mark.parametrize("name", KINDS)
 def test_cut_and_flipped_files_are_read_or_refused(directories, tmp_path, name):
     directory = shutil.copytree(directories / name, tmp_path / name)
     generator = random.Random(1)

@@ -212,6 +212,7 @@ class TestOtherWays:
 
 
 class TestBatches:
+    @pytest.mark.slow
     @pytest.mark.parametrize("batch_size, search, as_one_text", [
         (32, GreedySearch(), False),
         (500, BeamSearch(5), True),

@@ -42,6 +42,7 @@ def trained(reversal, tmp_path_factory):
         return output, train(output, corpus, corpus, settings)
 
 
+@pytest.mark.slow
 def test_it_is_trained_and_scored(trained):
     output, result = trained
     assert type(result.reverser).__name__ == "Reverser"
@@ -52,6 +53,7 @@ def test_it_is_trained_and_scored(trained):
         result.verses  # noqa: B018
 
 
+@pytest.mark.slow
 def test_its_directory_is_loaded_by_its_own_class(trained):
     output, result = trained
     assert json.loads((output / "config.json").read_text())["task"] == "reversal"

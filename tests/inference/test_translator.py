@@ -57,6 +57,10 @@ class TestTranslate:
             assert [answer.tokens for answer in one] == [answer.tokens for answer in other]
         assert translator.translate(texts[:2], num_streams=5) == translator.translate(texts[:2])
         assert translator.translate([], num_streams=2) == []
+
+    @pytest.mark.slow
+    def test_streams_draw_the_same_samples(self, translator):
+        texts = [sentence(1 + number % 9, number) for number in range(40)]
         drawn = [translator.translate(texts, Sampling(), 16, num_streams=n) for n in (1, 4)]
         assert drawn[0] == drawn[1] and len(set(drawn[0])) > 30
 
@@ -377,6 +381,7 @@ class TestModelDirectory:
             "tokenizer.model",
         ]
 
+    @pytest.mark.slow
     def test_settings_tokenizers_and_recipe_are_kept(self, tmp_path):
         subwords = SubwordTokenizer(["a", "b", "c"])
         model = tiny_model(vocab_size=320, target_vocab_size=subwords.vocab_size)

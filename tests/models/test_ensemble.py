@@ -56,6 +56,7 @@ def test_greedy_search_takes_the_best_of_the_average(models, translator):
         assert found[0].log_probability == pytest.approx(total, abs=1e-4)
 
 
+@pytest.mark.slow
 def test_scores_are_sums_of_the_average(models, translator):
     targets = TEXTS[::-1]
     for text, target, found in zip(

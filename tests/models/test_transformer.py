@@ -191,6 +191,7 @@ def test_a_cache_grows_in_a_loop_also_where_every_other_size_is_known(dtype):
     np.testing.assert_array_equal(compiled(last_tokens, (2, 5))(SOURCE), tokens)
 
 
+@pytest.mark.slow
 @pytest.mark.tensorflow_only("shapes can be unknown there alone")
 @pytest.mark.parametrize("how", ["eager", pytest.param("known_shapes", marks=pytest.mark.slow)])
 def test_a_search_may_run_eagerly_and_where_the_batch_is_known(how):

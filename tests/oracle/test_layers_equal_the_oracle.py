@@ -41,7 +41,7 @@ DTYPES = [
     for dtype in SWEEP_BOUNDS
 ]
 # JAX compiles every operation anew for every shape.
-EXAMPLES = 3 if keras.backend.backend() == "jax" else 15
+EXAMPLES = 3 if keras.backend.backend() == "jax" else 8
 SWEEP = settings(derandomize=True, deadline=None, max_examples=EXAMPLES, database=None)
 
 LENGTHS = st.integers(1, 5)
@@ -189,7 +189,7 @@ def model_cases(draw):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@settings(SWEEP, max_examples=min(EXAMPLES, 8))
+@settings(SWEEP, max_examples=min(EXAMPLES, 4))
 @given(case=model_cases())
 def test_whole_models_with_their_loss(dtype, case):
     config = TransformerConfig(**case["config"], dropout=0.0)

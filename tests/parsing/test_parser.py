@@ -58,6 +58,7 @@ class TestParse:
             SENTENCES[:2]
         )
 
+    @pytest.mark.slow
     def test_streams_do_not_change_trees(self, parser):
         sentences = [*SENTENCES, ""] * 3
         assert parser.parse(sentences, batch_size=2, num_streams=2) == parser.parse(sentences)
@@ -90,6 +91,7 @@ class TestParse:
         parser.parse([*SENTENCES, ""], batch_size=4, progress=lambda *call: calls.append(call))
         assert calls == [(5, 7), (7, 7)]
 
+    @pytest.mark.slow
     def test_a_long_sentence_is_cut_for_the_model_alone(self, caplog):
         parser = tiny_parser(max_source_length=9, search=GreedySearch())
         long = sentence(40, 3)
@@ -133,6 +135,7 @@ class TestParse:
 
 
 class TestParses:
+    @pytest.mark.slow
     def test_the_best_comes_first_and_is_parse_s(self, parser):
         search = BeamSearch(4, 0.3, n_best=4)
         found = parser.parses(SENTENCES, search)

@@ -75,10 +75,12 @@ def decoded(trees):
     return [tree.decode("utf-8") for tree in trees]
 
 
+@pytest.mark.slow
 def test_the_trees_are_the_parser_s(loaded, parser):
     check_trees(decoded(ask(loaded, "serving_default", [*TEXTS, BRACKETS])["tree"]), parser)
 
 
+@pytest.mark.slow
 def test_operations_need_no_python_and_no_xla(exported):
     found = operations(exported)
     assert not [name for name in found if "PyFunc" in name or name.startswith("Xla")]
@@ -232,6 +234,7 @@ def test_no_two_chunks_draw_the_same_samples(monkeypatch, tmp_path):
     assert len({*trees}) == 24
 
 
+@pytest.mark.slow
 def test_the_warm_up_file_asks_every_signature(exported):
     path = exported / "assets.extra" / "tf_serving_warmup_requests"
     records = [record.numpy() for record in tf.data.TFRecordDataset(str(path))]

@@ -47,12 +47,14 @@ def test_a_translator(files, answers):
         assert getattr(translator, name) == getattr(expected, name)
 
 
+@pytest.mark.slow
 def test_a_parser(files, answers):
     parser = Parser.load(files / "parser")
     assert parser.constrained
     assert_same(make.parser_answers(parser), answers["parser"])
 
 
+@pytest.mark.slow
 def test_a_saved_model(files, answers):
     import tensorflow as tf
 

@@ -117,6 +117,7 @@ def test_translate_keeps_line_n_on_line_n(run, data, model, tmp_path):
     assert output.read_text() == printed
 
 
+@pytest.mark.slow
 def test_n_best_lines_have_four_fields(run, data, model, tmp_path):
     source = tmp_path / "source.txt"
     source.write_text("seven\n\n")

@@ -88,6 +88,7 @@ def test_wrong_clip_norm_says_what_was_received(clip_norm):
         GlobalClipAdam(0.1, clip_norm=clip_norm)
 
 
+@pytest.mark.slow
 def test_compile_model_uses_the_recipe_and_keeps_metrics():
     recipe = dataclasses.replace(TrainingRecipe(), label_smoothing=0.2)
     model = compile_model(Transformer(SMALL), recipe, metrics=[TokenLoss()])

@@ -358,6 +358,7 @@ def test_output_that_is_no_training_is_refused(tmp_path):
         run(tmp_path)
 
 
+@pytest.mark.slow
 def test_bleu_on_dev_chooses_the_final_weights(tmp_path):
     lines, often = [], {"evaluate_every": 1, "checkpoint_every": 1}
     result = run(tmp_path, lines, bleu_every=1, max_steps=2, **often)
