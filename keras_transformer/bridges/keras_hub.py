@@ -11,7 +11,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_transformer.bridges.peer import check_built, check_head_dim, check_type, import_peer
+from keras_transformer.bridges.peer import check_attention, check_built, check_type, import_peer
 from keras_transformer.layers import DecoderBlock, EncoderBlock
 
 _CLASSES = {EncoderBlock: "TransformerEncoder", DecoderBlock: "TransformerDecoder"}
@@ -112,7 +112,7 @@ def to_keras_hub(layer: EncoderBlock | DecoderBlock) -> keras.layers.Layer:
     attentions = _attentions(layer)
     for attention in attentions.values():
         head_dim = attention.query_kernel.shape[0] // attention.num_heads
-        check_head_dim(attention, head_dim, "KerasHub")
+        check_attention(attention, head_dim, "KerasHub")
     theirs = classes[type(layer)](
         normalize_first=layer.norm == "pre",
         dtype=layer.dtype_policy,

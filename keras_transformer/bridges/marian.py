@@ -232,6 +232,7 @@ def _check_marian(model):
 def _check_transformer(config):
     dims = [None, config.d_model / config.num_heads]
     allowed = {"target_vocab_size": [None], "norm": ["post"], "position": ["sinusoidal"]}
+    allowed["sliding_window"] = [None]
     allowed |= {"key_dim": dims, "value_dim": dims}
     _check_settings(config, "Marian has only models with", allowed)
 

@@ -8,6 +8,7 @@ from typing import Any
 import keras
 
 from keras_transformer.errors import UserError
+from keras_transformer.layers import ScaledDotProductAttention
 
 
 def import_peer(name: str, extra: str) -> ModuleType:
@@ -47,8 +48,14 @@ def check_built(layer: keras.layers.Layer) -> None:
     )
 
 
-def check_head_dim(attention: keras.layers.Layer, head_dim: float, library: str) -> None:
-    """Raises `ValueError` unless keys and values have the size that the other library's have."""
+def check_attention(attention: keras.layers.Layer, head_dim: float, library: str) -> None:
+    """Raises `ValueError` unless the other library has such an attention, of all keys."""
+    function = attention.attention
+    is_scaled = isinstance(function, ScaledDotProductAttention) and function.scale is None
+    rule = f"{library} has only scaled dot-product attention"
+    check_supported(is_scaled, rule, f"attention of type {type(function).__name__}")
+    rule = f"{library} has attention to all keys only"
+    check_supported(attention.sliding_window is None, rule, sliding_window=attention.sliding_window)
     check_supported(
         attention.key_dim == attention.value_dim == head_dim,
         f"Keys and values must have the size width / num_heads, as {library}'s have",

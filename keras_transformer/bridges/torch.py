@@ -6,8 +6,8 @@ import keras
 
 from keras_transformer.bridges.peer import (
     activation_name,
+    check_attention,
     check_built,
-    check_head_dim,
     check_supported,
     check_type,
     import_peer,
@@ -141,7 +141,7 @@ def _export_attention(layer):
     import torch
 
     d_model = layer.query_kernel.shape[0]
-    check_head_dim(layer, d_model / layer.num_heads, "torch")
+    check_attention(layer, d_model / layer.num_heads, "torch")
     module = torch.nn.MultiheadAttention(
         d_model,
         layer.num_heads,
@@ -193,7 +193,7 @@ def _export_block(block):
     )
     d_model, *encoder_widths = [one.key_kernel.shape[0] for one in attentions]
     for attention in attentions:
-        check_head_dim(attention, d_model / block.num_heads, "torch")
+        check_attention(attention, d_model / block.num_heads, "torch")
     check_supported(
         all(width == d_model for width in encoder_widths),
         "A decoder block must be as wide as the encoder, as torch's is",

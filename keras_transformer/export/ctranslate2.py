@@ -94,6 +94,11 @@ def export_ctranslate2(
 def _specification(translator: Translator, specs: Any) -> Any:
     """Returns CTranslate2's description of the model, with all weights."""
     model, config = translator.model, translator.model.config
+    if config.sliding_window is not None:
+        raise UserError(
+            "CTranslate2 has only attention to all positions; a SavedModel keeps the window. "
+            f"Received: sliding_window={config.sliding_window}"
+        )
     activation = _ACTIVATIONS[activation_name(config.activation, _ACTIVATIONS)]
     options = {
         "num_heads": config.num_heads,

@@ -1,5 +1,7 @@
 """Keras layers of the Transformer (Vaswani et al., 2017), on every Keras backend."""
 
+from keras_transformer.layers.additive_attention import AdditiveAttention
+from keras_transformer.layers.attention_function import AttentionFunction
 from keras_transformer.layers.decoder import Decoder
 from keras_transformer.layers.decoder_block import DecoderBlock
 from keras_transformer.layers.dropout import Dropout
@@ -14,6 +16,8 @@ from keras_transformer.layers.sinusoidal_position_encoding import SinusoidalPosi
 from keras_transformer.layers.tied_embedding import TiedEmbedding
 
 __all__ = [
+    "AdditiveAttention",
+    "AttentionFunction",
     "Decoder",
     "DecoderBlock",
     "Dropout",

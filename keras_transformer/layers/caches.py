@@ -86,6 +86,42 @@ class FixedCache(NamedTuple):
         return reshape(ops.arange(max_length, dtype="int32") < self.length, (1, 1, -1))
 
 
+class RollingCache(NamedTuple):
+    """Keys and values of the last positions, as many as a sliding window reaches back."""
+
+    keys: Tensor  # [batch, heads, window - 1, key_dim]; zeros before the first position
+    values: Tensor  # [batch, heads, window - 1, value_dim]
+    length: Tensor  # int32 [], number of positions seen
+
+    def extend(self, keys: Tensor, values: Tensor) -> Self:
+        """Returns the cache with the keys and values of new positions at its end."""
+        return RollingCache(
+            ops.concatenate([self.keys, keys], axis=2),
+            ops.concatenate([self.values, values], axis=2),
+            self.length + ops.shape(keys)[2],
+        )
+
+    def mask(self, num_queries: Any, is_causal: bool) -> Tensor:
+        """Returns the keys that the last `num_queries` positions may attend to, after `extend`."""
+        size = ops.shape(self.keys)[2]
+        reach, positions = size - num_queries, ops.arange(size, dtype="int32")
+        queries = reach + ops.arange(num_queries, dtype="int32")
+        distance = ops.expand_dims(positions, 0) - ops.expand_dims(queries, 1)
+        in_window = ops.logical_and(distance >= -reach, distance <= (0 if is_causal else reach))
+        is_written = positions >= size - self.length
+        return ops.expand_dims(ops.logical_and(in_window, is_written), 0)
+
+    def last_columns(self, mask: Tensor) -> Tensor:
+        """Returns `[batch or 1, queries or 1, positions]` of the positions that are here."""
+        size, start = ops.shape(self.keys)[2], ops.shape(mask)[2]
+        return ops.pad(mask, [[0, 0], [0, 0], [size, 0]])[:, :, start:]
+
+    def last(self, number: Any) -> Self:
+        """Returns the cache of the last positions alone."""
+        start = ops.shape(self.keys)[2] - number
+        return self._replace(keys=self.keys[:, :, start:], values=self.values[:, :, start:])
+
+
 class CompleteCache(NamedTuple):
     """Keys and values that are complete, such as those of the encoder's outputs."""
 
@@ -100,7 +136,7 @@ class CompleteCache(NamedTuple):
 class DecoderBlockCache(NamedTuple):
     """Caches of a decoder block."""
 
-    self_attention: GrowingCache | FixedCache
+    self_attention: GrowingCache | FixedCache | RollingCache
     cross_attention: CompleteCache | tuple = ()  # `()` without cross-attention
 
     def reorder(self, rows: Tensor) -> Self:

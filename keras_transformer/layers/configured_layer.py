@@ -1,7 +1,7 @@
 """Base of layers whose arguments are checked, kept and saved by their names."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Self
 
 import keras
 
@@ -24,7 +24,7 @@ def _or_none(check):
 _CHECKS = {
     **dict.fromkeys(("num_heads", "intermediate_dim", "max_length"), check_positive_integer),
     **dict.fromkeys(("vocab_size", "d_model"), check_positive_integer),
-    **dict.fromkeys(("key_dim", "value_dim"), _or_none(check_positive_integer)),
+    **dict.fromkeys(("key_dim", "value_dim", "sliding_window"), _or_none(check_positive_integer)),
     **dict.fromkeys(("rate", "dropout", "attention_dropout", "activation_dropout"), check_rate),
     **dict.fromkeys(("use_bias", "mask_zero"), check_boolean),
     "final_norm": _or_none(check_boolean),
@@ -61,8 +61,17 @@ class ConfiguredLayer(keras.layers.Layer):
         config = super().get_config()
         for name in self._kept:
             value, family = getattr(self, name), _keras_family(name)
+            if isinstance(value, keras.layers.Layer):
+                value = keras.saving.serialize_keras_object(value)
             config[name] = value if family is None or value is None else family.serialize(value)
         return config
+
+    @classmethod
+    def from_config(cls, config: dict) -> Self:
+        if config.get("attention") is not None:
+            attention = keras.saving.deserialize_keras_object(config["attention"])
+            config = {**config, "attention": attention}
+        return super().from_config(config)
 
     def compute_output_shape(self, inputs_shape: tuple) -> tuple:
         return inputs_shape

@@ -26,6 +26,7 @@ class EncoderBlock(ResidualBlock):
         kernel_initializer, bias_initializer, kernel_regularizer: As in `keras.layers.Dense`, for
             all matrices and biases.
         epsilon: Added to the variance in the layer norms.
+        sliding_window: As in `MultiHeadAttention`, for self-attention.
         seed: Integer seed of the dropouts, or None.
 
     Call arguments:

@@ -5,18 +5,21 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_transformer.layers.caches import CompleteCache, FixedCache, GrowingCache
+from keras_transformer.layers.attention_function import AttentionFunction
+from keras_transformer.layers.caches import CompleteCache, FixedCache, GrowingCache, RollingCache
 from keras_transformer.layers.checks import check_built, check_positive_integer, check_rank
-from keras_transformer.layers.configured_layer import KernelLayer, TracedLayer
+from keras_transformer.layers.configured_layer import TracedLayer
 from keras_transformer.layers.dtypes import Tensor
-from keras_transformer.layers.kernels.projection import first_number, project, project_together
+from keras_transformer.layers.head_projections import HeadProjections
+from keras_transformer.layers.kernels.projection import first_number
 from keras_transformer.layers.kernels.shapes import reshape
 from keras_transformer.layers.masks import causal_mask, combine_masks, keys_mask
 from keras_transformer.layers.scaled_dot_product_attention import ScaledDotProductAttention
+from keras_transformer.layers.sliding_window import attend_in_window
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
-class MultiHeadAttention(TracedLayer, KernelLayer):
+class MultiHeadAttention(TracedLayer, HeadProjections):
     """Attends from `query` to `value` with several heads.
 
     `MultiHead(Q, K, V) = Concat(head_1, ..., head_h) . W^O`, each head attending with its own
@@ -32,6 +35,11 @@ class MultiHeadAttention(TracedLayer, KernelLayer):
         value_dim: Size of the values of a head; None for `key_dim`.
         use_bias: Whether the four projections have biases.
         dropout: Dropout rate of the attention weights.
+        attention: `AttentionFunction` with a dropout of its own; None for
+            `ScaledDotProductAttention(dropout)`.
+        sliding_window: As in Keras: query i attends only to the keys j with
+            `|i - j| < sliding_window`, in self-attention; None for all keys. Time and memory
+            grow linearly with the length, and a cache has `sliding_window - 1` positions.
         seed: Integer seed of the dropout, or None.
         **kwargs: `kernel_initializer` and `kernel_regularizer` of the four matrices,
             `bias_initializer`, and the arguments of `keras.layers.Layer`.
@@ -51,8 +59,8 @@ class MultiHeadAttention(TracedLayer, KernelLayer):
     Returns:
         `[batch, query_length, d_model]`, as wide as the query; with
         `return_attention_scores=True` a tuple of that and the weights
-        `[batch, num_heads, query_length, key_length]`; with a cache a tuple of that and the new
-        cache.
+        `[batch, num_heads, query_length, key_length]`, or with `sliding_window` those of the
+        band (`attend_in_window`); with a cache a tuple of that and the new cache.
 
     Raises:
         ValueError: If both a cache and attention scores are asked for, or an argument is not
@@ -76,6 +84,8 @@ class MultiHeadAttention(TracedLayer, KernelLayer):
         use_bias: bool = False,
         dropout: float = 0.0,
         *,
+        attention: AttentionFunction | None = None,
+        sliding_window: int | None = None,
         seed: int | None = None,
         **kwargs: Any,
     ) -> None:
@@ -87,26 +97,25 @@ class MultiHeadAttention(TracedLayer, KernelLayer):
             value_dim=key_dim if value_dim is None else value_dim,
             use_bias=use_bias,
             dropout=dropout,
+            sliding_window=sliding_window,
             seed=seed,
         )
-        self.attention = ScaledDotProductAttention(
+        if attention is not None and (dropout or not isinstance(attention, AttentionFunction)):
+            raise ValueError(
+                "`attention` must be an `AttentionFunction` with a dropout of its own, or None. "
+                f"Received: attention={attention!r}, dropout={dropout!r}"
+            )
+        self.attention = attention or ScaledDotProductAttention(
             dropout, seed=seed, dtype=self.dtype_policy, name="attention"
         )
+        self._kept += ("attention",) if attention else ()
 
     def build(self, query_shape: tuple, value_shape: tuple, key_shape: tuple | None = None) -> None:
-        d_model = query_shape[-1]
-        key_width = self.num_heads * self.key_dim
-        value_width = self.num_heads * self.value_dim
-        key_input_dim = (key_shape or value_shape)[-1]
-        self.query_kernel, self.query_bias = self._add_map("query", d_model, key_width)
-        self.key_kernel, self.key_bias = self._add_map("key", key_input_dim, key_width)
-        self.value_kernel, self.value_bias = self._add_map("value", value_shape[-1], value_width)
-        self.output_kernel, self.output_bias = self._add_map("output", value_width, d_model)
-        self.built = True
-
-    def _add_map(self, name, input_dim, output_dim):
-        kernel = self._add_kernel(f"{name}_kernel", input_dim, output_dim)
-        return kernel, self._add_bias(f"{name}_bias", output_dim)
+        super().build(query_shape, value_shape, key_shape)
+        if not self.attention.built:
+            heads = None, self.num_heads, None
+            keys, values = (*heads, self.key_dim), (*heads, self.value_dim)
+            self.attention.build(keys, keys, values)
 
     def call(
         self,
@@ -115,12 +124,12 @@ class MultiHeadAttention(TracedLayer, KernelLayer):
         key: Tensor | None = None,
         attention_mask: Tensor | None = None,
         use_causal_mask: bool = False,
-        cache: GrowingCache | FixedCache | CompleteCache | None = None,
+        cache: GrowingCache | FixedCache | RollingCache | CompleteCache | None = None,
         return_attention_scores: bool = False,
         value_mask: Tensor | None = None,
         key_mask: Tensor | None = None,
     ) -> Tensor | tuple:
-        self._check_call(value, cache, use_causal_mask, return_attention_scores)
+        self._check_call(query, value, cache, use_causal_mask, return_attention_scores)
         check_rank("query", query, "[batch, query_length, d_model]")
         check_rank("value", value, "[batch, key_length, value_width]")
         check_rank("attention_mask", attention_mask, "[batch, query_length, key_length]")
@@ -131,23 +140,37 @@ class MultiHeadAttention(TracedLayer, KernelLayer):
         else:
             [queries] = self._project(query, ("query",))
             keys, values = self._project_value(value, key)
-        query_length = ops.shape(query)[1]
+        heads, query_length = (queries, keys, values), ops.shape(query)[1]
         if cache is not None:
-            cache = cache.extend(keys, values)
-            keys, values = cache.keys, cache.values
-            implied_mask = cache.mask(query_length, use_causal_mask)
-        else:  # Implicit masks, [batch, key_length], do not cover cached keys.
-            causal = causal_mask(query_length, ops.shape(keys)[2], 0) if use_causal_mask else None
-            implied_mask = keys_mask(causal, value_mask, key_mask)
-        mask = combine_masks(attention_mask, implied_mask)
+            outputs, cache = self._extend(heads, cache, attention_mask, use_causal_mask)
+            return self._merge_heads(outputs), cache
+        # Implicit masks, [batch, key_length], do not cover cached keys.
+        mask = keys_mask(attention_mask, value_mask, key_mask)
         options = {"return_attention_scores": return_attention_scores}
-        outputs = self.attention(queries, keys, values, attention_mask=mask, **options)
+        if self.sliding_window is not None:
+            window = self.sliding_window, use_causal_mask, mask
+            outputs = attend_in_window(self.attention, *heads, *window, **options)
+        else:
+            causal = causal_mask(query_length, ops.shape(keys)[2], 0) if use_causal_mask else None
+            mask = combine_masks(causal, mask)
+            outputs = self.attention(*heads, attention_mask=mask, **options)
         if return_attention_scores:
             return self._merge_heads(outputs[0]), outputs[1]
-        outputs = self._merge_heads(outputs)
-        return outputs if cache is None else (outputs, cache)
+        return self._merge_heads(outputs)
 
-    def _check_call(self, value, cache, use_causal_mask, return_attention_scores):
+    def _extend(self, heads, cache, mask, is_causal):
+        """Returns the outputs at the positions that follow a cache, and the new cache."""
+        queries, keys, values = heads
+        cache = cache.extend(keys, values)
+        if mask is not None and self.sliding_window is not None:
+            mask = cache.last_columns(mask)
+        mask = combine_masks(mask, cache.mask(ops.shape(queries)[2], is_causal))
+        outputs = self.attention(queries, cache.keys, cache.values, attention_mask=mask)
+        if self.sliding_window is not None:
+            cache = cache.last(self.sliding_window - 1)
+        return outputs, cache
+
+    def _check_call(self, query, value, cache, use_causal_mask, return_attention_scores):
         if cache is not None and return_attention_scores:
             raise ValueError(
                 "A call returns the attention scores or a cache, not both. Received: "
@@ -160,6 +183,15 @@ class MultiHeadAttention(TracedLayer, KernelLayer):
                 "With value=None queries have no positions among the keys of the cache. "
                 "Received: use_causal_mask=True, value=None"
             )
+        if self.sliding_window is not None:
+            lengths = [None if one is None else one.shape[1] for one in (query, value)]
+            is_rolling = cache is None or isinstance(cache, RollingCache)
+            if value is None or not is_rolling or (None not in lengths and len(set(lengths)) > 1):
+                raise ValueError(
+                    "`sliding_window` is for self-attention, and for caches of `make_cache()`. "
+                    f"Received: sliding_window={self.sliding_window}, a query and a value of "
+                    f"{lengths[0]} and {lengths[1]} positions, {type(cache).__name__} as cache"
+                )
 
     def make_cache(
         self,
@@ -167,7 +199,7 @@ class MultiHeadAttention(TracedLayer, KernelLayer):
         key: Tensor | None = None,
         batch_size: Any = None,
         max_length: Any = None,
-    ) -> GrowingCache | FixedCache | CompleteCache:
+    ) -> GrowingCache | FixedCache | RollingCache | CompleteCache:
         """Returns a cache for `call`: keys and values computed once, to be attended to many times.
 
         Args:
@@ -179,41 +211,29 @@ class MultiHeadAttention(TracedLayer, KernelLayer):
                 compile fixed shapes; None for one that grows with each call.
 
         Returns:
-            A named tuple of `keys` and `values`: complete, of fixed size, or growing.
+            A named tuple of `keys` and `values`: complete, of fixed size, growing, or rolling
+            with `sliding_window`.
         """
         check_built(self)
         if value is not None:
             heads = self._project_value(value, key)
             # On JAX and torch Keras computes float64 in float32.
             return CompleteCache(*(ops.cast(one, self.compute_dtype) for one in heads))
-        length = max_length
-        if max_length is None:
+        if self.sliding_window is not None:
+            length = self.sliding_window - 1
+        elif max_length is not None:
+            length = max_length
+        else:
             # 0, computed from a weight so that no graph folds it: the cache can grow in a loop.
             number = first_number(self.query_kernel)
             length = ops.cast(number < number, "int32")
         leading = (batch_size, self.num_heads, length)
         keys = ops.zeros((*leading, self.key_dim), dtype=self.compute_dtype)
         values = ops.zeros((*leading, self.value_dim), dtype=self.compute_dtype)
-        if max_length is None:
+        if self.sliding_window is None and max_length is None:
             return GrowingCache((keys, keys), (values, values))
-        return FixedCache(keys, values, ops.zeros((), dtype="int32"))
-
-    def _project_value(self, value, key):
-        """Returns the keys and values of all heads, `[batch, num_heads, key_length, dim]`."""
-        if key is None or key is value:
-            return self._project(value, ("key", "value"))
-        return (*self._project(key, ("key",)), *self._project(value, ("value",)))
-
-    def _project(self, inputs, names):
-        """Returns the queries, keys or values of all heads, `[batch, num_heads, length, dim]`."""
-        # Keras casts only floats, and only inside `__call__`; caches are made outside of it.
-        inputs = ops.cast(inputs, self.compute_dtype)
-        # Before the projection, because the ONNX export of Keras loses its shape.
-        leading = ops.shape(inputs)[:2]
-        kernels = tuple(getattr(self, f"{name}_kernel") for name in names)
-        biases = tuple(getattr(self, f"{name}_bias") for name in names)
-        outputs = project_together(inputs, kernels, biases)
-        return [self._split_heads(one, leading) for one in outputs]
+        kind = FixedCache if self.sliding_window is None else RollingCache
+        return kind(keys, values, ops.zeros((), dtype="int32"))
 
     def _attend_to_cache(self, query, attention_mask, cache):
         """Attends to the cache alone; each of its rows may serve several rows of the query.
@@ -228,21 +248,6 @@ class MultiHeadAttention(TracedLayer, KernelLayer):
         [queries] = self._project(folded, ("query",))
         outputs = self.attention(queries, keys, cache.values, attention_mask=attention_mask)
         return reshape(self._merge_heads(outputs), query_shape)
-
-    def _split_heads(self, inputs, leading):
-        """Returns `[batch, length, heads * dim]` as `[batch, heads, length, dim]`."""
-        (batch, length), dim = leading, inputs.shape[-1] // self.num_heads
-        if inputs.shape[1] == 1:  # Nothing to move, as in every step of decoding.
-            return reshape(inputs, (batch, self.num_heads, 1, dim))
-        heads = reshape(inputs, (batch, length, self.num_heads, dim))
-        return ops.transpose(heads, (0, 2, 1, 3))
-
-    def _merge_heads(self, inputs):
-        """Returns `[batch, heads, length, value_dim]` as `[batch, length, d_model]`."""
-        batch, _, length, _ = ops.shape(inputs)
-        merged = inputs if inputs.shape[2] == 1 else ops.transpose(inputs, (0, 2, 1, 3))
-        merged = reshape(merged, (batch, length, self.num_heads * self.value_dim))
-        return project(merged, self.output_kernel, self.output_bias, (batch, length))
 
     def compute_output_shape(
         self, query_shape: tuple, value_shape: tuple, key_shape: tuple | None = None

@@ -19,6 +19,7 @@ _OPTIONS = {
     "activation_dropout": 0.0,
     "activation": "relu",
     "epsilon": 1e-6,
+    "sliding_window": None,
 }
 
 
@@ -71,6 +72,7 @@ class ResidualBlock(CompositeLayer, KernelLayer):
             self.value_dim or head_dim,
             use_bias=self.use_bias,
             dropout=self.attention_dropout,
+            sliding_window=None if name == "cross_attention" else self.sliding_window,
             **self._part_options(name),
         )
         attention.build(query_shape, value_shape)

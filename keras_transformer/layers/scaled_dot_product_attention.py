@@ -5,23 +5,20 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_transformer.layers.configured_layer import TracedLayer
-from keras_transformer.layers.dropout import Dropout
-from keras_transformer.layers.dtypes import Tensor, at_least_float32
-
-# Added to masked scores in float32 or float64: exp() of it is exactly 0, and it cannot overflow.
-_MASKED_SCORE = -1e30
+from keras_transformer.layers.attention_function import AttentionFunction
+from keras_transformer.layers.dtypes import Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
-class ScaledDotProductAttention(TracedLayer):
-    """Attends: `softmax(query . key^T / sqrt(key_dim)) . value`.
+class ScaledDotProductAttention(AttentionFunction):
+    """Attends by products of queries and keys: `softmax(query . key^T / sqrt(key_dim)) . value`.
 
     The softmax is computed in at least float32. A query that may attend to no key gets exact
     zeros.
 
     Args:
         dropout: Dropout rate of the attention weights.
+        scale: Factor of the scores; None for `1 / sqrt(key_dim)`, 1 for the plain dot product.
         seed: Integer seed of the dropout, or None.
 
     Call arguments:
@@ -47,61 +44,20 @@ class ScaledDotProductAttention(TracedLayer):
     Reference: Vaswani et al. (2017), section 3.2.1, equation (1).
     """
 
-    def __init__(self, dropout: float = 0.0, seed: int | None = None, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self._keep(dropout=dropout, seed=seed)
-        self.dropout_layer = Dropout(dropout, seed=seed, dtype=self.dtype_policy, name="dropout")
-
-    def build(self, query_shape: tuple, key_shape: tuple, value_shape: tuple) -> None:
-        self.built = True
-
-    def call(
+    def __init__(
         self,
-        query: Tensor,
-        key: Tensor | tuple,
-        value: Tensor | tuple,
-        attention_mask: Tensor | None = None,
-        return_attention_scores: bool = False,
-    ) -> Tensor | tuple[Tensor, Tensor]:
+        dropout: float = 0.0,
+        seed: int | None = None,
+        scale: float | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(dropout, seed, **kwargs)
+        self._keep(scale=scale)
+
+    def scaled(self, query: Tensor) -> Tensor:
         # Scaling the queries is cheaper than scaling the scores, and the same.
-        query = ops.multiply(query, query.shape[-1] ** -0.5)
-        scores = _scores(query, key)  # [batch, heads, query, key]
-        scores = ops.cast(scores, at_least_float32(self.compute_dtype))
-        row_is_alive = None
-        if attention_mask is not None:
-            mask = ops.expand_dims(attention_mask, 1)  # [batch or 1, 1, query or 1, key]
-            scores = scores + ops.where(mask, 0.0, ops.cast(_MASKED_SCORE, scores.dtype))
-            row_is_alive = ops.any(mask, axis=-1, keepdims=True)
-        # Keras warns of a softmax over one key, which the first step of decoding has.
-        weights = ops.ones_like(scores) if scores.shape[-1] == 1 else ops.softmax(scores, axis=-1)
-        weights = ops.cast(weights, self.compute_dtype)
-        if row_is_alive is not None and return_attention_scores:
-            weights = ops.multiply(weights, ops.cast(row_is_alive, weights.dtype))
-        weights = self.dropout_layer(weights)
-        outputs = _weighted_sum(weights, value)  # [batch, heads, query, value_dim]
-        if row_is_alive is not None:
-            outputs = ops.multiply(outputs, ops.cast(row_is_alive, outputs.dtype))
-        return (outputs, weights) if return_attention_scores else outputs
+        scale = query.shape[-1] ** -0.5 if self.scale is None else self.scale
+        return ops.multiply(query, scale)
 
-    def compute_output_shape(
-        self, query_shape: tuple, key_shape: tuple, value_shape: tuple
-    ) -> tuple:
-        return (*query_shape[:-1], value_shape[-1])
-
-
-def _scores(query, key):
-    parts = key if isinstance(key, tuple) else (key,)
-    scores = [ops.matmul(query, ops.swapaxes(part, -1, -2)) for part in parts]
-    return scores[0] if len(scores) == 1 else ops.concatenate(scores, axis=-1)
-
-
-def _weighted_sum(weights, value):
-    parts = value if isinstance(value, tuple) else (value,)
-    if len(parts) == 1:
-        return ops.matmul(weights, parts[0])
-    start, products = 0, []
-    for part in parts:
-        end = start + ops.shape(part)[2]
-        products.append(ops.matmul(weights[..., start:end], part))
-        start = end
-    return sum(products[1:], start=products[0])
+    def score(self, query: Tensor, key: Tensor) -> Tensor:
+        return ops.matmul(query, ops.swapaxes(key, -1, -2))

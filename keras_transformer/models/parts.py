@@ -19,7 +19,7 @@ from keras_transformer.settings.transformer_config import TransformerConfig
 
 # Settings that are arguments of the blocks.
 _OF_BLOCKS = ("num_heads", "intermediate_dim", "key_dim", "value_dim", "norm", "use_bias")
-_OF_BLOCKS += ("activation", "attention_dropout", "activation_dropout")
+_OF_BLOCKS += ("activation", "attention_dropout", "activation_dropout", "sliding_window")
 
 
 class Parts(NamedTuple):

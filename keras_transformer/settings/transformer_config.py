@@ -80,6 +80,12 @@ class TransformerConfig(FrozenSettings):
     max_length: int | None = setting(
         None, "maximum length of a sequence, which learned positions need", SIZE, unset="no maximum"
     )
+    sliding_window: int | None = _model(
+        None,
+        "number of positions to each side that self-attention sees, a position itself included",
+        SIZE,
+        unset="all positions",
+    )
     use_bias: bool = _model(
         False, "whether the attention projections have biases; they have none in the paper"
     )

@@ -1,0 +1,51 @@
+"""Additive attention (Bahdanau et al., 2015), which section 3.2.1 compares with dot products."""
+
+import keras
+from keras import ops
+
+from keras_transformer.layers.attention_function import AttentionFunction
+from keras_transformer.layers.dtypes import Tensor
+
+
+@keras.saving.register_keras_serializable(package="keras_transformer")
+class AdditiveAttention(AttentionFunction):
+    """Attends by a network with one hidden layer: `softmax(v . tanh(query + key)) . value`.
+
+    The projections of `MultiHeadAttention` are the first layer of the network, and each head has
+    a vector v. The tensor `[batch, heads, query_length, key_length, key_dim]` in between needs
+    `key_dim` times the memory of the scores.
+
+    Args:
+        dropout: Dropout rate of the attention weights.
+        seed: Integer seed of the dropout, or None.
+
+    Call arguments:
+        query, key, value, attention_mask, return_attention_scores, training: As in
+            `ScaledDotProductAttention`.
+
+    Returns:
+        As `ScaledDotProductAttention`.
+
+    Example:
+
+    >>> from keras_transformer.layers import AdditiveAttention, MultiHeadAttention
+    >>> layer = MultiHeadAttention(num_heads=8, key_dim=64, attention=AdditiveAttention())
+    >>> states = keras.random.normal((2, 5, 512))
+    >>> ops.shape(layer(states, states))
+    (2, 5, 512)
+
+    Reference: Bahdanau et al. (2015); Vaswani et al. (2017), section 3.2.1.
+    """
+
+    def build(self, query_shape: tuple, key_shape: tuple, value_shape: tuple) -> None:
+        _, num_heads, *_, key_dim = query_shape
+        self.score_kernel = self.add_weight(
+            name="score_kernel", shape=(num_heads, key_dim), initializer="glorot_uniform"
+        )
+        self.built = True
+
+    def score(self, query: Tensor, key: Tensor) -> Tensor:
+        hidden = ops.tanh(ops.expand_dims(query, -2) + ops.expand_dims(key, -3))
+        middle = (1,) * (len(hidden.shape) - 3)
+        kernel = ops.reshape(self.score_kernel, (-1, *middle, query.shape[-1]))
+        return ops.sum(hidden * ops.cast(kernel, hidden.dtype), axis=-1)

@@ -1,0 +1,102 @@
+"""Base of attention functions: scores of queries and keys become weights of values."""
+
+import abc
+from typing import Any
+
+from keras import ops
+
+from keras_transformer.layers.configured_layer import TracedLayer
+from keras_transformer.layers.dropout import Dropout
+from keras_transformer.layers.dtypes import Tensor, at_least_float32
+
+# Added to masked scores in float32 or float64: exp() of it is exactly 0, and it cannot overflow.
+_MASKED_SCORE = -1e30
+
+
+class AttentionFunction(TracedLayer, abc.ABC):
+    """Attends: `softmax(score(scaled(query), key)) . value`. A subclass implements `score`.
+
+    The softmax is computed in at least float32. A query that may attend to no key gets exact
+    zeros. Further axes may stand before the last two; `sliding_window` has blocks there.
+
+    Args:
+        dropout: Dropout rate of the attention weights.
+        seed: Integer seed of the dropout, or None.
+
+    Call arguments:
+        query: `[batch, heads, query_length, key_dim]`.
+        key: `[batch, heads, key_length, key_dim]`; or a tuple of such tensors, parts that follow
+            each other.
+        value: `[batch, heads, key_length, value_dim]`, or a tuple of as many parts.
+        attention_mask: bool `[batch or 1, query_length or 1, key_length]`, `True` = attend.
+        return_attention_scores: Whether to return the weights as well.
+        training: Whether to drop attention weights.
+
+    Returns:
+        `[batch, heads, query_length, value_dim]`, or with `return_attention_scores=True` a tuple
+        of that and the weights `[batch, heads, query_length, key_length]`.
+    """
+
+    def __init__(self, dropout: float = 0.0, seed: int | None = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self._keep(dropout=dropout, seed=seed)
+        self.dropout_layer = Dropout(dropout, seed=seed, dtype=self.dtype_policy, name="dropout")
+
+    def build(self, query_shape: tuple, key_shape: tuple, value_shape: tuple) -> None:
+        self.built = True
+
+    def scaled(self, query: Tensor) -> Tensor:
+        """Returns the queries as `score` takes them."""
+        return query
+
+    @abc.abstractmethod
+    def score(self, query: Tensor, key: Tensor) -> Tensor:
+        """Returns the scores `[..., query_length, key_length]`."""
+
+    def call(
+        self,
+        query: Tensor,
+        key: Tensor | tuple,
+        value: Tensor | tuple,
+        attention_mask: Tensor | None = None,
+        return_attention_scores: bool = False,
+    ) -> Tensor | tuple[Tensor, Tensor]:
+        query, keys = self.scaled(query), key if isinstance(key, tuple) else (key,)
+        scores = _join([self.score(query, part) for part in keys])  # [batch, heads, query, key]
+        scores = ops.cast(scores, at_least_float32(self.compute_dtype))
+        row_is_alive = None
+        if attention_mask is not None:
+            mask = ops.expand_dims(attention_mask, 1)  # [batch or 1, 1, query or 1, key]
+            scores = scores + ops.where(mask, 0.0, ops.cast(_MASKED_SCORE, scores.dtype))
+            row_is_alive = ops.any(mask, axis=-1, keepdims=True)
+        # Keras warns of a softmax over one key, which the first step of decoding has.
+        weights = ops.ones_like(scores) if scores.shape[-1] == 1 else ops.softmax(scores, axis=-1)
+        weights = ops.cast(weights, self.compute_dtype)
+        if row_is_alive is not None and return_attention_scores:
+            weights = ops.multiply(weights, ops.cast(row_is_alive, weights.dtype))
+        weights = self.dropout_layer(weights)
+        outputs = _weighted_sum(weights, value)  # [batch, heads, query, value_dim]
+        if row_is_alive is not None:
+            outputs = ops.multiply(outputs, ops.cast(row_is_alive, outputs.dtype))
+        return (outputs, weights) if return_attention_scores else outputs
+
+    def compute_output_shape(
+        self, query_shape: tuple, key_shape: tuple, value_shape: tuple
+    ) -> tuple:
+        return (*query_shape[:-1], value_shape[-1])
+
+
+def _join(parts):
+    return parts[0] if len(parts) == 1 else ops.concatenate(parts, axis=-1)
+
+
+def _weighted_sum(weights, value):
+    parts = value if isinstance(value, tuple) else (value,)
+    if len(parts) == 1:
+        return ops.matmul(weights, parts[0])
+    start, products = 0, []
+    for part in parts:
+        end = start + ops.shape(part)[2]
+        products.append(ops.matmul(weights[..., start:end], part))
+        start = end
+    return sum(products[1:], start=products[0])

@@ -1,0 +1,120 @@
+"""Self-attention restricted to a neighbourhood, Table 1: time and memory of O(r n d)."""
+
+from collections.abc import Callable
+
+from keras import ops
+
+from keras_transformer.layers.dtypes import Tensor
+
+# Smaller matrices are multiplied at a fraction of a processor's rate.
+_MIN_BLOCK = 32
+
+
+def attend_in_window(
+    attention: Callable,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    window: int,
+    is_causal: bool = False,
+    attention_mask: Tensor | None = None,
+    return_attention_scores: bool = False,
+) -> Tensor | tuple[Tensor, Tensor]:
+    """Attends from each position to those less than `window` away.
+
+    The sequence is cut into blocks. The queries of a block attend to its keys and to the
+    `window - 1` keys before it, and after it unless the mask is causal.
+
+    Args:
+        attention: `AttentionFunction`, which attends within the blocks.
+        query, key, value: `[batch, heads, length, dim]`.
+        window: Number of positions that a query sees to each side, itself included.
+        is_causal: Whether a query sees no later position.
+        attention_mask: bool `[batch or 1, length or 1, length]`, or None.
+        return_attention_scores: Whether to return the weights as well.
+
+    Returns:
+        `[batch, heads, length, value_dim]`, or a tuple of that and the weights of the band
+        `[batch, heads, length, width]`. Its `2 * window - 1` columns, or `window` if causal, are
+        the keys from `window - 1` before the query on.
+    """
+    blocks = _Blocks(ops.shape(query)[2], window, is_causal)
+    found = attention(
+        blocks.cut(query, 2),
+        blocks.neighbours(key, 2),
+        blocks.neighbours(value, 2),
+        attention_mask=blocks.mask(attention_mask),
+        return_attention_scores=return_attention_scores,
+    )
+    if not return_attention_scores:
+        return blocks.joined(found)
+    outputs, weights = found
+    return blocks.joined(outputs), blocks.joined(blocks.band(weights))
+
+
+class _Blocks:
+    """Blocks of `size` positions, with the `before` and `after` neighbours that they attend to."""
+
+    def __init__(self, length, window, is_causal):
+        self.length, self.size = length, max(window - 1, _MIN_BLOCK)
+        self.before, self.after = window - 1, 0 if is_causal else window - 1
+        self.number = (length + self.size - 1) // self.size
+        # Positions of the queries and of the keys of a block, from its first neighbour.
+        self.queries = ops.arange(self.size, dtype="int32") + self.before
+        self.keys = ops.arange(self.before + self.size + self.after, dtype="int32")
+
+    def cut(self, tensor, axis):
+        """Returns `[..., length, ...]` as `[..., number, size, ...]`, filled up with zeros."""
+        widths = [[0, 0] for _ in tensor.shape]
+        widths[axis][1] = self.number * self.size - self.length
+        shape = ops.shape(tensor)
+        shape = (*shape[:axis], self.number, self.size, *shape[axis + 1 :])
+        return ops.reshape(ops.pad(tensor, widths), shape)
+
+    def neighbours(self, tensor, axis):
+        """Returns `[..., length, ...]` as `[..., number, before + size + after, ...]`."""
+        blocks = self.cut(tensor, axis)
+        nothing, parts = ops.zeros_like(_part(blocks, axis, 0, 1)), [blocks]
+        if self.before:
+            previous = ops.concatenate([nothing, _part(blocks, axis, 0, self.number - 1)], axis)
+            parts.insert(0, _part(previous, axis + 1, self.size - self.before, self.size))
+        if self.after:
+            following = ops.concatenate([_part(blocks, axis, 1, self.number), nothing], axis)
+            parts.append(_part(following, axis + 1, 0, self.after))
+        return ops.concatenate(parts, axis + 1)
+
+    def mask(self, attention_mask):
+        """Returns the mask of the blocks, bool `[batch or 1, number, size, keys]`."""
+        distance = ops.expand_dims(self.keys, 0) - ops.expand_dims(self.queries, 1)
+        in_band = ops.logical_and(distance >= -self.before, distance <= self.after)
+        is_there = self.neighbours(ops.ones((1, self.length), dtype="bool"), 1)
+        mask = ops.logical_and(in_band, ops.expand_dims(is_there, 2))
+        if attention_mask is None:
+            return mask
+        if attention_mask.shape[1] == 1:
+            own = ops.expand_dims(self.neighbours(attention_mask[:, 0], 1), 2)
+        else:
+            first = ops.arange(self.number, dtype="int32") * self.size - self.before
+            columns = ops.expand_dims(first, 1) + self.keys  # [number, keys]
+            columns = ops.expand_dims(ops.clip(columns, 0, self.length - 1), 1)
+            rows = self.cut(attention_mask, 1)  # [batch or 1, number, size, length]
+            columns = ops.broadcast_to(columns, (*ops.shape(rows)[:3], self.keys.shape[0]))
+            own = ops.take_along_axis(rows, columns, axis=3)
+        return ops.logical_and(mask, own)
+
+    def band(self, weights):
+        """Returns the weights of the keys that a query may see, `[..., size, width]`."""
+        width = ops.arange(self.before + 1 + self.after, dtype="int32")
+        columns = ops.expand_dims(ops.arange(self.size, dtype="int32"), 1) + width
+        columns = ops.broadcast_to(columns, (*ops.shape(weights)[:-1], columns.shape[1]))
+        return ops.take_along_axis(weights, columns, axis=-1)
+
+    def joined(self, blocks):
+        """Returns `[batch, heads, number, size, dim]` as `[batch, heads, length, dim]`."""
+        shape = ops.shape(blocks)
+        whole = ops.reshape(blocks, (*shape[:2], self.number * self.size, shape[-1]))
+        return whole[:, :, : self.length]
+
+
+def _part(tensor, axis, start, end):
+    return tensor[(slice(None),) * axis + (slice(start, end),)]

@@ -1,0 +1,192 @@
+"""Restricted self-attention: equal to dense attention under a band, in linear memory."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_transformer.layers import AdditiveAttention, Encoder, EncoderBlock, MultiHeadAttention
+from keras_transformer.layers.caches import GrowingCache
+from tests.layers.oracle_parameters import array, randomize
+
+RNG = np.random.default_rng(5)
+
+
+def pair(width=12, attention=None, **options):
+    """A layer with a window, and a dense one with its weights."""
+    layers = []
+    for window in (options.pop("window"), None):
+        function = None if attention is None else attention()
+        options |= {"attention": function, "sliding_window": window}
+        layers.append(MultiHeadAttention(3, 4, **options))
+        layers[-1].build((None, None, width), (None, None, width))
+    randomize(layers[0])
+    layers[1].set_weights(layers[0].get_weights())
+    return layers
+
+
+def band(length, window):
+    positions = np.arange(length)
+    return (np.abs(positions - positions[:, None]) < window)[None]
+
+
+def masks(length):
+    """No mask, padding, and a mask of every query."""
+    lengths = np.array([[length], [max(length - 3, 1)]])
+    return [None, (np.arange(length) < lengths)[:, None], RNG.random((2, length, length)) < 0.7]
+
+
+@pytest.mark.parametrize("is_causal", [False, True])
+@pytest.mark.parametrize("length, window", [
+    (1, 1), (5, 1), (5, 2), (5, 9), (32, 8), (33, 8), (70, 8), (70, 40), (100, 34),
+])  # fmt: skip
+def test_it_is_dense_attention_under_a_band(length, window, is_causal):
+    layer, dense = pair(window=window)
+    inputs = RNG.normal(size=(2, length, 12)).astype("float32")
+    options = {"use_causal_mask": is_causal, "return_attention_scores": True}
+    for mask in masks(length):
+        outputs, weights = layer(inputs, inputs, attention_mask=mask, **options)
+        whole = band(length, window) if mask is None else band(length, window) & mask
+        expected, scores = map(array, dense(inputs, inputs, attention_mask=whole, **options))
+        np.testing.assert_allclose(array(outputs), expected, atol=1e-5)
+        # Column r of the band is key i - (window - 1) + r.
+        width = window if is_causal else 2 * window - 1
+        padded = np.pad(scores, ((0, 0), (0, 0), (0, 0), (window - 1, window - 1)))
+        rows = [padded[:, :, i, i : i + width] for i in range(length)]
+        np.testing.assert_allclose(array(weights), np.stack(rows, axis=2), atol=1e-5)
+
+
+@pytest.mark.parametrize("is_causal", [False, True])
+def test_it_is_the_window_of_keras(is_causal):
+    keras_layer = keras.layers.MultiHeadAttention(3, 4, sliding_window=6, use_bias=False)
+    inputs = RNG.normal(size=(2, 40, 12)).astype("float32")
+    expected = keras_layer(inputs, inputs, use_causal_mask=is_causal)
+    layer, _ = pair(window=6)
+    layer.set_weights(
+        [
+            array(one).reshape(kernel.shape)
+            for one, kernel in zip(keras_layer.weights, layer.weights, strict=True)
+        ]
+    )
+    outputs = layer(inputs, inputs, use_causal_mask=is_causal)
+    np.testing.assert_allclose(array(outputs), array(expected), atol=1e-5)
+
+
+def test_additive_scores_have_a_window_too():
+    layer, dense = pair(window=5, attention=AdditiveAttention)
+    inputs = RNG.normal(size=(2, 40, 12)).astype("float32")
+    expected = dense(inputs, inputs, attention_mask=band(40, 5))
+    np.testing.assert_allclose(array(layer(inputs, inputs)), array(expected), atol=1e-5)
+
+
+@pytest.mark.parametrize("step", [1, 3, 40])
+@pytest.mark.parametrize("window", [1, 2, 6, 60])
+def test_a_rolling_cache_gives_the_outputs_of_the_whole(window, step):
+    layer, _ = pair(window=window)
+    inputs = RNG.normal(size=(2, 40, 12)).astype("float32")
+    mask = masks(40)[1]
+    expected = layer(inputs, inputs, attention_mask=mask, use_causal_mask=True)
+    cache, outputs = layer.make_cache(batch_size=2), []
+    for start in range(0, 40, step):
+        part = inputs[:, start : start + step]
+        options = {"attention_mask": mask[:, :, : start + step], "use_causal_mask": True}
+        found, cache = layer(part, part, cache=cache, **options)
+        outputs.append(array(found))
+        assert cache.keys.shape[2] == window - 1
+    np.testing.assert_allclose(np.concatenate(outputs, axis=1), array(expected), atol=1e-5)
+
+
+@pytest.mark.tensorflow_only("the gradient of TensorFlow")
+def test_gradients_are_those_of_the_band():
+    import tensorflow as tf
+
+    inputs = tf.constant(RNG.normal(size=(2, 50, 12)), "float32")
+    found = []
+    for layer, mask in zip(pair(window=7), (None, band(50, 7)), strict=True):
+        with tf.GradientTape() as tape:
+            tape.watch(inputs)
+            total = ops.sum(layer(inputs, inputs, attention_mask=mask, use_causal_mask=True) ** 2)
+        found.append(tape.gradient(total, [inputs, *layer.trainable_variables]))
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_allclose(array(one), array(other), rtol=1e-4, atol=1e-4)
+
+
+def test_dropout_drops_weights_of_the_band():
+    layer, _ = pair(window=4, dropout=0.5)
+    inputs = RNG.normal(size=(2, 50, 12)).astype("float32")
+    options = {"return_attention_scores": True}
+    _, weights = layer(inputs, inputs, training=True, **options)
+    _, kept = layer(inputs, inputs, **options)
+    share = np.mean(array(weights)[array(kept) > 0] == 0)
+    assert 0.4 < share < 0.6
+
+
+@pytest.mark.parametrize("dtype", ["mixed_bfloat16", "mixed_float16"])
+def test_half_precision_is_near(dtype):
+    layer, dense = pair(window=6, dtype=dtype)
+    inputs = RNG.normal(size=(2, 40, 12)).astype("float32")
+    expected = array(ops.cast(dense(inputs, inputs, attention_mask=band(40, 6)), "float32"))
+    outputs = array(ops.cast(layer(inputs, inputs), "float32"))
+    np.testing.assert_allclose(outputs, expected, atol=0.05 * np.abs(expected).max())
+
+
+def test_saving_a_block_keeps_the_window(tmp_path):
+    inputs = keras.Input((None, 8))
+    model = keras.Model(inputs, Encoder([EncoderBlock(2, 12, sliding_window=3)])(inputs))
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    assert loaded.layers[1].blocks[0].attention.sliding_window == 3
+    states = RNG.normal(size=(1, 20, 8)).astype("float32")
+    np.testing.assert_array_equal(array(loaded(states)), array(model(states)))
+    far = states.copy()
+    far[:, -1] += 1.0
+    changed = np.abs(array(model(far)) - array(model(states))).max(axis=(0, 2)) > 0
+    assert list(np.flatnonzero(changed)) == [17, 18, 19]
+
+
+@pytest.mark.slow
+@pytest.mark.tensorflow_only("the memory of its process")
+def test_32768_positions_forward_and_backward_in_4_gb(tmp_path):
+    """A dense layer needs 34 GB for the scores alone."""
+    import subprocess
+    import sys
+
+    program = """
+import resource
+import numpy as np, tensorflow as tf
+from keras_transformer.layers import MultiHeadAttention
+
+layer = MultiHeadAttention(8, 64, sliding_window=64)
+inputs = tf.random.normal((1, 32_768, 512))
+
+@tf.function
+def step(inputs):
+    with tf.GradientTape() as tape:
+        tape.watch(inputs)
+        loss = tf.reduce_sum(layer(inputs, inputs, use_causal_mask=True) ** 2)
+    return tape.gradient(loss, inputs)
+
+assert np.isfinite(step(inputs).numpy()).all()
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert float(done.stdout) < 4.0
+
+
+@pytest.mark.parametrize("window", [0, -1, 2.0, True])
+def test_a_window_that_makes_no_sense_is_named(window):
+    with pytest.raises(ValueError, match=f"Received: sliding_window={window}"):
+        MultiHeadAttention(2, 4, sliding_window=window)
+
+
+def test_there_is_no_window_in_cross_attention():
+    layer, dense = pair(window=4)
+    states = np.zeros((2, 5, 12), "float32")
+    with pytest.raises(ValueError, match="self-attention.*5 and 3 positions"):
+        layer(states, states[:, :3])
+    with pytest.raises(ValueError, match="self-attention.*CompleteCache as cache"):
+        layer(states, None, cache=dense.make_cache(states))
+    with pytest.raises(ValueError, match="self-attention.*GrowingCache as cache"):
+        layer(states, states, cache=dense.make_cache(batch_size=2))
+    assert isinstance(dense.make_cache(batch_size=2), GrowingCache)
