@@ -56,6 +56,8 @@ def check_attention(attention: keras.layers.Layer, head_dim: float, library: str
     check_supported(is_scaled, rule, f"attention of type {type(function).__name__}")
     rule = f"{library} has attention to all keys only"
     check_supported(attention.sliding_window is None, rule, sliding_window=attention.sliding_window)
+    rule = f"{library} has no positions inside attention"
+    check_supported(attention.position is None, rule, position=attention.position)
     check_supported(
         attention.key_dim == attention.value_dim == head_dim,
         f"Keys and values must have the size width / num_heads, as {library}'s have",

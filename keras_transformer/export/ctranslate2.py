@@ -94,10 +94,11 @@ def export_ctranslate2(
 def _specification(translator: Translator, specs: Any) -> Any:
     """Returns CTranslate2's description of the model, with all weights."""
     model, config = translator.model, translator.model.config
-    if config.sliding_window is not None:
+    if config.sliding_window is not None or config.position in ("relative", "rotary"):
         raise UserError(
-            "CTranslate2 has only attention to all positions; a SavedModel keeps the window. "
-            f"Received: sliding_window={config.sliding_window}"
+            "CTranslate2 is given only models with sinusoidal or learned positions and attention "
+            f"to all of them; a SavedModel keeps both. Received: position={config.position!r}, "
+            f"sliding_window={config.sliding_window}"
         )
     activation = _ACTIVATIONS[activation_name(config.activation, _ACTIVATIONS)]
     options = {

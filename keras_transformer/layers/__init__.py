@@ -2,6 +2,11 @@
 
 from keras_transformer.layers.additive_attention import AdditiveAttention
 from keras_transformer.layers.attention_function import AttentionFunction
+from keras_transformer.layers.attention_position import (
+    AttentionPosition,
+    RelativePosition,
+    RotaryPosition,
+)
 from keras_transformer.layers.decoder import Decoder
 from keras_transformer.layers.decoder_block import DecoderBlock
 from keras_transformer.layers.dropout import Dropout
@@ -18,6 +23,7 @@ from keras_transformer.layers.tied_embedding import TiedEmbedding
 __all__ = [
     "AdditiveAttention",
     "AttentionFunction",
+    "AttentionPosition",
     "Decoder",
     "DecoderBlock",
     "Dropout",
@@ -27,6 +33,8 @@ __all__ = [
     "LayerNormalization",
     "LearnedPositionEmbedding",
     "MultiHeadAttention",
+    "RelativePosition",
+    "RotaryPosition",
     "ScaledDotProductAttention",
     "SinusoidalPositionEncoding",
     "TiedEmbedding",

@@ -20,7 +20,7 @@ class AdditiveAttention(AttentionFunction):
         seed: Integer seed of the dropout, or None.
 
     Call arguments:
-        query, key, value, attention_mask, return_attention_scores, training: As in
+        query, key, value, attention_mask, distances, return_attention_scores, training: As in
             `ScaledDotProductAttention`.
 
     Returns:

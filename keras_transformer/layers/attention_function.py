@@ -5,6 +5,7 @@ from typing import Any
 
 from keras import ops
 
+from keras_transformer.layers.attention_position import DistanceVectors
 from keras_transformer.layers.configured_layer import TracedLayer
 from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.dtypes import Tensor, at_least_float32
@@ -29,6 +30,7 @@ class AttentionFunction(TracedLayer, abc.ABC):
             each other.
         value: `[batch, heads, key_length, value_dim]`, or a tuple of as many parts.
         attention_mask: bool `[batch or 1, query_length or 1, key_length]`, `True` = attend.
+        distances: `DistanceVectors` of queries and keys, or None.
         return_attention_scores: Whether to return the weights as well.
         training: Whether to drop attention weights.
 
@@ -59,10 +61,13 @@ class AttentionFunction(TracedLayer, abc.ABC):
         key: Tensor | tuple,
         value: Tensor | tuple,
         attention_mask: Tensor | None = None,
+        distances: DistanceVectors | None = None,
         return_attention_scores: bool = False,
     ) -> Tensor | tuple[Tensor, Tensor]:
         query, keys = self.scaled(query), key if isinstance(key, tuple) else (key,)
         scores = _join([self.score(query, part) for part in keys])  # [batch, heads, query, key]
+        if distances is not None:
+            scores = scores + distances.scores(query)
         scores = ops.cast(scores, at_least_float32(self.compute_dtype))
         row_is_alive = None
         if attention_mask is not None:
@@ -76,6 +81,8 @@ class AttentionFunction(TracedLayer, abc.ABC):
             weights = ops.multiply(weights, ops.cast(row_is_alive, weights.dtype))
         weights = self.dropout_layer(weights)
         outputs = _weighted_sum(weights, value)  # [batch, heads, query, value_dim]
+        if distances is not None:
+            outputs = outputs + distances.weighted_sum(weights)
         if row_is_alive is not None:
             outputs = ops.multiply(outputs, ops.cast(row_is_alive, outputs.dtype))
         return (outputs, weights) if return_attention_scores else outputs

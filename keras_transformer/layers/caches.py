@@ -43,6 +43,11 @@ class GrowingCache(NamedTuple):
             return None
         return causal_mask(num_queries, self.length, self.length - num_queries)
 
+    def places(self, num_queries: Any) -> tuple[Tensor, Tensor]:
+        """Returns the positions of the last `num_queries` positions and of all keys."""
+        keys = ops.arange(self.length, dtype="int32")
+        return keys[self.length - num_queries :], keys
+
     def _merged(self, max_recent):
         """Returns the cache, with an empty second part if that has `max_recent` positions."""
         if len(self.keys) == 1:
@@ -85,6 +90,11 @@ class FixedCache(NamedTuple):
             return causal_mask(num_queries, max_length, self.length - num_queries)
         return reshape(ops.arange(max_length, dtype="int32") < self.length, (1, 1, -1))
 
+    def places(self, num_queries: Any) -> tuple[Tensor, Tensor]:
+        """As `GrowingCache.places`."""
+        queries = self.length - num_queries + ops.arange(num_queries, dtype="int32")
+        return queries, ops.arange(ops.shape(self.keys)[2], dtype="int32")
+
 
 class RollingCache(NamedTuple):
     """Keys and values of the last positions, as many as a sliding window reaches back."""
@@ -103,13 +113,16 @@ class RollingCache(NamedTuple):
 
     def mask(self, num_queries: Any, is_causal: bool) -> Tensor:
         """Returns the keys that the last `num_queries` positions may attend to, after `extend`."""
-        size = ops.shape(self.keys)[2]
-        reach, positions = size - num_queries, ops.arange(size, dtype="int32")
-        queries = reach + ops.arange(num_queries, dtype="int32")
-        distance = ops.expand_dims(positions, 0) - ops.expand_dims(queries, 1)
+        (queries, keys), size = self.places(num_queries), ops.shape(self.keys)[2]
+        reach, distance = size - num_queries, ops.expand_dims(keys, 0) - ops.expand_dims(queries, 1)
         in_window = ops.logical_and(distance >= -reach, distance <= (0 if is_causal else reach))
-        is_written = positions >= size - self.length
-        return ops.expand_dims(ops.logical_and(in_window, is_written), 0)
+        return ops.expand_dims(ops.logical_and(in_window, keys >= size - self.length), 0)
+
+    def places(self, num_queries: Any) -> tuple[Tensor, Tensor]:
+        """As `GrowingCache.places`, from the first position that is here."""
+        size = ops.shape(self.keys)[2]
+        queries = size - num_queries + ops.arange(num_queries, dtype="int32")
+        return queries, ops.arange(size, dtype="int32")
 
     def last_columns(self, mask: Tensor) -> Tensor:
         """Returns `[batch or 1, queries or 1, positions]` of the positions that are here."""

@@ -22,7 +22,8 @@ def _or_none(check):
 
 # An argument of a name means the same in every layer.
 _CHECKS = {
-    **dict.fromkeys(("num_heads", "intermediate_dim", "max_length"), check_positive_integer),
+    **dict.fromkeys(("num_heads", "intermediate_dim"), check_positive_integer),
+    **dict.fromkeys(("max_length", "max_distance"), check_positive_integer),
     **dict.fromkeys(("vocab_size", "d_model"), check_positive_integer),
     **dict.fromkeys(("key_dim", "value_dim", "sliding_window"), _or_none(check_positive_integer)),
     **dict.fromkeys(("rate", "dropout", "attention_dropout", "activation_dropout"), check_rate),
@@ -68,10 +69,12 @@ class ConfiguredLayer(keras.layers.Layer):
 
     @classmethod
     def from_config(cls, config: dict) -> Self:
-        if config.get("attention") is not None:
-            attention = keras.saving.deserialize_keras_object(config["attention"])
-            config = {**config, "attention": attention}
-        return super().from_config(config)
+        layers = {
+            name: keras.saving.deserialize_keras_object(config[name])
+            for name in ("attention", "position")
+            if config.get(name) is not None
+        }
+        return super().from_config({**config, **layers})
 
     def compute_output_shape(self, inputs_shape: tuple) -> tuple:
         return inputs_shape

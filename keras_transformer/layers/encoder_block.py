@@ -26,7 +26,8 @@ class EncoderBlock(ResidualBlock):
         kernel_initializer, bias_initializer, kernel_regularizer: As in `keras.layers.Dense`, for
             all matrices and biases.
         epsilon: Added to the variance in the layer norms.
-        sliding_window: As in `MultiHeadAttention`, for self-attention.
+        position, sliding_window: As in `MultiHeadAttention`, for self-attention. Blocks that share
+            a position share its weights.
         seed: Integer seed of the dropouts, or None.
 
     Call arguments:

@@ -6,20 +6,19 @@ import keras
 from keras import ops
 
 from keras_transformer.layers.attention_function import AttentionFunction
+from keras_transformer.layers.attention_position import AttentionPosition
+from keras_transformer.layers.cached_attention import CachedAttention
 from keras_transformer.layers.caches import CompleteCache, FixedCache, GrowingCache, RollingCache
-from keras_transformer.layers.checks import check_built, check_positive_integer, check_rank
+from keras_transformer.layers.checks import check_positive_integer, check_rank
 from keras_transformer.layers.configured_layer import TracedLayer
 from keras_transformer.layers.dtypes import Tensor
-from keras_transformer.layers.head_projections import HeadProjections
-from keras_transformer.layers.kernels.projection import first_number
-from keras_transformer.layers.kernels.shapes import reshape
 from keras_transformer.layers.masks import causal_mask, combine_masks, keys_mask
 from keras_transformer.layers.scaled_dot_product_attention import ScaledDotProductAttention
 from keras_transformer.layers.sliding_window import attend_in_window
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
-class MultiHeadAttention(TracedLayer, HeadProjections):
+class MultiHeadAttention(TracedLayer, CachedAttention):
     """Attends from `query` to `value` with several heads.
 
     `MultiHead(Q, K, V) = Concat(head_1, ..., head_h) . W^O`, each head attending with its own
@@ -40,6 +39,7 @@ class MultiHeadAttention(TracedLayer, HeadProjections):
         sliding_window: As in Keras: query i attends only to the keys j with
             `|i - j| < sliding_window`, in self-attention; None for all keys. Time and memory
             grow linearly with the length, and a cache has `sliding_window - 1` positions.
+        position: `RelativePosition` or `RotaryPosition`, in self-attention; None for none.
         seed: Integer seed of the dropout, or None.
         **kwargs: `kernel_initializer` and `kernel_regularizer` of the four matrices,
             `bias_initializer`, and the arguments of `keras.layers.Layer`.
@@ -85,10 +85,11 @@ class MultiHeadAttention(TracedLayer, HeadProjections):
         dropout: float = 0.0,
         *,
         attention: AttentionFunction | None = None,
+        position: AttentionPosition | None = None,
         sliding_window: int | None = None,
-        seed: int | None = None,
         **kwargs: Any,
     ) -> None:
+        seed = kwargs.pop("seed", None)
         super().__init__(**kwargs)
         check_positive_integer("key_dim", key_dim)
         self._keep(
@@ -97,6 +98,7 @@ class MultiHeadAttention(TracedLayer, HeadProjections):
             value_dim=key_dim if value_dim is None else value_dim,
             use_bias=use_bias,
             dropout=dropout,
+            position=position,
             sliding_window=sliding_window,
             seed=seed,
         )
@@ -105,6 +107,11 @@ class MultiHeadAttention(TracedLayer, HeadProjections):
                 "`attention` must be an `AttentionFunction` with a dropout of its own, or None. "
                 f"Received: attention={attention!r}, dropout={dropout!r}"
             )
+        if position is not None and not isinstance(position, AttentionPosition):
+            raise ValueError(
+                "`position` must be an `AttentionPosition`, such as `RotaryPosition()`, or None. "
+                f"Received: position={position!r}"
+            )
         self.attention = attention or ScaledDotProductAttention(
             dropout, seed=seed, dtype=self.dtype_policy, name="attention"
         )
@@ -112,10 +119,12 @@ class MultiHeadAttention(TracedLayer, HeadProjections):
 
     def build(self, query_shape: tuple, value_shape: tuple, key_shape: tuple | None = None) -> None:
         super().build(query_shape, value_shape, key_shape)
+        heads = None, self.num_heads, None
+        keys, values = (*heads, self.key_dim), (*heads, self.value_dim)
         if not self.attention.built:
-            heads = None, self.num_heads, None
-            keys, values = (*heads, self.key_dim), (*heads, self.value_dim)
             self.attention.build(keys, keys, values)
+        if self.position is not None and not self.position.built:
+            self.position.build(keys, values)
 
     def call(
         self,
@@ -140,7 +149,12 @@ class MultiHeadAttention(TracedLayer, HeadProjections):
         else:
             [queries] = self._project(query, ("query",))
             keys, values = self._project_value(value, key)
-        heads, query_length = (queries, keys, values), ops.shape(query)[1]
+        query_length, position = ops.shape(query)[1], self.position
+        if position is not None:
+            positions = ops.arange(query_length, dtype="int32")
+            places = positions if cache is None else cache.length + positions
+            queries, keys = position.rotate(queries, places), position.rotate(keys, places)
+        heads = queries, keys, values
         if cache is not None:
             outputs, cache = self._extend(heads, cache, attention_mask, use_causal_mask)
             return self._merge_heads(outputs), cache
@@ -148,27 +162,17 @@ class MultiHeadAttention(TracedLayer, HeadProjections):
         mask = keys_mask(attention_mask, value_mask, key_mask)
         options = {"return_attention_scores": return_attention_scores}
         if self.sliding_window is not None:
-            window = self.sliding_window, use_causal_mask, mask
+            window = self.sliding_window, use_causal_mask, mask, position
             outputs = attend_in_window(self.attention, *heads, *window, **options)
         else:
             causal = causal_mask(query_length, ops.shape(keys)[2], 0) if use_causal_mask else None
+            if position is not None:
+                options["distances"] = position.between(positions, positions)
             mask = combine_masks(causal, mask)
             outputs = self.attention(*heads, attention_mask=mask, **options)
         if return_attention_scores:
             return self._merge_heads(outputs[0]), outputs[1]
         return self._merge_heads(outputs)
-
-    def _extend(self, heads, cache, mask, is_causal):
-        """Returns the outputs at the positions that follow a cache, and the new cache."""
-        queries, keys, values = heads
-        cache = cache.extend(keys, values)
-        if mask is not None and self.sliding_window is not None:
-            mask = cache.last_columns(mask)
-        mask = combine_masks(mask, cache.mask(ops.shape(queries)[2], is_causal))
-        outputs = self.attention(queries, cache.keys, cache.values, attention_mask=mask)
-        if self.sliding_window is not None:
-            cache = cache.last(self.sliding_window - 1)
-        return outputs, cache
 
     def _check_call(self, query, value, cache, use_causal_mask, return_attention_scores):
         if cache is not None and return_attention_scores:
@@ -183,71 +187,20 @@ class MultiHeadAttention(TracedLayer, HeadProjections):
                 "With value=None queries have no positions among the keys of the cache. "
                 "Received: use_causal_mask=True, value=None"
             )
-        if self.sliding_window is not None:
-            lengths = [None if one is None else one.shape[1] for one in (query, value)]
-            is_rolling = cache is None or isinstance(cache, RollingCache)
-            if value is None or not is_rolling or (None not in lengths and len(set(lengths)) > 1):
-                raise ValueError(
-                    "`sliding_window` is for self-attention, and for caches of `make_cache()`. "
-                    f"Received: sliding_window={self.sliding_window}, a query and a value of "
-                    f"{lengths[0]} and {lengths[1]} positions, {type(cache).__name__} as cache"
-                )
+        if self.sliding_window is not None or self.position is not None:
+            self._check_self_attention(query, value, cache)
 
-    def make_cache(
-        self,
-        value: Tensor | None = None,
-        key: Tensor | None = None,
-        batch_size: Any = None,
-        max_length: Any = None,
-    ) -> GrowingCache | FixedCache | RollingCache | CompleteCache:
-        """Returns a cache for `call`: keys and values computed once, to be attended to many times.
-
-        Args:
-            value: `[batch, key_length, value_width]`, whose keys and values fill the cache (for
-                cross-attention); None for an empty cache (for self-attention).
-            key: As in `call`.
-            batch_size: Number of rows of an empty cache.
-            max_length: Number of positions of an empty cache of fixed size, for backends that
-                compile fixed shapes; None for one that grows with each call.
-
-        Returns:
-            A named tuple of `keys` and `values`: complete, of fixed size, growing, or rolling
-            with `sliding_window`.
-        """
-        check_built(self)
-        if value is not None:
-            heads = self._project_value(value, key)
-            # On JAX and torch Keras computes float64 in float32.
-            return CompleteCache(*(ops.cast(one, self.compute_dtype) for one in heads))
-        if self.sliding_window is not None:
-            length = self.sliding_window - 1
-        elif max_length is not None:
-            length = max_length
-        else:
-            # 0, computed from a weight so that no graph folds it: the cache can grow in a loop.
-            number = first_number(self.query_kernel)
-            length = ops.cast(number < number, "int32")
-        leading = (batch_size, self.num_heads, length)
-        keys = ops.zeros((*leading, self.key_dim), dtype=self.compute_dtype)
-        values = ops.zeros((*leading, self.value_dim), dtype=self.compute_dtype)
-        if self.sliding_window is None and max_length is None:
-            return GrowingCache((keys, keys), (values, values))
-        kind = FixedCache if self.sliding_window is None else RollingCache
-        return kind(keys, values, ops.zeros((), dtype="int32"))
-
-    def _attend_to_cache(self, query, attention_mask, cache):
-        """Attends to the cache alone; each of its rows may serve several rows of the query.
-
-        Beams of one sentence share its keys and values: they are folded into the query axis.
-        A mask then has to be the same for all queries, `[batch or 1, 1, key_length]`.
-        """
-        query_shape = ops.shape(query)
-        keys = cache.keys
-        cache_batch = ops.shape(keys[0] if isinstance(keys, tuple) else keys)[0]
-        folded = reshape(query, (cache_batch, -1, query.shape[-1]))
-        [queries] = self._project(folded, ("query",))
-        outputs = self.attention(queries, keys, cache.values, attention_mask=attention_mask)
-        return reshape(self._merge_heads(outputs), query_shape)
+    def _check_self_attention(self, query, value, cache):
+        lengths = [None if one is None else one.shape[1] for one in (query, value)]
+        kinds = (RollingCache,) if self.sliding_window else (GrowingCache, FixedCache)
+        is_own = cache is None or isinstance(cache, kinds)
+        if value is None or not is_own or (None not in lengths and len(set(lengths)) > 1):
+            raise ValueError(
+                "`sliding_window` and `position` are for self-attention, and for caches of "
+                f"`make_cache()`. Received: sliding_window={self.sliding_window}, "
+                f"position={self.position}, a query and a value of {lengths[0]} and {lengths[1]} "
+                f"positions, {type(cache).__name__} as cache"
+            )
 
     def compute_output_shape(
         self, query_shape: tuple, value_shape: tuple, key_shape: tuple | None = None

@@ -19,6 +19,7 @@ _OPTIONS = {
     "activation_dropout": 0.0,
     "activation": "relu",
     "epsilon": 1e-6,
+    "position": None,
     "sliding_window": None,
 }
 
@@ -72,11 +73,14 @@ class ResidualBlock(CompositeLayer, KernelLayer):
             self.value_dim or head_dim,
             use_bias=self.use_bias,
             dropout=self.attention_dropout,
-            sliding_window=None if name == "cross_attention" else self.sliding_window,
+            **({} if name == "cross_attention" else self._of_self_attention()),
             **self._part_options(name),
         )
         attention.build(query_shape, value_shape)
         return attention
+
+    def _of_self_attention(self):
+        return {"position": self.position, "sliding_window": self.sliding_window}
 
     def _make_feed_forward(self, shape):
         feed_forward = FeedForward(

@@ -27,6 +27,7 @@ class ScaledDotProductAttention(AttentionFunction):
             each other.
         value: `[batch, heads, key_length, value_dim]`, or a tuple of as many parts.
         attention_mask: bool `[batch or 1, query_length or 1, key_length]`, `True` = attend.
+        distances: `DistanceVectors` of queries and keys, or None.
         return_attention_scores: Whether to return the weights as well.
         training: Whether to drop attention weights.
 

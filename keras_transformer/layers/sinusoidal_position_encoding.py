@@ -15,7 +15,7 @@ from keras_transformer.layers.kernels.shapes import reshape
 _LEADING_BITS = 8
 
 
-def _angles(positions, frequencies, dtype):
+def position_angles(positions: Tensor, frequencies: np.ndarray, dtype: str) -> Tensor:
     """Returns `positions * frequencies` less whole turns, each within a few roundings of `dtype`.
 
     In float32 the plain product is off by 3e-4 at position 5,000. Here the frequency, in turns,
@@ -83,7 +83,7 @@ class SinusoidalPositionEncoding(ConfiguredLayer):
         if positions is None:
             positions = ops.arange(ops.shape(inputs)[1], dtype="int32")
         frequencies = float(self.max_wavelength) ** (-np.arange(0, d_model, 2) / d_model)
-        angles = _angles(positions, frequencies, at_least_float32(self.compute_dtype))
+        angles = position_angles(positions, frequencies, at_least_float32(self.compute_dtype))
         encoding = ops.stack([ops.sin(angles), ops.cos(angles)], axis=-1)
         encoding = reshape(encoding, (*ops.shape(positions), d_model))
         # Not `ops.add`, which takes an encoding of no positions for a bias on TensorFlow.

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from keras import ops
 
+from keras_transformer.layers.attention_position import AttentionPosition
 from keras_transformer.layers.dtypes import Tensor
 
 # Smaller matrices are multiplied at a fraction of a processor's rate.
@@ -18,6 +19,7 @@ def attend_in_window(
     window: int,
     is_causal: bool = False,
     attention_mask: Tensor | None = None,
+    position: AttentionPosition | None = None,
     return_attention_scores: bool = False,
 ) -> Tensor | tuple[Tensor, Tensor]:
     """Attends from each position to those less than `window` away.
@@ -31,6 +33,7 @@ def attend_in_window(
         window: Number of positions that a query sees to each side, itself included.
         is_causal: Whether a query sees no later position.
         attention_mask: bool `[batch or 1, length or 1, length]`, or None.
+        position: `AttentionPosition`, or None.
         return_attention_scores: Whether to return the weights as well.
 
     Returns:
@@ -44,6 +47,7 @@ def attend_in_window(
         blocks.neighbours(key, 2),
         blocks.neighbours(value, 2),
         attention_mask=blocks.mask(attention_mask),
+        distances=position and position.between(blocks.queries, blocks.keys),
         return_attention_scores=return_attention_scores,
     )
     if not return_attention_scores:

@@ -11,6 +11,8 @@ from keras_transformer.layers import (
     Encoder,
     EncoderBlock,
     LearnedPositionEmbedding,
+    RelativePosition,
+    RotaryPosition,
     TiedEmbedding,
 )
 from keras_transformer.layers.dtypes import Tensor
@@ -97,9 +99,22 @@ def _make_stack(stack_class, block_class, num_layers, config, policy):
     options = {"dropout": config.dropout, "epsilon": config.norm_epsilon, "dtype": policy}
     of_blocks = {name: getattr(config, name) for name in _OF_BLOCKS}
     blocks = [
-        block_class(**of_blocks, **options, name=f"block_{index}") for index in range(num_layers)
+        block_class(
+            **of_blocks,
+            **options,
+            position=_attention_position(config, policy),
+            name=f"block_{index}",
+        )
+        for index in range(num_layers)
     ]
-    position = "sinusoidal"
+    position = config.position if config.position == "sinusoidal" else None
     if config.position == "learned":
         position = LearnedPositionEmbedding(config.max_length, dtype=policy, name="position")
     return stack_class(blocks, position, name=stack_class.__name__.lower(), **options)
+
+
+def _attention_position(config, policy):
+    """Returns the positions inside the self-attention of a block, or None."""
+    if config.position == "relative":
+        return RelativePosition(config.max_distance, dtype=policy, name="position")
+    return RotaryPosition(dtype=policy, name="position") if config.position == "rotary" else None

@@ -73,9 +73,13 @@ class TransformerConfig(FrozenSettings):
     )
     position: str = _model(
         "sinusoidal",
-        "kind of positions: `sinusoidal` as in the paper, or `learned` with a table of "
-        "`max_length` for each side",
-        choice("KIND", "sinusoidal", "learned"),
+        "kind of positions: `sinusoidal` as in the paper, `learned` with a table of `max_length` "
+        "for each side, or inside self-attention `relative` (Shaw et al., 2018) or `rotary` (Su "
+        "et al., 2021)",
+        choice("KIND", "sinusoidal", "learned", "relative", "rotary"),
+    )
+    max_distance: int = _model(
+        16, "greatest distance with a vector of its own, for relative positions", SIZE
     )
     max_length: int | None = setting(
         None, "maximum length of a sequence, which learned positions need", SIZE, unset="no maximum"
@@ -129,7 +133,13 @@ def count_parameters(config: TransformerConfig) -> int:
     encoder = config.num_encoder_layers * (attention + feed_forward + 2 * norm)
     decoder = config.num_decoder_layers * (2 * attention + feed_forward + 3 * norm)
     final_norms = 2 * norm if config.norm == "pre" else 0
-    positions = 2 * config.max_length * d if config.position == "learned" else 0
+    positions = 0
+    if config.position == "learned":
+        positions = 2 * config.max_length * d
+    elif config.position == "relative":
+        num_blocks = config.num_encoder_layers + config.num_decoder_layers
+        widths = (queries + values) // config.num_heads
+        positions = num_blocks * (2 * config.max_distance + 1) * widths
     vocabulary = config.vocab_size + (config.target_vocab_size or 0)
     return encoder + decoder + final_norms + positions + vocabulary * d
 

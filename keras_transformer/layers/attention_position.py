@@ -1,0 +1,123 @@
+"""Positions inside self-attention: a rotation of queries and keys, or vectors of distances."""
+
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_transformer.layers.configured_layer import ConfiguredLayer
+from keras_transformer.layers.dtypes import Tensor, at_least_float32
+from keras_transformer.layers.sinusoidal_position_encoding import position_angles
+
+
+class DistanceVectors(NamedTuple):
+    """What a distance adds to a key and to a value (Shaw et al., 2018, equations 3 and 4)."""
+
+    keys: Tensor  # [query_length, key_length, key_dim]
+    values: Tensor  # [query_length, key_length, value_dim]
+
+    def scores(self, query: Tensor) -> Tensor:
+        """Returns the products with queries `[..., query_length, key_dim]`."""
+        return ops.einsum("...qd,qkd->...qk", query, self.keys)
+
+    def weighted_sum(self, weights: Tensor) -> Tensor:
+        """Returns the mean of the values by weights `[..., query_length, key_length]`."""
+        return ops.einsum("...qk,qkd->...qd", weights, self.values)
+
+
+class AttentionPosition(ConfiguredLayer):
+    """Base of positions inside self-attention, the `position` of `MultiHeadAttention`."""
+
+    def rotate(self, states: Tensor, positions: Tensor) -> Tensor:
+        """Returns queries or keys `[batch, heads, length, dim]` with their positions `[length]`."""
+        return states
+
+    def between(self, query_positions: Tensor, key_positions: Tensor) -> DistanceVectors | None:
+        """Returns the vectors of the distances between positions, or None if there are none."""
+        return None
+
+
+@keras.saving.register_keras_serializable(package="keras_transformer")
+class RotaryPosition(AttentionPosition):
+    """Rotates pairs of queries and of keys by angles that grow with the position.
+
+    The product of a query and a key then depends on their distance alone. Pair i of a position
+    turns by `position / max_wavelength^(2i / key_dim)`.
+
+    Args:
+        max_wavelength: Largest wavelength over 2 pi.
+
+    Example:
+
+    >>> from keras_transformer.layers import MultiHeadAttention, RotaryPosition
+    >>> layer = MultiHeadAttention(num_heads=8, key_dim=64, position=RotaryPosition())
+    >>> states = keras.random.normal((2, 5, 512))
+    >>> ops.shape(layer(states, states))
+    (2, 5, 512)
+
+    Reference: Su et al. (2021), "RoFormer".
+    """
+
+    def __init__(self, max_wavelength: float = 10_000, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self._keep(max_wavelength=max_wavelength)
+
+    def build(self, key_shape: tuple, value_shape: tuple) -> None:
+        if key_shape[-1] % 2:
+            raise ValueError(
+                "`key_dim` must be even for rotary positions, which turn pairs. "
+                f"Received: key_dim={key_shape[-1]}"
+            )
+        self.built = True
+
+    def rotate(self, states: Tensor, positions: Tensor) -> Tensor:
+        dim, dtype = states.shape[-1], at_least_float32(self.compute_dtype)
+        frequencies = float(self.max_wavelength) ** (-np.arange(0, dim, 2) / dim)
+        turns = position_angles(positions, frequencies, dtype)  # [length, dim / 2]
+        waves = (ops.cast(wave(turns), states.dtype) for wave in (ops.cos, ops.sin))
+        cosines, sines = (ops.repeat(wave, 2, axis=-1) for wave in waves)
+        even, odd = states[..., 0::2], states[..., 1::2]
+        turned = ops.reshape(ops.stack([-odd, even], axis=-1), ops.shape(states))
+        return states * cosines + turned * sines
+
+
+@keras.saving.register_keras_serializable(package="keras_transformer")
+class RelativePosition(AttentionPosition):
+    """Adds a learned vector of the distance to each key and to each value.
+
+    All heads share the vectors. Greater distances share the vector of the greatest.
+
+    Args:
+        max_distance: Greatest distance with a vector of its own.
+
+    Example:
+
+    >>> from keras_transformer.layers import MultiHeadAttention, RelativePosition
+    >>> layer = MultiHeadAttention(num_heads=8, key_dim=64, position=RelativePosition(16))
+    >>> states = keras.random.normal((2, 5, 512))
+    >>> ops.shape(layer(states, states))
+    (2, 5, 512)
+
+    Reference: Shaw et al. (2018), "Self-Attention with Relative Position Representations".
+    """
+
+    def __init__(self, max_distance: int = 16, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self._keep(max_distance=max_distance)
+
+    def build(self, key_shape: tuple, value_shape: tuple) -> None:
+        number = 2 * self.max_distance + 1
+        self.key_vectors, self.value_vectors = (
+            self.add_weight(name=name, shape=(number, shape[-1]), initializer="glorot_uniform")
+            for name, shape in (("key_vectors", key_shape), ("value_vectors", value_shape))
+        )
+        self.built = True
+
+    def between(self, query_positions: Tensor, key_positions: Tensor) -> DistanceVectors:
+        distance = ops.expand_dims(key_positions, 0) - ops.expand_dims(query_positions, 1)
+        rows = ops.clip(distance, -self.max_distance, self.max_distance) + self.max_distance
+        tables = self.key_vectors, self.value_vectors
+        return DistanceVectors(
+            *(ops.cast(ops.take(table, rows, axis=0), self.compute_dtype) for table in tables)
+        )
