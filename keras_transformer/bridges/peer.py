@@ -48,16 +48,21 @@ def check_built(layer: keras.layers.Layer) -> None:
     )
 
 
-def check_attention(attention: keras.layers.Layer, head_dim: float, library: str) -> None:
-    """Raises `ValueError` unless the other library has such an attention, of all keys."""
+def check_function(attention: keras.layers.Layer, library: str) -> None:
+    """Raises `ValueError` unless an attention is scaled dot-product attention without positions."""
     function = attention.attention
-    is_scaled = isinstance(function, ScaledDotProductAttention) and function.scale is None
+    is_scaled = type(function) is ScaledDotProductAttention and function.scale is None
     rule = f"{library} has only scaled dot-product attention"
     check_supported(is_scaled, rule, f"attention of type {type(function).__name__}")
-    rule = f"{library} has attention to all keys only"
-    check_supported(attention.sliding_window is None, rule, sliding_window=attention.sliding_window)
     rule = f"{library} has no positions inside attention"
     check_supported(attention.position is None, rule, position=attention.position)
+
+
+def check_attention(attention: keras.layers.Layer, head_dim: float, library: str) -> None:
+    """Raises `ValueError` unless the other library has such an attention, of all keys."""
+    check_function(attention, library)
+    rule = f"{library} has attention to all keys only"
+    check_supported(attention.sliding_window is None, rule, sliding_window=attention.sliding_window)
     check_supported(
         attention.key_dim == attention.value_dim == head_dim,
         f"Keys and values must have the size width / num_heads, as {library}'s have",

@@ -22,6 +22,7 @@ from keras_transformer.settings.setting import (
     setting,
 )
 from keras_transformer.settings.training_recipe import TrainingRecipe
+from keras_transformer.settings.transformer_config import TransformerConfig
 
 SETTINGS_FILE = "training.json"
 BLEU_TOKENIZERS = ("13a", "intl", "char", "zh", "ja-mecab", "ko-mecab", "none")
@@ -219,12 +220,10 @@ class TrainingSettings(FrozenSettings):
         try:
             # Older files lack newer settings, which had their defaults.
             defaults = {"row_multiple": 8, **TrainingSettings().to_dict()}
-            before = {**defaults, **content["fingerprint"], **content["settings"]}
-            if "train_recipe" in before:
-                before["train_recipe"] = {**TrainingRecipe().to_dict(), **before["train_recipe"]}
+            before = _filled({**defaults, **content["fingerprint"], **content["settings"]})
         except (ValueError, TypeError) as error:
             raise _damaged(directory) from error
-        now = json.loads(json.dumps({**self.to_dict(), **fingerprint}))
+        now = _filled(json.loads(json.dumps({**self.to_dict(), **fingerprint})))
         free = {name for name, one in declarations(TrainingSettings).items() if one.may_change}
         # The config and the recipe contain the changes to them.
         for changes, whole in (("model", "config"), ("recipe", "train_recipe")):
@@ -250,6 +249,15 @@ def read_settings_file(directory: str | Path) -> dict:
         return content
     except (ValueError, KeyError) as error:
         raise _damaged(directory) from error
+
+
+def _filled(values):
+    """Returns the values with the defaults of settings that are newer than they are."""
+    defaults = {"config": TransformerConfig(1), "train_recipe": TrainingRecipe()}
+    filled = {
+        name: {**new.to_dict(), **values[name]} for name, new in defaults.items() if name in values
+    }
+    return {**values, **filled}
 
 
 def _damaged(directory: str | Path) -> UserError:

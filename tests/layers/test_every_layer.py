@@ -71,6 +71,40 @@ def scaled_dot_product_attention(layer, x):
 
 
 @of_sentences
+def windowed_attention(layer, x):
+    distance = np.abs(np.arange(5) - np.arange(5)[:, None])
+    params, band = attention_parameters(layer), distance < layer.sliding_window
+    return oracle.multi_head_attention(params, 2, x["query"], x["value"], None, band)[0]
+
+
+@of_sentences
+def additive_attention(layer, x):
+    hidden = np.tanh(x["query"][:, :, None] + x["key"][:, None])  # [heads, query, key, dim]
+    scores = (hidden * array(layer.score_kernel)[:, None, None]).sum(-1)
+    weights = np.exp(scores) * x["attention_mask"]
+    return weights / weights.sum(-1, keepdims=True) @ x["value"]
+
+
+@of_sentences
+def relative_attention(layer, x):
+    split = lambda states, name: np.swapaxes(  # noqa: E731
+        (states @ array(getattr(layer, f"{name}_kernel"))).reshape(5, 2, 8), 0, 1
+    )
+    query, key, value = (split(x["query"], name) for name in ("query", "key", "value"))
+    rows = np.clip(np.arange(5) - np.arange(5)[:, None], -2, 2) + 2
+    key_vectors, value_vectors = (array(table)[rows] for table in layer.position.weights)
+    scores = (query[:, :, None] * (key[:, None] + key_vectors)).sum(-1) / 8**0.5
+    weights = np.exp(scores) / np.exp(scores).sum(-1, keepdims=True)
+    outputs = (weights[..., None] * (value[:, None] + value_vectors)).sum(2)
+    return np.swapaxes(outputs, 0, 1).reshape(5, 16) @ array(layer.output_kernel)
+
+
+def with_relative_positions(dtype=None, **changes):
+    position = layers.RelativePosition(2, dtype=dtype)
+    return layers.MultiHeadAttention(2, 8, position=position, dtype=dtype, **changes)
+
+
+@of_sentences
 def encoder_block(layer, x):
     masks = x.get("padding_mask"), x.get("attention_mask")
     return oracle.encoder_block(block_parameters(layer), 2, x["inputs"], *masks, layer.norm)
@@ -186,6 +220,31 @@ CASES = {
             "expected": attention,
             "bad_arguments": OF_ATTENTION,
             "without_gradient": KEY_BIAS,
+        },
+    ),
+    "attention_in_a_window": (
+        partial(layers.MultiHeadAttention, 2, 8, sliding_window=3),
+        {"query": STATES, "value": STATES},
+        {
+            "num_weights": 4,
+            "expected": windowed_attention,
+            "bad_arguments": {"sliding_window": ("must be a positive integer", [0, 2.0, True])},
+        },
+    ),
+    "attention_with_relative_positions": (
+        with_relative_positions,
+        {"query": STATES, "value": STATES},
+        {"num_weights": 6, "expected": relative_attention, "bad_arguments": {}},
+    ),
+    "additive_attention": (
+        layers.AdditiveAttention,
+        {**HEADS, "attention_mask": CROSS_MASK},
+        {
+            "num_weights": 1,
+            "num_seed_generators": 0,
+            "output_shape": (2, 2, 5, 6),
+            "expected": additive_attention,
+            "bad_arguments": {"dropout": RATE, "seed": SEED},
         },
     ),
     "scaled_dot_product_attention": (
@@ -382,6 +441,9 @@ def test_a_fresh_process_reloads_every_layer_bit_for_bit(tmp_path):
 
 def test_no_public_layer_is_missing():
     made = {type(make()) for make, _, _ in CASES.values()}
+    # Bases, and parts of an attention that nobody calls alone.
+    made |= {layers.AttentionFunction, layers.AttentionPosition}
+    made |= {layers.RelativePosition, layers.RotaryPosition}
     assert made == {getattr(layers, name) for name in layers.__all__}
 
 

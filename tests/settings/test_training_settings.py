@@ -6,6 +6,7 @@ import json
 import pytest
 
 from keras_transformer.errors import UserError
+from keras_transformer.settings.transformer_config import TransformerConfig
 from keras_transformer.training import TrainingSettings
 
 DATA = {"pairs": 10, "checksum": 5}
@@ -79,6 +80,16 @@ def test_a_training_of_before_there_was_parsing_is_resumed(tmp_path):
     TrainingSettings().check_resumes(tmp_path, DATA)
     with pytest.raises(UserError, match="task was 'translation', now 'parsing'"):
         TrainingSettings(task="parsing").check_resumes(tmp_path, DATA)
+
+
+def test_a_training_of_before_a_setting_of_the_model_is_resumed(tmp_path):
+    config = TransformerConfig(vocab_size=20).to_dict()
+    older = {name: value for name, value in config.items() if name != "max_distance"}
+    TrainingSettings().save(tmp_path, {**DATA, "config": older})
+    TrainingSettings().check_resumes(tmp_path, {**DATA, "config": config})
+    with pytest.raises(UserError, match="max_distance was 16, now 3"):
+        other = {**config, "max_distance": 3}
+        TrainingSettings().check_resumes(tmp_path, {**DATA, "config": other})
 
 
 def test_limits_may_change_when_a_training_is_resumed(tmp_path):

@@ -1,0 +1,71 @@
+"""Keras' attention and ours compute the same, and hand their weights to each other."""
+
+import keras
+import numpy as np
+import pytest
+
+from keras_transformer.bridges import from_keras, to_keras
+from keras_transformer.layers import AdditiveAttention, MultiHeadAttention, RotaryPosition
+from tests.layers.oracle_parameters import array, randomize
+
+RNG = np.random.default_rng(4)
+QUERY, VALUE, KEY = (RNG.normal(size=(2, n, d)).astype("float32")
+                     for n, d in ((9, 6), (9, 8), (9, 5)))  # fmt: skip
+PADDING = (np.arange(9) < np.array([[9], [6]]))[:, None]
+CASES = {
+    "default": {},
+    "biases": {"use_bias": True},
+    "value_dim": {"value_dim": 7},
+    "window": {"sliding_window": 3},
+    "regularised": {"kernel_regularizer": "l2", "dropout": 0.1, "seed": 3},
+}
+
+
+@pytest.mark.parametrize("is_causal", [False, True])
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("key", [None, KEY], ids=["key_is_value", "key"])
+def test_both_compute_the_same_and_come_back(case, key, is_causal):
+    theirs = keras.layers.MultiHeadAttention(2, 4, **{"use_bias": False, **CASES[case]})
+    inputs = {"query": QUERY, "value": VALUE, "key": key}
+    theirs(**inputs)
+    randomize(theirs)
+    options = {"attention_mask": PADDING, "use_causal_mask": is_causal}
+    expected = array(theirs(**inputs, **options))
+    ours = from_keras(theirs)
+    np.testing.assert_allclose(array(ours(**inputs, **options)), expected, atol=1e-5)
+    again = to_keras(ours)
+    np.testing.assert_allclose(array(again(**inputs, **options)), expected, atol=1e-5)
+    config, wanted = again.get_config(), theirs.get_config()
+    for name in ("name", "value_dim", "query_shape", "value_shape", "key_shape"):
+        config.pop(name, None), wanted.pop(name, None)
+    assert config == wanted
+
+
+@pytest.mark.parametrize("settings, named", [
+    ({"use_gate": True}, "use_gate=True"),
+    ({"output_shape": 3}, "output_shape="),
+    ({"attention_axes": (1, 2)}, "attention_axes="),
+    ({"bias_regularizer": "l2"}, "bias_regularizer="),
+    ({"kernel_constraint": "non_neg"}, "kernel_constraint="),
+])  # fmt: skip
+def test_what_ours_does_not_have_is_named(settings, named):
+    layer = keras.layers.MultiHeadAttention(2, 4, **settings)
+    shape = (2, 3, 4, 6) if "attention_axes" in settings else (2, 3, 6)
+    layer.build(shape, shape)
+    with pytest.raises(ValueError, match=f"must be .*Received: {named}"):
+        from_keras(layer)
+    with pytest.raises((ValueError, TypeError), match=next(iter(settings))):
+        MultiHeadAttention(2, 4, **settings)
+
+
+@pytest.mark.parametrize("settings, named", [
+    ({"attention": AdditiveAttention()}, "attention of type AdditiveAttention"),
+    ({"position": RotaryPosition()}, "position="),
+])  # fmt: skip
+def test_what_keras_does_not_have_is_named(settings, named):
+    layer = MultiHeadAttention(2, 4, **settings)
+    layer.build(QUERY.shape, QUERY.shape)
+    with pytest.raises(ValueError, match=f"Received: {named}"):
+        to_keras(layer)
+    with pytest.raises(ValueError, match="not built"):
+        to_keras(MultiHeadAttention(2, 4))
