@@ -41,9 +41,9 @@ class StopSignals:
     """Handles SIGINT, SIGTERM and SIGHUP inside a `with` block.
 
     A signal raises `StoppedBySignal`. While `waits` is true the first one is only noted in
-    `received`, and the next one raises. Signals that are ignored (as under `nohup`) or have a
-    handler of the caller's stay as they are, and outside of the main thread all of them do. Of
-    blocks inside each other the innermost handles them. `report` gets a line for people.
+    `received`, and the next one raises. Signals that are ignored (as under `nohup`) or already
+    have a custom handler are left unchanged. Outside the main thread, no handler is installed. If
+    blocks are nested, the innermost one handles the signal. `report` is called with a message.
     """
 
     def __init__(self, report: Callable[[str], object]):

@@ -86,8 +86,8 @@ def add_model_and_files(parser: argparse.ArgumentParser, done: str) -> argparse.
     files = {
         "--input FILE": "UTF-8 text, one sentence a line, .gz too, or a pipe (default: standard "
         "input)",
-        "--output FILE": f"file for the answers, .gz too, which appears when all lines are {done} "
-        "(default: standard output, line by line)",
+        "--output FILE": "output file (.gz supported); written only after all lines have been "
+        f"{done} (default: standard output, line by line)",
     }
     add_options(group, files)
     return group

@@ -43,7 +43,7 @@ class RunSettings(FrozenSettings):
     )
     output: str | None = setting(
         None,
-        "model directory; a training that it holds is resumed",
+        "model directory; if it contains a training already, that training is resumed",
         metavar="DIR",
         table="machine",
     )

@@ -70,10 +70,10 @@ class TaskCommands(abc.ABC):
     def plan_vocabulary(
         self, settings: TrainingSettings, size: int, vocabulary: Any
     ) -> tuple[int | None, str]:
-        """Estimates the number of target tokens for a plan; returns it with words on both sides.
+        """Returns a tuple `(target_vocab_size, description)` for `--plan`.
 
-        It is None if the source has the same tokens. `size` is their number in the source, and
-        `vocabulary` the tokenizer that the training is given, or None.
+        `target_vocab_size`, an estimate, is None if source and target share a vocabulary. `size` is
+        the source vocabulary size. `vocabulary` is the tokenizer given to the training, or None.
         """
 
     @abc.abstractmethod

@@ -19,7 +19,8 @@ class SearchInputs(NamedTuple):
         dtype: Dtype of the scores.
         normalizer: `normalizer(logits, largest, places=None)`, the amount by which the logits of
             the step exceed log-probabilities, as `log_sum_exp`.
-        is_constrained: Whether there are constraints, which may leave a hypothesis nothing.
+        is_constrained: Whether constraints are applied. With constraints, a hypothesis may have no
+            allowed next token.
     """
 
     step: Step

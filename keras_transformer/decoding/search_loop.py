@@ -57,7 +57,8 @@ def _is_any_left(search, *_):
 def _are_most_left(search, *_):
     """Returns whether more than half of the sentences go on.
 
-    Leaving copies the state of the others; at half, this pays after a few steps.
+    Removing finished sentences from the batch copies the state of the others. If half of them are
+    finished, the copy pays off after a few steps.
     """
     is_done = _is_done(search)
     num_left = ops.sum(ops.cast(ops.logical_not(is_done), "int32"))

@@ -92,7 +92,7 @@ def _keep_shape(new, old):
 
 
 def log_sum_exp(logits: Tensor, largest: Tensor, places: Tensor | None = None) -> Tensor:
-    """Returns the amount by which logits exceed log-probabilities, float `[rows, 1]`.
+    """Returns `logsumexp(logits)` of each row, shape `[rows, 1]`.
 
     `largest` is each row's maximum, `[rows, 1]`, and `places` are their ids, if they are known.
     """

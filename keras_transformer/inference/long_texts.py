@@ -18,8 +18,9 @@ LARGEST_LENGTH = 2**20  # Sums of lengths are int32, and arrays of this length f
 class SourceParts:
     """The parts of texts that a model reads: one for each text, or several for a long one.
 
-    Longer texts than `max_subwords` are treated as `long_texts` of `Translator.translate` says. By
-    the `profile` of the training text, `"split"` also splits texts that have more sentences.
+    Texts of more than `max_subwords` subwords are split, cut or refused, see `long_texts` of
+    `Translator.translate`. With the `profile` of the training text, `"split"` also splits texts
+    that have more sentences than was usual in training.
 
     Attributes:
         num_split: number of texts in several parts.

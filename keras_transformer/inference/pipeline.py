@@ -43,8 +43,8 @@ class Pipeline(abc.ABC):
     """
 
     task: ClassVar[str]
-    # Entries of `config.json`, which are arguments and attributes of the same names; the class of
-    # those that are not plain values has `to_dict` and `from_dict`.
+    # Maps each setting saved in `config.json` to its class, or to None for a plain value. The class
+    # must define `to_dict` and `from_dict`. Arguments and attributes have the same names.
     settings: ClassVar[dict[str, Any]] = {"extra_length": None, "max_source_length": None}
     # Settings that the members of an ensemble have in common.
     common_settings: ClassVar[tuple[str, ...]] = ()
@@ -191,7 +191,8 @@ class Pipeline(abc.ABC):
         Args:
             sources: the ids of each source, without EOS; None for a source without an answer.
             limits: maximum number of tokens of each answer, with EOS.
-            owners: the index, ascending, of each source's text; None for a source per text.
+            owners: for each source, the index of the text it is a part of, in ascending order.
+                None if each text is one source.
             **rows: `prefixes` or `constraint_numbers` of `BatchInference`, of all sources.
         """
         owners = range(len(sources)) if owners is None else owners

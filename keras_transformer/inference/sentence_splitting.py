@@ -90,8 +90,9 @@ def split_text(
 
     Each part takes as many whole sentences as fit. A sentence that does not fit is split between
     words into parts of about the same length, and a word that does not fit into pieces. A single
-    character may have more subwords than `max_subwords`. A part of several sentences has at most
-    `usual_length`; 0 makes each sentence a part, and None stands for `max_subwords`.
+    character may have more subwords than `max_subwords`. Several sentences are joined
+    into one part only up to `usual_length` subwords: with 0, each sentence is a part of its own;
+    with None, the limit is `max_subwords`.
     """
     groups_of = max_subwords if usual_length is None else min(usual_length, max_subwords)
     sentences = split_sentences(text, abbreviations)

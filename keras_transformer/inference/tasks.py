@@ -40,7 +40,7 @@ class Task(abc.ABC):
         """Returns the class, imported when it is asked for."""
 
     def check_settings(self, settings) -> dict[str, Any]:
-        """Returns the `TrainingSettings` whose values the task decides, by name.
+        """Checks the settings. Returns a dict of the settings that the task overrides.
 
         Raises a `ValueError` if a setting is for another task.
         """

@@ -25,8 +25,8 @@ class DecoderBlock(ResidualBlock):
 
     Call arguments:
         inputs: `[batch, length, d_model]`.
-        encoder_outputs: `[batch, source_length, encoder_width]`, or None: no cross-attention, or
-            with a cache the one that the cache was made from.
+        encoder_outputs: `[batch, source_length, encoder_width]`. None for a block without
+            cross-attention. May be None with a cache, which already holds their keys and values.
         padding_mask: bool `[batch, length]`, `True` = a real position; with a cache `length`
             counts the cached positions as well.
         encoder_padding_mask: bool `[batch, source_length]`.

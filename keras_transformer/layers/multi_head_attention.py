@@ -184,7 +184,8 @@ class MultiHeadAttention(TracedLayer, CachedAttention):
             raise ValueError("`value` may be None only with a cache. Received: value=None")
         if value is None and use_causal_mask:
             raise ValueError(
-                "With value=None queries have no positions among the keys of the cache. "
+                "`use_causal_mask=True` is not supported with `value=None`, because the positions "
+                "of the queries in the cache are unknown. "
                 "Received: use_causal_mask=True, value=None"
             )
         if self.sliding_window is not None or self.position is not None:

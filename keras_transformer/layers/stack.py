@@ -120,7 +120,11 @@ def _serialize_unbuilt(layer):
 
 
 def _serialize_blocks(blocks):
-    """Returns a config for each block, or for a block that was there before, its first index."""
+    """Returns one entry per block.
+
+    This is its config or, if the same block occurred earlier in the list, the index of the first
+    occurrence.
+    """
     configs, first = [], {}
     for index, block in enumerate(blocks):
         is_new = first.setdefault(id(block), index) == index

@@ -12,7 +12,10 @@ from keras_transformer.layers.dtypes import Tensor
 
 
 class Ancestors(NamedTuple):
-    """For each beam and position, the beam of the same sentence whose key it attends to."""
+    """Maps every beam and position to the cache slot that holds the beam's own token.
+
+    All beams of a sentence share one cache with `width` slots per position.
+    """
 
     beams: Tensor  # int32 [batch, width, length]; -1 at positions that are not decoded yet
 

@@ -155,7 +155,9 @@ class Transformer(MicroBatchModel):
             Logits `[batch * width, target vocabulary]` in at least float32, and the state.
         """
         cache, source_mask, ancestors = state
-        # One row a sentence has no other to continue, and sees all that is written.
+        # The beams of a sentence are decoded as `width` positions of one row, so they share one
+        # cache; a mask hides the tokens of other beams (see models/ancestors.py). With one beam
+        # there is nothing to hide.
         width, beams = 1, {}
         if ancestors:
             width = ancestors.width

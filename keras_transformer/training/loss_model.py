@@ -16,10 +16,11 @@ from keras_transformer.training.projected_cross_entropy import projected_cross_e
 class LossModel(MicroBatchModel):
     """A functional model over the layers of a Transformer, from ids to the loss per token.
 
-    Projection and loss as one operation never hold more than 512 MB of logits, and none of padding;
-    in large batches logits take most of a step's memory. Loss and gradient are those of the
-    `Transformer` with `LabelSmoothedCrossEntropy`. The model also takes rows that hold several
-    sentences, as `TokenBatches(packed_width=...)` makes them.
+    Computes the logits and the loss in slices, so that at most 512 MB of logits are in memory.
+    TensorFlow skips padding positions; if XLA compiles the step there, all logits are computed at
+    once. Loss and gradient are those of the `Transformer` with `LabelSmoothedCrossEntropy`. The
+    model also takes rows that hold several sentences, as `TokenBatches(packed_width=...)` makes
+    them.
 
     The weights are shared: training this model trains the Transformer.
 

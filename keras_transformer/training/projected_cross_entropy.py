@@ -96,9 +96,9 @@ def _tensorflow_losses(states, embeddings, labels, weight, rows, training):
 def _token_losses(vocab_size, d_model, dtype, embeddings_dtype, rows):
     """Returns a TensorFlow function of tokens, embeddings, labels and `weight`.
 
-    The gradient of a slice needs the factor of each loss. All factors are equal if the sample
-    weights are, as in `TokenBatches`: the gradient is computed for a factor of 1, while the logits
-    exist, and scaled later. Other weights need a second computation.
+    The gradient of each loss is scaled by its upstream gradient. It is computed in the forward
+    pass with a scale of 1, then multiplied if all upstream gradients are equal (as with
+    `TokenBatches`). Otherwise it is recomputed.
 
     All models share the function, as `cross_entropy._row_losses`.
     """

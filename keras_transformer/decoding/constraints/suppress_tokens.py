@@ -9,7 +9,7 @@ from keras_transformer.decoding.constraints.saved_constraint import SavedConstra
 
 @dataclasses.dataclass(frozen=True)
 class SuppressTokens(SavedConstraint, name="suppress_tokens"):
-    """Rules out tokens; `SuppressTokens([1])` gives no unknown token.
+    """Rules out tokens; `SuppressTokens([1])` rules out the unknown token.
 
     Args:
         ids: Ids, in `[0, vocabulary)`.

@@ -1,4 +1,4 @@
-"""The door to arithmetic that is faster on TensorFlow than with `keras.ops` alone."""
+"""Operations with a faster or special implementation on TensorFlow, and the usual one elsewhere."""
 
 from typing import Any
 
