@@ -15,7 +15,7 @@ _MASKED_SCORE = -1e30
 
 
 class AttentionFunction(TracedLayer, abc.ABC):
-    """Attends: `softmax(score(scaled(query), key)) . value`. A subclass implements `score`.
+    """Attends: `softmax(score(query, key)) . value`. A subclass implements `score`.
 
     The softmax is computed in at least float32. A query that may attend to no key gets exact
     zeros. Further axes may stand before the last two; `sliding_window` has blocks there.
@@ -37,6 +37,16 @@ class AttentionFunction(TracedLayer, abc.ABC):
     Returns:
         `[batch, heads, query_length, value_dim]`, or with `return_attention_scores=True` a tuple
         of that and the weights `[batch, heads, query_length, key_length]`.
+
+    Example:
+
+    >>> class Distance(keras_transformer.layers.AttentionFunction):
+    ...     def score(self, query, key):
+    ...         difference = ops.expand_dims(query, -2) - ops.expand_dims(key, -3)
+    ...         return -ops.sum(difference**2, axis=-1)
+    >>> query = keras.random.normal((2, 8, 5, 64))
+    >>> ops.shape(Distance()(query, query, query))
+    (2, 8, 5, 64)
     """
 
     def __init__(self, dropout: float = 0.0, seed: int | None = None, **kwargs: Any) -> None:
@@ -47,13 +57,18 @@ class AttentionFunction(TracedLayer, abc.ABC):
     def build(self, query_shape: tuple, key_shape: tuple, value_shape: tuple) -> None:
         self.built = True
 
-    def scaled(self, query: Tensor) -> Tensor:
+    def _scaled(self, query: Tensor) -> Tensor:
         """Returns the queries as `score` takes them."""
         return query
 
     @abc.abstractmethod
     def score(self, query: Tensor, key: Tensor) -> Tensor:
-        """Returns the scores `[..., query_length, key_length]`."""
+        """Returns the scores `[..., query_length, key_length]`.
+
+        Args:
+            query: `[..., query_length, key_dim]`.
+            key: `[..., key_length, key_dim]`.
+        """
 
     def call(
         self,
@@ -64,7 +79,7 @@ class AttentionFunction(TracedLayer, abc.ABC):
         distances: DistanceVectors | None = None,
         return_attention_scores: bool = False,
     ) -> Tensor | tuple[Tensor, Tensor]:
-        query, keys = self.scaled(query), key if isinstance(key, tuple) else (key,)
+        query, keys = self._scaled(query), key if isinstance(key, tuple) else (key,)
         scores = _join([self.score(query, part) for part in keys])  # [batch, heads, query, key]
         if distances is not None:
             scores = scores + distances.scores(query)

@@ -27,14 +27,33 @@ class DistanceVectors(NamedTuple):
 
 
 class AttentionPosition(ConfiguredLayer):
-    """Base of positions inside self-attention, the `position` of `MultiHeadAttention`."""
+    """Base of positions inside self-attention, the `position` of `MultiHeadAttention`.
+
+    A subclass overrides one of the methods.
+
+    Example:
+
+    >>> from keras_transformer.layers import AttentionPosition, RotaryPosition
+    >>> issubclass(RotaryPosition, AttentionPosition)
+    True
+    """
 
     def rotate(self, states: Tensor, positions: Tensor) -> Tensor:
-        """Returns queries or keys `[batch, heads, length, dim]` with their positions `[length]`."""
+        """Returns queries or keys that know their positions.
+
+        Args:
+            states: `[batch, heads, length, key_dim]`.
+            positions: int32 `[length]`.
+        """
         return states
 
     def between(self, query_positions: Tensor, key_positions: Tensor) -> DistanceVectors | None:
-        """Returns the vectors of the distances between positions, or None if there are none."""
+        """Returns the vectors of the distances between positions, or None if there are none.
+
+        Args:
+            query_positions: int32 `[query_length]`.
+            key_positions: int32 `[key_length]`.
+        """
         return None
 
 
@@ -120,4 +139,13 @@ class RelativePosition(AttentionPosition):
         tables = self.key_vectors, self.value_vectors
         return DistanceVectors(
             *(ops.cast(ops.take(table, rows, axis=0), self.compute_dtype) for table in tables)
+        )
+
+
+def check_position(position: AttentionPosition | None) -> None:
+    """Raises `ValueError` unless `position` is an `AttentionPosition` or None."""
+    if position is not None and not isinstance(position, AttentionPosition):
+        raise ValueError(
+            "`position` must be an `AttentionPosition`, such as `RotaryPosition()`, or None. "
+            f"Received: {position=}"
         )

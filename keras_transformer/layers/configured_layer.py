@@ -30,6 +30,7 @@ _CHECKS = {
     **dict.fromkeys(("use_bias", "mask_zero"), check_boolean),
     "final_norm": _or_none(check_boolean),
     **dict.fromkeys(("epsilon", "max_wavelength"), check_positive_number),
+    "scale": _or_none(check_positive_number),
     "norm": lambda name, value: check_choice(name, value, ("post", "pre")),
     "seed": lambda name, value: check_seed(value),
 }

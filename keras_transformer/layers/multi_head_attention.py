@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from keras_transformer.layers.attention_function import AttentionFunction
-from keras_transformer.layers.attention_position import AttentionPosition
+from keras_transformer.layers.attention_position import AttentionPosition, check_position
 from keras_transformer.layers.cached_attention import CachedAttention
 from keras_transformer.layers.caches import CompleteCache, FixedCache, GrowingCache, RollingCache
 from keras_transformer.layers.checks import check_positive_integer, check_rank
@@ -102,16 +102,15 @@ class MultiHeadAttention(TracedLayer, CachedAttention):
             sliding_window=sliding_window,
             seed=seed,
         )
-        if attention is not None and (dropout or not isinstance(attention, AttentionFunction)):
+        if attention is not None and not isinstance(attention, AttentionFunction):
             raise ValueError(
-                "`attention` must be an `AttentionFunction` with a dropout of its own, or None. "
-                f"Received: attention={attention!r}, dropout={dropout!r}"
+                f"`attention` must be an `AttentionFunction` or None. Received: {attention=}"
             )
-        if position is not None and not isinstance(position, AttentionPosition):
+        if attention is not None and dropout:
             raise ValueError(
-                "`position` must be an `AttentionPosition`, such as `RotaryPosition()`, or None. "
-                f"Received: position={position!r}"
+                f"`dropout` must be 0 beside `attention`, which has its own. Received: {dropout=}"
             )
+        check_position(position)
         self.attention = attention or ScaledDotProductAttention(
             dropout, seed=seed, dtype=self.dtype_policy, name="attention"
         )
@@ -125,6 +124,9 @@ class MultiHeadAttention(TracedLayer, CachedAttention):
             self.attention.build(keys, keys, values)
         if self.position is not None and not self.position.built:
             self.position.build(keys, values)
+
+    def get_config(self) -> dict:
+        return {"attention": None, **super().get_config()}
 
     def call(
         self,

@@ -5,6 +5,7 @@ from typing import Any
 
 from keras import ops
 
+from keras_transformer.layers.attention_position import check_position
 from keras_transformer.layers.composite_layer import CompositeLayer
 from keras_transformer.layers.configured_layer import KernelLayer
 from keras_transformer.layers.dropout import Dropout
@@ -46,6 +47,7 @@ class ResidualBlock(CompositeLayer, KernelLayer):
         **options: Any,
     ) -> None:
         own = {name: options.pop(name, default) for name, default in _OPTIONS.items()}
+        check_position(own["position"])
         super().__init__(**options)
         self._keep(
             num_heads=num_heads,

@@ -55,7 +55,7 @@ class ScaledDotProductAttention(AttentionFunction):
         super().__init__(dropout, seed, **kwargs)
         self._keep(scale=scale)
 
-    def scaled(self, query: Tensor) -> Tensor:
+    def _scaled(self, query: Tensor) -> Tensor:
         # Scaling the queries is cheaper than scaling the scores, and the same.
         scale = query.shape[-1] ** -0.5 if self.scale is None else self.scale
         return ops.multiply(query, scale)

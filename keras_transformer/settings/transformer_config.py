@@ -78,23 +78,23 @@ class TransformerConfig(FrozenSettings):
         "et al., 2021)",
         choice("KIND", "sinusoidal", "learned", "relative", "rotary"),
     )
-    max_distance: int = _model(
-        16, "greatest distance with a vector of its own, for relative positions", SIZE
-    )
     max_length: int | None = setting(
         None, "maximum length of a sequence, which learned positions need", SIZE, unset="no maximum"
-    )
-    sliding_window: int | None = _model(
-        None,
-        "number of positions to each side that self-attention sees, a position itself included",
-        SIZE,
-        unset="all positions",
     )
     use_bias: bool = _model(
         False, "whether the attention projections have biases; they have none in the paper"
     )
     norm_epsilon: float = _model(
         1e-6, "number added to the variance in layer normalization", POSITIVE, metavar="EPSILON"
+    )
+    max_distance: int = _model(
+        16, "greatest distance with a vector of its own, for relative positions", SIZE
+    )
+    sliding_window: int | None = _model(
+        None,
+        "number of positions to each side that self-attention sees, a position itself included",
+        SIZE,
+        unset="all positions",
     )
 
     def __post_init__(self):

@@ -11,7 +11,7 @@ from tests.layers.oracle_parameters import array, randomize
 RNG = np.random.default_rng(4)
 QUERY, VALUE, KEY = (RNG.normal(size=(2, n, d)).astype("float32")
                      for n, d in ((9, 6), (9, 8), (9, 5)))  # fmt: skip
-PADDING = (np.arange(9) < np.array([[9], [6]]))[:, None]
+PADDING = (np.arange(9) < np.array([[9], [7]]))[:, None]
 CASES = {
     "default": {},
     "biases": {"use_bias": True},

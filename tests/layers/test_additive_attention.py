@@ -65,9 +65,6 @@ def test_a_model_with_another_attention_is_saved_and_decodes(make, tmp_path):
     np.testing.assert_allclose(np.concatenate(outputs, axis=1), expected, atol=1e-5)
 
 
-@pytest.mark.parametrize("attention, dropout", [
-    ("additive", 0.0), (keras.layers.Dense(3), 0.0), (AdditiveAttention(), 0.1),
-])  # fmt: skip
-def test_another_kind_of_object_is_named(attention, dropout):
-    with pytest.raises(ValueError, match="`attention` must be an `AttentionFunction`.*Received"):
-        MultiHeadAttention(2, 4, dropout=dropout, attention=attention)
+def test_a_second_dropout_is_refused():
+    with pytest.raises(ValueError, match="`dropout` must be 0 beside.*Received: dropout=0.1"):
+        MultiHeadAttention(2, 4, dropout=0.1, attention=AdditiveAttention())

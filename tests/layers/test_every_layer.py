@@ -100,8 +100,9 @@ def relative_attention(layer, x):
 
 
 def with_relative_positions(dtype=None, **changes):
-    position = layers.RelativePosition(2, dtype=dtype)
-    return layers.MultiHeadAttention(2, 8, position=position, dtype=dtype, **changes)
+    changes.setdefault("position", layers.RelativePosition(2, dtype=dtype))
+    arguments = {"num_heads": 2, "key_dim": 8, "dtype": dtype, **changes}
+    return layers.MultiHeadAttention(**arguments)
 
 
 @of_sentences
@@ -148,10 +149,14 @@ def feed_forward(layer, inputs):
 INTEGER = ("must be a positive integer", [0, -1, 2.0, True, "2"])
 RATE = ("must be a number of at least 0 and less than 1", [-0.1, 1, "0.1", None, True])
 NUMBER = ("must be a number greater than 0", [0, -1.0, "1", None, True])
+SCALE = ("must be a number greater than 0", [0, -1.0, "1", True])
 BOOLEAN = ("must be True or False", [None, 0, "no"])
 SEED = ("must be an integer from 0 to 4294967295, or None", [0.5, "1", True, -1, 2**32])
 
 OF_ATTENTION = {
+    "attention": ("must be an `AttentionFunction` or None", ["additive", 1]),
+    "position": ("must be an `AttentionPosition`", ["rotary", 1]),
+    "sliding_window": ("must be a positive integer", [0, 2.0, True]),
     "num_heads": INTEGER,
     "key_dim": INTEGER,
     "value_dim": INTEGER,
@@ -182,6 +187,7 @@ OF_BLOCK = {
     "norm": ("must be one of 'post', 'pre'", ["middle", None]),
     "epsilon": NUMBER,
 }
+del OF_BLOCK["attention"]
 OF_STACK = {
     "blocks": ("must be a list of at least one layer", [[], None, ["block"]]),
     "position": ("must be 'sinusoidal', a layer that adds positions", ["rotary", 1]),
@@ -223,18 +229,18 @@ CASES = {
         },
     ),
     "attention_in_a_window": (
-        partial(layers.MultiHeadAttention, 2, 8, sliding_window=3),
+        partial(layers.MultiHeadAttention, num_heads=2, key_dim=8, sliding_window=3),
         {"query": STATES, "value": STATES},
         {
             "num_weights": 4,
             "expected": windowed_attention,
-            "bad_arguments": {"sliding_window": ("must be a positive integer", [0, 2.0, True])},
+            "bad_arguments": OF_ATTENTION,
         },
     ),
     "attention_with_relative_positions": (
         with_relative_positions,
         {"query": STATES, "value": STATES},
-        {"num_weights": 6, "expected": relative_attention, "bad_arguments": {}},
+        {"num_weights": 6, "expected": relative_attention, "bad_arguments": OF_ATTENTION},
     ),
     "additive_attention": (
         layers.AdditiveAttention,
@@ -255,7 +261,7 @@ CASES = {
             "num_seed_generators": 1,
             "output_shape": (2, 2, 5, 6),
             "expected": scaled_dot_product_attention,
-            "bad_arguments": {"dropout": RATE, "seed": SEED},
+            "bad_arguments": {"dropout": RATE, "seed": SEED, "scale": SCALE},
         },
     ),
     "feed_forward": (

@@ -28,6 +28,8 @@ def test_the_defaults_are_the_papers_base_model():
         "max_length": None,
         "use_bias": False,
         "norm_epsilon": 1e-6,
+        "max_distance": 16,
+        "sliding_window": None,
     }
 
 
@@ -73,7 +75,9 @@ def test_width_of_the_logits():
         ({"use_bias": 1}, "True or False. Received: use_bias=1"),
         ({"norm_epsilon": 0}, "above 0. Received: norm_epsilon=0"),
         ({"norm": "Pre"}, "one of 'post', 'pre'. Received: norm='Pre'"),
-        ({"position": None}, "one of 'sinusoidal', 'learned'. Received: position=None"),
+        ({"position": None}, "'relative', 'rotary'. Received: position=None"),
+        ({"max_distance": 0}, "Received: max_distance=0"),
+        ({"sliding_window": 0}, "Received: sliding_window=0"),
         ({"position": "learned"}, "needs `max_length`. Received: max_length=None"),
         ({"position": "learned", "max_length": 0}, "Received: max_length=0"),
         ({"d_model": 9, "num_heads": 3}, "even `d_model`. Received: d_model=9"),
