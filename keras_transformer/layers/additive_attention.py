@@ -21,10 +21,10 @@ class AdditiveAttention(AttentionFunction):
 
     Call arguments:
         query, key, value, attention_mask, distances, return_attention_scores, training: As in
-            `ScaledDotProductAttention`.
+            `AttentionFunction`.
 
     Returns:
-        As `ScaledDotProductAttention`.
+        As `AttentionFunction`.
 
     Example:
 

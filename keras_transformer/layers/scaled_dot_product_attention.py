@@ -13,27 +13,17 @@ from keras_transformer.layers.dtypes import Tensor
 class ScaledDotProductAttention(AttentionFunction):
     """Attends by products of queries and keys: `softmax(query . key^T / sqrt(key_dim)) . value`.
 
-    The softmax is computed in at least float32. A query that may attend to no key gets exact
-    zeros.
-
     Args:
         dropout: Dropout rate of the attention weights.
         scale: Factor of the scores; None for `1 / sqrt(key_dim)`, 1 for the plain dot product.
         seed: Integer seed of the dropout, or None.
 
     Call arguments:
-        query: `[batch, heads, query_length, key_dim]`.
-        key: `[batch, heads, key_length, key_dim]`; or a tuple of such tensors, parts that follow
-            each other.
-        value: `[batch, heads, key_length, value_dim]`, or a tuple of as many parts.
-        attention_mask: bool `[batch or 1, query_length or 1, key_length]`, `True` = attend.
-        distances: `DistanceVectors` of queries and keys, or None.
-        return_attention_scores: Whether to return the weights as well.
-        training: Whether to drop attention weights.
+        query, key, value, attention_mask, distances, return_attention_scores, training: As in
+            `AttentionFunction`.
 
     Returns:
-        `[batch, heads, query_length, value_dim]`, or with `return_attention_scores=True` a tuple
-        of that and the weights `[batch, heads, query_length, key_length]`.
+        As `AttentionFunction`.
 
     Example:
 
