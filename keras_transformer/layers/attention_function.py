@@ -3,6 +3,7 @@
 import abc
 from typing import Any
 
+import keras
 from keras import ops
 
 from keras_transformer.layers.attention_position import DistanceVectors
@@ -101,6 +102,15 @@ class AttentionFunction(TracedLayer, abc.ABC):
         if row_is_alive is not None:
             outputs = ops.multiply(outputs, ops.cast(row_is_alive, outputs.dtype))
         return (outputs, weights) if return_attention_scores else outputs
+
+    def compute_output_spec(
+        self, query: Tensor, key: Tensor, value: Tensor, *args: Any, **kwargs: Any
+    ) -> Any:
+        if args or kwargs.get("return_attention_scores"):
+            return super().compute_output_spec(query, key, value, *args, **kwargs)
+        value = value[0] if isinstance(value, tuple) else value
+        shape = self.compute_output_shape(query.shape, None, value.shape)
+        return keras.KerasTensor(shape, dtype=self.compute_dtype)
 
     def compute_output_shape(
         self, query_shape: tuple, key_shape: tuple, value_shape: tuple
