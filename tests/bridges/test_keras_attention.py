@@ -25,6 +25,8 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("key", [None, KEY], ids=["key_is_value", "key"])
 def test_both_compute_the_same_and_come_back(case, key, is_causal):
+    if case == "value_dim" and keras.backend.backend() == "jax":
+        pytest.skip("Keras' layer needs value_dim=key_dim on JAX")
     theirs = keras.layers.MultiHeadAttention(2, 4, **{"use_bias": False, **CASES[case]})
     inputs = {"query": QUERY, "value": VALUE, "key": key}
     theirs(**inputs)
