@@ -160,10 +160,7 @@ def describe(error: BaseException) -> str:
 
 
 def _no_room(error: BaseException) -> str | None:
-    """Returns the system's words for a full disk if an error of TensorFlow has them, else None.
-
-    TensorFlow raises a `ResourceExhaustedError` for it, as for full memory.
-    """
+    """Returns the system's words for a full disk if an error of TensorFlow has them, else None."""
     for number in NO_ROOM if type(error).__module__.startswith("tensorflow.") else ():
         reason = os.strerror(number)
         match = re.search(rf"(?:(/[^;{{}}\n]*); )?{re.escape(reason)}", str(error))

@@ -40,10 +40,7 @@ class CommandParser(argparse.ArgumentParser):
 
 
 def add_options(group: argparse._ActionsContainer, texts: Mapping[str, str], **common: Any) -> None:
-    """Adds options, such as `{"--last N": "number of checkpoints"}`, with the arguments in common.
-
-    N is a whole number of at least 1; an option without a value is a switch.
-    """
+    """Adds options such as `{"--last N": "help"}`: N is at least 1; without a value, a switch."""
     for option, text in texts.items():
         flag, *metavar = option.split()
         kind = {"metavar": metavar[0]} if metavar else {"action": "store_true"}
@@ -77,10 +74,7 @@ def add_model_option(group: argparse._ActionsContainer, **options) -> None:
 
 
 def add_model_and_files(parser: argparse.ArgumentParser, done: str) -> argparse._ArgumentGroup:
-    """Adds the files of a command that answers line by line; returns their group.
-
-    `done` is the participle of what the command does with lines, such as "translated".
-    """
+    """Adds the files of a command by which lines are `done`, "translated"; returns their group."""
     group = parser.add_argument_group("model and files")
     add_model_option(group, required=True)
     files = {
@@ -138,11 +132,7 @@ def add_constraint_options(parser: argparse.ArgumentParser) -> None:
 
 
 def choose_search(arguments: argparse.Namespace, search: Any) -> Any:
-    """Returns the search of a model, changed as the options of search and constraints ask for.
-
-    The option of a constraint replaces the constraint of its kind that the search has already.
-    Raises a `ValueError` if more answers are asked for than the beam holds.
-    """
+    """Returns the search of a model with the options; a constraint replaces one of its kind."""
     from keras_transformer import decoding
     from keras_transformer.data.special_tokens import UNK_ID
 

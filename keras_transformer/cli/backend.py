@@ -14,16 +14,11 @@ def import_keras() -> None:
 
 @contextlib.contextmanager
 def _hidden_standard_error() -> Iterator[None]:
-    """Hides standard error, unless `KERAS_TRANSFORMER_DEBUG=1`.
-
-    TensorFlow writes several lines about GPUs and CPU features when it is imported, which no
-    setting of its own stops. `TF_CPP_MIN_LOG_LEVEL` decides about later lines; its default here is
-    3, fatal errors only.
-    """
+    """Hides standard error, where TensorFlow writes lines that no setting of its own stops."""
     if os.environ.get("KERAS_TRANSFORMER_DEBUG") == "1":
         yield
         return
-    # TensorFlow reads it once, when it is imported.
+    # TensorFlow reads it once, when it is imported; 3 leaves fatal errors only.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     try:
         # C++ writes to the file descriptor, not to `sys.stderr`.
@@ -44,10 +39,7 @@ def _hidden_standard_error() -> Iterator[None]:
 
 
 def load_backend() -> None:
-    """Imports Keras, as `import_keras` does, and finds the GPUs.
-
-    Commands call this after their checks, and before they import anything that computes.
-    """
+    """Imports Keras and finds the GPUs: after a command's checks, before anything that computes."""
     with _hidden_standard_error():
         import keras
 
@@ -60,8 +52,7 @@ def load_backend() -> None:
 def load_backend_in_streams(num_streams: int | None) -> int:
     """Calls `load_backend`, divides the cores of a CPU among streams and returns their number.
 
-    With TensorFlow each operation gets the cores of one stream. A search has many small operations,
-    for which one thread per stream is faster than several threads per operation.
+    A search has many small operations, which are faster with one thread than with several.
     """
     load_backend()
     import keras

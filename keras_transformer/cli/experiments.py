@@ -42,10 +42,7 @@ EXPERIMENTS: dict[str, Experiment] = {
 
 
 def experiment_values(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the settings of an experiment that are not given in a TOML file or as options.
-
-    The data set of the experiment is left out if other data is given.
-    """
+    """Returns the settings of an experiment that are not given, without its data if other is."""
     experiment = EXPERIMENTS[name]
     kinds = get_commands(experiment.values["task"]).data_kinds
     others = [one for kind, names in kinds.items() if kind not in experiment.data for one in names]
@@ -61,9 +58,7 @@ def choose_settings(
 ) -> dict[str, Any]:
     """Returns the settings with values for this number of training pairs in place of None.
 
-    A named preset keeps its own values. A given vocabulary, or text in subwords, keeps its size.
-    `corpus` has a length, and is None if the pairs are not known; `say` takes a line for each
-    choice and its reason.
+    A named preset keeps its own values; `corpus` has a length, and is None if it is not known.
     """
     if values["preset"]:
         return dict(values)
@@ -81,10 +76,7 @@ def choose_settings(
 
 
 def keep_settings(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the settings with those of the training in the output folder in place of None.
-
-    A resumed training keeps its settings, even if another release would choose others.
-    """
+    """Returns the settings with those of a training to resume in place of None."""
     try:
         text = pathlib.Path(values["output"], "training.json").read_text(encoding="utf-8")
         saved = json.loads(text)["settings"]
@@ -95,10 +87,8 @@ def keep_settings(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def choose_vocab_size(corpus: Iterable[tuple[str, str]]) -> int:
-    """Returns the number of subwords for a corpus with a length.
-
-    A script of many characters needs more, because each of these is a subword.
-    """
+    """Returns the number of subwords for a corpus with a length."""
+    # A script of many characters needs more, because each of these is a subword.
     characters = set()
     for source, target in islice(corpus, _CHARACTER_PAIRS):
         characters.update(source, target)

@@ -23,10 +23,7 @@ def add_chunk_size(group: argparse._ArgumentGroup, done: str) -> None:
 
 
 def check_input(arguments: argparse.Namespace) -> int | None:
-    """Checks the input, and chooses chunks of one line on a terminal.
-
-    Returns the number of lines of a file; None if the input, such as a pipe, can be read only once.
-    """
+    """Returns the number of lines of a file, None for a pipe; a terminal gets chunks of one."""
     if arguments.input in (None, "-"):
         if sys.stdin.isatty():
             arguments.chunk_size = 1
@@ -48,9 +45,8 @@ def write_answers(
 ) -> int:
     """Writes the answers to all lines and returns the number of lines that were read.
 
-    `answers` takes a chunk, the number of its first line and options of a pipeline's method, and
-    yields lines of output. `options` are those that all chunks have, among them `search`. A search
-    that samples gets another seed for each chunk, because each batch uses one.
+    `answers` takes a chunk, the number of its first line and the options of a pipeline's method.
+    A search that samples gets another seed for each chunk, because each batch uses one.
     """
     number, num_batches = 1, 0
     search = options["search"]

@@ -41,11 +41,9 @@ def format_seconds(seconds: float) -> str:
 
 
 class Progress:
-    """A progress bar on standard error.
+    """A progress bar on standard error: a line redrawn in place, in a file one every 30 seconds.
 
-    On a terminal one line is redrawn in place, at least every second. Otherwise, as in a log file,
-    a line is written every 30 seconds; work that takes less time writes nothing. Of the total and
-    the minutes the bar shows the nearer end.
+    Of the total and the minutes the bar shows the nearer end.
     """
 
     def __init__(

@@ -145,11 +145,7 @@ def _from_toml(one: Setting, value: Any, path: str) -> Any:
 
 
 def resolve(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Returns the value of every setting by name.
-
-    Options on the command line win over the TOML file, this over the experiment, and this over the
-    defaults of the task and of the settings.
-    """
+    """Returns every setting: of an option, else the TOML file, the experiment or the defaults."""
     values = {name: one.default for name, one in SETTINGS.items()}
     given = read_config(arguments.config) if arguments.config else {}
     options = {name: getattr(arguments, name) for name in SETTINGS}
@@ -173,10 +169,7 @@ def check_task(values: Mapping[str, Any]) -> None:
 
 
 def render_config(values: Mapping[str, Any], preset_values: Mapping[str, Any]) -> str:
-    """Returns a TOML file of all settings, each with a comment.
-
-    Those that are None are commented out, and have their `preset_values` as examples.
-    """
+    """Returns a TOML file of all settings; `preset_values` are examples of those that are None."""
     lines = [
         "# Settings of `keras-transformer train --config THIS_FILE`.",
         "# A setting behind # is not set: its value there is the preset's, or an example. Options",
@@ -240,10 +233,7 @@ def find_preset(name: str) -> Preset:
 
 
 def data_kind(values: Mapping[str, Any]) -> str:
-    """Returns the kind of data that the settings name, a key of `TaskCommands.data_kinds`.
-
-    Raises a `UserError` if they name no data or several kinds, or a part is missing.
-    """
+    """Returns the one kind of data that the settings name, a key of `TaskCommands.data_kinds`."""
     commands = get_commands(values["task"])
     given = commands.data_kinds.items()
     kinds = [kind for kind, names in given if any(values[name] for name in names)]

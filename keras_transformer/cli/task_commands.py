@@ -49,10 +49,7 @@ class TaskCommands(abc.ABC):
 
     @abc.abstractmethod
     def open_corpora(self, kind: str, values: dict[str, Any]) -> Corpora:
-        """Opens the data of `train`, of a kind in `data_kinds`.
-
-        What the data decides is written into `values`, the settings by name.
-        """
+        """Opens the data of `train`; what it decides is written into `values`, the settings."""
 
     def open_known_corpus(self, values: Mapping[str, Any]) -> Any:
         """Returns the training corpus, for its length, if it is in files; otherwise None."""
@@ -70,10 +67,9 @@ class TaskCommands(abc.ABC):
     def plan_vocabulary(
         self, settings: TrainingSettings, size: int, vocabulary: Any
     ) -> tuple[int | None, str]:
-        """Returns a tuple `(target_vocab_size, description)` for `--plan`.
+        """Returns the estimated size of the target's vocabulary, None if shared, and words for it.
 
-        `target_vocab_size`, an estimate, is None if source and target share a vocabulary. `size` is
-        the source vocabulary size. `vocabulary` is the tokenizer given to the training, or None.
+        `size` is that of the source; `vocabulary` is the tokenizer given to the training, or None.
         """
 
     @abc.abstractmethod

@@ -63,8 +63,7 @@ def as_line(text: str) -> str:
 def check_output(path: str | None, others: Iterable[str | None] = ()) -> None:
     """Raises a `UserError` if an output cannot be written, before the work rather than after it.
 
-    It must be none of the `others`, files and model directories that the command also reads or
-    writes. None is standard output, or none of the others; `"-"` is standard output or input.
+    It must be none of the `others`, which the command also reads or writes; None is none of these.
     """
     for other in others:
         if other is not None and _is_same(path, other):
@@ -85,11 +84,7 @@ def check_output(path: str | None, others: Iterable[str | None] = ()) -> None:
 
 @contextlib.contextmanager
 def open_output(path: str | None) -> Iterator[TextIO]:
-    """Opens an output for UTF-8 text with plain `\\n` line ends.
-
-    None and `"-"` are standard output. A file, compressed if its name ends in `.gz`, appears under
-    its name only when it is complete.
-    """
+    """Opens an output for UTF-8 text; a file appears under its name only when it is complete."""
     if path in (None, "-"):
         # Answers are UTF-8 in every locale. The stream of a test may not have this method.
         if hasattr(sys.stdout, "reconfigure"):

@@ -25,11 +25,8 @@ class Linearization(FrozenSettings):
     | True | False | `(S (NP It )NP (VP works )VP )S` |
     | True | True | `(S (NP (PRP It )PRP )NP (VP (VBZ works )VBZ )VP )S` |
 
-    With `numbers=True` a word is its number, from 0 to 99 and then from 0 again, which shows a
-    model its place in the sentence: `(S (NP 0 )NP (VP 1 )VP )S`.
-
-    Symbols contain no spaces. Brackets in words are written `-LRB-` and `-RRB-`. A tree made of
-    symbols has the words of the input, and its tags if they are given.
+    With `numbers=True` a word is its number, from 0 to 99 and then from 0 again:
+    `(S (NP 0 )NP (VP 1 )VP )S`. Brackets in words are written `-LRB-` and `-RRB-`.
 
     Args:
         {settings}
@@ -47,8 +44,7 @@ class Linearization(FrozenSettings):
     >>> print(linearization.to_tree(symbols, ["He", "sleeps"]))
     (S (NP (PRP He)) (VP (VBZ sleeps)))
 
-    Reference: Vinyals et al. (2015), "Grammar as a Foreign Language", section 2.2, where
-    `words=False, tags=False`.
+    Reference: Vinyals et al. (2015), "Grammar as a Foreign Language", section 2.2.
     """
 
     words: bool = setting(False, "write the words")
@@ -125,8 +121,7 @@ class Linearization(FrozenSettings):
           next word.
         - A word before any opening symbol begins a constituent `root_label`, the root.
         - A closing symbol closes the innermost constituent of its label, and all inside it; if no
-          open constituent has that label, the innermost one.
-        - Symbols after the end of the root go into the root.
+          open constituent has that label, the innermost one. Symbols after the root go into it.
         - Words beyond the end of the sentence are left out. Words that the symbols lack go, at the
           end, into the innermost constituent that is still open, or the root.
         - Constituents that are still open are closed. Constituents without words are left out.

@@ -69,8 +69,7 @@ class Parser(Pipeline):
         extra_length: maximum number of tokens of a tree, with EOS, beyond the number of words of
             its sentence; 300 as in the paper, at least 3.
         max_source_length: maximum number of tokens of a source, with EOS; None for 1024, or the
-            model's `max_length`. Longer sources are cut, with a logged warning; their trees have
-            all words.
+            model's `max_length`. Longer sources are cut with a warning; their trees have all words.
         recipe: a `TrainingRecipe` (or dict) that `save` writes as well.
         constrained: whether the search is constrained to well-formed trees; None if possible: if
             each symbol is one token of a `SubwordTokenizer`, and a leaf is one symbol.

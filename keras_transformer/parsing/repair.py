@@ -31,18 +31,14 @@ class RebuiltTree(NamedTuple):
 
 
 class TreeBuilder:
-    """Takes symbols and words in any order and makes a tree, as `Linearization.rebuild` says.
-
-    `written` is the expected spelling of each word in the sequence; without `tags` they are those
-    of the symbols. `num_repairs` is the number of changes so far.
-    """
+    """Takes symbols and words in any order and makes a tree, as `Linearization.rebuild` says."""
 
     def __init__(
         self,
         words: Sequence[str],
-        tags: Sequence[str] | None,
+        tags: Sequence[str] | None,  # None for those of the symbols
         root_label: str,
-        written: Sequence[str],
+        written: Sequence[str],  # the expected spelling of each word in the sequence
     ) -> None:
         self.num_repairs = 0
         self._words, self._tags, self._written = words, tags, written

@@ -1,8 +1,4 @@
-"""`ParserFunctions`: the signatures of a parser's SavedModel, from words to trees in brackets.
-
-The search is constrained to well-formed trees, so a tree can be written symbol by symbol, with the
-next word of the sentence for each symbol of a word.
-"""
+"""`ParserFunctions`: the signatures of a parser's SavedModel, from words to trees in brackets."""
 
 import tensorflow as tf
 
@@ -45,6 +41,7 @@ class ParserFunctions(ServedFunctions):
 
     def _write_trees(self, words, tokens, scores):
         """Returns trees in brackets `[rows, n]`, from ragged words, tokens and scores."""
+        # The search makes well-formed trees only, so each symbol can be written by itself.
         root_label = self._pipeline.linearization.root_label
         # The end of each leaf, and a column more for symbols after the last word.
         endings = tf.strings.regex_replace(words.flat_values, r"\(", "-LRB-")

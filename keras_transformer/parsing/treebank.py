@@ -25,8 +25,7 @@ _FUNCTION_TAGS = re.compile(r"^(?!-)(.+?)[-=].*")
 def read_trees(path: str | os.PathLike, clean: bool = True) -> Iterator[Tree]:
     """Yields the trees of a file in the style of the Penn Treebank.
 
-    A tree is on one line or on several; empty lines are ignored. The file is read while the trees
-    are used.
+    A tree is on one line or several; empty lines are ignored. The file is read as trees are used.
 
     Args:
         path: UTF-8 text; a file whose name ends in `.gz` is unpacked.
@@ -67,8 +66,7 @@ def read_trees(path: str | os.PathLike, clean: bool = True) -> Iterator[Tree]:
 def read_tree_lines(path: str | os.PathLike, clean: bool = True) -> Iterator[Tree | None]:
     """Yields the tree of each line, as parsers write them and EVALB reads them.
 
-    A line without a tree gives None: an empty line, and empty brackets `()` or `(())`, which
-    parsers write if they found no tree.
+    A line without a tree gives None: an empty line, and empty brackets `()` or `(())`.
 
     Args:
         path, clean: as in `read_trees`.

@@ -148,10 +148,7 @@ class Tree:
 
 
 class TreeReader:
-    """Reads trees from a text that comes in pieces, such as the lines of a file.
-
-    The words of a leaf, of which a few in treebanks have several, are one word with spaces.
-    """
+    """Reads trees from a text in pieces, such as lines; several words of a leaf are one."""
 
     def __init__(self) -> None:
         # The label and words of each open bracket, as far as they are read, and its trees.

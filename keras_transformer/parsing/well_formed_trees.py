@@ -136,21 +136,19 @@ class _State(NamedTuple):
 class WellFormedTrees:
     """Makes each hypothesis the symbols of one tree over the words of its sentence.
 
-    `(S (NP XX XX )NP (VP XX )VP )S`: a token opens a constituent, closes one or is a word. The
-    first token opens the root. Words and openings are allowed while words are left. A symbol of its
-    label closes a constituent that has a part; the root closes after the last word, and then the
-    hypothesis ends. A constituent opens only if the maximum length, with EOS, leaves room to close
-    it. So each hypothesis can be completed at every step, unless another constraint forbids it. A
-    sentence without words, or with a maximum below its number of words plus 3, has no hypothesis.
+    `(S (NP XX XX )NP (VP XX )VP )S`: a token opens a constituent, closes one or is a word. The root
+    closes after the last word, and then the hypothesis ends. A constituent opens only if the
+    maximum length, with EOS, leaves room to close it, so each hypothesis can be completed, unless
+    another constraint forbids it. A sentence without words, or with a maximum below its number of
+    words plus 3, has no hypothesis.
 
-    The numbers of words are data of a call, so this constraint is given to the search's call, not
-    to the search. Each symbol must be one token; `tree_symbols` returns the arrays of a vocabulary.
+    This constraint is given to the search's call, because the numbers of words are data of a call.
+    Each symbol must be one token; `tree_symbols` returns the arrays of a vocabulary.
 
     Args:
         num_words: int32 `[batch]`, the number of words of each sentence.
-        openings, closings, words, numbers: `[vocabulary]`, as in `TreeSymbols`. The words are
-            numbered from 0 to the largest of `numbers`, and then from 0 again; None if any token of
-            `words` stands for any word.
+        openings, closings, words, numbers: `[vocabulary]`, as in `TreeSymbols`. Words are numbered
+            from 0 to the largest of `numbers`, and then from 0 again; None for no numbers.
         max_depth: maximum number of open constituents.
 
     Raises:

@@ -21,9 +21,7 @@ def number_corpus(
 
     Args:
         seed: any integer; it determines the pairs, on every machine.
-        num_train: number of training pairs.
-        num_valid: number of validation pairs.
-        num_test: number of test pairs.
+        num_train, num_valid, num_test: number of pairs of each part.
 
     Returns:
         `(train, valid, test)`, lists of `(english, german)`.

@@ -1,8 +1,4 @@
-"""Numbers, dates, clock times and money in words, each as an (English, German) pair of phrases.
-
-num2words spells plain numbers. The functions here add agreement, declension and the German way to
-tell the time.
-"""
+"""Numbers, dates, clock times and money in words, each as an (English, German) pair of phrases."""
 
 import functools
 
@@ -27,8 +23,7 @@ def _spell(number, language, form):
     # The package must import without num2words, which only this corpus needs.
     from num2words import num2words
 
-    # num2words separates thousands with a comma ("one thousand, two hundred"), which would read as
-    # a list inside a sentence.
+    # A comma after the thousands ("one thousand, two hundred") would read as a list.
     return num2words(number, lang=language, to=form).replace(",", "")
 
 
@@ -78,10 +73,9 @@ def day_of_month(day, month, ending="n"):
 
 
 def clock_time(hour, minute):
-    """Returns a time of a twelve-hour clock, in steps of five minutes, as in conversation.
+    """Returns a time in conversation: (7, 25) -> ("twenty-five past seven", "fünf vor halb acht").
 
-    From 25 to 35 minutes past, German counts from the half hour of the hour to come:
-    (7, 25) -> ("twenty-five past seven", "fünf vor halb acht").
+    From 25 to 35 minutes past, German counts from the half hour of the hour to come.
     """
     english, german = cardinal(hour)
     next_english, next_german = cardinal(hour % 12 + 1)
@@ -109,15 +103,9 @@ def timetable_time(hour, minute):
 
 
 def money(units, hundredths, currency, case):
-    """Returns an amount: (12, 50, euro) -> ("twelve euros and fifty cents", "zwölf Euro und ...").
-
-    A part that is 0 is left out.
-    """
-    parts = []
-    if units:
-        parts.append(counted(units, currency.unit, case))
-    if hundredths:
-        parts.append(counted(hundredths, currency.hundredth, case))
+    """Returns an amount without parts that are 0: (2, 0, euro) -> ("two euros", "zwei Euro")."""
+    amounts = ((units, currency.unit), (hundredths, currency.hundredth))
+    parts = (counted(number, noun, case) for number, noun in amounts if number)
     english, german = zip(*parts, strict=True)
     return " and ".join(english), " und ".join(german)
 

@@ -1,8 +1,7 @@
 """Sentence patterns of the number corpus, and `draw_pair`, which fills them in.
 
-A pattern has one German answer for each English source. Together the patterns have the difficulties
-of the language pair: digits in reverse order ("twenty-one" - "einundzwanzig"), verbs at the end or
-before the subject, articles and ordinals that agree with gender and case, verbs with their person.
+A pattern has one German answer for each English source. Together they have the difficulties of the
+language pair: reversed digits, verbs at the end or before the subject, agreement.
 """
 
 import random

@@ -13,25 +13,16 @@ _TOKENS = re.compile(rf"\({_TEXT}[{_SPACE}]++{_TEXT}[{_SPACE}]*+\)|\({_TEXT}|(\)
 
 
 class Bracketed(NamedTuple):
-    """Words and brackets of a sentence.
+    """Words and brackets of a sentence."""
 
-    Attributes:
-        leaves: tag and word of each leaf; round brackets in words are `-LRB-` and `-RRB-`.
-        brackets: label, first leaf and end (the leaf after the last) of each constituent, in the
-            order in which they open; the end is None if the bracket never closes.
-        error: EVALB's message if the text is not well-formed, else None.
-    """
-
-    leaves: list[tuple[str, str]]
+    leaves: list[tuple[str, str]]  # tag and word of each; with `-LRB-` and `-RRB-`
+    # Label, first leaf and the leaf after the last, None if it never closes, in order of opening.
     brackets: list[list]
-    error: str | None
+    error: str | None  # EVALB's message if the text is not well-formed
 
     @classmethod
     def of(cls, source: Tree | str | None) -> "Bracketed":
-        """Reads a tree, a line of text by the rules of EVALB, or None for no words.
-
-        A line may contain several trees or none. A root without a label is TOP.
-        """
+        """Reads a tree, a line of text by the rules of EVALB, or None; an unnamed root is TOP."""
         leaves, brackets, opened, error = [], [], [], None
         for tag, word, label, closing in _read(source):
             if tag is not None:

@@ -22,8 +22,7 @@ class SentenceScore:
     Attributes:
         number: number of the sentence, from 1.
         length: number of words of the gold tree, without tags in `delete_labels_for_length`.
-        status: 0 valid; 1 error, the words of the trees differ or a line is not well-formed; 2
-            skipped, the parse has no words.
+        status: 0 valid; 1 error, other words or a broken line; 2 skipped, a parse without words.
         gold_brackets, test_brackets: number of brackets of each tree; EVALB prints 0 if not valid.
         matched: number of brackets of the parse that are right.
         crossing: number of brackets of the parse that overlap a bracket of the gold tree.

@@ -27,13 +27,11 @@ class ParsevalSummary:
     """One block of EVALB's summary; its figures are percentages over valid sentences.
 
     Attributes:
-        num_sentences, num_errors, num_skipped: number of sentences, of those with an error, and of
-            those whose parse has no words.
+        num_sentences, num_errors, num_skipped: of all, with an error, with a parse of no words.
         recall, precision, f1: over the brackets of all valid sentences together.
         complete_match: share of sentences whose brackets are all right.
         average_crossing: number of crossing brackets per sentence, not a percentage.
-        no_crossing, two_or_less_crossing: share of sentences with 0, or at most 2, crossing
-            brackets.
+        no_crossing, two_or_less_crossing: share of sentences with 0, or at most 2, of them.
         tagging_accuracy: share of the words that are not deleted whose tag is right.
         strict_recall, strict_precision, strict_f1: over all sentences; in a sentence that is not
             valid, no bracket is right.
@@ -205,17 +203,15 @@ def parseval(
 ) -> ParsevalScore:
     """Returns labelled bracket precision, recall and F1 of parses, by the rules of EVALB.
 
-    - Words with the tags of punctuation and traces are deleted from each tree by its own tags, then
-      constituents without words, and the brackets labelled TOP. For a parse whose tags are `XX` the
-      tags of the gold tree decide.
+    - Punctuation and traces are deleted by each tree's own tags, or the gold tree's if those are
+      `XX`; then constituents without words, and the brackets labelled TOP.
     - Labels end before their first `-` or `=`; ADVP and PRT are equal.
     - Brackets match one to one, also in a unary chain, if their spans and labels are equal.
     - Sentences whose words then differ are errors, and sentences whose parse has no words left are
       skipped. EVALB's figures leave out both.
 
     Trees may be as in the file or clean (`clean_tree`); a root without a label counts as TOP. A
-    line of text is read as EVALB reads it: it may contain several trees or none, and a line with
-    unbalanced brackets is an error.
+    line may contain several trees or none; one with unbalanced brackets is an error.
 
     Args:
         gold: the trees of the treebank, or their lines.
