@@ -152,9 +152,9 @@ def run(arguments: argparse.Namespace) -> None:
 
 def training_progress(output: str, max_minutes: float | None) -> Progress:
     """Returns the bar of a training, whose `max_minutes` include those of earlier runs."""
-    from keras_transformer.training import Checkpoints
+    from keras_transformer.training.checkpoints import Checkpoints
+    from keras_transformer.training.checkpoints import Progress as Reached
     from keras_transformer.training.output_directory import CHECKPOINT_FOLDER
-    from keras_transformer.training.progress import Progress as Reached
 
     if max_minutes is not None:
         state = Checkpoints(pathlib.Path(output, CHECKPOINT_FOLDER)).metadata() or {}

@@ -49,8 +49,7 @@ def corpus_bleu(
 
     Args:
         hypotheses: the translations, one string per sentence.
-        references: one string per sentence; or several lists of them, each as long as
-            `hypotheses` (as read from several reference files).
+        references: one string per sentence; or several lists of them, as of several files.
         lowercase: whether to ignore case.
         tokenize: sacreBLEU's tokenizer, e.g. "13a", "intl", "char", "zh", "none".
 
@@ -80,17 +79,15 @@ def make_bleu(tokenize: str = "13a", lowercase: bool = False):
 
     if tokenize not in BLEU.TOKENIZERS:
         raise UserError(
-            f"tokenize must be one of {', '.join(sorted(BLEU.TOKENIZERS))}. "
-            f"Received: tokenize={tokenize!r}"
+            f"tokenize must be one of {', '.join(sorted(BLEU.TOKENIZERS))}. Received: {tokenize=}"
         )
     try:
         # Tokenised text ends in " ."; sacreBLEU suspects a mistake there unless it is told.
         return BLEU(lowercase=lowercase, tokenize=tokenize, force=tokenize == "none")
     except (RuntimeError, OSError) as error:
         reason = " ".join(str(error).split())
-        raise UserError(
-            f"The tokenizer cannot be loaded: {reason} Received: tokenize={tokenize!r}"
-        ) from error
+        text = f"The tokenizer cannot be loaded: {reason} Received: {tokenize=}"
+        raise UserError(text) from error
 
 
 def corpus_chrf(
@@ -129,8 +126,7 @@ def exact_match(
     """Returns the share of translations that equal one of their references, in percent.
 
     Args:
-        hypotheses, references, lowercase: as in `corpus_bleu`. White space at either end does not
-            count.
+        hypotheses, references, lowercase: as in `corpus_bleu`; outer white space does not count.
 
     Returns:
         `Score`; its details are `num_matches` and `num_sentences`.
@@ -143,13 +139,10 @@ def exact_match(
     """
     streams = reference_streams(hypotheses, references)
 
-    def normalised(text):
-        return text.strip().lower() if lowercase else text.strip()
-
-    matches = sum(
-        normalised(hypothesis) in {normalised(reference) for reference in alternatives}
-        for hypothesis, *alternatives in zip(hypotheses, *streams, strict=True)
-    )
+    matches = 0
+    for lines in zip(hypotheses, *streams, strict=True):
+        first, *others = (line.strip().lower() if lowercase else line.strip() for line in lines)
+        matches += first in others
     return Score(
         "exact match",
         100.0 * matches / len(hypotheses),

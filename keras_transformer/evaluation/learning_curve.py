@@ -49,19 +49,12 @@ def plot_learning_curve(
     """
     rows = list(rows)
     labels = {task.score_name: task.score_label for task in map(get_task, task_names())}
-    series = [
-        ((name, f"val_{name}", f"valid_{name}"), label, colour)
-        for (name, label), colour in [
-            *zip(labels.items(), itertools.cycle(_SCORE_COLOURS)),
-            (("exact_match", "exact match"), "#cc79a7"),
-        ]
-    ]
+    series = [*zip(labels, labels.values(), itertools.cycle(_SCORE_COLOURS), strict=False)]
+    series.append(("exact_match", "exact match", "#cc79a7"))
+    series = [((name, f"val_{name}", f"valid_{name}"), *style) for name, *style in series]
     losses, scores = _curves(rows, _LOSSES), _curves(rows, series)
-    panels = [
-        (curves, label)
-        for curves, label in ((losses, "loss (nats per token)"), (scores, "score on held-out text"))
-        if curves
-    ]
+    panels = [(losses, "loss (nats per token)"), (scores, "score on held-out text")]
+    panels = [panel for panel in panels if panel[0]]
     if not panels:
         raise ValueError(
             "The history must have rows with 'step' and one of 'loss', 'val_loss', "

@@ -1,10 +1,9 @@
 """The tokenised, compound-split BLEU of the Transformer paper's En-De results.
 
-"Attention Is All You Need" scored newstest2014 with the procedure of its authors' toolkit: Moses'
-German tokenizer, hyphenated compounds split ("rich-text format" becomes "rich ##AT##-##AT## text
-format", as in earlier papers from Stanford and Google), then Moses' multi-bleu, without smoothing.
-The figure is 0.7 to 1.5 above sacreBLEU for the same output. Use it only to compare with papers of
-that time.
+The paper scored newstest2014 with the procedure of its authors' toolkit: Moses' German tokenizer,
+hyphenated compounds split ("rich-text format" becomes "rich ##AT##-##AT## text format"), then
+Moses' multi-bleu, without smoothing. It gives 0.7 to 1.5 more than sacreBLEU for the same output.
+Use it only to compare with papers of that time.
 """
 
 import itertools

@@ -1,8 +1,4 @@
-"""Ancestors of beams: the places of a shared cache that hold each beam's own tokens.
-
-The beams of a sentence write their keys side by side, `width` of them at every position. A search
-that reorders beams moves these few numbers, and no keys.
-"""
+"""Ancestors of beams: the places of a shared cache that hold each beam's own tokens."""
 
 from typing import Any, NamedTuple, Self
 
@@ -14,7 +10,8 @@ from keras_transformer.layers.dtypes import Tensor
 class Ancestors(NamedTuple):
     """Maps every beam and position to the cache slot that holds the beam's own token.
 
-    All beams of a sentence share one cache with `width` slots per position.
+    The beams of a sentence share a cache with `width` slots per position; a search that reorders
+    them moves these few numbers, and no keys.
     """
 
     beams: Tensor  # int32 [batch, width, length]; -1 at positions that are not decoded yet
@@ -30,10 +27,7 @@ class Ancestors(NamedTuple):
         return self.beams.shape[1]
 
     def extend(self, rows: Tensor | None, position: Tensor, is_fixed: bool) -> Self:
-        """Returns the ancestors up to this step, in which each beam writes its own key.
-
-        `rows` are those of `Transformer.decode_step`, `position` is the step's, an int32 scalar.
-        """
+        """Returns the ancestors up to this step, in which each beam writes its own key."""
         ancestors = self.beams
         batch, width, length = ops.shape(ancestors)
         if rows is not None:

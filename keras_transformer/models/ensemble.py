@@ -14,10 +14,8 @@ from keras_transformer.models.transformer import Transformer
 class Ensemble:
     """The average of models that share their vocabularies, for decoding and scoring.
 
-    The log-probabilities of the next token are averaged over the models, and renormalised: the
-    probabilities are proportional to the geometric mean of the models'. (fairseq averages the
-    probabilities themselves.) Averaging the logits gives the same, because they differ from the
-    log-probabilities by one number for each position, which the renormalisation removes.
+    The logits are averaged over the models: the probabilities are proportional to the geometric
+    mean of the models'. (fairseq averages the probabilities themselves.)
 
     An ensemble is not a Keras model: it cannot be trained or saved as one. A `Translator` and
     `export_saved_model` take it as a `Transformer`: `Translator(Ensemble([first, second]),
@@ -46,8 +44,7 @@ class Ensemble:
     >>> float(ops.max(ops.abs(logits - mean))) < 1e-6
     True
 
-    Reference: Sutskever et al. (2014), "Sequence to Sequence Learning with Neural Networks",
-        section 3.6.
+    Reference: Sutskever et al. (2014), section 3.6.
     """
 
     def __init__(self, models: Sequence[Transformer]) -> None:

@@ -13,14 +13,8 @@ if keras.backend.backend() == "tensorflow":
 class MicroBatchModel(keras.Model):
     """A `keras.Model` whose `fit` can sum the gradient over parts of each batch.
 
-    Each replica cuts the rows of its batch into `micro_batches` parts, and applies the sum of their
-    gradients once. This equals the step of the whole batch if the loss is a sum, as
-    `LabelSmoothedCrossEntropy` with weights that are normalised over the whole batch. Keras' own
-    `gradient_accumulation_steps` takes the mean over parts that may differ in tokens, and fails on
-    several replicas.
-
-    Attributes:
-        micro_batches: Number of parts; set it before `compile`.
+    Set `micro_batches` before `compile`; the loss must be a sum over the whole batch. Keras' own
+    `gradient_accumulation_steps` takes the mean over unequal parts, and fails on several replicas.
     """
 
     micro_batches = 1

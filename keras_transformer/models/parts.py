@@ -47,9 +47,8 @@ class Parts(NamedTuple):
         Args:
             source: int32 `[batch, source_length]`.
             target: int32 `[batch, target_length]`, every sentence beginning with BOS.
-            source_segments: int32 `[batch, source_length]`: 1 for the tokens of the first sentence
-                of a row, 2 for the second, and so on; 0 on padding. None for one sentence
-                in each row.
+            source_segments: int32 `[batch, source_length]`: 1 for the first sentence of a row, 2
+                for the second, and so on; 0 on padding. None for one sentence in each row.
             target_segments: int32 `[batch, target_length]`, in the same way.
         """
         source_mask = is_token(source, self.source_embedding)

@@ -80,8 +80,7 @@ class Transformer(MicroBatchModel):
 
         Args:
             name: One of `list_presets()`.
-            vocab_size: As in `TransformerConfig`.
-            target_vocab_size: As in `TransformerConfig`.
+            vocab_size, target_vocab_size: As in `TransformerConfig`.
             dtype: Dtype policy; None for the global one.
             **overrides: Other fields of `TransformerConfig`.
 
@@ -95,9 +94,8 @@ class Transformer(MicroBatchModel):
         63045632
         """
         values = {"vocab_size": vocab_size, "target_vocab_size": target_vocab_size}
-        values.update(get_preset(name).config)
-        values.update(overrides)
-        return cls(TransformerConfig.from_dict(values), dtype=dtype)
+        config = {**values, **get_preset(name).config, **overrides}
+        return cls(TransformerConfig.from_dict(config), dtype=dtype)
 
     def encode(self, source: Tensor, training: bool | None = None) -> tuple[Tensor, Tensor]:
         """Returns the encoder's outputs `[batch, source_length, d_model]` and the padding mask.

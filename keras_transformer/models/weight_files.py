@@ -19,11 +19,7 @@ _HDF5_BYTES = 4096
 
 @contextlib.contextmanager
 def without_optimizer(model: keras.Model) -> Iterator[None]:
-    """Hides the optimiser of a compiled model for the length of a block.
-
-    Keras writes the optimiser's variables into `.weights.h5` files, which makes them three times
-    as large, and warns when a file that is loaded has none.
-    """
+    """Hides the optimiser for a block: Keras writes it into weight files, and warns without it."""
     optimizer = getattr(model, "optimizer", None)
     model.optimizer = None
     try:
@@ -63,10 +59,7 @@ def save_weights_only(model: keras.Model, path: str | os.PathLike) -> None:
 
 
 def check_room(path: pathlib.Path, num_bytes: int) -> None:
-    """Raises an `OSError` with the path if a file of this size cannot be written.
-
-    An existing file is not changed.
-    """
+    """Raises an `OSError` with the path if a file of this size cannot be written beside it."""
     if not hasattr(os, "posix_fallocate"):
         return
     temporary = name_beside(path)

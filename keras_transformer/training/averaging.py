@@ -116,9 +116,8 @@ def choose_final_weights(
 ) -> float:
     """Loads the best weights of a finished training into its model; returns their score.
 
-    The candidates are the averages of the last checkpoints, one for each window, the last
-    checkpoint alone, and the best weights seen at an evaluation. Without a score, the average over
-    the first window is chosen. Files that cannot be read are left out with a warning.
+    Without a score, the average over the first window is chosen. Files that cannot be read are
+    left out with a warning.
     """
     files = run.checkpoints.weight_files()
     if not files:

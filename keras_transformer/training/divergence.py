@@ -107,12 +107,9 @@ class StopOnNonFiniteLoss(StepWindow):
 
 
 def save_diverged_batch(directory: Path, batches, position, back: int) -> Path:
-    """Writes the batch `back` batches before `position`, (epoch, batch) from 0; returns the path.
-
-    The file also has the batch before, as `previous_source` and so on: the update before may have
-    broken the weights.
-    """
+    """Writes the batch that is `back` before `position`, (epoch, batch); returns the path."""
     content = _batch_before(batches, position, back)
+    # The update before may have broken the weights.
     position = content["epoch"], content["batch"]
     if position != (0, 0):
         previous = _batch_before(batches, position, 1)

@@ -34,9 +34,7 @@ def history_columns(score_name: str) -> tuple[str, ...]:
 class EvaluationLoop(keras.callbacks.Callback):
     """Evaluates and saves at the steps that the settings say.
 
-    An evaluation computes the loss on the validation set for the current weights and, if several
-    checkpoints are averaged, for their average; the better weights are scored. The weights with the
-    best score are kept in `best.weights.h5`.
+    The better of the weights and their average is scored; the best are in `best.weights.h5`.
     """
 
     def __init__(self, run):

@@ -29,11 +29,7 @@ LOCK_FILE = ".training.lock"
 
 @contextlib.contextmanager
 def training_lock(directory: Path) -> Iterator[None]:
-    """Keeps other trainings out of a model directory, which is created if it does not exist.
-
-    The operating system releases the lock when the process ends, even if it is killed. Directories
-    that were created and stay empty are removed. Windows and some file systems have no locks.
-    """
+    """Keeps other trainings out of a model directory, created if missing, removed if left empty."""
     if directory.exists() and not directory.is_dir():
         raise UserError(f"The output must be a directory. Received: output={str(directory)!r}")
     made = [path for path in (directory, *directory.parents) if not path.exists()]
@@ -81,10 +77,7 @@ def _locked(path: Path) -> TextIO:
 
 
 def check_output(output: Path) -> bool:
-    """Returns whether `output` holds a training to resume; raises if it holds something else.
-
-    A training that ended before its first checkpoint is not resumed but started over.
-    """
+    """Returns whether `output` has a checkpoint to resume; raises if it holds something else."""
     if not (output / SETTINGS_FILE).exists():
         names = [CONFIG_FILE, WEIGHTS_FILE, RECIPE_FILE, HISTORY_FILE, CHECKPOINT_FOLDER]
         names += [DIVERGED_BATCH_FILE, *(path.name for path in _tokenizer_paths(output))]

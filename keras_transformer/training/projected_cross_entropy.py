@@ -30,18 +30,9 @@ def projected_cross_entropy(
     training: bool,
     static_shapes: bool = False,
 ) -> Tensor:
-    """Returns the smoothed cross-entropy of every token, 0 on padding.
+    """Returns `smoothed_cross_entropy` of `states . embeddings^T` by slices, 0 on padding.
 
-    Where the label is not padding, this is `smoothed_cross_entropy(labels, states . embeddings^T,
-    weight)`, with at most 512 MB of logits at a time.
-
-    Args:
-        states: `[batch, length, d_model]`, of the compute dtype.
-        embeddings: `[vocabulary, d_model]`, of the variable dtype.
-        labels: int32 `[batch, length]`, 0 on padding.
-        weight: float, see `smoothing_weight`.
-        training: whether there will be a gradient.
-        static_shapes: whether XLA compiles this on TensorFlow. All logits are made at once then.
+    With `static_shapes`, for XLA on TensorFlow, all logits are made at once.
     """
     rows = max(1, LOGITS_BYTES // (4 * embeddings.shape[0]))
     if keras.backend.backend() != "tensorflow":
@@ -94,13 +85,9 @@ def _tensorflow_losses(states, embeddings, labels, weight, rows, training):
 
 @functools.cache
 def _token_losses(vocab_size, d_model, dtype, embeddings_dtype, rows):
-    """Returns a TensorFlow function of tokens, embeddings, labels and `weight`.
+    """Returns a TensorFlow function of tokens, embeddings, labels and `weight`, for all models.
 
-    The gradient of each loss is scaled by its upstream gradient. It is computed in the forward
-    pass with a scale of 1, then multiplied if all upstream gradients are equal (as with
-    `TokenBatches`). Otherwise it is recomputed.
-
-    All models share the function, as `cross_entropy._row_losses`.
+    The forward pass computes the gradients; they are recomputed if the upstream ones differ.
     """
     wide = at_least_float32(dtype)
     signature = [
@@ -139,11 +126,7 @@ def _token_losses(vocab_size, d_model, dtype, embeddings_dtype, rows):
 
 
 def _in_slices(tokens, embeddings, labels, factors, weight, rows, with_gradient=False):
-    """Returns the losses `[tokens]`, with at most `rows` rows of logits at a time.
-
-    With `with_gradient` also the gradients of `tokens` and `embeddings`, of the sum of the losses
-    times `factors` `[tokens]`.
-    """
+    """Returns the losses, and the gradients of their sum times `factors`, by `rows` at a time."""
     kernel = tf.cast(embeddings, tokens.dtype)
     number = tf.shape(tokens)[0]
     count = tf.maximum(1, (number + rows - 1) // rows)  # A replica may have no token.

@@ -16,10 +16,7 @@ _NUM_SAMPLES = 5
 
 
 class TensorBoardLog(StepWindow):
-    """Writes the figures of a training for TensorBoard, and samples of answers and attention.
-
-    TensorFlow writes the files; only looking at them needs `pip install tensorboard`.
-    """
+    """Writes the figures of a training for TensorBoard, and samples of answers and attention."""
 
     def __init__(
         self,
@@ -102,8 +99,7 @@ class TensorBoardLog(StepWindow):
 def cross_attention(translator, text: str):
     """Translates a text; returns the last decoder block's attention to it, or None if it is empty.
 
-    These are the weights `[heads, target length, source length]`, and the pieces of both texts. Row
-    t is of the step that wrote target piece t.
+    These are the weights `[heads, target length, source length]`, and the pieces of both texts.
     """
     source = translator.source_tokenizer.encode(text)
     # The tokens of the search: the encoded text may be split differently.

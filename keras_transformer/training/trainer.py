@@ -13,7 +13,7 @@ from keras_transformer.errors import NO_ROOM, StoppedBySignal, StopSignals, User
 from keras_transformer.inference.tasks import get_task
 from keras_transformer.models import TrainingRecipe, Transformer, TransformerConfig, get_preset
 from keras_transformer.settings.training_settings import TrainingSettings
-from keras_transformer.training.checkpoints import Checkpoints
+from keras_transformer.training.checkpoints import Checkpoints, Progress
 from keras_transformer.training.distribution import mirrored_strategy, strategy_scope
 from keras_transformer.training.loss_model import LossModel
 from keras_transformer.training.optimizer import compile_model
@@ -22,7 +22,6 @@ from keras_transformer.training.output_directory import (
     check_output,
     training_lock,
 )
-from keras_transformer.training.progress import Progress
 from keras_transformer.training.training_data import TrainingData, choose_tokenizers
 from keras_transformer.training.training_run import TrainingResult, TrainingRun
 

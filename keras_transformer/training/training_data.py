@@ -50,10 +50,7 @@ def choose_tokenizers(
 
 
 def learn_vocabulary(lines, settings, min_count: int = 1):
-    """Returns a tokenizer whose vocabulary is learned from lines or pairs of them.
-
-    In text that is already split, pieces rarer than `min_count` are left out.
-    """
+    """Returns a tokenizer whose vocabulary is learned from lines or pairs of them."""
     if settings.tokenizer == "subword":
         return build_subword_vocabulary(lines, settings.vocab_size, min_count)
     if settings.vocab_size is None:
@@ -64,10 +61,7 @@ def learn_vocabulary(lines, settings, min_count: int = 1):
 
 
 class TrainingData:
-    """The encoded text of a training: `TokenBatches`, and a list of `valid_batches`, or None.
-
-    The `fingerprint` is what must stay the same when the training is resumed.
-    """
+    """The batches of a training, and a `fingerprint` that must stay the same when it is resumed."""
 
     def __init__(
         self,

@@ -28,11 +28,7 @@ USABLE_MEMORY = 0.9
 
 @dataclasses.dataclass(frozen=True)
 class MemoryEstimate:
-    """An estimate of the bytes that a training step needs on each device.
-
-    The terms that depend on the batch were fitted to the peaks of steps of 2 + 2 and 6 + 6 layers
-    on a CPU, and are between 2% below and 15% above them.
-    """
+    """Estimated bytes of a step on each device: 2% below to 15% above those measured on a CPU."""
 
     weights: int  # and a copy in half precision
     gradients: int  # and the exchanged ones, and the sum over micro-batches
@@ -59,11 +55,7 @@ def estimate_memory(
     num_devices: int = 1,
     micro_batches: int = 1,
 ) -> MemoryEstimate:
-    """Returns a `MemoryEstimate` for a training step on sentences of length `width`.
-
-    A device's share of a batch, or one of its micro-batches, has `tokens` source positions; the
-    same number of target positions is assumed.
-    """
+    """Returns the estimate for `tokens` positions a side, in sentences of length `width`."""
     parameters = count_parameters(config)
     size = 2 if mixed_precision else 4
     d, hidden = config.d_model, config.intermediate_dim
@@ -87,10 +79,7 @@ def estimate_memory(
 
 
 def most_tokens(memory: float, config: TransformerConfig, width: int, *how) -> int:
-    """Returns the maximum number of tokens in a batch on a device with `memory` bytes, 0 if none.
-
-    Sentences have at most `width` tokens; `how` are further arguments of `estimate_memory`.
-    """
+    """Returns the most tokens of a batch on a device with `memory` bytes, 0 if none."""
     one = estimate_memory(config, 1, width, *how)
     room = memory * USABLE_MEMORY - one.fixed
     # Logits grow with the tokens up to one slice, and stay the same beyond.
@@ -107,11 +96,7 @@ def measure_step(
     jit_compile: bool,
     progress: Callable[[int, int], object],
 ) -> tuple[float, int]:
-    """Returns the seconds of a training step on random ids, the median of a few, and its tokens.
-
-    Each side has `tokens` positions, or fewer if the device's memory is too small. `progress` is
-    called after each step with (steps done, total steps).
-    """
+    """Returns the median seconds of a step on random ids, and its tokens, fewer if memory ends."""
     import tensorflow as tf
 
     policy = "mixed_bfloat16" if mixed_precision else None

@@ -16,7 +16,7 @@ from keras_transformer.settings.training_recipe import TrainingRecipe
 from keras_transformer.settings.training_settings import TrainingSettings
 from keras_transformer.training.averaging import choose_final_weights
 from keras_transformer.training.callbacks import HistoryFile, StepProgress, TimeLimit
-from keras_transformer.training.checkpoints import Checkpoints
+from keras_transformer.training.checkpoints import Checkpoints, Progress
 from keras_transformer.training.distribution import num_replicas
 from keras_transformer.training.divergence import (
     DivergedError,
@@ -31,7 +31,6 @@ from keras_transformer.training.output_directory import (
     HISTORY_FILE,
     start_directory,
 )
-from keras_transformer.training.progress import Progress
 from keras_transformer.training.score_on_dev import ScoreOnDev
 from keras_transformer.training.tensorboard_log import TENSORBOARD_FOLDER, TensorBoardLog
 from keras_transformer.training.training_data import TrainingData

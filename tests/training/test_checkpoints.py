@@ -6,7 +6,7 @@ import pytest
 
 from keras_transformer.errors import UserError
 from keras_transformer.training import Checkpoints, load_weights_only
-from keras_transformer.training.progress import Progress
+from keras_transformer.training.checkpoints import Progress
 from tests.training.uncompiled import RUN_EAGERLY
 
 INPUTS, TARGETS = np.linspace(0, 1, 24).reshape(12, 2), np.linspace(1, 0, 36).reshape(12, 3)

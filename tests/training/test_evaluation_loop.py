@@ -2,8 +2,8 @@
 
 import dataclasses
 
+from keras_transformer.training.checkpoints import Progress
 from keras_transformer.training.evaluation_loop import history_columns
-from keras_transformer.training.progress import Progress
 
 
 def test_the_columns_name_the_score():
