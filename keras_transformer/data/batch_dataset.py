@@ -9,10 +9,9 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from keras_transformer.data.aligned_arrays import shared_tensor
 from keras_transformer.data.batch_arrays import EpochArrays, arrange_epoch, make_batch
 from keras_transformer.data.batch_plan import BatchPlan
-from keras_transformer.data.encoded_corpus import EncodedCorpus
+from keras_transformer.data.encoded_corpus import EncodedCorpus, shared_tensor
 
 
 def planned_epochs(encoded: EncodedCorpus, plan: BatchPlan, seed: int | None) -> Callable:

@@ -14,8 +14,12 @@ from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 
-from keras_transformer.data.aligned_arrays import empty_aligned
-from keras_transformer.data.encoded_corpus import EncodedCorpus, encode_blocks, report_drops
+from keras_transformer.data.encoded_corpus import (
+    EncodedCorpus,
+    empty_aligned,
+    encode_blocks,
+    report_drops,
+)
 from keras_transformer.data.tokenizer_pair import TokenizerPair
 from keras_transformer.errors import UserError
 

@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 
-from keras_transformer.data.aligned_arrays import aligned
 from keras_transformer.data.special_tokens import EOS_ID
 from keras_transformer.data.tokenizer import Tokenizer
 from keras_transformer.errors import UserError
 
+# TensorFlow's kernels need memory that begins at a multiple of this number of bytes.
+_ALIGNMENT = 64
 _CHUNK = 8192
 _LOGGER = logging.getLogger(__name__)
 
@@ -199,6 +200,31 @@ def report_drops(num_pairs: int, num_long: int, num_empty: int, max_length: int 
     if num_long:
         text = "%d of %d pairs are longer than %d tokens and are left out."
         _LOGGER.warning(text, num_long, num_read, max_length)
+
+
+def empty_aligned(size: int, dtype) -> np.ndarray:
+    """Returns a new array at an address that TensorFlow can use; its content is undefined."""
+    num_bytes = size * np.dtype(dtype).itemsize
+    memory = np.empty(num_bytes + _ALIGNMENT, np.uint8)
+    start = -memory.ctypes.data % _ALIGNMENT
+    return memory[start : start + num_bytes].view(dtype)
+
+
+def aligned(array: np.ndarray) -> np.ndarray:
+    """Returns the array if TensorFlow can use its memory, otherwise a copy that it can use."""
+    flags = array.flags
+    if array.ctypes.data % _ALIGNMENT == 0 and flags.writeable and flags.c_contiguous:
+        return array
+    copy = empty_aligned(array.size, array.dtype).reshape(array.shape)
+    copy[...] = array
+    return copy
+
+
+def shared_tensor(array: np.ndarray):
+    """Returns a `tf.Tensor` on an array, which must not change; `tf.constant` makes two copies."""
+    import tensorflow as tf
+
+    return tf.experimental.dlpack.from_dlpack(aligned(array).__dlpack__())
 
 
 class _Side:

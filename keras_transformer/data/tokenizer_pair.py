@@ -47,11 +47,7 @@ class TokenizerPair:
         return cls(*(load_tokenizer(directory, name) for name in names))
 
     def obsolete_files(self, directory: str | os.PathLike) -> list[pathlib.Path]:
-        """Returns the tokenizer files of a folder that `save` into it would not replace.
-
-        Raises:
-            UserError: if a file has the name of a tokenizer that is read but is not a tokenizer.
-        """
+        """Returns the tokenizer files of a folder that `save` into it would not replace."""
         ours, names = self.by_name(), (_SHARED_NAME, *_NAMES)
         return [file for name in names for file in _obsolete(directory, name, ours.get(name))]
 
@@ -123,11 +119,7 @@ def load_tokenizer(directory: str | os.PathLike, name: str = "tokenizer") -> Tok
 
 
 def _obsolete(directory, name, tokenizer: Tokenizer | None) -> list[pathlib.Path]:
-    """Returns the tokenizers of a name that `tokenizer`, if any, takes the place of.
-
-    Raises:
-        UserError: if `load_tokenizer` would find a file that is not a tokenizer.
-    """
+    """Returns the tokenizers of a name that `tokenizer`, if any, takes the place of."""
     found = []
     for path in _files(directory, name):
         if tokenizer is not None and path.suffix == tokenizer.suffix:

@@ -12,28 +12,19 @@ from keras_transformer.layers.dtypes import Tensor
 
 
 class SearchInputs(NamedTuple):
-    """Inputs of one search, checked; further ones are described in `Search.__call__`.
-
-    Attributes:
-        limits: int32 `[batch]`, each sentence's maximum length, at most `max_length`.
-        dtype: Dtype of the scores.
-        normalizer: `normalizer(logits, largest, places=None)`, the amount by which the logits of
-            the step exceed log-probabilities, as `log_sum_exp`.
-        is_constrained: Whether constraints are applied. With constraints, a hypothesis may have no
-            allowed next token.
-    """
+    """Inputs of one search, checked; further ones are described in `Search.__call__`."""
 
     step: Step
     state: Any
-    limits: Tensor
+    limits: Tensor  # int32 [batch]: each sentence's maximum length, at most `max_length`
     max_length: Any
     bos_id: int
     eos_id: int
     pad_id: int
     keep_sentences: Callable | None
-    dtype: str
-    normalizer: Callable = log_sum_exp
-    is_constrained: bool = False
+    dtype: str  # of the scores
+    normalizer: Callable = log_sum_exp  # by how much the step's logits exceed log-probabilities
+    is_constrained: bool = False  # then a hypothesis may have no allowed next token
 
     def constrained(self, constraints: tuple[Constraint, ...], width: int) -> Self:
         """Returns the inputs with a step, of `width` rows a sentence, that follows constraints."""

@@ -15,12 +15,8 @@ def run_search(
 ) -> Any:
     """Returns the search after calls of `extend(search, state) -> (search, state)`, one a step.
 
-    Args:
-        extend: This function.
-        search: Named tuple of tensors with the leading axis `batch`, or scalars. Its `is_done`,
-            bool `[batch]` or `[batch, width]`, marks final answers: `extend` does not change them.
-        state: State of the step, a nest of tensors.
-        keep_sentences: As in `Search.__call__`.
+    A search is a named tuple of tensors with the leading axis `batch`, or scalars. Its `is_done`,
+    bool `[batch]` or `[batch, width]`, marks final answers: `extend` does not change them.
     """
     # Shapes are static on JAX.
     if keep_sentences is None or keras.config.backend() == "jax":
@@ -55,11 +51,7 @@ def _is_any_left(search, *_):
 
 
 def _are_most_left(search, *_):
-    """Returns whether more than half of the sentences go on.
-
-    Removing finished sentences from the batch copies the state of the others. If half of them are
-    finished, the copy pays off after a few steps.
-    """
+    """Returns whether more than half go on; with fewer, copying their state soon pays off."""
     is_done = _is_done(search)
     num_left = ops.sum(ops.cast(ops.logical_not(is_done), "int32"))
     return 2 * num_left > ops.shape(is_done)[0]

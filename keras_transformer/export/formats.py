@@ -30,27 +30,18 @@ _TOKENIZER_FILES = {
 
 @dataclasses.dataclass(frozen=True)
 class ExportFormat:
-    """A format of exports.
+    """A format of exports."""
 
-    Args:
-        name: its name, its module, and the pip extra that installs `packages`.
-        title: its name in messages.
-        marker: the file that every export in this format has.
-        entries: names of the other files and folders that an export may have.
-        packages: modules that an export needs.
-        needs_tensorflow: whether Keras must run on TensorFlow.
-        includes_search: whether the export includes the search and the tokenizers. Otherwise the
-            program that runs it searches, and the tokenizers are files beside the model.
-        options: the command line's options for this format, by argument of `export_<name>`.
-    """
-
-    name: str
-    title: str
-    marker: str
-    entries: Set[str]
-    packages: tuple[str, ...] = ()
-    needs_tensorflow: bool = True
+    name: str  # also of its module, and of the pip extra that installs `packages`
+    title: str  # its name in messages
+    marker: str  # the file that every export in this format has
+    entries: Set[str]  # names of the other files and folders that an export may have
+    packages: tuple[str, ...] = ()  # modules that an export needs
+    needs_tensorflow: bool = True  # whether Keras must run on TensorFlow
+    # Whether the export includes the search and the tokenizers. Otherwise the program that runs it
+    # searches, and the tokenizers are files beside the model.
     includes_search: bool = False
+    # The command line's options, by argument of `export_<name>`.
     options: Mapping[str, Setting] = dataclasses.field(default_factory=dict)
 
     def check_task(self, task: str) -> None:
@@ -231,11 +222,7 @@ def check_export_packages(format: str) -> None:
 def export_folder(
     pipeline: "Pipeline", directory: str | os.PathLike, format: str, **options: Any
 ) -> Iterator[pathlib.Path]:
-    """Gives a new folder that replaces `directory` if the block succeeds.
-
-    Everything is checked before: the options by the rules of the format, the backend, the packages,
-    the pipeline and the directory. The tokenizers that the format does not include are in it.
-    """
+    """Checks everything, and gives a new folder that replaces `directory` if the block succeeds."""
     import keras
 
     one = get_format(format)

@@ -45,10 +45,9 @@ def in_chunks(
     empty: Rows,
     num_streams: int = 1,
 ) -> Rows:
-    """Calls `function(start, end)` for chunks of rows and joins its results.
+    """Joins the results of `function(start, end)` for chunks of rows; `empty` is that of no row.
 
-    `num_streams` chunks of about equal size are processed at the same time, of `chunk_size` rows
-    together; `empty` is the function's result for no row.
+    `num_streams` chunks at the same time have `chunk_size` rows together.
     """
     if num_streams == 1:
         return _in_turn(function, 0, num_rows, chunk_size, empty)

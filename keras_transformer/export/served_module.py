@@ -125,12 +125,10 @@ class ServedFunctions(abc.ABC):
     def _search(self, sources, lengths, search, write, constrain=None):
         """Returns the `answers` and `scores` `[batch, n]` of ragged sources, searched in chunks.
 
-        Args:
-            lengths: int32 `[batch]`, the argument of `Pipeline.max_lengths`; 0 for no source.
-            write: `write(start, end, tokens, scores)` returns the answers to a range of rows,
-                strings `[rows, n]`, from int32 `[rows, n, length]` and float32 `[rows, n]`.
-            constrain: function of the lengths that returns a constraint; None for no constraint.
+        `write(start, end, tokens, scores)` returns the answers `[rows, n]` to a range of rows;
+        `constrain` a constraint from `lengths`, the argument of `Pipeline.max_lengths`.
         """
+
         def search_rows(start, end):
             options = {}
             if hasattr(search, "seed"):

@@ -35,10 +35,7 @@ class Alignment(NamedTuple):
 def align_words(
     attention: np.ndarray, source_words: Sequence[int], target_words: Sequence[int]
 ) -> Alignment:
-    """Aligns words, given as their numbers of subwords, by the attention between subwords.
-
-    It is float `[target subwords, source subwords]`, without EOS, perhaps of a cut source.
-    """
+    """Aligns words, given as their numbers of subwords, by attention `[target, source]`."""
     source, target = _membership(source_words), _membership(target_words)
     counts = np.maximum(target.sum(axis=1, keepdims=True), 1)  # [target words, 1]
     between_words = (target / counts) @ attention @ source[:, : attention.shape[1]].T

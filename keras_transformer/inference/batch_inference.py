@@ -48,11 +48,7 @@ class BatchInference:
     """Compiled inference with one model; each search is compiled once.
 
     The weights are read at each call, so that training the model further changes the answers.
-
-    Args:
-        model: a `Transformer`.
-        make_constraint: function that returns a constraint of `keras_transformer.decoding` from
-            int32 `[batch]`, one number for each source; for searches with `constraint_numbers`.
+    `make_constraint` returns a constraint from `constraint_numbers`, int32 `[batch]`.
     """
 
     def __init__(self, model, make_constraint: Callable | None = None):
@@ -64,19 +60,10 @@ class BatchInference:
     def search_batches(
         self, sources, max_lengths, search, batch_size, max_positions, num_streams=1, **rows
     ) -> Iterator[tuple[list[int], SearchResult]]:
-        """Searches for the answers to any number of sources, the largest first.
+        """Yields the indices of the sources of a batch, the largest first, and its `SearchResult`.
 
-        Yields the indices of the sources of a batch, and their `SearchResult`. Raises a `UserError`
-        if the memory is too small for the largest source.
-
-        Args:
-            sources, max_lengths, search, **rows: as in `search`, of all sources.
-            batch_size: maximum number of sources in a batch.
-            max_positions: maximum number of positions of source (without EOS) and answer in a
-                batch, over all rows of the search; a source that needs more is alone.
-            num_streams: number of batches that are searched at the same time, each in a thread;
-                fewer if the memory is too small. Unless the search draws, the sources are shared
-                out evenly.
+        `max_positions` bounds those of source (without EOS) and answer, over all rows of a batch.
+        `num_streams` threads search, or fewer; a `UserError` says that no search fits into memory.
         """
         sizes = [
             search.width * (len(source) - 1 + limit)
@@ -113,13 +100,8 @@ class BatchInference:
     ) -> SearchResult:
         """Searches for the answers of one batch, and returns NumPy arrays.
 
-        Args:
-            sources: list of lists of ids, with EOS.
-            max_lengths: maximum number of tokens of each answer, with EOS.
-            search: a search of `keras_transformer.decoding`.
-            seed_offset: added to the search's seed, so that batches draw different numbers.
-            prefixes: list of lists of ids that the answers begin with, or None.
-            constraint_numbers: list of int for `make_constraint`; None for no constraint.
+        Sources are ids with EOS, and `max_lengths` count EOS; `prefixes` are ids that the answers
+        begin with. With other values of `seed_offset`, a search draws other numbers.
         """
         inputs = {"source": self._padded(sources)}
         num_rows = len(inputs["source"])
@@ -195,10 +177,7 @@ class BatchInference:
                 progress(num_done, len(sizes))
 
     def _run(self, key, function, num_rows, **inputs):
-        """Calls a function of int32 tensors, compiled once for each key.
-
-        Returns its results as NumPy arrays of `num_rows` rows, without those of padding.
-        """
+        """Returns a function's results, without rows of padding; it is compiled once for a key."""
         with self._compiling:
             if key not in self._compiled:
                 self._compiled[key] = _compile(function, inputs, self.model.variables)

@@ -53,10 +53,7 @@ def encode_words(tokenizer, name: str, texts) -> tuple[list[list[int]], list[lis
 def encode_prefixes(
     tokenizer, prefixes: Sequence[str] | None, subwords: list[list[int]], limits: list[int]
 ) -> list[list[int]]:
-    """Returns the ids that each translation begins with; none for a source without subwords.
-
-    Raises a `UserError` if a prefix is as long as its translation may be.
-    """
+    """Returns the ids that each translation begins with; none for a source without subwords."""
     if prefixes is None:
         return [[] for _ in subwords]
     texts = checked_prefixes(prefixes, len(subwords))

@@ -20,12 +20,8 @@ class SourceParts:
 
     Texts of more than `max_subwords` subwords are split, cut or refused, see `long_texts` of
     `Translator.translate`. With the `profile` of the training text, `"split"` also splits texts
-    that have more sentences than was usual in training.
-
-    Attributes:
-        num_split: number of texts in several parts.
-        ids: the ids of every part, without EOS, in the order of the texts.
-        owners: the index of the text that each part belongs to.
+    that have more sentences than was usual in training. `ids` are those of every part, without EOS;
+    `owners` the indices of their texts; `num_split` is the number of texts in several parts.
     """
 
     def __init__(
@@ -105,10 +101,7 @@ def cut_sources(subwords: list[list[int]], max_subwords: int, advice: str = "") 
 def whole_sources(
     texts, tokenizer, max_subwords: int, profile: SentenceProfile | None = None
 ) -> list[list[int]]:
-    """Returns the ids of texts that are read as a whole, without EOS, cut to `max_subwords`.
-
-    Logs a warning if texts are cut or, by the `profile` of the training, have too many sentences.
-    """
+    """Returns the ids of whole texts, cut; warns of cuts and of too many sentences."""
     texts = checked_texts("texts", texts)
     encoded = tokenizer.encode_batch(texts)
     if profile is not None:

@@ -40,10 +40,7 @@ def cut_batches(sizes: Sequence[int], max_rows: int, max_total: int) -> list[lis
 
 
 def search_bytes(model, search, source_length: int, limit: int) -> int:
-    """Estimates the bytes that the search for an answer of at most `limit` tokens needs.
-
-    The constants were fitted to measured peaks, in float32 on a CPU.
-    """
+    """Estimates the bytes of a search; fitted to measured peaks, in float32 on a CPU."""
     vocab_size = model.config.output_vocab_size
     configs = [member.config for member in getattr(model, "models", [model])]
     per_position = sum(config.num_decoder_layers * config.d_model for config in configs)
@@ -54,10 +51,7 @@ def search_bytes(model, search, source_length: int, limit: int) -> int:
 
 
 def streams_that_fit(model, search, source_length: int, limit: int, num_streams: int) -> int:
-    """Returns the number of parallel searches, at most `num_streams`, that fit into free memory.
-
-    Raises a `UserError` if not even one search for the largest source fits.
-    """
+    """Returns how many of `num_streams` parallel searches fit into free memory; 0 is an error."""
     free = _free_memory()
     needed = search_bytes(model, search, source_length, limit)
     if free is None or num_streams * needed <= free:

@@ -20,11 +20,7 @@ FORMAT = 1
 
 
 def read_config(directory: str | os.PathLike) -> dict:
-    """Reads and checks `config.json` of a model directory; raises a `UserError` if it is damaged.
-
-    `"model"` becomes a `TransformerConfig`, `"search"` a search or None, and `"task"` is one of
-    `task_names()`. The settings of the task are not checked here.
-    """
+    """Returns `config.json` with objects for model and search; the task's settings as they are."""
     from keras_transformer.decoding import search_from_dict
     from keras_transformer.layers.checks import check_boolean, check_choice
     from keras_transformer.models import TransformerConfig
@@ -80,10 +76,7 @@ def read_recipe(directory: str | os.PathLike):
 
 
 def read_model(directory: str | os.PathLike, config: dict, dtype=None):
-    """Builds the `Transformer` of a model directory, of `read_config`, and loads its weights.
-
-    Raises a `UserError` if they are missing, damaged, not finite, or those of another model.
-    """
+    """Builds the `Transformer` of a model directory, of `read_config`, and loads its weights."""
     from keras_transformer.models import Transformer
     from keras_transformer.models.weight_files import count_stored_parameters, load_weights_only
     from keras_transformer.settings.transformer_config import count_parameters
@@ -124,9 +117,7 @@ def write_model_directory(
 ) -> pathlib.Path:
     """Writes a model directory; `settings` are further entries of `config.json`.
 
-    Nothing of an earlier model in the folder remains; files of other names stay. Raises a
-    `UserError` if one would be read as a part of the model and is something else, and a
-    `ValueError` if the recipe is a dict with unknown settings.
+    Nothing of an earlier model in the folder remains; files of other names stay.
     """
     import keras_transformer
     from keras_transformer.models import TrainingRecipe

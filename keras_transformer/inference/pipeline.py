@@ -186,14 +186,10 @@ class Pipeline(abc.ABC):
         owners: Sequence[int] | None = None,
         **rows,
     ) -> list[list[Hypothesis] | None]:
-        """Returns the hypotheses of each source, best first; other arguments as in `translate`.
+        """Returns the hypotheses of each source, best first; None for a source that is None.
 
-        Args:
-            sources: the ids of each source, without EOS; None for a source without an answer.
-            limits: maximum number of tokens of each answer, with EOS.
-            owners: for each source, the index of the text it is a part of, in ascending order.
-                None if each text is one source.
-            **rows: `prefixes` or `constraint_numbers` of `BatchInference`, of all sources.
+        `limits` count EOS, which the ids of the sources do not have. `owners` are the ascending
+        indices of the texts that the sources are parts of; None if each text is one source.
         """
         owners = range(len(sources)) if owners is None else owners
         todo = [index for index, ids in enumerate(sources) if ids is not None]

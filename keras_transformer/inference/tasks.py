@@ -8,42 +8,26 @@ from typing import Any, ClassVar
 
 
 class Task(abc.ABC):
-    """Base of tasks: the interface that `train`, model directories and exports use.
+    """Base of tasks: the interface that `train`, model directories and exports use."""
 
-    Attributes:
-        name: the task's name in settings and files.
-        pipeline: the class of the models in use, a `Pipeline`.
-        command: the subcommand that uses such a model.
-        score_name: name of the score on the validation set, as a key.
-        score_label: the same for people.
-        result_name: field of `TrainingResult` that holds the trained pipeline.
-        served_functions: module and class of the `ServedFunctions` of a SavedModel.
-        own_settings: names of `TrainingSettings` that need this task.
-        shares_a_given_tokenizer: whether one given tokenizer serves source and target.
-        needs_own_search: whether the answers need the pipeline's own search, so that programs with
-            another search cannot use the model.
-    """
-
-    name: ClassVar[str]
-    command: ClassVar[str]
-    score_name: ClassVar[str]
-    score_label: ClassVar[str]
-    result_name: ClassVar[str]
-    served_functions: ClassVar[str]
-    own_settings: ClassVar[tuple[str, ...]] = ()
-    shares_a_given_tokenizer: ClassVar[bool] = True
+    name: ClassVar[str]  # in settings and files
+    command: ClassVar[str]  # the subcommand that uses such a model
+    score_name: ClassVar[str]  # of the score on the validation set, as a key
+    score_label: ClassVar[str]  # the same for people
+    result_name: ClassVar[str]  # field of `TrainingResult` that holds the trained pipeline
+    served_functions: ClassVar[str]  # module and class of the SavedModel's `ServedFunctions`
+    own_settings: ClassVar[tuple[str, ...]] = ()  # names of `TrainingSettings` that need this task
+    shares_a_given_tokenizer: ClassVar[bool] = True  # whether one serves source and target
+    # Whether programs with another search than the pipeline's own cannot use the model.
     needs_own_search: ClassVar[bool] = False
 
     @property
     @abc.abstractmethod
     def pipeline(self) -> type:
-        """Returns the class, imported when it is asked for."""
+        """Returns the class of the models in use, a `Pipeline`, imported when it is asked for."""
 
     def check_settings(self, settings) -> dict[str, Any]:
-        """Checks the settings. Returns a dict of the settings that the task overrides.
-
-        Raises a `ValueError` if a setting is for another task.
-        """
+        """Checks the settings, and returns those that the task overrides."""
         return {}
 
     @abc.abstractmethod
@@ -83,10 +67,7 @@ _COMMANDS: dict[str, str] = {
 
 
 def register_task(name: str, entry: str, commands: str | None = None) -> None:
-    """Adds a task: the module and class of the `Task`, `"package.module.Class"`.
-
-    `commands` are those of its `TaskCommands`; None for a task without a command line.
-    """
+    """Adds a task, by `"package.module.Class"` of its `Task` and, if any, its `TaskCommands`."""
     _ENTRIES[name] = entry
     if commands is not None:
         _COMMANDS[name] = commands

@@ -96,7 +96,7 @@ def test_records_can_be_read_with_tensorflow_alone(prepared):
 
 
 def test_arrays_reach_tensorflow_without_a_copy(prepared):
-    from keras_transformer.data.aligned_arrays import shared_tensor
+    from keras_transformer.data.encoded_corpus import shared_tensor
 
     for encoded in (prepared.read(), EncodedCorpus.from_corpus(pairs(50), LETTERS)):
         for array in encoded.arrays():

@@ -4,7 +4,7 @@ import keras
 import pytest
 
 from keras_transformer.data import SubwordTokenizer
-from keras_transformer.export.warmup import warmup_texts
+from keras_transformer.export.saved_model import warmup_texts
 from tests.tiny_translator import tiny_tokenizer
 
 tf = pytest.importorskip("tensorflow")
