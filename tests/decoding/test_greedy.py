@@ -37,3 +37,10 @@ def test_greedy_leaves_rows_as_they_are():
 
     GreedySearch()(step, model.start([1], 1), [3], 3)
     assert set(received) == {None}
+
+
+@pytest.mark.parametrize("max_lengths", [3, [[3], [2]]])
+def test_maximum_lengths_of_another_shape_are_named(max_lengths):
+    model = ToyModel(6, seed=0)
+    with pytest.raises(ValueError, match=r"`max_lengths` must have the shape \[batch\]"):
+        GreedySearch()(model.step, (), max_lengths=max_lengths, max_length=3)
