@@ -130,11 +130,19 @@ class Transformer(MicroBatchModel):
         batch = ops.shape(source)[0]
         if keras.backend.backend() != "jax":
             max_length = None
-        cache = self.decoder.make_cache(encoder_outputs, batch, max_length and max_length * width)
-        if width == 1:
+        if width == 1 or not self._beams_share_a_cache:
+            num_rows = batch if width == 1 else batch * width
+            cache = self.decoder.make_cache(encoder_outputs, num_rows, max_length)
             return DecodingState(cache, padding_mask)
+        cache = self.decoder.make_cache(encoder_outputs, batch, max_length and max_length * width)
         length = max_length or cache.blocks[0].self_attention.length  # 0 if it grows.
         return DecodingState(cache, padding_mask, Ancestors.none(batch, width, length))
+
+    @property
+    def _beams_share_a_cache(self):
+        # Positions inside attention and windows count places in the cache.
+        config = self.config
+        return config.sliding_window is None and config.position in ("sinusoidal", "learned")
 
     def decode_step(
         self, tokens: Tensor, rows: Tensor | None, state: DecodingState
@@ -157,6 +165,8 @@ class Transformer(MicroBatchModel):
         # cache; a mask hides the tokens of other beams (see models/ancestors.py). With one beam
         # there is nothing to hide.
         width, beams = 1, {}
+        if not self._beams_share_a_cache:
+            cache = cache.reorder(rows)
         if ancestors:
             width = ancestors.width
             position = cache.length // width
@@ -185,7 +195,21 @@ class Transformer(MicroBatchModel):
             state: From `start_decoding` or `decode_step`.
             sentences: int32 `[kept]`, which sentences, in their new order.
         """
-        return take_rows(state, sentences)
+        if self._beams_share_a_cache:
+            return take_rows(state, sentences)
+        (length, blocks), mask, _ = state
+        keys = blocks[0].self_attention.keys
+        keys = keys[0] if isinstance(keys, tuple) else keys
+        width = ops.shape(keys)[0] // ops.shape(mask)[0]
+        beams = ops.arange(width, dtype=sentences.dtype)
+        rows = ops.reshape(ops.expand_dims(sentences * width, 1) + beams, (-1,))
+        blocks = tuple(
+            block.reorder(rows)._replace(
+                cross_attention=take_rows(block.cross_attention, sentences)
+            )
+            for block in blocks
+        )
+        return DecodingState(DecoderCache(length, blocks), take_rows(mask, sentences))
 
     def attention_scores(self, source: Tensor, target: Tensor) -> dict[str, list[Tensor]]:
         """Returns the attention weights of every block, without dropout.

@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 
+from keras_transformer.decoding import BeamSearch, GreedySearch
 from keras_transformer.layers import (
     MultiHeadAttention,
     RelativePosition,
@@ -136,3 +137,31 @@ def test_a_shift_of_sinusoids_is_a_linear_map():
             matrix[2 * pair : 2 * pair + 2, 2 * pair : 2 * pair + 2] = turn
         shifted = encoding[:-shift] @ matrix.T
         np.testing.assert_allclose(shifted, encoding[shift:], atol=1e-5)
+
+
+@pytest.mark.parametrize("settings", [
+    {"position": "relative", "max_distance": 3}, {"position": "rotary"}, {"sliding_window": 3},
+    {"position": "rotary", "sliding_window": 3},
+], ids=str)  # fmt: skip
+@pytest.mark.parametrize("search", [GreedySearch(), BeamSearch(3, n_best=3)], ids=str)
+def test_a_search_has_the_log_probabilities_of_the_whole_model(settings, search):
+    config = TransformerConfig(
+        vocab_size=12, num_encoder_layers=1, num_decoder_layers=2, d_model=8, intermediate_dim=12,
+        num_heads=2, **settings,
+    )  # fmt: skip
+    model = Transformer(config)
+    randomize(model)
+    source = RNG.integers(4, 12, (4, 6)).astype("int32")
+    found = search(
+        model.decode_step, model.start_decoding(source, search.width, 9), max_lengths=[9, 5, 7, 9],
+        max_length=9, keep_sentences=model.keep_sentences,
+    )  # fmt: skip
+    tokens, lengths = array(found.tokens), array(found.lengths)
+    for row in range(4):
+        for n in range(tokens.shape[1]):
+            answer = tokens[row, n, : int(lengths[row, n])].astype(int)
+            target = np.array([[2, *answer[:-1]]], "int32")
+            logits = array(model({"source": source[row : row + 1], "target": target}))[0]
+            logits = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+            total = logits[np.arange(len(answer)), answer].sum()
+            assert float(found.log_probabilities[row, n]) == pytest.approx(total, abs=1e-3)
