@@ -157,6 +157,7 @@ def test_a_search_has_the_log_probabilities_of_the_whole_model(settings, search)
         max_length=9, keep_sentences=model.keep_sentences,
     )  # fmt: skip
     tokens, lengths = array(found.tokens), array(found.lengths)
+    log_probabilities = array(found.log_probabilities)
     for row in range(4):
         for n in range(tokens.shape[1]):
             answer = tokens[row, n, : int(lengths[row, n])].astype(int)
@@ -164,4 +165,4 @@ def test_a_search_has_the_log_probabilities_of_the_whole_model(settings, search)
             logits = array(model({"source": source[row : row + 1], "target": target}))[0]
             logits = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
             total = logits[np.arange(len(answer)), answer].sum()
-            assert float(found.log_probabilities[row, n]) == pytest.approx(total, abs=1e-3)
+            assert log_probabilities[row, n] == pytest.approx(total, abs=1e-3)
