@@ -10,6 +10,7 @@ from keras_transformer.layers.attention_position import DistanceVectors
 from keras_transformer.layers.configured_layer import TracedLayer
 from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.dtypes import Tensor, at_least_float32
+from keras_transformer.layers.masks import causal_mask, combine_masks
 
 # Added to masked scores in float32 or float64: exp() of it is exactly 0, and it cannot overflow.
 _MASKED_SCORE = -1e30
@@ -31,6 +32,7 @@ class AttentionFunction(TracedLayer, abc.ABC):
             each other.
         value: `[batch, heads, key_length, value_dim]`, or a tuple of as many parts.
         attention_mask: bool `[batch or 1, query_length or 1, key_length]`, `True` = attend.
+        use_causal_mask: Whether a query may attend only to its own and earlier positions.
         distances: `DistanceVectors` of queries and keys, or None.
         return_attention_scores: Whether to return the weights as well.
         training: Whether to drop attention weights.
@@ -77,6 +79,7 @@ class AttentionFunction(TracedLayer, abc.ABC):
         key: Tensor | tuple,
         value: Tensor | tuple,
         attention_mask: Tensor | None = None,
+        use_causal_mask: bool = False,
         distances: DistanceVectors | None = None,
         return_attention_scores: bool = False,
     ) -> Tensor | tuple[Tensor, Tensor]:
@@ -85,6 +88,9 @@ class AttentionFunction(TracedLayer, abc.ABC):
         if distances is not None:
             scores = scores + distances.scores(query)
         scores = ops.cast(scores, at_least_float32(self.compute_dtype))
+        if use_causal_mask:
+            causal = causal_mask(*ops.shape(scores)[-2:], 0)
+            attention_mask = combine_masks(causal, attention_mask)
         row_is_alive = None
         if attention_mask is not None:
             mask = ops.expand_dims(attention_mask, 1)  # [batch or 1, 1, query or 1, key]

@@ -12,18 +12,18 @@ from keras_transformer.layers.sinusoidal_position_encoding import position_angle
 
 
 class DistanceVectors(NamedTuple):
-    """What a distance adds to a key and to a value (Shaw et al., 2018, equations 3 and 4)."""
+    """Vectors that distances add to keys and values (Shaw et al., 2018, equations 3 and 4)."""
 
     keys: Tensor  # [query_length, key_length, key_dim]
     values: Tensor  # [query_length, key_length, value_dim]
 
     def scores(self, query: Tensor) -> Tensor:
         """Returns the products with queries `[..., query_length, key_dim]`."""
-        return ops.einsum("...qd,qkd->...qk", query, self.keys)
+        return ops.einsum("...qd,qkd->...qk", query, ops.cast(self.keys, query.dtype))
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
-        """Returns the mean of the values by weights `[..., query_length, key_length]`."""
-        return ops.einsum("...qk,qkd->...qd", weights, self.values)
+        """Returns the sum of the values, weighted by `[..., query_length, key_length]`."""
+        return ops.einsum("...qk,qkd->...qd", weights, ops.cast(self.values, weights.dtype))
 
 
 class AttentionPosition(ConfiguredLayer):
@@ -39,7 +39,7 @@ class AttentionPosition(ConfiguredLayer):
     """
 
     def rotate(self, states: Tensor, positions: Tensor) -> Tensor:
-        """Returns queries or keys that know their positions.
+        """Returns queries or keys with their positions applied.
 
         Args:
             states: `[batch, heads, length, key_dim]`.

@@ -20,7 +20,7 @@ class Decoder(Stack):
 
     Args:
         blocks: The blocks, first to last: `DecoderBlock`s, or layers with their call arguments.
-        position, dropout, final_norm, epsilon, seed: As in `Encoder`.
+        position, dropout, final_norm, epsilon, seed, remat: As in `Encoder`.
 
     Call arguments:
         inputs: `[batch, length, d_model]`, embedded and scaled.
@@ -59,6 +59,7 @@ class Decoder(Stack):
         use_causal_mask: bool = True,
         cache: DecoderCache | None = None,
         return_attention_scores: bool = False,
+        training: bool | None = None,
         mask: Tensor | None = None,
         inputs_mask: Tensor | None = None,
         encoder_outputs_mask: Tensor | None = None,
@@ -66,8 +67,9 @@ class Decoder(Stack):
     ) -> Tensor | tuple:
         positions = masks_and_positions.pop("positions", None)
         masks = DecoderMasks(**masks_and_positions)
+        others = () if encoder_outputs is None else (encoder_outputs,)
         arguments = {
-            "encoder_outputs": encoder_outputs,
+            "training": training,
             **masks._asdict(),
             "encoder_padding_mask": combine_masks(masks.encoder_padding_mask, encoder_outputs_mask),
         }
@@ -80,11 +82,12 @@ class Decoder(Stack):
             length = ops.shape(inputs)[1]
             if positions is None:
                 positions = cache.length + ops.arange(length, dtype="int32")
-            outputs, caches = self._apply(inputs, positions, arguments, cache.blocks)
+            options = {"positions": positions, "caches": cache.blocks}
+            outputs, caches = self._apply(inputs, *others, **options, **arguments)
             return outputs, DecoderCache(cache.length + length, tuple(caches))
         # An implicit mask does not cover cached positions.
         arguments["padding_mask"] = combine_masks(masks.padding_mask, mask, inputs_mask)
-        outputs, scores = self._apply(inputs, positions, arguments)
+        outputs, scores = self._apply(inputs, *others, positions=positions, **arguments)
         return (outputs, scores) if return_attention_scores else outputs
 
     def make_cache(

@@ -22,6 +22,8 @@ class Encoder(Stack):
             pre-norm.
         epsilon: Added to the variance in the final norm.
         seed: Integer seed of the dropout, or None.
+        remat: Whether to compute the blocks again in the gradient (`keras.remat`), which saves the
+            memory of what is inside them.
 
     Call arguments:
         inputs: `[batch, length, d_model]`, embedded and scaled.
@@ -55,6 +57,7 @@ class Encoder(Stack):
         attention_mask: Tensor | None = None,
         positions: Tensor | None = None,
         return_attention_scores: bool = False,
+        training: bool | None = None,
         mask: Tensor | None = None,
         inputs_mask: Tensor | None = None,
     ) -> Tensor | tuple[Tensor, list]:
@@ -64,5 +67,6 @@ class Encoder(Stack):
         }
         if return_attention_scores:  # Blocks of another origin need not accept it.
             arguments["return_attention_scores"] = True
-        outputs, scores = self._apply(inputs, positions, arguments)
+        options = {"positions": positions, "training": training}
+        outputs, scores = self._apply(inputs, **options, **arguments)
         return (outputs, scores) if return_attention_scores else outputs

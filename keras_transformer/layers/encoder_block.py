@@ -28,6 +28,7 @@ class EncoderBlock(ResidualBlock):
         epsilon: Added to the variance in the layer norms.
         position, sliding_window: As in `MultiHeadAttention`, for self-attention. Blocks that share
             a position share its weights.
+        flash_attention: As in `MultiHeadAttention`.
         seed: Integer seed of the dropouts, or None.
 
     Call arguments:

@@ -56,6 +56,7 @@ class HeadProjections(KernelLayer):
     def _merge_heads(self, inputs):
         """Returns `[batch, heads, length, value_dim]` as `[batch, length, d_model]`."""
         batch, _, length, _ = ops.shape(inputs)
+        inputs = ops.cast(inputs, self.compute_dtype)  # `attention` may have a type of its own.
         merged = inputs if inputs.shape[2] == 1 else ops.transpose(inputs, (0, 2, 1, 3))
         merged = reshape(merged, (batch, length, self.num_heads * self.value_dim))
         return project(merged, self.output_kernel, self.output_bias, (batch, length))

@@ -6,13 +6,17 @@ import keras
 from keras import ops
 
 from keras_transformer.layers.attention_function import AttentionFunction
-from keras_transformer.layers.attention_position import AttentionPosition, check_position
+from keras_transformer.layers.attention_position import (
+    AttentionPosition,
+    RelativePosition,
+    check_position,
+)
 from keras_transformer.layers.cached_attention import CachedAttention
 from keras_transformer.layers.caches import CompleteCache, FixedCache, GrowingCache, RollingCache
 from keras_transformer.layers.checks import check_positive_integer, check_rank
 from keras_transformer.layers.configured_layer import TracedLayer
 from keras_transformer.layers.dtypes import Tensor
-from keras_transformer.layers.masks import causal_mask, combine_masks, keys_mask
+from keras_transformer.layers.masks import keys_mask
 from keras_transformer.layers.scaled_dot_product_attention import ScaledDotProductAttention
 from keras_transformer.layers.sliding_window import attend_in_window
 
@@ -40,6 +44,7 @@ class MultiHeadAttention(TracedLayer, CachedAttention):
             `|i - j| < sliding_window`, in self-attention; None for all keys. Time and memory
             grow linearly with the length, and a cache has `sliding_window - 1` positions.
         position: `RelativePosition` or `RotaryPosition`, in self-attention; None for none.
+        flash_attention: As in Keras, of the default `attention`: see `ScaledDotProductAttention`.
         seed: Integer seed of the dropout, or None.
         **kwargs: `kernel_initializer` and `kernel_regularizer` of the four matrices,
             `bias_initializer`, and the arguments of `keras.layers.Layer`.
@@ -87,6 +92,7 @@ class MultiHeadAttention(TracedLayer, CachedAttention):
         attention: AttentionFunction | None = None,
         position: AttentionPosition | None = None,
         sliding_window: int | None = None,
+        flash_attention: bool | None = None,
         **kwargs: Any,
     ) -> None:
         seed = kwargs.pop("seed", None)
@@ -100,19 +106,32 @@ class MultiHeadAttention(TracedLayer, CachedAttention):
             dropout=dropout,
             position=position,
             sliding_window=sliding_window,
+            flash_attention=flash_attention,
             seed=seed,
         )
         if attention is not None and not isinstance(attention, AttentionFunction):
             raise ValueError(
                 f"`attention` must be an `AttentionFunction` or None. Received: {attention=}"
             )
-        if attention is not None and dropout:
+        if attention is not None and (dropout or flash_attention is not None):
             raise ValueError(
-                f"`dropout` must be 0 beside `attention`, which has its own. Received: {dropout=}"
+                "`dropout` and `flash_attention` are not allowed beside `attention`, which has its "
+                f"own. Received: {dropout=}, {flash_attention=}"
+            )
+        if isinstance(position, RelativePosition) and not (
+            attention is None or isinstance(attention, ScaledDotProductAttention)
+        ):
+            raise ValueError(
+                "`RelativePosition` adds to dot products, and needs a `ScaledDotProductAttention`. "
+                f"Received: {attention=}"
             )
         check_position(position)
         self.attention = attention or ScaledDotProductAttention(
-            dropout, seed=seed, dtype=self.dtype_policy, name="attention"
+            dropout,
+            seed=seed,
+            flash_attention=flash_attention,
+            dtype=self.dtype_policy,
+            name="attention",
         )
         self._kept += ("attention",) if attention else ()
 
@@ -167,11 +186,10 @@ class MultiHeadAttention(TracedLayer, CachedAttention):
             window = self.sliding_window, use_causal_mask, mask, position
             outputs = attend_in_window(self.attention, *heads, *window, **options)
         else:
-            causal = causal_mask(query_length, ops.shape(keys)[2], 0) if use_causal_mask else None
             if position is not None:
                 options["distances"] = position.between(positions, positions)
-            mask = combine_masks(causal, mask)
-            outputs = self.attention(*heads, attention_mask=mask, **options)
+            masks = {"attention_mask": mask, "use_causal_mask": use_causal_mask}
+            outputs = self.attention(*heads, **masks, **options)
         if return_attention_scores:
             return self._merge_heads(outputs[0]), outputs[1]
         return self._merge_heads(outputs)

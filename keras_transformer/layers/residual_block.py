@@ -22,6 +22,7 @@ _OPTIONS = {
     "epsilon": 1e-6,
     "position": None,
     "sliding_window": None,
+    "flash_attention": None,
 }
 
 
@@ -75,6 +76,7 @@ class ResidualBlock(CompositeLayer, KernelLayer):
             self.value_dim or head_dim,
             use_bias=self.use_bias,
             dropout=self.attention_dropout,
+            flash_attention=self.flash_attention,
             **({} if name == "cross_attention" else self._of_self_attention()),
             **self._part_options(name),
         )

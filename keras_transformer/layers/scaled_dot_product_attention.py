@@ -6,7 +6,9 @@ import keras
 from keras import ops
 
 from keras_transformer.layers.attention_function import AttentionFunction
+from keras_transformer.layers.attention_position import DistanceVectors
 from keras_transformer.layers.dtypes import Tensor
+from keras_transformer.layers.flash_attention import flash_attention
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -17,10 +19,14 @@ class ScaledDotProductAttention(AttentionFunction):
         dropout: Dropout rate of the attention weights.
         scale: Factor of the scores; None for `1 / sqrt(key_dim)`, 1 for the plain dot product.
         seed: Integer seed of the dropout, or None.
+        flash_attention: As in Keras. True attends by blocks, in memory that grows linearly with
+            the length; False never does; None decides: on torch, and on JAX with a GPU, a fused
+            kernel is taken, elsewhere blocks from 4,096 positions on if the lengths are known.
+            Neither has dropout of the weights, their values, or `distances`.
 
     Call arguments:
-        query, key, value, attention_mask, distances, return_attention_scores, training: As in
-            `AttentionFunction`.
+        query, key, value, attention_mask, use_causal_mask, distances, return_attention_scores,
+            training: As in `AttentionFunction`.
 
     Returns:
         As `AttentionFunction`.
@@ -40,15 +46,47 @@ class ScaledDotProductAttention(AttentionFunction):
         dropout: float = 0.0,
         seed: int | None = None,
         scale: float | None = None,
+        flash_attention: bool | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(dropout, seed, **kwargs)
-        self._keep(scale=scale)
+        self._keep(scale=scale, flash_attention=flash_attention)
+        if flash_attention and dropout:
+            raise ValueError(
+                "`flash_attention=True` is not supported with dropout of the attention weights. "
+                f"Received: {dropout=}"
+            )
 
     def _scaled(self, query: Tensor) -> Tensor:
         # Scaling the queries is cheaper than scaling the scores, and the same.
         scale = query.shape[-1] ** -0.5 if self.scale is None else self.scale
         return ops.multiply(query, scale)
+
+    def call(
+        self,
+        query: Tensor,
+        key: Tensor | tuple,
+        value: Tensor | tuple,
+        attention_mask: Tensor | None = None,
+        use_causal_mask: bool = False,
+        distances: DistanceVectors | None = None,
+        return_attention_scores: bool = False,
+    ) -> Tensor | tuple[Tensor, Tensor]:
+        masks = attention_mask, use_causal_mask
+        is_plain = distances is None and not return_attention_scores and not self.dropout
+        if self.flash_attention and not is_plain:
+            raise ValueError(
+                "`flash_attention=True` is not supported with relative positions or "
+                "`return_attention_scores=True`. Received: "
+                f"return_attention_scores={return_attention_scores}, distances={distances}"
+            )
+        # The parts of a cache, and the blocks of a window, are short.
+        is_whole = not isinstance(key, tuple) and len(query.shape) == 4
+        if is_plain and is_whole:
+            attend = flash_attention(self.flash_attention, query, key, attention_mask)
+            if attend is not None:
+                return attend(self._scaled(query), key, value, *masks)
+        return super().call(query, key, value, *masks, distances, return_attention_scores)
 
     def score(self, query: Tensor, key: Tensor) -> Tensor:
         return ops.matmul(query, ops.swapaxes(key, -1, -2))

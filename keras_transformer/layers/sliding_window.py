@@ -6,6 +6,7 @@ from keras import ops
 
 from keras_transformer.layers.attention_position import AttentionPosition
 from keras_transformer.layers.dtypes import Tensor
+from keras_transformer.layers.sequence_blocks import cut, greatest, least
 
 # Smaller matrices are multiplied at a fraction of a processor's rate.
 _MIN_BLOCK = 32
@@ -41,7 +42,10 @@ def attend_in_window(
         `[batch, heads, length, width]`. Its `2 * window - 1` columns, or `window` if causal, are
         the keys from `window - 1` before the query on.
     """
-    blocks = _Blocks(ops.shape(query)[2], window, is_causal)
+    length, reach = ops.shape(query)[2], window - 1
+    if not return_attention_scores:  # A window that is wider than the sequence costs no more.
+        reach = least(reach, length)
+    blocks = _Blocks(length, reach, is_causal)
     found = attention(
         blocks.cut(query, 2),
         blocks.neighbours(key, 2),
@@ -59,30 +63,24 @@ def attend_in_window(
 class _Blocks:
     """Blocks of `size` positions, with the `before` and `after` neighbours that they attend to."""
 
-    def __init__(self, length, window, is_causal):
-        self.length, self.size = length, max(window - 1, _MIN_BLOCK)
-        self.before, self.after = window - 1, 0 if is_causal else window - 1
+    def __init__(self, length, reach, is_causal):
+        self.length, self.size = length, greatest(reach, greatest(least(length, _MIN_BLOCK), 1))
+        self.is_causal, self.before, self.after = is_causal, reach, 0 if is_causal else reach
         self.number = (length + self.size - 1) // self.size
         # Positions of the queries and of the keys of a block, from its first neighbour.
         self.queries = ops.arange(self.size, dtype="int32") + self.before
         self.keys = ops.arange(self.before + self.size + self.after, dtype="int32")
 
     def cut(self, tensor, axis):
-        """Returns `[..., length, ...]` as `[..., number, size, ...]`, filled up with zeros."""
-        widths = [[0, 0] for _ in tensor.shape]
-        widths[axis][1] = self.number * self.size - self.length
-        shape = ops.shape(tensor)
-        shape = (*shape[:axis], self.number, self.size, *shape[axis + 1 :])
-        return ops.reshape(ops.pad(tensor, widths), shape)
+        return cut(tensor, axis, self.number, self.size)
 
     def neighbours(self, tensor, axis):
         """Returns `[..., length, ...]` as `[..., number, before + size + after, ...]`."""
         blocks = self.cut(tensor, axis)
-        nothing, parts = ops.zeros_like(_part(blocks, axis, 0, 1)), [blocks]
-        if self.before:
-            previous = ops.concatenate([nothing, _part(blocks, axis, 0, self.number - 1)], axis)
-            parts.insert(0, _part(previous, axis + 1, self.size - self.before, self.size))
-        if self.after:
+        nothing = ops.zeros_like(_part(blocks, axis, 0, 1))
+        previous = ops.concatenate([nothing, _part(blocks, axis, 0, self.number - 1)], axis)
+        parts = [_part(previous, axis + 1, self.size - self.before, self.size), blocks]
+        if not self.is_causal:
             following = ops.concatenate([_part(blocks, axis, 1, self.number), nothing], axis)
             parts.append(_part(following, axis + 1, 0, self.after))
         return ops.concatenate(parts, axis + 1)
@@ -102,7 +100,7 @@ class _Blocks:
             columns = ops.expand_dims(first, 1) + self.keys  # [number, keys]
             columns = ops.expand_dims(ops.clip(columns, 0, self.length - 1), 1)
             rows = self.cut(attention_mask, 1)  # [batch or 1, number, size, length]
-            columns = ops.broadcast_to(columns, (*ops.shape(rows)[:3], self.keys.shape[0]))
+            columns = ops.broadcast_to(columns, (*ops.shape(rows)[:3], ops.shape(self.keys)[0]))
             own = ops.take_along_axis(rows, columns, axis=3)
         return ops.logical_and(mask, own)
 

@@ -8,6 +8,7 @@ import keras
 from keras_transformer.layers.composite_layer import CompositeLayer
 from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.layer_normalization import LayerNormalization
+from keras_transformer.layers.recomputation import recomputed
 from keras_transformer.layers.sinusoidal_position_encoding import SinusoidalPositionEncoding
 
 _deserialize = keras.saving.deserialize_keras_object
@@ -24,6 +25,7 @@ class Stack(CompositeLayer):
         final_norm: bool | None = None,
         epsilon: float = 1e-6,
         seed: int | None = None,
+        remat: bool = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -32,7 +34,7 @@ class Stack(CompositeLayer):
             raise ValueError(
                 f"`blocks` must be a list of at least one layer. Received: blocks={blocks!r}"
             )
-        self._keep(dropout=dropout, final_norm=final_norm, epsilon=epsilon, seed=seed)
+        self._keep(dropout=dropout, final_norm=final_norm, epsilon=epsilon, seed=seed, remat=remat)
         self.blocks = list(blocks)
         self.position = self._make_position(position)
         self.dropout_layer = Dropout(dropout, seed=seed, dtype=self.dtype_policy, name="dropout")
@@ -78,14 +80,19 @@ class Stack(CompositeLayer):
             return
         layer.build(*shapes)
 
-    def _apply(self, inputs, positions, arguments, caches=None):
-        """Returns the outputs, and a list of what each block returned besides: weights or cache."""
+    def _apply(self, inputs, *others, positions, training, caches=None, **arguments):
+        """Returns the outputs, and a list of what each block returned besides: weights or cache.
+
+        The others are the encoder's outputs, if there are any.
+        """
         if self.position is not None:
             inputs = self.position(inputs, positions=positions)
         outputs, extras = self.dropout_layer(inputs), []
         for block, cache in zip(self.blocks, caches or [None] * len(self.blocks), strict=True):
             own = {} if cache is None else {"cache": cache}  # Not every block accepts one.
-            outputs = block(outputs, **own, **arguments)
+            is_plain = not own and "return_attention_scores" not in arguments
+            apply = recomputed(block, training) if self.remat and is_plain else block
+            outputs = apply(outputs, *others, **own, **arguments)
             if isinstance(outputs, tuple):
                 outputs, extra = outputs
                 extras.append(extra)

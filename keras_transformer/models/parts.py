@@ -22,6 +22,7 @@ from keras_transformer.settings.transformer_config import TransformerConfig
 # Settings that are arguments of the blocks.
 _OF_BLOCKS = ("num_heads", "intermediate_dim", "key_dim", "value_dim", "norm", "use_bias")
 _OF_BLOCKS += ("activation", "attention_dropout", "activation_dropout", "sliding_window")
+_OF_BLOCKS += ("flash_attention",)
 
 
 class Parts(NamedTuple):
@@ -109,7 +110,8 @@ def _make_stack(stack_class, block_class, num_layers, config, policy):
     position = config.position if config.position == "sinusoidal" else None
     if config.position == "learned":
         position = LearnedPositionEmbedding(config.max_length, dtype=policy, name="position")
-    return stack_class(blocks, position, name=stack_class.__name__.lower(), **options)
+    options |= {"remat": config.remat, "name": stack_class.__name__.lower()}
+    return stack_class(blocks, position, **options)
 
 
 def _attention_position(config, policy):

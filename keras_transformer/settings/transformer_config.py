@@ -3,7 +3,15 @@
 import dataclasses
 import functools
 
-from keras_transformer.settings.setting import POSITIVE, RATE, SIZE, FrozenSettings, choice, setting
+from keras_transformer.settings.setting import (
+    POSITIVE,
+    RATE,
+    SIZE,
+    SWITCH,
+    FrozenSettings,
+    choice,
+    setting,
+)
 
 _model = functools.partial(setting, table="model")
 
@@ -95,6 +103,19 @@ class TransformerConfig(FrozenSettings):
         "number of positions to each side that self-attention sees, a position itself included",
         SIZE,
         unset="all positions",
+    )
+    flash_attention: bool | None = _model(
+        None,
+        "whether attention computes its scores by blocks, in memory that grows linearly with the "
+        "length",
+        SWITCH,
+        unset="a fused kernel where there is one, and blocks for inputs of a known, great length",
+    )
+
+    remat: bool = _model(
+        False,
+        "whether to compute the blocks again in the gradient, which saves most of the memory of "
+        "training and costs a third of its time",
     )
 
     def __post_init__(self):

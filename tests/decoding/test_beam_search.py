@@ -39,7 +39,12 @@ def test_a_beam_that_holds_every_prefix_finds_what_brute_force_finds(
         result = run(search, model, sentences, [max_length] * 3)
         for i, sentence in enumerate(sentences):
             expected = oracle.exhaustive_search(
-                model.next_log_probabilities(sentence), vocabulary, alpha, 7, max_length, EOS,
+                model.next_log_probabilities(sentence),
+                vocabulary,
+                alpha,
+                7,
+                max_length,
+                EOS,
                 PENALTIES[normalization],
             )
             assert_same_hypotheses(hypotheses(result, i), expected)
@@ -51,7 +56,7 @@ def test_tiny_vocabularies_match_brute_force_and_fill_up_with_unfinished_then_em
     vocabulary, max_length
 ):
     model = ToyModel(vocabulary, seed=vocabulary, eos=1, bos=0)
-    beam_size = max(vocabulary ** max_length, 6)
+    beam_size = max(vocabulary**max_length, 6)
     search = BeamSearch(beam_size, n_best=6)
     result = run(search, model, [5, 6], [max_length] * 2, bos_id=0, eos_id=1, pad_id=7)
     for i, sentence in enumerate([5, 6]):
@@ -91,8 +96,13 @@ def test_narrow_beams_equal_a_plain_python_search(vocabulary, beam_size, alpha, 
             result = run(search, model, sentences, max_lengths, bos_id=0, eos_id=eos)
             for i, sentence in enumerate(sentences):
                 expected = oracle.beam_search(
-                    model.next_log_probabilities(sentence), beam_size, alpha, n_best,
-                    max_lengths[i], eos, PENALTIES[normalization],
+                    model.next_log_probabilities(sentence),
+                    beam_size,
+                    alpha,
+                    n_best,
+                    max_lengths[i],
+                    eos,
+                    PENALTIES[normalization],
                 )
                 found = hypotheses(result, i)
                 assert_same_hypotheses(found[: len(expected)], expected)
@@ -127,8 +137,10 @@ def test_finished_hypotheses_stop_adding_log_probabilities():
     result = BeamSearch(2, 0.0, n_best=2)(step, (), [6], 6)
     expected = [((3,), np.log(0.6), np.log(0.6)), ((4, 3), np.log(0.36), np.log(0.36))]
     assert_same_hypotheses(hypotheses(result, 0), expected)
-    assert ops.convert_to_numpy(result.tokens)[0].tolist() == [[3, 0, 0, 0, 0, 0],
-                                                               [4, 3, 0, 0, 0, 0]]
+    assert ops.convert_to_numpy(result.tokens)[0].tolist() == [
+        [3, 0, 0, 0, 0, 0],
+        [4, 3, 0, 0, 0, 0],
+    ]
 
 
 def test_nothing_finished_gives_alive_beams_with_normalised_scores():
@@ -197,9 +209,7 @@ def test_half_precision_logits_are_normalised_and_added_in_float32(dtype):
     result = run(BeamSearch(3), model, [7, 8], [10, 10])
     assert keras.backend.standardize_dtype(result.scores.dtype) == "float32"
     for i, sentence in enumerate([7, 8]):
-        expected = oracle.beam_search(
-            model.next_log_probabilities(sentence), 3, 0.6, 1, 10, EOS
-        )
+        expected = oracle.beam_search(model.next_log_probabilities(sentence), 3, 0.6, 1, 10, EOS)
         assert_same_hypotheses(hypotheses(result, i), expected)
 
 
@@ -216,18 +226,21 @@ def test_a_float64_state_keeps_scores_in_float64():
         np.testing.assert_allclose(values, length * np.log(0.2), rtol=1e-13)
 
 
-@pytest.mark.parametrize("settings,name", [
-    ({"beam_size": 0}, "beam_size=0"),
-    ({"beam_size": 2.0}, "beam_size=2.0"),
-    ({"beam_size": True}, "beam_size=True"),
-    ({"n_best": 0}, "n_best=0"),
-    ({"beam_size": 2, "n_best": 3}, "n_best=3"),
-    ({"length_penalty": -0.1}, "length_penalty=-0.1"),
-    ({"length_penalty": float("nan")}, "length_penalty=nan"),
-    ({"length_penalty": "0.6"}, "length_penalty='0.6'"),
-    ({"length_penalty": 1e300}, "length_penalty=1e\\+300"),
-    ({"length_normalization": "log"}, "length_normalization='log'"),
-])
+@pytest.mark.parametrize(
+    "settings,name",
+    [
+        ({"beam_size": 0}, "beam_size=0"),
+        ({"beam_size": 2.0}, "beam_size=2.0"),
+        ({"beam_size": True}, "beam_size=True"),
+        ({"n_best": 0}, "n_best=0"),
+        ({"beam_size": 2, "n_best": 3}, "n_best=3"),
+        ({"length_penalty": -0.1}, "length_penalty=-0.1"),
+        ({"length_penalty": float("nan")}, "length_penalty=nan"),
+        ({"length_penalty": "0.6"}, "length_penalty='0.6'"),
+        ({"length_penalty": 1e300}, "length_penalty=1e\\+300"),
+        ({"length_normalization": "log"}, "length_normalization='log'"),
+    ],
+)
 def test_settings_that_make_no_sense_are_refused_by_name(settings, name):
     with pytest.raises(ValueError, match=f"Received: {name}"):
         BeamSearch(**settings)

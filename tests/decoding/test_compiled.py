@@ -45,14 +45,21 @@ def test_compiled_equals_eager(search):
 
 @pytest.mark.slow
 @pytest.mark.tensorflow_only("shapes can be unknown there alone")
-@pytest.mark.parametrize("search,jit_compile", [
-    (SEARCHES[1], False),
-    *(
-        pytest.param(search, jit_compile, marks=pytest.mark.slow)
-        for jit_compile, searches in ((False, [SEARCHES[0], *SEARCHES[2:]]), (True, SEARCHES[:2]))
-        for search in searches
-    ),
-], ids=str)
+@pytest.mark.parametrize(
+    "search,jit_compile",
+    [
+        (SEARCHES[1], False),
+        *(
+            pytest.param(search, jit_compile, marks=pytest.mark.slow)
+            for jit_compile, searches in (
+                (False, [SEARCHES[0], *SEARCHES[2:]]),
+                (True, SEARCHES[:2]),
+            )
+            for search in searches
+        ),
+    ],
+    ids=str,
+)
 def test_one_graph_takes_every_batch_and_length(search, jit_compile):
     import tensorflow as tf
 
@@ -91,9 +98,7 @@ def test_a_step_that_forgets_static_shapes_is_accepted(search):
         state = model.start([1, 2], search.width)
         return search(forgetful_step, state, tf.constant([4, 5]), 5)
 
-    assert_same_result(
-        compiled(), search(model.step, model.start([1, 2], search.width), [4, 5], 5)
-    )
+    assert_same_result(compiled(), search(model.step, model.start([1, 2], search.width), [4, 5], 5))
 
 
 def test_variables_are_read_at_each_call():

@@ -17,9 +17,7 @@ def test_greedy_equals_a_plain_loop_and_pads_after_eos(vocabulary):
         model.step, model.start(sentences, 1), np.array(max_lengths, "int32"), 11
     )
     for i, sentence in enumerate(sentences):
-        expected = oracle.greedy_search(
-            model.next_log_probabilities(sentence), max_lengths[i], EOS
-        )
+        expected = oracle.greedy_search(model.next_log_probabilities(sentence), max_lengths[i], EOS)
         assert_same_hypotheses(hypotheses(result, i), expected)
     tokens, lengths = ops.convert_to_numpy(result.tokens), ops.convert_to_numpy(result.lengths)
     assert tokens.shape == (50, 1, 11) and tokens.dtype == np.int32

@@ -37,10 +37,17 @@ def filtered(logits, temperature, top_k, top_p):
     return result / result.sum()
 
 
-@pytest.mark.parametrize("temperature,top_k,top_p", [
-    (1.0, None, None), (0.5, None, None), (1.0, 2, None), (1.0, None, 0.7), (1.7, 4, 0.8),
-    (1.0, 99, 1.0),
-])
+@pytest.mark.parametrize(
+    "temperature,top_k,top_p",
+    [
+        (1.0, None, None),
+        (0.5, None, None),
+        (1.0, 2, None),
+        (1.0, None, 0.7),
+        (1.7, 4, 0.8),
+        (1.0, 99, 1.0),
+    ],
+)
 def test_sequences_of_two_tokens_come_as_often_as_they_should(temperature, top_k, top_p):
     search = Sampling(temperature, top_k, top_p, num_samples=NUM_SAMPLES, seed=11)
     result = search(table_step(TABLE), (), [2], 2)
@@ -120,20 +127,23 @@ def test_the_nucleus_keeps_the_lower_id_of_equals():
     assert drawn.tolist() == [0, 1]
 
 
-@pytest.mark.parametrize("settings,name", [
-    ({"temperature": 0}, "temperature=0"),
-    ({"temperature": float("inf")}, "temperature=inf"),
-    ({"temperature": 1e-38}, "temperature=1e-38"),  # 0 where float32 has no denormals
-    ({"temperature": 10**400}, "temperature=10"),
-    ({"top_k": 0}, "top_k=0"),
-    ({"top_k": 2**31}, "top_k=2147483648"),
-    ({"top_p": 0.0}, "top_p=0.0"),
-    ({"top_p": 1e-46}, "top_p=1e-46"),  # 0 in float32
-    ({"top_p": 1.1}, "top_p=1.1"),
-    ({"num_samples": 0}, "num_samples=0"),
-    ({"seed": -1}, "seed=-1"),
-    ({"seed": None}, "seed=None"),
-])
+@pytest.mark.parametrize(
+    "settings,name",
+    [
+        ({"temperature": 0}, "temperature=0"),
+        ({"temperature": float("inf")}, "temperature=inf"),
+        ({"temperature": 1e-38}, "temperature=1e-38"),  # 0 where float32 has no denormals
+        ({"temperature": 10**400}, "temperature=10"),
+        ({"top_k": 0}, "top_k=0"),
+        ({"top_k": 2**31}, "top_k=2147483648"),
+        ({"top_p": 0.0}, "top_p=0.0"),
+        ({"top_p": 1e-46}, "top_p=1e-46"),  # 0 in float32
+        ({"top_p": 1.1}, "top_p=1.1"),
+        ({"num_samples": 0}, "num_samples=0"),
+        ({"seed": -1}, "seed=-1"),
+        ({"seed": None}, "seed=None"),
+    ],
+)
 def test_settings_that_make_no_sense_are_refused_by_name(settings, name):
     with pytest.raises(ValueError, match=f"Received: {name}"):
         Sampling(**settings)

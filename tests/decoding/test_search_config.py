@@ -17,21 +17,31 @@ from keras_transformer.decoding import (
 )
 
 
-@pytest.mark.parametrize("search", [
-    GreedySearch(), BeamSearch(), BeamSearch(5, 1.0, 3, "length"), Sampling(),
-    Sampling(0.7, 10, 0.9, 4, 123), Sampling(np.float32(0.5), top_p=np.float64(0.5)),
-    BeamSearch(2, np.float32(0.5), constraints=[RepetitionPenalty(np.float32(1.5))]),
-])
+@pytest.mark.parametrize(
+    "search",
+    [
+        GreedySearch(),
+        BeamSearch(),
+        BeamSearch(5, 1.0, 3, "length"),
+        Sampling(),
+        Sampling(0.7, 10, 0.9, 4, 123),
+        Sampling(np.float32(0.5), top_p=np.float64(0.5)),
+        BeamSearch(2, np.float32(0.5), constraints=[RepetitionPenalty(np.float32(1.5))]),
+    ],
+)
 def test_round_trip(search):
     assert search_from_dict(json.loads(json.dumps(search_to_dict(search)))) == search
 
 
-@pytest.mark.parametrize("settings,message", [
-    ({}, "name=None"),
-    ({"name": "diverse"}, "name='diverse'"),
-    ({"name": "beam", "beams": 4}, "beams"),
-    ({"name": "beam", "beam_size": 0}, "beam_size=0"),
-])
+@pytest.mark.parametrize(
+    "settings,message",
+    [
+        ({}, "name=None"),
+        ({"name": "diverse"}, "name='diverse'"),
+        ({"name": "beam", "beams": 4}, "beams"),
+        ({"name": "beam", "beam_size": 0}, "beam_size=0"),
+    ],
+)
 def test_bad_settings(settings, message):
     with pytest.raises(ValueError, match=message):
         search_from_dict(settings)

@@ -64,9 +64,7 @@ def marked(names):
     return [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in names]
 
 
-@pytest.mark.parametrize(
-    "name", marked(name for name in PUBLIC if ">>> " in PUBLIC[name].__doc__)
-)
+@pytest.mark.parametrize("name", marked(name for name in PUBLIC if ">>> " in PUBLIC[name].__doc__))
 def test_the_example_runs(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names = {}

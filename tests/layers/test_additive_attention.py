@@ -7,6 +7,7 @@ import pytest
 from keras_transformer.layers import (
     AdditiveAttention,
     MultiHeadAttention,
+    RelativePosition,
     ScaledDotProductAttention,
 )
 from tests.layers.oracle_parameters import array, randomize
@@ -65,6 +66,19 @@ def test_a_model_with_another_attention_is_saved_and_decodes(make, tmp_path):
     np.testing.assert_allclose(np.concatenate(outputs, axis=1), expected, atol=1e-5)
 
 
-def test_a_second_dropout_is_refused():
-    with pytest.raises(ValueError, match="`dropout` must be 0 beside.*Received: dropout=0.1"):
-        MultiHeadAttention(2, 4, dropout=0.1, attention=AdditiveAttention())
+@pytest.mark.parametrize("own", [{"dropout": 0.1}, {"flash_attention": True}])
+def test_what_the_function_has_itself_is_refused(own):
+    with pytest.raises(ValueError, match="not allowed beside `attention`.*Received: dropout="):
+        MultiHeadAttention(2, 4, attention=AdditiveAttention(), **own)
+
+
+def test_relative_positions_are_refused():
+    with pytest.raises(ValueError, match="adds to dot products.*Received: attention=<Additive"):
+        MultiHeadAttention(2, 4, attention=AdditiveAttention(), position=RelativePosition())
+
+
+def test_the_layer_keeps_its_type():
+    options = {"attention": AdditiveAttention(), "dtype": "mixed_bfloat16"}
+    layer = MultiHeadAttention(2, 4, **options)
+    states = keras.ops.ones((2, 3, 8))
+    assert keras.backend.standardize_dtype(layer(states, states).dtype) == "bfloat16"

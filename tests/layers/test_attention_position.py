@@ -115,6 +115,16 @@ def test_a_model_has_them_and_is_saved(kind, tmp_path):
     np.testing.assert_array_equal(array(loaded(ids)), expected)
 
 
+@pytest.mark.parametrize("position", [RelativePosition(), RotaryPosition()])
+def test_a_layer_keeps_its_type(position):
+    layer = MultiHeadAttention(2, 4, position=position, dtype="mixed_bfloat16")
+    states = keras.ops.ones((2, 3, 8))
+    outputs, weights = layer(states, states, return_attention_scores=True)
+    assert {keras.backend.standardize_dtype(one.dtype) for one in (outputs, weights)} == {
+        "bfloat16"
+    }
+
+
 def test_what_makes_no_sense_is_named():
     with pytest.raises(ValueError, match="must be even for rotary.*key_dim=3"):
         MultiHeadAttention(2, 3, position=RotaryPosition()).build(INPUTS.shape, INPUTS.shape)

@@ -228,6 +228,11 @@ CASES = {
             "without_gradient": KEY_BIAS,
         },
     ),
+    "attention_by_blocks": (
+        partial(layers.MultiHeadAttention, num_heads=2, key_dim=8, flash_attention=True),
+        {"query": STATES, "value": SOURCE, "attention_mask": CROSS_MASK},
+        {"num_weights": 4, "expected": attention, "bad_arguments": OF_ATTENTION},
+    ),
     "attention_in_a_window": (
         partial(layers.MultiHeadAttention, num_heads=2, key_dim=8, sliding_window=3),
         {"query": STATES, "value": STATES},

@@ -56,6 +56,15 @@ def test_it_is_dense_attention_under_a_band(length, window, is_causal):
         np.testing.assert_allclose(array(weights), np.stack(rows, axis=2), atol=1e-5)
 
 
+def test_a_window_wider_than_the_sequence_attends_to_all():
+    layer, dense = pair(window=1_000_000)
+    inputs = RNG.normal(size=(2, 40, 12)).astype("float32")
+    model_inputs = keras.Input((None, 12))
+    model = keras.Model(model_inputs, layer(model_inputs, model_inputs))
+    for found in (layer(inputs, inputs), model(inputs)):
+        np.testing.assert_allclose(array(found), array(dense(inputs, inputs)), atol=1e-5)
+
+
 @pytest.mark.parametrize("is_causal", [False, True])
 def test_it_is_the_window_of_keras(is_causal):
     keras_layer = keras.layers.MultiHeadAttention(3, 4, sliding_window=6, use_bias=False)
@@ -146,17 +155,18 @@ def test_saving_a_block_keeps_the_window(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.tensorflow_only("the memory of its process")
-def test_32768_positions_forward_and_backward_in_4_gb(tmp_path):
-    """A dense layer needs 34 GB for the scores alone."""
+@pytest.mark.parametrize("heads, options", [(8, "sliding_window=64"), (1, "flash_attention=True")])
+def test_32768_positions_forward_and_backward_in_4_gb(heads, options):
+    """The scores of a head are 4.3 GB."""
     import subprocess
     import sys
 
-    program = """
+    program = f"""
 import resource
 import numpy as np, tensorflow as tf
 from keras_transformer.layers import MultiHeadAttention
 
-layer = MultiHeadAttention(8, 64, sliding_window=64)
+layer = MultiHeadAttention({heads}, 64, {options})
 inputs = tf.random.normal((1, 32_768, 512))
 
 @tf.function

@@ -1,0 +1,246 @@
+"""Exact attention by blocks, in memory that grows linearly with the length."""
+
+from collections.abc import Callable
+
+import keras
+from keras import ops
+
+from keras_transformer.layers.dtypes import Tensor, at_least_float32
+from keras_transformer.layers.masks import causal_mask, combine_masks
+from keras_transformer.layers.sequence_blocks import cut, greatest, least
+
+# Maximum number of queries and of keys in a block.
+_SIZE = 512
+# From this length on attention by blocks is the default.
+_LONG = 4096
+# Stands for a masked score in float32 or float64: exp() of it is exactly 0.
+_MASKED_SCORE = -1e30
+
+
+def flash_attention(
+    setting: bool | None, query: Tensor, key: Tensor, attention_mask: Tensor | None
+) -> Callable | None:
+    """Returns the function of `attend_by_blocks` to attend with, or None to compute all scores.
+
+    Args:
+        setting: `flash_attention` of a layer. None takes a fused kernel, or blocks for long inputs.
+        query, key, attention_mask: As in `attend_by_blocks`.
+    """
+    if setting is None:
+        setting = keras.config.is_flash_attention_enabled()  # None if it was not disabled.
+    if setting is False:
+        return None
+    lengths = query.shape[2], key.shape[2]
+    is_long = None not in lengths and lengths[0] * lengths[1] >= _LONG**2
+    # A kernel needs the mask of all queries and keys.
+    if _has_kernel() and (attention_mask is None or not is_long):
+        return attend_by_kernel
+    return attend_by_blocks if setting or is_long else None
+
+
+def _has_kernel():
+    backend = keras.backend.backend()
+    return backend == "torch" or (backend == "jax" and bool(_gpus()))
+
+
+def _gpus():
+    try:
+        return keras.distribution.list_devices("gpu")
+    except RuntimeError:  # of JAX, if there is none
+        return []
+
+
+def attend_by_kernel(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None = None,
+    is_causal: bool = False,
+) -> Tensor:
+    """Does what `attend_by_blocks` does with the fused kernel of JAX or torch."""
+    mask = None
+    if attention_mask is not None:
+        causal = causal_mask(ops.shape(query)[2], ops.shape(key)[2], 0) if is_causal else None
+        mask = ops.expand_dims(combine_masks(causal, attention_mask), 1)
+        is_causal = False
+    # Keras' layout is [batch, length, heads, dim].
+    inputs = (ops.swapaxes(one, 1, 2) for one in (query, key, value))
+    outputs = ops.dot_product_attention(*inputs, mask=mask, scale=1.0, is_causal=is_causal)
+    outputs = ops.swapaxes(outputs, 1, 2)
+    if mask is None:
+        return outputs
+    return outputs * ops.cast(ops.any(mask, axis=-1, keepdims=True), outputs.dtype)
+
+
+def attend_by_blocks(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None = None,
+    is_causal: bool = False,
+    size: int = _SIZE,
+) -> Tensor:
+    """Returns `softmax(query . key^T) . value` without the matrix of all scores.
+
+    Each block of queries meets the blocks of keys one after the other. An online softmax keeps
+    the maximum of the scores and the sum of their exponentials so far. The gradient computes the
+    scores again. A query that may attend to no key gets exact zeros.
+
+    Args:
+        query: `[batch, heads, query_length, key_dim]`, scaled.
+        key: `[batch, heads, key_length, key_dim]`.
+        value: `[batch, heads, key_length, value_dim]`.
+        attention_mask: bool `[batch or 1, query_length or 1, key_length]`, or None.
+        is_causal: Whether a query sees no later position.
+        size: Maximum number of queries and of keys in a block.
+
+    Returns:
+        `[batch, heads, query_length, value_dim]`.
+
+    Reference: Rabe and Staats (2021); Dao et al. (2022), "FlashAttention".
+    """
+    blocks = _Blocks(query, key, attention_mask, is_causal, size)
+
+    @ops.custom_gradient
+    def attend(query, key, value):
+        queries, keys, values = blocks.queries(query), blocks.keys(key), blocks.keys(value)
+        outputs, log_sums = blocks.of_queries(lambda i: blocks.attend(i, queries[i], keys, values))
+
+        def gradient(*arguments, upstream=None):
+            after = arguments[0] if upstream is None else upstream
+            after = blocks.queries(ops.cast(after, outputs.dtype))
+            # Sums over the keys of weight * gradient of the weight, one for each query.
+            sums = ops.sum(after * outputs, axis=-1, keepdims=True)
+            rows = queries, log_sums, after, sums
+            query_gradients = blocks.of_queries(
+                lambda i: blocks.query_gradient(i, [row[i] for row in rows], keys, values)
+            )
+            key_gradients, value_gradients = blocks.of_keys(
+                lambda j: blocks.key_gradients(j, rows, keys[j], values[j])
+            )
+            found = query_gradients, key_gradients, value_gradients
+            inputs = query, key, value
+            return tuple(_joined(one, like) for one, like in zip(found, inputs, strict=True))
+
+        return _joined(outputs, query), gradient
+
+    return ops.cast(attend(query, key, value), value.dtype)
+
+
+class _Blocks:
+    """Blocks of queries, number i, and of keys, number j."""
+
+    def __init__(self, query, key, attention_mask, is_causal, size):
+        lengths = [ops.shape(query)[2], ops.shape(key)[2]]
+        self.sizes = [greatest(least(length, size), 1) for length in lengths]
+        self.numbers = [
+            greatest((length + size - 1) // size, 1)
+            for length, size in zip(lengths, self.sizes, strict=True)
+        ]
+        self.key_length, self.is_causal = lengths[1], is_causal
+        self.dtype = at_least_float32(query.dtype)
+        self.mask = None
+        if attention_mask is not None:
+            mask = cut(attention_mask, 2, self.numbers[1], self.sizes[1])
+            self.has_one_row = attention_mask.shape[1] == 1
+            rows = (1, 1) if self.has_one_row else (self.numbers[0], self.sizes[0])
+            mask = cut(mask, 1, *rows)
+            # [query blocks or 1, key blocks, batch or 1, 1, queries or 1, keys]
+            self.mask = ops.expand_dims(ops.transpose(mask, (1, 3, 0, 2, 4)), 3)
+
+    def queries(self, tensor):
+        """Returns `[batch, heads, query_length, dim]` as `[number, batch, heads, size, dim]`."""
+        return ops.transpose(cut(tensor, 2, self.numbers[0], self.sizes[0]), (2, 0, 1, 3, 4))
+
+    def keys(self, tensor):
+        """Returns `[batch, heads, key_length, dim]` as `[number, batch, heads, size, dim]`."""
+        return ops.transpose(cut(tensor, 2, self.numbers[1], self.sizes[1]), (2, 0, 1, 3, 4))
+
+    def of_queries(self, function):
+        return ops.map(function, ops.arange(self.numbers[0], dtype="int32"))
+
+    def of_keys(self, function):
+        return ops.map(function, ops.arange(self.numbers[1], dtype="int32"))
+
+    def attend(self, i, query, keys, values):
+        """Returns the outputs of a block of queries, and the logarithms of the softmax's sums."""
+
+        def step(j, state):
+            maximum, total, outputs = state
+            scores = self.scores(i, j, query, keys[j])
+            new = ops.maximum(maximum, ops.max(scores, axis=-1, keepdims=True))
+            old_scale, weights = ops.exp(maximum - new), ops.exp(scores - new)
+            total = total * old_scale + ops.sum(weights, axis=-1, keepdims=True)
+            return new, total, outputs * old_scale + self.product(weights, values[j])
+
+        nothing = ops.zeros_like(query[..., :1], dtype=self.dtype)
+        outputs = self.product(nothing, ops.zeros_like(values[0][..., :1, :]))
+        state = nothing + _MASKED_SCORE, nothing, outputs
+        maximum, total, outputs = ops.fori_loop(0, self.end(i), step, state)
+        is_alive = maximum > _MASKED_SCORE / 2
+        # Weights of a masked row are exp(_MASKED_SCORE - 0) = 0 in the gradient.
+        log_sums = ops.where(is_alive, maximum + ops.log(total), 0.0)
+        return ops.where(is_alive, outputs / total, 0.0), log_sums
+
+    def query_gradient(self, i, row, keys, values):
+        """Returns the gradient of a block of queries."""
+
+        def step(j, total):
+            _, of_scores = self.gradients(i, j, row, keys[j], values[j])
+            return total + self.product(of_scores, keys[j])
+
+        start = ops.zeros_like(row[0], dtype=self.dtype)
+        return ops.fori_loop(0, self.end(i), step, start)
+
+    def key_gradients(self, j, rows, key, value):
+        """Returns the gradients of a block of keys and of their values."""
+
+        def step(i, totals):
+            row = [one[i] for one in rows]
+            weights, of_scores = self.gradients(i, j, row, key, value)
+            query, _, after, _ = row
+            of_key = totals[0] + self.product(ops.swapaxes(of_scores, -1, -2), query)
+            return of_key, totals[1] + self.product(ops.swapaxes(weights, -1, -2), after)
+
+        start = tuple(ops.zeros_like(one, dtype=self.dtype) for one in (key, value))
+        first = j * self.sizes[1] // self.sizes[0] if self.is_causal else 0
+        return ops.fori_loop(first, self.numbers[0], step, start)
+
+    def gradients(self, i, j, row, key, value):
+        """Returns the weights of two blocks, and the gradient of their scores."""
+        query, log_sums, after, sums = row
+        weights = ops.exp(self.scores(i, j, query, key) - log_sums)
+        return weights, weights * (self.product(after, ops.swapaxes(value, -1, -2)) - sums)
+
+    def scores(self, i, j, query, key):
+        scores = self.product(query, ops.swapaxes(key, -1, -2))
+        return ops.where(self.is_visible(i, j), scores, _MASKED_SCORE)
+
+    def is_visible(self, i, j):
+        """Returns the mask of two blocks, which broadcasts to `[batch, heads, queries, keys]`."""
+        keys = j * self.sizes[1] + ops.arange(self.sizes[1], dtype="int32")
+        is_visible = keys < self.key_length
+        if self.is_causal:
+            queries = i * self.sizes[0] + ops.arange(self.sizes[0], dtype="int32")
+            is_visible = ops.logical_and(is_visible, keys <= ops.expand_dims(queries, 1))
+        if self.mask is not None:
+            is_visible = ops.logical_and(is_visible, self.mask[0 if self.has_one_row else i, j])
+        return is_visible
+
+    def end(self, i):
+        """Returns the number of blocks of keys that a block of queries sees."""
+        if not self.is_causal:
+            return self.numbers[1]
+        last_query = (i + 1) * self.sizes[0] - 1
+        return least(last_query // self.sizes[1] + 1, self.numbers[1])
+
+    def product(self, first, second):
+        """Returns the matrix product: factors in the type of the inputs, sums in float32."""
+        return ops.cast(ops.matmul(ops.cast(first, second.dtype), second), self.dtype)
+
+
+def _joined(blocks, like):
+    """Returns `[number, batch, heads, size, dim]` as `[batch, heads, length, dim]`."""
+    number, batch, heads, size, dim = ops.shape(blocks)
+    whole = ops.reshape(ops.transpose(blocks, (1, 2, 0, 3, 4)), (batch, heads, number * size, dim))
+    return ops.cast(whole[:, :, : ops.shape(like)[2]], like.dtype)

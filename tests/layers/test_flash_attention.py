@@ -1,0 +1,154 @@
+"""Attention by blocks: equal to the oracle, its gradient too, whatever the size of the blocks."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_transformer.layers import EncoderBlock, MultiHeadAttention, RelativePosition
+from keras_transformer.layers.flash_attention import (
+    attend_by_blocks,
+    attend_by_kernel,
+    flash_attention,
+)
+from tests.layers.oracle_parameters import array, randomize
+from tests.oracle import transformer as oracle
+from tests.oracle.backward import attention_backward
+
+RNG = np.random.default_rng(8)
+
+
+def outputs_and_gradients(function, inputs, upstream):
+    """Returns what a function of the backend's tensors gives, and the gradients of its inputs."""
+    backend = keras.backend.backend()
+    if backend == "tensorflow":
+        import tensorflow as tf
+
+        @tf.function  # Graphs of unknown lengths are the harder case.
+        def run(*inputs):
+            with tf.GradientTape() as tape:
+                tape.watch(inputs)
+                outputs = function(*inputs)
+            return outputs, *tape.gradient(outputs, inputs, upstream)
+
+        signature = [tf.TensorSpec((None, 2, None, one.shape[-1])) for one in inputs]
+        found = run.get_concrete_function(*signature)(*map(tf.constant, inputs))
+    elif backend == "jax":
+        import jax
+
+        outputs, pull_back = jax.vjp(jax.jit(function), *inputs)
+        found = outputs, *pull_back(upstream)
+    else:
+        import torch
+
+        inputs = [torch.tensor(one, requires_grad=True) for one in inputs]
+        outputs = function(*inputs)
+        outputs.backward(torch.tensor(upstream))
+        found = outputs.detach(), *(one.grad for one in inputs)
+    return list(map(array, found))
+
+
+def expected(query, key, value, mask, upstream):
+    """The oracle's outputs and gradients, one sentence and one head at a time."""
+    found = [np.zeros(one.shape) for one in (upstream, query, key, value)]
+    for row, head in np.ndindex(query.shape[:2]):
+        heads = query[row, head], key[row, head], value[row, head]
+        found[0][row, head] = oracle.attention(*heads, mask[row])[0]
+        gradients = attention_backward(*heads, mask[row], upstream[row, head])
+        for one, gradient in zip(found[1:], gradients, strict=True):
+            one[row, head] = gradient
+    return found
+
+
+MASKS = {
+    "none": lambda queries, keys: None,
+    "padding": lambda queries, keys: np.arange(keys) < np.array([[[keys - 2]], [[0]]]),
+    "shared": lambda queries, keys: RNG.random((1, queries, keys)) < 0.4,
+    "of each query": lambda queries, keys: RNG.random((2, queries, keys)) < 0.4,
+}
+
+
+@pytest.mark.parametrize("attend, size, queries, keys, is_causal, kind", [
+    (attend_by_blocks, 4, 10, 10, False, "none"),
+    (attend_by_blocks, 4, 10, 10, True, "none"),
+    (attend_by_blocks, 5, 13, 13, True, "padding"),
+    (attend_by_blocks, 4, 7, 19, False, "padding"),
+    (attend_by_blocks, 4, 13, 13, True, "of each query"),
+    (attend_by_blocks, 4, 7, 19, False, "shared"),
+    (attend_by_blocks, 512, 3, 3, True, "padding"),
+    (attend_by_blocks, 4, 1, 9, False, "padding"),
+    (attend_by_kernel, None, 10, 10, True, "none"),
+    (attend_by_kernel, None, 10, 10, True, "padding"),
+    (attend_by_kernel, None, 7, 19, False, "of each query"),
+])  # fmt: skip
+def test_it_is_the_attention_of_the_oracle(attend, size, queries, keys, is_causal, kind):
+    shapes = (2, 2, queries, 4), (2, 2, keys, 4), (2, 2, keys, 6), (2, 2, queries, 6)
+    *inputs, upstream = (RNG.normal(size=shape).astype("float32") for shape in shapes)
+    mask, options = MASKS[kind](queries, keys), {} if size is None else {"size": size}
+
+    def function(query, key, value):
+        return attend(query * 0.5, key, value, mask, is_causal, **options)  # 1 / sqrt(4)
+
+    visible = np.tril(np.ones((queries, keys), bool), 0 if is_causal else keys)
+    visible = np.broadcast_to(visible if mask is None else visible & mask, (2, queries, keys))
+    found = outputs_and_gradients(function, inputs, upstream)
+    for one, other in zip(found, expected(*inputs, visible, upstream), strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
+def test_a_layer_has_the_same_outputs_with_it(dtype):
+    layers = [MultiHeadAttention(2, 4, flash_attention=flag, dtype=dtype) for flag in (True, False)]
+    inputs = ops.convert_to_tensor(RNG.normal(size=(2, 9, 8)).astype("float32"))
+    for layer in layers:
+        layer.build(inputs.shape, inputs.shape)
+        randomize(layer)
+    options = {"attention_mask": MASKS["padding"](9, 9), "use_causal_mask": True}
+    found, other = (ops.cast(layer(inputs, inputs, **options), "float32") for layer in layers)
+    tolerance = 1e-5 if dtype == "float32" else 0.05
+    np.testing.assert_allclose(array(found), array(other), atol=tolerance)
+
+
+LONG, SHORT = np.zeros((1, 1, 4096, 1)), np.zeros((1, 1, 8, 1))
+
+
+@pytest.mark.parametrize("setting, query, is_allowed, blocks", [
+    (None, SHORT, True, False), (None, LONG, True, True), (None, LONG, False, False),
+    (True, SHORT, True, True), (True, SHORT, False, True), (False, LONG, True, False),
+])  # fmt: skip
+def test_the_setting_decides(setting, query, is_allowed, blocks):
+    mask = np.ones((1, 1, query.shape[2]), bool)
+    try:
+        if not is_allowed:
+            keras.config.disable_flash_attention()
+        found = flash_attention(setting, query, query, mask)
+    finally:
+        keras.config.enable_flash_attention()
+    if keras.backend.backend() == "torch" and (setting or setting is None and is_allowed):
+        assert found is (attend_by_blocks if query is LONG else attend_by_kernel)
+    else:
+        assert found is (attend_by_blocks if blocks else None)
+
+
+def test_a_model_of_unknown_lengths_trains_with_it():
+    inputs = keras.Input((None, 8))
+    model = keras.Model(inputs, EncoderBlock(2, 12, flash_attention=True, dropout=0.0)(inputs))
+    assert model.layers[1].attention.attention.flash_attention is True
+    model.compile("sgd", "mse")
+    states = RNG.normal(size=(4, 6, 8)).astype("float32")
+    losses = model.fit(states, states * 0.5, epochs=3, verbose=0).history["loss"]
+    assert losses[2] < losses[0]
+
+
+def test_what_it_cannot_do_is_named():
+    with pytest.raises(ValueError, match="not supported with dropout.*Received: dropout=0.1"):
+        MultiHeadAttention(2, 4, dropout=0.1, flash_attention=True)
+    with pytest.raises(ValueError, match="Received: flash_attention=1"):
+        MultiHeadAttention(2, 4, flash_attention=1)
+    states = np.zeros((1, 3, 8), "float32")
+    layer = MultiHeadAttention(2, 4, flash_attention=True)
+    with pytest.raises(ValueError, match="Received: return_attention_scores=True"):
+        layer(states, states, return_attention_scores=True)
+    layer = MultiHeadAttention(2, 4, flash_attention=True, position=RelativePosition())
+    with pytest.raises(ValueError, match="not supported with relative positions"):
+        layer(states, states)

@@ -1,0 +1,53 @@
+"""Recomputed blocks: the training is the same, dropout included."""
+
+import keras
+import numpy as np
+import pytest
+
+from keras_transformer.layers import Encoder, EncoderBlock
+from keras_transformer.models import Transformer, TransformerConfig
+from tests.layers.oracle_parameters import array
+
+RNG = np.random.default_rng(2)
+IDS = {name: RNG.integers(1, 20, (6, 7)).astype("int32") for name in ("source", "target")}
+LABELS = RNG.integers(1, 20, (6, 7)).astype("int32")
+
+
+def trained(remat, dtype="float32", **options):
+    """Returns the weights of a model after three steps with much dropout."""
+    keras.utils.set_random_seed(4)
+    config = TransformerConfig(
+        vocab_size=20, num_encoder_layers=2, num_decoder_layers=2, d_model=8, intermediate_dim=12,
+        num_heads=2, dropout=0.4, attention_dropout=0.2, remat=remat,
+    )  # fmt: skip
+    model = Transformer(config, dtype=dtype)
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(keras.optimizers.SGD(0.5), loss, **options)
+    model.fit(IDS, LABELS, batch_size=2, shuffle=False, verbose=0)
+    return [array(weight) for weight in model.weights]
+
+
+@pytest.mark.parametrize("dtype, tolerance", [("float32", 1e-5), ("mixed_bfloat16", 0.05)])
+def test_the_training_is_the_same(dtype, tolerance):
+    for one, other in zip(trained(True, dtype), trained(False, dtype), strict=True):
+        np.testing.assert_allclose(one, other, atol=tolerance)
+
+
+@pytest.mark.tensorflow_only("the eager mode of TensorFlow")
+def test_the_eager_training_is_the_same():
+    for one, other in zip(trained(True, run_eagerly=True), trained(False), strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-5)
+
+
+def test_scores_and_saving(tmp_path):
+    inputs = keras.Input((None, 8))
+    encoder = Encoder([EncoderBlock(2, 12)], remat=True)
+    model = keras.Model(inputs, encoder(inputs))
+    states = RNG.normal(size=(2, 5, 8)).astype("float32")
+    outputs, [scores] = encoder(states, return_attention_scores=True)
+    np.testing.assert_allclose(array(model(states)), array(outputs), atol=1e-5)
+    assert tuple(scores.shape) == (2, 2, 5, 5)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    assert loaded.layers[1].remat
+    np.testing.assert_array_equal(array(loaded(states)), array(model(states)))
