@@ -27,7 +27,6 @@ KINDS = {
     "separable convolution": (1, 2, 0),
     "restricted": (1, 1, 1),
 }
-LONG = (1024, 4096, 16_384, 32_768)
 
 
 def sweeps():
@@ -121,20 +120,6 @@ def print_paths(length=65, size=5, window=5):
           "the others need O(1) steps in a row.")  # fmt: skip
 
 
-def print_windows(rounds, window=64, width=64):
-    kinds = ("self-attention", "Keras, restricted", "restricted")
-    print(f"\n| d = {width}, window {window} | n | seconds | memory, MB |\n|---|---|---|---|")
-    for length in LONG:
-        shape = [str(length), str(width), str(window)]
-        found = alternate({kind: [PEER, kind, *shape] for kind in kinds}, rounds)
-        for kind in kinds:
-            if kind not in found:  # it needs more memory than there is
-                print(f"| {kind} | {length:,} | - | - |")
-                continue
-            seconds, memory = (median(found[kind], key) for key in ("seconds", "megabytes"))
-            print(f"| {kind} | {length:,} | {seconds:.3f} | {memory:,.0f} |")
-
-
 def plot(rows, path):
     import matplotlib
 
@@ -163,7 +148,6 @@ def main():
     print(f"{datetime.date.today()}, {hardware()}, one thread\n")
     print_exponents(rows)
     print_paths()
-    print_windows(arguments.rounds)
     plot(rows, arguments.plot)
 
 

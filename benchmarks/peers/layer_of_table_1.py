@@ -18,7 +18,7 @@ from keras_transformer.layers import MultiHeadAttention
 
 kind, length, width, size = sys.argv[1], *map(int, sys.argv[2:])
 tf.config.threading.set_intra_op_parallelism_threads(1)
-HEADS = 1 if kind.startswith("self") or kind == "restricted" else 4
+HEADS = 1
 
 
 def attention(make, **options):
@@ -27,7 +27,8 @@ def attention(make, **options):
 
 
 LAYERS = {
-    "self-attention": lambda: attention(MultiHeadAttention),
+    "self-attention": lambda: attention(MultiHeadAttention, flash_attention=False),
+    "by blocks": lambda: attention(MultiHeadAttention, flash_attention=True),
     "restricted": lambda: attention(MultiHeadAttention, sliding_window=size),
     "Keras, restricted": lambda: attention(keras.layers.MultiHeadAttention, sliding_window=size),
     "LSTM": lambda: keras.layers.LSTM(width, return_sequences=True),

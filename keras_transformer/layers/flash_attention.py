@@ -6,6 +6,7 @@ import keras
 from keras import ops
 
 from keras_transformer.layers.dtypes import Tensor, at_least_float32
+from keras_transformer.layers.kernels import loop_in_turn, map_in_turn
 from keras_transformer.layers.masks import causal_mask, combine_masks
 from keras_transformer.layers.sequence_blocks import cut, greatest, least
 
@@ -18,13 +19,13 @@ _MASKED_SCORE = -1e30
 
 
 def flash_attention(
-    setting: bool | None, query: Tensor, key: Tensor, attention_mask: Tensor | None
+    setting: bool | None, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None
 ) -> Callable | None:
     """Returns the function of `attend_by_blocks` to attend with, or None to compute all scores.
 
     Args:
         setting: `flash_attention` of a layer. None takes a fused kernel, or blocks for long inputs.
-        query, key, attention_mask: As in `attend_by_blocks`.
+        query, key, value, attention_mask: As in `attend_by_blocks`.
     """
     if setting is None:
         setting = keras.config.is_flash_attention_enabled()  # None if it was not disabled.
@@ -33,14 +34,15 @@ def flash_attention(
     lengths = query.shape[2], key.shape[2]
     is_long = None not in lengths and lengths[0] * lengths[1] >= _LONG**2
     # A kernel needs the mask of all queries and keys.
-    if _has_kernel() and (attention_mask is None or not is_long):
+    if _has_kernel(key, value) and (attention_mask is None or not is_long):
         return attend_by_kernel
     return attend_by_blocks if setting or is_long else None
 
 
-def _has_kernel():
-    backend = keras.backend.backend()
-    return backend == "torch" or (backend == "jax" and bool(_gpus()))
+def _has_kernel(key, value):
+    if keras.backend.backend() == "jax":
+        return key.shape[-1] == value.shape[-1] and bool(_gpus())
+    return keras.backend.backend() == "torch"
 
 
 def _gpus():
@@ -99,12 +101,19 @@ def attend_by_blocks(
 
     Reference: Rabe and Staats (2021); Dao et al. (2022), "FlashAttention".
     """
-    blocks = _Blocks(query, key, attention_mask, is_causal, size)
+    inputs = query, key, value
+    if attention_mask is not None:
+        # JAX has gradients of functions of floats, without tensors from around them.
+        inputs = *inputs, ops.cast(attention_mask, query.dtype)
 
     @ops.custom_gradient
-    def attend(query, key, value):
+    def attend(query, key, value, *mask):
+        blocks = _Blocks(query, key, mask, is_causal, size)
         queries, keys, values = blocks.queries(query), blocks.keys(key), blocks.keys(value)
-        outputs, log_sums = blocks.of_queries(lambda i: blocks.attend(i, queries[i], keys, values))
+        one, two = blocks.dtype, (blocks.dtype, blocks.dtype)
+        outputs, log_sums = map_in_turn(
+            lambda i: blocks.attend(i, queries[i], keys, values), blocks.numbers[0], two
+        )
 
         def gradient(*arguments, upstream=None):
             after = arguments[0] if upstream is None else upstream
@@ -112,25 +121,30 @@ def attend_by_blocks(
             # Sums over the keys of weight * gradient of the weight, one for each query.
             sums = ops.sum(after * outputs, axis=-1, keepdims=True)
             rows = queries, log_sums, after, sums
-            query_gradients = blocks.of_queries(
-                lambda i: blocks.query_gradient(i, [row[i] for row in rows], keys, values)
+            query_gradients = map_in_turn(
+                lambda i: blocks.query_gradient(i, [row[i] for row in rows], keys, values),
+                blocks.numbers[0],
+                one,
             )
-            key_gradients, value_gradients = blocks.of_keys(
-                lambda j: blocks.key_gradients(j, rows, keys[j], values[j])
+            key_gradients, value_gradients = map_in_turn(
+                lambda j: blocks.key_gradients(j, rows, keys[j], values[j]), blocks.numbers[1], two
             )
-            found = query_gradients, key_gradients, value_gradients
-            inputs = query, key, value
-            return tuple(_joined(one, like) for one, like in zip(found, inputs, strict=True))
+            return (
+                _joined(query_gradients, query),
+                _joined(key_gradients, key),
+                _joined(value_gradients, value),
+                *map(ops.zeros_like, mask),
+            )
 
         return _joined(outputs, query), gradient
 
-    return ops.cast(attend(query, key, value), value.dtype)
+    return ops.cast(attend(*inputs), value.dtype)
 
 
 class _Blocks:
     """Blocks of queries, number i, and of keys, number j."""
 
-    def __init__(self, query, key, attention_mask, is_causal, size):
+    def __init__(self, query, key, mask, is_causal, size):
         lengths = [ops.shape(query)[2], ops.shape(key)[2]]
         self.sizes = [greatest(least(length, size), 1) for length in lengths]
         self.numbers = [
@@ -140,9 +154,9 @@ class _Blocks:
         self.key_length, self.is_causal = lengths[1], is_causal
         self.dtype = at_least_float32(query.dtype)
         self.mask = None
-        if attention_mask is not None:
-            mask = cut(attention_mask, 2, self.numbers[1], self.sizes[1])
-            self.has_one_row = attention_mask.shape[1] == 1
+        if mask:
+            self.has_one_row = mask[0].shape[1] == 1
+            mask = cut(ops.cast(mask[0], "bool"), 2, self.numbers[1], self.sizes[1])
             rows = (1, 1) if self.has_one_row else (self.numbers[0], self.sizes[0])
             mask = cut(mask, 1, *rows)
             # [query blocks or 1, key blocks, batch or 1, 1, queries or 1, keys]
@@ -155,12 +169,6 @@ class _Blocks:
     def keys(self, tensor):
         """Returns `[batch, heads, key_length, dim]` as `[number, batch, heads, size, dim]`."""
         return ops.transpose(cut(tensor, 2, self.numbers[1], self.sizes[1]), (2, 0, 1, 3, 4))
-
-    def of_queries(self, function):
-        return ops.map(function, ops.arange(self.numbers[0], dtype="int32"))
-
-    def of_keys(self, function):
-        return ops.map(function, ops.arange(self.numbers[1], dtype="int32"))
 
     def attend(self, i, query, keys, values):
         """Returns the outputs of a block of queries, and the logarithms of the softmax's sums."""
@@ -176,7 +184,7 @@ class _Blocks:
         nothing = ops.zeros_like(query[..., :1], dtype=self.dtype)
         outputs = self.product(nothing, ops.zeros_like(values[0][..., :1, :]))
         state = nothing + _MASKED_SCORE, nothing, outputs
-        maximum, total, outputs = ops.fori_loop(0, self.end(i), step, state)
+        maximum, total, outputs = loop_in_turn(0, self.end(i), step, state)
         is_alive = maximum > _MASKED_SCORE / 2
         # Weights of a masked row are exp(_MASKED_SCORE - 0) = 0 in the gradient.
         log_sums = ops.where(is_alive, maximum + ops.log(total), 0.0)
@@ -190,7 +198,7 @@ class _Blocks:
             return total + self.product(of_scores, keys[j])
 
         start = ops.zeros_like(row[0], dtype=self.dtype)
-        return ops.fori_loop(0, self.end(i), step, start)
+        return loop_in_turn(0, self.end(i), step, start)
 
     def key_gradients(self, j, rows, key, value):
         """Returns the gradients of a block of keys and of their values."""
@@ -204,7 +212,7 @@ class _Blocks:
 
         start = tuple(ops.zeros_like(one, dtype=self.dtype) for one in (key, value))
         first = j * self.sizes[1] // self.sizes[0] if self.is_causal else 0
-        return ops.fori_loop(first, self.numbers[0], step, start)
+        return loop_in_turn(first, self.numbers[0], step, start)
 
     def gradients(self, i, j, row, key, value):
         """Returns the weights of two blocks, and the gradient of their scores."""

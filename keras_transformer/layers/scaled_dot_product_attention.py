@@ -83,7 +83,7 @@ class ScaledDotProductAttention(AttentionFunction):
         # The parts of a cache, and the blocks of a window, are short.
         is_whole = not isinstance(key, tuple) and len(query.shape) == 4
         if is_plain and is_whole:
-            attend = flash_attention(self.flash_attention, query, key, attention_mask)
+            attend = flash_attention(self.flash_attention, query, key, value, attention_mask)
             if attend is not None:
                 return attend(self._scaled(query), key, value, *masks)
         return super().call(query, key, value, *masks, distances, return_attention_scores)

@@ -160,6 +160,7 @@ OF_ATTENTION = {
     "num_heads": INTEGER,
     "key_dim": INTEGER,
     "value_dim": INTEGER,
+    "flash_attention": BOOLEAN,
     "use_bias": BOOLEAN,
     "dropout": RATE,
     "seed": SEED,
@@ -193,6 +194,7 @@ OF_STACK = {
     "position": ("must be 'sinusoidal', a layer that adds positions", ["rotary", 1]),
     "dropout": RATE,
     "final_norm": ("must be True or False", [0, "no"]),
+    "remat": BOOLEAN,
     "epsilon": NUMBER,
     "seed": SEED,
 }
@@ -266,7 +268,12 @@ CASES = {
             "num_seed_generators": 1,
             "output_shape": (2, 2, 5, 6),
             "expected": scaled_dot_product_attention,
-            "bad_arguments": {"dropout": RATE, "seed": SEED, "scale": SCALE},
+            "bad_arguments": {
+                "dropout": RATE,
+                "seed": SEED,
+                "scale": SCALE,
+                "flash_attention": BOOLEAN,
+            },
         },
     ),
     "feed_forward": (

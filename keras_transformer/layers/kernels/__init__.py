@@ -1,5 +1,6 @@
 """Operations with a faster or special implementation on TensorFlow, and the usual one elsewhere."""
 
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -47,3 +48,25 @@ def checked_length(inputs: Tensor, max_length: int, message: str) -> Any:
     if inputs.shape[1] is not None or not _IS_TENSORFLOW:
         return length
     return tensorflow_kernels.at_most(length, max_length, message)
+
+
+def map_in_turn(function: Callable, number: Any, dtypes: Any) -> Any:
+    """Returns `function` of 0 to number - 1, stacked as by `ops.map`, with one call at a time.
+
+    TensorFlow's loops run ten iterations ahead, and hold the memory of all.
+
+    Args:
+        function: Takes an int32 scalar.
+        number: Number of calls.
+        dtypes: Type, or nest of types, of what the function returns.
+    """
+    if _IS_TENSORFLOW:
+        return tensorflow_kernels.map_in_turn(function, number, dtypes)
+    return ops.map(function, ops.arange(number, dtype="int32"))
+
+
+def loop_in_turn(first: Any, end: Any, step: Callable, state: Any) -> Any:
+    """Returns the state after `ops.fori_loop`, with one step at a time."""
+    if _IS_TENSORFLOW:
+        return tensorflow_kernels.loop_in_turn(first, end, step, state)
+    return ops.fori_loop(first, end, step, state)

@@ -109,3 +109,16 @@ def _row_normalizer(width, dtype, output_dtype):
         return normalize(rows, gamma, beta)
 
     return normalize_rows
+
+
+def map_in_turn(function, number, dtypes):
+    options = {"fn_output_signature": dtypes, "parallel_iterations": 1}
+    return tf.map_fn(function, tf.range(number), **options)
+
+
+def loop_in_turn(first, end, step, state):
+    def body(i, state):
+        return i + 1, step(i, state)
+
+    start = first, state
+    return tf.while_loop(lambda i, _: i < end, body, start, parallel_iterations=1)[1]

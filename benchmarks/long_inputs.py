@@ -1,0 +1,56 @@
+"""Attention to long inputs: dense, by blocks, and restricted; and the recomputation of blocks.
+
+Usage: python benchmarks/long_inputs.py [--rounds 3]
+
+Each figure is a forward and a backward pass, in a process of its own. Memory is the peak beyond
+what the process had before. Prints the tables of docs/benchmarks.md.
+"""
+
+import argparse
+import datetime
+from pathlib import Path
+
+from alternate import alternate, hardware, median
+
+PEERS = Path(__file__).resolve().parent / "peers"
+LENGTHS = (512, 1024, 2048, 4096, 8192, 16_384, 32_768)
+LONGEST_DENSE = 16_384  # The scores of 32,768 positions alone are 4.3 GB.
+WIDTH, WINDOW = 64, 64
+
+
+def print_lengths(rounds):
+    kinds = ("self-attention", "by blocks", "Keras, restricted", "restricted")
+    print(f"One head of {WIDTH}, window {WINDOW}, one thread: seconds (MB)\n")
+    print(f"| positions | dense | {' | '.join(kinds[1:])} |\n|---|---|---|---|---|")
+    for length in LENGTHS:
+        shown = [k for k in kinds if length <= LONGEST_DENSE or k in ("by blocks", "restricted")]
+        program = str(PEERS / "layer_of_table_1.py")
+        shape = [str(length), str(WIDTH), str(WINDOW)]
+        found = alternate({kind: [program, kind, *shape] for kind in shown}, rounds)
+        cells = ["-"] * len(kinds)
+        for kind, results in found.items():
+            seconds, megabytes = (median(results, key) for key in ("seconds", "megabytes"))
+            cells[kinds.index(kind)] = f"{seconds:.3g} ({megabytes:,.0f})"
+        print(f"| {length:,} | {' | '.join(cells)} |")
+
+
+def print_recomputation(rounds):
+    program = str(PEERS / "recomputation.py")
+    found = alternate({name: [program, name] for name in ("kept", "recomputed")}, rounds)
+    print("\n| 12 + 12 blocks of base width, 32 x 64 tokens | seconds a step | MB |\n|---|---|---|")
+    for name, results in found.items():
+        seconds, megabytes = (median(results, key) for key in ("seconds", "megabytes"))
+        print(f"| {name} | {seconds:.2f} | {megabytes:,.0f} |")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--rounds", type=int, default=3)
+    rounds = parser.parse_args().rounds
+    print(f"{datetime.date.today()}, {hardware()}\n")
+    print_lengths(rounds)
+    print_recomputation(rounds)
+
+
+if __name__ == "__main__":
+    main()
