@@ -150,6 +150,7 @@ INTEGER = ("must be a positive integer", [0, -1, 2.0, True, "2"])
 RATE = ("must be a number of at least 0 and less than 1", [-0.1, 1, "0.1", None, True])
 NUMBER = ("must be a number greater than 0", [0, -1.0, "1", None, True])
 SCALE = ("must be a number greater than 0", [0, -1.0, "1", True])
+SWITCH = ("must be True or False", [0, "no"])
 BOOLEAN = ("must be True or False", [None, 0, "no"])
 SEED = ("must be an integer from 0 to 4294967295, or None", [0.5, "1", True, -1, 2**32])
 
@@ -160,7 +161,7 @@ OF_ATTENTION = {
     "num_heads": INTEGER,
     "key_dim": INTEGER,
     "value_dim": INTEGER,
-    "flash_attention": BOOLEAN,
+    "flash_attention": SWITCH,
     "use_bias": BOOLEAN,
     "dropout": RATE,
     "seed": SEED,
@@ -272,7 +273,7 @@ CASES = {
                 "dropout": RATE,
                 "seed": SEED,
                 "scale": SCALE,
-                "flash_attention": BOOLEAN,
+                "flash_attention": SWITCH,
             },
         },
     ),
