@@ -176,7 +176,9 @@ class _Blocks:
         def step(j, state):
             maximum, total, outputs = state
             scores = self.scores(i, j, query, keys[j])
-            new = ops.maximum(maximum, ops.max(scores, axis=-1, keepdims=True))
+            new = ops.maximum(
+                maximum, ops.max(scores, axis=-1, keepdims=True, initial=_MASKED_SCORE)
+            )
             old_scale, weights = ops.exp(maximum - new), ops.exp(scores - new)
             total = total * old_scale + ops.sum(weights, axis=-1, keepdims=True)
             return new, total, outputs * old_scale + self.product(weights, values[j])

@@ -268,7 +268,7 @@ def _check_export(model, inputs):
             outputs, expected = array(exported.serve(some)), array(model(some))
             assert outputs.shape == expected.shape, f"export: {outputs.shape}"
             error = np.abs(outputs - expected).max()
-            assert error <= 1e-6, f"export: an error of {error:.1e}"
+            assert error <= 2e-6, f"export: an error of {error:.1e}"
 
 
 def _smaller(inputs):
