@@ -127,6 +127,12 @@ class TransformerConfig(FrozenSettings):
             raise ValueError(
                 f"position='sinusoidal' needs an even `d_model`. Received: d_model={self.d_model}"
             )
+        if self.flash_attention and (self.attention_dropout or self.position == "relative"):
+            raise ValueError(
+                "`flash_attention` is not supported with dropout of attention weights or relative "
+                f"positions. Received: attention_dropout={self.attention_dropout}, "
+                f"position={self.position!r}"
+            )
         if None in (self.key_dim, self.value_dim) and self.d_model % self.num_heads:
             raise ValueError(
                 "`num_heads` must divide `d_model` unless `key_dim` and `value_dim` are given. "

@@ -132,7 +132,7 @@ def test_every_setting_reaches_the_training():
         "--intermediate-dim 29 --num-heads 14 --dropout 0.31 --attention-dropout 0.32 "
         "--activation-dropout 0.33 --key-dim 15 --value-dim 16 --activation gelu --norm pre "
         "--position learned --use-bias --norm-epsilon 0.16 "
-        "--max-distance 18 --sliding-window 19 "
+        "--max-distance 18 --sliding-window 19 --no-flash-attention --remat "
         "--beta-1 0.17 --beta-2 0.18 --epsilon 0.19 --beam-size 20 "
         "--length-penalty 2.1 --length-normalization length "
         "--max-length 34 --tokens-per-batch 35 --peak-learning-rate 0.36 --warmup-steps 37 "
@@ -164,6 +164,8 @@ def test_every_setting_reaches_the_training():
             "norm_epsilon": 0.16,
             "max_distance": 18,
             "sliding_window": 19,
+            "flash_attention": False,
+            "remat": True,
             "max_length": 34,
         },
         recipe={

@@ -30,6 +30,8 @@ def test_the_defaults_are_the_papers_base_model():
         "norm_epsilon": 1e-6,
         "max_distance": 16,
         "sliding_window": None,
+        "flash_attention": None,
+        "remat": False,
     }
 
 
@@ -78,6 +80,12 @@ def test_width_of_the_logits():
         ({"position": None}, "'relative', 'rotary'. Received: position=None"),
         ({"max_distance": 0}, "Received: max_distance=0"),
         ({"sliding_window": 0}, "Received: sliding_window=0"),
+        ({"flash_attention": 1}, "Received: flash_attention=1"),
+        (
+            {"flash_attention": True, "attention_dropout": 0.1},
+            "`flash_attention` is not supported.*Received: attention_dropout=0.1",
+        ),
+        ({"flash_attention": True, "position": "relative"}, "position='relative'"),
         ({"position": "learned"}, "needs `max_length`. Received: max_length=None"),
         ({"position": "learned", "max_length": 0}, "Received: max_length=0"),
         ({"d_model": 9, "num_heads": 3}, "even `d_model`. Received: d_model=9"),
