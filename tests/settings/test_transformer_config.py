@@ -83,7 +83,7 @@ def test_width_of_the_logits():
         ({"flash_attention": 1}, "Received: flash_attention=1"),
         (
             {"flash_attention": True, "attention_dropout": 0.1},
-            "`flash_attention` is not supported.*Received: attention_dropout=0.1",
+            "Received: attention_dropout=0.1, position='sinusoidal'",
         ),
         ({"flash_attention": True, "position": "relative"}, "position='relative'"),
         ({"position": "learned"}, "needs `max_length`. Received: max_length=None"),
