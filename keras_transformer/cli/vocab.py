@@ -47,7 +47,6 @@ def define_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Builds and writes the vocabulary."""
     output = pathlib.Path(arguments.output)
     suffix = _SUFFIXES[arguments.type]
     if output.suffix != suffix:
