@@ -106,7 +106,10 @@ class LossModel(MicroBatchModel):
         """
         self._projection.static_shapes = bool(jit_compile)
         super().compile(
-            optimizer=optimizer, loss=loss or _TokenLossSum(), jit_compile=jit_compile, **kwargs
+            optimizer=optimizer,
+            loss=loss or _TokenLossSum("token_loss_sum", "sum"),
+            jit_compile=jit_compile,
+            **kwargs,
         )
 
     def compile_from_config(self, config: dict) -> None:
@@ -148,9 +151,6 @@ class _ProjectedCrossEntropy(keras.layers.Layer):
 @keras.saving.register_keras_serializable(package="keras_transformer")
 class _TokenLossSum(keras.losses.Loss):
     """The sum of a model's outputs, which are losses already, times the sample weights."""
-
-    def __init__(self, reduction="sum", name="token_loss_sum", dtype=None):
-        super().__init__(name=name, reduction=reduction, dtype=dtype)
 
     def call(self, y_true, y_pred):
         return y_pred
