@@ -90,15 +90,13 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def _choose_long_lines(arguments: argparse.Namespace) -> None:
-    if arguments.n_best is None:
-        arguments.long_lines = arguments.long_lines or "split"
-    elif arguments.long_lines == "split":
+    if arguments.n_best is not None and arguments.long_lines == "split":
         raise UserError(
             "--n-best cannot rank a line that was translated in parts. "
             "Use --long-lines truncate or error. Received: --long-lines split"
         )
-    else:
-        arguments.long_lines = arguments.long_lines or "error"
+    default = "split" if arguments.n_best is None else "error"
+    arguments.long_lines = arguments.long_lines or default
 
 
 def _chunks(translator, arguments: argparse.Namespace, prefixes) -> Iterator[list[str]]:

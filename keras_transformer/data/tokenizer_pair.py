@@ -12,6 +12,7 @@ from keras_transformer.errors import UserError
 _KINDS = (SentencePieceTokenizer, SubwordTokenizer)
 _SHARED_NAME = "tokenizer"
 _NAMES = ("source_tokenizer", "target_tokenizer")
+TOKENIZER_FILES = [f"{name}{kind.suffix}" for name in (_SHARED_NAME, *_NAMES) for kind in _KINDS]
 
 
 @dataclasses.dataclass(frozen=True)
