@@ -77,7 +77,9 @@ class ServedFunctions(abc.ABC):
         self._pipeline = pipeline
         self._model = model
         self._num_streams = num_streams
-        self._best, self._several = one_answer(search), _several_answers(search)
+        self._best, self._several = one_answer(search), search
+        if getattr(search, "n_best", None) == 1:  # One answer for each beam.
+            self._several = dataclasses.replace(search, n_best=search.beam_size)
         self._settings = {
             "library_version": keras_transformer.__version__,
             "precision": model.dtype_policy.name,
@@ -186,13 +188,6 @@ def _with_stored(method, transposes, num_parts):
             return method(*texts)
 
     return function
-
-
-def _several_answers(search):
-    """Returns the search of the `n_best` signature: one answer per beam if `n_best` is 1."""
-    if getattr(search, "n_best", None) == 1:
-        return dataclasses.replace(search, n_best=search.beam_size)
-    return search
 
 
 Rows = dict[str, Tensor]
