@@ -20,7 +20,6 @@ _LEFTOVER_SECONDS = 3600
 _REPLACED = ".replaced-"  # begins the name that an earlier folder has while it is replaced
 _COMPLETE = ".replacing"  # a folder whose files are complete and about to move to its parent
 _OBSOLETE = ".obsolete"  # ends the name of an empty file there: its namesake is to be removed
-_LONGEST_NAME = 255  # bytes, of most file systems
 
 
 def atomic_write(path: str | os.PathLike) -> AbstractContextManager[pathlib.Path]:
@@ -129,20 +128,16 @@ def finish_replacing(directory: str | os.PathLike) -> None:
 
 def name_beside(path: pathlib.Path, prefix: str = ".writing-") -> pathlib.Path:
     """Returns a hidden path in the same folder that does not exist yet, and ends like `path`."""
-    return path.parent / f"{prefix}{uuid.uuid4().hex[:12]}-{_ending(path, prefix)}"
+    return path.parent / f"{prefix}{uuid.uuid4().hex[:12]}-{_ending(path)}"
 
 
-def _ending(path: pathlib.Path, prefix: str) -> str:
-    """Returns the end of a name, as long as a name of `name_beside` has room for."""
-    room = _LONGEST_NAME - len(prefix) - len("0123456789ab-")
-    end = os.fsencode(path.name)[-room:]
-    # Without the rest of a character of UTF-8 that was cut; in any locale's encoding.
-    return os.fsdecode(end.lstrip(bytes(range(0x80, 0xC0))))
+def _ending(path: pathlib.Path) -> str:
+    return path.name[-50:]  # File systems have room for 255 bytes, 63 characters of UTF-8.
 
 
 def remove_leftovers(path: pathlib.Path, prefix: str = ".writing-") -> None:
     """Removes files of killed processes at `name_beside(path, prefix)` that are an hour old."""
-    pattern = re.compile(f"{re.escape(prefix)}[0-9a-f]{{12}}-{re.escape(_ending(path, prefix))}")
+    pattern = re.compile(f"{re.escape(prefix)}[0-9a-f]{{12}}-{re.escape(_ending(path))}")
     with contextlib.suppress(OSError):
         for leftover in path.parent.iterdir():
             if not pattern.fullmatch(leftover.name):

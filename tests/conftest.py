@@ -19,6 +19,7 @@ if os.environ.get("KERAS_BACKEND") == "jax":
 
 # Tests here start processes of their own. They run first, while this process is small.
 _FIRST = ("tests", "distributed", "system", "docs", "cli", "export", "training")
+
 # Keras is imported inside the functions: the process that hands out the tests needs none.
 
 

@@ -143,7 +143,10 @@ def to_marian(model: Transformer, max_length: int = 1024) -> Any:
     check_type("model", model, [Transformer])
     check_built(model)
     config = model.config
-    _check_transformer(config)
+    dims = [None, config.d_model / config.num_heads]
+    allowed = {"target_vocab_size": [None], "norm": ["post"], "position": ["sinusoidal"]}
+    allowed |= {"sliding_window": [None], "key_dim": dims, "value_dim": dims}
+    _check_settings(config, "Marian has only models with", allowed)
     marian_config = transformers.MarianConfig(
         max_position_embeddings=max_length,
         activation_function=activation_name(config.activation, ("relu", "silu", "gelu")),
@@ -227,14 +230,6 @@ def _check_marian(model):
         is_marians = np.allclose(values, _sinusoids(*values.shape), atol=1e-2)
         rule = "Positions must be Marian's sinusoids"
         check_supported(is_marians, rule, "embed_positions with other values")
-
-
-def _check_transformer(config):
-    dims = [None, config.d_model / config.num_heads]
-    allowed = {"target_vocab_size": [None], "norm": ["post"], "position": ["sinusoidal"]}
-    allowed["sliding_window"] = [None]
-    allowed |= {"key_dim": dims, "value_dim": dims}
-    _check_settings(config, "Marian has only models with", allowed)
 
 
 def _check_settings(config, rule, allowed):

@@ -19,7 +19,8 @@ from keras_transformer.errors import NO_ROOM
 from keras_transformer.quickstart import command as quickstart
 
 PROGRAM = "keras-transformer"
-# A command is a module with texts for the help, `define_options(parser)` and `run(arguments)`.
+# A command is a module with texts for the help; `define_options(parser)`, which adds its options;
+# and `run(arguments)`, which does its work with the parsed ones.
 COMMANDS = {
     "quickstart": quickstart,
     "vocab": vocab,

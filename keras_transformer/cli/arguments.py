@@ -2,7 +2,7 @@
 
 import argparse
 import dataclasses
-import textwrap
+import functools
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
@@ -12,27 +12,14 @@ from keras_transformer.settings.training_recipe import TrainingRecipe
 USAGE_ERROR = 2
 
 
-class _HelpFormatter(argparse.HelpFormatter):
-    """Wraps paragraphs but keeps indented lines (the examples) as they were written."""
-
-    def __init__(self, prog: str):
-        super().__init__(prog, max_help_position=28, width=100)
-
-    def _fill_text(self, text: str, width: int, indent: str) -> str:
-        paragraphs = []
-        for paragraph in textwrap.dedent(text).strip().split("\n\n"):
-            if any(line.startswith(" ") for line in paragraph.splitlines()):
-                paragraphs.append(textwrap.indent(paragraph, indent))
-            else:
-                paragraphs.append(super()._fill_text(paragraph, width, indent))
-        return "\n\n".join(paragraphs)
+_LAYOUT = functools.partial(argparse.RawDescriptionHelpFormatter, max_help_position=28, width=100)
 
 
 class CommandParser(argparse.ArgumentParser):
-    """An `ArgumentParser` whose errors are one line, and whose help keeps examples in shape."""
+    """An `ArgumentParser` whose errors are one line, and whose help keeps texts in shape."""
 
     def __init__(self, **options):
-        super().__init__(formatter_class=_HelpFormatter, allow_abbrev=False, **options)
+        super().__init__(formatter_class=_LAYOUT, allow_abbrev=False, **options)
 
     def error(self, message: str) -> NoReturn:
         line = " ".join(message.split())

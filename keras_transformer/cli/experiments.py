@@ -1,13 +1,12 @@
 """Values of the settings of `train` that nobody has given: by experiment, or by corpus size."""
 
-import json
-import pathlib
 from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 from typing import Any
 
 from keras_transformer.cli.task_commands import Experiment, task_commands
 from keras_transformer.inference.tasks import get_commands
+from keras_transformer.settings.training_settings import read_settings_file
 
 # The settings that the number of training pairs decides, each with a reason.
 CHOSEN: dict[str, str] = {
@@ -78,10 +77,9 @@ def choose_settings(
 def keep_settings(values: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the settings with those of a training to resume in place of None."""
     try:
-        text = pathlib.Path(values["output"], "training.json").read_text(encoding="utf-8")
-        saved = json.loads(text)["settings"]
+        saved = read_settings_file(values["output"])["settings"]
         saved = {**saved, **saved["model"], **saved["recipe"]}
-    except (OSError, ValueError, LookupError, TypeError):
+    except (ValueError, LookupError, TypeError):
         return dict(values)  # the training itself reports damage
     return {**values, **{name: saved.get(name) for name in _unset(values)}}
 

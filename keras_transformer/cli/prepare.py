@@ -48,7 +48,6 @@ def define_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Encodes the pairs and writes the directory."""
     values = {name: one.default for name, one in SETTINGS.items()}
     given = {name: getattr(arguments, name, None) for name in SETTINGS}
     values |= {name: value for name, value in given.items() if value is not None}

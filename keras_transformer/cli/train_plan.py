@@ -1,7 +1,6 @@
 """`keras-transformer train --plan`: the memory and the time of a training, before it begins."""
 
 import math
-import pathlib
 import sys
 from collections.abc import Mapping
 from typing import Any
@@ -17,7 +16,6 @@ from keras_transformer.settings.transformer_config import count_parameters
 
 _GIGABYTE = 10**9
 _LABEL_WIDTH = 20
-_FREE_SHARE = 0.8  # of this machine's memory
 
 
 def print_plan(
@@ -171,12 +169,9 @@ def _gigabytes(size: int) -> str:
 
 def _has_room(config, recipe, tokens: int) -> bool:
     """Returns whether a step fits into the free memory of this machine, or that is not known."""
+    from keras_transformer.inference.memory import free_memory
     from keras_transformer.training.training_plan import estimate_memory
 
-    try:
-        lines = pathlib.Path("/proc/meminfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return True
-    (available,) = (int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAv"))
+    free = free_memory()
     needed = estimate_memory(config, tokens, min(recipe.max_length, tokens)).total
-    return needed < _FREE_SHARE * available
+    return free is None or needed < free

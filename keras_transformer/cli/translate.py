@@ -27,10 +27,10 @@ from keras_transformer.errors import UserError
 SUMMARY = "translate lines of text"
 DESCRIPTION = """
 Translates text, one sentence a line, with a model directory that `train` wrote. Reads standard
-input and writes standard output by default. Line N of the output belongs to line N of
-the input; an empty line stays empty. A line of more sentences than the model was trained on at once
-is translated in parts (--long-lines), and standard error has the number of such lines. With --model
-given several times the models translate together, by the average of their log-probabilities.
+input and writes standard output by default. Line N of the output belongs to line N of the input; an
+empty line stays empty. A line of more sentences than the model was trained on at once is translated
+in parts (--long-lines), and standard error has the number of such lines. With --model given several
+times the models translate together, by the average of their log-probabilities.
 
 With --n-best every answer is a line of four fields separated by tabs: the number of the input line
 (from 1), the rank of the answer (from 1), its score (log-probability divided by the length penalty)
@@ -90,15 +90,13 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def _choose_long_lines(arguments: argparse.Namespace) -> None:
-    if arguments.n_best is None:
-        arguments.long_lines = arguments.long_lines or "split"
-    elif arguments.long_lines == "split":
+    if arguments.n_best is not None and arguments.long_lines == "split":
         raise UserError(
             "--n-best cannot rank a line that was translated in parts. "
             "Use --long-lines truncate or error. Received: --long-lines split"
         )
-    else:
-        arguments.long_lines = arguments.long_lines or "error"
+    default = "split" if arguments.n_best is None else "error"
+    arguments.long_lines = arguments.long_lines or default
 
 
 def _chunks(translator, arguments: argparse.Namespace, prefixes) -> Iterator[list[str]]:

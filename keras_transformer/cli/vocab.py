@@ -47,7 +47,6 @@ def define_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Builds and writes the vocabulary."""
     output = pathlib.Path(arguments.output)
     suffix = _SUFFIXES[arguments.type]
     if output.suffix != suffix:
@@ -86,17 +85,9 @@ def load_vocabulary(path: str | None) -> Any:
     """Returns the tokenizer in a file that this command wrote; None for no file."""
     if not path:
         return None
-    from keras_transformer.data import SentencePieceTokenizer, SubwordTokenizer
+    from keras_transformer.data.tokenizer_pair import load_tokenizer_file
 
-    content = require_file(path).read_bytes()
-    try:
-        if path.endswith(SentencePieceTokenizer.suffix):
-            return SentencePieceTokenizer(content)
-        if path.endswith(SubwordTokenizer.suffix):
-            return SubwordTokenizer.from_file_content(content)
-    except UserError as error:
-        raise UserError(f"{path!r} cannot be loaded: {error}") from error
-    raise UserError(
-        f"A vocabulary is a {SentencePieceTokenizer.suffix} or {SubwordTokenizer.suffix} file. "
-        f"Received: {path!r}"
-    )
+    file = require_file(path)
+    if file.suffix not in _SUFFIXES.values():
+        raise UserError(f"A vocabulary is a .model or .txt file. Received: {path!r}")
+    return load_tokenizer_file(file)

@@ -79,7 +79,7 @@ class SubwordTokenizer(Tokenizer):
         ]
 
     def _decode(self, ids):
-        return _JOIN.sub("", " ".join(self.pieces(ids)))
+        return join_subwords(" ".join(self.pieces(ids)))
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
         return [self._pieces[int(token)] for token in ids]
@@ -113,6 +113,11 @@ class SubwordTokenizer(Tokenizer):
         from keras_transformer.data.graph_tokenizers import GraphSubwordTokenizer
 
         return GraphSubwordTokenizer(self._pieces[len(SPECIAL_PIECES) :])
+
+
+def join_subwords(text: str) -> str:
+    """Returns text in subwords with `@@ ` joined."""
+    return _JOIN.sub("", text)
 
 
 def build_subword_vocabulary(

@@ -12,6 +12,7 @@ from keras_transformer.errors import UserError
 _KINDS = (SentencePieceTokenizer, SubwordTokenizer)
 _SHARED_NAME = "tokenizer"
 _NAMES = ("source_tokenizer", "target_tokenizer")
+TOKENIZER_FILES = [f"{name}{kind.suffix}" for name in (_SHARED_NAME, *_NAMES) for kind in _KINDS]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,7 +116,7 @@ def load_tokenizer(directory: str | os.PathLike, name: str = "tokenizer") -> Tok
         names = " or ".join(f"{name}{kind.suffix}" for kind in _KINDS)
         number = "both" if found else "neither"
         raise UserError(f"A tokenizer is one file, {names}: {str(directory)!r} has {number}.")
-    return _load_file(found[0])
+    return load_tokenizer_file(found[0])
 
 
 def _obsolete(directory, name, tokenizer: Tokenizer | None) -> list[pathlib.Path]:
@@ -141,13 +142,14 @@ def _files(directory, name) -> list[pathlib.Path]:
 
 def _is_tokenizer(path: pathlib.Path) -> bool:
     try:
-        _load_file(path)
+        load_tokenizer_file(path)
     except UserError:
         return False
     return True
 
 
-def _load_file(path: pathlib.Path) -> Tokenizer:
+def load_tokenizer_file(path: pathlib.Path) -> Tokenizer:
+    """Returns the tokenizer in a file, of the kind that its suffix says."""
     content = path.read_bytes()
     try:
         if path.suffix == SentencePieceTokenizer.suffix:

@@ -7,8 +7,7 @@ from keras import ops
 
 from keras_transformer.decoding.length_penalty import checked_length_penalty, length_penalty
 from keras_transformer.decoding.search import Search, SearchResult
-from keras_transformer.decoding.search_loop import run_search
-from keras_transformer.decoding.step import call_step, keep_shapes
+from keras_transformer.decoding.step import call_step, keep_shapes, run_search
 from keras_transformer.decoding.top_k import top_k
 from keras_transformer.layers.checks import check_positive_integer
 

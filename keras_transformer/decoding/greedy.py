@@ -8,8 +8,7 @@ from keras import ops
 
 from keras_transformer.decoding.search import Search, SearchResult
 from keras_transformer.decoding.search_inputs import SearchInputs
-from keras_transformer.decoding.search_loop import run_search
-from keras_transformer.decoding.step import call_step, keep_shapes
+from keras_transformer.decoding.step import call_step, keep_shapes, run_search
 from keras_transformer.decoding.top_k import top_k
 
 

@@ -63,24 +63,12 @@ def _block_size(size, k):
 
 
 def _direct_top_k(values, k):
-    largest, indices = ops.top_k(values, k)
     if keras.config.backend() in _STABLE_BACKENDS:
-        return largest, ops.cast(indices, "int32")
-    return _first_of_ties(values, largest[:, k - 1 :], k)
-
-
-def _first_of_ties(values, smallest, k):
-    """Returns `top_k` of rows whose k-th largest value is `smallest`, `[rows, 1]`."""
-    is_larger = values > smallest
-    is_equal = values == smallest
-    num_larger = ops.sum(ops.cast(is_larger, "int32"), axis=-1, keepdims=True)
-    rank_among_equals = ops.cumsum(ops.cast(is_equal, "int32"), axis=-1)
-    is_first = ops.logical_and(is_equal, rank_among_equals <= k - num_larger)
-    is_kept = ops.logical_or(is_larger, is_first)
-    # Distinct keys: the kept places in ascending order, so that a stable sort keeps them so.
-    size = values.shape[-1]
-    keys = ops.where(is_kept, size - ops.arange(size, dtype="int32"), 0)
-    places = ops.cast(ops.top_k(keys, k)[1], "int32")  # [rows, k]
-    largest = ops.take_along_axis(values, places, axis=-1)
-    order = ops.argsort(ops.negative(largest), axis=-1)
-    return tuple(ops.take_along_axis(one, order, axis=-1) for one in (largest, places))
+        largest, places = ops.top_k(values, k)
+        return largest, ops.cast(places, "int32")
+    # Both take the first of equal values on torch, where the sort is stable.
+    if k == 1:
+        places = ops.argmax(values, axis=-1, keepdims=True)
+    else:
+        places = ops.argsort(ops.negative(values), axis=-1)[:, :k]
+    return ops.take_along_axis(values, places, axis=-1), ops.cast(places, "int32")

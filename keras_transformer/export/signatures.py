@@ -9,15 +9,15 @@ import tensorflow as tf
 from keras import ops
 
 from keras_transformer.data.special_tokens import BOS_ID, PAD_ID
-from keras_transformer.export.graph_rows import (
+from keras_transformer.export.served_module import (
     MAX_TOKENS,
+    ServedFunctions,
     encode,
     in_chunks,
     longest_row,
     padded,
     rows_per_chunk,
 )
-from keras_transformer.export.served_module import ServedFunctions
 from keras_transformer.layers.dtypes import Tensor
 
 # Maximum number of elements in the largest tensor of a chunk of rows.

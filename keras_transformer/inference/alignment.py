@@ -49,8 +49,7 @@ def align_words(
 
 def _membership(num_subwords):
     """1 where a subword belongs to a word: float `[words, subwords]`."""
-    words = np.repeat(np.arange(len(num_subwords)), num_subwords)  # [subwords]
-    return np.equal(np.arange(len(num_subwords))[:, None], words).astype("float64")
+    return np.repeat(np.eye(len(num_subwords)), num_subwords, axis=1)
 
 
 def layer_index(layer: int, num_layers: int) -> int:

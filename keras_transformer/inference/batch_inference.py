@@ -191,9 +191,8 @@ class BatchInference:
             num_rows = 2 ** (num_rows - 1).bit_length()
         if self.model.config.max_length is not None:  # the number of learned positions
             length = min(length, self.model.config.max_length)
-        array = np.full((num_rows, length), PAD_ID, "int32")
-        for row, ids in zip(array, rows, strict=False):
-            row[: len(ids)] = ids
+        rows = [*rows, *[[]] * (num_rows - len(rows))]
+        array = keras.utils.pad_sequences(rows, length, padding="post", value=PAD_ID)
         return ops.convert_to_tensor(array)
 
 

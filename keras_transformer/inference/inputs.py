@@ -1,9 +1,13 @@
-"""Validates and encodes the inputs of a `Translator`."""
+"""The inputs of a pipeline: checked, encoded, and if they are long split, cut or refused."""
 
+import logging
 import textwrap
 from collections.abc import Sequence
 
 from keras_transformer.errors import UserError
+from keras_transformer.inference.sentence_profile import SentenceProfile
+from keras_transformer.inference.sentence_splitting import TextPart, join_answers, split_text
+from keras_transformer.layers.checks import check_choice, check_positive_integer
 
 
 def checked_texts(name: str, texts: Sequence[str]) -> list[str]:
@@ -81,3 +85,109 @@ def check_targets(method: str, sources, targets, max_length: int | None) -> None
                 f"Target {index} (counted from 0) has {len(ids) + 1} tokens with EOS; the "
                 f"model has learned positions for at most {max_length}."
             )
+
+
+_LOGGER = logging.getLogger(__name__)
+
+CUT_ADVICE = "; split them into sentences first, so that nothing is lost"
+LARGEST_LENGTH = 2**20  # Sums of lengths are int32, and arrays of this length fit in memory.
+
+
+class SourceParts:
+    """The parts of texts that a model reads: one for each text, or several for a long one.
+
+    Texts of more than `max_subwords` subwords are split, cut or refused, see `long_texts` of
+    `Translator.translate`. With the `profile` of the training text, `"split"` also splits texts
+    that have more sentences than was usual in training. `ids` are those of every part, without EOS;
+    `owners` the indices of their texts; `num_split` is the number of texts in several parts.
+    """
+
+    def __init__(
+        self,
+        texts,
+        tokenizer,
+        max_subwords: int,
+        long_texts: str,
+        profile: SentenceProfile | None = None,
+    ):
+        check_choice("long_texts", long_texts, ("split", "truncate", "error"))
+        texts = checked_texts("texts", texts)
+        encoded = tokenizer.encode_batch(texts)
+        is_long = [len(ids) > max_subwords for ids in encoded]
+        if long_texts == "error" and any(is_long):
+            index = is_long.index(True)
+            raise UserError(
+                f"Text {index} (counted from 0) has {len(encoded[index]):,} subwords; the model "
+                f"reads at most {max_subwords:,}. Shorten it, or use long_texts='split' or "
+                "'truncate'."
+            )
+        self._parts = [[TextPart(*pair)] for pair in zip(texts, encoded, strict=True)]
+        if long_texts == "split":
+            self._split(tokenizer, max(max_subwords, 1), profile)
+        self.num_split = sum(len(parts) > 1 for parts in self._parts)
+        self.owners = [index for index, parts in enumerate(self._parts) for _ in parts]
+        # After a split, this cuts only a character that has more subwords than the model reads.
+        self.ids = cut_sources([part.ids for parts in self._parts for part in parts], max_subwords)
+
+    def _split(self, tokenizer, longest, profile):
+        usual_length, abbreviations = None, ()
+        if profile is not None:
+            longest = min(longest, max(profile.longest, 1))
+            usual_length = 0 if profile.single_sentences else profile.usual_length
+            abbreviations = profile.abbreviations
+        for index, [(text, ids, _)] in enumerate(self._parts):
+            is_several = profile is not None and profile.is_several(text, len(ids))
+            if is_several or len(ids) > longest:
+                self._parts[index] = split_text(
+                    text, longest, tokenizer.encode_batch, usual_length, abbreviations
+                )
+
+    def spread(self, prefixes: Sequence[str] | None) -> list[str] | None:
+        """Returns a prefix for each part; only the first part with subwords of a text has one."""
+        if prefixes is None:
+            return None
+        prefixes = checked_prefixes(prefixes, len(self._parts))
+        spread = []
+        for prefix, parts in zip(prefixes, self._parts, strict=True):
+            for part in parts:
+                spread.append(prefix if part.ids else "")
+                prefix = "" if part.ids else prefix
+        return spread
+
+    def join(self, answers: Sequence[str]) -> list[str]:
+        """Returns the answer to each text from the answers to all parts."""
+        rest = iter(answers)
+        return [join_answers(parts, [next(rest) for _ in parts]) for parts in self._parts]
+
+
+def source_limit(max_source_length: int | None, max_length: int | None) -> int:
+    """Returns the maximum number of tokens of a source, with EOS; `max_length` is the model's."""
+    max_source_length = 1024 if max_source_length is None else max_source_length
+    check_positive_integer("max_source_length", max_source_length, LARGEST_LENGTH)
+    return min(max_source_length, max_length or max_source_length)
+
+
+def cut_sources(subwords: list[list[int]], max_subwords: int, advice: str = "") -> list[list[int]]:
+    """Cuts the ids of sources to `max_subwords`, with a logged warning that ends in `advice`."""
+    num_cut = sum(len(ids) > max_subwords for ids in subwords)
+    if num_cut:
+        message = "%d of %d sources have more than %d subwords and were cut to that length%s."
+        _LOGGER.warning(message, num_cut, len(subwords), max_subwords, advice)
+    return [ids[:max_subwords] for ids in subwords]
+
+
+def whole_sources(
+    texts, tokenizer, max_subwords: int, profile: SentenceProfile | None = None
+) -> list[list[int]]:
+    """Returns the ids of whole texts, cut; warns of cuts and of too many sentences."""
+    texts = checked_texts("texts", texts)
+    encoded = tokenizer.encode_batch(texts)
+    if profile is not None:
+        num_several = sum(map(profile.is_several, texts, map(len, encoded)))
+        if num_several:
+            message = (
+                "%d of %d texts have more sentences than the texts of the training and are "
+                "translated as a whole; split them into sentences first."
+            )
+            _LOGGER.warning(message, num_several, len(texts))
+    return cut_sources(encoded, max_subwords, CUT_ADVICE)

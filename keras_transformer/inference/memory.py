@@ -52,7 +52,7 @@ def search_bytes(model, search, source_length: int, limit: int) -> int:
 
 def streams_that_fit(model, search, source_length: int, limit: int, num_streams: int) -> int:
     """Returns how many of `num_streams` parallel searches fit into free memory; 0 is an error."""
-    free = _free_memory()
+    free = free_memory()
     needed = search_bytes(model, search, source_length, limit)
     if free is None or num_streams * needed <= free:
         return num_streams
@@ -65,8 +65,8 @@ def streams_that_fit(model, search, source_length: int, limit: int, num_streams:
     return int(free // needed)
 
 
-def _free_memory() -> float | None:
-    """Returns the bytes that a search may use; None if they are unknown."""
+def free_memory() -> float | None:
+    """Returns the bytes that a search or a step may use; None if they are unknown."""
     # An accelerator rarely has more memory than its machine.
     try:
         lines = pathlib.Path("/proc/meminfo").read_text(encoding="utf-8").splitlines()

@@ -16,8 +16,7 @@ from keras_transformer.decoding import search_to_dict
 from keras_transformer.decoding.search import Search
 from keras_transformer.errors import UserError, one_line
 from keras_transformer.inference.batch_inference import BatchInference
-from keras_transformer.inference.inputs import check_vocabulary
-from keras_transformer.inference.long_texts import LARGEST_LENGTH, source_limit
+from keras_transformer.inference.inputs import LARGEST_LENGTH, check_vocabulary, source_limit
 from keras_transformer.inference.memory import MAX_BATCH_TOKENS
 from keras_transformer.inference.model_directory import (
     CONFIG_FILE,

@@ -12,15 +12,13 @@ from keras_transformer.decoding.search import Search
 from keras_transformer.inference.alignment import Alignment, align_words, layer_index
 from keras_transformer.inference.batch_inference import one_answer
 from keras_transformer.inference.inputs import (
-    check_targets,
-    checked_texts,
-    encode_prefixes,
-    encode_words,
-)
-from keras_transformer.inference.long_texts import (
     CUT_ADVICE,
     SourceParts,
+    check_targets,
+    checked_texts,
     cut_sources,
+    encode_prefixes,
+    encode_words,
     whole_sources,
 )
 from keras_transformer.inference.pipeline import Pipeline, Progress

@@ -74,7 +74,6 @@ def define_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Trains, evaluates, plots and exports a model."""
     start = time.monotonic()
     output = pathlib.Path(arguments.output)
     load_backend()

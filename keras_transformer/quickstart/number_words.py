@@ -83,7 +83,8 @@ def clock_time(hour, minute):
         return f"{english} o'clock", f"{_before_uhr(hour)} Uhr"
     if minute == 30:
         return f"half past {english}", f"halb {next_german}"
-    distance, german_distance = _distance(min(minute, 60 - minute))
+    quarter, minutes = ("a quarter", "Viertel"), min(minute, 60 - minute)
+    distance, german_distance = quarter if minutes == 15 else cardinal(minutes)
     if minute < 30:
         english_time, german_time = f"{distance} past {english}", f"{german_distance} nach {german}"
     else:
@@ -112,7 +113,3 @@ def money(units, hundredths, currency, case):
 
 def _before_uhr(hour):
     return "ein" if hour == 1 else cardinal(hour)[1]
-
-
-def _distance(minutes):
-    return ("a quarter", "Viertel") if minutes == 15 else cardinal(minutes)

@@ -16,8 +16,7 @@ from keras_transformer.training.distribution import (
     strategy_scope,
 )
 from keras_transformer.training.divergence import StopOnNonFiniteLoss
-from keras_transformer.training.label_smoothing import LabelSmoothedCrossEntropy
-from keras_transformer.training.loss_model import LossModel
+from keras_transformer.training.loss_model import LabelSmoothedCrossEntropy, LossModel
 from keras_transformer.training.metrics import (
     Perplexity,
     TokenAccuracy,

@@ -25,13 +25,6 @@ class DivergedError(UserError):
         self.step = step
 
 
-def check_loss_is_finite(logs, step: int) -> None:
-    """Raises a `DivergedError` if the loss in the logs of a Keras callback is not finite."""
-    loss = (logs or {}).get("loss")
-    if loss is not None and not math.isfinite(float(loss)):
-        raise DivergedError(f"The loss is {float(loss)}", step)
-
-
 class StepWindow(keras.callbacks.Callback):
     """Base of callbacks that report the loss and the speed of the last steps."""
 
@@ -100,7 +93,9 @@ class StopOnNonFiniteLoss(StepWindow):
 
     def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
         step = int(self.model.optimizer.iterations.numpy())
-        check_loss_is_finite(logs, step)
+        loss = (logs or {}).get("loss")
+        if loss is not None and not math.isfinite(float(loss)):
+            raise DivergedError(f"The loss is {float(loss)}", step)
         loss = None if self.limit is None else self._recent_loss()
         if loss is not None and loss > self.limit:
             raise DivergedError(f"The loss is {loss:.3g}, above {self.limit:.3g},", step)

@@ -11,7 +11,7 @@ from keras_transformer.files import atomic_write
 from keras_transformer.models.weight_files import load_weights_only, save_weights_only
 from keras_transformer.training.averaging import average_checkpoints
 from keras_transformer.training.checkpoints import step_of
-from keras_transformer.training.divergence import DivergedError, check_loss_is_finite
+from keras_transformer.training.divergence import DivergedError
 
 _FIGURES = {
     "step": "step {:,}",
@@ -78,7 +78,7 @@ class EvaluationLoop(keras.callbacks.Callback):
         evaluates = ends or step % self.evaluate_every == 0
         if not (saves or evaluates):
             return
-        self._check_finite(logs)
+        self._check_weights()
         if saves:
             self._run.checkpoints.save_weights(self._run.model, step)
         if evaluates:
@@ -109,7 +109,7 @@ class EvaluationLoop(keras.callbacks.Callback):
     def save(self) -> None:
         """Saves the state of a run that was stopped between two checkpoints."""
         if self.saved_step != self.progress.step:
-            self._check_finite(None)
+            self._check_weights()
             self._save_state()
 
     def complete(self) -> None:
@@ -118,20 +118,19 @@ class EvaluationLoop(keras.callbacks.Callback):
         files = self._run.checkpoints.weight_files()
         if not step or (files and step_of(files[-1]) == step):
             return
-        self._check_finite(None)
+        self._check_weights()
         self._run.checkpoints.save_weights(self._run.model, step)
         rows = self._run.history.rows()
         if not rows or rows[-1]["step"] != str(step):
             self.progress.unfinished_row = self._training_figures(self._logs)
             self._evaluate_and_save_state()
 
-    def _check_finite(self, logs):
-        step = self.progress.step
-        check_loss_is_finite(logs, step)
+    def _check_weights(self):
         # The loss is of the weights before the update, which may have broken them.
         for variable in self.model.trainable_variables:
             if not np.isfinite(variable.numpy()).all():
-                raise DivergedError(f"The weights of {variable.path!r} are not finite", step)
+                sign = f"The weights of {variable.path!r} are not finite"
+                raise DivergedError(sign, self.progress.step)
 
     def _training_figures(self, logs) -> dict:
         progress = self.progress

@@ -1,15 +1,100 @@
-"""A Transformer whose output is the loss of every token."""
+"""The paper's loss, and a Transformer whose output is the loss of every token."""
 
 from typing import Any
 
 import keras
+from keras import ops
 
 from keras_transformer.layers.checks import check_boolean
 from keras_transformer.layers.dtypes import Tensor, at_least_float32
-from keras_transformer.models.cross_entropy import smoothing_weight
+from keras_transformer.models.cross_entropy import smoothed_cross_entropy, smoothing_weight
 from keras_transformer.models.micro_batches import MicroBatchModel
-from keras_transformer.training.label_smoothing import LabelSmoothedCrossEntropy
 from keras_transformer.training.projected_cross_entropy import projected_cross_entropy
+
+CONVENTIONS = ("t2t", "keras")
+
+
+@keras.saving.register_keras_serializable(package="keras_transformer")
+class LabelSmoothedCrossEntropy(keras.losses.Loss):
+    """Cross-entropy of integer labels against a smoothed target, from logits.
+
+    With `e` the smoothing and `V` the number of ids, the target is a distribution:
+
+    - `convention="t2t"`: `1 - e` on the label and `e / (V - 1)` on every other id, padding
+      included, as in tensor2tensor, the paper's own code (the default);
+    - `convention="keras"`: `1 - e + e / V` on the label and `e / V` on the others, as in
+      `keras.losses.CategoricalCrossentropy` and `torch.nn.CrossEntropyLoss`.
+
+    Neither target is built: value and gradient are computed in closed form.
+
+    Padding has no effect, because its `sample_weight` is 0. With the weights of `TokenBatches`
+    (mask / number of tokens in the global batch) the sum is the exact mean over the tokens, on any
+    number of replicas. Differs from Keras: the default reduction is "sum", not
+    "sum_over_batch_size".
+
+    Args:
+        label_smoothing: float `e` in [0, 1).
+        convention: "t2t" or "keras".
+        reduction, name, dtype: as in `keras.losses.Loss`; float64 logits are never cast down.
+
+    Call arguments:
+        y_true: int `[batch, length]`, ids in `[0, V)`.
+        y_pred: float `[batch, length, V]`, logits; half precisions are raised to float32.
+
+    Returns:
+        Scalar, or `[batch, length]` with `reduction="none"`.
+
+    Raises:
+        ValueError: if the smoothing is outside [0, 1) or the convention is unknown.
+
+    Example:
+
+    >>> from keras_transformer.training import LabelSmoothedCrossEntropy
+    >>> loss = LabelSmoothedCrossEntropy(0.1)
+    >>> value = loss(np.array([[1, 2]]), np.zeros((1, 2, 5), "float32"), np.array([[0.5, 0.5]]))
+    >>> round(float(value), 4)  # ln(5)
+    1.6094
+
+    Reference: Vaswani et al. (2017), section 5.4; Szegedy et al. (2016), section 7; tensor2tensor's
+    `smoothing_cross_entropy`.
+    """
+
+    def __init__(
+        self,
+        label_smoothing: float = 0.1,
+        convention: str = "t2t",
+        reduction: str | None = "sum",
+        name: str = "label_smoothed_cross_entropy",
+        dtype: Any = None,
+    ):
+        super().__init__(name=name, reduction=reduction, dtype=dtype)
+        if not 0.0 <= label_smoothing < 1.0:
+            raise ValueError(f"`label_smoothing` must be in [0, 1). Received: {label_smoothing=}")
+        if convention not in CONVENTIONS:
+            raise ValueError(f"`convention` must be one of {CONVENTIONS}. Received: {convention=}")
+        self.label_smoothing = float(label_smoothing)
+        self.convention = convention
+
+    def __call__(
+        self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor | None = None
+    ) -> Tensor:
+        # keras.losses.Loss casts to its own dtype, which would round float64 logits.
+        is_wide = keras.backend.standardize_dtype(y_pred.dtype) == "float64"
+        if is_wide and self.dtype != "float64":
+            loss = self.from_config({**self.get_config(), "dtype": "float64"})
+            return loss(y_true, y_pred, sample_weight)
+        return super().__call__(y_true, y_pred, sample_weight)
+
+    def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
+        logits = ops.convert_to_tensor(y_pred)
+        logits = ops.cast(logits, at_least_float32(logits.dtype))
+        labels = ops.cast(y_true, "int32")
+        weight = smoothing_weight(self.label_smoothing, logits.shape[-1], self.convention)
+        return smoothed_cross_entropy(labels, logits, weight)
+
+    def get_config(self) -> dict:
+        own = {"label_smoothing": self.label_smoothing, "convention": self.convention}
+        return {**super().get_config(), **own}
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -106,7 +191,10 @@ class LossModel(MicroBatchModel):
         """
         self._projection.static_shapes = bool(jit_compile)
         super().compile(
-            optimizer=optimizer, loss=loss or _TokenLossSum(), jit_compile=jit_compile, **kwargs
+            optimizer=optimizer,
+            loss=loss or _TokenLossSum("token_loss_sum", "sum"),
+            jit_compile=jit_compile,
+            **kwargs,
         )
 
     def compile_from_config(self, config: dict) -> None:
@@ -148,9 +236,6 @@ class _ProjectedCrossEntropy(keras.layers.Layer):
 @keras.saving.register_keras_serializable(package="keras_transformer")
 class _TokenLossSum(keras.losses.Loss):
     """The sum of a model's outputs, which are losses already, times the sample weights."""
-
-    def __init__(self, reduction="sum", name="token_loss_sum", dtype=None):
-        super().__init__(name=name, reduction=reduction, dtype=dtype)
 
     def call(self, y_true, y_pred):
         return y_pred

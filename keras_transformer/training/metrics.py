@@ -13,29 +13,22 @@ from keras_transformer.layers.dtypes import Tensor, at_least_float32
 from keras_transformer.models.cross_entropy import cross_entropy
 
 
-class _TokenMean(keras.metrics.Metric):
+class _TokenMean(keras.metrics.Mean):
     """Mean of a subclass's `token_values(labels, logits)` over tokens with a positive weight."""
 
     default_name: str
 
     def __init__(self, name: str | None = None, dtype: Any = None):
         super().__init__(name=name or self.default_name, dtype=dtype)
-        self.total = self.add_variable((), "zeros", name="total")
-        self.count = self.add_variable((), "zeros", name="count")
 
     def update_state(
         self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor | None = None
     ) -> None:
         labels = ops.cast(y_true, "int32")
-        values = self.token_values(labels, ops.convert_to_tensor(y_pred))
-        values = ops.cast(values, self.dtype)
+        values = ops.cast(self.token_values(labels, ops.convert_to_tensor(y_pred)), self.dtype)
         positive = ops.convert_to_tensor(1.0 if sample_weight is None else sample_weight) > 0
-        counted = ops.cast(ops.broadcast_to(positive, ops.shape(values)), self.dtype)
-        self.total.assign_add(ops.sum(ops.where(counted > 0, values, 0.0)))
-        self.count.assign_add(ops.sum(counted))
-
-    def result(self) -> Tensor:
-        return ops.divide_no_nan(self.total, self.count)
+        positive = ops.broadcast_to(positive, ops.shape(values))
+        super().update_state(ops.where(positive, values, 0.0), ops.cast(positive, self.dtype))
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")

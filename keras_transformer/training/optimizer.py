@@ -10,8 +10,7 @@ from keras_transformer.layers.dtypes import Tensor, at_least_float32
 from keras_transformer.settings.training_recipe import TrainingRecipe
 from keras_transformer.training.adam import FusedAdam, GlobalClipAdam
 from keras_transformer.training.distribution import model_scope, num_replicas
-from keras_transformer.training.label_smoothing import LabelSmoothedCrossEntropy
-from keras_transformer.training.loss_model import LossModel
+from keras_transformer.training.loss_model import LabelSmoothedCrossEntropy, LossModel
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")

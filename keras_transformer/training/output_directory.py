@@ -8,8 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TextIO
 
-from keras_transformer.data import SentencePieceTokenizer, SubwordTokenizer
-from keras_transformer.data.tokenizer_pair import TokenizerPair
+from keras_transformer.data.tokenizer_pair import TOKENIZER_FILES, TokenizerPair
 from keras_transformer.errors import UserError
 from keras_transformer.files import remove
 from keras_transformer.inference.model_directory import CONFIG_FILE, RECIPE_FILE, WEIGHTS_FILE
@@ -80,7 +79,7 @@ def check_output(output: Path) -> bool:
     """Returns whether `output` has a checkpoint to resume; raises if it holds something else."""
     if not (output / SETTINGS_FILE).exists():
         names = [CONFIG_FILE, WEIGHTS_FILE, RECIPE_FILE, HISTORY_FILE, CHECKPOINT_FOLDER]
-        names += [DIVERGED_BATCH_FILE, *(path.name for path in _tokenizer_paths(output))]
+        names += [DIVERGED_BATCH_FILE, *TOKENIZER_FILES]
         missing = SETTINGS_FILE
     elif Checkpoints(output / CHECKPOINT_FOLDER).exists():
         return True
@@ -101,17 +100,8 @@ def start_directory(
 ) -> None:
     """Writes the first files of a new training; removes those of one without a checkpoint."""
     remove(output / CHECKPOINT_FOLDER)
-    for path in _tokenizer_paths(output):
-        path.unlink()
+    for name in TOKENIZER_FILES:
+        (output / name).unlink(missing_ok=True)
     # First, because it tells which program wrote the other files.
     settings.save(output, fingerprint)
     tokenizers.save(output)
-
-
-def _tokenizer_paths(output: Path) -> list[Path]:
-    return sorted(
-        path
-        for name in ("tokenizer", "source_tokenizer", "target_tokenizer")
-        for path in output.glob(f"{name}.*")
-        if path.suffix in (SentencePieceTokenizer.suffix, SubwordTokenizer.suffix)
-    )

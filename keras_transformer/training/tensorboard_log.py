@@ -1,6 +1,5 @@
 """The figures, translations and attention of a training for TensorBoard."""
 
-import os
 import tempfile
 import time
 from collections.abc import Mapping
@@ -13,6 +12,7 @@ from keras_transformer.training.divergence import StepWindow
 
 TENSORBOARD_FOLDER = "tensorboard"
 _NUM_SAMPLES = 5
+_STEPS_BETWEEN_FIGURES = 10
 
 
 class TensorBoardLog(StepWindow):
@@ -20,13 +20,12 @@ class TensorBoardLog(StepWindow):
 
     def __init__(
         self,
-        directory: str | os.PathLike,
+        directory: Path,
         tokens_per_step: float,
         padding_share: Mapping[str, float],
-        every: int = 10,
     ):
-        super().__init__(every, tokens_per_step)
-        self.directory = Path(directory)
+        super().__init__(_STEPS_BETWEEN_FIGURES, tokens_per_step)
+        self.directory = directory
         self._padding = {f"padding/{side}": share for side, share in padding_share.items()}
         self._file_writer = None
 

@@ -24,6 +24,7 @@ _MEASURED_STEPS = 3
 CPU_TOKENS = 512
 # Share of the memory that is left by the framework and by gaps between blocks.
 USABLE_MEMORY = 0.9
+_SMALLEST_BLOCK = 32  # positions of a block of queries, as in layers/sliding_window.py
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,12 +64,15 @@ def estimate_memory(
     # For each position: queries, keys, values and the outputs of attention before and after heads
     # are joined; attention weights in single precision, and in half precision if it is used.
     attention = size * (3 * queries + 3 * values)
-    attention += config.num_heads * width * (4 + (2 if mixed_precision else 0))
+    weight = config.num_heads * (4 + (2 if mixed_precision else 0))
+    cross = attention + weight * width
+    encoder_self = attention + weight * _keys_of_a_query(config, width)
+    decoder_self = attention + weight * _keys_of_a_query(config, width, is_causal=True)
     # Mask of the dropout, input and output of the norm in single precision, sub-layer input.
     residual = 8 * d + 2 * size * d
     feed_forward = size * hidden
-    encoder = config.num_encoder_layers * (attention + feed_forward + 2 * residual)
-    decoder = config.num_decoder_layers * (2 * attention + feed_forward + 3 * residual)
+    encoder = config.num_encoder_layers * (encoder_self + feed_forward + 2 * residual)
+    decoder = config.num_decoder_layers * (decoder_self + cross + feed_forward + 3 * residual)
     return MemoryEstimate(
         weights=parameters * (6 if mixed_precision else 4),
         gradients=parameters * 4 * (1 + (num_devices > 1) + (micro_batches > 1)),
@@ -76,6 +80,17 @@ def estimate_memory(
         activations=tokens * (encoder + decoder),
         logits=4 * min(tokens * config.output_vocab_size * 4, LOGITS_BYTES),
     )
+
+
+def _keys_of_a_query(config: TransformerConfig, width: int, is_causal: bool = False) -> int:
+    """Returns the number of attention weights of a position and a head, in self-attention."""
+    if config.sliding_window is None:
+        return width
+    neighbours = min(config.sliding_window - 1, width)
+    block = max(neighbours, _SMALLEST_BLOCK)
+    num_queries = math.ceil(width / block) * block  # The last block is filled up.
+    num_keys = block + (1 if is_causal else 2) * neighbours
+    return math.ceil(num_queries * num_keys / width)
 
 
 def most_tokens(memory: float, config: TransformerConfig, width: int, *how) -> int:

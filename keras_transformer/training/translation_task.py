@@ -1,15 +1,11 @@
 """Translation as a task of `train`: judged by BLEU, used by a `Translator`."""
 
-import re
-
-from keras_transformer.data import SubwordTokenizer
+from keras_transformer.data.subword_tokenizer import SubwordTokenizer, join_subwords
 from keras_transformer.data.tokenizer_pair import TokenizerPair
 from keras_transformer.inference.tasks import Task
 from keras_transformer.inference.translator import Translator
 from keras_transformer.training.score_on_dev import BleuOnDev, beam_search, fast_search
 from keras_transformer.training.training_data import make_tokenizers
-
-_JOIN = re.compile(r"@@( |\Z)")
 
 
 class TranslationTask(Task):
@@ -37,7 +33,7 @@ class TranslationTask(Task):
         is_subword = isinstance(tokenizers.of_target, SubwordTokenizer)
         return BleuOnDev(
             [source for source, _ in pairs],
-            [_JOIN.sub("", target) if is_subword else target for _, target in pairs],
+            [join_subwords(target) if is_subword else target for _, target in pairs],
             tokenizers.source,
             tokenizers.target,
             search=fast_search(recipe, settings.bleu_beam_size),

@@ -11,7 +11,7 @@ tf = pytest.importorskip("tensorflow")
 if keras.backend.backend() != "tensorflow":
     pytest.skip("a SavedModel is written on the TensorFlow backend", allow_module_level=True)
 
-from keras_transformer.export.graph_rows import in_chunks  # noqa: E402
+from keras_transformer.export.served_module import in_chunks  # noqa: E402
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from tests.tiny_translator import tiny_model, tiny_translator
 @pytest.fixture
 def memory(monkeypatch):
     """Sets how much memory is free, in bytes."""
-    return lambda free: monkeypatch.setattr(batch_memory, "_free_memory", lambda: free)
+    return lambda free: monkeypatch.setattr(batch_memory, "free_memory", lambda: free)
 
 
 def test_the_estimate_counts_the_tensors_that_there_must_be():

@@ -1,5 +1,7 @@
 """What is said of a training before it begins: exact counts, and what fits into a memory."""
 
+import math
+
 import pytest
 
 from keras_transformer.models import (
@@ -52,6 +54,27 @@ def test_most_tokens_are_the_last_that_fit(memory, how):
     fits = [estimate_memory(BIG, n, 256, *how).total <= USABLE_MEMORY * memory
             for n in (tokens, tokens + 1)]  # fmt: skip
     assert fits == [True, False]
+
+
+@pytest.mark.parametrize(
+    "window, encoder, decoder",
+    [
+        # 4 blocks of 32 queries, each with its 32 keys and 10 before, in the encoder also after.
+        (11, 4 * 32 * 52 / 100, 4 * 32 * 42 / 100),
+        # 2 blocks of 50 queries.
+        (51, 2 * 50 * 150 / 100, 2 * 50 * 100 / 100),
+        # 1 block, with as many neighbours as the sentence has positions.
+        (1000, 300, 200),
+    ],
+)
+def test_self_attention_in_a_window_has_weights_for_the_keys_of_a_block(window, encoder, decoder):
+    whole, windowed = (
+        estimate_memory(TransformerConfig(**TINY, sliding_window=width), 100, 100).activations
+        for width in (None, window)
+    )
+    bytes_of_a_key = 2 * 4  # heads, single precision
+    more = math.ceil(encoder) - 100 + math.ceil(decoder) - 100
+    assert windowed - whole == 100 * bytes_of_a_key * more
 
 
 def test_no_token_fits_beside_weights_that_are_too_large():
