@@ -24,6 +24,20 @@ def test_equals_equation_2_on_any_leading_axes(inputs, use_bias, activation):
     np.testing.assert_allclose(array(layer(inputs)), want, atol=within(1e-12))
 
 
+def test_equals_two_convolutions_of_kernel_size_1():
+    """Section 3.3: "Another way of describing this is as two convolutions with kernel size 1"."""
+    layer = FeedForward(16)
+    layer(INPUTS)
+    randomize(layer)
+    inner = keras.layers.Conv1D(16, kernel_size=1, activation="relu")
+    outer = keras.layers.Conv1D(8, kernel_size=1)
+    outer(inner(INPUTS))
+    inner.set_weights([array(layer.inner_kernel)[None], array(layer.inner_bias)])
+    outer.set_weights([array(layer.outer_kernel)[None], array(layer.outer_bias)])
+    want = array(outer(inner(INPUTS)))
+    np.testing.assert_allclose(array(layer(INPUTS)), want, rtol=0, atol=1e-5)
+
+
 def test_dropout_falls_behind_the_activation():
     layer = FeedForward(
         4000, activation=None, dropout=0.5, use_bias=False, seed=1, kernel_initializer="ones"
