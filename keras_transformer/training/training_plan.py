@@ -64,20 +64,26 @@ def estimate_memory(
     # For each position: queries, keys, values and the outputs of attention before and after heads
     # are joined; attention weights in single precision, and in half precision if it is used.
     attention = size * (3 * queries + 3 * values)
-    weight = config.num_heads * (4 + (2 if mixed_precision else 0))
+    # Attention by blocks keeps no weights.
+    weight = 0 if config.flash_attention else config.num_heads * (6 if mixed_precision else 4)
     cross = attention + weight * width
     encoder_self = attention + weight * _keys_of_a_query(config, width)
     decoder_self = attention + weight * _keys_of_a_query(config, width, is_causal=True)
     # Mask of the dropout, input and output of the norm in single precision, sub-layer input.
     residual = 8 * d + 2 * size * d
     feed_forward = size * hidden
-    encoder = config.num_encoder_layers * (encoder_self + feed_forward + 2 * residual)
-    decoder = config.num_decoder_layers * (decoder_self + cross + feed_forward + 3 * residual)
+    encoder_block = encoder_self + feed_forward + 2 * residual
+    decoder_block = decoder_self + cross + feed_forward + 3 * residual
+    encoder, decoder = config.num_encoder_layers, config.num_decoder_layers
+    if config.remat:  # The inputs of all blocks, and the inside of one.
+        activations = (encoder + decoder) * size * d + max(encoder_block, decoder_block)
+    else:
+        activations = encoder * encoder_block + decoder * decoder_block
     return MemoryEstimate(
         weights=parameters * (6 if mixed_precision else 4),
         gradients=parameters * 4 * (1 + (num_devices > 1) + (micro_batches > 1)),
         moments=parameters * 8,
-        activations=tokens * (encoder + decoder),
+        activations=tokens * activations,
         logits=4 * min(tokens * config.output_vocab_size * 4, LOGITS_BYTES),
     )
 
@@ -87,7 +93,7 @@ def _keys_of_a_query(config: TransformerConfig, width: int, is_causal: bool = Fa
     if config.sliding_window is None:
         return width
     neighbours = min(config.sliding_window - 1, width)
-    block = max(neighbours, _SMALLEST_BLOCK)
+    block = max(neighbours, min(_SMALLEST_BLOCK, width))
     num_queries = math.ceil(width / block) * block  # The last block is filled up.
     num_keys = block + (1 if is_causal else 2) * neighbours
     return math.ceil(num_queries * num_keys / width)

@@ -125,6 +125,11 @@ def test_replicas_drop_differently_in_fit(measured):
 
 
 @pytest.mark.slow
+def test_recomputed_blocks_drop_what_they_dropped(measured):
+    assert measured["recomputed"] < 1e-5
+
+
+@pytest.mark.slow
 def test_train_on_two_devices_equals_one_and_resumes(measured):
     one, two = (np.array(rows, "float64") for rows in measured["train"]["evaluations"])
     losses, bleu = 0, 1

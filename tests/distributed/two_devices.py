@@ -162,6 +162,23 @@ def kept_in_fit(strategy):
     return np.bincount(np.rint(1.0 - scale.scale.numpy()).astype(int), minlength=3).tolist()
 
 
+def recomputed(strategy):
+    """Greatest difference of the weights with and without recomputation, after two steps."""
+    batches = [global_batch(np.random.default_rng(4), BATCHES["uneven"]) for _ in range(2)]
+    found = []
+    for remat in (True, False):
+        keras.utils.set_random_seed(6)
+        with strategy.scope():
+            config = TransformerConfig(
+                **{**SMALL, "dropout": 0.5}, vocab_size=VOCABULARY, remat=remat
+            )
+            model = LossModel(Transformer(config))
+            model.compile(keras.optimizers.SGD(0.5))
+        found.append(train_on(model, batches)[-1])
+    pairs = zip(*found, strict=True)
+    return max(float(np.abs(one - other).max()) for one, other in pairs)
+
+
 def jit_error(strategy):
     with strategy.scope():
         model = Transformer(TransformerConfig.from_dict({**SMALL, "vocab_size": VOCABULARY}))
@@ -246,6 +263,7 @@ def everything(strategy):
             [["even", "uneven", "nothing_on_the_second"]],
             micro_batches=2,
         ),
+        "recomputed": recomputed(strategy),
         "kept_in_fit": kept_in_fit(strategy),
         "train": whole_training(),
     }

@@ -77,6 +77,17 @@ def test_self_attention_in_a_window_has_weights_for_the_keys_of_a_block(window, 
     assert windowed - whole == 100 * bytes_of_a_key * more
 
 
+def test_what_is_not_kept_is_not_counted():
+    kept, recomputed, by_blocks = (
+        estimate_memory(TransformerConfig(**TINY, **changes), 100, 50).activations
+        for changes in ({}, {"remat": True}, {"flash_attention": True})
+    )
+    # A decoder block: two attentions to 50 keys, the hidden layer, and three residuals.
+    block = 2 * (4 * 6 * 16 + 4 * 2 * 50) + 4 * 24 + 3 * (8 + 2 * 4) * 16
+    assert recomputed == 100 * (2 * 4 * 16 + block)  # the inputs of both blocks, and one block
+    assert kept - by_blocks == 100 * 3 * 4 * 2 * 50  # three attentions
+
+
 def test_no_token_fits_beside_weights_that_are_too_large():
     assert most_tokens(3e9, BIG, 256) == 0
 
