@@ -37,7 +37,8 @@ def sweeps():
         yield kind, "n", lengths, length, lambda n, narrow=narrow: (n, narrow, 16)
         # A length that is long beside the width, so that attention outweighs its projections.
         long = 4096 if kind == "self-attention" else 1024
-        yield kind, "d", WIDTHS, width, lambda d, long=long: (long, d, 512)
+        window = 512 if kind == "restricted" else 16
+        yield kind, "d", WIDTHS, width, lambda d, long=long, size=window: (long, d, size)
         if size is not None:
             name = "r" if kind == "restricted" else "k"
             yield kind, name, SIZES, size, lambda s: (4096, 128, s)
@@ -87,7 +88,8 @@ def path_length(make, length):
     return None
 
 
-def print_paths(length=65, size=5, window=5):
+# Three dilated convolutions of size 5 reach (5^3 - 1) / 2 = 62 positions.
+def print_paths(length=63, size=5, window=5):
     import keras
 
     from keras_transformer.layers import MultiHeadAttention
@@ -104,7 +106,7 @@ def print_paths(length=65, size=5, window=5):
         "self-attention": (lambda i: attention(), "O(1)", 1),
         "convolution": (lambda i: convolution(1), "O(n / k)", math.ceil((length - 1) / half)),
         "dilated convolution": (
-            lambda i: convolution(size**i), "O(log_k(n))", math.ceil(math.log(length, size)),
+            lambda i: convolution(size**i), "O(log_k(n))", round(math.log(2 * length - 1, size)),
         ),
         "restricted": (
             lambda i: attention(sliding_window=window), "O(n / r)",
@@ -144,8 +146,8 @@ def main():
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--plot", default="table_1.png")
     arguments = parser.parse_args()
-    rows = measured(arguments.rounds)
     print(f"{datetime.date.today()}, {hardware()}, one thread\n")
+    rows = measured(arguments.rounds)
     print_exponents(rows)
     print_paths()
     plot(rows, arguments.plot)

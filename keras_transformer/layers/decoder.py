@@ -58,16 +58,16 @@ class Decoder(Stack):
         encoder_outputs: Tensor | None = None,
         use_causal_mask: bool = True,
         cache: DecoderCache | None = None,
-        return_attention_scores: bool = False,
         training: bool | None = None,
         mask: Tensor | None = None,
         inputs_mask: Tensor | None = None,
         encoder_outputs_mask: Tensor | None = None,
-        **masks_and_positions: Tensor | None,
+        **others: Tensor | bool | None,
     ) -> Tensor | tuple:
-        positions = masks_and_positions.pop("positions", None)
-        masks = DecoderMasks(**masks_and_positions)
-        others = () if encoder_outputs is None else (encoder_outputs,)
+        return_attention_scores = others.pop("return_attention_scores", False)
+        positions = others.pop("positions", None)
+        masks = DecoderMasks(**others)
+        memory = () if encoder_outputs is None else (encoder_outputs,)
         arguments = {
             "training": training,
             **masks._asdict(),
@@ -83,11 +83,11 @@ class Decoder(Stack):
             if positions is None:
                 positions = cache.length + ops.arange(length, dtype="int32")
             options = {"positions": positions, "caches": cache.blocks}
-            outputs, caches = self._apply(inputs, *others, **options, **arguments)
+            outputs, caches = self._apply(inputs, *memory, **options, **arguments)
             return outputs, DecoderCache(cache.length + length, tuple(caches))
         # An implicit mask does not cover cached positions.
         arguments["padding_mask"] = combine_masks(masks.padding_mask, mask, inputs_mask)
-        outputs, scores = self._apply(inputs, *others, positions=positions, **arguments)
+        outputs, scores = self._apply(inputs, *memory, positions=positions, **arguments)
         return (outputs, scores) if return_attention_scores else outputs
 
     def make_cache(

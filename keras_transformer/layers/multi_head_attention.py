@@ -92,10 +92,9 @@ class MultiHeadAttention(TracedLayer, CachedAttention):
         attention: AttentionFunction | None = None,
         position: AttentionPosition | None = None,
         sliding_window: int | None = None,
-        flash_attention: bool | None = None,
         **kwargs: Any,
     ) -> None:
-        seed = kwargs.pop("seed", None)
+        seed, flash_attention = kwargs.pop("seed", None), kwargs.pop("flash_attention", None)
         super().__init__(**kwargs)
         check_positive_integer("key_dim", key_dim)
         self._keep(

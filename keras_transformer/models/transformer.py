@@ -119,7 +119,7 @@ class Transformer(MicroBatchModel):
 
         Args:
             source: int32 `[batch, source_length]`.
-            width: Rows of each sentence, such as its beams, which share one cache.
+            width: Rows of each sentence, such as its beams.
             max_length: Maximum length of a target. Needed on JAX, whose caches have a fixed size;
                 elsewhere they grow.
 
