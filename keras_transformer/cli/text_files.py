@@ -118,32 +118,22 @@ def _text_file(path: pathlib.Path, name: str) -> Iterator[TextIO]:
 
 def _is_same(output: str | None, other: str) -> bool:
     """Returns whether an output is the other file, or a file of the other model directory."""
-    output = _regular_file(output, sys.stdout)
+    identity = _identity(output, sys.stdout)
+    files = [other]
     if pathlib.Path(other).is_dir():
-        files = (path for name in _MODEL_FILES for path in pathlib.Path(other).glob(name))
-    else:
-        files = [_regular_file(other, sys.stdin)]
-    return any(_are_same(output, file) for file in files if None not in (output, file))
+        files = [path for name in _MODEL_FILES for path in pathlib.Path(other).glob(name)]
+    return identity is not None and identity in (_identity(file, sys.stdin) for file in files)
 
 
-def _regular_file(path: str | None, stream: TextIO):
-    """Returns a path or file number for `os.stat`, or None for a special file."""
+def _identity(path: str | pathlib.Path | None, stream: TextIO) -> tuple | str | None:
+    """Returns what all names of a file have in common, or None for a special file."""
     try:
-        file = stream.fileno() if path in (None, "-") else path
-        return file if stat.S_ISREG(os.stat(file).st_mode) else None
+        status = os.stat(stream.fileno() if path in (None, "-") else path)
+        return (status.st_dev, status.st_ino) if stat.S_ISREG(status.st_mode) else None
     except FileNotFoundError:
-        return path
+        return os.path.realpath(path)  # an output that does not exist yet
     except (OSError, ValueError, AttributeError):
         return None  # a closed stream, or the stream of a test
-
-
-def _are_same(first, second) -> bool:
-    try:
-        return os.path.samefile(first, second)
-    except FileNotFoundError:
-        # Two outputs that do not exist yet.
-        names = isinstance(first, str) and isinstance(second, str)
-        return names and os.path.realpath(first) == os.path.realpath(second)
 
 
 def _is_special(path: str | os.PathLike) -> bool:
