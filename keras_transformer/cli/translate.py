@@ -9,10 +9,13 @@ from keras_transformer.cli.arguments import (
     add_model_and_files,
     add_options,
     add_search_options,
-    choose_search,
 )
-from keras_transformer.cli.backend import load_backend_in_streams
-from keras_transformer.cli.line_by_line import add_chunk_size, check_input, write_answers
+from keras_transformer.cli.line_by_line import (
+    add_chunk_size,
+    check_input,
+    load_pipeline,
+    write_answers,
+)
 from keras_transformer.cli.line_lengths import add_long_lines, check_lengths, report_split
 from keras_transformer.cli.progress import Progress
 from keras_transformer.cli.text_files import (
@@ -65,11 +68,7 @@ def run(arguments: argparse.Namespace) -> None:
         prefixes = read_all_lines(arguments.prefix, "prefix")
         if total is not None:
             _check_prefixes(prefixes, total, arguments.prefix)
-    num_streams = load_backend_in_streams(arguments.streams)
-    from keras_transformer import Translator
-
-    translator = Translator.load(arguments.model)
-    search = choose_search(arguments, translator.search)
+    translator, options = load_pipeline(arguments, "translation")
     if total is not None and arguments.long_lines == "error":
         for _ in _chunks(translator, arguments, prefixes):
             pass  # a line of a file that is too long is found before anything is translated
@@ -84,7 +83,7 @@ def run(arguments: argparse.Namespace) -> None:
         Progress("translating", total=total, unit="lines"),
         _chunks(translator, arguments, prefixes),
         answers,
-        {"search": search, "num_streams": num_streams},
+        options,
     )
     report_split(translator, num_lines)
 

@@ -4,11 +4,9 @@ import argparse
 import dataclasses
 import os
 import sys
-import time
 from typing import Any
 
-from keras_transformer.cli.arguments import choose_search
-from keras_transformer.cli.backend import load_backend_in_streams
+from keras_transformer.cli.line_by_line import answer_all, load_pipeline, save_answers
 from keras_transformer.cli.progress import Progress, say
 from keras_transformer.cli.text_files import open_output, read_all_lines, read_lines
 from keras_transformer.errors import UserError
@@ -80,34 +78,22 @@ def _report_errors(score: ParsevalScore) -> None:
 
 
 def _parse(arguments: argparse.Namespace, gold: list) -> tuple[list, dict]:
-    num_streams = load_backend_in_streams(arguments.streams)
+    parser, options = load_pipeline(arguments, "parsing")
     from keras_transformer.decoding import search_to_dict
     from keras_transformer.inference.batch_inference import one_answer
-    from keras_transformer.parsing.parser import Parser
 
-    parser = Parser.load(arguments.model)
-    search = one_answer(choose_search(arguments, parser.search))
-    start = time.monotonic()
-    with Progress("parsing", total=len(gold), unit="sentences") as progress:
-        found = parser.parses(
-            [tree.words() for tree in gold],
-            search=search,
-            batch_size=arguments.batch_size,
-            num_streams=num_streams,
-            progress=progress.update,
-            constrained=False if arguments.unconstrained else None,
-        )
-    seconds = time.monotonic() - start
+    options["search"] = search = one_answer(options["search"])
+    options["constrained"] = False if arguments.unconstrained else None
+    progress = Progress("parsing", total=len(gold), unit="sentences")
+    sentences = [tree.words() for tree in gold]
+    found, seconds = answer_all(parser.parses, sentences, progress, **options)
     parses = [answers[0].tree for answers in found]
     num_repaired = sum(answers[0].num_repairs > 0 for answers in found)
     say(
         f"parsed {len(gold):,} sentences in {seconds:.1f} s; the trees of {num_repaired:,} needed "
         "repair"
     )
-    if arguments.output:
-        with open_output(arguments.output) as file:
-            file.writelines(f"{tree}\n" for tree in parses)
-        say(f"wrote {arguments.output}")
+    save_answers(arguments.output, map(str, parses))
     return parses, {
         "search": search_to_dict(search),
         "constrained": parser.constrained and not arguments.unconstrained,

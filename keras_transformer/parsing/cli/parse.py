@@ -8,10 +8,13 @@ from keras_transformer.cli.arguments import (
     add_model_and_files,
     add_options,
     add_search_options,
-    choose_search,
 )
-from keras_transformer.cli.backend import load_backend_in_streams
-from keras_transformer.cli.line_by_line import add_chunk_size, check_input, write_answers
+from keras_transformer.cli.line_by_line import (
+    add_chunk_size,
+    check_input,
+    load_pipeline,
+    write_answers,
+)
 from keras_transformer.cli.progress import Progress
 from keras_transformer.cli.text_files import check_output, chunks, read_lines
 from keras_transformer.errors import UserError
@@ -54,20 +57,13 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.n_best is not None and (arguments.pretty or arguments.draw):
         raise UserError("--n-best writes one answer per line; leave out --pretty and --draw.")
     total = check_input(arguments)
-    num_streams = load_backend_in_streams(arguments.streams)
-    from keras_transformer import Parser
-
-    parser = Parser.load(arguments.model)
+    parser, options = load_pipeline(arguments, "parsing")
     write_answers(
         arguments,
         Progress("parsing", total=total, unit="lines"),
         chunks(read_lines(arguments.input), arguments.chunk_size),
         lambda chunk, number, options: _answers(parser, chunk, number, options, arguments),
-        {
-            "search": choose_search(arguments, parser.search),
-            "num_streams": num_streams,
-            "constrained": False if arguments.unconstrained else None,
-        },
+        options | {"constrained": False if arguments.unconstrained else None},
     )
 
 
