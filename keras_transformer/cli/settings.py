@@ -5,9 +5,10 @@ import dataclasses
 import difflib
 import json
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
+from keras_transformer.cli.arguments import add_setting
 from keras_transformer.cli.experiments import CHOSEN, experiment_values
 from keras_transformer.cli.task_commands import task_commands
 from keras_transformer.errors import UserError
@@ -95,6 +96,17 @@ def settings_in(table: str) -> list[Setting]:
     return [one for one in SETTINGS.values() if one.table == table]
 
 
+def add_tables(
+    parser: argparse.ArgumentParser, tables: Iterable[str] = TABLES, left_out: Collection[str] = ()
+) -> None:
+    """Adds a group of options for each table, with its settings except for some."""
+    for table in tables:
+        group = parser.add_argument_group(TABLES[table])
+        for one in settings_in(table):
+            if one.name not in left_out:
+                add_setting(group, one)
+
+
 def data_usage(task: str, *left_out: str) -> str:
     """Returns the options of each kind of data of a task, for the usage of a command."""
     rows = [
@@ -147,10 +159,10 @@ def _from_toml(one: Setting, value: Any, path: str) -> Any:
 def resolve(arguments: argparse.Namespace) -> dict[str, Any]:
     """Returns every setting: of an option, else the TOML file, the experiment or the defaults."""
     values = {name: one.default for name, one in SETTINGS.items()}
-    given = read_config(arguments.config) if arguments.config else {}
-    options = {name: getattr(arguments, name) for name in SETTINGS}
-    given |= {name: value for name, value in options.items() if value is not None}
-    named = experiment_values(arguments.recipe, given) if arguments.recipe else {}
+    options = {name: value for name, value in vars(arguments).items() if value is not None}
+    given = read_config(options["config"]) if options.get("config") else {}
+    given |= {name: options[name] for name in SETTINGS if name in options}
+    named = experiment_values(options["recipe"], given) if "recipe" in options else {}
     task = (named | given).get("task", values["task"])
     return values | dict(get_commands(task).defaults) | named | given
 

@@ -209,7 +209,7 @@ FAMILIES = tuple(
     for weight, patterns in re.findall(r"^(\d+) .*\n((?: .*\n)+)", _PATTERNS, re.MULTILINE)
 )
 
-_SLOT = re.compile(r"\{([a-z_]+)\d?\}")
+_SLOT = re.compile(r"\{(([a-z_]+)\d?)\}")
 
 
 def draw_pair(rng: random.Random) -> tuple[str, str]:
@@ -220,22 +220,16 @@ def draw_pair(rng: random.Random) -> tuple[str, str]:
     # The subject comes first because its verbs agree with it.
     person = None
     if "{subject}" in patterns[0]:
-        *fillings["{subject}"], person = rng.choice(SUBJECTS)
-    for match in _SLOT.finditer(" ".join(patterns)):
-        slot, name = match.group(0), match.group(1)
-        if slot not in fillings:
-            fillings[slot] = _fill(rng, name, person)
-    return tuple(_sentence(pattern, fillings, side) for side, pattern in enumerate(patterns))
-
-
-def _fill(rng, name, person):
-    if name in VERBS:
-        return tuple(forms[person] for forms in VERBS[name])
-    if name in CHOICES:
-        return rng.choice(CHOICES[name])
-    return COMPUTED[name](rng)
-
-
-def _sentence(pattern, fillings, side):
-    text = _SLOT.sub(lambda match: fillings[match.group(0)][side], pattern)
-    return text[0].upper() + text[1:] if pattern.endswith(".") else text
+        *fillings["subject"], person = rng.choice(SUBJECTS)
+    for slot, name in _SLOT.findall(" ".join(patterns)):
+        if slot in fillings:
+            continue
+        if name in VERBS:
+            fillings[slot] = [forms[person] for forms in VERBS[name]]
+        else:
+            fillings[slot] = rng.choice(CHOICES[name]) if name in CHOICES else COMPUTED[name](rng)
+    texts = [
+        pattern.format_map({slot: pair[side] for slot, pair in fillings.items()})
+        for side, pattern in enumerate(patterns)
+    ]
+    return tuple(text[0].upper() + text[1:] if text.endswith(".") else text for text in texts)

@@ -1,6 +1,7 @@
 """`keras-transformer parse`: sentences in, trees out, line by line."""
 
 import argparse
+import functools
 from collections.abc import Iterator
 
 from keras_transformer.cli.arguments import (
@@ -62,12 +63,12 @@ def run(arguments: argparse.Namespace) -> None:
         arguments,
         Progress("parsing", total=total, unit="lines"),
         chunks(read_lines(arguments.input), arguments.chunk_size),
-        lambda chunk, number, options: _answers(parser, chunk, number, options, arguments),
+        functools.partial(_answers, parser, arguments),
         options | {"constrained": False if arguments.unconstrained else None},
     )
 
 
-def _answers(parser, chunk, number, options, arguments) -> Iterator[str]:
+def _answers(parser, arguments, chunk, number, options) -> Iterator[str]:
     from keras_transformer.parsing.drawing import draw_tree, format_tree
     from keras_transformer.parsing.treebank import NO_TREE
 
