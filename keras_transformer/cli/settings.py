@@ -135,7 +135,13 @@ def read_config(path: str) -> dict[str, Any]:
         for name, value in entries.items():
             if name not in SETTINGS or SETTINGS[name].table != table:
                 raise UserError(f"{path}: {_describe_unknown(name, table)}")
-            values[name] = _from_toml(SETTINGS[name], value, path)
+            rule = SETTINGS[name].rule
+            value = tuple(value) if isinstance(value, list) else value  # TOML has no tuples
+            if not rule.allows(value):
+                words = "true or false" if rule.kind is bool else rule.words
+                received = entries[name]
+                raise UserError(f"{path}: {name} must be {words}. Received: {received!r}")
+            values[name] = float(value) if rule.kind is float else value
     return values
 
 
@@ -146,14 +152,6 @@ def _describe_unknown(name: str, table: str) -> str:
     close = difflib.get_close_matches(name, known, n=1)
     hint = f" (did you mean {close[0]}?)" if close else f"; known: {', '.join(known)}"
     return f"unknown setting in [{table}]{hint}. Received: {name!r}"
-
-
-def _from_toml(one: Setting, value: Any, path: str) -> Any:
-    converted = tuple(value) if isinstance(value, list) else value  # TOML has no tuples
-    if not one.rule.allows(converted):
-        words = "true or false" if one.rule.kind is bool else one.rule.words
-        raise UserError(f"{path}: {one.name} must be {words}. Received: {value!r}")
-    return float(converted) if one.rule.kind is float else converted
 
 
 def resolve(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -196,16 +194,12 @@ def render_config(values: Mapping[str, Any], preset_values: Mapping[str, Any]) -
             value, start = values[one.name], ""
             if value is None:
                 value, start = preset_values.get(one.name), "# "
-            value = _example(one) if value is None else value
+            if value is None:
+                examples = {str: "...", bool: True, float: 30.0, tuple: [1, 5, 10]}
+                value = (one.rule.choices or [examples.get(one.rule.kind, 1)])[0]
             # Text, numbers and booleans are written as in JSON.
             lines.append(f"{start}{one.name} = {json.dumps(value, ensure_ascii=False)}")
     return "\n".join(lines) + "\n"
-
-
-def _example(one: Setting) -> Any:
-    if one.rule.choices:
-        return one.rule.choices[0]
-    return {str: "...", bool: True, float: 30.0, tuple: [1, 5, 10]}.get(one.rule.kind, 1)
 
 
 def training_settings(values: Mapping[str, Any]) -> TrainingSettings:

@@ -89,9 +89,8 @@ def _print_run(settings, recipe, config, sides: str, steps: int) -> None:
     batch = f"{recipe.tokens_per_batch:,}"
     _line("batch", f"{batch} source + {batch} target tokens, padding included")
     windows = settings.average_windows or (recipe.average_checkpoints,)
-    every = settings.checkpoint_every
+    numbers, every = " or ".join(map(str, windows)), settings.checkpoint_every
     between = "one epoch" if every is None else f"{every:,} steps"
-    numbers = " or ".join(map(str, windows))
     _line("final weights", f"average of the last {numbers} checkpoints, {between} apart")
     _line("search", f"beam {recipe.beam_size}, length penalty {recipe.length_penalty:g}")
 
@@ -107,11 +106,11 @@ def _print_memory(config, recipe, settings, share, tokens, device_memory: float 
     memory = estimate_memory(config, tokens, width, *how)
     cut = "" if parts == 1 else f", in {parts} micro-batches of {tokens:,} + {tokens:,}"
     _line("devices", f"{num_devices}, each with {share:,} + {share:,} tokens of a batch{cut}")
-    total = f"about {_gigabytes(memory.total)} GB, an estimate, for {rows} of {width} tokens:"
+    total = f"about {memory.total / _GIGABYTE:.2f} GB, an estimate, for {rows} of {width} tokens:"
     _line("memory per device", total)
     for name in ("weights", "gradients", "moments", "activations", "logits"):
         label = {"moments": "Adam's moments"}.get(name, name)
-        _line("", f"{_gigabytes(getattr(memory, name)):>6} GB  {label}")
+        _line("", f"{getattr(memory, name) / _GIGABYTE:6.2f} GB  {label}")
     if device_memory is None:
         _line("fits", "use --device-memory GB to find out")
         return
@@ -137,7 +136,7 @@ def _print_memory(config, recipe, settings, share, tokens, device_memory: float 
     for way in ways:
         _line("", f"  {way}")
     if not ways:
-        fixed = f"weights, gradients and moments take {_gigabytes(memory.fixed)} GB"
+        fixed = f"weights, gradients and moments take {memory.fixed / _GIGABYTE:.2f} GB"
         _line("", f"{fixed}, and leave too little room for")
         _line("", f"{rows} of {width} tokens, in any number of micro-batches")
 
@@ -157,7 +156,3 @@ def _hours(hours: float) -> str:
     if hours < 1:
         return f"{hours * 60:.1f} minutes"
     return f"{hours:,.1f} hours" if hours < 72 else f"{hours:,.0f} hours ({hours / 24:,.0f} days)"
-
-
-def _gigabytes(size: int) -> str:
-    return f"{size / _GIGABYTE:.2f}"
