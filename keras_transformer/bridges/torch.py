@@ -62,11 +62,8 @@ def from_torch(module: Any, dtype: Any = None) -> keras.layers.Layer:
     peer.check_type("module", module, classes)
     layer_class = classes[type(module)]
     dtype = dtype or torch_tensors.keras_dtype(next(module.parameters()))
-    if layer_class in _BLOCKS:
-        return _import_block(layer_class, module, dtype)
-    if layer_class in _STACKS:
-        return _import_stack(layer_class, module, dtype)
-    return _import_attention(module, dtype)
+    converters = dict.fromkeys(_BLOCKS, _import_block) | dict.fromkeys(_STACKS, _import_stack)
+    return converters.get(layer_class, _import_attention)(layer_class, module, dtype)
 
 
 def to_torch(layer: keras.layers.Layer) -> Any:
@@ -98,16 +95,13 @@ def to_torch(layer: keras.layers.Layer) -> Any:
     peer.import_peer("torch", "torch")
     peer.check_type("layer", layer, _MODULES)
     peer.check_built(layer)
-    if type(layer) in _BLOCKS:
-        return _export_block(layer).eval()
-    if type(layer) in _STACKS:
-        return _export_stack(layer).eval()
-    return _export_attention(layer).eval()
+    converters = dict.fromkeys(_BLOCKS, _export_block) | dict.fromkeys(_STACKS, _export_stack)
+    return converters.get(type(layer), _export_attention)(layer).eval()
 
 
-def _import_attention(module, dtype):
+def _import_attention(layer_class, module, dtype):
     _check_attention(module)
-    layer = MultiHeadAttention(
+    layer = layer_class(
         module.num_heads,
         key_dim=module.head_dim,
         use_bias=module.in_proj_bias is not None,

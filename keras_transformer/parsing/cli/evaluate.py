@@ -11,7 +11,7 @@ from keras_transformer.cli.progress import Progress, say
 from keras_transformer.cli.text_files import open_output, read_all_lines, read_lines
 from keras_transformer.errors import UserError
 from keras_transformer.parsing.evaluation.evalb_parameters import EvalbParameters
-from keras_transformer.parsing.evaluation.parseval import ParsevalScore, parseval
+from keras_transformer.parsing.evaluation.parseval import parseval
 from keras_transformer.parsing.treebank import read_trees
 
 
@@ -31,7 +31,13 @@ def evaluate_parsing(arguments: argparse.Namespace) -> dict[str, Any]:
         gold = list(read_trees(reference))
         parses, details = _parse(arguments, gold)
     score = parseval(gold, parses, parameters)
-    _report_errors(score)
+    summary, errors = score.all, [s for s in score.sentences if s.errors]
+    if summary.num_errors or summary.num_skipped:
+        first = f"; the first, {errors[0].number}: {errors[0].errors[0]}" if errors else ""
+        say(
+            f"EVALB's figures leave out {summary.num_errors:,} errors and {summary.num_skipped:,} "
+            f"skipped sentences of {summary.num_sentences:,}{first}"
+        )
     sys.stdout.write(f"{score.summary()}\n\n{score}\n")
     if arguments.table:
         with open_output(arguments.table) as file:
@@ -64,17 +70,6 @@ def _read_lines(reference: str, path: str) -> tuple[list, list[str]]:
             f"Received: {path!r} with {len(parses):,} and {reference!r} with {len(gold):,} trees"
         )
     return gold, parses
-
-
-def _report_errors(score: ParsevalScore) -> None:
-    summary, errors = score.all, [s for s in score.sentences if s.errors]
-    if not (summary.num_errors or summary.num_skipped):
-        return
-    first = f"; the first, {errors[0].number}: {errors[0].errors[0]}" if errors else ""
-    say(
-        f"EVALB's figures leave out {summary.num_errors:,} errors and {summary.num_skipped:,} "
-        f"skipped sentences of {summary.num_sentences:,}{first}"
-    )
 
 
 def _parse(arguments: argparse.Namespace, gold: list) -> tuple[list, dict]:
