@@ -43,9 +43,8 @@ def load_pipeline(arguments: argparse.Namespace, task: str) -> tuple[Any, dict[s
     """Returns the pipeline in `--model`, and options of its methods that search."""
     num_streams = load_backend_in_streams(arguments.streams)
     pipeline = get_task(task).pipeline.load(arguments.model)
-    search = choose_search(arguments, pipeline.search)
-    batches = {"batch_size": arguments.batch_size, "num_streams": num_streams}
-    return pipeline, {"search": search, **batches}
+    options = {"batch_size": arguments.batch_size, "num_streams": num_streams}
+    return pipeline, options | {"search": choose_search(arguments, pipeline.search)}
 
 
 def answer_all(method: Callable, inputs: Sequence, progress: Progress, **options) -> tuple:

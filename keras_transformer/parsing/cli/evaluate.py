@@ -79,8 +79,8 @@ def _parse(arguments: argparse.Namespace, gold: list) -> tuple[list, dict]:
 
     options["search"] = search = one_answer(options["search"])
     options["constrained"] = False if arguments.unconstrained else None
-    progress = Progress("parsing", total=len(gold), unit="sentences")
     sentences = [tree.words() for tree in gold]
+    progress = Progress("parsing", total=len(gold), unit="sentences")
     found, seconds = answer_all(parser.parses, sentences, progress, **options)
     parses = [answers[0].tree for answers in found]
     num_repaired = sum(answers[0].num_repairs > 0 for answers in found)
