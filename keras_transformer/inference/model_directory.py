@@ -139,9 +139,11 @@ def write_model_directory(
     with atomic_files(directory, _obsolete_files(directory, tokenizers, recipe)) as aside:
         save_weights_only(model, aside / WEIGHTS_FILE)
         tokenizers.save(aside)
-        if recipe is not None:
-            _write_json(aside / RECIPE_FILE, recipe.to_dict())
-        _write_json(aside / CONFIG_FILE, config)
+        contents = {CONFIG_FILE: config, RECIPE_FILE: recipe and recipe.to_dict()}
+        for name, content in contents.items():
+            if content is not None:
+                text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+                (aside / name).write_text(text, encoding="utf-8")
     return directory
 
 
@@ -159,7 +161,3 @@ def _obsolete_files(directory: pathlib.Path, tokenizers, recipe) -> list[pathlib
             ) from error
         obsolete.append(path)
     return obsolete
-
-
-def _write_json(path: pathlib.Path, content: dict) -> None:
-    path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

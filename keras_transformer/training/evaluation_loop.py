@@ -196,7 +196,12 @@ class EvaluationLoop(keras.callbacks.Callback):
             row[f"valid_{run.score.name}"] = score
             if run.board is not None:
                 run.board.write_samples(row["step"], run.score)
-            return self._keep_best(score)
+            is_best = run.progress.best_score is None or score > run.progress.best_score
+            if is_best:
+                with atomic_write(self.best_path) as temporary:
+                    save_weights_only(run.model, temporary)
+                run.progress.best_score, run.progress.best_step = score, run.progress.step
+            return is_best
         finally:
             _assign(current)
 
@@ -213,15 +218,6 @@ class EvaluationLoop(keras.callbacks.Callback):
             return len(files)
         _assign(current)
         return 1
-
-    def _keep_best(self, score) -> bool:
-        progress = self.progress
-        if progress.best_score is not None and score <= progress.best_score:
-            return False
-        with atomic_write(self.best_path) as temporary:
-            save_weights_only(self._run.model, temporary)
-        progress.best_score, progress.best_step = score, progress.step
-        return True
 
 
 def _assign(values):
