@@ -85,7 +85,7 @@ def _convert(function):
             input_names=inputs,
             output_names=list(outputs),
             tensors_to_rename=names,
-            custom_op_handlers={"Erfc": (_convert_erfc, [])},
+            custom_op_handlers=_HANDLERS,
         )
     # Without tf2onnx's optimisations: one of them merges reshapes that are not the same, and a
     # runtime optimises the graphs that it loads.
@@ -111,6 +111,9 @@ def _convert_erfc(context, node, *_):
     context.remove_node(node.name)
     context.make_node("Erf", inputs, outputs=[erf], shapes=[shape], dtypes=[dtype])
     context.make_node("Sub", [one.output[0], erf], outputs=[result], shapes=[shape], dtypes=[dtype])
+
+
+_HANDLERS = {"Erfc": (_convert_erfc, [])}
 
 
 def _write(models, directory) -> None:

@@ -156,7 +156,9 @@ class EvaluationLoop(keras.callbacks.Callback):
         run.history.append(row)
         if run.board is not None:
             run.board.write_evaluation(row)
-        run.report(_line(row, score_line))
+        parts = [text.format(row[name]) for name, text in _FIGURES.items() if name in row]
+        parts += [] if score_line is None else [score_line]
+        run.report("  ".join([*parts, f"{row['tokens_per_second']:,} tokens/s"]))
         if score_line is not None:
             for line in run.score.sample_lines():
                 run.report(line)
@@ -223,10 +225,3 @@ class EvaluationLoop(keras.callbacks.Callback):
 def _assign(values):
     for variable, value in values:
         variable.assign(value)
-
-
-def _line(row, score_line: str | None) -> str:
-    parts = [text.format(row[name]) for name, text in _FIGURES.items() if name in row]
-    if score_line is not None:
-        parts.append(score_line)
-    return "  ".join([*parts, f"{row['tokens_per_second']:,} tokens/s"])
