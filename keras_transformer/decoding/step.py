@@ -40,16 +40,6 @@ class Step(Protocol):
     def __call__(self, tokens: Any, rows: Any, state: Any) -> tuple[Any, Any]: ...
 
 
-def score_dtype(state: Any) -> str:
-    """Returns the dtype of scores: float64 if the state holds such tensors, else float32."""
-    dtypes = [
-        keras.backend.standardize_dtype(leaf.dtype)
-        for leaf in keras.tree.flatten(state)
-        if hasattr(leaf, "dtype")
-    ]
-    return "float64" if "float64" in dtypes else "float32"
-
-
 def call_step(
     step: Step, tokens: Tensor, rows: Tensor | None, state: Any, dtype: str
 ) -> tuple[Tensor, Any]:

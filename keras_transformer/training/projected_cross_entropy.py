@@ -107,15 +107,12 @@ def _token_losses(vocab_size, d_model, dtype, embeddings_dtype, rows):
             losses, *gradients = with_gradients(tf.ones_like(labels, wide))
 
             def gradient(upstream):
-                def scale():
-                    factor = tf.reduce_max(upstream)
-                    return [one * tf.cast(factor, one.dtype) for one in gradients]
-
-                def recompute():
-                    return list(with_gradients(upstream)[1:])
-
-                is_same = tf.equal(tf.reduce_max(upstream), tf.reduce_min(upstream))
-                return tf.cond(is_same, scale, recompute)
+                factor = tf.reduce_max(upstream)
+                return tf.cond(
+                    tf.equal(factor, tf.reduce_min(upstream)),
+                    lambda: [one * tf.cast(factor, one.dtype) for one in gradients],
+                    lambda: list(with_gradients(upstream)[1:]),
+                )
 
             return losses, gradient
 
