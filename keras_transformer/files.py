@@ -75,14 +75,12 @@ def _replace_folder(new: pathlib.Path, directory: pathlib.Path) -> None:
 
 def _exchange(first: pathlib.Path, second: pathlib.Path) -> bool:
     """Exchanges two names in one operation; returns False where the system cannot."""
-    at_current_folder, rename_exchange = -100, 2  # of Linux' fcntl.h and fs.h
+    here, exchange = -100, 2  # AT_FDCWD and RENAME_EXCHANGE of Linux' fcntl.h and fs.h
     try:
         rename = ctypes.CDLL(None, use_errno=True).renameat2
     except (AttributeError, OSError, TypeError):
         return False
-    names = os.fsencode(first), os.fsencode(second)
-    arguments = at_current_folder, names[0], at_current_folder, names[1], rename_exchange
-    return rename(*arguments) == 0
+    return rename(here, os.fsencode(first), here, os.fsencode(second), exchange) == 0
 
 
 @contextlib.contextmanager

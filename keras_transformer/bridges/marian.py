@@ -13,23 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_transformer.bridges.peer import (
-    activation_name,
-    check_built,
-    check_supported,
-    check_type,
-    import_peer,
-    single,
-)
-from keras_transformer.bridges.torch_tensors import (
-    block_pairs,
-    keras_dtype,
-    read,
-    tensor_values,
-    torch_dtype,
-    write,
-    write_values,
-)
+from keras_transformer.bridges import peer, torch_tensors
 from keras_transformer.data.special_tokens import BOS_ID, EOS_ID, PAD_ID
 from keras_transformer.models import Transformer, TransformerConfig
 
@@ -97,19 +81,21 @@ def from_marian(model: Any, dtype: Any = None) -> Transformer:
     >>> ops.shape(from_marian(marian)({"source": ids, "target": ids}))
     (1, 3, 1000)
     """
-    transformers = import_peer("transformers", "oracles")
-    import_peer("torch", "oracles")
-    check_type("model", model, [transformers.MarianMTModel])
+    transformers = peer.import_peer("transformers", "oracles")
+    peer.import_peer("torch", "oracles")
+    peer.check_type("model", model, [transformers.MarianMTModel])
     _check_marian(model)
     config = TransformerConfig(
         activation=_ACTIVATIONS[model.config.activation_function],
         use_bias=True,
-        norm_epsilon=single("eps", (norm.eps for norm in _norms(model))),
+        norm_epsilon=peer.single("eps", (norm.eps for norm in _norms(model))),
         **{ours: _setting(model.config, names) for ours, names in _NAMES.items()},
     )
-    transformer = Transformer(config, dtype=dtype or keras_dtype(model.lm_head.weight))
+    transformer = Transformer(
+        config, dtype=dtype or torch_tensors.keras_dtype(model.lm_head.weight)
+    )
     to_ours = np.argsort(_marian_order(config.d_model))
-    read(_pairs(transformer, model), functools.partial(_reordered, order=to_ours))
+    torch_tensors.read(_pairs(transformer, model), functools.partial(_reordered, order=to_ours))
     return transformer
 
 
@@ -138,10 +124,10 @@ def to_marian(model: Transformer, max_length: int = 1024) -> Any:
     >>> keras_transformer.bridges.to_marian(model).config.d_model
     128
     """
-    transformers = import_peer("transformers", "oracles")
-    import_peer("torch", "oracles")
-    check_type("model", model, [Transformer])
-    check_built(model)
+    transformers = peer.import_peer("transformers", "oracles")
+    peer.import_peer("torch", "oracles")
+    peer.check_type("model", model, [Transformer])
+    peer.check_built(model)
     config = model.config
     dims = [None, config.d_model / config.num_heads]
     allowed = {"target_vocab_size": [None], "norm": ["post"], "position": ["sinusoidal"]}
@@ -149,7 +135,7 @@ def to_marian(model: Transformer, max_length: int = 1024) -> Any:
     _check_settings(config, "Marian has only models with", allowed)
     marian_config = transformers.MarianConfig(
         max_position_embeddings=max_length,
-        activation_function=activation_name(config.activation, ("relu", "silu", "gelu")),
+        activation_function=peer.activation_name(config.activation, ("relu", "silu", "gelu")),
         decoder_start_token_id=BOS_ID,
         bos_token_id=BOS_ID,
         eos_token_id=EOS_ID,
@@ -157,14 +143,14 @@ def to_marian(model: Transformer, max_length: int = 1024) -> Any:
         **{name: getattr(config, ours) for ours, names in _NAMES.items() for name in names},
         **_SETTINGS,
     )
-    marian = transformers.MarianMTModel(marian_config).to(torch_dtype(model.encoder))
+    marian = transformers.MarianMTModel(marian_config).to(torch_tensors.torch_dtype(model.encoder))
     for norm in _norms(marian):
         norm.eps = config.norm_epsilon
     # Marian computes its table in float32, whatever the dtype.
     for table in _position_tables(marian):
-        write_values(table, _sinusoids(*table.shape))
+        torch_tensors.write_values(table, _sinusoids(*table.shape))
     to_theirs = _marian_order(config.d_model)
-    write(_pairs(model, marian), functools.partial(_reordered, order=to_theirs))
+    torch_tensors.write(_pairs(model, marian), functools.partial(_reordered, order=to_theirs))
     return marian.eval()
 
 
@@ -181,7 +167,7 @@ def _sinusoids(length, d_model):
 
 def _setting(marian_config, names):
     values = [getattr(marian_config, name) for name in names]
-    return single(names[0].removeprefix("encoder_"), values)
+    return peer.single(names[0].removeprefix("encoder_"), values)
 
 
 def _position_tables(marian):
@@ -203,7 +189,7 @@ def _pairs(transformer, marian):
         names = {**attentions, **norms, **_FEED_FORWARD}
         blocks, layers = getattr(transformer, side).blocks, getattr(marian.model, side).layers
         for block, layer in zip(blocks, layers, strict=True):
-            pairs += block_pairs(block, layer, names)
+            pairs += torch_tensors.block_pairs(block, layer, names)
     return pairs
 
 
@@ -219,20 +205,20 @@ def _check_marian(model):
     _check_settings(config, "A MarianMTModel must have", allowed)
     start, activation = config.decoder_start_token_id, config.activation_function
     rule = "`decoder_start_token_id` must be another id than padding, which is masked here"
-    check_supported(start != config.pad_token_id, rule, decoder_start_token_id=start)
+    peer.check_supported(start != config.pad_token_id, rule, decoder_start_token_id=start)
     rule = f"`activation_function` must be one of {', '.join(map(repr, _ACTIVATIONS))}"
-    check_supported(activation in _ACTIVATIONS, rule, activation_function=activation)
+    peer.check_supported(activation in _ACTIVATIONS, rule, activation_function=activation)
     largest = float(model.final_logits_bias.abs().max())
     rule = "`final_logits_bias` must be zero: the logits have no bias here"
-    check_supported(largest == 0, rule, f"final_logits_bias of up to {largest}")
+    peer.check_supported(largest == 0, rule, f"final_logits_bias of up to {largest}")
     for table in _position_tables(model):
-        values = tensor_values(table)
+        values = torch_tensors.tensor_values(table)
         is_marians = np.allclose(values, _sinusoids(*values.shape), atol=1e-2)
         rule = "Positions must be Marian's sinusoids"
-        check_supported(is_marians, rule, "embed_positions with other values")
+        peer.check_supported(is_marians, rule, "embed_positions with other values")
 
 
 def _check_settings(config, rule, allowed):
     for name, values in allowed.items():
         received, choices = getattr(config, name), " or ".join(map(repr, values))
-        check_supported(received in values, f"{rule} {name}={choices}", **{name: received})
+        peer.check_supported(received in values, f"{rule} {name}={choices}", **{name: received})

@@ -4,24 +4,7 @@ from typing import Any
 
 import keras
 
-from keras_transformer.bridges.peer import (
-    activation_name,
-    check_attention,
-    check_built,
-    check_supported,
-    check_type,
-    import_peer,
-    single,
-)
-from keras_transformer.bridges.torch_tensors import (
-    attention_pairs,
-    block_pairs,
-    keras_dtype,
-    norm_pairs,
-    read,
-    torch_dtype,
-    write,
-)
+from keras_transformer.bridges import peer, torch_tensors
 from keras_transformer.layers import (
     Decoder,
     DecoderBlock,
@@ -74,16 +57,13 @@ def from_torch(module: Any, dtype: Any = None) -> keras.layers.Layer:
     >>> ops.shape(block(keras.random.normal((2, 5, 512))))
     (2, 5, 512)
     """
-    torch = import_peer("torch", "torch")
+    torch = peer.import_peer("torch", "torch")
     classes = {getattr(torch.nn, name): ours for ours, name in _MODULES.items()}
-    check_type("module", module, classes)
+    peer.check_type("module", module, classes)
     layer_class = classes[type(module)]
-    dtype = dtype or keras_dtype(next(module.parameters()))
-    if layer_class in _BLOCKS:
-        return _import_block(layer_class, module, dtype)
-    if layer_class in _STACKS:
-        return _import_stack(layer_class, module, dtype)
-    return _import_attention(module, dtype)
+    dtype = dtype or torch_tensors.keras_dtype(next(module.parameters()))
+    converters = dict.fromkeys(_BLOCKS, _import_block) | dict.fromkeys(_STACKS, _import_stack)
+    return converters.get(layer_class, _import_attention)(layer_class, module, dtype)
 
 
 def to_torch(layer: keras.layers.Layer) -> Any:
@@ -112,19 +92,16 @@ def to_torch(layer: keras.layers.Layer) -> Any:
     >>> keras_transformer.bridges.to_torch(block).linear1.out_features
     2048
     """
-    import_peer("torch", "torch")
-    check_type("layer", layer, _MODULES)
-    check_built(layer)
-    if type(layer) in _BLOCKS:
-        return _export_block(layer).eval()
-    if type(layer) in _STACKS:
-        return _export_stack(layer).eval()
-    return _export_attention(layer).eval()
+    peer.import_peer("torch", "torch")
+    peer.check_type("layer", layer, _MODULES)
+    peer.check_built(layer)
+    converters = dict.fromkeys(_BLOCKS, _export_block) | dict.fromkeys(_STACKS, _export_stack)
+    return converters.get(type(layer), _export_attention)(layer).eval()
 
 
-def _import_attention(module, dtype):
+def _import_attention(layer_class, module, dtype):
     _check_attention(module)
-    layer = MultiHeadAttention(
+    layer = layer_class(
         module.num_heads,
         key_dim=module.head_dim,
         use_bias=module.in_proj_bias is not None,
@@ -133,7 +110,7 @@ def _import_attention(module, dtype):
     )
     widths = (module.embed_dim, module.vdim, module.kdim)
     layer.build(*((None, None, width) for width in widths))
-    read(attention_pairs(layer, module))
+    torch_tensors.read(torch_tensors.attention_pairs(layer, module))
     return layer
 
 
@@ -141,7 +118,7 @@ def _export_attention(layer):
     import torch
 
     d_model = layer.query_kernel.shape[0]
-    check_attention(layer, d_model / layer.num_heads, "torch")
+    peer.check_attention(layer, d_model / layer.num_heads, "torch")
     module = torch.nn.MultiheadAttention(
         d_model,
         layer.num_heads,
@@ -150,9 +127,9 @@ def _export_attention(layer):
         kdim=layer.key_kernel.shape[0],
         vdim=layer.value_kernel.shape[0],
         batch_first=True,
-        dtype=torch_dtype(layer),
+        dtype=torch_tensors.torch_dtype(layer),
     )
-    write(attention_pairs(layer, module))
+    torch_tensors.write(torch_tensors.attention_pairs(layer, module))
     return module
 
 
@@ -166,19 +143,19 @@ def _import_block(block_class, module, dtype):
         _check_norm(norm)
     dropouts = [getattr(module, f"dropout{i + 1}") for i in range(len(norms))]
     block = block_class(
-        num_heads=single("num_heads", (one.num_heads for one in attentions)),
+        num_heads=peer.single("num_heads", (one.num_heads for one in attentions)),
         intermediate_dim=module.linear1.out_features,
-        dropout=single("dropout", (one.p for one in dropouts)),
-        attention_dropout=single("dropout", (one.dropout for one in attentions)),
+        dropout=peer.single("dropout", (one.p for one in dropouts)),
+        attention_dropout=peer.single("dropout", (one.dropout for one in attentions)),
         activation_dropout=module.dropout.p,
         activation=_import_activation(module.activation),
         norm="pre" if module.norm_first else "post",
         use_bias=module.self_attn.in_proj_bias is not None,
-        epsilon=single("layer_norm_eps", (norm.eps for norm in norms)),
+        epsilon=peer.single("layer_norm_eps", (norm.eps for norm in norms)),
         dtype=dtype,
     )
     block.build(*[(None, None, module.linear1.in_features)] * len(attentions))
-    read(block_pairs(block, module, names))
+    torch_tensors.read(torch_tensors.block_pairs(block, module, names))
     return block
 
 
@@ -186,15 +163,15 @@ def _export_block(block):
     import torch
 
     attentions = [getattr(block, ours) for ours in _ATTENTIONS[type(block)]]
-    check_supported(
+    peer.check_supported(
         None not in attentions,
         "A DecoderBlock must have cross-attention, as torch's has",
         "a block that was built without the encoder's shape",
     )
     d_model, *encoder_widths = [one.key_kernel.shape[0] for one in attentions]
     for attention in attentions:
-        check_attention(attention, d_model / block.num_heads, "torch")
-    check_supported(
+        peer.check_attention(attention, d_model / block.num_heads, "torch")
+    peer.check_supported(
         all(width == d_model for width in encoder_widths),
         "A decoder block must be as wide as the encoder, as torch's is",
         f"width {d_model}, encoder_outputs of width {encoder_widths}",
@@ -204,16 +181,16 @@ def _export_block(block):
         block.num_heads,
         block.intermediate_dim,
         dropout=block.dropout,
-        activation=activation_name(block.activation, ("relu", "gelu")),
+        activation=peer.activation_name(block.activation, ("relu", "gelu")),
         layer_norm_eps=block.epsilon,
         batch_first=True,
         norm_first=block.norm == "pre",
-        dtype=torch_dtype(block),
+        dtype=torch_tensors.torch_dtype(block),
     )
     module.dropout.p = block.activation_dropout
     for theirs in _ATTENTIONS[type(block)].values():
         getattr(module, theirs).dropout = block.attention_dropout
-    write(block_pairs(block, module, _names(type(block))))
+    torch_tensors.write(torch_tensors.block_pairs(block, module, _names(type(block))))
     return module
 
 
@@ -222,7 +199,7 @@ def _import_stack(stack_class, module, dtype):
 
     block_class = _BLOCK_OF_STACK[stack_class]
     for layer in module.layers:
-        check_type("layers", layer, [getattr(torch.nn, _BLOCKS[block_class])])
+        peer.check_type("layers", layer, [getattr(torch.nn, _BLOCKS[block_class])])
     has_norm = module.norm is not None
     if has_norm:
         _check_norm(module.norm)
@@ -237,7 +214,7 @@ def _import_stack(stack_class, module, dtype):
     shape = (None, None, module.layers[0].linear1.in_features)
     stack.build(*[shape] * len(_ATTENTIONS[block_class]))
     if has_norm:
-        read(norm_pairs(stack.norm_layer, module.norm))
+        torch_tensors.read(torch_tensors.norm_pairs(stack.norm_layer, module.norm))
     return stack
 
 
@@ -245,15 +222,17 @@ def _export_stack(stack):
     import torch
 
     for block in stack.blocks:
-        check_type("blocks", block, [_BLOCK_OF_STACK[type(stack)]])
+        peer.check_type("blocks", block, [_BLOCK_OF_STACK[type(stack)]])
     rule = "`position` must be None: torch's stacks add no positions"
-    check_supported(stack.position is None, rule, position=stack.position)
+    peer.check_supported(stack.position is None, rule, position=stack.position)
     layers = [_export_block(block) for block in stack.blocks]
     norm = None
     if stack.norm_layer is not None:
         d_model = layers[0].linear1.in_features
-        norm = torch.nn.LayerNorm(d_model, eps=stack.epsilon, dtype=torch_dtype(stack))
-        write(norm_pairs(stack.norm_layer, norm))
+        norm = torch.nn.LayerNorm(
+            d_model, eps=stack.epsilon, dtype=torch_tensors.torch_dtype(stack)
+        )
+        torch_tensors.write(torch_tensors.norm_pairs(stack.norm_layer, norm))
     # A nested tensor would cut the padding off the outputs.
     options = {"enable_nested_tensor": False} if type(stack) is Encoder else {}
     module = getattr(torch.nn, _STACKS[type(stack)])(layers[0], 1, norm, **options)
@@ -272,14 +251,14 @@ def _names(block_class):
 def _check_attention(module):
     has = {"add_bias_kv": module.bias_k is not None, "add_zero_attn": module.add_zero_attn}
     rule = "A torch.nn.MultiheadAttention must have no keys and values of its own"
-    check_supported(not any(has.values()), rule, **has)
+    peer.check_supported(not any(has.values()), rule, **has)
 
 
 def _check_norm(norm):
     import torch
 
     is_plain = type(norm) is torch.nn.LayerNorm and norm.weight is not None
-    check_supported(is_plain, "A norm must be a torch.nn.LayerNorm with weights", repr(norm))
+    peer.check_supported(is_plain, "A norm must be a torch.nn.LayerNorm with weights", repr(norm))
 
 
 def _import_activation(activation):
@@ -290,5 +269,5 @@ def _import_activation(activation):
         return "relu"
     is_exact = type(activation) is torch.nn.GELU and activation.approximate == "none"
     rule = "`activation` must be torch's ReLU or exact GELU"
-    check_supported(activation is functional.gelu or is_exact, rule, activation=activation)
+    peer.check_supported(activation is functional.gelu or is_exact, rule, activation=activation)
     return "gelu"

@@ -116,7 +116,7 @@ def _library_messages(command: str) -> Iterator[None]:
     logger = logging.getLogger("keras_transformer")
     before = logger.level, logger.propagate
     handler = _MessageHandler()
-    handler.command = command
+    handler.name = command
     logger.setLevel(logging.INFO)
     logger.propagate = False
     logger.addHandler(handler)
@@ -129,12 +129,10 @@ def _library_messages(command: str) -> Iterator[None]:
 
 
 class _MessageHandler(logging.Handler):
-    command: str
-
     def emit(self, record: logging.LogRecord) -> None:
         line = " ".join(record.getMessage().split())
         if record.levelno >= logging.WARNING:
-            line = f"{PROGRAM} {self.command}: {record.levelname.lower()}: {line}"
+            line = f"{PROGRAM} {self.name}: {record.levelname.lower()}: {line}"
         say(line)
 
 

@@ -39,15 +39,20 @@ def define_options(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     _check(arguments)
     load_backend()
-    from keras_transformer.inference.model_directory import WEIGHTS_FILE
-    from keras_transformer.training import average_checkpoints
+    from keras_transformer.inference.model_directory import WEIGHTS_FILE, read_config
+    from keras_transformer.training import Checkpoints, average_checkpoints
+    from keras_transformer.training.output_directory import CHECKPOINT_FOLDER
 
-    if arguments.checkpoints:
-        paths, output = [pathlib.Path(path) for path in arguments.checkpoints], arguments.output
-    else:
-        paths = _last_checkpoints(arguments.model, arguments.last)
-        output = arguments.output or pathlib.Path(arguments.model) / WEIGHTS_FILE
-
+    paths, output = list(map(pathlib.Path, arguments.checkpoints)), arguments.output
+    if not paths:
+        read_config(arguments.model)  # raises if the folder is not a model directory
+        model, number = pathlib.Path(arguments.model), arguments.last
+        paths = Checkpoints(model / CHECKPOINT_FOLDER).weight_files()[-number:]
+        if len(paths) < number:
+            raise UserError(
+                f"{arguments.model!r} keeps {len(paths)} checkpoints. Received: --last {number}"
+            )
+        output = output or model / WEIGHTS_FILE
     average_checkpoints(paths, output)
     say(f"wrote {output}: the average of {', '.join(path.name for path in paths)}")
 
@@ -65,15 +70,3 @@ def _check(arguments: argparse.Namespace) -> None:
     if arguments.output:
         checkpoints = sorted(pathlib.Path(arguments.model or "").glob("checkpoints/*.weights.h5"))
         check_output(arguments.output, [*arguments.checkpoints, *map(str, checkpoints)])
-
-
-def _last_checkpoints(model: str, number: int) -> list[pathlib.Path]:
-    from keras_transformer.inference.model_directory import read_config
-    from keras_transformer.training import Checkpoints
-    from keras_transformer.training.output_directory import CHECKPOINT_FOLDER
-
-    read_config(model)  # raises if the folder is not a model directory
-    paths = Checkpoints(pathlib.Path(model) / CHECKPOINT_FOLDER).weight_files()
-    if len(paths) < number:
-        raise UserError(f"{model!r} keeps {len(paths)} checkpoints. Received: --last {number}")
-    return paths[-number:]

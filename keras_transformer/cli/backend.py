@@ -29,24 +29,28 @@ def _hidden_standard_error() -> Iterator[None]:
     try:
         if sys.stderr is not None:
             sys.stderr.flush()
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, 2)
-        os.close(nowhere)
+        with open(os.devnull, "wb") as nowhere:
+            os.dup2(nowhere.fileno(), 2)
         yield
     finally:
         os.dup2(saved, 2)
         os.close(saved)
 
 
-def load_backend() -> None:
-    """Imports Keras and finds the GPUs: after a command's checks, before anything that computes."""
+def load_backend() -> bool:
+    """Imports Keras and finds the GPUs: after a command's checks, before anything that computes.
+
+    Returns whether TensorFlow computes, and on the CPU.
+    """
     with _hidden_standard_error():
         import keras
 
-        if keras.backend.backend() == "tensorflow":
-            import tensorflow as tf
+        if keras.backend.backend() != "tensorflow":
+            return False
+        import tensorflow as tf
 
-            tf.config.list_physical_devices()  # looks for GPUs, and complains where there is none
+        # Complains where there is no GPU.
+        return not tf.config.list_physical_devices("GPU")
 
 
 def load_backend_in_streams(num_streams: int | None) -> int:
@@ -54,15 +58,10 @@ def load_backend_in_streams(num_streams: int | None) -> int:
 
     A search has many small operations, which are faster with one thread than with several.
     """
-    load_backend()
-    import keras
-
-    if keras.backend.backend() != "tensorflow":
+    if not load_backend():
         return num_streams or 1
     import tensorflow as tf
 
-    if tf.config.list_physical_devices("GPU"):
-        return num_streams or 1
     # The cores that the process may use, if the system has this call.
     has_call = hasattr(os, "sched_getaffinity")
     cores = len(os.sched_getaffinity(0)) if has_call else os.cpu_count()

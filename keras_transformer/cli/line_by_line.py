@@ -1,16 +1,19 @@
-"""The loop of a command that answers its input line by line."""
+"""Answers of a model to the lines of a file or a pipe, for commands."""
 
 import argparse
 import dataclasses
 import sys
-from collections.abc import Callable, Iterable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TextIO
 
-from keras_transformer.cli.arguments import add_options
-from keras_transformer.cli.progress import Progress
+from keras_transformer.cli.arguments import add_options, choose_search
+from keras_transformer.cli.backend import load_backend_in_streams
+from keras_transformer.cli.progress import Progress, say
 from keras_transformer.cli.text_files import open_output, read_lines
 from keras_transformer.errors import UserError
 from keras_transformer.files import require_file
+from keras_transformer.inference.tasks import get_task
 
 
 def add_chunk_size(group: argparse._ArgumentGroup, done: str) -> None:
@@ -34,6 +37,30 @@ def check_input(arguments: argparse.Namespace) -> int | None:
     if not count:
         raise UserError(f"The input file {arguments.input!r} is empty.")
     return count
+
+
+def load_pipeline(arguments: argparse.Namespace, task: str) -> tuple[Any, dict[str, Any]]:
+    """Returns the pipeline in `--model`, and options of its methods that search."""
+    num_streams = load_backend_in_streams(arguments.streams)
+    pipeline = get_task(task).pipeline.load(arguments.model)
+    options = {"batch_size": arguments.batch_size, "num_streams": num_streams}
+    return pipeline, options | {"search": choose_search(arguments, pipeline.search)}
+
+
+def answer_all(method: Callable, inputs: Sequence, progress: Progress, **options) -> tuple:
+    """Returns the answers of a method of a pipeline to all inputs, and the seconds that it took."""
+    start = time.monotonic()
+    with progress:
+        answers = method(inputs, progress=progress.update, **options)
+    return answers, time.monotonic() - start
+
+
+def save_answers(path: str | None, answers: Iterable[str]) -> None:
+    """Writes answers to the file of `--output`, if there is one, a line for each."""
+    if path:
+        with open_output(path) as file:
+            file.writelines(answer + "\n" for answer in answers)
+        say(f"wrote {path}")
 
 
 def write_answers(
@@ -64,7 +91,7 @@ def write_answers(
             show(output, number - 1 + done)
 
         for chunk in chunks:
-            changes = {"batch_size": arguments.batch_size, "progress": count_batch}
+            changes = {"progress": count_batch}
             if hasattr(search, "seed"):
                 seed = (search.seed + num_batches) % 2**31
                 changes["search"] = dataclasses.replace(search, seed=seed)

@@ -3,11 +3,11 @@
 import argparse
 import pathlib
 
-from keras_transformer.cli.arguments import add_options, add_setting
+from keras_transformer.cli.arguments import add_options
 from keras_transformer.cli.backend import load_backend
 from keras_transformer.cli.experiments import choose_vocab_size
 from keras_transformer.cli.progress import Progress, say
-from keras_transformer.cli.settings import SETTINGS, TABLES, data_kind, data_usage, settings_in
+from keras_transformer.cli.settings import SETTINGS, add_tables, data_kind, data_usage, resolve
 from keras_transformer.cli.vocab import load_vocabulary
 from keras_transformer.errors import UserError
 from keras_transformer.inference.tasks import get_commands
@@ -40,17 +40,11 @@ def define_options(parser: argparse.ArgumentParser) -> None:
     add_options(parser, {"--output DIR": "folder of the corpus"}, required=True)
     text = f"{SETTINGS['max_length'].text} (default: %(default)s)"
     add_options(parser, {"--max-length N": text}, default=256)
-    for table in ("data", "vocabulary"):
-        group = parser.add_argument_group(TABLES[table])
-        for one in settings_in(table):
-            if one.name not in _NOT_HERE:
-                add_setting(group, one)
+    add_tables(parser, ("data", "vocabulary"), _NOT_HERE)
 
 
 def run(arguments: argparse.Namespace) -> None:
-    values = {name: one.default for name, one in SETTINGS.items()}
-    given = {name: getattr(arguments, name, None) for name in SETTINGS}
-    values |= {name: value for name, value in given.items() if value is not None}
+    values = resolve(arguments)
     kind = data_kind(values)
     from keras_transformer.data.prepared_corpus import check_prepared_directory
 

@@ -101,43 +101,30 @@ class Progress:
 
     def line(self, columns: int = 120) -> str:
         """Returns label, bar, count, rate, time left and note, for a terminal of this width."""
-        count = f"{self.done:,}/{self.total:,}" if self.total else f"{self.done:,}"
-        parts = [f"{count} {self.unit}".rstrip()]
-        rate = self._rate()
-        if rate:
-            parts.append(f"{rate:,.1f}/s" if rate < 100 else f"{rate:,.0f}/s")
-        left = self._seconds_left(rate)
-        elapsed = format_seconds(time.monotonic() - self._start)
-        parts.append(f"{format_seconds(left)} left" if left > 0 else elapsed)
-        text = "  ".join(filter(None, (*parts, self.note)))
-        if not self.total and not self.minutes:
-            return f"{self.label} {text}"
-        return f"{self.label} {self._bar(columns - _TEXT_WIDTH)} {text}"
-
-    def _bar(self, width: int) -> str:
-        width = max(_NARROWEST_BAR, min(_WIDEST_BAR, width))
-        share = self.done / self.total if self.total else 0.0
+        now = time.monotonic()
+        first_done, first_time = self._first or (self.done, now)
+        elapsed = now - first_time
+        rate = (self.done - first_done) / elapsed if elapsed > 0 else 0.0
+        shares, ends = [], []  # of the total and the minutes, and the seconds left until each
+        if self.total:
+            shares.append(self.done / self.total)
+            ends += [(self.total - self.done) / rate] if rate else []
         if self.minutes:
-            share = max(share, self._elapsed() / (self.minutes * 60))
-        filled = round(min(share, 1.0) * width)
-        return "[" + "=" * filled + " " * (width - filled) + "]"
-
-    def _elapsed(self) -> float:
-        """Returns the seconds since the first report."""
-        return time.monotonic() - self._first[1] if self._first else 0.0
-
-    def _rate(self) -> float:
-        elapsed = self._elapsed()
-        return (self.done - self._first[0]) / elapsed if elapsed > 0 else 0.0
-
-    def _seconds_left(self, rate: float) -> float:
-        """Returns the seconds until the nearer end, 0 if none is known or it is reached."""
-        ends = []
-        if rate and self.total:
-            ends.append((self.total - self.done) / rate)
-        if self.minutes and self._first:
-            ends.append(self.minutes * 60 - self._elapsed())
-        return max(0.0, min(ends, default=0.0))
+            shares.append(elapsed / (self.minutes * 60))
+            ends += [self.minutes * 60 - elapsed] if self._first else []
+        left = min(ends, default=0.0)
+        bar = None
+        if shares:
+            width = max(_NARROWEST_BAR, min(_WIDEST_BAR, columns - _TEXT_WIDTH))
+            bar = "[" + ("=" * round(min(max(shares), 1.0) * width)).ljust(width) + "]"
+        count = f"{self.done:,}/{self.total:,}" if self.total else f"{self.done:,}"
+        parts = [
+            f"{count} {self.unit}".rstrip(),
+            rate and f"{rate:,.{1 if rate < 100 else 0}f}/s",
+            f"{format_seconds(left)} left" if left > 0 else format_seconds(now - self._start),
+            self.note,
+        ]
+        return " ".join(filter(None, (self.label, bar, "  ".join(filter(None, parts)))))
 
     def draw(self) -> None:
         """Shows the line now."""

@@ -42,9 +42,8 @@ def define_options(parser: argparse.ArgumentParser) -> None:
     add_options(files, inputs, required=True)
     add_options(files, {"--output FILE": "file of scores (default: standard output)"})
     add_options(parser, {"--per-token": "write the log-probability of each token too"})
-    note = "; target lines are never cut"
     batches = add_batch_options(parser, searches=False)
-    add_long_lines(batches, ("truncate", "error"), "error", note)
+    add_long_lines(batches, ("truncate", "error"), "error", "; target lines are never cut")
 
 
 def run(arguments: argparse.Namespace) -> None:

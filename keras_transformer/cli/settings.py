@@ -5,9 +5,10 @@ import dataclasses
 import difflib
 import json
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
+from keras_transformer.cli.arguments import add_setting
 from keras_transformer.cli.experiments import CHOSEN, experiment_values
 from keras_transformer.cli.task_commands import task_commands
 from keras_transformer.errors import UserError
@@ -95,6 +96,17 @@ def settings_in(table: str) -> list[Setting]:
     return [one for one in SETTINGS.values() if one.table == table]
 
 
+def add_tables(
+    parser: argparse.ArgumentParser, tables: Iterable[str] = TABLES, left_out: Collection[str] = ()
+) -> None:
+    """Adds a group of options for each table, with its settings except for some."""
+    for table in tables:
+        group = parser.add_argument_group(TABLES[table])
+        for one in settings_in(table):
+            if one.name not in left_out:
+                add_setting(group, one)
+
+
 def data_usage(task: str, *left_out: str) -> str:
     """Returns the options of each kind of data of a task, for the usage of a command."""
     rows = [
@@ -123,7 +135,13 @@ def read_config(path: str) -> dict[str, Any]:
         for name, value in entries.items():
             if name not in SETTINGS or SETTINGS[name].table != table:
                 raise UserError(f"{path}: {_describe_unknown(name, table)}")
-            values[name] = _from_toml(SETTINGS[name], value, path)
+            rule = SETTINGS[name].rule
+            value = tuple(value) if isinstance(value, list) else value  # TOML has no tuples
+            if not rule.allows(value):
+                words = "true or false" if rule.kind is bool else rule.words
+                received = entries[name]
+                raise UserError(f"{path}: {name} must be {words}. Received: {received!r}")
+            values[name] = float(value) if rule.kind is float else value
     return values
 
 
@@ -136,21 +154,13 @@ def _describe_unknown(name: str, table: str) -> str:
     return f"unknown setting in [{table}]{hint}. Received: {name!r}"
 
 
-def _from_toml(one: Setting, value: Any, path: str) -> Any:
-    converted = tuple(value) if isinstance(value, list) else value  # TOML has no tuples
-    if not one.rule.allows(converted):
-        words = "true or false" if one.rule.kind is bool else one.rule.words
-        raise UserError(f"{path}: {one.name} must be {words}. Received: {value!r}")
-    return float(converted) if one.rule.kind is float else converted
-
-
 def resolve(arguments: argparse.Namespace) -> dict[str, Any]:
     """Returns every setting: of an option, else the TOML file, the experiment or the defaults."""
     values = {name: one.default for name, one in SETTINGS.items()}
-    given = read_config(arguments.config) if arguments.config else {}
-    options = {name: getattr(arguments, name) for name in SETTINGS}
-    given |= {name: value for name, value in options.items() if value is not None}
-    named = experiment_values(arguments.recipe, given) if arguments.recipe else {}
+    options = {name: value for name, value in vars(arguments).items() if value is not None}
+    given = read_config(options["config"]) if options.get("config") else {}
+    given |= {name: options[name] for name in SETTINGS if name in options}
+    named = experiment_values(options["recipe"], given) if "recipe" in options else {}
     task = (named | given).get("task", values["task"])
     return values | dict(get_commands(task).defaults) | named | given
 
@@ -184,16 +194,12 @@ def render_config(values: Mapping[str, Any], preset_values: Mapping[str, Any]) -
             value, start = values[one.name], ""
             if value is None:
                 value, start = preset_values.get(one.name), "# "
-            value = _example(one) if value is None else value
+            if value is None:
+                examples = {str: "...", bool: True, float: 30.0, tuple: [1, 5, 10]}
+                value = (one.rule.choices or [examples.get(one.rule.kind, 1)])[0]
             # Text, numbers and booleans are written as in JSON.
             lines.append(f"{start}{one.name} = {json.dumps(value, ensure_ascii=False)}")
     return "\n".join(lines) + "\n"
-
-
-def _example(one: Setting) -> Any:
-    if one.rule.choices:
-        return one.rule.choices[0]
-    return {str: "...", bool: True, float: 30.0, tuple: [1, 5, 10]}.get(one.rule.kind, 1)
 
 
 def training_settings(values: Mapping[str, Any]) -> TrainingSettings:

@@ -63,10 +63,15 @@ def as_line(text: str) -> str:
 def check_output(path: str | None, others: Iterable[str | None] = ()) -> None:
     """Raises a `UserError` if an output cannot be written, before the work rather than after it.
 
-    It must be none of the `others`, which the command also reads or writes; None is none of these.
+    It must be none of the `others`, files and model directories that the command also reads or
+    writes; None is none of these.
     """
+    identity = _identity(path, sys.stdout)
     for other in others:
-        if other is not None and _is_same(path, other):
+        files = [] if other is None else [other]
+        if files and pathlib.Path(other).is_dir():
+            files = [file for name in _MODEL_FILES for file in pathlib.Path(other).glob(name)]
+        if identity and identity in (_identity(file, sys.stdin) for file in files):
             raise UserError(
                 "The output must not be a file that the command also reads or writes. "
                 f"Received: {path or '-'!r}, which is the same file as {other!r}."
@@ -98,52 +103,26 @@ def open_output(path: str | None) -> Iterator[TextIO]:
     place = contextlib.nullcontext(target) if _is_special(target) else atomic_write(target)
     temporary = None
     try:
-        with place as temporary, _text_file(temporary, target.name) as file:
-            yield file
+        with place as temporary, open(temporary, "wb") as file:
+            is_packed = target.name.endswith(".gz")
+            packed = gzip.GzipFile(target.name, "wb", fileobj=file) if is_packed else file
+            with packed, io.TextIOWrapper(packed, encoding="utf-8", newline="\n") as text:
+                yield text
     except OSError as error:
         if error.errno is not None and error.filename in (None, str(temporary)):
             error.filename = path  # a full disk names no file
         raise
 
 
-@contextlib.contextmanager
-def _text_file(path: pathlib.Path, name: str) -> Iterator[TextIO]:
-    """Opens a file to write, in the format that its later name says."""
-    with open(path, "wb") as file:
-        is_packed = name.endswith(".gz")
-        packed = gzip.GzipFile(name, "wb", fileobj=file) if is_packed else file
-        with packed, io.TextIOWrapper(packed, encoding="utf-8", newline="\n") as text:
-            yield text
-
-
-def _is_same(output: str | None, other: str) -> bool:
-    """Returns whether an output is the other file, or a file of the other model directory."""
-    output = _regular_file(output, sys.stdout)
-    if pathlib.Path(other).is_dir():
-        files = (path for name in _MODEL_FILES for path in pathlib.Path(other).glob(name))
-    else:
-        files = [_regular_file(other, sys.stdin)]
-    return any(_are_same(output, file) for file in files if None not in (output, file))
-
-
-def _regular_file(path: str | None, stream: TextIO):
-    """Returns a path or file number for `os.stat`, or None for a special file."""
+def _identity(path: str | pathlib.Path | None, stream: TextIO) -> tuple | str | None:
+    """Returns what all names of a file have in common, or None for a special file."""
     try:
-        file = stream.fileno() if path in (None, "-") else path
-        return file if stat.S_ISREG(os.stat(file).st_mode) else None
+        status = os.stat(stream.fileno() if path in (None, "-") else path)
+        return (status.st_dev, status.st_ino) if stat.S_ISREG(status.st_mode) else None
     except FileNotFoundError:
-        return path
+        return os.path.realpath(path)  # an output that does not exist yet
     except (OSError, ValueError, AttributeError):
         return None  # a closed stream, or the stream of a test
-
-
-def _are_same(first, second) -> bool:
-    try:
-        return os.path.samefile(first, second)
-    except FileNotFoundError:
-        # Two outputs that do not exist yet.
-        names = isinstance(first, str) and isinstance(second, str)
-        return names and os.path.realpath(first) == os.path.realpath(second)
 
 
 def _is_special(path: str | os.PathLike) -> bool:

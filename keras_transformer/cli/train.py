@@ -6,19 +6,18 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from keras_transformer.cli.arguments import add_options, add_setting
+from keras_transformer.cli.arguments import add_options
 from keras_transformer.cli.backend import load_backend
 from keras_transformer.cli.experiments import EXPERIMENTS, choose_settings, keep_settings
 from keras_transformer.cli.progress import Progress, say
 from keras_transformer.cli.settings import (
-    TABLES,
+    add_tables,
     check_task,
     data_kind,
     data_usage,
     find_preset,
     render_config,
     resolve,
-    settings_in,
     training_settings,
 )
 from keras_transformer.cli.vocab import load_vocabulary
@@ -93,10 +92,7 @@ def define_options(parser: argparse.ArgumentParser) -> None:
         "--print-config": "print a TOML file of all settings, with a comment for each, and stop",
     }
     add_options(parser.add_argument_group("settings in a file"), config)
-    for table, heading in TABLES.items():
-        group = parser.add_argument_group(heading)
-        for one in settings_in(table):
-            add_setting(group, one)
+    add_tables(parser)
 
 
 def run(arguments: argparse.Namespace) -> None:

@@ -27,8 +27,9 @@ def print_plan(
     load_backend()
     import tensorflow as tf
 
+    from keras_transformer.inference.memory import free_memory
     from keras_transformer.training.trainer import make_config, make_recipe
-    from keras_transformer.training.training_plan import CPU_TOKENS, measure_step
+    from keras_transformer.training.training_plan import CPU_TOKENS, estimate_memory, measure_step
 
     settings = training_settings(values)
     recipe = make_recipe(settings)
@@ -40,6 +41,7 @@ def print_plan(
     config = make_config(settings, recipe, size, target_size)
     num_devices = settings.gpus or 1
     share = math.ceil(recipe.tokens_per_batch / num_devices)
+    part = math.ceil(share / settings.micro_batches)
     steps = settings.max_steps or recipe.max_steps
 
     if settings.jit_compile and num_devices > 1:
@@ -48,11 +50,12 @@ def print_plan(
         _line("recipe", f"{recipe_name}: {EXPERIMENTS[recipe_name].description}")
     _line("data", commands.describe_data(values) or "not given yet")
     _print_run(settings, recipe, config, sides, steps)
-    _print_memory(config, recipe, settings, device_memory)
+    _print_memory(config, recipe, settings, share, part, device_memory)
     is_gpu = bool(tf.config.list_physical_devices("GPU"))
-    part = math.ceil(share / settings.micro_batches)
     slice_tokens = part if is_gpu else min(part, CPU_TOKENS)
-    if not is_gpu and not _has_room(config, recipe, slice_tokens):
+    width = min(recipe.max_length, slice_tokens)
+    free = None if is_gpu else free_memory()
+    if free is not None and estimate_memory(config, slice_tokens, width).total >= free:
         _line("time", "not measured: this machine has too little free memory for the model")
         return
     sys.stdout.flush()
@@ -86,19 +89,16 @@ def _print_run(settings, recipe, config, sides: str, steps: int) -> None:
     batch = f"{recipe.tokens_per_batch:,}"
     _line("batch", f"{batch} source + {batch} target tokens, padding included")
     windows = settings.average_windows or (recipe.average_checkpoints,)
-    every = settings.checkpoint_every
+    numbers, every = " or ".join(map(str, windows)), settings.checkpoint_every
     between = "one epoch" if every is None else f"{every:,} steps"
-    numbers = " or ".join(str(window) for window in windows)
     _line("final weights", f"average of the last {numbers} checkpoints, {between} apart")
     _line("search", f"beam {recipe.beam_size}, length penalty {recipe.length_penalty:g}")
 
 
-def _print_memory(config, recipe, settings, device_memory: float | None) -> None:
+def _print_memory(config, recipe, settings, share, tokens, device_memory: float | None) -> None:
     from keras_transformer.training.training_plan import estimate_memory, most_tokens
 
     num_devices, parts = settings.gpus or 1, settings.micro_batches
-    share = math.ceil(recipe.tokens_per_batch / num_devices)
-    tokens = math.ceil(share / parts)
     width = settings.packed_width or min(recipe.max_length, tokens)
     tokens = max(tokens, width)  # a batch has at least one row
     rows = "sentences" if settings.packed_width is None else "packed rows"
@@ -106,11 +106,11 @@ def _print_memory(config, recipe, settings, device_memory: float | None) -> None
     memory = estimate_memory(config, tokens, width, *how)
     cut = "" if parts == 1 else f", in {parts} micro-batches of {tokens:,} + {tokens:,}"
     _line("devices", f"{num_devices}, each with {share:,} + {share:,} tokens of a batch{cut}")
-    total = f"about {_gigabytes(memory.total)} GB, an estimate, for {rows} of {width} tokens:"
+    total = f"about {memory.total / _GIGABYTE:.2f} GB, an estimate, for {rows} of {width} tokens:"
     _line("memory per device", total)
     for name in ("weights", "gradients", "moments", "activations", "logits"):
         label = {"moments": "Adam's moments"}.get(name, name)
-        _line("", f"{_gigabytes(getattr(memory, name)):>6} GB  {label}")
+        _line("", f"{getattr(memory, name) / _GIGABYTE:6.2f} GB  {label}")
     if device_memory is None:
         _line("fits", "use --device-memory GB to find out")
         return
@@ -121,29 +121,24 @@ def _print_memory(config, recipe, settings, device_memory: float | None) -> None
     if most(*how) >= tokens:
         _line("fits", f"yes, in {device_memory:g} GB")
         return
-    ways = list(_ways_to_fit(recipe.tokens_per_batch, share, width, most, how))
+    # Options of `train` that make a step fit, with at least one sentence in a batch.
+    ways = []
+    if (part := most(settings.mixed_precision, num_devices, 2)) >= width:
+        number = math.ceil(share / part)
+        ways.append(f"--micro-batches {number}: the same step, one part after the other")
+    if (part := most(settings.mixed_precision, 2, parts)) >= width:
+        number = math.ceil(recipe.tokens_per_batch / (part * parts))
+        ways.append(f"--gpus {number}: the same step, on more devices")
+    if (part := most(*how)) >= width:
+        number = part * num_devices * parts
+        ways.append(f"--tokens-per-batch {number}: smaller steps, another training")
     _line("fits", f"no, not in {device_memory:g} GB" + ("; these would:" if ways else ":"))
     for way in ways:
         _line("", f"  {way}")
     if not ways:
-        fixed = f"weights, gradients and moments take {_gigabytes(memory.fixed)} GB"
+        fixed = f"weights, gradients and moments take {memory.fixed / _GIGABYTE:.2f} GB"
         _line("", f"{fixed}, and leave too little room for")
         _line("", f"{rows} of {width} tokens, in any number of micro-batches")
-
-
-def _ways_to_fit(tokens_per_batch, share, width, most, how):
-    """Yields options of `train` that make a step fit, with at least one sentence in a batch."""
-    mixed_precision, num_devices, parts = how
-    part = most(mixed_precision, num_devices, 2)
-    if part >= width:
-        yield f"--micro-batches {math.ceil(share / part)}: the same step, one part after the other"
-    part = most(mixed_precision, 2, parts)
-    if part >= width:
-        enough = math.ceil(tokens_per_batch / (part * parts))
-        yield f"--gpus {enough}: the same step, on more devices"
-    part = most(*how)
-    if part >= width:
-        yield f"--tokens-per-batch {part * num_devices * parts}: smaller steps, another training"
 
 
 def _print_time(seconds: float, steps: int, settings) -> None:
@@ -161,17 +156,3 @@ def _hours(hours: float) -> str:
     if hours < 1:
         return f"{hours * 60:.1f} minutes"
     return f"{hours:,.1f} hours" if hours < 72 else f"{hours:,.0f} hours ({hours / 24:,.0f} days)"
-
-
-def _gigabytes(size: int) -> str:
-    return f"{size / _GIGABYTE:.2f}"
-
-
-def _has_room(config, recipe, tokens: int) -> bool:
-    """Returns whether a step fits into the free memory of this machine, or that is not known."""
-    from keras_transformer.inference.memory import free_memory
-    from keras_transformer.training.training_plan import estimate_memory
-
-    free = free_memory()
-    needed = estimate_memory(config, tokens, min(recipe.max_length, tokens)).total
-    return free is None or needed < free

@@ -1,6 +1,7 @@
 """`keras-transformer translate`: text in, text out, line by line."""
 
 import argparse
+import functools
 from collections.abc import Iterator
 
 from keras_transformer.cli.arguments import (
@@ -9,10 +10,13 @@ from keras_transformer.cli.arguments import (
     add_model_and_files,
     add_options,
     add_search_options,
-    choose_search,
 )
-from keras_transformer.cli.backend import load_backend_in_streams
-from keras_transformer.cli.line_by_line import add_chunk_size, check_input, write_answers
+from keras_transformer.cli.line_by_line import (
+    add_chunk_size,
+    check_input,
+    load_pipeline,
+    write_answers,
+)
 from keras_transformer.cli.line_lengths import add_long_lines, check_lengths, report_split
 from keras_transformer.cli.progress import Progress
 from keras_transformer.cli.text_files import (
@@ -58,45 +62,28 @@ def define_options(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     check_output(arguments.output, [arguments.input or "-", arguments.prefix, *arguments.model])
-    _choose_long_lines(arguments)
-    total = check_input(arguments)
-    prefixes = None
-    if arguments.prefix is not None:
-        prefixes = read_all_lines(arguments.prefix, "prefix")
-        if total is not None:
-            _check_prefixes(prefixes, total, arguments.prefix)
-    num_streams = load_backend_in_streams(arguments.streams)
-    from keras_transformer import Translator
-
-    translator = Translator.load(arguments.model)
-    search = choose_search(arguments, translator.search)
-    if total is not None and arguments.long_lines == "error":
-        for _ in _chunks(translator, arguments, prefixes):
-            pass  # a line of a file that is too long is found before anything is translated
-
-    def answers(chunk, number, options):
-        if prefixes is not None:
-            options["prefixes"] = prefixes[number - 1 : number - 1 + len(chunk)]
-        return _answers(translator, chunk, number, options, arguments)
-
-    num_lines = write_answers(
-        arguments,
-        Progress("translating", total=total, unit="lines"),
-        _chunks(translator, arguments, prefixes),
-        answers,
-        {"search": search, "num_streams": num_streams},
-    )
-    report_split(translator, num_lines)
-
-
-def _choose_long_lines(arguments: argparse.Namespace) -> None:
     if arguments.n_best is not None and arguments.long_lines == "split":
         raise UserError(
             "--n-best cannot rank a line that was translated in parts. "
             "Use --long-lines truncate or error. Received: --long-lines split"
         )
-    default = "split" if arguments.n_best is None else "error"
-    arguments.long_lines = arguments.long_lines or default
+    arguments.long_lines = arguments.long_lines or ("error" if arguments.n_best else "split")
+    total = check_input(arguments)
+    prefixes = None if arguments.prefix is None else read_all_lines(arguments.prefix, "prefix")
+    if prefixes is not None and total is not None:
+        _check_prefixes(prefixes, total, arguments.prefix)
+    translator, options = load_pipeline(arguments, "translation")
+    if total is not None and arguments.long_lines == "error":
+        for _ in _chunks(translator, arguments, prefixes):
+            pass  # a line of a file that is too long is found before anything is translated
+    num_lines = write_answers(
+        arguments,
+        Progress("translating", total=total, unit="lines"),
+        _chunks(translator, arguments, prefixes),
+        functools.partial(_answers, translator, prefixes, arguments),
+        options,
+    )
+    report_split(translator, num_lines)
 
 
 def _chunks(translator, arguments: argparse.Namespace, prefixes) -> Iterator[list[str]]:
@@ -126,13 +113,14 @@ def _check_prefixes(prefixes: list[str], num_lines: int, path: str) -> None:
         )
 
 
-def _answers(translator, chunk, number, options, arguments) -> Iterator[str]:
+def _answers(translator, prefixes, arguments, chunk, number, options) -> Iterator[str]:
+    if prefixes is not None:
+        options["prefixes"] = prefixes[number - 1 : number - 1 + len(chunk)]
     if arguments.n_best is None:
         long_texts = arguments.long_lines
         yield from map(as_line, translator.translate(chunk, long_texts=long_texts, **options))
         return
-    hypotheses = translator.hypotheses(chunk, **options)
-    for offset, answers in enumerate(hypotheses):
+    for offset, answers in enumerate(translator.hypotheses(chunk, **options)):
         for rank, answer in enumerate(answers, start=1):
             text = as_line(answer.text).replace("\t", " ")
             yield f"{number + offset}\t{rank}\t{answer.score:.6f}\t{text}"

@@ -3,9 +3,7 @@
 import argparse
 import dataclasses
 import os
-import pathlib
 import sys
-import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,18 +11,12 @@ from keras_transformer.cli.arguments import (
     CONSTRAINT_OPTIONS,
     add_constraint_options,
     add_options,
-    choose_search,
 )
-from keras_transformer.cli.backend import load_backend_in_streams
+from keras_transformer.cli.line_by_line import answer_all, load_pipeline, save_answers
 from keras_transformer.cli.line_lengths import add_long_lines, check_lengths, report_split
 from keras_transformer.cli.progress import Progress, say
 from keras_transformer.cli.task_commands import Corpora, Experiment, TaskCommands
-from keras_transformer.cli.text_files import (
-    as_line,
-    open_output,
-    read_all_lines,
-    require_same_length,
-)
+from keras_transformer.cli.text_files import as_line, read_all_lines, require_same_length
 from keras_transformer.errors import UserError
 from keras_transformer.settings.setting import FrozenSettings, setting
 from keras_transformer.settings.training_settings import BLEU_TOKENIZERS, TrainingSettings
@@ -140,36 +132,27 @@ class TranslationCommands(TaskCommands):
     def open_corpora(self, kind: str, values: dict[str, Any]) -> Corpora:
         if kind == "prepared":
             return _open_prepared(values)
-        from keras_transformer.data import ParallelTextCorpus, TfdsCorpus, TsvCorpus
-
         if kind == "dataset":
+            from keras_transformer.data import TfdsCorpus
+
             languages = (values["source_language"], values["target_language"])
             splits = (values["train_split"], values["valid_split"])
             name, folder = values["dataset"], values["data_dir"]
             corpora = (TfdsCorpus(name, one, *languages, data_dir=folder) for one in splits)
             return Corpora(*corpora)
-
-        def read(part: str) -> Any:
-            if kind == "tsv":
-                corpus = TsvCorpus(values[f"{part}tsv"])
-            else:
-                corpus = ParallelTextCorpus(values[f"{part}source"], values[f"{part}target"])
+        corpora = [_open_text(values, part) for part in ("", "valid_")]
+        for corpus in corpora:
             len(corpus)  # reads all lines, and raises if one is not UTF-8 or has no partner
-            return corpus
-
-        return Corpora(read(""), read("valid_"))
+        return Corpora(*corpora)
 
     def open_known_corpus(self, values: Mapping[str, Any]) -> Any:
-        from keras_transformer.data import ParallelTextCorpus, PreparedCorpus, TsvCorpus
-
         if values["prepared"] and os.path.isdir(values["prepared"]):
+            from keras_transformer.data import PreparedCorpus
+
             return PreparedCorpus.load(values["prepared"]).read("train")
         files = [values[name] for name in ("tsv", "source", "target") if values[name]]
-        if not files or not all(map(os.path.isfile, files)):
-            return None
-        if values["tsv"]:
-            return TsvCorpus(values["tsv"])
-        return ParallelTextCorpus(*files) if len(files) == 2 else None
+        is_named = values["tsv"] or len(files) == 2
+        return _open_text(values) if is_named and all(map(os.path.isfile, files)) else None
 
     def describe_data(self, values: Mapping[str, Any]) -> str:
         if values["dataset"]:
@@ -230,6 +213,14 @@ class TranslationCommands(TaskCommands):
         return report | {"scores": [{n: getattr(one, n) for n in names} for one in scores]}
 
 
+def _open_text(values: Mapping[str, Any], part: str = "") -> Any:
+    from keras_transformer.data import ParallelTextCorpus, TsvCorpus
+
+    if values[f"{part}tsv"]:
+        return TsvCorpus(values[f"{part}tsv"])
+    return ParallelTextCorpus(values[f"{part}source"], values[f"{part}target"])
+
+
 def _open_prepared(values: dict[str, Any]) -> Corpora:
     """Opens a prepared corpus, whose vocabularies and maximum length become settings."""
     from keras_transformer.data import PreparedCorpus
@@ -257,32 +248,19 @@ def _open_prepared(values: dict[str, Any]) -> Corpora:
 
 
 def _translate(arguments: argparse.Namespace, sources: list[str]) -> tuple[list[str], dict]:
-    num_streams = load_backend_in_streams(arguments.streams)
-    from keras_transformer import Translator
+    translator, options = load_pipeline(arguments, "translation")
     from keras_transformer.decoding import search_to_dict
 
-    translator = Translator.load(arguments.model)
-    search = choose_search(arguments, translator.search)
     long_lines = arguments.long_lines or "split"
     if long_lines == "error":
         limit = translator.max_source_length
         check_lengths(translator.source_tokenizer, sources, limit, repr(arguments.source))
-    start = time.monotonic()
-    with Progress("translating", total=len(sources), unit="lines") as progress:
-        hypotheses = translator.translate(
-            sources,
-            search=search,
-            batch_size=arguments.batch_size,
-            num_streams=num_streams,
-            progress=progress.update,
-            long_texts=long_lines,
-        )
+    progress = Progress("translating", total=len(sources), unit="lines")
+    hypotheses, seconds = answer_all(
+        translator.translate, sources, progress, long_texts=long_lines, **options
+    )
     hypotheses = [as_line(text) for text in hypotheses]
-    seconds = time.monotonic() - start
     say(f"translated {len(sources):,} lines in {seconds:.1f} s")
     report_split(translator, len(sources))
-    if arguments.output:
-        with open_output(arguments.output) as file:
-            file.writelines(line + "\n" for line in hypotheses)
-        say(f"wrote {pathlib.Path(arguments.output)}")
-    return hypotheses, {"search": search_to_dict(search), "seconds": round(seconds, 2)}
+    save_answers(arguments.output, hypotheses)
+    return hypotheses, {"search": search_to_dict(options["search"]), "seconds": round(seconds, 2)}

@@ -47,9 +47,6 @@ def batch_dataset(
     It has the rest of `first_epoch` from `first_batch` on, and with `repeat` all later epochs.
     """
 
-    def numbered(epoch):
-        return epoch, arrange(epoch)
-
     def batches(epoch, arrays):
         first = tf.where(tf.equal(epoch, first_epoch), tf.constant(first_batch, tf.int64), 0)
         numbers = tf.data.Dataset.range(first, tf.size(arrays.order, tf.int64))
@@ -59,4 +56,4 @@ def batch_dataset(
 
     epochs = tf.data.Dataset.range(first_epoch, tf.int64.max if repeat else first_epoch + 1)
     # One epoch ahead, so that no step waits for an order.
-    return epochs.map(numbered).prefetch(1).flat_map(batches)
+    return epochs.map(lambda epoch: (epoch, arrange(epoch))).prefetch(1).flat_map(batches)

@@ -117,19 +117,13 @@ def _last_batches(rest, ends, shapes, size):
         most = size.rows(source_width, target_width)
         count = min(count, most)
         rows = min(most, -(-count // size.row_multiple) * size.row_multiple)
-        shape = _cheapest_known(BatchShape(rows, source_width, target_width), shapes)
+        wanted = BatchShape(rows, source_width, target_width)
+        # A known shape that contains it is one shape fewer to compile.
+        known = [shape for shape in shapes if shape.rows == rows and _contains(shape, wanted)]
+        shape = min(known, key=lambda shape: shape[1] + shape[2], default=wanted)
         batches.append((places[:count], shape))
         places, widths = places[count:], widths[count:]
     return batches
-
-
-def _cheapest_known(wanted: BatchShape, shapes) -> BatchShape:
-    """Returns the smallest known shape with the same rows that contains `wanted`, or `wanted`.
-
-    A known shape is one shape fewer to compile.
-    """
-    fitting = [shape for shape in shapes if shape.rows == wanted.rows and _contains(shape, wanted)]
-    return min(fitting, key=lambda shape: shape[1] + shape[2], default=wanted)
 
 
 def _contains(outer: BatchShape, inner: BatchShape) -> bool:

@@ -123,7 +123,13 @@ def _write_shard(path: pathlib.Path, blocks: Iterable[EncodedCorpus]) -> None:
     try:
         with tf.io.TFRecordWriter(str(path)) as writer:
             for block in blocks:
-                writer.write(_to_example(block))
+                example = tf.train.Example()
+                for side, (ids, offsets) in zip(_SIDES, block.sides(), strict=True):
+                    stored = {f"{side}_lengths": np.diff(offsets).astype("<u2")}
+                    stored[f"{side}_ids"] = ids.astype(ids.dtype.newbyteorder("<"), copy=False)
+                    for name, array in stored.items():
+                        example.features.feature[name].bytes_list.value.append(array.tobytes())
+                writer.write(example.SerializeToString())
     except tf.errors.OpError as error:
         raise OSError(f"{str(path.parent)!r} cannot be written: {error.message}") from error
 
@@ -152,18 +158,6 @@ class _Side:
 
     def is_complete(self) -> bool:
         return (self._num_pairs + 1, self._num_tokens) == (len(self.offsets), len(self.ids))
-
-
-def _to_example(block: EncodedCorpus) -> bytes:
-    import tensorflow as tf
-
-    example = tf.train.Example()
-    for side, (ids, offsets) in zip(_SIDES, block.sides(), strict=True):
-        stored = {f"{side}_lengths": np.diff(offsets).astype("<u2")}
-        stored[f"{side}_ids"] = ids.astype(ids.dtype.newbyteorder("<"), copy=False)
-        for name, array in stored.items():
-            example.features.feature[name].bytes_list.value.append(array.tobytes())
-    return example.SerializeToString()
 
 
 def _records(path: pathlib.Path) -> Iterator[dict[str, bytes]]:

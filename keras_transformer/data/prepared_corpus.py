@@ -83,7 +83,7 @@ def prepare_corpus(
         description = {
             "format": FORMAT,
             "max_length": max_length,
-            "tokenizers": {path.name: _checksum(path) for path in files},
+            "tokenizers": {path.name: zlib.crc32(path.read_bytes()) for path in files},
             "splits": {name: dataclasses.asdict(split) for name, split in splits.items()},
         }
         text = json.dumps(description, indent=2) + "\n"
@@ -96,12 +96,12 @@ def check_prepared_directory(directory: str | os.PathLike) -> None:
     directory = pathlib.Path(directory)
     if directory.exists() and not directory.is_dir():
         raise UserError(f"The output must be a directory. Received a file: {str(directory)!r}.")
-    names = {path.name for path in directory.iterdir()} if directory.exists() else set()
-    foreign = sorted(name for name in names if not _OWN_FILES.fullmatch(name))
+    names = sorted(path.name for path in directory.iterdir()) if directory.exists() else []
+    foreign = [name for name in names if not _OWN_FILES.fullmatch(name)]
     if names and (foreign or DESCRIPTION_FILE not in names):
         raise UserError(
             f"{str(directory)!r} is not a prepared corpus that can be replaced: it holds "
-            f"{(foreign or sorted(names))[0]!r}. Choose another output directory."
+            f"{(foreign or names)[0]!r}. Choose another output directory."
         )
 
 
@@ -160,9 +160,10 @@ class PreparedCorpus:
                         "changed; prepare the corpus again."
                     )
         for name, checksum in checksums.items():
-            if not (directory / name).is_file() or _checksum(directory / name) != checksum:
+            path = directory / name
+            if not path.is_file() or zlib.crc32(path.read_bytes()) != checksum:
                 raise UserError(
-                    f"{str(directory / name)!r} is not the tokenizer that the corpus was encoded "
+                    f"{str(path)!r} is not the tokenizer that the corpus was encoded "
                     "with: prepare the corpus again."
                 )
         tokenizers = TokenizerPair.load(directory, is_shared=len(checksums) == 1)
@@ -232,7 +233,3 @@ def _check_max_length(max_length) -> None:
         raise ValueError(
             f"max_length must be from 1 to {LONGEST_ROW}. Received: max_length={max_length!r}"
         )
-
-
-def _checksum(path: pathlib.Path) -> int:
-    return zlib.crc32(path.read_bytes())

@@ -125,27 +125,21 @@ def _obsolete(directory, name, tokenizer: Tokenizer | None) -> list[pathlib.Path
     for path in _files(directory, name):
         if tokenizer is not None and path.suffix == tokenizer.suffix:
             continue
-        if _is_tokenizer(path):
+        try:
+            load_tokenizer_file(path)
             found.append(path)
-        elif tokenizer is not None:  # Otherwise nothing reads the name, and the file may stay.
-            raise UserError(
-                f"{str(path)!r} is in the way and not a tokenizer that can be replaced: move it "
-                "away, or name another directory."
-            )
+        except UserError as error:
+            if tokenizer is not None:  # Otherwise nothing reads the name, and the file may stay.
+                raise UserError(
+                    f"{str(path)!r} is in the way and not a tokenizer that can be replaced: move "
+                    "it away, or name another directory."
+                ) from error
     return found
 
 
 def _files(directory, name) -> list[pathlib.Path]:
     paths = [pathlib.Path(directory) / f"{name}{kind.suffix}" for kind in _KINDS]
     return [path for path in paths if path.is_file()]
-
-
-def _is_tokenizer(path: pathlib.Path) -> bool:
-    try:
-        load_tokenizer_file(path)
-    except UserError:
-        return False
-    return True
 
 
 def load_tokenizer_file(path: pathlib.Path) -> Tokenizer:

@@ -98,7 +98,10 @@ class BeamSearch(Search, name="beam"):
 
     def _search(self, inputs):
         def extend(beams, state):
-            logits, state = call_step(inputs.step, *self._step_inputs(beams), state, inputs.dtype)
+            first_rows = self.beam_size * ops.arange(ops.shape(beams.parents)[0], dtype="int32")
+            rows = ops.expand_dims(first_rows, -1) + beams.parents  # [batch, beam]
+            flat = ops.reshape(beams.last_tokens, (-1,)), ops.reshape(rows, (-1,))
+            logits, state = call_step(inputs.step, *flat, state, inputs.dtype)
             candidates = self._best_candidates(logits, beams, inputs)
             return keep_shapes(self._advance(beams, candidates), beams), state
 
@@ -127,13 +130,6 @@ class BeamSearch(Search, name="beam"):
             finished_log_probabilities=ops.full(of_finished, _MINUS_INFINITY, dtype=dtype),
             finished_lengths=ops.zeros(of_finished, dtype="int32"),
         )
-
-    def _step_inputs(self, beams):
-        """Returns the last tokens and the rows that they continue, both `[batch * beam]`."""
-        batch = ops.shape(beams.parents)[0]
-        first_rows = self.beam_size * ops.arange(batch, dtype="int32")
-        rows = ops.expand_dims(first_rows, -1) + beams.parents  # [batch, beam]
-        return ops.reshape(beams.last_tokens, (-1,)), ops.reshape(rows, (-1,))
 
     def _best_candidates(self, logits, beams, inputs):
         """Returns the best `2 * beam_size` extensions; logits `[batch * beam, vocabulary]`."""
@@ -165,9 +161,18 @@ class BeamSearch(Search, name="beam"):
     def _advance(self, beams, candidates):
         """Returns the state after a step."""
         length = beams.index + 1
-        beams_after = self._keep_alive(beams, candidates)._replace(index=length)
+        # An EOS candidate that has to fill a place (a tiny vocabulary) is dead there.
+        alive = ops.where(candidates.is_finished, _MINUS_INFINITY, candidates.log_probabilities)
+        log_probabilities, places = top_k(alive, self.beam_size)  # [batch, beam]
+        beams_after = beams._replace(
+            index=length,
+            parents=_gather(candidates.parents, places),
+            last_tokens=_gather(candidates.last_tokens, places),
+            alive_tokens=_gather(candidates.tokens, places),
+            alive_log_probabilities=log_probabilities,
+        )
         beams_after = self._add_finished(beams_after, candidates, length)
-        best_possible = self._scores(beams_after.alive_log_probabilities[:, 0], beams.limits)
+        best_possible = self._scores(log_probabilities[:, 0], beams.limits)
         is_final = best_possible <= beams_after.finished_scores[:, -1]
         is_done = ops.logical_or(is_final, length >= beams.limits)
         frozen = {
@@ -176,17 +181,6 @@ class BeamSearch(Search, name="beam"):
             if name.startswith(("alive", "finished"))
         }
         return beams_after._replace(is_done=ops.logical_or(beams.is_done, is_done), **frozen)
-
-    def _keep_alive(self, beams, candidates):
-        # An EOS candidate that has to fill a place (a tiny vocabulary) is dead there.
-        alive = ops.where(candidates.is_finished, _MINUS_INFINITY, candidates.log_probabilities)
-        log_probabilities, places = top_k(alive, self.beam_size)  # [batch, beam]
-        return beams._replace(
-            parents=_gather(candidates.parents, places),
-            last_tokens=_gather(candidates.last_tokens, places),
-            alive_tokens=_gather(candidates.tokens, places),
-            alive_log_probabilities=log_probabilities,
-        )
 
     def _add_finished(self, beams, candidates, length):
         is_finished, log_probabilities = candidates.is_finished, candidates.log_probabilities

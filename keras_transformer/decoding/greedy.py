@@ -88,7 +88,13 @@ def decode_rows(inputs: SearchInputs, choose: Callable, width: int) -> SearchRes
             lengths=ops.where(rows.is_done, rows.lengths, length),
         )
         if inputs.is_constrained:
-            new_rows = _end_dead_rows(new_rows, pad_id)
+            # Rows that no token could extend become empty places, see `SearchResult`.
+            is_dead = ops.equal(new_rows.log_probabilities, float("-inf"))
+            new_rows = new_rows._replace(
+                is_done=ops.logical_or(new_rows.is_done, is_dead),
+                tokens=ops.where(ops.expand_dims(is_dead, -1), pad_id, new_rows.tokens),
+                lengths=ops.where(is_dead, 0, new_rows.lengths),
+            )
         return keep_shapes(new_rows, rows), model_state
 
     shape = (ops.shape(inputs.limits)[0], width)
@@ -105,13 +111,3 @@ def decode_rows(inputs: SearchInputs, choose: Callable, width: int) -> SearchRes
     rows = run_search(extend, start, inputs.state, inputs.keep_sentences)
     scores = rows.log_probabilities
     return SearchResult(rows.tokens, scores, scores, rows.lengths)
-
-
-def _end_dead_rows(rows, pad_id):
-    """Turns rows that no token could extend into empty places, see `SearchResult`."""
-    is_dead = ops.equal(rows.log_probabilities, float("-inf"))
-    return rows._replace(
-        is_done=ops.logical_or(rows.is_done, is_dead),
-        tokens=ops.where(ops.expand_dims(is_dead, -1), pad_id, rows.tokens),
-        lengths=ops.where(is_dead, 0, rows.lengths),
-    )

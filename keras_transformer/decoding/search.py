@@ -3,11 +3,13 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
+import keras
+
 from keras_transformer.decoding.constraints.constraint import Constraint, check_constraints
 from keras_transformer.decoding.constraints.saved_constraint import SavedConstraint
 from keras_transformer.decoding.named_settings import NamedSettings
 from keras_transformer.decoding.search_inputs import SearchInputs, checked_limits
-from keras_transformer.decoding.step import Step, score_dtype
+from keras_transformer.decoding.step import Step
 from keras_transformer.layers.dtypes import Tensor
 
 
@@ -93,7 +95,9 @@ class Search(NamedSettings, kind="search"):
             ValueError: If `max_lengths` is not `[batch]`, or `max_length` is below 1.
         """
         limits, ids = checked_limits(max_lengths, max_length), (bos_id, eos_id, pad_id)
-        dtype = score_dtype(state)
+        leaves = [leaf for leaf in keras.tree.flatten(state) if hasattr(leaf, "dtype")]
+        dtypes = [keras.backend.standardize_dtype(leaf.dtype) for leaf in leaves]
+        dtype = "float64" if "float64" in dtypes else "float32"
         inputs = SearchInputs(step, state, limits, max_length, *ids, keep_sentences, dtype)
         constraints = (*self.constraints, *check_constraints(constraints))
         return self._search(inputs.constrained(constraints, self.width))

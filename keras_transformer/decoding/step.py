@@ -40,16 +40,6 @@ class Step(Protocol):
     def __call__(self, tokens: Any, rows: Any, state: Any) -> tuple[Any, Any]: ...
 
 
-def score_dtype(state: Any) -> str:
-    """Returns the dtype of scores: float64 if the state holds such tensors, else float32."""
-    dtypes = [
-        keras.backend.standardize_dtype(leaf.dtype)
-        for leaf in keras.tree.flatten(state)
-        if hasattr(leaf, "dtype")
-    ]
-    return "float64" if "float64" in dtypes else "float32"
-
-
 def call_step(
     step: Step, tokens: Tensor, rows: Tensor | None, state: Any, dtype: str
 ) -> tuple[Tensor, Any]:
@@ -126,7 +116,12 @@ def run_search(
     # `found` has the answers of all sentences, `left` the search for those that are not done.
     def extend_until_few_are_left(found, places, left, state):
         left, state = ops.while_loop(_are_most_left, extend, (left, state))
-        found = _put(found, places, left)
+        indices = ops.expand_dims(places, 1)
+
+        def put(old, new):
+            return ops.scatter_update(old, indices, new) if len(old.shape) else new
+
+        found = keras.tree.map_structure(put, found, left)
         kept = ops.cast(ops.nonzero(ops.logical_not(_is_done(left)))[0], "int32")
         left = take_rows(left, kept)
         return found, take_rows(places, kept), left, keep_shapes(keep_sentences(state, kept), state)
@@ -153,16 +148,6 @@ def _are_most_left(search, *_):
     is_done = _is_done(search)
     num_left = ops.sum(ops.cast(ops.logical_not(is_done), "int32"))
     return 2 * num_left > ops.shape(is_done)[0]
-
-
-def _put(found, places, left):
-    """Returns the search of all sentences, with the results of those left at their places."""
-
-    def put(old, new):
-        is_scalar = not len(old.shape)
-        return new if is_scalar else ops.scatter_update(old, ops.expand_dims(places, 1), new)
-
-    return keras.tree.map_structure(put, found, left)
 
 
 def _shrinking_loop(condition, body, variables):

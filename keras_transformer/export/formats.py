@@ -237,27 +237,20 @@ def export_folder(
             f"Received: backend={backend!r}"
         )
     check_export_packages(format)
+    one.check_task(pipeline.task)
     if not one.includes_search:
-        _check_without_search(pipeline, one)
+        if num_models := len(getattr(pipeline.model, "models", ())):
+            raise UserError(
+                f"The {one.title} holds one model; export the models of an ensemble one by one. "
+                f"Received: an Ensemble of {num_models}"
+            )
+        warn_of_constraints(pipeline.search, one.title)
     check_export_directory(directory, format)
     with atomic_folder(directory) as aside:
         aside.mkdir()
         if not one.includes_search:
             pipeline.tokenizers.save(aside)
         yield aside
-
-
-def _check_without_search(pipeline: "Pipeline", one: ExportFormat) -> None:
-    """Raises a `UserError` if other searches cannot use the model; warns of lost constraints."""
-    from keras_transformer.models import Ensemble
-
-    one.check_task(pipeline.task)
-    if isinstance(pipeline.model, Ensemble):
-        raise UserError(
-            f"The {one.title} holds one model; export the models of an ensemble one by one. "
-            f"Received: an Ensemble of {len(pipeline.model.models)}"
-        )
-    warn_of_constraints(pipeline.search, one.title)
 
 
 def warn_of_constraints(search: Any, title: str) -> None:

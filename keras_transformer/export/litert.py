@@ -7,7 +7,6 @@ import tempfile
 from keras_transformer.export.formats import export_folder
 from keras_transformer.export.steps import concrete_functions, with_dtype
 from keras_transformer.inference.translator import Translator
-from keras_transformer.models import Transformer
 
 
 def export_litert(translator: Translator, directory: str | os.PathLike) -> pathlib.Path:
@@ -33,21 +32,18 @@ def export_litert(translator: Translator, directory: str | os.PathLike) -> pathl
     >>> export_litert(translator, "exports/en_de")  # doctest: +SKIP
     """
     with export_folder(translator, directory, "litert") as aside:
+        import tensorflow as tf
+
         model = with_dtype(translator.model, "float32")
-        (aside / "model.tflite").write_bytes(_convert(model))
+        functions = concrete_functions(model)
+        module = tf.Module()
+        # The module makes TensorFlow save the weights, which the conversion turns into constants.
+        module.model_variables = [weight.value for weight in model.weights]
+        with tempfile.TemporaryDirectory() as path:
+            tf.saved_model.save(module, path, signatures=functions)
+            names = list(functions)
+            converter = tf.lite.TFLiteConverter.from_saved_model(path, signature_keys=names)
+            # Most builds of the runtime do not have TensorFlow's operations ("Flex").
+            converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS]
+            (aside / "model.tflite").write_bytes(converter.convert())
     return pathlib.Path(directory)
-
-
-def _convert(model: Transformer) -> bytes:
-    import tensorflow as tf
-
-    functions = concrete_functions(model)
-    module = tf.Module()
-    # The module makes TensorFlow save the weights, which the conversion turns into constants.
-    module.model_variables = [weight.value for weight in model.weights]
-    with tempfile.TemporaryDirectory() as path:
-        tf.saved_model.save(module, path, signatures=functions)
-        converter = tf.lite.TFLiteConverter.from_saved_model(path, signature_keys=list(functions))
-        # Most builds of the runtime do not have TensorFlow's operations ("Flex").
-        converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS]
-        return converter.convert()

@@ -94,13 +94,16 @@ def _convert(function):
         onnx.checker.check_model(model)
     except onnx.checker.ValidationError as error:
         raise UserError(f"tf2onnx has no conversion of this model: {error}") from error
-    _name_dimensions(model.graph)
+    for value in [*model.graph.input, *model.graph.output]:
+        names = _DIMENSIONS.get(value.name) or _DIMENSIONS[value.name.split("_")[0]]
+        for dimension, name in zip(value.type.tensor_type.shape.dim, names, strict=True):
+            if not dimension.dim_value:
+                dimension.dim_param = name
     return model
 
 
-def _convert_erfc(context, node, name, args):
+def _convert_erfc(context, node, *_):
     """Converts TensorFlow's 1 - erf(x), which is in GELU and which tf2onnx does not know."""
-    del name, args
     one = context.make_const(f"{node.name}_one", np.array(1.0, "float32"))
     erf, shape = f"{node.name}_erf", context.get_shape(node.output[0])
     result, dtype = node.output[0], context.get_dtype(node.output[0])
@@ -111,14 +114,6 @@ def _convert_erfc(context, node, name, args):
 
 
 _HANDLERS = {"Erfc": (_convert_erfc, [])}
-
-
-def _name_dimensions(graph):
-    for value in [*graph.input, *graph.output]:
-        names = _DIMENSIONS.get(value.name) or _DIMENSIONS[value.name.split("_")[0]]
-        for dimension, name in zip(value.type.tensor_type.shape.dim, names, strict=True):
-            if not dimension.dim_value:
-                dimension.dim_param = name
 
 
 def _write(models, directory) -> None:

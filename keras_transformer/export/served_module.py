@@ -163,18 +163,14 @@ def _transposes(model):
             groups[-1].append(weight)
         else:
             groups.append([weight])
-    return {kernel: stored for group in groups for kernel, stored in _together(group).items()}
-
-
-def _together(kernels):
-    """Returns the `StoredTranspose`s of kernels that share one matrix, by the kernels' ids."""
-    rows = [tf.transpose(kernel.value) for kernel in kernels]
-    matrix = tf.Variable(tf.concat(rows, axis=0), trainable=False)
-    ends = list(itertools.accumulate(len(some) for some in rows))
-    return {
-        id(kernel): StoredTranspose(matrix, end - len(some), end)
-        for kernel, some, end in zip(kernels, rows, ends, strict=True)
-    }
+    stored = {}
+    for kernels in groups:
+        rows = [tf.transpose(kernel.value) for kernel in kernels]
+        matrix = tf.Variable(tf.concat(rows, axis=0), trainable=False)
+        ends = itertools.accumulate(map(len, rows))
+        for kernel, some, end in zip(kernels, rows, ends, strict=True):
+            stored[id(kernel)] = StoredTranspose(matrix, end - len(some), end)
+    return stored
 
 
 def _with_stored(method, transposes, num_parts):

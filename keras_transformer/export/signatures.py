@@ -9,22 +9,14 @@ import tensorflow as tf
 from keras import ops
 
 from keras_transformer.data.special_tokens import BOS_ID, PAD_ID
-from keras_transformer.export.served_module import (
-    MAX_TOKENS,
-    ServedFunctions,
-    encode,
-    in_chunks,
-    longest_row,
-    padded,
-    rows_per_chunk,
-)
+from keras_transformer.export import served_module as served
 from keras_transformer.layers.dtypes import Tensor
 
 # Maximum number of elements in the largest tensor of a chunk of rows.
 _MAX_NUMBERS = 2**26
 
 
-class TranslatorFunctions(ServedFunctions):
+class TranslatorFunctions(served.ServedFunctions):
     """The signatures of a translator; arguments as in `ServedFunctions`."""
 
     inputs = {
@@ -49,19 +41,19 @@ class TranslatorFunctions(ServedFunctions):
         length = tf.cast(targets.bounding_shape()[1], tf.int32)
 
         def score_rows(start, end):
-            labels = padded(targets[start:end], length)
-            inputs = {"source": padded(sources[start:end]), "target": _decoder_inputs(labels)}
-            logits = self._model(inputs, training=False)
+            labels = served.padded(targets[start:end], length)
+            source, target = served.padded(sources[start:end]), _decoder_inputs(labels)
+            logits = self._model({"source": source, "target": target}, training=False)
             chosen = tf.gather(logits, labels, batch_dims=2)
             found = tf.cast(chosen - ops.logsumexp(logits, axis=-1), tf.float32)
             return {"values": tf.where(labels == PAD_ID, 0.0, found)}
 
-        rows = rows_per_chunk(
-            (longest_row(sources, targets), MAX_TOKENS),
+        rows = served.rows_per_chunk(
+            (served.longest_row(sources, targets), served.MAX_TOKENS),
             (length * self._model.config.output_vocab_size, _MAX_NUMBERS),
         )
         empty = {"values": tf.zeros([0, length])}
-        values = in_chunks(score_rows, tf.shape(text)[0], rows, empty)["values"]
+        values = served.in_chunks(score_rows, tf.shape(text)[0], rows, empty)["values"]
         return {
             "log_probability": tf.reduce_sum(values, axis=1),
             "num_tokens": tf.cast(targets.row_lengths(), tf.int32),
@@ -75,8 +67,8 @@ class TranslatorFunctions(ServedFunctions):
         lengths = [tf.cast(ids.bounding_shape()[1], tf.int32) for ids in (targets, sources)]
 
         def attend_rows(start, end):
-            labels = padded(targets[start:end], lengths[0])
-            source = padded(sources[start:end], lengths[1])
+            labels = served.padded(targets[start:end], lengths[0])
+            source = served.padded(sources[start:end], lengths[1])
             blocks = self._model.attention_scores(source, _decoder_inputs(labels))["cross"]
             # The last but one block aligns best (Garg et al., 2019, section 4.1).
             scores = tf.cast(blocks[max(len(blocks) - 2, 0)], tf.float32)
@@ -84,14 +76,14 @@ class TranslatorFunctions(ServedFunctions):
             is_real = (labels != PAD_ID)[:, :, None] & (source != PAD_ID)[:, None, :]
             return {"attention": tf.where(is_real, scores, 0.0)}
 
-        longest = longest_row(sources, targets)
-        rows = rows_per_chunk(
-            (longest, MAX_TOKENS),
-            (longest * longest * self._model.config.num_heads, _MAX_NUMBERS),
+        longest = served.longest_row(sources, targets)
+        rows = served.rows_per_chunk(
+            (longest, served.MAX_TOKENS),
+            (longest**2 * self._model.config.num_heads, _MAX_NUMBERS),
         )
         empty = {"attention": tf.zeros([0, *lengths])}
         return {
-            **in_chunks(attend_rows, tf.shape(text)[0], rows, empty),
+            **served.in_chunks(attend_rows, tf.shape(text)[0], rows, empty),
             "source_tokens": self._pieces(self._pipeline.source_tokenizer, sources),
             "target_tokens": self._pieces(self._pipeline.target_tokenizer, targets),
             "truncated": truncated,
@@ -121,7 +113,7 @@ class TranslatorFunctions(ServedFunctions):
         with tf.control_dependencies([same]):
             text = tf.identity(text)
         sources, is_cut = self._encode_source(text)
-        targets, is_target_cut = encode(
+        targets, is_target_cut = served.encode(
             self._module.target_tokenizer, translation, self._max_target_length
         )
         return sources, targets, is_cut | is_target_cut

@@ -11,13 +11,7 @@ from keras import ops
 
 from keras_transformer.data.special_tokens import BOS_ID, EOS_ID, PAD_ID
 from keras_transformer.decoding import ForcedPrefix, SearchResult, compile_search
-from keras_transformer.inference.memory import (
-    MAX_ALIGNED_TOKENS,
-    MAX_BATCH_LOGITS,
-    MAX_BATCH_TOKENS,
-    cut_batches,
-    streams_that_fit,
-)
+from keras_transformer.inference import memory
 from keras_transformer.layers.checks import check_positive_integer
 from keras_transformer.models.cross_entropy import cross_entropy
 
@@ -73,7 +67,7 @@ class BatchInference:
         check_positive_integer("num_streams", num_streams)
         if sizes:
             largest = max(range(len(sizes)), key=sizes.__getitem__)
-            num_streams = streams_that_fit(
+            num_streams = memory.streams_that_fit(
                 self.model, search, len(sources[largest]), max_lengths[largest], num_streams
             )
         if not hasattr(search, "seed"):  # Drawn answers depend on the batch.
@@ -87,7 +81,7 @@ class BatchInference:
             batch = {name: [values[index] for index in indices] for name, values in rows.items()}
             return indices, self.search(search=search, seed_offset=number, **batch)
 
-        batches = enumerate(cut_batches(sizes, batch_size, max_positions))
+        batches = enumerate(memory.cut_batches(sizes, batch_size, max_positions))
         if num_streams == 1:
             yield from map(search_batch, batches)
             return
@@ -139,8 +133,8 @@ class BatchInference:
             log_probabilities = ops.where(ops.not_equal(labels, PAD_ID), log_probabilities, 0.0)
             return ops.sum(log_probabilities, axis=1), log_probabilities
 
-        logits = MAX_BATCH_LOGITS // self.model.config.output_vocab_size
-        max_positions = min(logits, MAX_BATCH_TOKENS)
+        logits = memory.MAX_BATCH_LOGITS // self.model.config.output_vocab_size
+        max_positions = min(logits, memory.MAX_BATCH_TOKENS)
         pairs = sources, targets, batch_size, max_positions, progress
         return self._run_pairs("score", score, *pairs)
 
@@ -155,14 +149,14 @@ class BatchInference:
             scores = self.model.attention_scores(source, target)["cross"][layer]
             return ops.mean(ops.cast(scores, "float32"), axis=1)
 
-        pairs = sources, targets, batch_size, MAX_ALIGNED_TOKENS, progress
+        pairs = sources, targets, batch_size, memory.MAX_ALIGNED_TOKENS, progress
         return self._run_pairs(("attention", layer), attention, *pairs)
 
     def _run_pairs(self, key, function, sources, targets, batch_size, max_positions, progress):
         """Yields the index of each pair of ids and its results of a function, in batches."""
         sizes = [max(len(s), len(t)) + 1 for s, t in zip(sources, targets, strict=True)]
         num_done = 0
-        for indices in cut_batches(sizes, batch_size, max_positions):
+        for indices in memory.cut_batches(sizes, batch_size, max_positions):
             found = self._run(
                 key,
                 function,

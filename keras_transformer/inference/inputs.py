@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from keras_transformer.errors import UserError
 from keras_transformer.inference.sentence_profile import SentenceProfile
 from keras_transformer.inference.sentence_splitting import TextPart, join_answers, split_text
-from keras_transformer.layers.checks import check_choice, check_positive_integer
+from keras_transformer.layers.checks import check_choice
 
 
 def checked_texts(name: str, texts: Sequence[str]) -> list[str]:
@@ -34,15 +34,6 @@ def checked_prefixes(prefixes: Sequence[str], num_texts: int) -> list[str]:
             f"Received: {len(prefixes)} prefixes and {num_texts} texts"
         )
     return prefixes
-
-
-def check_vocabulary(side: str, tokenizer, vocab_size: int) -> None:
-    """Raises a ValueError unless a tokenizer has as many ids as the model."""
-    if tokenizer.vocab_size != vocab_size:
-        raise ValueError(
-            f"The {side} tokenizer must have as many pieces as the model has {side} ids, "
-            f"{vocab_size}. Received: {side}_tokenizer.vocab_size={tokenizer.vocab_size}"
-        )
 
 
 def encode_words(tokenizer, name: str, texts) -> tuple[list[list[int]], list[list[int]]]:
@@ -158,13 +149,6 @@ class SourceParts:
         """Returns the answer to each text from the answers to all parts."""
         rest = iter(answers)
         return [join_answers(parts, [next(rest) for _ in parts]) for parts in self._parts]
-
-
-def source_limit(max_source_length: int | None, max_length: int | None) -> int:
-    """Returns the maximum number of tokens of a source, with EOS; `max_length` is the model's."""
-    max_source_length = 1024 if max_source_length is None else max_source_length
-    check_positive_integer("max_source_length", max_source_length, LARGEST_LENGTH)
-    return min(max_source_length, max_length or max_source_length)
 
 
 def cut_sources(subwords: list[list[int]], max_subwords: int, advice: str = "") -> list[list[int]]:

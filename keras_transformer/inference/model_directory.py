@@ -136,17 +136,7 @@ def write_model_directory(
     if isinstance(recipe, dict):
         recipe = TrainingRecipe.from_dict(recipe)
     finish_replacing(directory)
-    with atomic_files(directory, _obsolete_files(directory, tokenizers, recipe)) as aside:
-        save_weights_only(model, aside / WEIGHTS_FILE)
-        tokenizers.save(aside)
-        if recipe is not None:
-            _write_json(aside / RECIPE_FILE, recipe.to_dict())
-        _write_json(aside / CONFIG_FILE, config)
-    return directory
-
-
-def _obsolete_files(directory: pathlib.Path, tokenizers, recipe) -> list[pathlib.Path]:
-    """Returns files of an earlier model that the new one does not replace, after checking them."""
+    # Files of an earlier model that the new one does not replace.
     obsolete = tokenizers.obsolete_files(directory)
     path = directory / RECIPE_FILE
     if recipe is None and path.is_file():
@@ -158,8 +148,12 @@ def _obsolete_files(directory: pathlib.Path, tokenizers, recipe) -> list[pathlib
                 "away, or name another directory."
             ) from error
         obsolete.append(path)
-    return obsolete
-
-
-def _write_json(path: pathlib.Path, content: dict) -> None:
-    path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    with atomic_files(directory, obsolete) as aside:
+        save_weights_only(model, aside / WEIGHTS_FILE)
+        tokenizers.save(aside)
+        contents = {CONFIG_FILE: config, RECIPE_FILE: recipe and recipe.to_dict()}
+        for name, content in contents.items():
+            if content is not None:
+                text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+                (aside / name).write_text(text, encoding="utf-8")
+    return directory

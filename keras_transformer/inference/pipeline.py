@@ -16,7 +16,7 @@ from keras_transformer.decoding import search_to_dict
 from keras_transformer.decoding.search import Search
 from keras_transformer.errors import UserError, one_line
 from keras_transformer.inference.batch_inference import BatchInference
-from keras_transformer.inference.inputs import LARGEST_LENGTH, check_vocabulary, source_limit
+from keras_transformer.inference.inputs import LARGEST_LENGTH
 from keras_transformer.inference.memory import MAX_BATCH_TOKENS
 from keras_transformer.inference.model_directory import (
     CONFIG_FILE,
@@ -69,9 +69,17 @@ class Pipeline(abc.ABC):
         self.recipe = recipe
         self._inference = BatchInference(model, make_constraint)
         check_positive_integer("extra_length", extra_length, LARGEST_LENGTH)
-        self.max_source_length = source_limit(max_source_length, model.config.max_length)
-        check_vocabulary("source", self.source_tokenizer, model.config.vocab_size)
-        check_vocabulary("target", self.target_tokenizer, model.config.output_vocab_size)
+        longest = 1024 if max_source_length is None else max_source_length
+        check_positive_integer("max_source_length", longest, LARGEST_LENGTH)
+        self.max_source_length = min(longest, model.config.max_length or longest)
+        sizes = model.config.vocab_size, model.config.output_vocab_size
+        tokenizers = self.source_tokenizer, self.target_tokenizer
+        for side, tokenizer, size in zip(("source", "target"), tokenizers, sizes, strict=True):
+            if tokenizer.vocab_size != size:
+                raise ValueError(
+                    f"The {side} tokenizer must have as many pieces as the model has {side} ids, "
+                    f"{size}. Received: {side}_tokenizer.vocab_size={tokenizer.vocab_size}"
+                )
 
     @classmethod
     def load(cls, directory: str | os.PathLike | Sequence, dtype: str | None = None) -> Self:

@@ -96,7 +96,7 @@ def split_text(
     """
     groups_of = max_subwords if usual_length is None else min(usual_length, max_subwords)
     sentences = split_sentences(text, abbreviations)
-    return _join_while_they_fit(sentences, max_subwords, encode_batch, _split_sentence, groups_of)
+    return _join_while_they_fit(sentences, max_subwords, encode_batch, groups_of)
 
 
 def join_answers(parts: Sequence[TextPart], answers: Sequence[str]) -> str:
@@ -119,13 +119,13 @@ def _units(text, matches):
     return [text[start:stop] for start, stop in itertools.pairwise([0, *ends])]
 
 
-def _join_while_they_fit(units, limit, encode_batch, split, groups_of, is_even=False):
-    """Joins neighbouring units to parts; `split` cuts a unit that does not fit alone.
+def _join_while_they_fit(units, limit, encode_batch, groups_of, are_words=False):
+    """Joins neighbouring sentences or words to parts; one that does not fit alone is cut.
 
     Several units together have at most `groups_of` subwords, a unit alone at most `limit`.
     """
     encoded = encode_batch(units)
-    groups = _group(list(map(len, encoded)), groups_of, is_even)
+    groups = _group(list(map(len, encoded)), groups_of, is_even=are_words)
     texts = ["".join(units[index] for index in group) for group in groups]
     parts = []
     for group, text, ids in zip(groups, texts, encode_batch(texts), strict=True):
@@ -134,8 +134,12 @@ def _join_while_they_fit(units, limit, encode_batch, split, groups_of, is_even=F
         elif len(group) > 1:
             # A tokenizer may split units that stand together into more subwords than alone.
             parts += [TextPart(units[index], encoded[index]) for index in group]
+        elif are_words:
+            *pieces, last = _cut(text, len(ids), limit, encode_batch)
+            parts += [TextPart(*piece, ends_word=False) for piece in pieces] + [TextPart(*last)]
         else:
-            parts += split(text, len(ids), limit, encode_batch)
+            words = _units(text, _WORD_END.finditer(text))
+            parts += _join_while_they_fit(words, limit, encode_batch, limit, are_words=True)
     return parts
 
 
@@ -155,20 +159,14 @@ def _group(sizes, limit, is_even):
     return groups
 
 
-def _split_sentence(sentence, _, limit, encode_batch):
-    words = _units(sentence, _WORD_END.finditer(sentence))
-    return _join_while_they_fit(words, limit, encode_batch, _split_word, limit, is_even=True)
-
-
-def _split_word(word, num_subwords, limit, encode_batch):
-    """Cuts a word into pieces of about the same number of characters."""
-    pieces = _cut(word, num_subwords, limit, encode_batch)
-    return [TextPart(*piece, ends_word=False) for piece in pieces[:-1]] + [TextPart(*pieces[-1])]
-
-
 def _cut(text, num_subwords, limit, encode_batch):
-    """Returns pieces of a text, each with its ids."""
-    starts = _character_starts(text)
+    """Returns pieces of a word, of about the same number of characters, each with its ids."""
+    # Where a letter begins for a reader: not at accents or joined emoji.
+    starts = [
+        place
+        for place, letter in enumerate(text)
+        if place == 0 or not (_is_mark(letter) or _JOINER in text[place - 1 : place + 1])
+    ]
     if len(starts) == 1:
         starts = range(len(text))
     num_pieces = min(math.ceil(_SPARE * num_subwords / limit), len(starts))
@@ -180,15 +178,6 @@ def _cut(text, num_subwords, limit, encode_batch):
         fits = len(ids) <= limit or len(piece) == 1
         pieces += [(piece, ids)] if fits else _cut(piece, len(ids), limit, encode_batch)
     return pieces
-
-
-def _character_starts(text):
-    """Returns the indices where a letter begins for a reader: not at accents or joined emoji."""
-    return [
-        place
-        for place, letter in enumerate(text)
-        if place == 0 or not (_is_mark(letter) or _JOINER in text[place - 1 : place + 1])
-    ]
 
 
 @functools.lru_cache(maxsize=4096)

@@ -9,18 +9,9 @@ from keras_transformer.data.special_tokens import EOS_ID
 from keras_transformer.data.tokenizer import Tokenizer
 from keras_transformer.decoding import BeamSearch
 from keras_transformer.decoding.search import Search
+from keras_transformer.inference import inputs
 from keras_transformer.inference.alignment import Alignment, align_words, layer_index
 from keras_transformer.inference.batch_inference import one_answer
-from keras_transformer.inference.inputs import (
-    CUT_ADVICE,
-    SourceParts,
-    check_targets,
-    checked_texts,
-    cut_sources,
-    encode_prefixes,
-    encode_words,
-    whole_sources,
-)
 from keras_transformer.inference.pipeline import Pipeline, Progress
 from keras_transformer.inference.results import Hypothesis, Score
 from keras_transformer.inference.sentence_profile import SentenceProfile
@@ -130,7 +121,7 @@ class Translator(Pipeline):
                 `long_texts` is `"error"`.
         """
         tokenizer, longest = self.source_tokenizer, self.max_source_length - 1  # and EOS
-        sources = SourceParts(texts, tokenizer, longest, long_texts, self.sentence_profile)
+        sources = inputs.SourceParts(texts, tokenizer, longest, long_texts, self.sentence_profile)
         self.num_split += sources.num_split
         search, prefixes = one_answer(search or self.search), sources.spread(prefixes)
         answers = self._translate(
@@ -160,7 +151,8 @@ class Translator(Pipeline):
             a `BeamSearch`. Text without subwords has one hypothesis, `""` with score 0. If the
             search's constraints allow no answer to a text, it is `""` with score minus infinity.
         """
-        subwords = self._encode_sources(texts, self.sentence_profile)
+        longest, profile = self.max_source_length - 1, self.sentence_profile
+        subwords = inputs.whole_sources(texts, self.source_tokenizer, longest, profile)
         owners, search = range(len(subwords)), search or self.search
         return self._translate(
             subwords, owners, search, batch_size, progress, prefixes, num_streams
@@ -178,7 +170,7 @@ class Translator(Pipeline):
             num_streams,
             progress,
             owners,
-            prefixes=encode_prefixes(self.target_tokenizer, prefixes, subwords, limits),
+            prefixes=inputs.encode_prefixes(self.target_tokenizer, prefixes, subwords, limits),
         )
         return [hypotheses or [Hypothesis("", 0.0, 0.0, 0)] for hypotheses in answers]
 
@@ -204,9 +196,10 @@ class Translator(Pipeline):
             ValueError: if there are not as many targets as sources.
             UserError: if a target is longer than the model's learned positions.
         """
-        sources = self._encode_sources(sources)
-        targets = self.target_tokenizer.encode_batch(checked_texts("targets", targets))
-        check_targets("score", sources, targets, self.model.config.max_length)
+        longest = self.max_source_length - 1
+        sources = inputs.whole_sources(sources, self.source_tokenizer, longest)
+        targets = self.target_tokenizer.encode_batch(inputs.checked_texts("targets", targets))
+        inputs.check_targets("score", sources, targets, self.model.config.max_length)
         scores = [Score(0.0, 0)] * len(sources)
         found = self._inference.log_probabilities(sources, targets, batch_size, progress)
         for index, value, values in found:
@@ -247,16 +240,14 @@ class Translator(Pipeline):
         Reference: Garg et al. (2019), https://arxiv.org/abs/1909.02074.
         """
         layer = layer_index(layer, self.model.config.num_decoder_layers)
-        sources, source_words = encode_words(self.source_tokenizer, "sources", sources)
-        sources = cut_sources(sources, self.max_source_length - 1, CUT_ADVICE)
-        targets, target_words = encode_words(self.target_tokenizer, "translations", translations)
-        check_targets("align", sources, targets, self.model.config.max_length)
+        sources, source_words = inputs.encode_words(self.source_tokenizer, "sources", sources)
+        sources = inputs.cut_sources(sources, self.max_source_length - 1, inputs.CUT_ADVICE)
+        tokenizer = self.target_tokenizer
+        targets, target_words = inputs.encode_words(tokenizer, "translations", translations)
+        inputs.check_targets("align", sources, targets, self.model.config.max_length)
         alignments = [None] * len(sources)
         found = self._inference.cross_attention(sources, targets, layer, batch_size, progress)
         for index, attention in found:
             attention = attention[: len(targets[index]), : len(sources[index])]
             alignments[index] = align_words(attention, source_words[index], target_words[index])
         return alignments
-
-    def _encode_sources(self, texts, profile=None) -> list[list[int]]:
-        return whole_sources(texts, self.source_tokenizer, self.max_source_length - 1, profile)

@@ -1,5 +1,6 @@
 """`TreeBuilder`: a tree over given words, from any sequence of symbols."""
 
+import dataclasses
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -30,23 +31,21 @@ class RebuiltTree(NamedTuple):
         return self.num_repairs == 0
 
 
+@dataclasses.dataclass
 class TreeBuilder:
     """Takes symbols and words in any order and makes a tree, as `Linearization.rebuild` says."""
 
-    def __init__(
-        self,
-        words: Sequence[str],
-        tags: Sequence[str] | None,  # None for those of the symbols
-        root_label: str,
-        written: Sequence[str],  # the expected spelling of each word in the sequence
-    ) -> None:
-        self.num_repairs = 0
-        self._words, self._tags, self._written = words, tags, written
-        self._root_label = root_label
-        self._next_word = 0
+    words: Sequence[str]
+    tags: Sequence[str] | None  # None for those of the symbols
+    root_label: str
+    written: Sequence[str]  # the expected spelling of each word in the sequence
+    num_repairs: int = 0
+    _next_word: int = 0
+    _root_has_ended: bool = False
+
+    def __post_init__(self):
         self._open: list[tuple[str, list[Tree]]] = []  # from the root to the innermost
         self._depths: dict[str, list[int]] = defaultdict(list)  # places of a label in `_open`
-        self._root_has_ended = False
 
     def open(self, label: str) -> None:
         """Begins a constituent."""
@@ -56,14 +55,14 @@ class TreeBuilder:
 
     def add_word(self, tag: str | None, word: str | None = None) -> None:
         """Adds the next word of the sentence; `tag` and `word` are those of the sequence."""
-        if self._next_word == len(self._words):
+        if self._next_word == len(self.words):
             self.num_repairs += 1
             return
-        written = self._written[self._next_word]
+        written = self.written[self._next_word]
         self.num_repairs += word is not None and unescape_brackets(word) != written
         if not self._open:
             self.num_repairs += 1
-            self.open(self._root_label)
+            self.open(self.root_label)
         self._reopen_root()
         self._append_word(tag)
 
@@ -89,9 +88,9 @@ class TreeBuilder:
         """Returns the tree, with the words that are left, and the number of repairs."""
         if not self._open:
             self.num_repairs += 1
-            self.open(self._root_label)
-        self.num_repairs += len(self._words) - self._next_word
-        while self._next_word < len(self._words):
+            self.open(self.root_label)
+        self.num_repairs += len(self.words) - self._next_word
+        while self._next_word < len(self.words):
             self._append_word(None)
         self.num_repairs += len(self._open) - self._root_has_ended
         self._end_to(1)
@@ -102,9 +101,9 @@ class TreeBuilder:
         self._root_has_ended = False
 
     def _append_word(self, tag: str | None) -> None:
-        if self._tags is not None:
-            tag = self._tags[self._next_word]
-        self._open[-1][1].append(Tree(tag or PLACEHOLDER, self._words[self._next_word]))
+        if self.tags is not None:
+            tag = self.tags[self._next_word]
+        self._open[-1][1].append(Tree(tag or PLACEHOLDER, self.words[self._next_word]))
         self._next_word += 1
 
     def _end_to(self, depth: int) -> None:

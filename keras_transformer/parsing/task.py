@@ -81,8 +81,7 @@ class F1OnDev(ScoreOnDev):
             chosen = random.Random(seed).sample(range(len(self.trees)), limit)
             self.trees = [self.trees[number] for number in sorted(chosen)]
         self.parses: list[Tree | None] = []
-        self.score = None
-        self.parser = None
+        self.score = self.parser = None
         self._tokenizers = (source_tokenizer, target_tokenizer)
         self._linearization = linearization or Linearization()
         self._search = search

@@ -85,14 +85,12 @@ def clock_time(hour, minute):
         return f"half past {english}", f"halb {next_german}"
     quarter, minutes = ("a quarter", "Viertel"), min(minute, 60 - minute)
     distance, german_distance = quarter if minutes == 15 else cardinal(minutes)
-    if minute < 30:
-        english_time, german_time = f"{distance} past {english}", f"{german_distance} nach {german}"
-    else:
-        english_time = f"{distance} to {next_english}"
-        german_time = f"{german_distance} vor {next_german}"
+    times = (f"{distance} past {english}", f"{german_distance} nach {german}")
+    if minute > 30:
+        times = (f"{distance} to {next_english}", f"{german_distance} vor {next_german}")
     if minute in (25, 35):
-        german_time = f"fünf {'vor' if minute == 25 else 'nach'} halb {next_german}"
-    return english_time, german_time
+        times = (times[0], f"fünf {'vor' if minute == 25 else 'nach'} halb {next_german}")
+    return times
 
 
 def timetable_time(hour, minute):

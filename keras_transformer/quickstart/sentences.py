@@ -8,15 +8,7 @@ import random
 import re
 
 from keras_transformer.quickstart import number_words as words
-from keras_transformer.quickstart.vocabulary import (
-    CHOICES,
-    CURRENCIES,
-    MONTHS,
-    NOUNS,
-    SUBJECTS,
-    VERBS,
-    YEAR,
-)
+from keras_transformer.quickstart import vocabulary
 
 # --- Slots with computed words; each function draws one (English, German) ---
 
@@ -40,12 +32,12 @@ def _rank(rng):
 
 
 def _things(rng, case):
-    return words.counted(_count(rng), rng.choice(NOUNS), case)
+    return words.counted(_count(rng), rng.choice(vocabulary.NOUNS), case)
 
 
 def _existing(rng):
     count = _count(rng)
-    english, german = words.counted(count, rng.choice(NOUNS), "acc")
+    english, german = words.counted(count, rng.choice(vocabulary.NOUNS), "acc")
     return f"{'is' if count == 1 else 'are'} {english}", german
 
 
@@ -65,12 +57,12 @@ def _equation(rng):
 
 def _date(rng, ending):
     month = rng.randint(1, 12)
-    return words.day_of_month(rng.randint(1, MONTHS[month - 1][2]), month, ending)
+    return words.day_of_month(rng.randint(1, vocabulary.MONTHS[month - 1][2]), month, ending)
 
 
 def _days(rng):
     month = rng.randint(1, 12)
-    first, last = sorted(rng.sample(range(1, MONTHS[month - 1][2] + 1), 2))
+    first, last = sorted(rng.sample(range(1, vocabulary.MONTHS[month - 1][2] + 1), 2))
     start, start_german = words.ordinal(first, "n")
     end, end_german = words.day_of_month(last, month)
     return f"from the {start} to the {end}", f"vom {start_german} bis zum {end_german}"
@@ -94,7 +86,7 @@ def _hours(rng):
 
 
 def _money(rng, case):
-    currency = rng.choice(CURRENCIES)
+    currency = rng.choice(vocabulary.CURRENCIES)
     return words.money(*_amount(rng, currency), currency, case)
 
 
@@ -105,7 +97,7 @@ def _amount(rng, currency):
 
 
 def _rise(rng):
-    currency = rng.choice(CURRENCIES)
+    currency = rng.choice(vocabulary.CURRENCIES)
     before, after = sorted((_amount(rng, currency), _amount(rng, currency)))
     if before == after:
         return _rise(rng)
@@ -119,18 +111,18 @@ COMPUTED = {
     "any_number": lambda rng: words.cardinal(rng.randint(0, 9999)),
     "things_nom": lambda rng: _things(rng, "nom"),
     "things_acc": lambda rng: _things(rng, "acc"),
-    "several": lambda rng: words.counted(rng.randint(2, 99), rng.choice(NOUNS), "nom"),
+    "several": lambda rng: words.counted(rng.randint(2, 99), rng.choice(vocabulary.NOUNS), "nom"),
     "existing": _existing,
     "equation": _equation,
-    "years": lambda rng: words.counted(rng.randint(1, 99), YEAR, "acc"),
-    "thing_nom": lambda rng: words.definite(rng.choice(NOUNS), "nom"),
-    "thing_acc": lambda rng: words.definite(rng.choice(NOUNS), "acc"),
+    "years": lambda rng: words.counted(rng.randint(1, 99), vocabulary.YEAR, "acc"),
+    "thing_nom": lambda rng: words.definite(rng.choice(vocabulary.NOUNS), "nom"),
+    "thing_acc": lambda rng: words.definite(rng.choice(vocabulary.NOUNS), "acc"),
     "nth_n": lambda rng: words.ordinal(_rank(rng), "n"),
     "nth_r": lambda rng: words.ordinal(rng.randint(1, 99), "r"),
     "floor_n": lambda rng: words.ordinal(rng.randint(1, 60), "n"),
-    "nth_nom": lambda rng: words.ordinal_noun(_rank(rng), rng.choice(NOUNS), "nom"),
-    "nth_acc": lambda rng: words.ordinal_noun(_rank(rng), rng.choice(NOUNS), "acc"),
-    "nth_dat": lambda rng: words.ordinal_noun(_rank(rng), rng.choice(NOUNS), "dat"),
+    "nth_nom": lambda rng: words.ordinal_noun(_rank(rng), rng.choice(vocabulary.NOUNS), "nom"),
+    "nth_acc": lambda rng: words.ordinal_noun(_rank(rng), rng.choice(vocabulary.NOUNS), "acc"),
+    "nth_dat": lambda rng: words.ordinal_noun(_rank(rng), rng.choice(vocabulary.NOUNS), "dat"),
     "year": lambda rng: words.year(rng.randint(1900, 2099)),
     "past_year": lambda rng: words.year(rng.randint(1900, 2025)),
     "date": lambda rng: _date(rng, ""),
@@ -209,7 +201,7 @@ FAMILIES = tuple(
     for weight, patterns in re.findall(r"^(\d+) .*\n((?: .*\n)+)", _PATTERNS, re.MULTILINE)
 )
 
-_SLOT = re.compile(r"\{([a-z_]+)\d?\}")
+_SLOT = re.compile(r"\{(([a-z_]+)\d?)\}")
 
 
 def draw_pair(rng: random.Random) -> tuple[str, str]:
@@ -220,22 +212,18 @@ def draw_pair(rng: random.Random) -> tuple[str, str]:
     # The subject comes first because its verbs agree with it.
     person = None
     if "{subject}" in patterns[0]:
-        *fillings["{subject}"], person = rng.choice(SUBJECTS)
-    for match in _SLOT.finditer(" ".join(patterns)):
-        slot, name = match.group(0), match.group(1)
-        if slot not in fillings:
-            fillings[slot] = _fill(rng, name, person)
-    return tuple(_sentence(pattern, fillings, side) for side, pattern in enumerate(patterns))
-
-
-def _fill(rng, name, person):
-    if name in VERBS:
-        return tuple(forms[person] for forms in VERBS[name])
-    if name in CHOICES:
-        return rng.choice(CHOICES[name])
-    return COMPUTED[name](rng)
-
-
-def _sentence(pattern, fillings, side):
-    text = _SLOT.sub(lambda match: fillings[match.group(0)][side], pattern)
-    return text[0].upper() + text[1:] if pattern.endswith(".") else text
+        *fillings["subject"], person = rng.choice(vocabulary.SUBJECTS)
+    for slot, name in _SLOT.findall(" ".join(patterns)):
+        if slot in fillings:
+            continue
+        if name in vocabulary.VERBS:
+            fillings[slot] = [forms[person] for forms in vocabulary.VERBS[name]]
+        elif name in vocabulary.CHOICES:
+            fillings[slot] = rng.choice(vocabulary.CHOICES[name])
+        else:
+            fillings[slot] = COMPUTED[name](rng)
+    texts = [
+        pattern.format_map({slot: pair[side] for slot, pair in fillings.items()})
+        for side, pattern in enumerate(patterns)
+    ]
+    return tuple(text[0].upper() + text[1:] if text.endswith(".") else text for text in texts)

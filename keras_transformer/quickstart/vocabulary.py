@@ -21,19 +21,16 @@ class Currency(NamedTuple):
     hundredth: Noun | None = None
 
 
-_CENT = Noun("cent", "cents", "Cent", "Cent", "m")
-CURRENCIES = (
-    Currency(Noun("euro", "euros", "Euro", "Euro", "m"), _CENT),
-    Currency(Noun("dollar", "dollars", "Dollar", "Dollar", "m"), _CENT),
-    Currency(
-        Noun("pound", "pounds", "Pfund", "Pfund", "n"),
-        Noun("penny", "pence", "Penny", "Pence", "m"),
-    ),
-    Currency(
-        Noun("franc", "francs", "Franken", "Franken", "m"),
-        Noun("centime", "centimes", "Rappen", "Rappen", "m"),
-    ),
-    Currency(Noun("crown", "crowns", "Krone", "Kronen", "f")),
+_CURRENCIES = """
+euro euros Euro Euro m, cent cents Cent Cent m
+dollar dollars Dollar Dollar m, cent cents Cent Cent m
+pound pounds Pfund Pfund n, penny pence Penny Pence m
+franc francs Franken Franken m, centime centimes Rappen Rappen m
+crown crowns Krone Kronen f
+"""
+CURRENCIES = tuple(
+    Currency(*(Noun(*noun.split()) for noun in line.split(",")))
+    for line in _CURRENCIES.strip().splitlines()
 )
 
 # English, German, and the person a verb agrees with: 0 "ich", 1 "er" or "sie", 2 "wir".

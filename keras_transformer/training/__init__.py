@@ -25,11 +25,7 @@ from keras_transformer.training.metrics import (
     TokenLoss,
     evaluate_tokens,
 )
-from keras_transformer.training.optimizer import (
-    TransformerSchedule,
-    compile_model,
-    make_optimizer,
-)
+from keras_transformer.training.optimizer import TransformerSchedule, compile_model, make_optimizer
 from keras_transformer.training.score_on_dev import BleuOnDev, ScoreOnDev
 from keras_transformer.training.trainer import train
 from keras_transformer.training.training_run import TrainingResult

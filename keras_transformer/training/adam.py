@@ -197,11 +197,9 @@ class LayerwiseAdam(FusedAdam):
                     "A key of `factors` must be a part of the path of a trainable weight, such as "
                     f"{paths[0]!r}. Received: factors with {part!r}"
                 )
-        self._factor_of = tuple(self._find_factor(path) for path in paths)
-
-    def _find_factor(self, path):
-        parts = [part for part in self.factors if _has_part(path, part)]
-        return self.factors[max(parts, key=len)] if parts else 1.0
+        parts = ([part for part in self.factors if _has_part(path, part)] for path in paths)
+        factors = (self.factors[max(found, key=len)] if found else 1.0 for found in parts)
+        self._factor_of = tuple(factors)
 
     def update_step(self, gradient: Tensor, variable: Any, learning_rate: Tensor) -> None:
         factor = self._factor_of[self._get_variable_index(variable)]

@@ -61,9 +61,14 @@ def average_checkpoints(paths: Sequence[str | os.PathLike], output: str | os.Pat
     sums = {name: value.astype("float64") for name, value in weights.items()}
     for path in paths[1:]:
         weights = read_weights(path)
-        _check_same_model(paths[0], sums, path, weights)
-        for name, value in weights.items():
-            sums[name] += value
+        for name in sorted({*sums, *weights}):
+            there, here = (getattr(file.get(name), "shape", None) for file in (sums, weights))
+            if here != there:
+                raise UserError(
+                    f"Weight files are of different models: {name!r} has shape {there} in "
+                    f"{str(paths[0])!r} and {here} in {str(path)!r}"
+                )
+            sums[name] += weights[name]
     # A copy of the last file contains the groups, their attributes and the seeds. It is made in
     # memory, because the HDF5 library crashes the process when the disk is full.
     content = io.BytesIO(paths[-1].read_bytes())
@@ -99,16 +104,6 @@ def read_weights(path: str | os.PathLike) -> dict[str, np.ndarray]:
         if not np.isfinite(value).all():
             raise UserError(f"Weight file has values that are not finite in {name}: {str(path)!r}")
     return weights
-
-
-def _check_same_model(first, sums, path, weights):
-    for name in sorted(set(sums) | set(weights)):
-        there, here = (getattr(file.get(name), "shape", None) for file in (sums, weights))
-        if here != there:
-            raise UserError(
-                f"Weight files are of different models: {name!r} has shape {there} in "
-                f"{str(first)!r} and {here} in {str(path)!r}"
-            )
 
 
 def choose_final_weights(

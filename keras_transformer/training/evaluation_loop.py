@@ -156,7 +156,9 @@ class EvaluationLoop(keras.callbacks.Callback):
         run.history.append(row)
         if run.board is not None:
             run.board.write_evaluation(row)
-        run.report(_line(row, score_line))
+        parts = [text.format(row[name]) for name, text in _FIGURES.items() if name in row]
+        parts += [] if score_line is None else [score_line]
+        run.report("  ".join([*parts, f"{row['tokens_per_second']:,} tokens/s"]))
         if score_line is not None:
             for line in run.score.sample_lines():
                 run.report(line)
@@ -196,7 +198,12 @@ class EvaluationLoop(keras.callbacks.Callback):
             row[f"valid_{run.score.name}"] = score
             if run.board is not None:
                 run.board.write_samples(row["step"], run.score)
-            return self._keep_best(score)
+            is_best = run.progress.best_score is None or score > run.progress.best_score
+            if is_best:
+                with atomic_write(self.best_path) as temporary:
+                    save_weights_only(run.model, temporary)
+                run.progress.best_score, run.progress.best_step = score, run.progress.step
+            return is_best
         finally:
             _assign(current)
 
@@ -214,23 +221,7 @@ class EvaluationLoop(keras.callbacks.Callback):
         _assign(current)
         return 1
 
-    def _keep_best(self, score) -> bool:
-        progress = self.progress
-        if progress.best_score is not None and score <= progress.best_score:
-            return False
-        with atomic_write(self.best_path) as temporary:
-            save_weights_only(self._run.model, temporary)
-        progress.best_score, progress.best_step = score, progress.step
-        return True
-
 
 def _assign(values):
     for variable, value in values:
         variable.assign(value)
-
-
-def _line(row, score_line: str | None) -> str:
-    parts = [text.format(row[name]) for name, text in _FIGURES.items() if name in row]
-    if score_line is not None:
-        parts.append(score_line)
-    return "  ".join([*parts, f"{row['tokens_per_second']:,} tokens/s"])

@@ -5,7 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_transformer.layers.checks import check_boolean
+from keras_transformer.layers.checks import check_boolean, check_choice
 from keras_transformer.layers.dtypes import Tensor, at_least_float32
 from keras_transformer.models.cross_entropy import smoothed_cross_entropy, smoothing_weight
 from keras_transformer.models.micro_batches import MicroBatchModel
@@ -70,8 +70,7 @@ class LabelSmoothedCrossEntropy(keras.losses.Loss):
         super().__init__(name=name, reduction=reduction, dtype=dtype)
         if not 0.0 <= label_smoothing < 1.0:
             raise ValueError(f"`label_smoothing` must be in [0, 1). Received: {label_smoothing=}")
-        if convention not in CONVENTIONS:
-            raise ValueError(f"`convention` must be one of {CONVENTIONS}. Received: {convention=}")
+        check_choice("convention", convention, CONVENTIONS)
         self.label_smoothing = float(label_smoothing)
         self.convention = convention
 

@@ -35,11 +35,10 @@ def projected_cross_entropy(
     With `static_shapes`, for XLA on TensorFlow, all logits are made at once.
     """
     rows = max(1, LOGITS_BYTES // (4 * embeddings.shape[0]))
-    if keras.backend.backend() != "tensorflow":
-        return _portable_losses(states, embeddings, labels, weight, rows)
-    if static_shapes:
-        return _portable_losses(states, embeddings, labels, weight, rows=None)
-    return _tensorflow_losses(states, embeddings, labels, weight, rows, training)
+    is_tensorflow = keras.backend.backend() == "tensorflow"
+    if is_tensorflow and not static_shapes:
+        return _tensorflow_losses(states, embeddings, labels, weight, rows, training)
+    return _portable_losses(states, embeddings, labels, weight, None if is_tensorflow else rows)
 
 
 def _portable_losses(states, embeddings, labels, weight, rows):
@@ -108,15 +107,12 @@ def _token_losses(vocab_size, d_model, dtype, embeddings_dtype, rows):
             losses, *gradients = with_gradients(tf.ones_like(labels, wide))
 
             def gradient(upstream):
-                def scale():
-                    factor = tf.reduce_max(upstream)
-                    return [one * tf.cast(factor, one.dtype) for one in gradients]
-
-                def recompute():
-                    return list(with_gradients(upstream)[1:])
-
-                is_same = tf.equal(tf.reduce_max(upstream), tf.reduce_min(upstream))
-                return tf.cond(is_same, scale, recompute)
+                factor = tf.reduce_max(upstream)
+                return tf.cond(
+                    tf.equal(factor, tf.reduce_min(upstream)),
+                    lambda: [one * tf.cast(factor, one.dtype) for one in gradients],
+                    lambda: list(with_gradients(upstream)[1:]),
+                )
 
             return losses, gradient
 
@@ -137,13 +133,17 @@ def _in_slices(tokens, embeddings, labels, factors, weight, rows, with_gradient=
 
     def body(index, losses, token_gradients, kernel_gradient):
         part = slice(index * rows, tf.minimum((index + 1) * rows, number))
-        loss, gradients = _slice(
-            tokens[part], kernel, labels[part], factors[part], weight, with_gradient
-        )
+        rows_here = tokens[part]
+        logits = tf.cast(tf.matmul(rows_here, kernel, transpose_b=True), factors.dtype)
+        loss, gradient = losses_and_gradient(labels[part], logits, weight)
         losses = losses.write(index, loss)
         if with_gradient:
-            token_gradients = token_gradients.write(index, gradients[0])
-            kernel_gradient += tf.cast(gradients[1], kernel_gradient.dtype)
+            difference = tf.cast(gradient(), tokens.dtype)
+            # Rows of the small matrices are scaled instead of those of the large one.
+            scale = tf.expand_dims(tf.cast(factors[part], tokens.dtype), 1)
+            token_gradients = token_gradients.write(index, tf.matmul(difference, kernel) * scale)
+            change = tf.matmul(difference, rows_here * scale, transpose_a=True)
+            kernel_gradient += tf.cast(change, kernel_gradient.dtype)
         return index + 1, losses, token_gradients, kernel_gradient
 
     shape = embeddings.shape if with_gradient else []
@@ -156,16 +156,3 @@ def _in_slices(tokens, embeddings, labels, factors, weight, rows, with_gradient=
     if not with_gradient:
         return losses.concat()
     return losses.concat(), token_gradients.concat(), kernel_gradient
-
-
-def _slice(tokens, kernel, labels, factors, weight, with_gradient):
-    """Returns the losses of some tokens, and the gradients of the sum of losses times factors."""
-    logits = tf.cast(tf.matmul(tokens, kernel, transpose_b=True), factors.dtype)
-    losses, gradient = losses_and_gradient(labels, logits, weight)
-    if not with_gradient:
-        return losses, None
-    difference = tf.cast(gradient(), tokens.dtype)
-    # Rows of the small matrices are scaled instead of those of the large one.
-    factors = tf.expand_dims(tf.cast(factors, tokens.dtype), 1)
-    token_gradients = tf.matmul(difference, kernel) * factors
-    return losses, (token_gradients, tf.matmul(difference, tokens * factors, transpose_a=True))

@@ -18,12 +18,7 @@ _STEPS_BETWEEN_FIGURES = 10
 class TensorBoardLog(StepWindow):
     """Writes the figures of a training for TensorBoard, and samples of answers and attention."""
 
-    def __init__(
-        self,
-        directory: Path,
-        tokens_per_step: float,
-        padding_share: Mapping[str, float],
-    ):
+    def __init__(self, directory: Path, tokens_per_step: float, padding_share: Mapping[str, float]):
         super().__init__(_STEPS_BETWEEN_FIGURES, tokens_per_step)
         self.directory = directory
         self._padding = {f"padding/{side}": share for side, share in padding_share.items()}

@@ -215,12 +215,12 @@ class TrainingRun:
     def finish(self) -> TrainingResult:
         """Chooses the final weights and writes the model directory."""
         self.loop.complete()
-        score, score_text = None, f"{self.task.score_label} {{:.2f}}".format
+        score, text = None, f"{self.task.score_label} {{:.2f}}".format
         if self.score is not None:
             score = self.score.evaluate
         elif self.data.valid_batches is not None:
-            score, score_text = (lambda: -self._valid_loss()), _loss_text
-        best = choose_final_weights(self, score, score_text)
+            score, text = (lambda: -self._valid_loss()), lambda x: f"validation loss {-x:.3f}"
+        best = choose_final_weights(self, score, text)
         valid_loss = None if self.data.valid_batches is None else self._valid_loss()
         result = self.task.make_result(
             self.model, self.tokenizers, self.settings, self.recipe, self.data.sentence_profile
@@ -239,10 +239,6 @@ class TrainingRun:
 
     def _valid_loss(self) -> float:
         return self.evaluator(self.data.valid_batches).loss
-
-
-def _loss_text(negative_loss: float) -> str:
-    return f"validation loss {-negative_loss:.3f}"
 
 
 def _devices(model) -> str:

@@ -20,7 +20,7 @@ def exported(translator, tmp_path_factory):
     from keras_transformer.export import signatures
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(signatures, "MAX_TOKENS", 1_000)
+        patch.setattr(signatures.served, "MAX_TOKENS", 1_000)
         patch.setattr(Translator, "max_batch_tokens", 1_000)
         patch.setattr(signatures, "_MAX_NUMBERS", 100_000)
         return export_saved_model(translator, tmp_path_factory.mktemp("export") / "en_de" / "1")

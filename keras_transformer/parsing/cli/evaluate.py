@@ -4,16 +4,14 @@ import argparse
 import dataclasses
 import os
 import sys
-import time
 from typing import Any
 
-from keras_transformer.cli.arguments import choose_search
-from keras_transformer.cli.backend import load_backend_in_streams
+from keras_transformer.cli.line_by_line import answer_all, load_pipeline, save_answers
 from keras_transformer.cli.progress import Progress, say
 from keras_transformer.cli.text_files import open_output, read_all_lines, read_lines
 from keras_transformer.errors import UserError
 from keras_transformer.parsing.evaluation.evalb_parameters import EvalbParameters
-from keras_transformer.parsing.evaluation.parseval import ParsevalScore, parseval
+from keras_transformer.parsing.evaluation.parseval import parseval
 from keras_transformer.parsing.treebank import read_trees
 
 
@@ -33,7 +31,13 @@ def evaluate_parsing(arguments: argparse.Namespace) -> dict[str, Any]:
         gold = list(read_trees(reference))
         parses, details = _parse(arguments, gold)
     score = parseval(gold, parses, parameters)
-    _report_errors(score)
+    summary, errors = score.all, [s for s in score.sentences if s.errors]
+    if summary.num_errors or summary.num_skipped:
+        first = f"; the first, {errors[0].number}: {errors[0].errors[0]}" if errors else ""
+        say(
+            f"EVALB's figures leave out {summary.num_errors:,} errors and {summary.num_skipped:,} "
+            f"skipped sentences of {summary.num_sentences:,}{first}"
+        )
     sys.stdout.write(f"{score.summary()}\n\n{score}\n")
     if arguments.table:
         with open_output(arguments.table) as file:
@@ -68,46 +72,23 @@ def _read_lines(reference: str, path: str) -> tuple[list, list[str]]:
     return gold, parses
 
 
-def _report_errors(score: ParsevalScore) -> None:
-    summary, errors = score.all, [s for s in score.sentences if s.errors]
-    if not (summary.num_errors or summary.num_skipped):
-        return
-    first = f"; the first, {errors[0].number}: {errors[0].errors[0]}" if errors else ""
-    say(
-        f"EVALB's figures leave out {summary.num_errors:,} errors and {summary.num_skipped:,} "
-        f"skipped sentences of {summary.num_sentences:,}{first}"
-    )
-
-
 def _parse(arguments: argparse.Namespace, gold: list) -> tuple[list, dict]:
-    num_streams = load_backend_in_streams(arguments.streams)
+    parser, options = load_pipeline(arguments, "parsing")
     from keras_transformer.decoding import search_to_dict
     from keras_transformer.inference.batch_inference import one_answer
-    from keras_transformer.parsing.parser import Parser
 
-    parser = Parser.load(arguments.model)
-    search = one_answer(choose_search(arguments, parser.search))
-    start = time.monotonic()
-    with Progress("parsing", total=len(gold), unit="sentences") as progress:
-        found = parser.parses(
-            [tree.words() for tree in gold],
-            search=search,
-            batch_size=arguments.batch_size,
-            num_streams=num_streams,
-            progress=progress.update,
-            constrained=False if arguments.unconstrained else None,
-        )
-    seconds = time.monotonic() - start
+    options["search"] = search = one_answer(options["search"])
+    options["constrained"] = False if arguments.unconstrained else None
+    sentences = [tree.words() for tree in gold]
+    progress = Progress("parsing", total=len(gold), unit="sentences")
+    found, seconds = answer_all(parser.parses, sentences, progress, **options)
     parses = [answers[0].tree for answers in found]
     num_repaired = sum(answers[0].num_repairs > 0 for answers in found)
     say(
         f"parsed {len(gold):,} sentences in {seconds:.1f} s; the trees of {num_repaired:,} needed "
         "repair"
     )
-    if arguments.output:
-        with open_output(arguments.output) as file:
-            file.writelines(f"{tree}\n" for tree in parses)
-        say(f"wrote {arguments.output}")
+    save_answers(arguments.output, map(str, parses))
     return parses, {
         "search": search_to_dict(search),
         "constrained": parser.constrained and not arguments.unconstrained,

@@ -1,6 +1,7 @@
 """`keras-transformer parse`: sentences in, trees out, line by line."""
 
 import argparse
+import functools
 from collections.abc import Iterator
 
 from keras_transformer.cli.arguments import (
@@ -8,10 +9,13 @@ from keras_transformer.cli.arguments import (
     add_model_and_files,
     add_options,
     add_search_options,
-    choose_search,
 )
-from keras_transformer.cli.backend import load_backend_in_streams
-from keras_transformer.cli.line_by_line import add_chunk_size, check_input, write_answers
+from keras_transformer.cli.line_by_line import (
+    add_chunk_size,
+    check_input,
+    load_pipeline,
+    write_answers,
+)
 from keras_transformer.cli.progress import Progress
 from keras_transformer.cli.text_files import check_output, chunks, read_lines
 from keras_transformer.errors import UserError
@@ -54,24 +58,17 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.n_best is not None and (arguments.pretty or arguments.draw):
         raise UserError("--n-best writes one answer per line; leave out --pretty and --draw.")
     total = check_input(arguments)
-    num_streams = load_backend_in_streams(arguments.streams)
-    from keras_transformer import Parser
-
-    parser = Parser.load(arguments.model)
+    parser, options = load_pipeline(arguments, "parsing")
     write_answers(
         arguments,
         Progress("parsing", total=total, unit="lines"),
         chunks(read_lines(arguments.input), arguments.chunk_size),
-        lambda chunk, number, options: _answers(parser, chunk, number, options, arguments),
-        {
-            "search": choose_search(arguments, parser.search),
-            "num_streams": num_streams,
-            "constrained": False if arguments.unconstrained else None,
-        },
+        functools.partial(_answers, parser, arguments),
+        options | {"constrained": False if arguments.unconstrained else None},
     )
 
 
-def _answers(parser, chunk, number, options, arguments) -> Iterator[str]:
+def _answers(parser, arguments, chunk, number, options) -> Iterator[str]:
     from keras_transformer.parsing.drawing import draw_tree, format_tree
     from keras_transformer.parsing.treebank import NO_TREE
 

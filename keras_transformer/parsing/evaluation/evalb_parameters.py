@@ -102,8 +102,7 @@ class EvalbParameters:
         return cls(**values)
 
     def __str__(self) -> str:
-        for name, known in (("COLLINS.prm", EvalbParameters()), ("new.prm", EvalbParameters.new())):
-            limits = {"cutoff_length": self.cutoff_length, "max_errors": self.max_errors}
-            if self == dataclasses.replace(known, **limits):
-                return name
-        return "own parameters"
+        limits = {"cutoff_length": self.cutoff_length, "max_errors": self.max_errors}
+        known = {"COLLINS.prm": EvalbParameters(), "new.prm": EvalbParameters.new()}
+        names = (name for name, one in known.items() if self == dataclasses.replace(one, **limits))
+        return next(names, "own parameters")

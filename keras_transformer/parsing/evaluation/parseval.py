@@ -105,11 +105,10 @@ class ParsevalSummary:
             "2 or less crossing": self.two_or_less_crossing,
             "Tagging accuracy": self.tagging_accuracy,
         }
-        lines = [
+        return "\n".join(
             f"{name:25} = {figure:{'6d' if isinstance(figure, int) else '6.2f'}}"
             for name, figure in figures.items()
-        ]
-        return "\n".join(lines)
+        )
 
 
 @dataclasses.dataclass(frozen=True)
