@@ -3,7 +3,8 @@
 Usage: python benchmarks/table_1.py [--rounds 1] [--plot table_1.png]
 
 Each figure is a forward and a backward pass on one thread, in a process of its own. The exponent is
-the slope of log(seconds) over log(size) between the two largest sizes. Path lengths are found by
+the slope of log(seconds) over log(size) between the two largest sizes, beside that of the paper's
+number of operations. Path lengths are found by
 gradients: an output is reached by the inputs with a gradient that is not zero. Prints the tables of
 docs/benchmarks.md.
 """
@@ -17,56 +18,64 @@ from alternate import alternate, hardware, median
 
 PEER = str(Path(__file__).resolve().parent / "peers" / "layer_of_table_1.py")
 LENGTHS, WIDTHS, SIZES = (1024, 2048, 4096, 8192), (128, 256, 512, 1024), (16, 32, 64, 128)
-# kind -> the paper's exponents of the length n, the width d, and the size k or r
-KINDS = {
-    "self-attention": (2, 1, None),
-    "LSTM": (1, 2, None),
-    "GRU": (1, 2, None),
-    "convolution": (1, 2, 1),
-    "dilated convolution": (1, 2, 1),
-    "separable convolution": (1, 2, 0),
-    "restricted": (1, 1, 1),
+# kind -> operations of a layer as the paper counts them, of length n, width d and size k or r
+OPERATIONS = {
+    "self-attention": ("n^2 d", lambda n, d, size: n**2 * d),
+    "LSTM": ("n d^2", lambda n, d, size: n * d**2),
+    "GRU": ("n d^2", lambda n, d, size: n * d**2),
+    "convolution": ("k n d^2", lambda n, d, size: size * n * d**2),
+    "dilated convolution": ("k n d^2", lambda n, d, size: size * n * d**2),
+    "separable convolution": ("k n d + n d^2", lambda n, d, size: size * n * d + n * d**2),
+    "restricted": ("r n d", lambda n, d, size: size * n * d),
 }
 
 
 def sweeps():
-    """Yields (kind, name of what grows, its sizes, the paper's exponent, size -> arguments)."""
-    for kind, (length, width, size) in KINDS.items():
-        narrow = 64 if kind in ("self-attention", "restricted") else 256
+    """Yields (kind, what grows, its sizes, size -> (n, d, k or r)).
+
+    What does not grow is chosen so that attention outweighs its projections, which the paper does
+    not count.
+    """
+    for kind in OPERATIONS:
+        is_attention, is_restricted = kind in ("self-attention", "restricted"), kind == "restricted"
+        width = 64 if is_attention else 256
         lengths = LENGTHS[:3] if kind in ("LSTM", "GRU") else LENGTHS
-        yield kind, "n", lengths, length, lambda n, narrow=narrow: (n, narrow, 16)
-        # A length that is long beside the width, so that attention outweighs its projections.
-        long = 4096 if kind == "self-attention" else 1024
-        window = 512 if kind == "restricted" else 16
-        yield kind, "d", WIDTHS, width, lambda d, long=long, size=window: (long, d, size)
-        if size is not None:
-            name = "r" if kind == "restricted" else "k"
-            yield kind, name, SIZES, size, lambda s: (4096, 128, s)
+        yield kind, "n", lengths, lambda n, d=width: (n, d, 16)
+        length, size = (8192, 2048) if is_attention else (1024, 16)
+        widths = tuple(width // 2 for width in WIDTHS) if is_restricted else WIDTHS
+        yield kind, "d", widths, lambda d, n=length, size=size: (n, d, size)
+        if is_restricted:
+            yield kind, "r", tuple(8 * size for size in SIZES), lambda size: (8192, 64, size)
+        elif "convolution" in kind:
+            yield kind, "k", SIZES, lambda size: (4096, 128, size)
 
 
-def exponent(xs, ys):
-    return math.log(ys[-1] / ys[-2]) / math.log(xs[-1] / xs[-2])
+def exponent(sizes, values):
+    return math.log(values[-1] / values[-2]) / math.log(sizes[-1] / sizes[-2])
 
 
 def measured(rounds):
+    """Returns (kind, what grows, its sizes, seconds, megabytes, the exponent of the paper)."""
     rows = []
-    for kind, name, sizes, expected, shape in sweeps():
+    for kind, name, sizes, shape in sweeps():
         programs = {size: [PEER, kind, *map(str, shape(size))] for size in sizes}
         found = alternate(programs, rounds)
         seconds = [median(found[size], "seconds") for size in sizes]
         memory = [median(found[size], "megabytes") for size in sizes]
-        rows.append((kind, name, sizes, seconds, memory, expected))
+        operations = [OPERATIONS[kind][1](*shape(size)) for size in sizes]
+        rows.append((kind, name, sizes, seconds, memory, exponent(sizes, operations)))
     return rows
 
 
 def print_exponents(rows):
-    print("| layer | grows | seconds | exponent | paper | memory, MB |\n|---|---|---|---|---|---|")
+    print("| layer | paper, O(.) | grows | seconds | exponent | paper | memory, MB |")
+    print("|---|---|---|---|---|---|---|")
     for kind, name, sizes, seconds, memory, expected in rows:
         times = ", ".join(f"{second:.3g}" for second in seconds)
-        found = exponent(sizes, seconds)
-        sizes = ", ".join(map(str, sizes))
+        exponents = f"{exponent(sizes, seconds):.2f} | {expected:.2f}"
+        grows = f"{name} = {', '.join(map(str, sizes))}"
         memory = ", ".join(f"{one:,.0f}" for one in memory)
-        print(f"| {kind} | {name} = {sizes} | {times} | {found:.2f} | {expected} | {memory} |")
+        print(f"| {kind} | {OPERATIONS[kind][0]} | {grows} | {times} | {exponents} | {memory} |")
 
 
 def path_length(make, length):
