@@ -57,15 +57,14 @@ class Decoder(Stack):
         inputs: Tensor,
         encoder_outputs: Tensor | None = None,
         use_causal_mask: bool = True,
-        cache: DecoderCache | None = None,
+        return_attention_scores: bool = False,
         training: bool | None = None,
         mask: Tensor | None = None,
         inputs_mask: Tensor | None = None,
         encoder_outputs_mask: Tensor | None = None,
-        **others: Tensor | bool | None,
+        **others: Tensor | DecoderCache | None,
     ) -> Tensor | tuple:
-        return_attention_scores = others.pop("return_attention_scores", False)
-        positions = others.pop("positions", None)
+        positions, cache = others.pop("positions", None), others.pop("cache", None)
         masks = DecoderMasks(**others)
         memory = () if encoder_outputs is None else (encoder_outputs,)
         arguments = {
