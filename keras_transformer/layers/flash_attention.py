@@ -32,7 +32,9 @@ def flash_attention(
     if setting is False:
         return None
     lengths = query.shape[2], key.shape[2]
-    is_long = None not in lengths and lengths[0] * lengths[1] >= _LONG**2
+    # While JAX traces a functional model, an unknown length is an expression.
+    is_known = all(isinstance(length, int) for length in lengths)
+    is_long = is_known and lengths[0] * lengths[1] >= _LONG**2
     # A kernel needs the mask of all queries and keys.
     if _has_kernel(key, value) and (attention_mask is None or not is_long):
         return attend_by_kernel
