@@ -76,8 +76,8 @@ class TrainingRecipe(FrozenSettings):
     )
     average_checkpoints: int = setting(
         5,
-        "number of last checkpoints whose weights are averaged at the end, section 6.1; a better "
-        "single one on the validation set, by BLEU or F1, takes the place of the average",
+        "number of last checkpoints whose weights are averaged at the end, section 6.1; see also "
+        "`select_best`",
         COUNT,
         table="checkpoints",
     )

@@ -118,6 +118,11 @@ class TrainingSettings(FrozenSettings):
         COUNTS,
         unset="`average_checkpoints` alone",
     )
+    select_best: bool = _checkpoints(
+        True,
+        "choose the finished model by BLEU or F1 on the validation set, among the averages and the "
+        "best single checkpoint; without it the first average is final, as in section 6.1",
+    )
     bleu_beam_size: int = _checkpoints(
         1, "number of beams of these translations; 1 is greedy and fast", COUNT
     )

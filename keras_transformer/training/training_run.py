@@ -220,7 +220,10 @@ class TrainingRun:
             score = self.score.evaluate
         elif self.data.valid_batches is not None:
             score, text = (lambda: -self._valid_loss()), lambda x: f"validation loss {-x:.3f}"
-        best = choose_final_weights(self, score, text)
+        chooses = self.settings.select_best
+        best = choose_final_weights(self, score if chooses else None, text)
+        if not chooses and self.score is not None:
+            best = score()
         valid_loss = None if self.data.valid_batches is None else self._valid_loss()
         result = self.task.make_result(
             self.model, self.tokenizers, self.settings, self.recipe, self.data.sentence_profile

@@ -72,6 +72,7 @@ def test_a_recipe_is_the_papers(name):
     assert (recipe.tokens_per_batch, recipe.beam_size, recipe.length_penalty) == (25_000, 4, 0.6)
     assert (recipe.label_smoothing, recipe.warmup_steps) == (0.1, 4_000)
     assert recipe.peak_learning_rate is None
+    assert not settings.select_best
 
 
 def test_all_of_them_are_settings_and_in_the_help(run):

@@ -141,7 +141,7 @@ def test_every_setting_reaches_the_training():
         "--keep-checkpoints 45 --evaluate-every 46 --bleu-every 47 --bleu-beam-size 48 "
         "--bleu-lowercase --bleu-tokenize intl --mixed-precision --jit-compile --gpus 2 "
         "--vocabulary-type bpe --vocab-size 490 --no-shared-vocabulary --bpe-dropout 0.5 "
-        "--tensorboard --patience 51"
+        "--tensorboard --patience 51 --no-select-best"
     )
     settings = training_settings(parse(*arguments.split()))
     assert settings == TrainingSettings(
@@ -194,6 +194,7 @@ def test_every_setting_reaches_the_training():
         checkpoint_every=44,
         keep_checkpoints=45,
         average_windows=(4, 5),
+        select_best=False,
         bleu_beam_size=48,
         bleu_lowercase=True,
         bleu_tokenize="intl",

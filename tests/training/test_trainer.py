@@ -368,6 +368,22 @@ def test_bleu_on_dev_chooses_the_final_weights(tmp_path):
     assert any("average of the last 2" in line for line in lines)
 
 
+@pytest.mark.parametrize("select_best", [True, False])
+def test_the_average_is_final_whatever_is_better_unless_the_best_is_selected(tmp_path, select_best):
+    often = {"evaluate_every": 1, "checkpoint_every": 1}
+    recipe = {**RECIPE, "warmup_steps": 1}  # each step is better than the average with the one before
+    result = run(tmp_path, max_steps=3, recipe=recipe, select_best=select_best, **often)
+    second, third = (
+        read_weights(tmp_path / "checkpoints" / f"step-0000000{step}.weights.h5") for step in (2, 3)
+    )
+    final = read_weights(tmp_path / "model.weights.h5")
+    for name, value in final.items():
+        expected = third[name] if select_best else (second[name] + third[name]) / 2
+        np.testing.assert_allclose(value, expected, atol=1e-6)
+    losses = [float(row["valid_loss"]) for row in result.history]
+    assert (result.valid_loss == pytest.approx(losses[-1], abs=1e-4)) == select_best
+
+
 @pytest.mark.slow
 def test_learns_to_copy(tmp_path):
     result = train(

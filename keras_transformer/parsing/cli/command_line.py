@@ -65,6 +65,7 @@ def _experiment(name: str, trees: str, preset: str, vocab_size: int) -> Experime
         "tokens_per_batch": 25_000,
         "beam_size": 21,
         "length_penalty": 0.3,
+        "select_best": False,
         "max_steps": 100_000,
         "average_checkpoints": 5,
         "checkpoint_every": 1_500,
