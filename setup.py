@@ -37,6 +37,7 @@ setup(
         "num2words>=0.5.14",
         "numpy>=1.26",
         "sacrebleu>=2.6",
+        "sacremoses>=0.1.1",
         "sentencepiece>=0.2",
         "tensorflow>=2.21",
         "tensorflow-datasets>=4.9",

@@ -18,7 +18,8 @@ from keras_transformer.inference.tasks import command_names, get_commands
 SUMMARY = "BLEU and chrF against references, F1 against trees"
 DESCRIPTION = """
 Translates a source file with a model and compares with one or more reference translations, or
-compares a translation that exists already (--hypothesis). Prints sacreBLEU and chrF with their
+compares a translation that exists already (--hypothesis). Source and references are text files, or
+a split of a tensorflow-datasets set (--dataset). Prints sacreBLEU and chrF with their
 signatures, and the tokenized BLEU with split compounds in which the paper reports its figures. This
 last one is meant for German and English text as in the paper. References are raw text, never
 tokenized beforehand.
@@ -31,6 +32,8 @@ out counted as wrong, and the signature.
 EXAMPLE = """
 keras-transformer evaluate --model runs/en-de --source test.en --reference test.de
 keras-transformer evaluate --hypothesis test.out --reference test.de --lowercase --json scores
+keras-transformer evaluate --model runs/en-de --dataset wmt14_translate/de-en --split test \\
+    --source-language en --target-language de
 keras-transformer evaluate --task parsing --model runs/parser --reference test.trees
 keras-transformer evaluate --task parsing --hypothesis test.parses --reference test.trees
 """
@@ -50,7 +53,7 @@ def define_options(parser: argparse.ArgumentParser) -> None:
         "correct translations, line by line, with a file for each reference of a line; or one file "
         "of gold trees"
     )
-    add_options(files, {"--reference FILE": text}, required=True, action="extend", nargs="+")
+    add_options(files, {"--reference FILE": text}, action="extend", nargs="+")
     outputs = {
         "--output FILE": "file for the answers of the model",
         "--json FILE": "file for the scores as JSON",
@@ -73,7 +76,7 @@ def run(arguments: argparse.Namespace) -> None:
     for option in (*_MODEL_OPTIONS, *commands.model_options):
         if arguments.hypothesis and is_given(arguments, option):
             raise UserError(f"{option} goes with --model: with --hypothesis nothing is searched.")
-    files = [arguments.hypothesis, *arguments.reference, *(arguments.model or [])]
+    files = [arguments.hypothesis, *(arguments.reference or []), *(arguments.model or [])]
     files += [getattr(arguments, name) for name in commands.evaluate_inputs]
     for name in ("output", "json", *commands.evaluate_outputs):
         path = getattr(arguments, name)

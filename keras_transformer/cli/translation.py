@@ -11,6 +11,7 @@ from keras_transformer.cli.arguments import (
     CONSTRAINT_OPTIONS,
     add_constraint_options,
     add_options,
+    is_given,
 )
 from keras_transformer.cli.line_by_line import answer_all, load_pipeline, save_answers
 from keras_transformer.cli.line_lengths import add_long_lines, check_lengths, report_split
@@ -92,6 +93,17 @@ def _experiment(name: str, description: str, preset: str) -> Experiment:
     return Experiment(name, description, data, values)
 
 
+# The text of `evaluate`, in place of --source and --reference.
+_DATASET_OPTIONS = {
+    "--dataset NAME": "a translation set of tensorflow-datasets, such as wmt14_translate/de-en",
+    "--split SPLIT": "its split (default: test)",
+    "--source-language CODE": "language to translate from, such as en",
+    "--target-language CODE": "language to translate into, such as de",
+    "--data-dir DIR": "folder of tensorflow-datasets for its files",
+}
+_DATASET_FLAGS = [option.split()[0] for option in _DATASET_OPTIONS]
+
+
 class TranslationCommands(TaskCommands):
     """The commands, options and data of translation."""
 
@@ -128,7 +140,7 @@ class TranslationCommands(TaskCommands):
     }
     slow_kinds = ("dataset",)
     model_options = ("--source", "--long-lines", *CONSTRAINT_OPTIONS)
-    evaluate_options = ("--lowercase", "--tokenize", *model_options)
+    evaluate_options = ("--lowercase", "--tokenize", *_DATASET_FLAGS, *model_options)
     evaluate_inputs = ("source",)
 
     def open_corpora(self, kind: str, values: dict[str, Any]) -> Corpora:
@@ -177,6 +189,7 @@ class TranslationCommands(TaskCommands):
         group = parser.add_argument_group("translation")
         options = {
             "--source FILE": "text to translate with --model, line by line",
+            **_DATASET_OPTIONS,
             "--lowercase": "ignore case in the scores",
         }
         add_options(group, options)
@@ -186,20 +199,14 @@ class TranslationCommands(TaskCommands):
         add_constraint_options(parser)
 
     def evaluate(self, arguments: argparse.Namespace) -> dict[str, Any]:
-        if arguments.model and not arguments.source:
-            raise UserError("--model needs --source FILE, the text to translate.")
         if arguments.tokenize:
             from keras_transformer.evaluation.bleu import make_bleu
 
             make_bleu(arguments.tokenize)
-        references = [read_all_lines(path, "reference") for path in arguments.reference]
-        name = arguments.hypothesis or arguments.source
-        lines = read_all_lines(name, "hypothesis" if arguments.hypothesis else "source")
-        require_same_length([(name, lines), *zip(arguments.reference, references, strict=True)])
-        report = {"reference": arguments.reference, "num_lines": len(lines)}
+        lines, references, report = _texts_to_score(arguments)
         if arguments.model:
             lines, details = _translate(arguments, lines)
-            report |= {"source": arguments.source, **details}
+            report |= details
         from keras_transformer.evaluation import corpus_bleu, corpus_chrf, paper_bleu
 
         case = {"lowercase": arguments.lowercase}
@@ -221,6 +228,43 @@ def _open_text(values: Mapping[str, Any], part: str = "") -> Any:
     if values[f"{part}tsv"]:
         return TsvCorpus(values[f"{part}tsv"])
     return ParallelTextCorpus(values[f"{part}source"], values[f"{part}target"])
+
+
+def _texts_to_score(arguments: argparse.Namespace) -> tuple[list[str], list[list[str]], dict]:
+    """Returns the sources or the hypothesis, the references, and what a report says of them."""
+    if arguments.dataset:
+        return _dataset_to_score(arguments)
+    for flag in _DATASET_FLAGS:
+        if is_given(arguments, flag):
+            raise UserError(f"{flag} goes with --dataset.")
+    if not arguments.reference:
+        raise UserError("The references come from --reference FILE or from --dataset NAME.")
+    if arguments.model and not arguments.source:
+        raise UserError("--model needs --source FILE, the text to translate.")
+    references = [read_all_lines(path, "reference") for path in arguments.reference]
+    name = arguments.hypothesis or arguments.source
+    lines = read_all_lines(name, "hypothesis" if arguments.hypothesis else "source")
+    require_same_length([(name, lines), *zip(arguments.reference, references, strict=True)])
+    report = {"reference": arguments.reference, "num_lines": len(lines)}
+    return lines, references, report | ({"source": name} if arguments.model else {})
+
+
+def _dataset_to_score(arguments: argparse.Namespace) -> tuple[list[str], list[list[str]], dict]:
+    languages = (arguments.source_language, arguments.target_language)
+    if arguments.source or arguments.reference or None in languages:
+        raise UserError(
+            "--dataset needs --source-language and --target-language, and takes the place of "
+            "--source and --reference."
+        )
+    from keras_transformer.data import TfdsCorpus
+
+    name, split = arguments.dataset, arguments.split or "test"
+    corpus = TfdsCorpus(name, split, *languages, data_dir=arguments.data_dir)
+    lines, references = map(list, zip(*corpus, strict=True))
+    if arguments.hypothesis:
+        lines = read_all_lines(arguments.hypothesis, "hypothesis")
+        require_same_length([(arguments.hypothesis, lines), (f"{name} {split}", references)])
+    return lines, [references], {"dataset": name, "split": split, "num_lines": len(lines)}
 
 
 def _open_prepared(values: dict[str, Any]) -> Corpora:

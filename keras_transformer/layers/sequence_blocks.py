@@ -8,14 +8,27 @@ from keras_transformer.layers.dtypes import Tensor
 
 
 def least(first: Any, second: Any) -> Any:
-    """Returns the smaller of two numbers, each an int or an int32 scalar."""
-    is_known = isinstance(first, int) and isinstance(second, int)
-    return min(first, second) if is_known else ops.minimum(first, second)
+    """Returns the smaller of two numbers, each an int or an int32 scalar.
+
+    While JAX traces a model, an unknown length is an expression without order: it counts as the
+    greater one.
+    """
+    if isinstance(first, int) and isinstance(second, int):
+        return min(first, second)
+    if _is_expression(first) or _is_expression(second):
+        return second if _is_expression(first) else first
+    return ops.minimum(first, second)
 
 
 def greatest(first: Any, second: Any) -> Any:
-    """Returns the greater of two numbers, each an int or an int32 scalar."""
+    """Returns the greater of two numbers, as `least`."""
+    if _is_expression(first) or _is_expression(second):
+        return first if _is_expression(first) else second
     return -least(-first, -second)
+
+
+def _is_expression(number):
+    return not isinstance(number, int) and not hasattr(number, "dtype")
 
 
 def cut(tensor: Tensor, axis: int, number: Any, size: Any) -> Tensor:

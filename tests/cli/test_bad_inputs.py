@@ -143,6 +143,14 @@ WRONG_VALUES = {
     "evaluate beam": ("--model {model} --reference {good} --beam-size 0", "at least 1"),
     "evaluate source": ("--model {model} --reference {good}", "--model needs --source"),
     "evaluate both": ("--hypothesis {good} --source {good} --reference {good}", "--source goes"),
+    "evaluate nothing": ("--hypothesis {good}", "--reference FILE or from --dataset NAME"),
+    "evaluate trees": ("--task parsing --hypothesis {good}", "--reference with 0 files"),
+    "evaluate split": ("--hypothesis {good} --reference {good} --split test", "with --dataset"),
+    "evaluate languages": ("--hypothesis {good} --dataset a/b", "needs --source-language"),
+    "evaluate dataset": (
+        "--model {model} --source {good} --dataset a/b --source-language en --target-language de",
+        "takes the place of --source",
+    ),
     "evaluate constraint": (
         "--hypothesis {good} --reference {good} --suppress-unknown",
         "--suppress-unknown goes with",

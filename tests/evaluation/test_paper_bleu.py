@@ -1,11 +1,16 @@
 """The paper's BLEU: tokenised as by Moses, compounds split, no smoothing, and labelled."""
 
+import gzip
+import os
+import pathlib
+import re
+
 import numpy as np
 import pytest
 
 from keras_transformer.errors import UserError
 from keras_transformer.evaluation import corpus_bleu, paper_bleu
-from keras_transformer.evaluation.paper_bleu import tokenize_for_paper, tokenize_german
+from keras_transformer.evaluation.paper_bleu import tokenize_for_paper
 
 
 @pytest.mark.parametrize(
@@ -34,13 +39,43 @@ def test_compounds_are_split_as_in_the_original(text, tokens):
         ("Das ist d. h. so usw. und so", "Das ist d. h. so usw. und so"),
         ("Nun ... ja...nein..", "Nun ... ja ... nein .."),
         ("Hans' Haus, wie geht's?", "Hans ' Haus , wie geht ' s ?"),
-        ("„Größe“ – 5 % von 10 €", "„ Größe “ – 5 % von 10 €"),
+        ("„Größe“ – 5 % von 10 €", '" Größe " – 5 % von 10 €'),
         ("snake_case  and\ttabs", "snake _ case and tabs"),
         ("", ""),
     ],
 )
 def test_tokens_are_those_of_moses(text, tokens):
-    assert tokenize_german(text) == tokens
+    assert tokenize_for_paper(text) == tokens
+
+
+@pytest.mark.parametrize("quotes", ["„“", "“”", "«»", "»«", "„”"])
+def test_all_kinds_of_double_quotes_are_the_same(quotes):
+    first, second = quotes
+    typographic = [f"Er sagte: {first}Wir fahren morgen{second}."]
+    plain = ['Er sagte: "Wir fahren morgen".']
+    assert paper_bleu(typographic, plain).score == paper_bleu(plain, typographic).score == 100.0
+    # What an apostrophe can be stays.
+    assert tokenize_for_paper("So ist’s") == "So ist ’ s"
+
+
+def test_newstest2014_scores_the_same_with_either_quotes():
+    """The reference with the quotes of its authors, and with those of tensor2tensor's file."""
+    path = pathlib.Path(os.environ.get("KERAS_TRANSFORMER_DATA", ""), "wmt/newstest2014.deu.gz")
+    if not path.is_file():
+        pytest.skip("needs WMT: set KERAS_TRANSFORMER_DATA to a folder that holds wmt/")
+    with gzip.open(path, "rt", encoding="utf-8") as file:
+        lines = file.read().splitlines()
+    assert len(lines) == 3003
+    plain = [re.sub("[„“]", '"', line) for line in lines]
+    num_changed = sum(one != other for one, other in zip(lines, plain, strict=True))
+    assert num_changed > 50
+    hypotheses = [line.replace("nicht", "kaum") for line in lines]  # not 100, which would hide much
+    scores = {
+        paper_bleu(ours, theirs).score
+        for ours in (hypotheses, [re.sub("[„“]", '"', line) for line in hypotheses])
+        for theirs in (lines, plain)
+    }
+    assert len(scores) == 1 and 90 < scores.pop() < 100
 
 
 def test_score_is_bleu_of_the_tokens_without_smoothing():

@@ -371,7 +371,10 @@ def test_bleu_on_dev_chooses_the_final_weights(tmp_path):
 @pytest.mark.parametrize("select_best", [True, False])
 def test_the_average_is_final_whatever_is_better_unless_the_best_is_selected(tmp_path, select_best):
     often = {"evaluate_every": 1, "checkpoint_every": 1}
-    recipe = {**RECIPE, "warmup_steps": 1}  # each step is better than the average with the one before
+    recipe = {
+        **RECIPE,
+        "warmup_steps": 1,
+    }  # each step is better than the average with the one before
     result = run(tmp_path, max_steps=3, recipe=recipe, select_best=select_best, **often)
     second, third = (
         read_weights(tmp_path / "checkpoints" / f"step-0000000{step}.weights.h5") for step in (2, 3)

@@ -17,10 +17,11 @@ from keras_transformer.parsing.treebank import read_trees
 
 def evaluate_parsing(arguments: argparse.Namespace) -> dict[str, Any]:
     """Scores parses against gold trees, prints EVALB's figures and returns a report."""
-    if len(arguments.reference) > 1:
+    num_files = len(arguments.reference or ())
+    if num_files != 1:
         raise UserError(
             "--task parsing takes one file of gold trees. "
-            f"Received: --reference with {len(arguments.reference)} files"
+            f"Received: --reference with {num_files} files"
         )
     parameters = _parameters(arguments.parameters or "collins")
     [reference] = arguments.reference

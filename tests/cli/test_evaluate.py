@@ -1,0 +1,68 @@
+"""`evaluate` of a tensorflow-datasets split gives the scores of the same text in files."""
+
+import json
+
+import pytest
+
+ENGLISH = ["a red house", "the old dog sleeps", "a child sees the bird", "the bird sings"]
+GERMAN = ["ein rotes Haus", "der alte Hund schläft", "ein Kind sieht den Vogel", "er singt"]
+
+
+@pytest.fixture(scope="module")
+def data_dir(tmp_path_factory):
+    """A folder with a set as tensorflow-datasets writes it, whose test split is not its train."""
+    tf = pytest.importorskip("tensorflow", reason="needs TensorFlow")
+    import tensorflow_datasets as tfds
+
+    folder = tmp_path_factory.mktemp("tensorflow_datasets")
+    test = tf.data.Dataset.from_tensor_slices({"de": GERMAN, "en": ENGLISH})
+    tfds.dataset_builders.store_as_tfds_dataset(
+        name="wmt14_translate",
+        version="1.0.0",
+        config="de-en",
+        data_dir=folder,
+        features=tfds.features.Translation(languages=("de", "en")),
+        split_datasets={"train": test.take(1), "test": test.take(4)},
+        disable_shuffling=True,
+    )
+    return folder
+
+
+@pytest.mark.parametrize("answers", ["model", "hypothesis"])
+def test_a_split_is_scored_as_its_text_in_files(
+    answers, run, data_dir, saved_model_directory, tmp_path
+):
+    source, reference, hypothesis = (tmp_path / name for name in ("en", "de", "out"))
+    source.write_text("\n".join(ENGLISH) + "\n", encoding="utf-8")
+    reference.write_text("\n".join(GERMAN) + "\n", encoding="utf-8")
+    hypothesis.write_text("ein rotes Haus\n" + "der Hund schläft jetzt nicht\n" * 3, "utf-8")
+    dataset = ["--dataset", "wmt14_translate/de-en", "--data-dir", data_dir]
+    dataset += ["--source-language", "en", "--target-language", "de"]
+    files = ["--reference", reference]
+    if answers == "model":
+        files += ["--source", source]
+    answer = saved_model_directory if answers == "model" else hypothesis
+    results = []
+    for name, text in (
+        ("files", files),
+        ("default", dataset),
+        ("split", [*dataset, "--split", "test"]),
+    ):
+        scores = tmp_path / f"{name}.json"
+        outcome = run("evaluate", f"--{answers}", answer, *text, "--json", scores)
+        assert outcome.status == 0, outcome.errors
+        results.append(json.loads(scores.read_text("utf-8")))
+    assert results[0]["scores"] == results[1]["scores"] == results[2]["scores"]
+    assert (results[2]["dataset"], results[2]["split"]) == ("wmt14_translate/de-en", "test")
+    assert results[2]["num_lines"] == 4
+
+
+def test_a_hypothesis_of_another_split_is_refused(run, data_dir, tmp_path):
+    (tmp_path / "out").write_text("ein rotes Haus\n")
+    outcome = run(
+        "evaluate", "--hypothesis", tmp_path / "out", "--dataset", "wmt14_translate/de-en",
+        "--data-dir", data_dir, "--source-language", "en", "--target-language", "de",
+    )  # fmt: skip
+    assert outcome.status == 2
+    assert "with 1 and 'wmt14_translate/de-en test' with 4" in outcome.errors
+    assert outcome.errors.count("\n") == 1
