@@ -76,6 +76,8 @@ def _line(label: str, text: str) -> None:
 
 
 def _print_run(settings, recipe, config, sides: str, steps: int) -> None:
+    from keras_transformer.training.training_plan import SENTENCE, count_operations
+
     _line("vocabulary", f"{config.vocab_size:,} {settings.tokenizer} pieces {sides}")
     _line(
         "model",
@@ -92,6 +94,8 @@ def _print_run(settings, recipe, config, sides: str, steps: int) -> None:
     numbers, every = " or ".join(map(str, windows)), settings.checkpoint_every
     between = "one epoch" if every is None else f"{every:,} steps"
     _line("final weights", f"average of the last {numbers} checkpoints, {between} apart")
+    operations = steps * count_operations(config, recipe.tokens_per_batch, SENTENCE)
+    _line("operations", f"{operations:.1e} floating-point operations in matrix products")
     _line("search", f"beam {recipe.beam_size}, length penalty {recipe.length_penalty:g}")
 
 

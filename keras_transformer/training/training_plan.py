@@ -18,7 +18,7 @@ from keras_transformer.training.optimizer import compile_model
 from keras_transformer.training.projected_cross_entropy import LOGITS_BYTES
 
 # Subwords of an average sentence of WMT 2014.
-_SENTENCE = 32
+SENTENCE = 32
 _MEASURED_STEPS = 3
 # Maximum number of tokens of a measured step on a CPU: a few seconds with `big`.
 CPU_TOKENS = 512
@@ -99,6 +99,29 @@ def _keys_of_a_query(config: TransformerConfig, width: int, is_causal: bool = Fa
     return math.ceil(num_queries * num_keys / width)
 
 
+def count_operations(config: TransformerConfig, tokens: int, width: int) -> int:
+    """Returns the floating-point operations of the matrix products of a training step.
+
+    A product has two operations, a multiplication and an addition, for each weight and position.
+    The backward pass has two products for each of the forward pass.
+
+    Args:
+        config: Shape of the model.
+        tokens: Number of positions a side.
+        width: Length of a sentence.
+
+    Reference: Vaswani et al. (2017), Tables 1 and 2.
+    """
+    d = config.d_model
+    queries, values = head_widths(config)
+    projections, feed_forward = 2 * d * (queries + values), 2 * d * config.intermediate_dim
+    encoder = projections + feed_forward + (queries + values) * _keys_of_a_query(config, width)
+    causal_keys = _keys_of_a_query(config, width, is_causal=True)
+    decoder = 2 * projections + feed_forward + (queries + values) * (causal_keys + width)
+    weights = config.num_encoder_layers * encoder + config.num_decoder_layers * decoder
+    return 6 * tokens * (weights + d * config.output_vocab_size)
+
+
 def most_tokens(memory: float, config: TransformerConfig, width: int, *how) -> int:
     """Returns the most tokens of a batch on a device with `memory` bytes, 0 if none."""
     one = estimate_memory(config, 1, width, *how)
@@ -123,7 +146,7 @@ def measure_step(
     policy = "mixed_bfloat16" if mixed_precision else None
     model = LossModel(Transformer(config, dtype=policy), recipe.label_smoothing)
     compile_model(model, recipe, jit_compile=jit_compile)
-    width = min(_SENTENCE, recipe.max_length)
+    width = min(SENTENCE, recipe.max_length)
     while True:
         try:
             return _measure(model, max(1, tokens // width), width, progress)

@@ -12,6 +12,7 @@ from keras_transformer.models import (
 )
 from keras_transformer.training.training_plan import (
     USABLE_MEMORY,
+    count_operations,
     count_parameters,
     estimate_memory,
     measure_step,
@@ -38,6 +39,49 @@ BIG = TransformerConfig(vocab_size=37_000, **get_preset("big").config)
 def test_the_count_is_that_of_the_model(changes):
     config = TransformerConfig(**{**TINY, **changes})
     assert count_parameters(config) == Transformer(config).count_params()
+
+
+@pytest.mark.parametrize("vocab_size", [100, 37])
+def test_operations_are_those_that_torch_counts_in_its_transformer(vocab_size):
+    torch = pytest.importorskip("torch", reason="needs torch")
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+    from torch.utils.flop_counter import FlopCounterMode
+
+    rows, width, layers, d_model, heads, hidden = 3, 7, 2, 64, 4, 128
+    model = torch.nn.Transformer(
+        d_model, heads, layers, layers, hidden, dropout=0.0, batch_first=True
+    )
+    logits = torch.nn.Linear(d_model, vocab_size, bias=False)
+    source, target = (torch.randn(rows, width, d_model, requires_grad=True) for _ in range(2))
+    with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
+        logits(model(source, target)).sum().backward()
+    config = TransformerConfig(vocab_size, None, layers, layers, d_model, hidden, heads)
+    assert count_operations(config, rows * width, width) == counter.get_total_flops()
+
+
+def test_operations_of_the_papers_models():
+    """By hand: 6 operations a weight and token, 2.5e9 and 7.5e9 tokens; Table 2 has 3.3e18, 2.3e19.
+
+    The paper multiplies hours, GPUs and 9.5e12 operations a second that the GPU could do.
+    """
+    for preset, weights, keys, tokens in (
+        ("base", 18_874_368 + 25_165_824 + 18_944_000, 18 * 1024, 2.5e9),
+        ("big", 75_497_472 + 100_663_296 + 37_888_000, 18 * 2048, 7.5e9),
+    ):
+        config = TransformerConfig(37_000, **get_preset(preset).config)
+        expected = 6 * tokens * (weights + 32 * keys)
+        assert count_operations(config, int(tokens), 32) == expected
+        paper = {"base": 12 * 3600 * 8 * 9.5e12, "big": 3.5 * 86_400 * 8 * 9.5e12}[preset]
+        assert 0.25 < expected / paper < 0.5
+
+
+def test_a_window_needs_fewer_operations():
+    config = TransformerConfig(**TINY)
+    windowed = TransformerConfig(**TINY, sliding_window=8)
+    counts = [count_operations(one, 4096, 1024) for one in (windowed, config)]
+    # Self-attention: a block of 32 queries, with 32 + 14 keys, or 32 + 7 if it is causal.
+    saved = 6 * 4096 * 32 * (2 * 1024 - (32 + 14) - (32 + 7))
+    assert counts[1] - counts[0] == saved
 
 
 def test_memory_without_a_batch_is_sixteen_bytes_a_parameter():

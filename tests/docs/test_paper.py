@@ -1,0 +1,99 @@
+"""Everything that the ledger of the paper names exists, and every row says what shows it."""
+
+import argparse
+import inspect
+import re
+
+import pytest
+
+from keras_transformer import list_presets
+from keras_transformer.cli.application import build_parser
+from keras_transformer.cli.experiments import EXPERIMENTS
+from tests.docs.page_blocks import PAGES, ROOT
+from tests.docs.public_names import public_members, public_methods
+
+TEXT = PAGES["paper.md"].read_text("utf-8")
+ROWS = [
+    [cell.strip() for cell in line.strip("| ").split(" | ")]
+    for line in TEXT.partition("## Training cost")[0].splitlines()
+    if line.startswith("| ") and not line.startswith("| paper |")
+]
+NAMES = sorted(
+    {name for row in ROWS for cell in row[1:] for name in re.findall(r"`([^`]+)`", cell)}
+)
+MEMBERS = {**public_members(), **public_methods()}
+
+
+def commands():
+    """The options of each command."""
+    [group] = [
+        action
+        for action in build_parser()._actions
+        if isinstance(action, argparse._SubParsersAction)
+    ]
+    return {name: set(one._option_string_actions) for name, one in group.choices.items()}
+
+
+COMMANDS = commands()
+
+
+def public_arguments():
+    """The arguments of public classes and functions, which settings declare too."""
+    found = set()
+    for member in MEMBERS.values():
+        if callable(member):
+            found |= set(inspect.signature(member).parameters)
+    return found
+
+
+def exists(name):
+    if name.startswith("test_"):  # of the file named before it
+        return any(
+            f"def {name}(" in path.read_text("utf-8") for path in ROOT.glob("tests/**/test_*.py")
+        )
+    if name.startswith("tests/"):
+        path, _, test = name.partition("::")
+        return (ROOT / path).is_file() and f"def {test}" in (ROOT / path).read_text("utf-8")
+    if name.startswith(("benchmarks/", "examples/")):
+        return (ROOT / name).is_file()
+    if name.startswith("keras-transformer "):
+        _, command, *options = name.split()
+        return set(options) <= COMMANDS[command]
+    if name.startswith("--"):
+        option, *values = name.split()
+        known = any(option in options for options in COMMANDS.values())
+        return known and (option != "--recipe" or set(values) <= set(EXPERIMENTS))
+    if name in list_presets() or name.endswith("..."):
+        return any(one.startswith(name.rstrip(".")) for one in list_presets())
+    if name.startswith('"'):
+        return True  # a value of the argument before it
+    last = name.partition("(")[0].rpartition(".")[2]
+    if any(member.rpartition(".")[2] == last for member in MEMBERS):
+        arguments = re.findall(r"(\w+)=", name)
+        return set(arguments) <= public_arguments()
+    return name.partition("=")[0] in public_arguments() | {"True"}
+
+
+def test_there_are_rows_for_every_section():
+    assert len(ROWS) > 45
+    assert all(len(row) == 3 and all(row) for row in ROWS)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_the_ledger_names_exists(name):
+    assert exists(name) or name in {"keras.Model", "tf.distribute.MirroredStrategy"}
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0][:40])
+def test_every_row_has_a_test_a_script_or_commands(row):
+    shown = re.findall(r"`(?:[a-z_/0-9]+\.py|test_|keras-transformer )", row[2].replace("::", "` "))
+    assert shown or "(#what-a-cpu-cannot-run)" in row[2]
+    if "†" in row[0]:
+        assert "hours" in row[2] or shown
+
+
+@pytest.mark.parametrize(
+    "name", ["tests/layers/no.py::test", "NoLayer", "--no-such", "no_argument"]
+)
+def test_what_does_not_exist_is_noticed(name):
+    assert not exists(name)
