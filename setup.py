@@ -61,8 +61,16 @@ setup(
         "ctranslate2": ["ctranslate2>=4.8"],
         "onnx": ["onnx>=1.23", "onnxruntime>=1.31", "tf2onnx>=1.17"],
         "litert": ["ai-edge-litert>=2.3"],
-        # To run the notebook, build the distributions and sample mutants, as the tests do.
-        "docs": ["ipykernel>=6", "nbclient>=0.10", "nbformat>=5"],
+        # To build the site of the documentation and to run the notebook.
+        "docs": [
+            "ipykernel>=6",
+            "latex2mathml>=3.81",
+            "mkdocs-jupyter>=0.26",
+            "mkdocs-material>=9.8",
+            "nbclient>=0.10",
+            "nbformat>=5",
+        ],
+        # To build the distributions and sample mutants, as the tests do.
         "build": ["build>=1.2", "setuptools>=70.1"],
         "mutation": ["cosmic-ray>=8.7"],
     },

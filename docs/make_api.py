@@ -108,7 +108,8 @@ def make_page(package):
 
 def describe(name, member, level=2):
     """Returns the lines of a class with its methods, or of a function."""
-    lines = [f"{'#' * level} {name}", ""]
+    heading = name.replace("__", r"\_\_")  # `__call__` would be a bold "call".
+    lines = [f"{'#' * level} {heading}", ""]
     signature = _signature(name, member)
     if signature:
         lines += ["```python", signature.replace("'", '"'), "```", ""]

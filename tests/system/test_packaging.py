@@ -19,7 +19,8 @@ import pytest
 import keras_transformer
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-FILES = ["CHANGELOG.md", "LICENSE", "MANIFEST.in", "README.md", "pyproject.toml", "setup.py"]
+FILES = ["CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "MANIFEST.in", "README.md", "mkdocs.yml"]
+FILES += ["pyproject.toml", "setup.py"]
 FOLDERS = ["benchmarks", "docs", "examples", "keras_transformer", "tests"]
 FOREIGN = [
     ".env",
@@ -115,7 +116,7 @@ def test_the_sdist_holds_what_building_and_testing_need_and_nothing_else(in_sdis
         *PACKAGE,
         *relative_files("tests", "benchmarks", suffixes={".py"}),
         *relative_files("tests", suffixes={".gld", ".prm", ".rsl", ".tst"}),
-        *relative_files("docs", suffixes={".ipynb", ".md", ".py"}),
+        *relative_files("docs", suffixes={".css", ".ipynb", ".md", ".png", ".py"}),
         *relative_files("examples", suffixes={".md", ".py", ".sh"}),
     }
     made = {name for name in in_sdist if ".egg-info/" in name} | {"PKG-INFO", "setup.cfg"}
@@ -127,7 +128,8 @@ def test_every_install_command_of_docs_and_messages_works_in_a_clone():
     extras = ast.literal_eval(
         re.search(r"extras_require=(\{.*?\n    \})", (ROOT / "setup.py").read_text(), re.S)[1]
     )
-    paths = ["README.md", *relative_files("docs", "examples", suffixes={".md", ".ipynb", ".py"})]
+    paths = ["CONTRIBUTING.md", "README.md"]
+    paths += [*relative_files("docs", "examples", suffixes={".md", ".ipynb", ".py"})]
     paths += [*PACKAGE, *relative_files("benchmarks", suffixes={".py"})]
     texts = {path: (ROOT / path).read_text("utf-8") for path in paths}
     found = [(path, what) for path, text in texts.items()

@@ -1,0 +1,58 @@
+"""Hooks of `mkdocs`: the Markdown pages are written for a forge, where their links are files.
+
+On the site, README.md and other pages outside docs/ are pages too, every other file that is linked
+becomes a page with its text, and links to folders are plain text.
+"""
+
+import pathlib
+import posixpath
+import re
+
+from latex2mathml.converter import convert
+from mkdocs.structure.files import File
+
+ROOT = pathlib.Path(__file__).parents[1]
+PAGES = {"README.md": "index.md", "CHANGELOG.md": "changelog.md"}
+PAGES |= {"CONTRIBUTING.md": "how_to_contribute.md", "examples/README.md": "examples.md"}
+CODE_PAGE = "---\nsearch: {{exclude: true}}\n---\n# {}\n\n````{}\n{}\n````\n"
+
+
+def on_files(files, config):
+    """Adds the pages outside docs/ and writes the Markdown of all pages for the site."""
+    uris = {f"docs/{uri}": uri for uri in files.src_uris if not uri.endswith(".py")} | PAGES
+    for path, uri in PAGES.items():
+        # The front page is the only one of its tab: no list of pages beside it.
+        start = "---\nhide: [navigation]\n---\n" if uri == "index.md" else ""
+        content = start + (ROOT / path).read_text("utf-8")
+        files.append(File.generated(config, uri, content=content))
+    for path, uri in uris.items():
+        if uri.endswith(".md"):
+            _write_for_site(path, files.src_uris[uri], uris, files, config)
+    return files
+
+
+def _write_for_site(source, file, uris, files, config):
+    def link_on_site(match):
+        text, target, anchor = match.groups(default="")
+        path = posixpath.normpath(posixpath.join(posixpath.dirname(source), target))
+        if not (ROOT / path).is_file():
+            return text if (ROOT / path).is_dir() else match[0]
+        uri = uris.get(path, f"source/{path}.md")
+        if uri not in files.src_uris:
+            code = CODE_PAGE.format(path, path.rpartition(".")[2], (ROOT / path).read_text("utf-8"))
+            files.append(File.generated(config, uri, content=code))
+        return f"[{text}]({posixpath.relpath(uri, posixpath.dirname(file.src_uri))}{anchor})"
+
+    text = file.content_string.replace("```python\n>>> ", "```pycon\n>>> ")
+    # In the code of a table, forges need `\|` where Python-Markdown needs `|`.
+    text = re.sub(r"`[^`\n]*`", lambda code: code[0].replace("\\|", "|"), text)
+    file.content_string = re.sub(r"\[([^]]*)\]\(([^):#]+)(#[^)]*)?\)", link_on_site, text)
+
+
+def on_page_content(html, page, config, files):
+    """Writes links and formulas of the notebook, which mkdocs-jupyter leaves as they are."""
+    if page.file.src_uri.endswith(".ipynb"):
+        link = re.compile(r'(?<=href=")([\w/]+\.md)')
+        html = link.sub(lambda m: files.src_uris[m[1]].url_relative_to(page.file), html)
+        html = re.sub(r"(?<=<p>)\$\$(.+?)\$\$", lambda m: convert(m[1], display="block"), html)
+    return html
