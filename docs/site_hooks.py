@@ -50,8 +50,10 @@ def _write_for_site(source, file, uris, files, config):
 
 
 def on_page_content(html, page, config, files):
-    """Writes links and formulas of the notebook, which mkdocs-jupyter leaves as they are."""
-    if page.file.src_uri.endswith(".ipynb"):
+    """Lets long names of tests break, and writes links and formulas of the notebook."""
+    name = re.compile(r"(?<=<code>)(tests/|test_)[^<]+")
+    html = name.sub(lambda m: re.sub(r"([/_]|::)", r"\1<wbr>", m[0]), html)
+    if page.file.src_uri.endswith(".ipynb"):  # mkdocs-jupyter leaves them as they are.
         link = re.compile(r'(?<=href=")([\w/]+\.md)')
         html = link.sub(lambda m: files.src_uris[m[1]].url_relative_to(page.file), html)
         html = re.sub(r"(?<=<p>)\$\$(.+?)\$\$", lambda m: convert(m[1], display="block"), html)
