@@ -74,11 +74,10 @@ class ScaledDotProductAttention(AttentionFunction):
     ) -> Tensor | tuple[Tensor, Tensor]:
         masks = attention_mask, use_causal_mask
         is_plain = distances is None and not return_attention_scores and not self.dropout
-        if self.flash_attention and not is_plain:
+        if self.flash_attention and distances is not None:
             raise ValueError(
-                "`flash_attention=True` is not supported with relative positions or "
-                "`return_attention_scores=True`. Received: "
-                f"return_attention_scores={return_attention_scores}, distances={distances}"
+                "`flash_attention=True` is not supported with relative positions. "
+                f"Received: distances={distances}"
             )
         # The parts of a cache, and the blocks of a window, are short.
         is_whole = not isinstance(key, tuple) and len(query.shape) == 4
