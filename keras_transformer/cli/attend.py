@@ -26,52 +26,38 @@ keras-transformer attend --model runs/en-de "A dog runs." --translation "Ein Hun
 """
 
 _ENDINGS = (".html", ".pdf", ".png", ".svg")
+_KINDS = ("encoder", "decoder", "cross")
 
 
 def define_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("sentence", metavar="SENTENCE", help="text that the model reads")
     files = parser.add_argument_group("model and files")
-    text = "model directory or SavedModel"
-    add_options(files, {"--model DIR": text}, action="append", required=True)
-    text = f"page or picture, ending in {', '.join(_ENDINGS)}"
-    add_options(files, {"--output FILE": text}, required=True)
+    options = {"--model DIR": "model directory or SavedModel"}
+    add_options(files, options, action="append", required=True)
+    options = {"--output FILE": f"page or picture, ending in {', '.join(_ENDINGS)}"}
+    add_options(files, options, required=True)
     text = "answer to draw; a parser's is a tree in brackets (default: the model's own)"
     add_options(files, {"--translation TEXT": text})
     shown = parser.add_argument_group("what is drawn, or shown first by a page")
-    kinds = ("encoder", "decoder", "cross")
-    text = f"one of {', '.join(kinds)}; cross is the decoder's to the source (default: cross)"
-    add_options(shown, {"--attention KIND": text}, choices=kinds, default="cross")
-    text = "number of the layer, from 1 (default: all; of a page the last)"
-    add_options(shown, {"--layer N": text})
-    add_options(shown, {"--head N": "number of its head, from 1 (default: all)"})
+    text = f"one of {', '.join(_KINDS)}; cross is the decoder's to the source (default: cross)"
+    add_options(shown, {"--attention KIND": text}, choices=_KINDS, default="cross")
+    numbers = {
+        "--layer N": "number of the layer, from 1 (default: all; of a page the last)",
+        "--head N": "number of its head, from 1 (default: all)",
+    }
+    add_options(shown, numbers)
 
 
 def run(arguments: argparse.Namespace) -> None:
-    kind = pathlib.Path(arguments.output).suffix.lower()
-    if kind not in _ENDINGS:
+    ending = pathlib.Path(arguments.output).suffix.lower()
+    if ending not in _ENDINGS:
         allowed = ", ".join(_ENDINGS)
         raise UserError(f"--output must end in {allowed}. Received: --output {arguments.output!r}")
     if len(arguments.model) > 1:
         raise UserError(f"Give one --model, not an ensemble. Received: {len(arguments.model)}")
-    if arguments.head is not None and arguments.layer is None:
-        raise UserError(f"--head needs --layer N. Received: --head {arguments.head}")
     check_output(arguments.output, arguments.model)
     load_backend()
     from keras_transformer import evaluation
-
-    weights = _weights(arguments)
-    chosen = arguments.attention, arguments.layer, arguments.head
-    if kind == ".html":
-        evaluation.attention_page(weights, arguments.output, *chosen, title=arguments.sentence)
-    else:
-        names = (f"{x} {getattr(arguments, x)}" for x in ("layer", "head") if getattr(arguments, x))
-        title = ", ".join([f"{arguments.attention} attention", *names])
-        evaluation.plot_attention(*weights.view(*chosen), arguments.output, title=title)
-    say(f"wrote {arguments.output}")
-
-
-def _weights(arguments: argparse.Namespace):
-    from keras_transformer.evaluation import attention_weights
     from keras_transformer.inference.model_directory import IN_SAVED_MODEL, read_config
     from keras_transformer.inference.tasks import get_task
 
@@ -79,9 +65,16 @@ def _weights(arguments: argparse.Namespace):
     if (directory / "saved_model.pb").is_file():
         directory /= IN_SAVED_MODEL
         if not directory.is_dir():
-            raise UserError(
-                "A SavedModel must be of one model and of this version: export the model again. "
-                f"Received: --model {arguments.model[0]!r} without {IN_SAVED_MODEL}"
-            )
+            message = "A SavedModel must be of one model and this version: export the model again"
+            raise UserError(f"{message}. Received: --model {arguments.model[0]!r}")
     pipeline = get_task(read_config(directory)["task"]).pipeline.load(directory)
-    return attention_weights(pipeline, arguments.sentence, arguments.translation)
+    weights = evaluation.attention_weights(pipeline, arguments.sentence, arguments.translation)
+    kind, numbers = arguments.attention, {"layer": arguments.layer, "head": arguments.head}
+    if ending == ".html":
+        title = arguments.sentence
+        evaluation.attention_page(weights, arguments.output, kind, **numbers, title=title)
+    else:
+        names = [f"{name} {number}" for name, number in numbers.items() if number]
+        title = ", ".join([f"{kind} attention", *names])
+        evaluation.plot_attention(*weights.view(kind, **numbers), arguments.output, title=title)
+    say(f"wrote {arguments.output}")

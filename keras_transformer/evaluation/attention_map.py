@@ -60,15 +60,13 @@ def plot_attention(
     pieces = (len(target_pieces), len(source_pieces))
     if weights.ndim not in (2, 3, 4) or weights.shape[-2:] != pieces or 0 in weights.shape:
         raise ValueError(
-            "weights must be [query_length, key_length], beginning with num_heads or with "
-            "num_layers and num_heads if there are several, with query_length target pieces and "
-            "key_length source pieces. Received: "
+            "weights must end in [query_length, key_length], and may begin with num_heads or "
+            "num_layers and num_heads. Received: "
             f"weights.shape={weights.shape}, {pieces[0]} target and {pieces[1]} source pieces"
         )
     maps = weights.reshape(-1, *pieces)
-    columns = min(len(maps), _MAX_COLUMNS if len(maps) > 4 else 2)
-    if weights.ndim == 4:
-        columns = weights.shape[1]
+    most = weights.shape[1] if weights.ndim == 4 else _MAX_COLUMNS if len(maps) > 4 else 2
+    columns = min(len(maps), most)
     rows = math.ceil(len(maps) / columns)
     cell = min(_CELL_INCHES, _LONGEST_SIDE_INCHES / max(columns * pieces[1], rows * pieces[0]))
     figure = new_figure(
@@ -85,13 +83,13 @@ def plot_attention(
             axes.set_axis_off()
             continue
         # White lines between the cells, so that a row can be followed to its piece.
-        colours = {"cmap": "Blues", "vmin": 0.0, "vmax": weights.max(), "edgecolors": "white"}
-        mesh = axes.pcolormesh(maps[number], **colours, linewidth=2 * cell)
+        colours = {"cmap": "Blues", "vmin": 0.0, "vmax": weights.max()}
+        edges = {"edgecolors": "white" if has_names else "none", "linewidth": 2 * cell}
+        mesh = axes.pcolormesh(maps[number], **colours, **edges)
         axes.set_aspect("equal")
         axes.invert_yaxis()
-        heading = f"head {number + 1}"
-        if weights.ndim == 4:
-            heading = f"layer {number // columns + 1}\nhead {number % columns + 1}"
+        layer, head = divmod(number, columns) if weights.ndim == 4 else (None, number)
+        heading = ("" if layer is None else f"layer {layer + 1}\n") + f"head {head + 1}"
         if weights.ndim > 2:
             axes.set_title(heading, fontsize=9, color=TEXT_COLOUR)
         # Pieces are written once: under the last map of a column, left of the first of a row.

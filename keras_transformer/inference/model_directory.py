@@ -19,7 +19,6 @@ RECIPE_FILE = "recipe.json"
 FORMAT = 1
 # Where a SavedModel has a model directory without weights, which are those of the SavedModel.
 IN_SAVED_MODEL = "assets.extra/model"
-_PRECISION = "precision"  # of the SavedModel, in its `config.json`
 
 
 def read_config(directory: str | os.PathLike) -> dict:
@@ -84,8 +83,8 @@ def read_model(directory: str | os.PathLike, config: dict, dtype=None):
     from keras_transformer.settings.transformer_config import count_parameters
 
     path = pathlib.Path(directory) / WEIGHTS_FILE
-    if _PRECISION in config:
-        model = Transformer(config["model"], dtype=config[_PRECISION])
+    if "precision" in config:
+        model = Transformer(config["model"], dtype=config["precision"])
         weight_files.load_saved_model_weights(model, path.parent / "../../variables/variables")
         return model
     if not path.is_file():
@@ -156,7 +155,7 @@ def write_model_directory(
             ) from error
         obsolete.append(path)
     with atomic_files(directory, obsolete) as aside:
-        if _PRECISION not in settings:
+        if "precision" not in settings:
             save_weights_only(model, aside / WEIGHTS_FILE)
         tokenizers.save(aside)
         contents = {CONFIG_FILE: config, RECIPE_FILE: recipe and recipe.to_dict()}

@@ -139,13 +139,7 @@ class Pipeline(abc.ABC):
         return self.write(directory, self.search)
 
     def write(self, directory: pathlib.Path, search: Search, **settings: Any) -> pathlib.Path:
-        """Writes a model directory as `save` does, for an export.
-
-        Args:
-            directory: the folder.
-            search: the search to save.
-            **settings: further entries of its `config.json`.
-        """
+        """Writes what `save` does for an export; other arguments are those of `config.json`."""
         settings |= {"task": self.task, "search": search_to_dict(search)}
         for name, kind in self.settings.items():
             value = getattr(self, name)
@@ -194,10 +188,7 @@ class Pipeline(abc.ABC):
             raise UserError(f"{directory}/{CONFIG_FILE}: {one_line(error)}") from error
 
     def encode_pair(self, text: str, answer: str | None = None) -> tuple[list[int], list[int]]:
-        """Returns the ids of a text and of an answer to it, both with EOS.
-
-        The arguments are those of `keras_transformer.evaluation.attention_weights`.
-        """
+        """Returns ids with EOS; the arguments are those of `evaluation.attention_weights`."""
         source = [*self.source_tokenizer.encode(text), EOS_ID]
         if source == [EOS_ID]:
             raise UserError(f"The text must have words. Received: {text!r}")
@@ -259,10 +250,8 @@ class Pipeline(abc.ABC):
 
 def _check_length(name, ids, longest):
     if len(ids) > longest:
-        raise UserError(
-            f"The {name} must have at most {longest - 1:,} subwords, for which the model has room. "
-            f"Received: {len(ids) - 1:,} subwords"
-        )
+        rule = f"The {name} must have at most {longest - 1:,} subwords, as many as the model reads"
+        raise UserError(f"{rule}. Received: {len(ids) - 1:,} subwords")
 
 
 def _check_same_setting(name, directories, settings):

@@ -58,11 +58,8 @@ def stored_kernels(transposes: Mapping[int, StoredTranspose], num_parts: int = 1
 
 
 def stored_variables(model: Any) -> tuple[list, dict[int, StoredTranspose]]:
-    """Returns the variables that a SavedModel of a model has, in their order.
-
-    Also returns the `StoredTranspose`s by the kernels' ids, for dtypes whose products are then
-    faster.
-    """
+    """Returns the variables of a model's SavedModel, and the `StoredTranspose`s by kernels' ids."""
+    # Of dtypes whose products are then faster.
     transposes = _transposes(model) if model.dtype_policy.name == "bfloat16" else {}
     others = [weight.value for weight in model.weights if id(weight) not in transposes]
     # A matrix that several kernels share is saved once.
