@@ -71,8 +71,8 @@ def run(arguments: argparse.Namespace) -> None:
     weights = evaluation.attention_weights(pipeline, arguments.sentence, arguments.translation)
     kind, numbers = arguments.attention, {"layer": arguments.layer, "head": arguments.head}
     if ending == ".html":
-        title = arguments.sentence
-        evaluation.attention_page(weights, arguments.output, kind, **numbers, title=title)
+        numbers["title"] = arguments.sentence
+        evaluation.attention_page(weights, arguments.output, kind, **numbers)
     else:
         names = [f"{name} {number}" for name, number in numbers.items() if number]
         title = ", ".join([f"{kind} attention", *names])

@@ -136,16 +136,17 @@ class Pipeline(abc.ABC):
         Raises:
             UserError: if a file there would be read as a part of the model and is not one.
         """
-        return self.write(directory, self.search)
+        self.write(directory, self.search)
+        return pathlib.Path(directory)
 
-    def write(self, directory: pathlib.Path, search: Search, **settings: Any) -> pathlib.Path:
+    def write(self, directory: str | os.PathLike, search: Search, **settings: Any) -> None:
         """Writes what `save` does for an export; other arguments are those of `config.json`."""
         settings |= {"task": self.task, "search": search_to_dict(search)}
         for name, kind in self.settings.items():
             value = getattr(self, name)
             if value is not None:
                 settings[name] = value if kind is None else value.to_dict()
-        return write_model_directory(directory, self.model, self.tokenizers, settings, self.recipe)
+        write_model_directory(directory, self.model, self.tokenizers, settings, self.recipe)
 
     @property
     def tokenizers(self) -> TokenizerPair:

@@ -22,7 +22,7 @@ class ScaledDotProductAttention(AttentionFunction):
         flash_attention: As in Keras. True attends by blocks, in memory that grows linearly with
             the length; False never does; None decides: on torch, and on JAX with a GPU, a fused
             kernel is taken, elsewhere blocks from 4,096 positions on if the lengths are known.
-            Neither has dropout of the weights, their values, or `distances`.
+            They have no dropout and no `distances`. A call for the scores computes them all.
 
     Call arguments:
         query, key, value, attention_mask, use_causal_mask, distances, return_attention_scores,

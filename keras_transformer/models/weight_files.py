@@ -115,7 +115,8 @@ def load_saved_model_weights(model: keras.Model, path: str | os.PathLike) -> Non
 
     variables, transposes = stored_variables(model)
     reader = tf.train.load_checkpoint(str(path))
-    for number, variable in enumerate(variables):
+    plain = [weight for weight in model.weights if id(weight) not in transposes]
+    for number, variable in enumerate([*plain, *variables[len(plain) :]]):
         name = f"model_variables/{number}/.ATTRIBUTES/VARIABLE_VALUE"
         variable.assign(reader.get_tensor(name))
     for weight in model.weights:
