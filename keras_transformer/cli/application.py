@@ -11,7 +11,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 
 from keras_transformer import __version__
-from keras_transformer.cli import average, evaluate, export, train, vocab
+from keras_transformer.cli import attend, average, evaluate, export, train, vocab
 from keras_transformer.cli.arguments import USAGE_ERROR, CommandParser
 from keras_transformer.cli.progress import say
 from keras_transformer.cli.task_commands import task_commands
@@ -31,6 +31,7 @@ COMMANDS = {
         for name in task.modules
     },
     "evaluate": evaluate,
+    "attend": attend,
     "average": average,
     "export": export,
 }

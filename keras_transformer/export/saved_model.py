@@ -6,8 +6,10 @@ from typing import Any
 
 from keras_transformer.export.formats import export_folder
 from keras_transformer.export.steps import with_dtype
+from keras_transformer.inference.model_directory import IN_SAVED_MODEL
 from keras_transformer.inference.pipeline import Pipeline
 from keras_transformer.inference.tasks import get_task, load_entry
+from keras_transformer.models import Ensemble
 
 # Numbers of subwords of the texts in each request to warm up: one short text, then a padded batch.
 _LENGTHS = ((8,), (24, 16, 8, 1))
@@ -44,8 +46,10 @@ def export_saved_model(
     signatures of a parser.
 
     `assets.extra/tf_serving_warmup_requests` holds requests for every signature, which TensorFlow
-    Serving answers before it serves the model. The files are written aside and renamed; a complete
-    export replaces an earlier one.
+    Serving answers before it serves the model. `assets.extra/model` is a model directory without
+    weights, which `keras-transformer attend` reads with those of the SavedModel; that of an
+    `Ensemble` is left out. The files are written aside and renamed; a complete export replaces an
+    earlier one.
 
     Args:
         translator: a `Translator` or another `Pipeline`.
@@ -88,6 +92,8 @@ def export_saved_model(
         search = search or translator.search
         module = ServedModule(functions, translator, model, search, num_streams)
         tf.saved_model.save(module, str(aside), signatures=module.functions())
+        if not isinstance(model, Ensemble):
+            translator.write(aside / IN_SAVED_MODEL, search, precision=model.dtype_policy.name)
         # TensorFlow Serving's folders are numbers below a folder with the model's name.
         path = directory.resolve()
         name = path.parent.name if path.name.isdecimal() else path.name

@@ -16,7 +16,7 @@ from keras_transformer.decoding import search_to_dict
 from keras_transformer.inference.batch_inference import one_answer, search_ids
 from keras_transformer.inference.pipeline import Pipeline
 from keras_transformer.layers.dtypes import Tensor
-from keras_transformer.layers.kernels.stored_kernels import StoredTranspose, stored_kernels
+from keras_transformer.layers.kernels.stored_kernels import stored_kernels, stored_variables
 from keras_transformer.models import Ensemble, Transformer
 
 
@@ -37,11 +37,7 @@ class ServedModule(tf.Module):
         super().__init__(name="translator")
         # The model stays in the closures. If it were tracked, its optimizer would be saved, and
         # each weight twice.
-        transposes = _transposes(model)
-        others = [weight.value for weight in model.weights if id(weight) not in transposes]
-        # A matrix that several kernels share is saved once.
-        matrices = {id(stored.matrix): stored.matrix for stored in transposes.values()}
-        self.model_variables = [*others, *matrices.values()]
+        self.model_variables, transposes = stored_variables(model)
         self.source_tokenizer = self.target_tokenizer = pipeline.source_tokenizer.in_graph()
         if pipeline.target_tokenizer is not pipeline.source_tokenizer:
             self.target_tokenizer = pipeline.target_tokenizer.in_graph()
@@ -147,30 +143,6 @@ class ServedFunctions(abc.ABC):
         shape = [0, getattr(search, "n_best", search.width)]
         empty = {"answers": tf.zeros(shape, tf.string), "scores": tf.zeros(shape)}
         return in_chunks(search_rows, tf.shape(lengths)[0], rows, empty, self._num_streams)
-
-
-def _transposes(model):
-    """Returns `StoredTranspose`s by the kernels' ids, for dtypes whose products are then faster."""
-    if model.dtype_policy.name != "bfloat16":
-        return {}
-    groups = []
-    for weight in model.weights:
-        if not weight.name.endswith("_kernel"):
-            continue
-        # Queries, keys and values of self-attention are one product.
-        is_next = weight.name in ("key_kernel", "value_kernel")
-        if is_next and groups and groups[-1][0].shape[0] == weight.shape[0]:
-            groups[-1].append(weight)
-        else:
-            groups.append([weight])
-    stored = {}
-    for kernels in groups:
-        rows = [tf.transpose(kernel.value) for kernel in kernels]
-        matrix = tf.Variable(tf.concat(rows, axis=0), trainable=False)
-        ends = itertools.accumulate(map(len, rows))
-        for kernel, some, end in zip(kernels, rows, ends, strict=True):
-            stored[id(kernel)] = StoredTranspose(matrix, end - len(some), end)
-    return stored
 
 
 def _with_stored(method, transposes, num_parts):

@@ -17,6 +17,8 @@ CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.weights.h5"
 RECIPE_FILE = "recipe.json"
 FORMAT = 1
+# Where a SavedModel has a model directory without weights, which are those of the SavedModel.
+IN_SAVED_MODEL = "assets.extra/model"
 
 
 def read_config(directory: str | os.PathLike) -> dict:
@@ -77,15 +79,18 @@ def read_recipe(directory: str | os.PathLike):
 
 def read_model(directory: str | os.PathLike, config: dict, dtype=None):
     """Builds the `Transformer` of a model directory, of `read_config`, and loads its weights."""
-    from keras_transformer.models import Transformer
-    from keras_transformer.models.weight_files import count_stored_parameters, load_weights_only
+    from keras_transformer.models import Transformer, weight_files
     from keras_transformer.settings.transformer_config import count_parameters
 
     path = pathlib.Path(directory) / WEIGHTS_FILE
+    if "precision" in config:
+        model = Transformer(config["model"], dtype=config["precision"])
+        weight_files.load_saved_model_weights(model, path.parent / "../../variables/variables")
+        return model
     if not path.is_file():
         raise UserError(f"{path} is missing.")
     # Compared before the model is built: a damaged config may ask for more than the memory.
-    stored, expected = count_stored_parameters(path), count_parameters(config["model"])
+    stored, expected = weight_files.count_stored_parameters(path), count_parameters(config["model"])
     if stored != expected:
         raise UserError(
             f"{path} does not fit the model in {CONFIG_FILE}: "
@@ -95,7 +100,7 @@ def read_model(directory: str | os.PathLike, config: dict, dtype=None):
         model = Transformer(config["model"], dtype=dtype)
     except ValueError as error:
         raise UserError(f"{str(directory)!r}: {one_line(error)}") from error
-    load_weights_only(model, path)
+    weight_files.load_weights_only(model, path)
     return model
 
 
@@ -117,7 +122,8 @@ def write_model_directory(
 ) -> pathlib.Path:
     """Writes a model directory; `settings` are further entries of `config.json`.
 
-    Nothing of an earlier model in the folder remains; files of other names stay.
+    Nothing of an earlier model in the folder remains; files of other names stay. If the precision
+    of a SavedModel is among the settings, the weights are left to it.
     """
     import keras_transformer
     from keras_transformer.models import TrainingRecipe
@@ -149,7 +155,8 @@ def write_model_directory(
             ) from error
         obsolete.append(path)
     with atomic_files(directory, obsolete) as aside:
-        save_weights_only(model, aside / WEIGHTS_FILE)
+        if "precision" not in settings:
+            save_weights_only(model, aside / WEIGHTS_FILE)
         tokenizers.save(aside)
         contents = {CONFIG_FILE: config, RECIPE_FILE: recipe and recipe.to_dict()}
         for name, content in contents.items():

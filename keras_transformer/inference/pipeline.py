@@ -7,6 +7,7 @@ import pathlib
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Self
 
+import numpy as np
 from keras import ops
 
 from keras_transformer.data.special_tokens import EOS_ID
@@ -15,7 +16,7 @@ from keras_transformer.data.tokenizer_pair import TokenizerPair
 from keras_transformer.decoding import search_to_dict
 from keras_transformer.decoding.search import Search
 from keras_transformer.errors import UserError, one_line
-from keras_transformer.inference.batch_inference import BatchInference
+from keras_transformer.inference.batch_inference import BatchInference, one_answer
 from keras_transformer.inference.inputs import LARGEST_LENGTH
 from keras_transformer.inference.memory import MAX_BATCH_TOKENS
 from keras_transformer.inference.model_directory import (
@@ -135,12 +136,17 @@ class Pipeline(abc.ABC):
         Raises:
             UserError: if a file there would be read as a part of the model and is not one.
         """
-        settings = {"task": self.task, "search": search_to_dict(self.search)}
+        self.write(directory, self.search)
+        return pathlib.Path(directory)
+
+    def write(self, directory: str | os.PathLike, search: Search, **settings: Any) -> None:
+        """Writes what `save` does for an export; other arguments are those of `config.json`."""
+        settings |= {"task": self.task, "search": search_to_dict(search)}
         for name, kind in self.settings.items():
             value = getattr(self, name)
             if value is not None:
                 settings[name] = value if kind is None else value.to_dict()
-        return write_model_directory(directory, self.model, self.tokenizers, settings, self.recipe)
+        write_model_directory(directory, self.model, self.tokenizers, settings, self.recipe)
 
     @property
     def tokenizers(self) -> TokenizerPair:
@@ -181,6 +187,20 @@ class Pipeline(abc.ABC):
             }
         except (ValueError, TypeError, AttributeError, OverflowError) as error:
             raise UserError(f"{directory}/{CONFIG_FILE}: {one_line(error)}") from error
+
+    def encode_pair(self, text: str, answer: str | None = None) -> tuple[list[int], list[int]]:
+        """Returns ids with EOS; the arguments are those of `evaluation.attention_weights`."""
+        source = [*self.source_tokenizer.encode(text), EOS_ID]
+        if source == [EOS_ID]:
+            raise UserError(f"The text must have words. Received: {text!r}")
+        _check_length("text", source, self.max_source_length)
+        if answer is None:
+            limits = ops.convert_to_numpy(self.max_lengths(np.array([len(source) - 1], "int32")))
+            found = self._search([source[:-1]], limits, one_answer(self.search), 1, 1, None)
+            return source, list(found[0][0].tokens) or [EOS_ID]
+        target = [*self.target_tokenizer.encode(answer), EOS_ID]
+        _check_length("answer", target, self.model.config.max_length or len(target))
+        return source, target
 
     def _search(
         self,
@@ -227,6 +247,12 @@ class Pipeline(abc.ABC):
             if progress is not None:
                 progress(num_done, num_texts)
         return answers
+
+
+def _check_length(name, ids, longest):
+    if len(ids) > longest:
+        rule = f"The {name} must have at most {longest - 1:,} subwords, as many as the model reads"
+        raise UserError(f"{rule}. Received: {len(ids) - 1:,} subwords")
 
 
 def _check_same_setting(name, directories, settings):

@@ -22,7 +22,7 @@ class ScaledDotProductAttention(AttentionFunction):
         flash_attention: As in Keras. True attends by blocks, in memory that grows linearly with
             the length; False never does; None decides: on torch, and on JAX with a GPU, a fused
             kernel is taken, elsewhere blocks from 4,096 positions on if the lengths are known.
-            Neither has dropout of the weights, their values, or `distances`.
+            They have no dropout and no `distances`. A call for the scores computes them all.
 
     Call arguments:
         query, key, value, attention_mask, use_causal_mask, distances, return_attention_scores,
@@ -74,11 +74,10 @@ class ScaledDotProductAttention(AttentionFunction):
     ) -> Tensor | tuple[Tensor, Tensor]:
         masks = attention_mask, use_causal_mask
         is_plain = distances is None and not return_attention_scores and not self.dropout
-        if self.flash_attention and not is_plain:
+        if self.flash_attention and distances is not None:
             raise ValueError(
-                "`flash_attention=True` is not supported with relative positions or "
-                "`return_attention_scores=True`. Received: "
-                f"return_attention_scores={return_attention_scores}, distances={distances}"
+                "`flash_attention=True` is not supported with relative positions. "
+                f"Received: distances={distances}"
             )
         # The parts of a cache, and the blocks of a window, are short.
         is_whole = not isinstance(key, tuple) and len(query.shape) == 4

@@ -221,7 +221,8 @@ class Transformer(MicroBatchModel):
         Returns:
             A dict of lists over blocks: `"encoder"` `[batch, heads, source, source]`,
             `"decoder"` `[batch, heads, target, target]` and `"cross"`
-            `[batch, heads, target, source]`.
+            `[batch, heads, target, source]`. With a `sliding_window`, the last dimension of the
+            first two has the keys of the window only.
         """
         source_mask = is_token(source, self.source_embedding)
         options = {"return_attention_scores": True, "training": False}

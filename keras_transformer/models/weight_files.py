@@ -12,6 +12,7 @@ from keras import ops
 
 from keras_transformer.errors import UserError, one_line
 from keras_transformer.files import name_beside, remove
+from keras_transformer.layers.kernels.stored_kernels import stored_variables
 
 # Upper bound of the bytes for each array besides its values: groups, names, alignment.
 _HDF5_BYTES = 4096
@@ -106,6 +107,21 @@ def load_weights_only(model: keras.Model, path: str | os.PathLike) -> None:
                 f"Weights cannot be loaded from {str(path)!r}: {weight.path!r} has values that are "
                 f"not finite {weight.dtype} numbers. Use an earlier checkpoint."
             )
+
+
+def load_saved_model_weights(model: keras.Model, path: str | os.PathLike) -> None:
+    """Loads the variables of a SavedModel that `export_saved_model` wrote, with TensorFlow."""
+    import tensorflow as tf
+
+    variables, transposes = stored_variables(model)
+    reader = tf.train.load_checkpoint(str(path))
+    plain = [weight for weight in model.weights if id(weight) not in transposes]
+    for number, variable in enumerate([*plain, *variables[len(plain) :]]):
+        name = f"model_variables/{number}/.ATTRIBUTES/VARIABLE_VALUE"
+        variable.assign(reader.get_tensor(name))
+    for weight in model.weights:
+        if place := transposes.get(id(weight)):
+            weight.assign(ops.transpose(place.matrix[place.start : place.end]))
 
 
 def count_stored_parameters(path: str | os.PathLike) -> int:

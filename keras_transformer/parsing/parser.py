@@ -10,6 +10,7 @@ from keras import ops
 from keras_transformer.data.tokenizer import Tokenizer
 from keras_transformer.decoding import BeamSearch
 from keras_transformer.decoding.search import Search
+from keras_transformer.errors import UserError
 from keras_transformer.inference.batch_inference import one_answer
 from keras_transformer.inference.inputs import cut_sources
 from keras_transformer.inference.pipeline import Pipeline, Progress
@@ -206,6 +207,15 @@ class Parser(Pipeline):
             [self._to_parse(one, of_sentence) for one in hypotheses or []]
             for hypotheses, of_sentence in zip(answers, words, strict=True)
         ]
+
+    def encode_pair(self, text: str, answer: str | None = None) -> tuple[list[int], list[int]]:
+        text = " ".join(split_words(text))
+        tree = self.parse([text])[0] if answer is None else Tree.parse(answer)
+        if tree and tree.words() != split_words(text):
+            raise UserError(
+                f"The tree must have the words {text!r}. Received: {' '.join(tree.words())!r}"
+            )
+        return super().encode_pair(text, tree and " ".join(self.linearization.to_symbols(tree)))
 
     def well_formed_trees(self, num_words: Tensor) -> WellFormedTrees:
         """Returns the constraint of searches to trees over the words of each sentence.

@@ -137,16 +137,17 @@ def _evaluate(translator, pairs) -> None:
 
 
 def _plot(translator, history, output: pathlib.Path) -> None:
-    from keras_transformer.evaluation import plot_attention, plot_learning_curve
-    from keras_transformer.training.tensorboard_log import cross_attention
+    from keras_transformer import evaluation
 
-    curve = plot_learning_curve(history, output / "learning_curve.png")
-    attention = plot_attention(
-        *cross_attention(translator, _SENTENCE),
+    curve = evaluation.plot_learning_curve(history, output / "learning_curve.png")
+    weights = evaluation.attention_weights(translator, _SENTENCE)
+    attention = evaluation.plot_attention(
+        *weights.view("cross", layer=len(weights.cross)),
         output / "attention.png",
         title="Last decoder block: attention of each output piece",
     )
-    _print(f"\nPlots: {curve} and {attention}")
+    page = evaluation.attention_page(weights, output / "attention.html", title=_SENTENCE)
+    _print(f"\nPlots: {curve}, {attention} and {page}")
 
 
 def _ask_in_fresh_process(saved_model: str, sentence: str) -> str:

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from keras import ops
 
-from keras_transformer.data.special_tokens import BOS_ID, EOS_ID
 from keras_transformer.training.divergence import StepWindow
 
 TENSORBOARD_FOLDER = "tensorboard"
@@ -65,12 +64,13 @@ class TensorBoardLog(StepWindow):
         table = [("source", score.answer_name, "reference"), *rows]
         self._write(f"valid/{score.answer_name}s", "text", table, step)
         shortest = min((source for source, *_ in rows), key=len)
-        found = cross_attention(score.translator, shortest)
-        if found is not None:
-            from keras_transformer.evaluation import plot_attention
+        if score.translator.source_tokenizer.encode(shortest):
+            from keras_transformer.evaluation import attention_weights, plot_attention
 
+            weights = attention_weights(score.translator, shortest)
+            last = weights.view("cross", layer=len(weights.cross))
             with tempfile.TemporaryDirectory() as folder:
-                picture = plot_attention(*found, Path(folder, "attention.png")).read_bytes()
+                picture = plot_attention(*last, Path(folder, "attention.png")).read_bytes()
             # Width and height come before the encoded picture.
             size = [str(int.from_bytes(picture[at : at + 4], "big")) for at in (16, 20)]
             self._write("valid/attention", "images", [*size, picture], step)
@@ -88,21 +88,3 @@ class TensorBoardLog(StepWindow):
         metadata = tf.compat.v1.SummaryMetadata(plugin_data={"plugin_name": plugin})
         with self._file_writer.as_default():
             tf.summary.write(name, tf.constant(value), step=int(step), metadata=metadata)
-
-
-def cross_attention(translator, text: str):
-    """Translates a text; returns the last decoder block's attention to it, or None if it is empty.
-
-    These are the weights `[heads, target length, source length]`, and the pieces of both texts.
-    """
-    source = translator.source_tokenizer.encode(text)
-    # The tokens of the search: the encoded text may be split differently.
-    target = list(translator.hypotheses([text])[0][0].tokens)
-    if not source or not target:
-        return None
-    source = [*source, EOS_ID]
-    ids = [source], [[BOS_ID, *target[:-1]]]
-    scores = translator.model.attention_scores(*(ops.convert_to_tensor(i, "int32") for i in ids))
-    weights = ops.convert_to_numpy(ops.cast(scores["cross"][-1], "float32"))[0]
-    pieces = translator.source_tokenizer.pieces(source), translator.target_tokenizer.pieces(target)
-    return weights, *pieces

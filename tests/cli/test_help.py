@@ -15,6 +15,7 @@ COMMANDS = (
     "train",
     "translate",
     "evaluate",
+    "attend",
     "score",
     "average",
     "export",

@@ -74,6 +74,17 @@ def test_several_heads_are_small_multiples(tmp_path):
     assert plot_attention(attention(6, 8), source, target, tmp_path / "one.png").exists()
 
 
+def test_all_layers_are_a_grid_of_layers_and_heads(tmp_path):
+    source, target = list("abcdefgh"), list("uvwxyz")
+    path = plot_attention(attention(3, 2, 6, 8), source, target, tmp_path / "grid.svg", "$title")
+    drawing = path.read_text("utf-8")
+    assert drawing.count('id="QuadMesh') == 6
+    for text in ("layer 3", "head 2", "u"):
+        assert f"<!-- {text} -->" in drawing
+    long = plot_attention(attention(2, 6, 50, 60), ["key"] * 60, ["query"] * 50, tmp_path / "b.svg")
+    assert "<!-- key -->" not in long.read_text("utf-8")  # There is no room for pieces.
+
+
 @pytest.mark.slow
 def test_long_sentences_give_no_giant_picture(tmp_path):
     path = tmp_path / "long.png"

@@ -141,15 +141,21 @@ def test_a_model_of_unknown_lengths_trains_with_it():
     assert losses[2] < losses[0]
 
 
+def test_a_call_that_asks_for_the_weights_computes_them():
+    states = RNG.normal(size=(2, 5, 8)).astype("float32")
+    layer = MultiHeadAttention(2, 4, flash_attention=True)
+    outputs, weights = layer(states, states, return_attention_scores=True)
+    assert tuple(weights.shape) == (2, 2, 5, 5)
+    np.testing.assert_allclose(array(outputs), array(layer(states, states)), atol=1e-5)
+    np.testing.assert_allclose(array(weights).sum(axis=-1), 1.0, atol=1e-5)
+
+
 def test_what_it_cannot_do_is_named():
     with pytest.raises(ValueError, match="not supported with dropout.*Received: dropout=0.1"):
         MultiHeadAttention(2, 4, dropout=0.1, flash_attention=True)
     with pytest.raises(ValueError, match="Received: flash_attention=1"):
         MultiHeadAttention(2, 4, flash_attention=1)
     states = np.zeros((1, 3, 8), "float32")
-    layer = MultiHeadAttention(2, 4, flash_attention=True)
-    with pytest.raises(ValueError, match="Received: return_attention_scores=True"):
-        layer(states, states, return_attention_scores=True)
     layer = MultiHeadAttention(2, 4, flash_attention=True, position=RelativePosition())
     with pytest.raises(ValueError, match="not supported with relative positions"):
         layer(states, states)

@@ -46,7 +46,8 @@ def relative_files(*folders, suffixes):
     }
 
 
-PACKAGE = relative_files("keras_transformer", suffixes={".py"}) | {"keras_transformer/py.typed"}
+PACKAGE = relative_files("keras_transformer", suffixes={".html", ".py"})
+PACKAGE.add("keras_transformer/py.typed")
 
 
 def run(*command, **kwargs):

@@ -57,6 +57,39 @@ def stored_kernels(transposes: Mapping[int, StoredTranspose], num_parts: int = 1
         _STORAGE.reset(token)
 
 
+def stored_variables(model: Any) -> tuple[list, dict[int, StoredTranspose]]:
+    """Returns the variables of a model's SavedModel, and the `StoredTranspose`s by kernels' ids."""
+    # Of dtypes whose products are then faster.
+    transposes = _transposes(model) if model.dtype_policy.name == "bfloat16" else {}
+    others = [weight.value for weight in model.weights if id(weight) not in transposes]
+    # A matrix that several kernels share is saved once.
+    matrices = {id(stored.matrix): stored.matrix for stored in transposes.values()}
+    return [*others, *matrices.values()], transposes
+
+
+def _transposes(model):
+    import tensorflow as tf
+
+    groups = []
+    for weight in model.weights:
+        if not weight.name.endswith("_kernel"):
+            continue
+        # Queries, keys and values of self-attention are one product.
+        is_next = weight.name in ("key_kernel", "value_kernel")
+        if is_next and groups and groups[-1][0].shape[0] == weight.shape[0]:
+            groups[-1].append(weight)
+        else:
+            groups.append([weight])
+    stored = {}
+    for kernels in groups:
+        rows = [tf.transpose(kernel.value) for kernel in kernels]
+        matrix = tf.Variable(tf.concat(rows, axis=0), trainable=False)
+        ends = itertools.accumulate(map(len, rows))
+        for kernel, some, end in zip(kernels, rows, ends, strict=True):
+            stored[id(kernel)] = StoredTranspose(matrix, end - len(some), end)
+    return stored
+
+
 def places_of(kernels: Sequence[Tensor]) -> list[StoredTranspose] | None:
     """Returns the `StoredTranspose`s of kernels if each has one, or None."""
     places = [_STORAGE.get().transposes.get(id(kernel)) for kernel in kernels]

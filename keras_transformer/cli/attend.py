@@ -1,0 +1,80 @@
+"""`keras-transformer attend`: pictures of a model's attention."""
+
+import argparse
+import pathlib
+
+from keras_transformer.cli.arguments import add_options
+from keras_transformer.cli.backend import load_backend
+from keras_transformer.cli.progress import say
+from keras_transformer.cli.text_files import check_output
+from keras_transformer.errors import UserError
+
+SUMMARY = "draw the attention of a model to a sentence"
+DESCRIPTION = """
+Draws what the heads of a model attend to, as in Figures 3 to 5 of the paper. A .html file
+is a page for a browser, in which you choose attention, layer, heads and words; it needs no network.
+A .pdf, .png or .svg file is a picture of one head, of the heads of a layer, or of all layers.
+
+Without --translation the picture shows the model's own answer, of its search. The model is a model
+directory or a SavedModel of `keras-transformer export`, for translation or for parsing.
+"""
+
+EXAMPLE = """
+keras-transformer attend --model runs/en-de "A dog runs on the beach." --output attention.html
+keras-transformer attend --model runs/en-de "A dog runs." --translation "Ein Hund rennt." \\
+    --layer 3 --output layer-3.png
+"""
+
+_ENDINGS = (".html", ".pdf", ".png", ".svg")
+_KINDS = ("encoder", "decoder", "cross")
+
+
+def define_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("sentence", metavar="SENTENCE", help="text that the model reads")
+    files = parser.add_argument_group("model and files")
+    options = {"--model DIR": "model directory or SavedModel"}
+    add_options(files, options, action="append", required=True)
+    options = {"--output FILE": f"page or picture, ending in {', '.join(_ENDINGS)}"}
+    add_options(files, options, required=True)
+    text = "answer to draw; a parser's is a tree in brackets (default: the model's own)"
+    add_options(files, {"--translation TEXT": text})
+    shown = parser.add_argument_group("what is drawn, or shown first by a page")
+    text = f"one of {', '.join(_KINDS)}; cross is the decoder's to the source (default: cross)"
+    add_options(shown, {"--attention KIND": text}, choices=_KINDS, default="cross")
+    numbers = {
+        "--layer N": "number of the layer, from 1 (default: all; of a page the last)",
+        "--head N": "number of its head, from 1 (default: all)",
+    }
+    add_options(shown, numbers)
+
+
+def run(arguments: argparse.Namespace) -> None:
+    ending = pathlib.Path(arguments.output).suffix.lower()
+    if ending not in _ENDINGS:
+        allowed = ", ".join(_ENDINGS)
+        raise UserError(f"--output must end in {allowed}. Received: --output {arguments.output!r}")
+    if len(arguments.model) > 1:
+        raise UserError(f"Give one --model, not an ensemble. Received: {len(arguments.model)}")
+    check_output(arguments.output, arguments.model)
+    load_backend()
+    from keras_transformer import evaluation
+    from keras_transformer.inference.model_directory import IN_SAVED_MODEL, read_config
+    from keras_transformer.inference.tasks import get_task
+
+    directory = pathlib.Path(arguments.model[0])
+    if (directory / "saved_model.pb").is_file():
+        directory /= IN_SAVED_MODEL
+        if not directory.is_dir():
+            message = "A SavedModel must be of one model and this version: export the model again"
+            raise UserError(f"{message}. Received: --model {arguments.model[0]!r}")
+    pipeline = get_task(read_config(directory)["task"]).pipeline.load(directory)
+    weights = evaluation.attention_weights(pipeline, arguments.sentence, arguments.translation)
+    kind, numbers = arguments.attention, {"layer": arguments.layer, "head": arguments.head}
+    if ending == ".html":
+        numbers["title"] = arguments.sentence
+        evaluation.attention_page(weights, arguments.output, kind, **numbers)
+    else:
+        names = [f"{name} {number}" for name, number in numbers.items() if number]
+        title = ", ".join([f"{kind} attention", *names])
+        evaluation.plot_attention(*weights.view(kind, **numbers), arguments.output, title=title)
+    say(f"wrote {arguments.output}")

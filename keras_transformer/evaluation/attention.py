@@ -1,0 +1,183 @@
+"""Attention of all layers and heads to one sentence and its answer, and a page that shows it."""
+
+import base64
+import dataclasses
+import json
+import os
+import pathlib
+import zlib
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from keras_transformer.files import atomic_write
+
+if TYPE_CHECKING:
+    from keras_transformer.inference.pipeline import Pipeline
+
+KINDS = ("encoder", "decoder", "cross")
+_TEMPLATE = pathlib.Path(__file__).with_name("attention_page.html")
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class AttentionWeights:
+    """The attention of all layers and heads of a model, for one text and its answer.
+
+    Args:
+        source, target: pieces of the text and of the answer, EOS last.
+        encoder, decoder, cross: float32 `[layers, heads, query_length, key_length]`. The queries of
+            `decoder` and `cross` are the target's pieces, at the steps that predict them. The keys
+            of `decoder` are the pieces that it reads: `<s>`, and all of the target but the last.
+
+    Example:
+
+    >>> from keras_transformer.evaluation import AttentionWeights
+    >>> attention = np.full([1, 2, 3, 3], 1 / 3)
+    >>> pieces = ["half", "seven", "</s>"]
+    >>> weights = AttentionWeights(pieces, pieces, attention, attention, attention)
+    >>> shown, keys, queries = weights.view("decoder", layer=1)
+    >>> shown.shape, keys
+    ((2, 3, 3), ('<s>', 'half', 'seven'))
+    """
+
+    source: tuple[str, ...]
+    target: tuple[str, ...]
+    encoder: np.ndarray
+    decoder: np.ndarray
+    cross: np.ndarray
+
+    def view(
+        self, attention: str = "cross", layer: int | None = None, head: int | None = None
+    ) -> tuple[np.ndarray, tuple[str, ...], tuple[str, ...]]:
+        """Returns a part of the weights, and its pieces, as `plot_attention` takes them.
+
+        Args:
+            attention: `"encoder"`, `"decoder"` or `"cross"`.
+            layer, head: numbers from 1; None for all. A head needs a layer.
+
+        Raises:
+            ValueError: if there is no such layer or head.
+        """
+        if attention not in KINDS:
+            allowed = ", ".join(map(repr, KINDS))
+            raise ValueError(f"`attention` must be one of {allowed}. Received: {attention=}")
+        weights = getattr(self, attention)
+        if head is not None and layer is None:
+            raise ValueError(f"A head needs a layer. Received: head={head!r}")
+        for name, number in (("layer", layer), ("head", head)):
+            if number is None:
+                break
+            if number not in range(1, len(weights) + 1):
+                allowed = f"a number from 1 to {len(weights)}"
+                raise ValueError(f"`{name}` must be {allowed}. Received: {name}={number!r}")
+            weights = weights[number - 1]
+        source, target = tuple(self.source), tuple(self.target)
+        keys = ("<s>", *target[:-1]) if attention == "decoder" else source
+        return weights, keys, source if attention == "encoder" else target
+
+
+def attention_weights(
+    pipeline: "Pipeline", source: str, target: str | None = None
+) -> AttentionWeights:
+    """Returns the attention of a model to a text and its answer, of all layers and heads.
+
+    Args:
+        pipeline: a `Translator` or `Parser`; an `Ensemble` has the heads of all its models.
+        source, target: the text and its translation, or its tree in brackets; without a target, it
+            is the answer of the search.
+
+    Raises:
+        UserError: if the source is empty, one of both is longer than the model reads, or a tree
+            does not have the words of the source.
+
+    Example:
+
+    >>> from keras_transformer import Transformer, Translator
+    >>> from keras_transformer.data import SubwordTokenizer
+    >>> from keras_transformer.evaluation import attention_weights
+    >>> tokenizer = SubwordTokenizer(["half", "seven"])
+    >>> translator = Translator(Transformer.from_preset("tiny", vocab_size=6), tokenizer)
+    >>> weights = attention_weights(translator, "half seven", "seven half")
+    >>> weights.target, weights.cross.shape
+    (('seven', 'half', '</s>'), (4, 4, 3, 3))
+
+    Reference: Vaswani et al. (2017), figures 3 to 5.
+    """
+    # Scores of texts need no Keras.
+    from keras import ops
+
+    from keras_transformer.data.special_tokens import BOS_ID
+
+    ids, labels = pipeline.encode_pair(source, target)
+    inputs = ([ids], [[BOS_ID, *labels[:-1]]])
+    scores = pipeline.model.attention_scores(*(ops.convert_to_tensor(x, "int32") for x in inputs))
+    found = {
+        kind: np.concatenate([ops.convert_to_numpy(ops.cast(one, "float32")) for one in layers])
+        for kind, layers in scores.items()
+    }
+    if window := pipeline.model.config.sliding_window:
+        found |= {kind: _of_all_keys(found[kind], window) for kind in ("encoder", "decoder")}
+    return AttentionWeights(
+        tuple(pipeline.source_tokenizer.pieces(ids)),
+        tuple(pipeline.target_tokenizer.pieces(labels)),
+        **found,
+    )
+
+
+def attention_page(
+    weights: AttentionWeights,
+    path: str | os.PathLike,
+    attention: str = "cross",
+    layer: int | None = None,
+    head: int | None = None,
+    title: str | None = None,
+) -> pathlib.Path:
+    """Writes an HTML page that shows attention as lines between pieces, a colour for each head.
+
+    The page needs no network. Its weights are rounded to multiples of 1/255.
+
+    Args:
+        weights: of `attention_weights`.
+        path: the page to write; .html.
+        attention, layer, head: shown first, as in `AttentionWeights.view`; None for the last layer
+            and all its heads. The reader of the page chooses others.
+        title: heading of the page; None for "Attention".
+
+    Returns:
+        `path` as a `pathlib.Path`.
+
+    Raises:
+        ValueError: if there is no such layer or head.
+
+    Example:
+
+    >>> import pathlib, tempfile
+    >>> from keras_transformer.evaluation import AttentionWeights, attention_page
+    >>> pieces, attention = ("half", "</s>"), np.full([1, 2, 2, 2], 0.5)
+    >>> weights = AttentionWeights(pieces, pieces, attention, attention, attention)
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "attention.html"
+    >>> attention_page(weights, path, layer=1, head=2).name
+    'attention.html'
+    """
+    weights.view(attention, layer, head)  # Raises if there is no such head.
+    data = {"title": title or "Attention", "attention": attention, "layer": layer, "head": head}
+    for kind in KINDS:
+        part, keys, queries = weights.view(kind)
+        values = zlib.compress(np.round(part * 255).astype("uint8").tobytes(), level=9)
+        values = base64.b64encode(values).decode("ascii")
+        data[kind] = {"shape": part.shape, "keys": keys, "queries": queries, "values": values}
+    # In a script element only this character could end the data.
+    text = json.dumps(data).replace("<", "\\u003c")
+    with atomic_write(path) as temporary:
+        page = _TEMPLATE.read_text(encoding="utf-8").replace("DATA_OF_THE_PAGE", text)
+        temporary.write_text(page, encoding="utf-8")
+    return pathlib.Path(path)
+
+
+def _of_all_keys(weights, window):
+    """Returns the weights of all keys from those of a window, as `attend_in_window` has them."""
+    *rows, length, width = weights.shape
+    padded = np.zeros((*rows, length, length + width - 1), "float32")
+    for query in range(length):
+        padded[..., query, query : query + width] = weights[..., query, :]
+    return padded[..., window - 1 : window - 1 + length]

@@ -1,0 +1,188 @@
+"""The page of attention in Chromium: lines, choices, keyboard, both colour schemes, a phone."""
+
+import os
+import shutil
+
+import numpy as np
+import pytest
+
+from keras_transformer.evaluation import attention_page
+from tests.evaluation.test_attention_page import HOSTILE, random_weights
+
+webdriver = pytest.importorskip("selenium.webdriver", reason="needs selenium: pip install selenium")
+from selenium.webdriver.support.ui import Select, WebDriverWait  # noqa: E402
+
+PROGRAMS = [shutil.which("chromium"), shutil.which("chromedriver")]
+if None in PROGRAMS:
+    pytest.skip("needs Debian's chromium and chromium-driver", allow_module_level=True)
+
+SOURCE = (*(f"▁{letter}{letter}" for letter in "abcdefgh"), *HOSTILE, "</s>")
+TARGET = ("▁uu", "vv", "▁ww", "</s>")
+WEIGHTS = random_weights(SOURCE, TARGET, num_layers=3, num_heads=4)
+
+
+@pytest.fixture(scope="module")
+def browser():
+    options = webdriver.ChromeOptions()
+    options.binary_location = PROGRAMS[0]
+    options.add_argument("--headless=new")
+    if hasattr(os, "geteuid") and os.geteuid() == 0:  # Chromium's sandbox is not for root.
+        options.add_argument("--no-sandbox")
+    service = webdriver.ChromeService(PROGRAMS[1])
+    driver = webdriver.Chrome(options=options, service=service)
+    driver.set_script_timeout(20)
+    yield driver
+    driver.quit()
+
+
+@pytest.fixture
+def page(browser, tmp_path):
+    """Opens the page in a window of some size and colour scheme."""
+
+    def open_page(width=1280, scheme="light", **options):
+        feature = {"name": "prefers-color-scheme", "value": scheme}
+        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
+        size = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width < 500}
+        browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+        path = attention_page(WEIGHTS, tmp_path / "page.html", **options)
+        browser.get(path.as_uri())
+        wait = WebDriverWait(browser, 20)
+        wait.until(lambda _: browser.find_elements("css selector", ".piece"))
+        return browser
+
+    yield open_page
+    assert not [line for line in browser.get_log("browser") if line["level"] == "SEVERE"]
+
+
+def pieces(browser, side):
+    return browser.find_elements("css selector", f"#{side} .piece")
+
+
+def choose(browser, name, value):
+    select = Select(browser.find_element("id", name))
+    select.select_by_visible_text(value) if name == "layer" else select.select_by_value(value)
+    browser.execute_async_script("setTimeout(arguments[0], 100)")
+
+
+def reading(browser):
+    return browser.find_element("id", "reading").text
+
+
+def inked(browser, part="0, 0, canvas.width, canvas.height"):
+    """The number of pixels of the canvas, or a part of it, that a line has coloured."""
+    return browser.execute_script(f"""
+        const canvas = document.getElementById("lines");
+        const pixels = canvas.getContext("2d").getImageData({part}).data;
+        return pixels.filter((value, place) => place % 4 === 3 && value > 0).length;""")
+
+
+def test_pieces_are_the_texts_themselves(page):
+    browser = page(title="<b>$&amp;</script>")
+    assert [one.get_attribute("textContent") for one in pieces(browser, "keys")] == list(SOURCE)
+    assert [one.text for one in pieces(browser, "queries")] == list(TARGET)
+    assert browser.title == browser.find_element("id", "title").text == "<b>$&amp;</script>"
+
+
+def test_a_piece_shows_its_weights_and_only_its_lines(page):
+    browser = page(attention="cross", layer=2, head=3)
+    before = inked(browser)
+    webdriver.ActionChains(browser).move_to_element(pieces(browser, "queries")[1]).perform()
+    weights = WEIGHTS.cross[1, 2, 1]
+    best = np.argsort(-weights, kind="stable")[:5]
+    shown = [f"“{SOURCE[key]}” {100 * round(255 * weights[key]) / 255:.0f} %" for key in best[:2]]
+    assert reading(browser).startswith(f"vv attends to {', '.join(shown)}")
+    assert 0 < inked(browser) < before
+    # Lines begin at the middle of the piece: nothing is drawn left of the other pieces.
+    tops = [one.rect["y"] for one in pieces(browser, "queries")]
+    height, step = pieces(browser, "queries")[0].rect["height"], tops[1] - tops[0]
+    assert inked(browser, f"0, {step}, 1, {height}") > 0
+    assert (
+        inked(browser, f"0, 0, 1, {step - 3}") == inked(browser, f"0, {2 * step + 3}, 1, 40") == 0
+    )
+    strips = pieces(browser, "keys")[best[0]].value_of_css_property("background-image")
+    assert "gradient" in strips
+    webdriver.ActionChains(browser).move_to_element(browser.find_element("id", "title")).perform()
+    assert reading(browser).startswith("Point at a piece") and inked(browser) == before
+
+
+def test_layers_kinds_and_heads_change_the_picture(page):
+    browser = page()
+    seen = {inked(browser)}
+    for layer in ("1", "2"):
+        choose(browser, "layer", layer)
+        seen.add(inked(browser))
+    heads = browser.find_elements("css selector", "#heads input")
+    colours = {one.value_of_css_property("border-bottom-color")
+               for one in browser.find_elements("css selector", ".head")}  # fmt: skip
+    assert len(heads) == len(colours) == 4
+    heads[0].click()
+    seen.add(inked(browser))
+    browser.find_element("id", "none").click()
+    assert inked(browser) == 0 and reading(browser) == "Choose at least one head."
+    browser.find_element("id", "all").click()
+    assert all(head.is_selected() for head in heads)
+    choose(browser, "attention", "encoder")
+    seen.add(inked(browser))
+    assert len(pieces(browser, "queries")) == len(SOURCE)
+    choose(browser, "attention", "decoder")
+    assert [one.text for one in pieces(browser, "keys")] == ["<s>", *TARGET[:-1]]
+    assert len(seen) == 5
+    # The layer stays, and the picture is as high as its pieces.
+    assert browser.find_element("id", "layer").get_property("value") == "2"
+    assert browser.find_element("id", "lines").rect["height"] < 200
+
+
+def test_the_keyboard_reaches_everything(page):
+    browser, keys = page(), webdriver.Keys
+
+    def press(*names):
+        actions = webdriver.ActionChains(browser)
+        for name in names:
+            actions.send_keys(getattr(keys, name))
+        actions.perform()
+        return browser.switch_to.active_element
+
+    reached = [press("TAB").get_attribute("id") for _ in range(8)]
+    assert reached == ["attention", "layer", "", "", "", "", "all", "none"]
+    first = press("TAB")
+    assert first == pieces(browser, "queries")[0] and reading(browser).startswith("▁uu attends")
+    assert first.value_of_css_property("outline-style") == "solid"
+    assert press("ARROW_DOWN", "ARROW_DOWN").text == "▁ww"
+    assert press("ARROW_RIGHT").text == SOURCE[2]
+    assert reading(browser).startswith("▁cc is attended to by")
+    assert press("END").text == "</s>" and press("HOME").text == SOURCE[0]
+    pinned = press("ENTER")
+    assert pinned.get_attribute("aria-pressed") == "true"
+    assert press("ESCAPE").get_attribute("aria-pressed") == "false"
+    assert reading(browser).startswith("Point at a piece")
+
+
+def test_a_tap_shows_a_piece_until_the_next(page):
+    browser = page(width=375)
+    piece = pieces(browser, "queries")[2]
+    for expected in ("▁ww attends to", "Point at a piece"):
+        place = {"x": piece.rect["x"] + 5, "y": piece.rect["y"] + 5}
+        for kind, points in (("touchStart", [place]), ("touchEnd", [])):
+            event = {"type": kind, "touchPoints": points}
+            browser.execute_cdp_cmd("Input.dispatchTouchEvent", event)
+        browser.execute_async_script("setTimeout(arguments[0], 300)")
+        assert reading(browser).startswith(expected)
+
+
+@pytest.mark.parametrize("width", [1280, 375])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_nothing_is_wider_than_the_window_or_hard_to_read(page, width, scheme):
+    browser = page(width, scheme)
+    assert browser.execute_script("return document.documentElement.scrollWidth") <= width
+    canvas = browser.find_element("id", "lines").rect
+    for side, sign in (("queries", -1), ("keys", 1)):
+        for piece in pieces(browser, side):
+            place = piece.rect["x"] + (0 if sign > 0 else piece.rect["width"])
+            edge = canvas["x"] + (canvas["width"] if sign > 0 else 0)
+            assert abs(place - edge) <= 1 and piece.rect["height"] >= 24
+    text, background = browser.execute_script("""
+        const style = getComputedStyle(document.body);
+        return [style.color, style.backgroundColor];""")
+    is_dark = sum(map(int, background[4:-1].split(","))) < 150
+    assert is_dark == (scheme == "dark")
+    assert is_dark == (sum(map(int, text[4:-1].split(","))) > 600)

@@ -1,0 +1,172 @@
+"""`attention_weights`: the oracle's numbers, for the pieces of the text and of its answer."""
+
+import numpy as np
+import pytest
+
+from keras_transformer.data.special_tokens import BOS_ID, EOS_ID
+from keras_transformer.errors import UserError
+from keras_transformer.evaluation import AttentionWeights, attention_weights
+from keras_transformer.inference.translator import Translator
+from keras_transformer.models import Ensemble
+from keras_transformer.parsing import Tree
+from tests.layers.oracle_parameters import randomize, transformer_parameters
+from tests.oracle import transformer as oracle
+from tests.tiny_parser import tiny_parser
+from tests.tiny_translator import sentence, tiny_model, tiny_tokenizer, tiny_translator
+
+TEXT, ANSWER = sentence(5, 1), sentence(4, 2)
+KINDS = ("encoder", "decoder", "cross")
+VARIANTS = {
+    "paper": {},
+    "window": {"sliding_window": 3},
+    "rotary": {"position": "rotary"},
+    "relative": {"position": "relative"},
+    "learned": {"position": "learned", "max_length": 60},
+    "flash": {"flash_attention": True},
+    "flash_window": {"flash_attention": True, "sliding_window": 3},
+    "pre_norm": {"norm": "pre", "num_heads": 2},
+}
+
+
+def translator(**overrides):
+    model = tiny_model(num_encoder_layers=2, num_decoder_layers=3, **overrides)
+    randomize(model)
+    return Translator(model, tiny_tokenizer(), extra_length=12)
+
+
+def ids_of(pipeline, text):
+    return [*pipeline.source_tokenizer.encode(text), EOS_ID]
+
+
+def test_weights_equal_the_oracles(monkeypatch):
+    pipeline = translator()
+    found = attention_weights(pipeline, TEXT, ANSWER)
+    computed, attend = [], oracle.multi_head_attention
+
+    def record(*arguments, **options):
+        outputs, weights = attend(*arguments, **options)
+        computed.append(weights)
+        return outputs, weights
+
+    monkeypatch.setattr(oracle, "multi_head_attention", record)
+    source, labels = ids_of(pipeline, TEXT), ids_of(pipeline, ANSWER)
+    target = [BOS_ID, *labels[:-1]]
+    oracle.transformer(transformer_parameters(pipeline.model), 4, source, target)
+    np.testing.assert_allclose(found.encoder, computed[:2], atol=1e-4)
+    np.testing.assert_allclose(found.decoder, computed[2::2], atol=1e-4)
+    np.testing.assert_allclose(found.cross, computed[3::2], atol=1e-4)
+    assert found.source == tuple(pipeline.source_tokenizer.pieces(source))
+    assert found.target == tuple(pipeline.target_tokenizer.pieces(labels))
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_rows_of_every_variant_sum_to_one(variant):
+    pipeline = translator(**VARIANTS[variant])
+    found = attention_weights(pipeline, TEXT, ANSWER)
+    num_heads, source, target = (
+        pipeline.model.config.num_heads,
+        len(found.source),
+        len(found.target),
+    )
+    assert found.encoder.shape == (2, num_heads, source, source)
+    assert found.decoder.shape == (3, num_heads, target, target)
+    assert found.cross.shape == (3, num_heads, target, source)
+    for kind in KINDS:
+        np.testing.assert_allclose(getattr(found, kind).sum(axis=-1), 1.0, atol=1e-5)
+    assert not np.triu(found.decoder, k=1).any()  # No piece attends to a later one.
+
+
+def test_the_first_layers_window_is_the_middle_of_all_weights():
+    whole, window = (attention_weights(translator(**VARIANTS[x]), TEXT, ANSWER)
+                     for x in ("paper", "window"))  # fmt: skip
+    for kind in ("encoder", "decoder"):
+        weights = getattr(whole, kind)[0]
+        places = np.arange(weights.shape[-1])
+        inside = np.where(np.abs(np.subtract.outer(places, places)) < 3, weights, 0.0)
+        expected = inside / inside.sum(axis=-1, keepdims=True)
+        np.testing.assert_allclose(getattr(window, kind)[0], expected, atol=1e-4)
+
+
+def test_flash_attention_changes_no_weight():
+    plain, flash = (attention_weights(translator(**VARIANTS[x]), TEXT, ANSWER)
+                    for x in ("window", "flash_window"))  # fmt: skip
+    for kind in KINDS:
+        np.testing.assert_allclose(getattr(plain, kind), getattr(flash, kind), atol=1e-5)
+
+
+def test_without_a_target_it_is_the_answer_of_the_search():
+    pipeline = tiny_translator()
+    for seed in range(4):
+        text = sentence(3 + seed, seed)
+        [[best, *_]] = pipeline.hypotheses([text])
+        found = attention_weights(pipeline, text)
+        assert found.target == tuple(pipeline.target_tokenizer.pieces(best.tokens))
+
+
+def test_a_parser_writes_the_symbols_of_a_tree():
+    parser = tiny_parser()
+    [tree] = parser.parse([TEXT])
+    own, given = attention_weights(parser, f" {TEXT} "), attention_weights(parser, TEXT, str(tree))
+    assert own.target == given.target == (*parser.linearization.to_symbols(tree), "</s>")
+    np.testing.assert_array_equal(own.cross, given.cross)
+    flat = Tree("S", [Tree("XX", word) for word in TEXT.split()])
+    found = attention_weights(parser, TEXT, str(flat))
+    assert found.target == ("(S", *["XX"] * 5, ")S", "</s>")
+
+
+def test_an_ensemble_has_the_heads_of_all_models():
+    pipeline = Translator(Ensemble([tiny_model(1), tiny_model(2)]), tiny_tokenizer())
+    found = attention_weights(pipeline, TEXT, ANSWER)
+    alone = attention_weights(tiny_translator(2), TEXT, ANSWER)
+    np.testing.assert_allclose(found.cross[:, 4:], alone.cross, atol=1e-5)
+
+
+def test_what_cannot_be_drawn_is_named():
+    pipeline = tiny_translator(max_source_length=8)
+    with pytest.raises(UserError, match="text must have words. Received: ' '"):
+        attention_weights(pipeline, " ")
+    with pytest.raises(UserError, match="text must have at most 7 subwords.* Received: 100 subw"):
+        attention_weights(pipeline, " a" * 100)
+    short = translator(position="learned", max_length=20)
+    with pytest.raises(UserError, match="answer must have at most 19 subwords"):
+        attention_weights(short, "a", " a" * 30)
+    parser = tiny_parser()
+    for text in ("", "  "):
+        with pytest.raises(UserError, match="text must have words"):
+            attention_weights(parser, text)
+    with pytest.raises(UserError, match="must have the words 'a dog'. Received: 'a cat'"):
+        attention_weights(parser, "a dog", "(S (XX a) (XX cat))")
+    with pytest.raises(UserError, match="open brackets"):
+        attention_weights(parser, "a dog", "(S (XX a) (XX dog)")
+
+
+class TestView:
+    weights = AttentionWeights(
+        ("a", "b", "</s>"),
+        ("x", "</s>"),
+        *(np.random.default_rng(0).random((2, 4, *shape)) for shape in ((3, 3), (2, 2), (2, 3))),
+    )
+
+    def test_layers_and_heads_count_from_one(self):
+        found, keys, queries = self.weights.view("cross", 2, 3)
+        np.testing.assert_array_equal(found, self.weights.cross[1, 2])
+        assert (keys, queries) == (("a", "b", "</s>"), ("x", "</s>"))
+        assert self.weights.view("encoder", 1)[0].shape == (4, 3, 3)
+        assert self.weights.view("encoder")[1:] == (self.weights.source,) * 2
+
+    def test_the_decoder_reads_what_it_has_written(self):
+        assert self.weights.view("decoder", 1, 1)[1:] == (("<s>", "x"), ("x", "</s>"))
+
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            (("both",), "`attention` must be one of .* Received: attention='both'"),
+            (("cross", 9), "`layer` must be a number from 1 to 2. Received: layer=9"),
+            (("cross", 0), "Received: layer=0"),
+            (("cross", 1, 5), "`head` must be a number from 1 to 4. Received: head=5"),
+            (("cross", None, 1), "A head needs a layer. Received: head=1"),
+        ],
+    )
+    def test_other_numbers_are_refused(self, arguments, message):
+        with pytest.raises(ValueError, match=message):
+            self.weights.view(*arguments)

@@ -1,0 +1,54 @@
+"""A SavedModel holds a model directory, which is loaded with the weights of the SavedModel."""
+
+import keras
+import numpy as np
+import pytest
+
+from keras_transformer.decoding import GreedySearch
+from keras_transformer.evaluation import attention_weights
+from keras_transformer.export import export_saved_model
+from keras_transformer.export.steps import with_dtype
+from keras_transformer.inference.model_directory import IN_SAVED_MODEL
+from keras_transformer.inference.translator import Translator
+from keras_transformer.models import Ensemble
+from tests.layers.oracle_parameters import array
+from tests.tiny_translator import sentence, tiny_model, tiny_tokenizer
+
+pytest.importorskip("tensorflow_text")
+if keras.backend.backend() != "tensorflow":
+    pytest.skip("a SavedModel is written on the TensorFlow backend", allow_module_level=True)
+TEXT = sentence(5)
+
+
+def check_same_attention(loaded, pipeline):
+    found, expected = attention_weights(loaded, TEXT), attention_weights(pipeline, TEXT)
+    assert (found.source, found.target) == (expected.source, expected.target)
+    for kind in ("encoder", "decoder", "cross"):
+        np.testing.assert_allclose(getattr(found, kind), getattr(expected, kind), atol=1e-5)
+    for one, other in zip(loaded.model.weights, pipeline.model.weights, strict=True):
+        assert one.dtype == other.dtype
+        np.testing.assert_array_equal(array(one), array(other))
+
+
+def test_attention_is_that_of_the_exported_model(exported, translator):
+    check_same_attention(Translator.load(exported / IN_SAVED_MODEL), translator)
+    names = {path.name for path in (exported / IN_SAVED_MODEL).iterdir()}
+    assert names == {"config.json", "tokenizer.model"}
+
+
+def test_in_bfloat16_it_is_that_of_the_rounded_model_with_the_search_of_the_export(tmp_path):
+    model, search = tiny_model(num_encoder_layers=2), GreedySearch()
+    settings = {"extra_length": 12, "search": search}
+    plain = Translator(model, tiny_tokenizer(), **settings)
+    directory = export_saved_model(plain, tmp_path / "m", search, dtype="bfloat16")
+    loaded = Translator.load(directory / IN_SAVED_MODEL)
+    assert loaded.search == search
+    check_same_attention(
+        loaded, Translator(with_dtype(model, "bfloat16"), tiny_tokenizer(), **settings)
+    )
+
+
+@pytest.mark.slow
+def test_an_ensemble_has_none(tmp_path):
+    pipeline = Translator(Ensemble([tiny_model(1), tiny_model(2)]), tiny_tokenizer())
+    assert not (export_saved_model(pipeline, tmp_path / "m") / IN_SAVED_MODEL).exists()
