@@ -2,6 +2,7 @@
 
 import abc
 import collections
+import itertools
 import os
 import pathlib
 from collections.abc import Callable, Sequence
@@ -106,8 +107,14 @@ class Pipeline(abc.ABC):
         configs = [read_config(directory) for directory in directories]
         pairs = list(zip(directories, configs, strict=True))
         settings = [cls._read_settings(*pair) for pair in pairs]
-        for name in cls.common_settings:
-            _check_same_setting(name, directories, settings)
+        for name, place in itertools.product(cls.common_settings, range(1, len(pairs))):
+            values = [settings[index].get(name) for index in (0, place)]
+            if values[0] != values[1]:
+                raise UserError(
+                    f"Models answer together if they have the same {name}. "
+                    f"Received: {str(directories[0])!r} with {values[0]} and "
+                    f"{str(directories[place])!r} with {values[1]}"
+                )
         tokenizers = [read_tokenizers(*pair) for pair in pairs]
         _check_same_vocabularies(directories, tokenizers)
         models = [read_model(*pair, dtype=dtype) for pair in pairs]
@@ -227,16 +234,6 @@ class Pipeline(abc.ABC):
             if progress is not None:
                 progress(num_done, num_texts)
         return answers
-
-
-def _check_same_setting(name, directories, settings):
-    for directory, other in zip(directories[1:], settings[1:], strict=True):
-        if other.get(name) != settings[0].get(name):
-            raise UserError(
-                f"Models answer together if they have the same {name}. "
-                f"Received: {str(directories[0])!r} with {settings[0].get(name)} and "
-                f"{str(directory)!r} with {other.get(name)}"
-            )
 
 
 def _check_same_vocabularies(directories, tokenizers):

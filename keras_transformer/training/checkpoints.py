@@ -16,6 +16,7 @@ import numpy as np
 
 from keras_transformer.errors import UserError
 from keras_transformer.files import atomic_write
+from keras_transformer.layers.checks import check_positive_integer
 from keras_transformer.models.weight_files import save_weights_only
 from keras_transformer.training.averaging import WEIGHTS_SUFFIX
 from keras_transformer.training.distribution import model_scope
@@ -96,8 +97,7 @@ class Checkpoints:
     """
 
     def __init__(self, directory: str | os.PathLike, keep: int = 5):
-        if keep < 1:
-            raise ValueError(f"`keep` must be at least 1. Received: keep={keep!r}")
+        check_positive_integer("keep", keep)
         self.directory = Path(directory)
         self.keep = keep
         self.state_path = self.directory / "state.npz"
