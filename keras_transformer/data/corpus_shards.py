@@ -21,7 +21,7 @@ from keras_transformer.data.encoded_corpus import (
     report_drops,
 )
 from keras_transformer.data.tokenizer_pair import TokenizerPair
-from keras_transformer.errors import UserError
+from keras_transformer.errors import UserError, one_line
 
 LONGEST_ROW = 2**16 - 1
 SHARD_NAMES = r"(train|valid)-\d{5}-of-\d{5}\.tfrecord"
@@ -120,7 +120,7 @@ def read_shards(directory: pathlib.Path, split: PreparedSplit) -> EncodedCorpus:
     try:
         return join_blocks(blocks(), split.pairs, sizes, dtypes, dropped)
     except ValueError as error:
-        raise UserError(f"The shard {str(path)!r} is damaged: {error}.") from error
+        raise UserError(f"The shard {str(path)!r} is damaged: {one_line(error)}.") from error
 
 
 def _write_shard(path: pathlib.Path, blocks: Iterable[EncodedCorpus]) -> None:
