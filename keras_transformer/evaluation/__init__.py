@@ -1,6 +1,5 @@
 """Scores of translations (BLEU, chrF, exact match), plots, and attention."""
 
-from keras_transformer import moved_names
 from keras_transformer.evaluation.attention import (
     AttentionWeights,
     attention_page,
@@ -23,5 +22,3 @@ __all__ = [
     "plot_attention",
     "plot_learning_curve",
 ]
-
-__getattr__ = moved_names(__name__)
