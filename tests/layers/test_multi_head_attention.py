@@ -196,7 +196,8 @@ def test_implicit_masks_of_value_and_key_are_honoured_and_that_of_the_query_pass
     [
         "float32",
         "mixed_float16",
-        *(pytest.param(policy, marks=pytest.mark.slow) for policy in (FLOAT64, "mixed_bfloat16")),
+        pytest.param(*FLOAT64.values, marks=[*FLOAT64.marks, pytest.mark.slow]),
+        pytest.param("mixed_bfloat16", marks=pytest.mark.slow),
     ],
 )
 def test_dead_rows_are_zero_and_their_training_step_is_finite(policy):
