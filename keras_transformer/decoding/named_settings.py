@@ -40,12 +40,10 @@ class NamedSettings:
                 f"The name of a {cls._kind} must be one of {list(cls._members)}. "
                 f"Received: name={name!r}"
             )
-        fields = dataclasses.fields(cls._members[name])
-        known = [field.name for field in fields]
-        needed = {field.name for field in fields if field.default is dataclasses.MISSING}
-        if not needed <= set(settings) <= set(known):
+        try:
+            return cls._members[name](**settings)
+        except TypeError as error:
             raise ValueError(
-                f"The settings of the {cls._kind} {name!r} are {known}. "
+                f"The settings of the {cls._kind} {name!r} must be its arguments: {error}. "
                 f"Received: settings={sorted(settings)!r}"
-            )
-        return cls._members[name](**settings)
+            ) from error

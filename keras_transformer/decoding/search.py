@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, Self
 import keras
 
 from keras_transformer.decoding.constraints.constraint import Constraint, check_constraints
-from keras_transformer.decoding.constraints.saved_constraint import SavedConstraint
+from keras_transformer.decoding.constraints.saved_constraints import SavedConstraint
 from keras_transformer.decoding.named_settings import NamedSettings
 from keras_transformer.decoding.search_inputs import SearchInputs, checked_limits
 from keras_transformer.decoding.step import Step
