@@ -3,8 +3,7 @@
 Their packages are imported when a function is called.
 """
 
-from keras_transformer.bridges.keras_attention import from_keras, to_keras
-from keras_transformer.bridges.keras_hub import from_keras_hub, to_keras_hub
+from keras_transformer.bridges.keras import from_keras, from_keras_hub, to_keras, to_keras_hub
 from keras_transformer.bridges.marian import from_marian, to_marian
 from keras_transformer.bridges.torch import from_torch, to_torch
 

@@ -13,8 +13,14 @@ from keras_transformer.cli.arguments import (
     add_options,
     is_given,
 )
-from keras_transformer.cli.line_by_line import answer_all, load_pipeline, save_answers
-from keras_transformer.cli.line_lengths import add_long_lines, check_lengths, report_split
+from keras_transformer.cli.line_by_line import (
+    add_long_lines,
+    answer_all,
+    check_lengths,
+    load_pipeline,
+    report_split,
+    save_answers,
+)
 from keras_transformer.cli.progress import Progress, say
 from keras_transformer.cli.task_commands import Corpora, Experiment, TaskCommands
 from keras_transformer.cli.text_files import as_line, read_all_lines, require_same_length
