@@ -1,7 +1,7 @@
 """Searches over a step function: greedy search, beam search and sampling."""
 
 from keras_transformer import moved_names
-from keras_transformer.decoding.beam_search import BeamSearch
+from keras_transformer.decoding.beam_search import BeamSearch, length_penalty
 from keras_transformer.decoding.compiled import compile_search
 from keras_transformer.decoding.constraints.constraint import Constraint, Generated
 from keras_transformer.decoding.constraints.forced_prefix import ForcedPrefix
@@ -12,7 +12,6 @@ from keras_transformer.decoding.constraints.saved_constraints import (
     SuppressTokens,
 )
 from keras_transformer.decoding.greedy import GreedySearch
-from keras_transformer.decoding.length_penalty import length_penalty
 from keras_transformer.decoding.sampling import Sampling
 from keras_transformer.decoding.search import SearchResult, search_from_dict, search_to_dict
 from keras_transformer.decoding.step import Step

@@ -6,8 +6,13 @@ from keras_transformer.evaluation.attention import (
     attention_page,
     attention_weights,
 )
-from keras_transformer.evaluation.bleu import Score, corpus_bleu, corpus_chrf, exact_match
-from keras_transformer.evaluation.paper_bleu import paper_bleu
+from keras_transformer.evaluation.bleu import (
+    Score,
+    corpus_bleu,
+    corpus_chrf,
+    exact_match,
+    paper_bleu,
+)
 from keras_transformer.evaluation.plots import plot_attention, plot_learning_curve
 
 __all__ = [

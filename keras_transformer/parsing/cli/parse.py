@@ -62,8 +62,8 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def _answers(parser, arguments, chunk, number, options) -> Iterator[str]:
-    from keras_transformer.parsing.drawing import draw_tree, format_tree
     from keras_transformer.parsing.treebank import NO_TREE
+    from keras_transformer.parsing.trees import draw_tree, format_tree
 
     if arguments.n_best is None:
         write = draw_tree if arguments.draw else format_tree if arguments.pretty else str
