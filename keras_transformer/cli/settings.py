@@ -107,17 +107,6 @@ def add_tables(
                 add_setting(group, one)
 
 
-def data_usage(task: str, *left_out: str) -> str:
-    """Returns the options of each kind of data of a task, for the usage of a command."""
-    rows = [
-        " ".join(f"{SETTINGS[name].flag} {SETTINGS[name].metavar}" for name in names)
-        for kind, names in get_commands(task).data_kinds.items()
-        if kind not in left_out
-    ]
-    start = "" if task == SETTINGS["task"].default else f"--task {task} "
-    return "\n        | ".join(start + row for row in rows)
-
-
 def read_config(path: str) -> dict[str, Any]:
     """Returns the settings in a TOML file by name, or raises a `UserError`."""
     try:

@@ -14,7 +14,6 @@ from keras_transformer.cli.settings import (
     add_tables,
     check_task,
     data_kind,
-    data_usage,
     find_preset,
     render_config,
     resolve,
@@ -22,7 +21,7 @@ from keras_transformer.cli.settings import (
 )
 from keras_transformer.cli.vocab import load_vocabulary
 from keras_transformer.errors import UserError
-from keras_transformer.inference.tasks import command_names, get_commands
+from keras_transformer.inference.tasks import get_commands
 from keras_transformer.settings.setting import POSITIVE
 from keras_transformer.settings.training_settings import TrainingSettings
 
@@ -46,15 +45,7 @@ choices and their reasons.
 """
 
 # The usage of argparse would list fifty options.
-USAGE = "\n        | ".join(
-    (
-        "keras-transformer train --output DIR [--preset NAME] [options]\n          "
-        + data_usage(command_names()[0]),
-        *map(data_usage, command_names()[1:]),
-        "--recipe NAME",
-        "--config FILE",
-    )
-)
+USAGE = "keras-transformer train --output DIR [--preset NAME] [options]"
 
 EXAMPLE = """
 keras-transformer train --source train.en --target train.de \\
@@ -115,20 +106,15 @@ def run(arguments: argparse.Namespace) -> None:
     values = keep_settings(values)
     kind = data_kind(values)
     # Errors in files are found before TensorFlow is loaded.
-    is_slow = kind in commands.slow_kinds
-    corpora = None if is_slow else commands.open_corpora(kind, values)
     vocabulary = load_vocabulary(values["vocabulary"])
-    if corpora:
-        values = choose_settings(values, corpora.train, say)
-    say("Loading Keras and its backend.")
-    load_backend()
     if values["preset"]:
         find_preset(values["preset"])
+    corpora = commands.open_corpora(kind, values)
+    values = choose_settings(values, corpora.train, say)
+    say("Loading Keras and its backend.")
+    load_backend()
     from keras_transformer.training import train
 
-    if is_slow:
-        corpora = commands.open_corpora(kind, values)
-        values = choose_settings(values, corpora.train, say)
     with training_progress(values["output"], values["max_minutes"]) as progress:
         result = train(
             values["output"],

@@ -14,6 +14,7 @@ from keras_transformer.cli.arguments import (
     add_setting,
     is_given,
 )
+from keras_transformer.cli.backend import load_backend
 from keras_transformer.cli.line_by_line import (
     add_long_lines,
     answer_all,
@@ -139,7 +140,6 @@ class TranslationCommands(TaskCommands):
         "dataset": ("dataset", "source_language", "target_language"),
         "prepared": ("prepared",),
     }
-    slow_kinds = ("dataset",)
     model_options = ("--source", "--long-lines", *CONSTRAINT_OPTIONS)
     evaluate_options = ("--lowercase", "--tokenize", *_DATASET_FLAGS, *model_options)
     evaluate_inputs = ("source",)
@@ -148,6 +148,7 @@ class TranslationCommands(TaskCommands):
         if kind == "prepared":
             return _open_prepared(values)
         if kind == "dataset":
+            load_backend()  # tensorflow-datasets imports TensorFlow
             from keras_transformer.data import TfdsCorpus
 
             languages = (values["source_language"], values["target_language"])

@@ -11,8 +11,7 @@ from keras_transformer.decoding.constraints.saved_constraints import (
     RepetitionPenalty,
     SuppressTokens,
 )
-from keras_transformer.decoding.greedy import GreedySearch
-from keras_transformer.decoding.sampling import Sampling
+from keras_transformer.decoding.row_searches import GreedySearch, Sampling
 from keras_transformer.decoding.search import SearchResult, search_from_dict, search_to_dict
 from keras_transformer.decoding.step import Step
 
