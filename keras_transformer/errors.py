@@ -1,12 +1,12 @@
 """Exceptions: mistakes of the user, and signals that end the work."""
 
-import _thread
 import contextlib
 import errno
+import functools
+import os
 import signal
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from typing import Self
 
@@ -51,7 +51,6 @@ class StopSignals:
         self.received: int | None = None  # the signal that was noted
         self._report = report
         self._before: dict = {}
-        self._num_handled = 0
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
@@ -65,13 +64,11 @@ class StopSignals:
         return self
 
     def __exit__(self, *exception) -> None:
-        self._num_handled += 1  # ends the thread of a retry
         sys.unraisablehook = self._hook_before
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
     def _handle(self, number, frame):
-        self._num_handled += 1
         if not self.waits or self.received is not None:
             raise StoppedBySignal(number)
         self.received = number
@@ -80,23 +77,14 @@ class StopSignals:
             self._report("Stopping after this step; a second signal stops at once.")
 
     def _retry(self, unraisable) -> None:
-        """Handles a signal again whose exception Python ignored, as it does in `__del__` and gc."""
-        if unraisable.exc_type is not StoppedBySignal:
+        """Sends a signal again whose exception Python ignored, as it does in `__del__` and gc."""
+        if unraisable.exc_type is StoppedBySignal:
+            kill = functools.partial(os.kill, os.getpid())  # on Windows, it would end the process
+            send = kill if os.name == "posix" else signal.raise_signal
+            number = unraisable.exc_value.signal_number
+            threading.Timer(_SECONDS_TO_RETRY, send, [number]).start()
+        else:
             self._hook_before(unraisable)
-            return
-        number, num_handled = unraisable.exc_value.signal_number, self._num_handled
-
-        def send():
-            time.sleep(_SECONDS_TO_RETRY)
-            # Again until it is handled: a signal just before a call that waits does not end it.
-            while self._num_handled == num_handled:
-                if hasattr(signal, "pthread_kill"):  # not on Windows; ends a call that waits
-                    signal.pthread_kill(threading.main_thread().ident, number)
-                else:
-                    _thread.interrupt_main(number)
-                time.sleep(_SECONDS_TO_RETRY)
-
-        threading.Thread(target=send, daemon=True).start()
 
     @contextlib.contextmanager
     def at_once(self) -> Iterator[None]:

@@ -1,7 +1,6 @@
 """`import keras_transformer` needs the backend alone, and on JAX and torch so does training."""
 
 import ast
-import importlib
 import importlib.util
 import os
 import pathlib
@@ -74,24 +73,6 @@ def test_no_module_imports_tensorflow_when_it_is_imported(package):
             names = [alias.name for alias in getattr(node, "names", [])]
             names.append(getattr(node, "module", None) or "")
             assert not any(name.split(".")[0].startswith("tensorflow") for name in names), path
-
-
-@pytest.mark.parametrize("module,names", [
-    ("translator", "Alignment Hypothesis Score Translator"),
-    ("parser", "Parse Parser"),
-    ("data", "Linearization SentenceProfile Tree TreebankCorpus number_corpus read_trees"),
-    ("data.number_corpus", "number_corpus"),
-    ("decoding", "WellFormedTrees"),
-    ("evaluation", "EvalbParameters ParsevalScore parseval"),
-    ("models", "TrainingRecipe TransformerConfig get_preset list_presets"),
-    ("training", "F1OnDev TrainingSettings evaluate_tokens load_weights_only"),
-])  # fmt: skip
-def test_names_of_version_0_1_are_where_they_were(module, names):
-    found = importlib.import_module(f"keras_transformer.{module}")
-    for name in names.split():
-        assert getattr(found, name).__name__ == name
-    with pytest.raises(AttributeError, match="nothing"):
-        found.nothing  # noqa: B018
 
 
 @pytest.mark.slow

@@ -85,11 +85,17 @@ def from_marian(model: Any, dtype: Any = None) -> Transformer:
     peer.import_peer("torch", "oracles")
     peer.check_type("model", model, [transformers.MarianMTModel])
     _check_marian(model)
+    settings = {
+        ours: peer.single(
+            names[0].removeprefix("encoder_"), [getattr(model.config, name) for name in names]
+        )
+        for ours, names in _NAMES.items()
+    }
     config = TransformerConfig(
         activation=_ACTIVATIONS[model.config.activation_function],
         use_bias=True,
         norm_epsilon=peer.single("eps", (norm.eps for norm in _norms(model))),
-        **{ours: _setting(model.config, names) for ours, names in _NAMES.items()},
+        **settings,
     )
     transformer = Transformer(
         config, dtype=dtype or torch_tensors.keras_dtype(model.lm_head.weight)
@@ -163,11 +169,6 @@ def _sinusoids(length, d_model):
     """Returns Marian's table of positions, sines first."""
     angles = np.arange(length)[:, None] / 10_000 ** (np.arange(0, d_model, 2) / d_model)
     return np.concatenate([np.sin(angles), np.cos(angles)], axis=1)
-
-
-def _setting(marian_config, names):
-    values = [getattr(marian_config, name) for name in names]
-    return peer.single(names[0].removeprefix("encoder_"), values)
 
 
 def _position_tables(marian):

@@ -4,7 +4,6 @@ TensorFlow, tensorflow-text and tensorflow-datasets are imported when something 
 called, never by the import of this package.
 """
 
-from keras_transformer import moved_names
 from keras_transformer.data.batch_shapes import BatchShape
 from keras_transformer.data.corpora import Corpus, PairsCorpus, ParallelTextCorpus, TsvCorpus
 from keras_transformer.data.encoded_corpus import EncodedCorpus
@@ -41,5 +40,3 @@ __all__ = [
     "text_lines",
     "train_sentencepiece",
 ]
-
-__getattr__ = moved_names(__name__)

@@ -16,12 +16,12 @@ import numpy as np
 
 from keras_transformer.data.encoded_corpus import (
     EncodedCorpus,
-    empty_aligned,
     encode_blocks,
+    join_blocks,
     report_drops,
 )
 from keras_transformer.data.tokenizer_pair import TokenizerPair
-from keras_transformer.errors import UserError
+from keras_transformer.errors import UserError, one_line
 
 LONGEST_ROW = 2**16 - 1
 SHARD_NAMES = r"(train|valid)-\d{5}-of-\d{5}\.tfrecord"
@@ -100,20 +100,27 @@ def write_shards(
 
 
 def read_shards(directory: pathlib.Path, split: PreparedSplit) -> EncodedCorpus:
-    """Reads the shards of a split into arrays that have their full size from the beginning."""
-    sides = {side: _Side(split.pairs, split.tokens[side], split.dtypes[side]) for side in _SIDES}
-    path = None
-    for path in (directory / name for name in split.shards):
-        try:
+    """Reads the shards of a split."""
+    path = directory
+
+    def blocks() -> Iterator[EncodedCorpus]:
+        nonlocal path
+        for path in (directory / name for name in split.shards):
             for record in _records(path):
-                for name, side in sides.items():
-                    side.add(record[f"{name}_lengths"], record[f"{name}_ids"])
-        except ValueError as error:
-            raise UserError(f"The shard {str(path)!r} is damaged: {error}.") from error
-    if not all(side.is_complete() for side in sides.values()):
-        raise UserError(f"The shards up to {str(path)!r} have fewer pairs than they should.")
-    arrays = (array for side in sides.values() for array in (side.ids, side.offsets))
-    return EncodedCorpus(*arrays, split.dropped_long, split.dropped_empty)
+                arrays = []
+                for side in _SIDES:
+                    lengths = np.frombuffer(record[f"{side}_lengths"], "<u2")
+                    dtype = np.dtype(split.dtypes[side]).newbyteorder("<")
+                    ends = np.cumsum(lengths, dtype=np.int64)
+                    arrays += np.frombuffer(record[f"{side}_ids"], dtype), np.append(0, ends)
+                yield EncodedCorpus(*arrays)
+
+    sizes, dtypes = zip(*((split.tokens[side], split.dtypes[side]) for side in _SIDES), strict=True)
+    dropped = split.dropped_long, split.dropped_empty
+    try:
+        return join_blocks(blocks(), split.pairs, sizes, dtypes, dropped)
+    except ValueError as error:
+        raise UserError(f"The shard {str(path)!r} is damaged: {one_line(error)}.") from error
 
 
 def _write_shard(path: pathlib.Path, blocks: Iterable[EncodedCorpus]) -> None:
@@ -132,32 +139,6 @@ def _write_shard(path: pathlib.Path, blocks: Iterable[EncodedCorpus]) -> None:
                 writer.write(example.SerializeToString())
     except tf.errors.OpError as error:
         raise OSError(f"{str(path.parent)!r} cannot be written: {error.message}") from error
-
-
-class _Side:
-    """The arrays of one side, filled with the rows of one record after another."""
-
-    def __init__(self, pairs: int, tokens: int, dtype: str):
-        self.ids = empty_aligned(tokens, dtype)
-        self.offsets = empty_aligned(pairs + 1, np.int64)
-        self.offsets[0] = 0
-        self._stored = np.dtype(dtype).newbyteorder("<")
-        self._num_pairs = self._num_tokens = 0
-
-    def add(self, lengths: bytes, ids: bytes) -> None:
-        lengths, ids = np.frombuffer(lengths, "<u2"), np.frombuffer(ids, self._stored)
-        pairs, tokens = self._num_pairs + len(lengths), self._num_tokens + len(ids)
-        if int(lengths.sum(dtype=np.int64)) != len(ids):
-            raise ValueError("the lengths do not fit the number of ids")
-        if pairs >= len(self.offsets) or tokens > len(self.ids):
-            raise ValueError("it has more pairs than it should")
-        ends = np.cumsum(lengths, dtype=np.int64)
-        self.offsets[self._num_pairs + 1 : pairs + 1] = ends + self._num_tokens
-        self.ids[self._num_tokens : tokens] = ids
-        self._num_pairs, self._num_tokens = pairs, tokens
-
-    def is_complete(self) -> bool:
-        return (self._num_pairs + 1, self._num_tokens) == (len(self.offsets), len(self.ids))
 
 
 def _records(path: pathlib.Path) -> Iterator[dict[str, bytes]]:

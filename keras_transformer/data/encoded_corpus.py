@@ -1,9 +1,8 @@
 """A corpus as token ids in flat arrays."""
 
-import array
 import itertools
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -100,16 +99,19 @@ class EncodedCorpus:
             UserError: if no pair is left.
         """
         tokenizers = source_tokenizer, target_tokenizer or source_tokenizer
-        sides = [_Side(_id_dtype(tokenizer)) for tokenizer in tokenizers]
-        counts = np.zeros(3, np.int64)
+        blocks, counts = [], np.zeros(3, np.int64)
         for block in encode_blocks(corpus, tokenizers, max_length, dropout, seed):
-            for side, (ids, offsets) in zip(sides, block.sides(), strict=True):
-                side.extend(ids, offsets)
+            blocks.append(block)
             counts += len(block), block.num_dropped_long, block.num_dropped_empty
             if progress is not None:
                 progress(int(counts.sum()))
         report_drops(*counts.tolist(), max_length)
-        return cls(*sides[0].take(), *sides[1].take(), *counts[1:].tolist())
+        num_tokens = [
+            sum(len(b.source_ids) for b in blocks),
+            sum(len(b.target_ids) for b in blocks),
+        ]
+        dtypes = [_id_dtype(tokenizer) for tokenizer in tokenizers]
+        return join_blocks(blocks, int(counts[0]), num_tokens, dtypes, counts[1:].tolist())
 
     def __len__(self) -> int:
         return len(self.source_offsets) - 1
@@ -187,6 +189,34 @@ def encode_blocks(
         )
 
 
+def join_blocks(
+    blocks: Iterable[EncodedCorpus],
+    num_pairs: int,
+    num_tokens: Sequence[int],
+    dtypes: Sequence,
+    num_dropped: Sequence[int],
+) -> EncodedCorpus:
+    """Returns the pairs of all blocks, in arrays that have their full size from the beginning.
+
+    Raises a `ValueError` if the blocks have other numbers of pairs and of tokens on each side.
+    """
+    sides = [
+        (empty_aligned(size, dtype), empty_aligned(num_pairs + 1, np.int64))
+        for size, dtype in zip(num_tokens, dtypes, strict=True)
+    ]
+    first_pair, first_tokens = 0, [0, 0]
+    for block in blocks:
+        for side, (ids, offsets) in enumerate(block.sides()):
+            first, (all_ids, all_offsets) = first_tokens[side], sides[side]
+            first_tokens[side] += len(ids)
+            all_ids[first : first_tokens[side]] = ids
+            all_offsets[first_pair : first_pair + len(offsets)] = offsets + first
+        first_pair += len(block)
+    if [first_pair, *first_tokens] != [num_pairs, *num_tokens]:
+        raise ValueError(f"there are {first_pair:,} pairs, not {num_pairs:,}, or other tokens")
+    return EncodedCorpus(*sides[0], *sides[1], *num_dropped)
+
+
 def report_drops(num_pairs: int, num_long: int, num_empty: int, max_length: int | None) -> None:
     """Logs the numbers of pairs that were left out; raises a `UserError` if no other is left."""
     num_read = num_pairs + num_long + num_empty
@@ -225,24 +255,6 @@ def shared_tensor(array: np.ndarray):
     import tensorflow as tf
 
     return tf.experimental.dlpack.from_dlpack(aligned(array).__dlpack__())
-
-
-class _Side:
-    """Ids and offsets that grow in place: a list of arrays needs twice the memory to be joined."""
-
-    def __init__(self, dtype):
-        self._ids = array.array("H" if dtype == np.uint16 else "i")
-        self._offsets = array.array("q", [0])
-
-    def extend(self, ids: np.ndarray, offsets: np.ndarray) -> None:
-        self._offsets.frombytes((offsets[1:] + len(self._ids)).tobytes())
-        self._ids.frombytes(ids.tobytes())
-
-    def take(self) -> tuple[np.ndarray, np.ndarray]:
-        """Returns ids and offsets and forgets them, so that only one side is copied at a time."""
-        ids, self._ids = aligned(np.asarray(self._ids)), None
-        offsets, self._offsets = aligned(np.asarray(self._offsets)), None
-        return ids, offsets
 
 
 def _id_dtype(tokenizer):

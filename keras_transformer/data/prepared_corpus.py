@@ -150,14 +150,10 @@ class PreparedCorpus:
         for split in splits.values():
             for name, size in split.shards.items():
                 path = directory / name
-                if not path.is_file():
+                if not path.is_file() or path.stat().st_size != size:
                     raise UserError(
-                        f"The shard {str(path)!r} is missing: prepare the corpus again."
-                    )
-                if (found := path.stat().st_size) != size:
-                    raise UserError(
-                        f"The shard {str(path)!r} has {found:,} bytes, not {size:,}: it was cut or "
-                        "changed; prepare the corpus again."
+                        f"The shard {str(path)!r} is missing, or was cut or changed: prepare the "
+                        "corpus again."
                     )
         for name, checksum in checksums.items():
             path = directory / name

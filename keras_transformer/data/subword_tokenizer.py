@@ -53,16 +53,11 @@ class SubwordTokenizer(Tokenizer):
                     "A piece of a subword vocabulary is text without whitespace. "
                     f"Received: piece={piece!r}"
                 )
-        if len(self._ids) != len(pieces):
-            repeated = collections.Counter(pieces).most_common(1)[0][0]
+        repeated, count = collections.Counter(self._pieces).most_common(1)[0]
+        if count > 1:
             raise UserError(
-                f"The pieces of a subword vocabulary must differ. Received: {repeated!r} twice"
-            )
-        reserved = set(SPECIAL_PIECES) & self._ids.keys()
-        if reserved:
-            raise UserError(
-                f"The reserved pieces {SPECIAL_PIECES} are added by themselves. "
-                f"Received: pieces with {min(reserved)!r}"
+                "The pieces of a subword vocabulary must differ from each other, and from the "
+                f"reserved pieces {SPECIAL_PIECES}. Received: {repeated!r} twice"
             )
 
     def __reduce__(self):

@@ -1,6 +1,5 @@
 """Searches over a step function: greedy search, beam search and sampling."""
 
-from keras_transformer import moved_names
 from keras_transformer.decoding.beam_search import BeamSearch, length_penalty
 from keras_transformer.decoding.compiled import compile_search
 from keras_transformer.decoding.constraints.constraint import Constraint, Generated
@@ -33,5 +32,3 @@ __all__ = [
     "search_from_dict",
     "search_to_dict",
 ]
-
-__getattr__ = moved_names(__name__)

@@ -8,6 +8,7 @@ from keras import ops
 from keras_transformer.decoding.constraints.constraint import Constraint, Generated
 from keras_transformer.decoding.step import Step, call_step, log_sum_exp
 from keras_transformer.layers.caches import take_rows
+from keras_transformer.layers.checks import check_positive_integer, check_rank
 from keras_transformer.layers.dtypes import Tensor
 
 
@@ -86,11 +87,7 @@ class SearchInputs(NamedTuple):
 def checked_limits(max_lengths: Tensor, max_length: Any) -> Tensor:
     """Returns each sentence's own maximum, int32 `[batch]`, at most `max_length`."""
     max_lengths = ops.cast(ops.convert_to_tensor(max_lengths), "int32")
-    if len(max_lengths.shape) != 1:
-        raise ValueError(
-            "`max_lengths` must have the shape [batch]. "
-            f"Received: max_lengths.shape={tuple(max_lengths.shape)}"
-        )
-    if isinstance(max_length, int) and max_length < 1:
-        raise ValueError(f"`max_length` must be at least 1. Received: max_length={max_length!r}")
+    check_rank("max_lengths", max_lengths, "[batch]")
+    if isinstance(max_length, int):
+        check_positive_integer("max_length", max_length)
     return ops.minimum(max_lengths, max_length)

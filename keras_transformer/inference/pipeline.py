@@ -2,6 +2,7 @@
 
 import abc
 import collections
+import itertools
 import os
 import pathlib
 from collections.abc import Callable, Sequence
@@ -107,8 +108,14 @@ class Pipeline(abc.ABC):
         configs = [read_config(directory) for directory in directories]
         pairs = list(zip(directories, configs, strict=True))
         settings = [cls._read_settings(*pair) for pair in pairs]
-        for name in cls.common_settings:
-            _check_same_setting(name, directories, settings)
+        for name, place in itertools.product(cls.common_settings, range(1, len(pairs))):
+            values = [settings[index].get(name) for index in (0, place)]
+            if values[0] != values[1]:
+                raise UserError(
+                    f"Models answer together if they have the same {name}. "
+                    f"Received: {str(directories[0])!r} with {values[0]} and "
+                    f"{str(directories[place])!r} with {values[1]}"
+                )
         tokenizers = [read_tokenizers(*pair) for pair in pairs]
         _check_same_vocabularies(directories, tokenizers)
         models = [read_model(*pair, dtype=dtype) for pair in pairs]
@@ -253,16 +260,6 @@ def _check_length(name, ids, longest):
     if len(ids) > longest:
         rule = f"The {name} must have at most {longest - 1:,} subwords, as many as the model reads"
         raise UserError(f"{rule}. Received: {len(ids) - 1:,} subwords")
-
-
-def _check_same_setting(name, directories, settings):
-    for directory, other in zip(directories[1:], settings[1:], strict=True):
-        if other.get(name) != settings[0].get(name):
-            raise UserError(
-                f"Models answer together if they have the same {name}. "
-                f"Received: {str(directories[0])!r} with {settings[0].get(name)} and "
-                f"{str(directory)!r} with {other.get(name)}"
-            )
 
 
 def _check_same_vocabularies(directories, tokenizers):

@@ -10,6 +10,7 @@ import numpy as np
 from keras_transformer.data.encoded_corpus import EncodedCorpus
 from keras_transformer.data.tokenizer import Tokenizer
 from keras_transformer.inference.sentence_splitting import split_sentences, word_key
+from keras_transformer.settings.setting import COUNT_OR_ZERO, SWITCH, FrozenSettings, Rule, setting
 
 # Maximum number of texts that are searched for sentence ends.
 _MAX_TEXTS = 50_000
@@ -18,18 +19,15 @@ _USUAL = 0.99
 _SINGLE = 0.95
 _MIN_COUNT = 2
 _LONGEST_ABBREVIATION = 6
+_WORDS = Rule(tuple, "a list of words", lambda words: all(isinstance(one, str) for one in words))
 
 
 @dataclasses.dataclass(frozen=True)
-class SentenceProfile:
+class SentenceProfile(FrozenSettings):
     """Lengths and sentence ends of the sources that a model was trained on.
 
     Args:
-        usual_length: 99th percentile of the number of subwords of a source, without EOS.
-        longest: number of subwords of the longest source.
-        single_sentences: whether at least 95 % of the sources are one sentence.
-        abbreviations: words whose full stop does not end a sentence, in lower case, with 0 for
-            each digit.
+        {settings}
 
     Raises:
         ValueError: if a value is of another type, or negative.
@@ -44,21 +42,22 @@ class SentenceProfile:
     SentenceProfile(usual_length=2, longest=2, single_sentences=True, abbreviations=())
     """
 
-    usual_length: int
-    longest: int
-    single_sentences: bool
-    abbreviations: tuple[str, ...] = ()
-
-    def __post_init__(self):
-        object.__setattr__(self, "abbreviations", tuple(self.abbreviations))
-        lengths = self.usual_length, self.longest
-        is_right = all(type(length) is int and length >= 0 for length in lengths)
-        is_right = is_right and isinstance(self.single_sentences, bool)
-        if not is_right or not all(isinstance(word, str) for word in self.abbreviations):
-            raise ValueError(
-                "A sentence profile has two lengths, integers >= 0, a Boolean and a list of words. "
-                f"Received: {self}"
-            )
+    usual_length: int = setting(
+        dataclasses.MISSING,
+        "99th percentile of the number of subwords of a source, without EOS",
+        COUNT_OR_ZERO,
+    )
+    longest: int = setting(
+        dataclasses.MISSING, "number of subwords of the longest source", COUNT_OR_ZERO
+    )
+    single_sentences: bool = setting(
+        dataclasses.MISSING, "whether at least 95 % of the sources are one sentence", SWITCH
+    )
+    abbreviations: tuple[str, ...] = setting(
+        (),
+        "words whose full stop does not end a sentence, in lower case, with 0 for each digit",
+        _WORDS,
+    )
 
     @classmethod
     def from_corpus(cls, corpus: EncodedCorpus, tokenizer: Tokenizer) -> "SentenceProfile":
@@ -81,19 +80,6 @@ class SentenceProfile:
             single_sentences=num_single >= _SINGLE * len(texts),
             abbreviations=abbreviations,
         )
-
-    @classmethod
-    def from_dict(cls, values: dict) -> "SentenceProfile":
-        """Returns the profile of a dict from `to_dict`.
-
-        Args:
-            values: `dict` of all arguments.
-        """
-        return cls(**values)
-
-    def to_dict(self) -> dict:
-        """Returns the arguments as a dict for JSON."""
-        return dataclasses.asdict(self)
 
     def is_several(self, text: str, num_subwords: int) -> bool:
         """Returns whether a text has more sentences than the texts of the training.

@@ -4,7 +4,6 @@ The text is tokenized a few times, in sentences, words and parts, not once for e
 of a part: the time grows linearly with the length of the text.
 """
 
-import functools
 import itertools
 import math
 import re
@@ -165,7 +164,9 @@ def _cut(text, num_subwords, limit, encode_batch):
     starts = [
         place
         for place, letter in enumerate(text)
-        if place == 0 or not (_is_mark(letter) or _JOINER in text[place - 1 : place + 1])
+        if place == 0
+        or unicodedata.category(letter)[0] != "M"
+        and _JOINER not in text[place - 1 : place + 1]
     ]
     if len(starts) == 1:
         starts = range(len(text))
@@ -178,8 +179,3 @@ def _cut(text, num_subwords, limit, encode_batch):
         fits = len(ids) <= limit or len(piece) == 1
         pieces += [(piece, ids)] if fits else _cut(piece, len(ids), limit, encode_batch)
     return pieces
-
-
-@functools.lru_cache(maxsize=4096)
-def _is_mark(letter):
-    return unicodedata.category(letter).startswith("M")

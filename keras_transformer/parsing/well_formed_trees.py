@@ -200,17 +200,13 @@ class WellFormedTrees:
                 f"Received: token {num_roles.argmax()} with several of these roles"
             )
         numbers = np.asarray(self.words - 1 if numbers is None else numbers, "int32")
-        if numbers.shape != shapes[0] or np.any((numbers >= 0) != self.words):
+        is_numbered = numbers.shape == shapes[0] and np.array_equal(numbers >= 0, self.words)
+        if not is_numbered or np.setdiff1d(np.arange(numbers.max()), numbers).size:
             raise ValueError(
-                "`numbers` must have the shape [vocabulary], and a number for each token of "
-                f"`words` and no other. Received: numbers={numbers!r}"
+                "`numbers` must have the shape [vocabulary], a number for each token of `words` "
+                f"and no other, and every number up to its largest. Received: numbers={numbers!r}"
             )
         self._num_numbers = max(int(numbers.max()) + 1, 1)
-        if np.setdiff1d(np.arange(numbers.max()), numbers).size:
-            raise ValueError(
-                "`numbers` must have every number up to its largest, or words would have no "
-                f"token. Received: numbers={numbers!r}"
-            )
         self._first_word = _FIRST_CLOSING + self.closings.max() + 1
         self._classes = np.select(
             [self.openings >= 0, self.words, self.closings >= 0],

@@ -58,24 +58,17 @@ VERBS = {
     "owe": (("owe", "owes", "owe"), ("schulde", "schuldet", "schulden")),
     "took": (("took", "took", "took"), ("belegte", "belegte", "belegten")),
 }
-NOUNS = (
-    Noun("apple", "apples", "Apfel", "Äpfel", "m"),
-    Noun("book", "books", "Buch", "Bücher", "n"),
-    Noun("bottle", "bottles", "Flasche", "Flaschen", "f"),
-    Noun("chair", "chairs", "Stuhl", "Stühle", "m"),
-    Noun("egg", "eggs", "Ei", "Eier", "n"),
-    Noun("flower", "flowers", "Blume", "Blumen", "f"),
-    Noun("glass", "glasses", "Glas", "Gläser", "n"),
-    Noun("horse", "horses", "Pferd", "Pferde", "n"),
-    Noun("house", "houses", "Haus", "Häuser", "n"),
-    Noun("key", "keys", "Schlüssel", "Schlüssel", "m"),
-    Noun("lamp", "lamps", "Lampe", "Lampen", "f"),
-    Noun("letter", "letters", "Brief", "Briefe", "m"),
-    Noun("picture", "pictures", "Bild", "Bilder", "n"),
-    Noun("stamp", "stamps", "Briefmarke", "Briefmarken", "f"),
-    Noun("table", "tables", "Tisch", "Tische", "m"),
-    Noun("tree", "trees", "Baum", "Bäume", "m"),
-)
+_NOUNS = """
+apple apples Apfel Äpfel m, book books Buch Bücher n,
+bottle bottles Flasche Flaschen f, chair chairs Stuhl Stühle m,
+egg eggs Ei Eier n, flower flowers Blume Blumen f,
+glass glasses Glas Gläser n, horse horses Pferd Pferde n,
+house houses Haus Häuser n, key keys Schlüssel Schlüssel m,
+lamp lamps Lampe Lampen f, letter letters Brief Briefe m,
+picture pictures Bild Bilder n, stamp stamps Briefmarke Briefmarken f,
+table tables Tisch Tische m, tree trees Baum Bäume m
+"""
+NOUNS = tuple(Noun(*noun.split()) for noun in _NOUNS.split(","))
 YEAR = Noun("year", "years", "Jahr", "Jahre", "n")
 # Slots that are filled from a list: `slot: English = German, ...`.
 _CHOICES = """

@@ -3,7 +3,6 @@
 TensorFlow is imported when something that needs it is called, never by the import of this package.
 """
 
-from keras_transformer import moved_names
 from keras_transformer.models.weight_files import load_weights_only, save_weights_only
 from keras_transformer.settings.training_settings import TrainingSettings
 from keras_transformer.training.adam import FusedAdam, GlobalClipAdam, LayerwiseAdam
@@ -62,5 +61,3 @@ __all__ = [
     "strategy_scope",
     "train",
 ]
-
-__getattr__ = moved_names(__name__)

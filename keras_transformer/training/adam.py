@@ -6,6 +6,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_transformer.layers.checks import check_positive_number
 from keras_transformer.layers.dtypes import Tensor
 from keras_transformer.training.distribution import model_scope, num_replicas
 
@@ -131,10 +132,7 @@ class GlobalClipAdam(FusedAdam):
 
     def __init__(self, learning_rate: Any = 0.001, clip_norm: float = 1.0, **kwargs: Any):
         super().__init__(learning_rate, **kwargs)
-        if not 0 < clip_norm < float("inf"):
-            raise ValueError(
-                f"`clip_norm` must be positive and finite. Received: clip_norm={clip_norm!r}"
-            )
+        check_positive_number("clip_norm", clip_norm)
         self.clip_norm = clip_norm
 
     def _prepare(self, grads):

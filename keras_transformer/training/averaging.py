@@ -84,9 +84,6 @@ def read_weights(path: str | os.PathLike) -> dict[str, np.ndarray]:
     """Returns the floating-point arrays of a `.weights.h5` file by their names; all are finite."""
     import h5py
 
-    path = Path(path)
-    if not path.is_file():
-        raise UserError(f"Weight file not found: {str(path)!r}")
     weights: dict[str, np.ndarray] = {}
 
     def visit(name, item):
@@ -97,7 +94,7 @@ def read_weights(path: str | os.PathLike) -> dict[str, np.ndarray]:
         with h5py.File(path, "r") as file:
             file.visititems(visit)
     except (OSError, RuntimeError, KeyError) as error:
-        raise UserError(f"Weight file is damaged or not a weight file: {str(path)!r}") from error
+        raise UserError(f"Weight file is missing or damaged: {str(path)!r}") from error
     if not weights:
         raise UserError(f"Weight file holds no weights: {str(path)!r}")
     for name, value in weights.items():

@@ -16,6 +16,7 @@ import numpy as np
 
 from keras_transformer.errors import UserError
 from keras_transformer.files import atomic_write
+from keras_transformer.layers.checks import check_positive_integer
 from keras_transformer.models.weight_files import save_weights_only
 from keras_transformer.training.averaging import WEIGHTS_SUFFIX
 from keras_transformer.training.distribution import model_scope
@@ -96,8 +97,7 @@ class Checkpoints:
     """
 
     def __init__(self, directory: str | os.PathLike, keep: int = 5):
-        if keep < 1:
-            raise ValueError(f"`keep` must be at least 1. Received: keep={keep!r}")
+        check_positive_integer("keep", keep)
         self.directory = Path(directory)
         self.keep = keep
         self.state_path = self.directory / "state.npz"
@@ -238,18 +238,12 @@ def _read_state(path: Path) -> tuple[dict, dict[str, np.ndarray]]:
 def _assign(model, paths, arrays, file: Path) -> None:
     pairs = []
     for group, variables in _variables(model).items():
-        if len(paths.get(group, ())) != len(variables):
+        values = [arrays[f"{group}/{number}"] for number in range(len(paths.get(group, ())))]
+        if [value.shape for value in values] != [tuple(one.shape) for one in variables]:
             raise UserError(
-                f"{str(file)!r} is of another model: it has {len(paths.get(group, ()))} "
-                f"variables of the {group}, not {len(variables)}"
+                f"{str(file)!r} is of another model: it has {len(values)} variables of the "
+                f"{group}, not {len(variables)}, or variables of other shapes"
             )
-        for number, variable in enumerate(variables):
-            value = arrays[f"{group}/{number}"]
-            if tuple(value.shape) != tuple(variable.shape):
-                raise UserError(
-                    f"{str(file)!r} is of another model: {variable.path!r} has shape "
-                    f"{tuple(value.shape)} there and {tuple(variable.shape)} here"
-                )
-            pairs.append((variable, value))
+        pairs += zip(variables, values, strict=True)
     for variable, value in pairs:
         variable.assign(value)

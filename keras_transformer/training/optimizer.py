@@ -6,6 +6,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_transformer.layers.checks import check_positive_number
 from keras_transformer.layers.dtypes import Tensor, at_least_float32
 from keras_transformer.settings.training_recipe import TrainingRecipe
 from keras_transformer.training.adam import FusedAdam, GlobalClipAdam
@@ -77,8 +78,7 @@ class TransformerSchedule(keras.optimizers.schedules.LearningRateSchedule):
 
 def _check_positive(**values):
     for name, value in values.items():
-        if not value > 0:
-            raise ValueError(f"`{name}` must be positive. Received: {name}={value!r}")
+        check_positive_number(name, value)
 
 
 def make_optimizer(recipe: TrainingRecipe, d_model: int) -> keras.optimizers.Optimizer:

@@ -7,11 +7,7 @@ from keras import ops
 
 from keras_transformer.data.special_tokens import PAD_ID
 from keras_transformer.layers.dtypes import Tensor, at_least_float32
-from keras_transformer.models.cross_entropy import (
-    cross_entropy,
-    losses_and_gradient,
-    smoothed_cross_entropy,
-)
+from keras_transformer.models.cross_entropy import losses_and_gradient, smoothed_cross_entropy
 
 if keras.backend.backend() == "tensorflow":
     import tensorflow as tf
@@ -47,13 +43,11 @@ def _portable_losses(states, embeddings, labels, weight, rows):
     flat = ops.reshape(states, (-1, states.shape[-1]))
     flat_labels = ops.reshape(labels, (-1,))
     is_sliced = rows is not None and flat.shape[0] > rows
-    # JAX cannot recompute a function that has a gradient of its own.
-    loss = cross_entropy if is_sliced else smoothed_cross_entropy
 
     def slice_losses(states, labels):
         logits = ops.matmul(states, ops.transpose(kernel))
         logits = ops.cast(logits, at_least_float32(logits.dtype))
-        return loss(labels, logits, weight)
+        return smoothed_cross_entropy(labels, logits, weight)
 
     if is_sliced:
         recomputed = keras.remat(slice_losses)

@@ -168,7 +168,7 @@ def change(path, old, new):
         (lambda folder: shard(folder).unlink(), "shard .*train-00000-of-00001.tfrecord' is miss"),
         (
             lambda folder: shard(folder).write_bytes(shard(folder).read_bytes()[:-5]),
-            "train-00000-of-00001.tfrecord' has .* bytes, not .*: it was cut or changed",
+            "train-00000-of-00001.tfrecord' is missing, or was cut or changed",
         ),
         (lambda folder: (folder / "prepared.json").unlink(), "not a prepared corpus: it has no"),
         (lambda folder: (folder / "prepared.json").write_text("{"), "prepared.json' is damaged"),
@@ -205,16 +205,13 @@ def test_a_shard_with_one_wrong_bit_is_named(prepared):
         PreparedCorpus.load(prepared.directory).read()
 
 
-@pytest.mark.parametrize(
-    ("difference", "message"),
-    [(-1, "is damaged: it has more pairs"), (1, "have fewer pairs than they should")],
-)
-def test_a_description_of_other_shards_is_found(prepared, difference, message):
+@pytest.mark.parametrize("difference", [-1, 1])
+def test_a_description_of_other_shards_is_found(prepared, difference):
     path = prepared.directory / "prepared.json"
     description = json.loads(path.read_text())
     description["splits"]["train"]["pairs"] += difference
     path.write_text(json.dumps(description))
-    with pytest.raises(UserError, match=message):
+    with pytest.raises(UserError, match="is damaged: .*(pairs|broadcast)"):
         PreparedCorpus.load(prepared.directory).read()
 
 

@@ -73,7 +73,7 @@ def test_wrong_pieces_are_user_errors():
         (["a b"], "Received: piece='a b'"),
         ([""], "Received: piece=''"),
         (["a", "b", "a"], "Received: 'a' twice"),
-        (["</s>"], "with '</s>'"),
+        (["</s>"], "'</s>' twice"),
     ):
         with pytest.raises(UserError, match=message):
             SubwordTokenizer(pieces)

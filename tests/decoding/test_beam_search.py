@@ -250,7 +250,7 @@ def test_lengths_that_make_no_sense_are_refused():
     step = table_step(np.zeros((5, 5)))
     with pytest.raises(ValueError, match="Received: max_length=0"):
         BeamSearch()(step, (), [3], 0)
-    with pytest.raises(ValueError, match="max_lengths.shape"):
+    with pytest.raises(ValueError, match="max_lengths of shape"):
         GreedySearch()(step, (), 3, 3)
 
 

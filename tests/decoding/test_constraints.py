@@ -269,7 +269,7 @@ def test_constraints_are_saved_with_their_search(search_class):
     (lambda: MinimumLength(2**31), "length=2147483648"),
     (lambda: SuppressTokens([]), r"ids=\(\)"),
     (lambda: SuppressTokens([-1]), r"ids=\(-1,\)"),
-    (lambda: ForcedPrefix([1, 2]), r"ids.shape=\(2,\)"),
+    (lambda: ForcedPrefix([1, 2]), r"ids of shape \(2,\)"),
     (lambda: GreedySearch([5]), "constraints with 5"),
     (lambda: GreedySearch([MinimumLength]), "constraints with <class"),
     (lambda: GreedySearch([SuppressTokens([9])])(table_step(np.zeros((4, 4))), (), [2], 2), r"\(9"),

@@ -11,10 +11,10 @@ import keras
 import numpy as np
 import pytest
 
-from keras_transformer import translator as translator_module
 from keras_transformer.data import BOS_ID, EOS_ID, SubwordTokenizer
 from keras_transformer.decoding import BeamSearch, GreedySearch, MinimumLength, Sampling
 from keras_transformer.errors import UserError
+from keras_transformer.inference import translator as translator_module
 from keras_transformer.inference.alignment import align_words
 from keras_transformer.inference.memory import cut_batches
 from keras_transformer.inference.translator import Translator

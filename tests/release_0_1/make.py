@@ -1,7 +1,8 @@
 """Files as version 0.1 writes them. Run once, with that version: python -m tests.release_0_1.make
 
 Writes `files.tar.xz` beside this file: a translator, a parser, a SavedModel, two trainings that
-ended after step 3, the weights that they have after step 7, and the answers of all.
+ended after step 3, the weights that they have after step 7, and the answers of all. With version
+0.1, `SentenceProfile`, `Linearization` and `TreebankCorpus` are imported from `data`.
 """
 
 import json
@@ -10,16 +11,12 @@ import tarfile
 import tempfile
 
 from keras_transformer import Parser, Translator
-from keras_transformer.data import (
-    Linearization,
-    PairsCorpus,
-    SentenceProfile,
-    SubwordTokenizer,
-    TreebankCorpus,
-)
+from keras_transformer.data import PairsCorpus, SubwordTokenizer
 from keras_transformer.decoding import BeamSearch, GreedySearch, NoRepeatNgrams
 from keras_transformer.export import export_saved_model
+from keras_transformer.inference import SentenceProfile
 from keras_transformer.models import TrainingRecipe, Transformer, TransformerConfig
+from keras_transformer.parsing import Linearization, TreebankCorpus
 from keras_transformer.training import TrainingSettings, train
 from tests.toy_treebank import write_toy_trees
 

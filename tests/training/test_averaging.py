@@ -88,7 +88,7 @@ def other_model(path):
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (lambda path: path.unlink(), "not found"),
+        (lambda path: path.unlink(), "missing or damaged"),
         (truncate, "damaged"),
         (empty, "damaged"),
         (other_model, "different models"),

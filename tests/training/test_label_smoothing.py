@@ -6,7 +6,6 @@ import pytest
 from keras import ops
 
 from keras_transformer.models.cross_entropy import (
-    _with_gradient,
     cross_entropy,
     smoothed_cross_entropy,
     smoothing_weight,
@@ -52,7 +51,7 @@ def test_equals_the_explicit_soft_target_in_value_and_gradient(example, conventi
     np.testing.assert_allclose(gradient, expected, rtol=TOLERANCE, atol=TOLERANCE)
 
 
-@pytest.mark.parametrize("function", [smoothed_cross_entropy, cross_entropy, _with_gradient])
+@pytest.mark.parametrize("function", [smoothed_cross_entropy, cross_entropy])
 def test_every_path_gives_the_same_value_and_gradient(example, function):
     labels, logits = example
     weight = smoothing_weight(0.1, CLASSES)

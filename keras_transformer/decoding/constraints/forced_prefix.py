@@ -3,6 +3,7 @@
 from keras import ops
 
 from keras_transformer.decoding.constraints.constraint import Generated
+from keras_transformer.layers.checks import check_rank
 from keras_transformer.layers.dtypes import Tensor
 
 
@@ -34,11 +35,7 @@ class ForcedPrefix:
     def __init__(self, ids: Tensor, pad_id: int = 0) -> None:
         self.ids = ops.cast(ops.convert_to_tensor(ids), "int32")
         self.pad_id = pad_id
-        if len(self.ids.shape) != 2:
-            raise ValueError(
-                "`ids` must have the shape [batch, length]. "
-                f"Received: ids.shape={tuple(self.ids.shape)}"
-            )
+        check_rank("ids", self.ids, "[batch, length]")
 
     def start(self, max_lengths: Tensor, width: int) -> Tensor:
         end = ops.full((ops.shape(max_lengths)[0], 1), self.pad_id, dtype="int32")
