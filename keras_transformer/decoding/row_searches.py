@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 import keras
 from keras import ops
 
-from keras_transformer.decoding.search import Search, SearchResult
-from keras_transformer.decoding.search_inputs import SearchInputs
+from keras_transformer.decoding.search import Search, SearchInputs, SearchResult
 from keras_transformer.decoding.step import Step, call_step, keep_shapes, run_search
 from keras_transformer.decoding.top_k import top_k
 from keras_transformer.layers.checks import check_positive_integer, checked_number
