@@ -14,7 +14,6 @@ from keras_transformer.cli.settings import (
     add_tables,
     check_task,
     data_kind,
-    find_preset,
     render_config,
     resolve,
     training_settings,
@@ -22,6 +21,7 @@ from keras_transformer.cli.settings import (
 from keras_transformer.cli.vocab import load_vocabulary
 from keras_transformer.errors import UserError
 from keras_transformer.inference.tasks import get_commands
+from keras_transformer.settings.presets import get_preset
 from keras_transformer.settings.setting import POSITIVE
 from keras_transformer.settings.training_settings import TrainingSettings
 
@@ -107,8 +107,6 @@ def run(arguments: argparse.Namespace) -> None:
     kind = data_kind(values)
     # Errors in files are found before TensorFlow is loaded.
     vocabulary = load_vocabulary(values["vocabulary"])
-    if values["preset"]:
-        find_preset(values["preset"])
     corpora = commands.open_corpora(kind, values)
     values = choose_settings(values, corpora.train, say)
     say("Loading Keras and its backend.")
@@ -152,7 +150,7 @@ def _print_config(values: Mapping[str, Any]) -> None:
     if corpus is not None:
         values = choose_settings(values, corpus, say)
     examples = choose_settings(values, None, lambda line: None)  # of what is still None
-    preset = find_preset(examples["preset"])
+    preset = get_preset(examples["preset"])
     load_backend()  # a config checks its activation
     model = TransformerConfig(vocab_size=1, **preset.config).to_dict()
     of_preset = {**model, **preset.recipe.to_dict(), "vocab_size": TrainingSettings.vocab_size}

@@ -2,8 +2,7 @@
 
 from keras_transformer.decoding.beam_search import BeamSearch, length_penalty
 from keras_transformer.decoding.compiled import compile_search
-from keras_transformer.decoding.constraints.constraint import Constraint, Generated
-from keras_transformer.decoding.constraints.forced_prefix import ForcedPrefix
+from keras_transformer.decoding.constraints.constraint import Constraint, ForcedPrefix, Generated
 from keras_transformer.decoding.constraints.saved_constraints import (
     MinimumLength,
     NoRepeatNgrams,
