@@ -75,9 +75,7 @@ def plot_learning_curve(
             "The history must have rows with 'step' and one of 'loss', 'val_loss', "
             f"{', '.join(map(repr, labels))}, 'exact_match'. Received: {len(rows)} rows without any"
         )
-    figure = new_figure(width=5.2 * len(panels), height=3.8)
-    if title:
-        figure.suptitle(title, color=TEXT_COLOUR, parse_math=False)
+    figure = new_figure(5.2 * len(panels), 3.8, title)
     for number, (curves, label) in enumerate(panels, start=1):
         axes = figure.add_subplot(1, len(panels), number)
         _draw(axes, curves, label)
@@ -205,12 +203,9 @@ def plot_attention(
     columns = min(len(maps), most)
     rows = math.ceil(len(maps) / columns)
     cell = min(_CELL_INCHES, _LONGEST_SIDE_INCHES / max(columns * pieces[1], rows * pieces[0]))
-    figure = new_figure(
-        width=max(4.0, cell * columns * pieces[1] + 2.4),
-        height=max(3.0, cell * rows * pieces[0] + 1.8 + 0.3 * rows),
-    )
-    if title:
-        figure.suptitle(title, color=TEXT_COLOUR, parse_math=False)
+    width = max(4.0, cell * columns * pieces[1] + 2.4)
+    height = max(3.0, cell * rows * pieces[0] + 1.8 + 0.3 * rows)
+    figure = new_figure(width, height, title)
     grid = figure.subplots(rows, columns, squeeze=False)
     font_size = min(9.0, 72 * cell * 0.75)
     has_names = font_size >= _SMALLEST_FONT
@@ -251,7 +246,7 @@ def _name_cells(axis, pieces, font_size):
     axis.set_ticklabels(pieces, fontsize=font_size, color=TEXT_COLOUR, parse_math=False)
 
 
-def new_figure(width: float, height: float):
+def new_figure(width: float, height: float, title: str | None = None):
     """Returns an empty figure, sizes in inches, that can only be saved."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -260,6 +255,8 @@ def new_figure(width: float, height: float):
         raise UserError("Plots need matplotlib: pip install matplotlib") from error
     figure = Figure(figsize=(width, height), layout="constrained", facecolor="white")
     FigureCanvasAgg(figure)
+    if title:
+        figure.suptitle(title, color=TEXT_COLOUR, parse_math=False)
     return figure
 
 
