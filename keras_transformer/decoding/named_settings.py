@@ -21,6 +21,17 @@ class NamedSettings:
         elif name is not None:
             cls._members[name], cls._name = cls, name
 
+    @classmethod
+    def dict_of(cls, member: Any) -> dict:
+        """Returns `member.to_dict()`, or raises a `ValueError` if it is of another family."""
+        if type(member) not in cls._members.values():
+            names = [one.__name__ for one in cls._members.values()]
+            raise ValueError(
+                f"A {cls._kind} that can be saved must be one of {names}. "
+                f"Received: {cls._kind}={member!r}"
+            )
+        return member.to_dict()
+
     def to_dict(self) -> dict:
         """Returns the fields as a dict that JSON can hold, with the `"name"`."""
         fields = dataclasses.fields(self)

@@ -216,10 +216,7 @@ def search_to_dict(search: Search) -> dict:
     >>> search_to_dict(GreedySearch())
     {'name': 'greedy'}
     """
-    if not isinstance(search, Search):
-        names = [member.__name__ for member in Search._members.values()]
-        raise ValueError(f"A search must be one of {names}. Received: search={search!r}")
-    return search.to_dict()
+    return Search.dict_of(search)
 
 
 def search_from_dict(settings: Mapping) -> Search:

@@ -1,7 +1,6 @@
 """Constraints that are saved with a search, one dataclass each, and their base."""
 
 import dataclasses
-from typing import Any
 
 import numpy as np
 from keras import ops
@@ -30,16 +29,6 @@ class SavedConstraint(NamedSettings, kind="constraint"):
     ) -> tuple[tuple, Tensor]:
         is_out = self._ruled_out(generated, log_probabilities.shape[-1])
         return state, ops.where(is_out, float("-inf"), log_probabilities)
-
-    @classmethod
-    def dict_of(cls, constraint: Any) -> dict:
-        if type(constraint) not in cls._members.values():
-            names = [member.__name__ for member in cls._members.values()]
-            raise ValueError(
-                f"Constraints that can be saved are {names}; give others to each call. "
-                f"Received: {constraint!r}"
-            )
-        return constraint.to_dict()
 
 
 @dataclasses.dataclass(frozen=True)
