@@ -21,17 +21,6 @@ class NamedSettings:
         elif name is not None:
             cls._members[name], cls._name = cls, name
 
-    @classmethod
-    def dict_of(cls, member: Any) -> dict:
-        """Returns `member.to_dict()`, or raises a `ValueError` if it is of another family."""
-        if type(member) not in cls._members.values():
-            names = [one.__name__ for one in cls._members.values()]
-            raise ValueError(
-                f"A {cls._kind} that can be saved must be one of {names}. "
-                f"Received: {cls._kind}={member!r}"
-            )
-        return member.to_dict()
-
     def to_dict(self) -> dict:
         """Returns the fields as a dict that JSON can hold, with the `"name"`."""
         fields = dataclasses.fields(self)
@@ -58,3 +47,14 @@ class NamedSettings:
                 f"The settings of the {cls._kind} {name!r} must be its arguments: {error}. "
                 f"Received: settings={sorted(settings)!r}"
             ) from error
+
+
+def dict_of(family: type[NamedSettings], member: Any) -> dict:
+    """Returns `member.to_dict()`, or raises a `ValueError` if it is not of the family."""
+    if type(member) not in family._members.values():
+        names = [one.__name__ for one in family._members.values()]
+        raise ValueError(
+            f"A {family._kind} that can be saved must be one of {names}. "
+            f"Received: {family._kind}={member!r}"
+        )
+    return member.to_dict()

@@ -12,7 +12,7 @@ from keras_transformer.decoding.constraints.constraint import (
     check_constraints,
 )
 from keras_transformer.decoding.constraints.saved_constraints import SavedConstraint
-from keras_transformer.decoding.named_settings import NamedSettings
+from keras_transformer.decoding.named_settings import NamedSettings, dict_of
 from keras_transformer.decoding.step import Step, call_step, log_sum_exp
 from keras_transformer.layers.caches import take_rows
 from keras_transformer.layers.checks import check_positive_integer, check_rank
@@ -182,7 +182,7 @@ class Search(NamedSettings, kind="search"):
 
     def to_dict(self) -> dict:
         settings = super().to_dict()
-        constraints = [SavedConstraint.dict_of(one) for one in settings.pop("constraints")]
+        constraints = [dict_of(SavedConstraint, one) for one in settings.pop("constraints")]
         # Without the key, older versions can read the settings.
         return {**settings, "constraints": constraints} if constraints else settings
 
@@ -216,7 +216,7 @@ def search_to_dict(search: Search) -> dict:
     >>> search_to_dict(GreedySearch())
     {'name': 'greedy'}
     """
-    return Search.dict_of(search)
+    return dict_of(Search, search)
 
 
 def search_from_dict(settings: Mapping) -> Search:

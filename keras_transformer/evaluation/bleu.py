@@ -5,6 +5,8 @@ import functools
 import re
 from collections.abc import Sequence
 
+from sacrebleu.metrics import BLEU, CHRF
+
 from keras_transformer.errors import UserError
 
 # Perl's s/(\S)-(\S)/$1 ##AT##-##AT## $2/g.
@@ -81,8 +83,6 @@ def corpus_bleu(
 
 def make_bleu(tokenize: str = "13a", lowercase: bool = False):
     """Returns sacreBLEU's metric; raises a `UserError` if its tokenizer cannot be loaded."""
-    from sacrebleu.metrics import BLEU
-
     if tokenize not in BLEU.TOKENIZERS:
         raise UserError(
             f"tokenize must be one of {', '.join(sorted(BLEU.TOKENIZERS))}. Received: {tokenize=}"
@@ -116,8 +116,6 @@ def corpus_chrf(
 
     Reference: Popović (2015), "chrF: character n-gram F-score for automatic MT evaluation".
     """
-    from sacrebleu.metrics import CHRF
-
     streams = reference_streams(hypotheses, references)
     metric = CHRF(lowercase=lowercase, word_order=word_order)
     score = metric.corpus_score(list(hypotheses), streams).score
@@ -235,8 +233,6 @@ def paper_bleu(
     Reference: Vaswani et al. (2017), section 6.1; tensor2tensor's `get_ende_bleu.sh` and its issue
     317.
     """
-    from sacrebleu.metrics import BLEU
-
     streams = reference_streams(hypotheses, references)
     metric = BLEU(lowercase=lowercase, tokenize="none", smooth_method="none", force=True)
     score = bleu_score(
