@@ -17,7 +17,7 @@ import numpy as np
 from alternate import alternate, hardware, median, run_program
 from PIL import Image
 
-from keras_transformer.evaluation.figure import GRID_COLOUR, TEXT_COLOUR, new_figure
+from keras_transformer.evaluation.plots import GRID_COLOUR, TEXT_COLOUR, new_figure
 
 PEERS = Path(__file__).resolve().parent / "peers"
 LAYER, TRAINING = (str(PEERS / f"{name}_of_section_3.py") for name in ("attention", "training"))

@@ -3,18 +3,14 @@
 Their packages are imported when a function is called.
 """
 
-from keras_transformer.bridges.keras_attention import from_keras, to_keras
-from keras_transformer.bridges.keras_hub import from_keras_hub, to_keras_hub
-from keras_transformer.bridges.marian import from_marian, to_marian
-from keras_transformer.bridges.torch import from_torch, to_torch
+from keras_transformer import lazy_names
 
-__all__ = [
-    "from_keras",
-    "from_keras_hub",
-    "from_marian",
-    "from_torch",
-    "to_keras",
-    "to_keras_hub",
-    "to_marian",
-    "to_torch",
-]
+_MODULES = {
+    "keras": ["from_keras", "from_keras_hub", "to_keras", "to_keras_hub"],
+    "marian": ["from_marian", "to_marian"],
+    "torch": ["from_torch", "to_torch"],
+}
+
+__all__ = sorted(name for names in _MODULES.values() for name in names)
+
+__getattr__ = lazy_names(__name__, _MODULES)

@@ -131,7 +131,7 @@ def to_marian(model: Transformer, max_length: int = 1024) -> Any:
     128
     """
     transformers = peer.import_peer("transformers", "oracles")
-    peer.import_peer("torch", "oracles")
+    torch = peer.import_peer("torch", "oracles")
     peer.check_type("model", model, [Transformer])
     peer.check_built(model)
     config = model.config
@@ -154,7 +154,7 @@ def to_marian(model: Transformer, max_length: int = 1024) -> Any:
         norm.eps = config.norm_epsilon
     # Marian computes its table in float32, whatever the dtype.
     for table in _position_tables(marian):
-        torch_tensors.write_values(table, _sinusoids(*table.shape))
+        table.copy_(torch.as_tensor(_sinusoids(*table.shape)))
     to_theirs = _marian_order(config.d_model)
     torch_tensors.write(_pairs(model, marian), functools.partial(_reordered, order=to_theirs))
     return marian.eval()

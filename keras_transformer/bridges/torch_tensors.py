@@ -5,7 +5,6 @@ variable: writing to it writes to the parameter. One of them is None where a bia
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
 
 import numpy as np
 from keras import ops
@@ -73,20 +72,15 @@ def read(pairs: Iterable[tuple], arrange: Callable = lambda variable, values: va
 
 def write(pairs: Iterable[tuple], arrange: Callable = lambda variable, values: values) -> None:
     """Sets torch's tensors to our variables, as `arrange` returns them; a missing bias is zero."""
+    import torch
+
     for variable, tensor in pairs:
         if tensor is not None:
             values = 0.0
             if variable is not None:
                 values = np.array(ops.convert_to_numpy(variable.value), dtype="float64")
                 values = arrange(variable, values)
-            write_values(tensor, values)
-
-
-def write_values(tensor, values: Any) -> None:
-    """Sets a torch tensor to values of its shape, or to a number."""
-    import torch
-
-    tensor.copy_(torch.as_tensor(values))
+            tensor.copy_(torch.as_tensor(values))
 
 
 def tensor_values(tensor) -> np.ndarray:

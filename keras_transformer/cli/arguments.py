@@ -60,20 +60,6 @@ def add_model_option(group: argparse._ActionsContainer, **options) -> None:
     add_options(group, {"--model DIR": text}, action="append", **options)
 
 
-def add_model_and_files(parser: argparse.ArgumentParser, done: str) -> argparse._ArgumentGroup:
-    """Adds the files of a command by which lines are `done`, "translated"; returns their group."""
-    group = parser.add_argument_group("model and files")
-    add_model_option(group, required=True)
-    files = {
-        "--input FILE": "UTF-8 text, one sentence a line, .gz too, or a pipe (default: standard "
-        "input)",
-        "--output FILE": "output file (.gz supported); written only after all lines have been "
-        f"{done} (default: standard output, line by line)",
-    }
-    add_options(group, files)
-    return group
-
-
 def add_search_options(parser: argparse.ArgumentParser, n_best: bool = True) -> None:
     """Adds the options of beam search, whose defaults are those of the model."""
     group = parser.add_argument_group("search")

@@ -7,7 +7,13 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TextIO
 
-from keras_transformer.cli.arguments import add_options, choose_search
+from keras_transformer.cli.arguments import (
+    add_batch_options,
+    add_model_option,
+    add_options,
+    add_search_options,
+    choose_search,
+)
 from keras_transformer.cli.backend import load_backend_in_streams
 from keras_transformer.cli.progress import Progress, say
 from keras_transformer.cli.text_files import open_output, read_lines
@@ -15,14 +21,69 @@ from keras_transformer.errors import UserError
 from keras_transformer.files import require_file
 from keras_transformer.inference.tasks import get_task
 
+_ACTIONS = {
+    "split": "split translates it in parts, of whole sentences where possible, and joins the "
+    "answers; it also splits lines of more sentences than the model was trained on",
+    "truncate": "truncate reads only its beginning",
+    "error": "error stops before anything is computed",
+}
+_ADVICE = "split the line, or use --long-lines split or truncate"
 
-def add_chunk_size(group: argparse._ArgumentGroup, done: str) -> None:
-    """Adds `--chunk-size`; `done` is the participle of what the command does with lines."""
+
+def add_line_options(parser: argparse.ArgumentParser, done: str) -> tuple[Any, Any]:
+    """Adds the options of a command by which lines are `done`, such as "translated".
+
+    Returns the groups of files and of batches.
+    """
+    files = parser.add_argument_group("model and files")
+    add_model_option(files, required=True)
+    options = {
+        "--input FILE": "UTF-8 text, one sentence a line, .gz too, or a pipe (default: standard "
+        "input)",
+        "--output FILE": "output file (.gz supported); written only after all lines have been "
+        f"{done} (default: standard output, line by line)",
+    }
+    add_options(files, options)
+    add_search_options(parser)
+    batches = add_batch_options(parser)
     text = (
         f"number of lines that are read, sorted by length and {done} together (default: "
         "%(default)s; 1 on a terminal)"
     )
-    add_options(group, {"--chunk-size N": text}, default=1024)
+    add_options(batches, {"--chunk-size N": text}, default=1024)
+    return files, batches
+
+
+def add_long_lines(
+    group: argparse._ArgumentGroup, choices: Sequence[str], default: str, note: str = ""
+) -> None:
+    """Adds `--long-lines` with some of the choices; `default` and `note` are words of the help."""
+    actions = "; ".join(_ACTIONS[name] for name in choices)
+    text = f"treatment of a source line that is longer than the model reads: {actions} (default: "
+    add_options(group, {"--long-lines HOW": f"{text}{default}){note}"}, choices=choices)
+
+
+def report_split(translator: Any, num_lines: int) -> None:
+    """Prints the number of lines that were translated in parts, if there are any."""
+    if translator.num_split:
+        say(f"split {translator.num_split:,} of {num_lines:,} lines and joined the answers")
+
+
+def check_lengths(
+    tokenizer: Any,
+    lines: Sequence[str],
+    limit: int,  # maximum number of subwords, with the end of the sentence
+    name: str,  # of the file
+    first: int = 1,  # number of the first line
+    advice: str = _ADVICE,
+) -> None:
+    """Raises a `UserError` that names the first line longer than the model reads, if any."""
+    for number, ids in enumerate(tokenizer.encode_batch(lines), start=first):
+        if len(ids) > limit - 1:
+            raise UserError(
+                f"{name}, line {number}: {len(ids):,} subwords are more than the {limit - 1:,} "
+                f"that the model reads; {advice}."
+            )
 
 
 def check_input(arguments: argparse.Namespace) -> int | None:

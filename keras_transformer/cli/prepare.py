@@ -7,7 +7,7 @@ from keras_transformer.cli.arguments import add_options
 from keras_transformer.cli.backend import load_backend
 from keras_transformer.cli.experiments import choose_vocab_size
 from keras_transformer.cli.progress import Progress, say
-from keras_transformer.cli.settings import SETTINGS, add_tables, data_kind, data_usage, resolve
+from keras_transformer.cli.settings import SETTINGS, add_tables, data_kind, resolve
 from keras_transformer.cli.vocab import load_vocabulary
 from keras_transformer.errors import UserError
 from keras_transformer.inference.tasks import get_commands
@@ -23,8 +23,7 @@ The text is read in parts of several thousand pairs and need not fit into memory
 prepared directory of the same name is replaced when the new one is complete.
 """
 
-USAGE = f"""keras-transformer prepare --output DIR [--vocabulary FILE] [options]
-          {data_usage("translation", "prepared")}"""
+USAGE = "keras-transformer prepare --output DIR [--vocabulary FILE] [options]"
 
 EXAMPLE = """
 keras-transformer prepare --source train.en --target train.de --valid-source valid.en \\
@@ -58,15 +57,13 @@ def run(arguments: argparse.Namespace) -> None:
                 f"Received: {arguments.output!r}, which holds {path!r}."
             )
     # Errors in files are found before TensorFlow is loaded.
-    is_slow = kind in commands.slow_kinds
-    corpora = None if is_slow else commands.open_corpora(kind, values)
     vocabulary = load_vocabulary(values["vocabulary"])
+    train_corpus, valid_corpus, *_ = commands.open_corpora(kind, values)
     load_backend()
     from keras_transformer.data import prepare_corpus
     from keras_transformer.data.tokenizer_pair import TokenizerPair
     from keras_transformer.training.training_data import make_tokenizers
 
-    train_corpus, valid_corpus, *_ = corpora or commands.open_corpora(kind, values)
     if vocabulary:
         tokenizers = TokenizerPair(vocabulary)
     else:

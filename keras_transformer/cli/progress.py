@@ -84,10 +84,6 @@ class Progress:
             if error_type is None:
                 self._write(self.line(shutil.get_terminal_size().columns) + "\n")
 
-    def advance(self, count: int = 1) -> None:
-        """Adds to the number of units that are done."""
-        self.update(self.done + count)
-
     def update(self, done: int, total: int | None = None, note: str = "") -> None:
         """Sets the units that are done, the total if it is new, and a note such as the loss."""
         self.done = max(self.done, done)

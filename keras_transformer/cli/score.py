@@ -5,7 +5,7 @@ import math
 
 from keras_transformer.cli.arguments import add_batch_options, add_model_option, add_options
 from keras_transformer.cli.backend import load_backend
-from keras_transformer.cli.line_lengths import add_long_lines, check_lengths
+from keras_transformer.cli.line_by_line import add_long_lines, check_lengths
 from keras_transformer.cli.progress import Progress, say
 from keras_transformer.cli.text_files import (
     check_output,

@@ -14,9 +14,10 @@ from keras_transformer.cli.task_commands import task_commands
 from keras_transformer.errors import UserError
 from keras_transformer.files import require_file
 from keras_transformer.inference.tasks import command_names, get_commands
-from keras_transformer.settings.presets import Preset, get_preset, list_presets
+from keras_transformer.settings.presets import get_preset, list_presets
 from keras_transformer.settings.setting import (
     FrozenSettings,
+    Rule,
     Setting,
     choice,
     declarations,
@@ -69,9 +70,15 @@ def _settings_of_train() -> dict[str, Setting]:
     # Other defaults than in the library, because the command line knows the number of pairs.
     presets = [f"with --task {task.name} {task.defaults['preset']}"
                for task in task_commands() if "preset" in task.defaults]  # fmt: skip
+    named = sorted(name for name in list_presets() if not name.startswith("table3"))
+    words = f"one of {', '.join(named)} or table3_..."
     tasks = " or ".join(f"{task.name}, from {task.learns_from}" for task in task_commands())
     changes = {
-        "preset": {"default": None, "unset": "; ".join(["by the number of pairs", *presets])},
+        "preset": {
+            "default": None,
+            "unset": "; ".join(["by the number of pairs", *presets]),
+            "rule": Rule(str, words, list_presets().__contains__, "NAME"),
+        },
         "vocab_size": {"default": None, "unset": f"{TrainingSettings.vocab_size}"},
         "task": {"text": f"task of the model: {tasks}", "rule": choice("TASK", *command_names())},
         "bleu_tokenize": {"rule": choice("NAME", *BLEU_TOKENIZERS)},
@@ -105,17 +112,6 @@ def add_tables(
         for one in settings_in(table):
             if one.name not in left_out:
                 add_setting(group, one)
-
-
-def data_usage(task: str, *left_out: str) -> str:
-    """Returns the options of each kind of data of a task, for the usage of a command."""
-    rows = [
-        " ".join(f"{SETTINGS[name].flag} {SETTINGS[name].metavar}" for name in names)
-        for kind, names in get_commands(task).data_kinds.items()
-        if kind not in left_out
-    ]
-    start = "" if task == SETTINGS["task"].default else f"--task {task} "
-    return "\n        | ".join(start + row for row in rows)
 
 
 def read_config(path: str) -> dict[str, Any]:
@@ -221,21 +217,11 @@ def training_settings(values: Mapping[str, Any]) -> TrainingSettings:
 
 def _learned_positions(given: Mapping[str, Any]) -> dict[str, int]:
     """Returns the number of learned positions if any are: the maximum length of a sentence."""
-    preset = find_preset(given["preset"])
+    preset = get_preset(given["preset"])
     position = given.get("position", preset.config.get("position"))
     if position != "learned" or not given.keys() & {"position", "max_length"}:
         return {}
     return {"max_length": given.get("max_length", preset.recipe.max_length)}
-
-
-def find_preset(name: str) -> Preset:
-    """Returns a preset, or raises a `UserError` that lists the presets."""
-    if name not in list_presets():
-        known = [preset for preset in list_presets() if not preset.startswith("table3")]
-        raise UserError(
-            f"--preset must be one of {', '.join(sorted(known))} or table3_... Received: {name!r}"
-        )
-    return get_preset(name)
 
 
 def data_kind(values: Mapping[str, Any]) -> str:

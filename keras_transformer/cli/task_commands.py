@@ -41,7 +41,6 @@ class TaskCommands(abc.ABC):
     defaults: ClassVar[Mapping[str, Any]] = {}  # of `train`, where they differ in this task
     experiments: ClassVar[tuple[Experiment, ...]] = ()  # values of `--recipe`
     data_kinds: ClassVar[Mapping[str, tuple[str, ...]]]  # the settings that each kind needs
-    slow_kinds: ClassVar[tuple[str, ...]] = ()  # those opened after the backend has been loaded
     evaluate_options: ClassVar[tuple[str, ...]] = ()  # of `evaluate`, in this task only
     model_options: ClassVar[tuple[str, ...]] = ()  # those among them that need `--model`
     evaluate_inputs: ClassVar[tuple[str, ...]] = ()  # names of their files to read

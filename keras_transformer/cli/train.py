@@ -14,15 +14,14 @@ from keras_transformer.cli.settings import (
     add_tables,
     check_task,
     data_kind,
-    data_usage,
-    find_preset,
     render_config,
     resolve,
     training_settings,
 )
 from keras_transformer.cli.vocab import load_vocabulary
 from keras_transformer.errors import UserError
-from keras_transformer.inference.tasks import command_names, get_commands
+from keras_transformer.inference.tasks import get_commands
+from keras_transformer.settings.presets import get_preset
 from keras_transformer.settings.setting import POSITIVE
 from keras_transformer.settings.training_settings import TrainingSettings
 
@@ -46,15 +45,7 @@ choices and their reasons.
 """
 
 # The usage of argparse would list fifty options.
-USAGE = "\n        | ".join(
-    (
-        "keras-transformer train --output DIR [--preset NAME] [options]\n          "
-        + data_usage(command_names()[0]),
-        *map(data_usage, command_names()[1:]),
-        "--recipe NAME",
-        "--config FILE",
-    )
-)
+USAGE = "keras-transformer train --output DIR [--preset NAME] [options]"
 
 EXAMPLE = """
 keras-transformer train --source train.en --target train.de \\
@@ -115,20 +106,13 @@ def run(arguments: argparse.Namespace) -> None:
     values = keep_settings(values)
     kind = data_kind(values)
     # Errors in files are found before TensorFlow is loaded.
-    is_slow = kind in commands.slow_kinds
-    corpora = None if is_slow else commands.open_corpora(kind, values)
     vocabulary = load_vocabulary(values["vocabulary"])
-    if corpora:
-        values = choose_settings(values, corpora.train, say)
+    corpora = commands.open_corpora(kind, values)
+    values = choose_settings(values, corpora.train, say)
     say("Loading Keras and its backend.")
     load_backend()
-    if values["preset"]:
-        find_preset(values["preset"])
     from keras_transformer.training import train
 
-    if is_slow:
-        corpora = commands.open_corpora(kind, values)
-        values = choose_settings(values, corpora.train, say)
     with training_progress(values["output"], values["max_minutes"]) as progress:
         result = train(
             values["output"],
@@ -166,7 +150,7 @@ def _print_config(values: Mapping[str, Any]) -> None:
     if corpus is not None:
         values = choose_settings(values, corpus, say)
     examples = choose_settings(values, None, lambda line: None)  # of what is still None
-    preset = find_preset(examples["preset"])
+    preset = get_preset(examples["preset"])
     load_backend()  # a config checks its activation
     model = TransformerConfig(vocab_size=1, **preset.config).to_dict()
     of_preset = {**model, **preset.recipe.to_dict(), "vocab_size": TrainingSettings.vocab_size}

@@ -8,7 +8,7 @@ from typing import Any
 from keras_transformer.cli.backend import load_backend
 from keras_transformer.cli.experiments import EXPERIMENTS
 from keras_transformer.cli.progress import Progress
-from keras_transformer.cli.settings import find_preset, training_settings
+from keras_transformer.cli.settings import training_settings
 from keras_transformer.cli.vocab import load_vocabulary
 from keras_transformer.errors import UserError
 from keras_transformer.inference.tasks import get_commands
@@ -23,7 +23,6 @@ def print_plan(
 ) -> None:
     """Prints the model, the memory of a device (in gigabytes), the steps and the hours."""
     vocabulary = load_vocabulary(values["vocabulary"])
-    find_preset(values["preset"])
     load_backend()
     import tensorflow as tf
 

@@ -4,20 +4,16 @@ import argparse
 import functools
 from collections.abc import Iterator
 
-from keras_transformer.cli.arguments import (
-    add_batch_options,
-    add_constraint_options,
-    add_model_and_files,
-    add_options,
-    add_search_options,
-)
+from keras_transformer.cli.arguments import add_constraint_options, add_options
 from keras_transformer.cli.line_by_line import (
-    add_chunk_size,
+    add_line_options,
+    add_long_lines,
     check_input,
+    check_lengths,
     load_pipeline,
+    report_split,
     write_answers,
 )
-from keras_transformer.cli.line_lengths import add_long_lines, check_lengths, report_split
 from keras_transformer.cli.progress import Progress
 from keras_transformer.cli.text_files import (
     as_line,
@@ -50,14 +46,11 @@ _N_BEST_ADVICE = "with --n-best split the line into sentences, or use --long-lin
 
 
 def define_options(parser: argparse.ArgumentParser) -> None:
-    files = add_model_and_files(parser, "translated")
+    files, batches = add_line_options(parser, "translated")
     text = "beginning of each answer, line by line; an empty line leaves it free"
     add_options(files, {"--prefix FILE": text})
-    add_search_options(parser)
-    add_constraint_options(parser)
-    batches = add_batch_options(parser)
     add_long_lines(batches, ("split", "truncate", "error"), "split; error with --n-best")
-    add_chunk_size(batches, "translated")
+    add_constraint_options(parser)
 
 
 def run(arguments: argparse.Namespace) -> None:

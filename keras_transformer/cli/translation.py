@@ -11,15 +11,23 @@ from keras_transformer.cli.arguments import (
     CONSTRAINT_OPTIONS,
     add_constraint_options,
     add_options,
+    add_setting,
     is_given,
 )
-from keras_transformer.cli.line_by_line import answer_all, load_pipeline, save_answers
-from keras_transformer.cli.line_lengths import add_long_lines, check_lengths, report_split
+from keras_transformer.cli.backend import load_backend
+from keras_transformer.cli.line_by_line import (
+    add_long_lines,
+    answer_all,
+    check_lengths,
+    load_pipeline,
+    report_split,
+    save_answers,
+)
 from keras_transformer.cli.progress import Progress, say
 from keras_transformer.cli.task_commands import Corpora, Experiment, TaskCommands
 from keras_transformer.cli.text_files import as_line, read_all_lines, require_same_length
 from keras_transformer.errors import UserError
-from keras_transformer.settings.setting import FrozenSettings, setting
+from keras_transformer.settings.setting import FrozenSettings, declarations, setting
 from keras_transformer.settings.training_settings import BLEU_TOKENIZERS, TrainingSettings
 
 
@@ -94,14 +102,8 @@ def _experiment(name: str, description: str, preset: str) -> Experiment:
 
 
 # The text of `evaluate`, in place of --source and --reference.
-_DATASET_OPTIONS = {
-    "--dataset NAME": "a translation set of tensorflow-datasets, such as wmt14_translate/de-en",
-    "--split SPLIT": "its split (default: test)",
-    "--source-language CODE": "language to translate from, such as en",
-    "--target-language CODE": "language to translate into, such as de",
-    "--data-dir DIR": "folder of tensorflow-datasets for its files",
-}
-_DATASET_FLAGS = [option.split()[0] for option in _DATASET_OPTIONS]
+_DATASET = ("dataset", "source_language", "target_language", "data_dir")
+_DATASET_FLAGS = ("--split", *("--" + name.replace("_", "-") for name in _DATASET))
 
 
 class TranslationCommands(TaskCommands):
@@ -138,7 +140,6 @@ class TranslationCommands(TaskCommands):
         "dataset": ("dataset", "source_language", "target_language"),
         "prepared": ("prepared",),
     }
-    slow_kinds = ("dataset",)
     model_options = ("--source", "--long-lines", *CONSTRAINT_OPTIONS)
     evaluate_options = ("--lowercase", "--tokenize", *_DATASET_FLAGS, *model_options)
     evaluate_inputs = ("source",)
@@ -147,6 +148,7 @@ class TranslationCommands(TaskCommands):
         if kind == "prepared":
             return _open_prepared(values)
         if kind == "dataset":
+            load_backend()  # tensorflow-datasets imports TensorFlow
             from keras_transformer.data import TfdsCorpus
 
             languages = (values["source_language"], values["target_language"])
@@ -189,10 +191,12 @@ class TranslationCommands(TaskCommands):
         group = parser.add_argument_group("translation")
         options = {
             "--source FILE": "text to translate with --model, line by line",
-            **_DATASET_OPTIONS,
+            "--split SPLIT": "split of the dataset (default: test)",
             "--lowercase": "ignore case in the scores",
         }
         add_options(group, options)
+        for name in _DATASET:
+            add_setting(group, declarations(PairSettings)[name])
         text = f"sacreBLEU's tokenizer: {', '.join(BLEU_TOKENIZERS)} (default: 13a)"
         add_options(group, {"--tokenize NAME": text}, choices=BLEU_TOKENIZERS)
         add_long_lines(group, ("split", "truncate", "error"), "split")

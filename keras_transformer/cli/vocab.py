@@ -76,8 +76,8 @@ def run(arguments: argparse.Namespace) -> None:
 
 def _counted(lines: Iterable[str]) -> Iterator[str]:
     with Progress("reading", unit="lines") as progress:
-        for line in lines:
-            progress.advance()
+        for number, line in enumerate(lines, start=1):
+            progress.update(number)
             yield line
 
 

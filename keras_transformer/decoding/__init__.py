@@ -1,19 +1,15 @@
 """Searches over a step function: greedy search, beam search and sampling."""
 
-from keras_transformer.decoding.beam_search import BeamSearch
+from keras_transformer.decoding.beam_search import BeamSearch, length_penalty
 from keras_transformer.decoding.compiled import compile_search
-from keras_transformer.decoding.constraints import (
-    Constraint,
-    ForcedPrefix,
-    Generated,
+from keras_transformer.decoding.constraints.constraint import Constraint, ForcedPrefix, Generated
+from keras_transformer.decoding.constraints.saved_constraints import (
     MinimumLength,
     NoRepeatNgrams,
     RepetitionPenalty,
     SuppressTokens,
 )
-from keras_transformer.decoding.greedy import GreedySearch
-from keras_transformer.decoding.length_penalty import length_penalty
-from keras_transformer.decoding.sampling import Sampling
+from keras_transformer.decoding.row_searches import GreedySearch, Sampling
 from keras_transformer.decoding.search import SearchResult, search_from_dict, search_to_dict
 from keras_transformer.decoding.step import Step
 

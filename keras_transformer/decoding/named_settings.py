@@ -40,12 +40,21 @@ class NamedSettings:
                 f"The name of a {cls._kind} must be one of {list(cls._members)}. "
                 f"Received: name={name!r}"
             )
-        fields = dataclasses.fields(cls._members[name])
-        known = [field.name for field in fields]
-        needed = {field.name for field in fields if field.default is dataclasses.MISSING}
-        if not needed <= set(settings) <= set(known):
+        try:
+            return cls._members[name](**settings)
+        except TypeError as error:
             raise ValueError(
-                f"The settings of the {cls._kind} {name!r} are {known}. "
+                f"The settings of the {cls._kind} {name!r} must be its arguments: {error}. "
                 f"Received: settings={sorted(settings)!r}"
-            )
-        return cls._members[name](**settings)
+            ) from error
+
+
+def dict_of(family: type[NamedSettings], member: Any) -> dict:
+    """Returns `member.to_dict()`, or raises a `ValueError` if it is not of the family."""
+    if type(member) not in family._members.values():
+        names = [one.__name__ for one in family._members.values()]
+        raise ValueError(
+            f"A {family._kind} that can be saved must be one of {names}. "
+            f"Received: {family._kind}={member!r}"
+        )
+    return member.to_dict()

@@ -4,12 +4,18 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
 import keras
+from keras import ops
 
-from keras_transformer.decoding.constraints.constraint import Constraint, check_constraints
-from keras_transformer.decoding.constraints.saved_constraint import SavedConstraint
-from keras_transformer.decoding.named_settings import NamedSettings
-from keras_transformer.decoding.search_inputs import SearchInputs, checked_limits
-from keras_transformer.decoding.step import Step
+from keras_transformer.decoding.constraints.constraint import (
+    Constraint,
+    Generated,
+    check_constraints,
+)
+from keras_transformer.decoding.constraints.saved_constraints import SavedConstraint
+from keras_transformer.decoding.named_settings import NamedSettings, dict_of
+from keras_transformer.decoding.step import Step, call_step, log_sum_exp
+from keras_transformer.layers.caches import take_rows
+from keras_transformer.layers.checks import check_positive_integer, check_rank
 from keras_transformer.layers.dtypes import Tensor
 
 
@@ -42,6 +48,78 @@ class SearchResult(NamedTuple):
     scores: Any
     log_probabilities: Any
     lengths: Any
+
+
+class SearchInputs(NamedTuple):
+    """Inputs of one search, checked; further ones are described in `Search.__call__`."""
+
+    step: Step
+    state: Any
+    limits: Tensor  # int32 [batch]: each sentence's maximum length, at most `max_length`
+    max_length: Any
+    bos_id: int
+    eos_id: int
+    pad_id: int
+    keep_sentences: Callable | None
+    dtype: str  # of the scores
+    normalizer: Callable = log_sum_exp  # by how much the step's logits exceed log-probabilities
+    is_constrained: bool = False  # then a hypothesis may have no allowed next token
+
+    def constrained(self, constraints: tuple[Constraint, ...], width: int) -> Self:
+        """Returns the inputs with a step, of `width` rows a sentence, that follows constraints."""
+        if not constraints:
+            return self
+        max_length, max_lengths = self.max_length, ops.repeat(self.limits, width)  # [rows]
+        tokens = ops.full((ops.shape(max_lengths)[0], max_length), self.pad_id, dtype="int32")
+        start = {
+            "model": self.state,
+            "constraints": tuple(one.start(self.limits, width) for one in constraints),
+            "max_lengths": max_lengths,
+            "tokens": tokens,
+            "length": ops.convert_to_tensor(0, dtype="int32"),
+        }
+
+        def constrained_step(last_tokens, rows, state):
+            logits, model_state = call_step(
+                self.step, last_tokens, rows, state["model"], self.dtype
+            )
+            largest = ops.max(logits, axis=-1, keepdims=True)
+            log_probabilities = logits - log_sum_exp(logits, largest)  # [rows, vocabulary]
+            tokens, states, length = state["tokens"], state["constraints"], state["length"]
+            if rows is not None:
+                tokens, states = take_rows((tokens, states), rows)
+            # The last tokens of the first call are BOS, which has no place.
+            is_last = ops.equal(ops.arange(max_length, dtype="int32"), length - 1)  # [max_length]
+            tokens = ops.where(is_last, ops.expand_dims(last_tokens, -1), tokens)
+            generated = Generated(
+                tokens, last_tokens, length, state["max_lengths"], log_probabilities, self.eos_id
+            )
+            new_states = []
+            for constraint, own_state in zip(constraints, states, strict=True):
+                own_state, log_probabilities = constraint(own_state, log_probabilities, generated)
+                new_states.append(own_state)
+            return log_probabilities, {
+                **state,
+                "model": model_state,
+                "constraints": tuple(new_states),
+                "tokens": tokens,
+                "length": length + 1,
+            }
+
+        def keep_sentences_and_rows(state, sentences):
+            rows = width * ops.expand_dims(sentences, 1) + ops.arange(width, dtype="int32")
+            rows = ops.reshape(rows, (-1,))
+            of_rows = {name: state[name] for name in ("constraints", "max_lengths", "tokens")}
+            model_state = self.keep_sentences(state["model"], sentences)
+            return {**state, "model": model_state, **take_rows(of_rows, rows)}
+
+        return self._replace(
+            step=constrained_step,
+            state=start,
+            keep_sentences=self.keep_sentences and keep_sentences_and_rows,
+            is_constrained=True,
+            normalizer=lambda log_probabilities, largest, places=None: ops.zeros_like(largest),
+        )
 
 
 class Search(NamedSettings, kind="search"):
@@ -94,7 +172,7 @@ class Search(NamedSettings, kind="search"):
         Raises:
             ValueError: If `max_lengths` is not `[batch]`, or `max_length` is below 1.
         """
-        limits, ids = checked_limits(max_lengths, max_length), (bos_id, eos_id, pad_id)
+        limits, ids = _checked_limits(max_lengths, max_length), (bos_id, eos_id, pad_id)
         leaves = [leaf for leaf in keras.tree.flatten(state) if hasattr(leaf, "dtype")]
         dtypes = [keras.backend.standardize_dtype(leaf.dtype) for leaf in leaves]
         dtype = "float64" if "float64" in dtypes else "float32"
@@ -104,7 +182,7 @@ class Search(NamedSettings, kind="search"):
 
     def to_dict(self) -> dict:
         settings = super().to_dict()
-        constraints = [SavedConstraint.dict_of(one) for one in settings.pop("constraints")]
+        constraints = [dict_of(SavedConstraint, one) for one in settings.pop("constraints")]
         # Without the key, older versions can read the settings.
         return {**settings, "constraints": constraints} if constraints else settings
 
@@ -112,6 +190,15 @@ class Search(NamedSettings, kind="search"):
     def from_dict(cls, settings: Mapping) -> Self:
         constraints = [SavedConstraint.from_dict(one) for one in settings.get("constraints", ())]
         return super().from_dict({**settings, "constraints": constraints})
+
+
+def _checked_limits(max_lengths: Tensor, max_length: Any) -> Tensor:
+    """Returns each sentence's own maximum, int32 `[batch]`, at most `max_length`."""
+    max_lengths = ops.cast(ops.convert_to_tensor(max_lengths), "int32")
+    check_rank("max_lengths", max_lengths, "[batch]")
+    if isinstance(max_length, int):
+        check_positive_integer("max_length", max_length)
+    return ops.minimum(max_lengths, max_length)
 
 
 def search_to_dict(search: Search) -> dict:
@@ -129,10 +216,7 @@ def search_to_dict(search: Search) -> dict:
     >>> search_to_dict(GreedySearch())
     {'name': 'greedy'}
     """
-    if not isinstance(search, Search):
-        names = [member.__name__ for member in Search._members.values()]
-        raise ValueError(f"A search must be one of {names}. Received: search={search!r}")
-    return search.to_dict()
+    return dict_of(Search, search)
 
 
 def search_from_dict(settings: Mapping) -> Search:

@@ -1,24 +1,14 @@
 """Scores of translations (BLEU, chrF, exact match), plots, and attention."""
 
-from keras_transformer.evaluation.attention import (
-    AttentionWeights,
-    attention_page,
-    attention_weights,
-)
-from keras_transformer.evaluation.attention_map import plot_attention
-from keras_transformer.evaluation.bleu import Score, corpus_bleu, corpus_chrf, exact_match
-from keras_transformer.evaluation.learning_curve import plot_learning_curve
-from keras_transformer.evaluation.paper_bleu import paper_bleu
+from keras_transformer import lazy_names
 
-__all__ = [
-    "AttentionWeights",
-    "Score",
-    "attention_page",
-    "attention_weights",
-    "corpus_bleu",
-    "corpus_chrf",
-    "exact_match",
-    "paper_bleu",
-    "plot_attention",
-    "plot_learning_curve",
-]
+# Imported when they are used: scores of texts need no Keras.
+_MODULES = {
+    "attention": ["AttentionWeights", "attention_page", "attention_weights"],
+    "bleu": ["Score", "corpus_bleu", "corpus_chrf", "exact_match", "paper_bleu"],
+    "plots": ["plot_attention", "plot_learning_curve"],
+}
+
+__all__ = sorted(name for names in _MODULES.values() for name in names)
+
+__getattr__ = lazy_names(__name__, _MODULES)

@@ -6,14 +6,13 @@ import json
 import os
 import pathlib
 import zlib
-from typing import TYPE_CHECKING
 
 import numpy as np
+from keras import ops
 
+from keras_transformer.data.special_tokens import BOS_ID
 from keras_transformer.files import atomic_write
-
-if TYPE_CHECKING:
-    from keras_transformer.inference.pipeline import Pipeline
+from keras_transformer.inference.pipeline import Pipeline
 
 KINDS = ("encoder", "decoder", "cross")
 _TEMPLATE = pathlib.Path(__file__).with_name("attention_page.html")
@@ -77,7 +76,7 @@ class AttentionWeights:
 
 
 def attention_weights(
-    pipeline: "Pipeline", source: str, target: str | None = None
+    pipeline: Pipeline, source: str, target: str | None = None
 ) -> AttentionWeights:
     """Returns the attention of a model to a text and its answer, of all layers and heads.
 
@@ -103,11 +102,6 @@ def attention_weights(
 
     Reference: Vaswani et al. (2017), figures 3 to 5.
     """
-    # Scores of texts need no Keras.
-    from keras import ops
-
-    from keras_transformer.data.special_tokens import BOS_ID
-
     ids, labels = pipeline.encode_pair(source, target)
     inputs = ([ids], [[BOS_ID, *labels[:-1]]])
     scores = pipeline.model.attention_scores(*(ops.convert_to_tensor(x, "int32") for x in inputs))

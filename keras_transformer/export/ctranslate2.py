@@ -100,12 +100,19 @@ def _specification(translator: Translator, specs: Any) -> Any:
             f"to all of them; a SavedModel keeps both. Received: position={config.position!r}, "
             f"sliding_window={config.sliding_window}"
         )
+    default = config.d_model / config.num_heads
+    key_dim, value_dim = config.key_dim or default, config.value_dim or default
+    if key_dim != value_dim:
+        raise UserError(
+            "CTranslate2 needs heads whose keys and values have the same size. "
+            f"Received: key_dim={key_dim:g}, value_dim={value_dim:g}"
+        )
     activation = _ACTIVATIONS[activation_name(config.activation, _ACTIVATIONS)]
     options = {
         "num_heads": config.num_heads,
         "pre_norm": config.norm == "pre",
         "activation": specs.common_spec.Activation[activation],
-        "head_dim": _head_dim(config),
+        "head_dim": None if key_dim == default else int(key_dim),
     }
     encoder = specs.TransformerEncoderSpec(config.num_encoder_layers, **options)
     decoder = specs.TransformerDecoderSpec(config.num_decoder_layers, **options)
@@ -136,17 +143,6 @@ def _specification(translator: Translator, specs: Any) -> Any:
     specification.config.add_source_eos = True
     specification.config.layer_norm_epsilon = config.norm_epsilon
     return specification
-
-
-def _head_dim(config):
-    default = config.d_model / config.num_heads
-    key_dim, value_dim = config.key_dim or default, config.value_dim or default
-    if key_dim != value_dim:
-        raise UserError(
-            "CTranslate2 needs heads whose keys and values have the same size. "
-            f"Received: key_dim={key_dim:g}, value_dim={value_dim:g}"
-        )
-    return None if key_dim == default else int(key_dim)
 
 
 def _positions(translator, stack):

@@ -91,7 +91,8 @@ def export_saved_model(
         model = translator.model if dtype is None else with_dtype(translator.model, dtype)
         search = search or translator.search
         module = ServedModule(functions, translator, model, search, num_streams)
-        tf.saved_model.save(module, str(aside), signatures=module.functions())
+        signatures = {name: getattr(module, name) for name in functions.inputs}
+        tf.saved_model.save(module, str(aside), signatures=signatures)
         if not isinstance(model, Ensemble):
             translator.write(aside / IN_SAVED_MODEL, search, precision=model.dtype_policy.name)
         # TensorFlow Serving's folders are numbers below a folder with the model's name.

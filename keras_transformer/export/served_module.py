@@ -43,16 +43,11 @@ class ServedModule(tf.Module):
             self.target_tokenizer = pipeline.target_tokenizer.in_graph()
         # A `tf.function` holds the object of a method by a weak reference only.
         self._functions = functions(self, pipeline, model, search, num_streams)
-        self.inputs = functions.inputs
         for name, inputs in functions.inputs.items():
             method = _with_stored(getattr(self._functions, name), transposes, num_streams)
             signature = [tf.TensorSpec([None], tf.string, name=text) for text in inputs]
             function = tf.function(method, input_signature=signature, autograph=False)
             setattr(self, name, function)
-
-    def functions(self) -> dict[str, Callable]:
-        """Returns the functions by the name of their signature."""
-        return {name: getattr(self, name) for name in self.inputs}
 
 
 class ServedFunctions(abc.ABC):

@@ -4,7 +4,6 @@ from keras_transformer import lazy_names
 
 # Imported when they are used: the command line starts without Keras.
 _MODULES = {
-    "drawing": ["draw_tree", "format_tree"],
     "evaluation.brackets": ["SentenceScore"],
     "evaluation.evalb_parameters": ["EvalbParameters"],
     "evaluation.parseval": ["ParsevalScore", "ParsevalSummary", "parseval"],
@@ -13,7 +12,7 @@ _MODULES = {
     "repair": ["RebuiltTree"],
     "treebank": ["TreebankCorpus", "clean_tree", "read_tree_lines", "read_trees", "write_trees"],
     "task": ["F1OnDev"],
-    "trees": ["Tree"],
+    "trees": ["Tree", "draw_tree", "format_tree"],
     "well_formed_trees": ["TreeSymbols", "WellFormedTrees", "tree_symbols"],
 }
 

@@ -191,7 +191,12 @@ class Parser(Pipeline):
         is_constrained = self._check_constrained(constrained, self.constrained)
         num_words = [len(of_sentence) for of_sentence in words]
         limits = ops.convert_to_numpy(self.max_lengths(np.array(num_words, "int32"))).tolist()
-        _warn_of_long_sentences(num_words, limits)
+        # A sentence without words has no tree, and no limit.
+        room = [max(limit - _SMALLEST_TREE, 0) for limit in limits]
+        num_long = sum(number > limit for number, limit in zip(num_words, room, strict=True))
+        if num_long:
+            message = "%d of %d sentences have more words than a tree of the model can have: %d."
+            _LOGGER.warning(message, num_long, sum(map(bool, num_words)), max(room))
         sources = self.source_tokenizer.encode_batch([" ".join(some) for some in words])
         sources = cut_sources(sources, self.max_source_length - 1, "; their trees have all words")
         answers = self._search(
@@ -240,15 +245,6 @@ class Parser(Pipeline):
             )
         check_boolean("constrained", constrained)
         return constrained
-
-
-def _warn_of_long_sentences(num_words: list[int], limits: list[int]) -> None:
-    # A sentence without words has no tree, and no limit.
-    room = [max(limit - _SMALLEST_TREE, 0) for limit in limits]
-    num_long = sum(number > limit for number, limit in zip(num_words, room, strict=True))
-    if num_long:
-        message = "%d of %d sentences have more words than a tree of the model can have: %d."
-        _LOGGER.warning(message, num_long, sum(map(bool, num_words)), max(room))
 
 
 def _words_of(sentences: Sequence) -> list[list[str]]:

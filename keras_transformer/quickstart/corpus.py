@@ -1,8 +1,15 @@
-"""An English-German corpus of numbers in words, made on the spot: no file, no download."""
+"""An English-German corpus of numbers in words, made on the spot: no file, no download.
+
+Its sentences fill in patterns, with one German answer for each English source. Together they have
+the difficulties of the language pair: reversed digits, verbs at the end or before the subject,
+agreement.
+"""
 
 import random
+import re
 
-from keras_transformer.quickstart.sentences import draw_pair
+from keras_transformer.quickstart import number_words as words
+from keras_transformer.quickstart import vocabulary
 
 # More draws per new pair mean that the patterns are used up.
 _MAX_DRAWS_PER_PAIR = 50
@@ -65,3 +72,222 @@ def _draw_new(rng, number, sources, targets):
             targets.add(target)
             pairs.append((source, target))
     return pairs
+
+
+# --- Slots with computed words; each function draws one (English, German) ---
+
+
+def _number(rng):
+    # Every length of number is frequent; short ones, as in real text, are more so.
+    return rng.randint(
+        *rng.choice(((1, 20), (1, 20), (21, 99), (21, 99), (100, 999), (1000, 9999)))
+    )
+
+
+def _count(rng):
+    # A number of things. Usage wavers between "hunderteins Stühle" and "hundertundein Stuhl".
+    while (number := _number(rng)) > 1 and number % 100 == 1:
+        pass
+    return number
+
+
+def _rank(rng):
+    return rng.randint(*rng.choice(((1, 12), (1, 31), (13, 99), (100, 999))))
+
+
+def _things(rng, case):
+    return words.counted(_count(rng), rng.choice(vocabulary.NOUNS), case)
+
+
+def _existing(rng):
+    count = _count(rng)
+    english, german = words.counted(count, rng.choice(vocabulary.NOUNS), "acc")
+    return f"{'is' if count == 1 else 'are'} {english}", german
+
+
+def _equation(rng):
+    sign = rng.choice(("plus", "minus", "times"))
+    if sign == "times":
+        first, second = rng.randint(2, 20), rng.randint(2, 12)
+        result = first * second
+    else:
+        second, first = sorted((rng.randint(1, 200), rng.randint(1, 100)))
+        result = first + second if sign == "plus" else first - second
+    (x, x_german), (y, y_german) = words.cardinal(first), words.cardinal(second)
+    z, z_german = words.cardinal(result)
+    sign_german = "mal" if sign == "times" else sign
+    return f"{x} {sign} {y} is {z}", f"{x_german} {sign_german} {y_german} ist {z_german}"
+
+
+def _date(rng, ending):
+    month = rng.randint(1, 12)
+    return words.day_of_month(rng.randint(1, vocabulary.MONTHS[month - 1][2]), month, ending)
+
+
+def _days(rng):
+    month = rng.randint(1, 12)
+    first, last = sorted(rng.sample(range(1, vocabulary.MONTHS[month - 1][2] + 1), 2))
+    start, start_german = words.ordinal(first, "n")
+    end, end_german = words.day_of_month(last, month)
+    return f"from the {start} to the {end}", f"vom {start_german} bis zum {end_german}"
+
+
+def _spoken_time(rng):
+    return words.clock_time(rng.randint(1, 12), rng.randrange(0, 60, 5))
+
+
+def _time(rng):
+    if rng.random() < 0.3:
+        return words.timetable_time(rng.randint(1, 12), rng.randint(1, 59))
+    return _spoken_time(rng)
+
+
+def _hours(rng):
+    # Opens from six to eleven and closes from noon to five, so that the two always differ.
+    opening = words.clock_time(rng.randint(6, 11), rng.randrange(0, 60, 15))
+    closing = words.clock_time(rng.choice((12, 1, 2, 3, 4, 5)), rng.randrange(0, 60, 15))
+    return f"from {opening[0]} to {closing[0]}", f"von {opening[1]} bis {closing[1]}"
+
+
+def _money(rng, case):
+    currency = rng.choice(vocabulary.CURRENCIES)
+    return words.money(*_amount(rng, currency), currency, case)
+
+
+def _amount(rng, currency):
+    hundredths = rng.randint(1, 99) if currency.hundredth and rng.random() < 0.5 else 0
+    units = _count(rng) if hundredths == 0 or rng.random() < 0.8 else 0
+    return units, hundredths
+
+
+def _rise(rng):
+    currency = rng.choice(vocabulary.CURRENCIES)
+    before, after = sorted((_amount(rng, currency), _amount(rng, currency)))
+    if before == after:
+        return _rise(rng)
+    low, low_german = words.money(*before, currency, "dat")
+    high, high_german = words.money(*after, currency, "acc")
+    return f"from {low} to {high}", f"von {low_german} auf {high_german}"
+
+
+COMPUTED = {
+    "number": lambda rng: words.cardinal(_number(rng)),
+    "any_number": lambda rng: words.cardinal(rng.randint(0, 9999)),
+    "things_nom": lambda rng: _things(rng, "nom"),
+    "things_acc": lambda rng: _things(rng, "acc"),
+    "several": lambda rng: words.counted(rng.randint(2, 99), rng.choice(vocabulary.NOUNS), "nom"),
+    "existing": _existing,
+    "equation": _equation,
+    "years": lambda rng: words.counted(rng.randint(1, 99), vocabulary.YEAR, "acc"),
+    "thing_nom": lambda rng: words.definite(rng.choice(vocabulary.NOUNS), "nom"),
+    "thing_acc": lambda rng: words.definite(rng.choice(vocabulary.NOUNS), "acc"),
+    "nth_n": lambda rng: words.ordinal(_rank(rng), "n"),
+    "nth_r": lambda rng: words.ordinal(rng.randint(1, 99), "r"),
+    "floor_n": lambda rng: words.ordinal(rng.randint(1, 60), "n"),
+    "nth_nom": lambda rng: words.ordinal_noun(_rank(rng), rng.choice(vocabulary.NOUNS), "nom"),
+    "nth_acc": lambda rng: words.ordinal_noun(_rank(rng), rng.choice(vocabulary.NOUNS), "acc"),
+    "nth_dat": lambda rng: words.ordinal_noun(_rank(rng), rng.choice(vocabulary.NOUNS), "dat"),
+    "year": lambda rng: words.year(rng.randint(1900, 2099)),
+    "past_year": lambda rng: words.year(rng.randint(1900, 2025)),
+    "date": lambda rng: _date(rng, ""),
+    "date_n": lambda rng: _date(rng, "n"),
+    "days": _days,
+    "spoken_time": _spoken_time,
+    "time": _time,
+    "hours": _hours,
+    "money_nom": lambda rng: _money(rng, "nom"),
+    "money_acc": lambda rng: _money(rng, "acc"),
+    "rise": _rise,
+}
+
+# --- Patterns: English = German, in families with weights; a slot named twice has a digit ---
+
+_PATTERNS = """
+28 counts
+    {any_number} = {any_number}
+    {number} = {number}
+    {things_nom} = {things_nom}
+    {equation}. = {equation}.
+    {subject} {bought} {things_acc}. = {subject} {have} {things_acc} {bought}.
+    {past_day} {subject} {bought} {things_acc}. = {past_day} {have} {subject} {things_acc} {bought}.
+    {subject} {need} {things_acc}. = {subject} {need} {things_acc}.
+    {subject} {have} {things_acc}. = {subject} {have} {things_acc}.
+    {subject} {want} {to_buy} {things_acc}. = {subject} {want} {things_acc} {to_buy}.
+    there {existing} {place}. = {place} gibt es {existing}.
+    {subject} {be} {years} old. = {subject} {be} {years} alt.
+    the picture is on page {number}. = das Bild ist auf Seite {number}.
+16 ranks
+    {nth_nom} = {nth_nom}
+    {behind} {nth_dat} = {behind} {nth_dat}
+    {subject} {live} on the {floor_n} floor. = {subject} {live} im {floor_n} Stock.
+    {subject} {took} {nth_n} place. = {subject} {took} den {nth_n} Platz.
+    {subject} {bought} {nth_acc}. = {subject} {have} {nth_acc} {bought}.
+    that is {nth_nom}. = das ist {nth_nom}.
+    today is {our} {nth_r} {birthday}. = heute ist {our} {nth_r} {birthday}.
+20 dates
+    the {date} = der {date}
+    on the {date_n} = am {date_n}
+    on the {date_n}, {year} = am {date_n} {year}
+    since the {date_n}, {past_year} = seit dem {date_n} {past_year}
+    today is {weekday}, the {date}. = heute ist {weekday}, der {date}.
+    {subject} {were} born on the {date_n}, {past_year}.
+        = {subject} {were} am {date_n} {past_year} geboren.
+    {gathering} takes place on {weekday}, the {date_n}.
+        = {gathering} findet am {weekday}, dem {date_n}, statt.
+    {shop} is closed {days}. = {shop} ist {days} geschlossen.
+    {building} was built in {past_year}. = {building} wurde im Jahr {past_year} gebaut.
+    {subject} moved to {city} in {month} {past_year}.
+        = {subject} {be} im {month} {past_year} nach {city} gezogen.
+20 times
+    at {time} = um {time}
+    it is {spoken_time}. = es ist {spoken_time}.
+    {vehicle} leaves at {time}. = {vehicle} fährt um {time} ab.
+    {vehicle} to {city} leaves at {time}. = {vehicle} nach {city} fährt um {time} ab.
+    {vehicle} leaves at {time} and arrives at {time2}.
+        = {vehicle} fährt um {time} ab und kommt um {time2} an.
+    {shop} is open {hours}. = {shop} ist {hours} geöffnet.
+    {event} begins at {time}. = {event} beginnt um {time}.
+    on {weekday} {event} begins at {time}. = am {weekday} beginnt {event} um {time}.
+    {subject} {get} up at {time}. = {subject} {get} um {time} auf.
+    {subject} {will} call at {time}. = {subject} {will} um {time} anrufen.
+    tomorrow {subject} {will} call at {time}. = morgen {will} {subject} um {time} anrufen.
+16 amounts
+    {money_nom} = {money_nom}
+    {thing_nom} costs {money_acc}. = {thing_nom} kostet {money_acc}.
+    {several} cost {money_acc}. = {several} kosten {money_acc}.
+    {subject} paid {money_acc} for {thing_acc}.
+        = {subject} {have} für {thing_acc} {money_acc} bezahlt.
+    {subject} {owe} the bank {money_acc}. = {subject} {owe} der Bank {money_acc}.
+    the price rose {rise}. = der Preis stieg {rise}.
+"""
+FAMILIES = tuple(
+    (int(weight), tuple(re.findall(r"^ {4}(\S.*?)\s+= (.*)", patterns, re.MULTILINE)))
+    for weight, patterns in re.findall(r"^(\d+) .*\n((?: .*\n)+)", _PATTERNS, re.MULTILINE)
+)
+
+_SLOT = re.compile(r"\{(([a-z_]+)\d?)\}")
+
+
+def draw_pair(rng: random.Random) -> tuple[str, str]:
+    """Draws one (English, German) pair: phrases in lower case, or sentences with a full stop."""
+    family = rng.choices(FAMILIES, [weight for weight, _ in FAMILIES])[0][1]
+    patterns = rng.choice(family)
+    fillings = {}
+    # The subject comes first because its verbs agree with it.
+    person = None
+    if "{subject}" in patterns[0]:
+        *fillings["subject"], person = rng.choice(vocabulary.SUBJECTS)
+    for slot, name in _SLOT.findall(" ".join(patterns)):
+        if slot in fillings:
+            continue
+        if name in vocabulary.VERBS:
+            fillings[slot] = [forms[person] for forms in vocabulary.VERBS[name]]
+        elif name in vocabulary.CHOICES:
+            fillings[slot] = rng.choice(vocabulary.CHOICES[name])
+        else:
+            fillings[slot] = COMPUTED[name](rng)
+    texts = [
+        pattern.format_map({slot: pair[side] for slot, pair in fillings.items()})
+        for side, pattern in enumerate(patterns)
+    ]
+    return tuple(text[0].upper() + text[1:] if text.endswith(".") else text for text in texts)

@@ -164,7 +164,7 @@ def test_a_plan_says_whether_a_step_fits_and_what_else_would(run, unmeasured, me
     "arguments, message",
     [
         ("--recipe wmt15 --plan", "invalid choice: 'wmt15' (choose from 'wmt14-en-de-base'"),
-        ("--plan --preset huge", "--preset must be one of"),
+        ("--plan --preset huge", "argument --preset: expected one of"),
         ("--plan --vocabulary-type subword", "--plan needs --vocab-size"),
         ("--plan --device-memory 0", "--device-memory: expected a number above 0"),
         ("--plan --jit-compile --gpus 2", "--jit-compile works on one device only"),

@@ -101,7 +101,7 @@ def test_a_terminal_is_redrawn_in_place(clock):
     with Progress("reading", total=2, stream=stream) as progress:
         for _ in range(2):
             clock[0] += 1
-            progress.advance()
+            progress.update(progress.done + 1)
     text = stream.getvalue()
     assert text.count("\n") == 1 and text.endswith("\n")
     assert text.count("\r") >= 2
@@ -112,7 +112,7 @@ def test_a_file_gets_a_line_every_half_minute_only(clock):
     with Progress("reading", total=100, stream=stream) as progress:
         for _ in range(100):
             clock[0] += 1
-            progress.advance()
+            progress.update(progress.done + 1)
     lines = stream.getvalue().splitlines()
     assert len(lines) == 3
     assert not any("\r" in line for line in lines)
@@ -121,7 +121,7 @@ def test_a_file_gets_a_line_every_half_minute_only(clock):
 def test_short_work_leaves_nothing_in_a_file():
     stream = io.StringIO()
     with Progress("reading", total=3, stream=stream) as progress:
-        progress.advance(3)
+        progress.update(3)
     assert stream.getvalue() == ""
 
 
@@ -130,7 +130,7 @@ def test_news_does_not_run_into_the_bar(clock, monkeypatch):
     monkeypatch.setattr("sys.stderr", stream)
     with Progress("training", total=10) as progress:
         clock[0] += 1
-        progress.advance()
+        progress.update(progress.done + 1)
         say("step 1  BLEU 12.00")
     assert "\rstep 1  BLEU 12.00\n" in stream.getvalue()
 
@@ -141,5 +141,5 @@ def test_a_stream_that_is_closed_does_not_stop_the_work(clock):
     stream.close = lambda: None
     stream.write = lambda text: (_ for _ in ()).throw(BrokenPipeError())
     clock[0] += 1
-    progress.advance()
+    progress.update(progress.done + 1)
     assert progress.done == 1

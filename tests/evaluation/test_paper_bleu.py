@@ -10,7 +10,7 @@ import pytest
 
 from keras_transformer.errors import UserError
 from keras_transformer.evaluation import corpus_bleu, paper_bleu
-from keras_transformer.evaluation.paper_bleu import tokenize_for_paper
+from keras_transformer.evaluation.bleu import tokenize_for_paper
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,7 @@ import re
 import pytest
 
 from keras_transformer.quickstart import number_words as words
-from keras_transformer.quickstart.corpus import number_corpus
-from keras_transformer.quickstart.sentences import FAMILIES
+from keras_transformer.quickstart.corpus import FAMILIES, number_corpus
 from keras_transformer.quickstart.vocabulary import CURRENCIES, MONTHS, NOUNS
 
 EURO, _, POUND, FRANC, CROWN = CURRENCIES

@@ -4,14 +4,9 @@ import argparse
 import functools
 from collections.abc import Iterator
 
-from keras_transformer.cli.arguments import (
-    add_batch_options,
-    add_model_and_files,
-    add_options,
-    add_search_options,
-)
+from keras_transformer.cli.arguments import add_options
 from keras_transformer.cli.line_by_line import (
-    add_chunk_size,
+    add_line_options,
     check_input,
     load_pipeline,
     write_answers,
@@ -41,15 +36,13 @@ echo "The dog barks ." | keras-transformer parse --model runs/parser --pretty
 
 
 def define_options(parser: argparse.ArgumentParser) -> None:
-    add_model_and_files(parser, "parsed")
+    add_line_options(parser, "parsed")
     layout = parser.add_argument_group("layout").add_mutually_exclusive_group()
     options = {
         "--pretty": "write each tree on several lines, and an empty line after it",
         "--draw": "draw each tree, and write an empty line after it",
     }
     add_options(layout, options)
-    add_search_options(parser)
-    add_chunk_size(add_batch_options(parser), "parsed")
     add_options(parser, UNCONSTRAINED)
 
 
@@ -69,8 +62,8 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def _answers(parser, arguments, chunk, number, options) -> Iterator[str]:
-    from keras_transformer.parsing.drawing import draw_tree, format_tree
     from keras_transformer.parsing.treebank import NO_TREE
+    from keras_transformer.parsing.trees import draw_tree, format_tree
 
     if arguments.n_best is None:
         write = draw_tree if arguments.draw else format_tree if arguments.pretty else str

@@ -159,7 +159,7 @@ def test_a_parser_is_scored_by_its_parses(run, files, model, tmp_path, monkeypat
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        ("--hypothesis {short}", "short' with 2 and"),
+        ("--hypothesis {short}", "2 parses and 3 gold trees"),
         ("--hypothesis {empty}", "empty' is empty"),
         ("--hypothesis {missing}", "no-such-file"),
         ("--hypothesis {parses} --reference {empty}", "empty' has no trees"),

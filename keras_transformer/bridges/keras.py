@@ -1,0 +1,262 @@
+"""Keras' `MultiHeadAttention`, and KerasHub's encoder and decoder blocks, to and from ours.
+
+Their attention kernels have an axis for the heads: `[width, heads, dim]`, and `[heads, dim, width]`
+for the output. Ours have the same numbers in the same order in matrices, so a copy is a reshape.
+"""
+
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_transformer.bridges import peer
+from keras_transformer.layers import DecoderBlock, EncoderBlock, MultiHeadAttention
+
+_MAPS = {"query": "query", "key": "key", "value": "value", "output": "attention_output"}
+_SETTINGS = ("num_heads", "key_dim", "value_dim", "dropout", "use_bias", "sliding_window", "seed")
+_SETTINGS += ("kernel_initializer", "bias_initializer", "kernel_regularizer")
+# Settings of Keras' layer that ours does not have, with the values at which they do nothing.
+_UNSUPPORTED = {
+    **dict.fromkeys(("output_shape", "bias_regularizer", "activity_regularizer"), (None,)),
+    **dict.fromkeys(("kernel_constraint", "bias_constraint"), (None,)),
+    "attention_axes": (None, (1,), [1]),
+    "use_gate": (False,),
+}
+_CLASSES = {EncoderBlock: "TransformerEncoder", DecoderBlock: "TransformerDecoder"}
+# Attentions of our blocks -> KerasHub's name of the attention.
+_ATTENTIONS = {
+    EncoderBlock: {"attention": "self_attention_layer"},
+    DecoderBlock: {"self_attention": "self_attention", "cross_attention": "cross_attention"},
+}
+# Arguments of our blocks -> KerasHub's.
+_BLOCK_SETTINGS = {
+    name: name for name in ("num_heads", "intermediate_dim", "dropout", "activation")
+}
+_BLOCK_SETTINGS["epsilon"] = "layer_norm_epsilon"
+_DENSE = {"inner": "feedforward_intermediate_dense", "outer": "feedforward_output_dense"}
+
+
+def from_keras(layer: keras.layers.MultiHeadAttention, dtype: Any = None) -> MultiHeadAttention:
+    """Returns our attention with the weights of Keras' layer: the two compute the same.
+
+    Differs from Keras: a query that may attend to nothing gets zeros here and an average there.
+
+    Args:
+        layer: `keras.layers.MultiHeadAttention`, built, of exactly this class.
+        dtype: Dtype policy of the copy; None for the layer's.
+
+    Returns:
+        A built `MultiHeadAttention`.
+
+    Raises:
+        ValueError: If the layer is another one, is not built, or has a setting that ours does
+            not have, such as `use_gate`.
+
+    Example:
+
+    >>> layer = keras.layers.MultiHeadAttention(num_heads=8, key_dim=64, sliding_window=16)
+    >>> layer.build((None, None, 512), (None, None, 512))
+    >>> keras_transformer.bridges.from_keras(layer).sliding_window
+    16
+    """
+    peer.check_type("layer", layer, [keras.layers.MultiHeadAttention])
+    peer.check_built(layer)
+    config = layer.get_config()
+    for name, allowed in _UNSUPPORTED.items():
+        rule = f"`{name}` must be {allowed[0]!r}: our layer has none"
+        peer.check_supported(config.get(name) in allowed, rule, **{name: config.get(name)})
+    settings = {name: config[name] for name in _SETTINGS}
+    ours = MultiHeadAttention(**settings, dtype=dtype or layer.dtype_policy)
+    weights = _by_path(layer, 2)
+    widths = {name: weights[f"{name}/kernel"].shape[0] for name in ("query", "value", "key")}
+    ours.build(*((None, None, width) for width in widths.values()))
+    _read(_of_attention(ours), weights)
+    return ours
+
+
+def to_keras(layer: MultiHeadAttention) -> keras.layers.MultiHeadAttention:
+    """Returns Keras' attention with the weights of ours: the two compute the same.
+
+    Args:
+        layer: A built `MultiHeadAttention` with the default score function and no `position`.
+
+    Returns:
+        A built `keras.layers.MultiHeadAttention`.
+
+    Raises:
+        ValueError: If the layer is another one, is not built, or computes what Keras' does not.
+
+    Example:
+
+    >>> layer = keras_transformer.layers.MultiHeadAttention(num_heads=8, key_dim=64)
+    >>> layer.build((None, None, 512), (None, None, 512))
+    >>> keras_transformer.bridges.to_keras(layer).count_params()
+    1048576
+    """
+    peer.check_type("layer", layer, [MultiHeadAttention])
+    peer.check_built(layer)
+    peer.check_function(layer, "Keras")
+    settings = {name: getattr(layer, name) for name in _SETTINGS}
+    theirs = keras.layers.MultiHeadAttention(**settings, dtype=layer.dtype_policy)
+    kernels = layer.query_kernel, layer.value_kernel, layer.key_kernel
+    theirs.build(*((None, None, kernel.shape[0]) for kernel in kernels))
+    _write(_of_attention(layer), _by_path(theirs, 2))
+    return theirs
+
+
+def from_keras_hub(layer: keras.layers.Layer, dtype: Any = None) -> EncoderBlock | DecoderBlock:
+    """Returns our block with the weights of a KerasHub layer: the two compute the same.
+
+    | keras_hub.layers | here |
+    |---|---|
+    | `TransformerEncoder` | `EncoderBlock` |
+    | `TransformerDecoder`, with or without cross-attention | `DecoderBlock` |
+
+    Masks are the same, `True` = attend. Differs from KerasHub: its `decoder_padding_mask` and
+    `decoder_attention_mask` are `padding_mask` and `attention_mask` here, our decoder is always
+    causal, and a query that may attend to nothing gets zeros here and an average there.
+
+    Args:
+        layer: One of these layers, built, of exactly this class.
+        dtype: Dtype policy of the block; None for the layer's.
+
+    Returns:
+        A built block, with the layer's rate of dropout at sub-layers and attention weights.
+
+    Raises:
+        ValueError: If the layer is another one, or is not built.
+        ImportError: If KerasHub is not installed.
+
+    Example:
+
+    >>> import keras_hub
+    >>> layer = keras_hub.layers.TransformerEncoder(intermediate_dim=2048, num_heads=8)
+    >>> layer.build((None, None, 512))
+    >>> block = keras_transformer.bridges.from_keras_hub(layer)
+    >>> ops.shape(block(keras.random.normal((2, 5, 512))))
+    (2, 5, 512)
+    """
+    classes = {theirs: ours for ours, theirs in _keras_hub_classes().items()}
+    peer.check_type("layer", layer, classes)
+    peer.check_built(layer)
+    block_class = classes[type(layer)]
+    weights = _by_path(layer, 3)
+    d_model = weights["feedforward_layer_norm/gamma"].shape[0]
+    head_dim = d_model // layer.num_heads  # Heads that do not divide the width are rounded down.
+    block = block_class(
+        key_dim=head_dim,
+        value_dim=head_dim,
+        attention_dropout=layer.dropout,
+        norm="pre" if layer.normalize_first else "post",
+        use_bias=True,
+        dtype=dtype or layer.dtype_policy,
+        **{ours: getattr(layer, theirs) for ours, theirs in _BLOCK_SETTINGS.items()},
+    )
+    shapes = [(None, None, d_model)]
+    if "cross_attention/key/kernel" in weights:
+        shapes.append((None, None, weights["cross_attention/key/kernel"].shape[0]))
+    block.build(*shapes)
+    _read(_of_block(block), weights)
+    return block
+
+
+def to_keras_hub(layer: EncoderBlock | DecoderBlock) -> keras.layers.Layer:
+    """Returns a KerasHub layer with the weights of our block: the two compute the same.
+
+    Args:
+        layer: A built `EncoderBlock` or `DecoderBlock`.
+
+    Returns:
+        A new, built `keras_hub.layers.TransformerEncoder` or `TransformerDecoder`. Its attentions
+        have biases, zero where ours have none. Its single rate of dropout is our `dropout`.
+
+    Raises:
+        ValueError: If the layer is another one, is not built, or has keys or values of another
+            size than width / heads.
+        ImportError: If KerasHub is not installed.
+
+    Example:
+
+    >>> block = keras_transformer.layers.EncoderBlock(num_heads=8, intermediate_dim=2048)
+    >>> block.build((None, None, 512))
+    >>> keras_transformer.bridges.to_keras_hub(block).num_heads
+    8
+    """
+    classes = _keras_hub_classes()
+    peer.check_type("layer", layer, classes)
+    peer.check_built(layer)
+    attentions = _attentions(layer)
+    for attention in attentions.values():
+        head_dim = attention.query_kernel.shape[0] // attention.num_heads
+        peer.check_attention(attention, head_dim, "KerasHub")
+    theirs = classes[type(layer)](
+        normalize_first=layer.norm == "pre",
+        dtype=layer.dtype_policy,
+        **{theirs: getattr(layer, ours) for ours, theirs in _BLOCK_SETTINGS.items()},
+    )
+    theirs.build(*((None, None, one.key_kernel.shape[0]) for one in attentions.values()))
+    _write(_of_block(layer), _by_path(theirs, 3))
+    return theirs
+
+
+def _keras_hub_classes():
+    """Returns our classes -> KerasHub's."""
+    layers = peer.import_peer("keras_hub", "oracles").layers
+    return {ours: getattr(layers, name) for ours, name in _CLASSES.items()}
+
+
+def _by_path(layer, depth):
+    """Returns their weights by path; that of an attention's weight has `depth` parts, others 2."""
+    found = {}
+    for weight in layer.weights:
+        parts = weight.path.split("/")
+        found["/".join(parts[-depth if parts[-2] in _MAPS.values() else -2 :])] = weight
+    return found
+
+
+def _read(variables, weights):
+    """Sets our variables to their weights of the same path."""
+    for path, variable in variables.items():
+        if variable is not None:
+            variable.assign(ops.reshape(weights[path], variable.shape))
+
+
+def _write(variables, weights):
+    """Sets their weights to our variables; the bias of an attention without biases is zero."""
+    for path, weight in weights.items():
+        is_missing = (variable := variables[path]) is None
+        weight.assign(np.zeros(weight.shape) if is_missing else ops.reshape(variable, weight.shape))
+
+
+def _attentions(block):
+    """Returns the attentions of our block by name, those that it has."""
+    attentions = {name: getattr(block, name) for name in _ATTENTIONS[type(block)]}
+    return {name: layer for name, layer in attentions.items() if layer is not None}
+
+
+def _of_attention(layer):
+    """Returns the variables of our attention, None where it has none, by their path in Keras."""
+    return {
+        f"{theirs}/{kind}": getattr(layer, f"{ours}_{kind}")
+        for ours, theirs in _MAPS.items()
+        for kind in ("kernel", "bias")
+    }
+
+
+def _of_block(block):
+    """Returns the variables of our block by the path that KerasHub gives them."""
+    variables = {}
+    norms = {"feedforward": block.feed_forward_norm}
+    for name, attention in _attentions(block).items():
+        theirs = _ATTENTIONS[type(block)][name]
+        norms[theirs.removesuffix("_layer")] = getattr(block, f"{name}_norm")
+        of_attention = _of_attention(attention).items()
+        variables |= {f"{theirs}/{path}": variable for path, variable in of_attention}
+    for ours, dense in _DENSE.items():
+        for kind in ("kernel", "bias"):
+            variables[f"{dense}/{kind}"] = getattr(block.feed_forward, f"{ours}_{kind}")
+    for name, norm in norms.items():
+        for kind in ("gamma", "beta"):
+            variables[f"{name}_layer_norm/{kind}"] = getattr(norm, kind)
+    return variables

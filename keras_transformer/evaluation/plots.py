@@ -1,0 +1,276 @@
+"""Learning curves and attention maps, as Matplotlib figures without pyplot's global state."""
+
+import itertools
+import math
+import os
+import pathlib
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from keras_transformer.errors import UserError
+from keras_transformer.files import atomic_write
+from keras_transformer.inference.tasks import get_task, task_names
+
+TEXT_COLOUR = "#333333"
+GRID_COLOUR = "#dddddd"
+
+# (keys of a history row, label, colour); of several keys the first one present is taken. The
+# colours can be told apart by colour-blind readers too.
+_LOSSES = (
+    (("loss",), "training", "#0072b2"),
+    (("train_loss",), "training, label-smoothed", "#0072b2"),
+    (("val_loss", "valid_loss"), "validation", "#d55e00"),
+)
+_SCORE_COLOURS = ("#009e73", "#56b4e9", "#e69f00")
+
+# Sizes of attention maps.
+_CELL_INCHES = 0.27
+# Long sentences get smaller cells.
+_LONGEST_SIDE_INCHES = 18.0
+_MAX_COLUMNS = 4
+_SMALLEST_FONT = 4.0  # points
+
+
+def plot_learning_curve(
+    rows: Iterable[Mapping], path: str | os.PathLike, title: str | None = None
+) -> pathlib.Path:
+    """Draws loss, and scores where there are any, over the training steps.
+
+    Args:
+        rows: the history, one mapping per entry with "step" and any of "loss", "val_loss" (nats per
+            token), the score of a task such as "bleu", "exact_match" (0 to 100); also with the
+            prefix "val_" or "valid_". Values may be numbers or their text; missing ones, None, ""
+            and not-a-number are skipped.
+        path: the picture to write; .png, .pdf or .svg.
+        title: text above the plot.
+
+    Returns:
+        `path` as a `pathlib.Path`.
+
+    Raises:
+        ValueError: if no row has a step and a value.
+        UserError: if matplotlib is missing, or cannot write such a file.
+
+    Example:
+
+    >>> import pathlib, tempfile
+    >>> from keras_transformer.evaluation import plot_learning_curve
+    >>> rows = [{"step": 100, "loss": 3.2}, {"step": 200, "loss": 1.4, "bleu": 41.0}]
+    >>> plot_learning_curve(rows, pathlib.Path(tempfile.mkdtemp()) / "curve.png").name
+    'curve.png'
+    """
+    rows = list(rows)
+    labels = {task.score_name: task.score_label for task in map(get_task, task_names())}
+    series = [*zip(labels, labels.values(), itertools.cycle(_SCORE_COLOURS), strict=False)]
+    series.append(("exact_match", "exact match", "#cc79a7"))
+    series = [((name, f"val_{name}", f"valid_{name}"), *style) for name, *style in series]
+    losses, scores = _curves(rows, _LOSSES), _curves(rows, series)
+    panels = [(losses, "loss (nats per token)"), (scores, "score on held-out text")]
+    panels = [panel for panel in panels if panel[0]]
+    if not panels:
+        raise ValueError(
+            "The history must have rows with 'step' and one of 'loss', 'val_loss', "
+            f"{', '.join(map(repr, labels))}, 'exact_match'. Received: {len(rows)} rows without any"
+        )
+    figure = new_figure(5.2 * len(panels), 3.8, title)
+    for number, (curves, label) in enumerate(panels, start=1):
+        axes = figure.add_subplot(1, len(panels), number)
+        _draw(axes, curves, label)
+        if curves is scores:
+            # Room above 100 for the figure at the end of a curve.
+            axes.set_ylim(0, 112)
+            axes.set_yticks(range(0, 101, 20))
+            _write_last_values(axes, curves)
+        # Losses fall and scores rise: these corners stay free.
+        corner = "lower right" if curves is scores else "upper right"
+        axes.legend(frameon=False, labelcolor=TEXT_COLOUR, loc=corner)
+    return save_figure(figure, path)
+
+
+def _curves(rows, series):
+    """Returns (label, colour, steps, values) of every series that has a value."""
+    curves = []
+    for keys, label, colour in series:
+        points = []
+        for row in rows:
+            step, *values = (_number(row.get(key)) for key in ("step", *keys))
+            values = [value for value in values if value is not None]
+            if step is not None and values:
+                points.append((step, values[0]))
+        if points:
+            curves.append((label, colour, *zip(*sorted(points), strict=True)))
+    return curves
+
+
+def _number(value):
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _draw(axes, curves, label):
+    for name, colour, steps, values in curves:
+        # A few points are shown one by one; many only as a line.
+        marker = "o" if len(steps) <= 30 else None
+        axes.plot(
+            steps, values, color=colour, label=name, linewidth=1.8, marker=marker, markersize=4
+        )
+    axes.set_xlabel("training step", color=TEXT_COLOUR)
+    axes.set_ylabel(label, color=TEXT_COLOUR)
+    axes.grid(color=GRID_COLOUR, linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set_color("#888888")
+    axes.tick_params(colors=TEXT_COLOUR)
+    axes.xaxis.set_major_formatter(lambda step, _: f"{step:,.0f}")
+    axes.locator_params(axis="x", nbins=6)
+    axes.set_xlim(left=0)
+    if min(min(values) for *_, values in curves) >= 0:
+        axes.set_ylim(bottom=0)
+
+
+def _write_last_values(axes, curves):
+    """Writes each curve's last value at its end, the highest above its curve, the rest below."""
+    highest = max(values[-1] for *_, values in curves)
+    for _, colour, steps, values in curves:
+        above = values[-1] == highest
+        axes.annotate(
+            f"{values[-1]:.1f}",
+            (steps[-1], values[-1]),
+            xytext=(0, 6 if above else -7),
+            textcoords="offset points",
+            ha="right",
+            va="bottom" if above else "top",
+            color=colour,
+            fontweight="bold",
+        )
+
+
+def plot_attention(
+    weights: Any,
+    source_pieces: Sequence[str],
+    target_pieces: Sequence[str],
+    path: str | os.PathLike,
+    title: str | None = None,
+) -> pathlib.Path:
+    """Draws attention weights as a map, one small map for every head.
+
+    Rows are target pieces (the queries), columns source pieces (the keys); for self-attention both
+    are of the same text. The maps share one colour scale, from 0 to the largest weight. Maps of
+    all layers have a row for each layer, and pieces only where there is room for them.
+
+    Args:
+        weights: float `[query_length, key_length]`, `[num_heads, query_length, key_length]` or
+            `[num_layers, num_heads, query_length, key_length]`: attention after the softmax. Any
+            array that NumPy can read.
+        source_pieces: key_length texts.
+        target_pieces: query_length texts.
+        path: the picture to write; .png, .pdf or .svg.
+        title: text above the plot.
+
+    Returns:
+        `path` as a `pathlib.Path`.
+
+    Raises:
+        ValueError: if the shape of `weights` and the numbers of pieces do not agree.
+        UserError: if matplotlib is missing, or cannot write such a file.
+
+    Example:
+
+    >>> import pathlib, tempfile
+    >>> from keras_transformer.evaluation import plot_attention
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "map.png"
+    >>> plot_attention([[0.9, 0.1], [0.2, 0.8]], ["half", "seven"], ["halb", "sieben"], path).name
+    'map.png'
+
+    Reference: Vaswani et al. (2017), figures 3 to 5.
+    """
+    weights = np.asarray(weights, dtype="float64")
+    pieces = (len(target_pieces), len(source_pieces))
+    if weights.ndim not in (2, 3, 4) or weights.shape[-2:] != pieces or 0 in weights.shape:
+        raise ValueError(
+            "weights must end in [query_length, key_length], and may begin with num_heads or "
+            "num_layers and num_heads. Received: "
+            f"weights.shape={weights.shape}, {pieces[0]} target and {pieces[1]} source pieces"
+        )
+    maps = weights.reshape(-1, *pieces)
+    most = weights.shape[1] if weights.ndim == 4 else _MAX_COLUMNS if len(maps) > 4 else 2
+    columns = min(len(maps), most)
+    rows = math.ceil(len(maps) / columns)
+    cell = min(_CELL_INCHES, _LONGEST_SIDE_INCHES / max(columns * pieces[1], rows * pieces[0]))
+    width = max(4.0, cell * columns * pieces[1] + 2.4)
+    height = max(3.0, cell * rows * pieces[0] + 1.8 + 0.3 * rows)
+    figure = new_figure(width, height, title)
+    grid = figure.subplots(rows, columns, squeeze=False)
+    font_size = min(9.0, 72 * cell * 0.75)
+    has_names = font_size >= _SMALLEST_FONT
+    for number, axes in enumerate(grid.flat):
+        if number >= len(maps):
+            axes.set_axis_off()
+            continue
+        # White lines between the cells, so that a row can be followed to its piece.
+        colours = {"cmap": "Blues", "vmin": 0.0, "vmax": weights.max()}
+        edges = {"edgecolors": "white" if has_names else "none", "linewidth": 2 * cell}
+        mesh = axes.pcolormesh(maps[number], **colours, **edges)
+        axes.set_aspect("equal")
+        axes.invert_yaxis()
+        layer, head = divmod(number, columns) if weights.ndim == 4 else (None, number)
+        heading = ("" if layer is None else f"layer {layer + 1}\n") + f"head {head + 1}"
+        if weights.ndim > 2:
+            axes.set_title(heading, fontsize=9, color=TEXT_COLOUR)
+        # Pieces are written once: under the last map of a column, left of the first of a row.
+        is_last, is_first = number + columns >= len(maps), number % columns == 0
+        _name_cells(axes.xaxis, source_pieces if has_names and is_last else (), font_size)
+        _name_cells(axes.yaxis, target_pieces if has_names and is_first else (), font_size)
+        axes.tick_params(axis="x", rotation=90)
+        for spine in axes.spines.values():
+            spine.set_color("#bbbbbb")
+    figure.supxlabel("pieces attended to (keys)", fontsize=10, color=TEXT_COLOUR)
+    figure.supylabel("attending pieces (queries)", fontsize=10, color=TEXT_COLOUR)
+    bar = figure.colorbar(mesh, ax=grid.ravel().tolist(), shrink=0.6, aspect=30, pad=0.02)
+    bar.set_label("attention weight", fontsize=10, color=TEXT_COLOUR)
+    bar.ax.tick_params(colors=TEXT_COLOUR, labelsize=8)
+    bar.outline.set_visible(False)
+    return save_figure(figure, path)
+
+
+def _name_cells(axis, pieces, font_size):
+    axis.set_ticks([number + 0.5 for number in range(len(pieces))])
+    axis.set_tick_params(length=0)
+    # A "$" in a piece is a dollar, not the start of a formula.
+    axis.set_ticklabels(pieces, fontsize=font_size, color=TEXT_COLOUR, parse_math=False)
+
+
+def new_figure(width: float, height: float, title: str | None = None):
+    """Returns an empty figure, sizes in inches, that can only be saved."""
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise UserError("Plots need matplotlib: pip install matplotlib") from error
+    figure = Figure(figsize=(width, height), layout="constrained", facecolor="white")
+    FigureCanvasAgg(figure)
+    if title:
+        figure.suptitle(title, color=TEXT_COLOUR, parse_math=False)
+    return figure
+
+
+def save_figure(figure, path: str | os.PathLike) -> pathlib.Path:
+    """Writes a figure in the format of the path's ending; returns the path."""
+    path = pathlib.Path(path)
+    formats = figure.canvas.get_supported_filetypes()
+    kind = path.suffix.lower().removeprefix(".")
+    if kind not in formats:
+        raise UserError(
+            f"A plot's file must end in .{', .'.join(sorted(formats))}. Received: {str(path)!r}"
+        )
+    with atomic_write(path) as temporary, warnings.catch_warnings():
+        # Pieces may be in any script; a character that the font lacks is drawn as a box.
+        warnings.filterwarnings("ignore", message=r"Glyph .* missing from")
+        figure.savefig(temporary, format=kind, dpi=150)
+    return path
