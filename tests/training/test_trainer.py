@@ -127,7 +127,7 @@ def test_writes_a_model_directory_with_history_and_settings(finished):
     lengths = [len(source.split()) for source, _ in corpus(1)]
     profile = json.loads((directory / "config.json").read_text())["sentence_profile"]
     assert profile["longest"] == max(lengths) and profile["single_sentences"]
-    assert result.translator.sentence_profile.to_dict() == profile | {"abbreviations": ()}
+    assert result.translator.sentence_profile.to_dict() == profile | {"abbreviations": []}
 
 
 @pytest.mark.slow  # test_packed_training.py has it for compiled steps.
