@@ -275,7 +275,7 @@ def test_a_toy_grammar_is_learned(tmp_path):
         recipe={
             **RECIPE,
             "tokens_per_batch": 2048,
-            "peak_learning_rate": 5e-3,
+            "peak_learning_rate": 3e-3,
             "warmup_steps": 100,
             "label_smoothing": 0.0,
             "average_checkpoints": 5,
