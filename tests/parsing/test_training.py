@@ -260,8 +260,8 @@ def test_a_toy_grammar_is_learned(tmp_path):
     result = run(
         tmp_path / "model",
         files,
-        max_steps=1400,
-        evaluate_every=700,
+        max_steps=2400,
+        evaluate_every=600,
         checkpoint_every=100,
         model={
             "num_encoder_layers": 2,
