@@ -64,10 +64,12 @@ class TensorBoardLog(StepWindow):
         table = [("source", score.answer_name, "reference"), *rows]
         self._write(f"valid/{score.answer_name}s", "text", table, step)
         shortest = min((source for source, *_ in rows), key=len)
-        if score.translator.source_tokenizer.encode(shortest):
+        translator = score.translator
+        # A picture must not end the training: nothing is drawn of what the model does not read.
+        if 0 < len(translator.source_tokenizer.encode(shortest)) < translator.max_source_length:
             from keras_transformer.evaluation import attention_weights, plot_attention
 
-            weights = attention_weights(score.translator, shortest)
+            weights = attention_weights(translator, shortest)
             last = weights.view("cross", layer=len(weights.cross))
             with tempfile.TemporaryDirectory() as folder:
                 picture = plot_attention(*last, Path(folder, "attention.png")).read_bytes()

@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+from tests.translation_set import store_translation_set
+
 ENGLISH = ["a red house", "the old dog sleeps", "a child sees the bird", "the bird sings"]
 GERMAN = ["ein rotes Haus", "der alte Hund schläft", "ein Kind sieht den Vogel", "er singt"]
 
@@ -11,21 +13,9 @@ GERMAN = ["ein rotes Haus", "der alte Hund schläft", "ein Kind sieht den Vogel"
 @pytest.fixture(scope="module")
 def data_dir(tmp_path_factory):
     """A folder with a set as tensorflow-datasets writes it, whose test split is not its train."""
-    tf = pytest.importorskip("tensorflow", reason="needs TensorFlow")
-    import tensorflow_datasets as tfds
-
-    folder = tmp_path_factory.mktemp("tensorflow_datasets")
-    test = tf.data.Dataset.from_tensor_slices({"de": GERMAN, "en": ENGLISH})
-    tfds.dataset_builders.store_as_tfds_dataset(
-        name="wmt14_translate",
-        version="1.0.0",
-        config="de-en",
-        data_dir=folder,
-        features=tfds.features.Translation(languages=("de", "en")),
-        split_datasets={"train": test.take(1), "test": test.take(4)},
-        disable_shuffling=True,
-    )
-    return folder
+    pytest.importorskip("tensorflow", reason="needs TensorFlow")
+    splits = {"train": (ENGLISH[:1], GERMAN[:1]), "test": (ENGLISH, GERMAN)}
+    return store_translation_set(tmp_path_factory.mktemp("tensorflow_datasets"), splits)
 
 
 @pytest.mark.parametrize("answers", ["model", "hypothesis"])

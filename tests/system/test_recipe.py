@@ -16,6 +16,7 @@ import pathlib
 import pytest
 
 from keras_transformer.cli import main
+from tests.translation_set import store_translation_set
 
 pytestmark = [
     pytest.mark.slow,
@@ -47,29 +48,16 @@ def read(path, number):
 @pytest.fixture(scope="module")
 def data_dir(wmt, tmp_path_factory):
     """A folder with `wmt14_translate/de-en` as it is after `download_and_prepare`."""
-    import tensorflow as tf
-    import tensorflow_datasets as tfds
-
     parts = {
         "train": ("sample-train-10k.src.gz", "sample-train-10k.tgt.gz", NUM_TRAIN),
         "validation": ("newstest2013.eng.gz", "newstest2013.deu.gz", NUM_VALID),
         "test": ("newstest2014.eng.gz", "newstest2014.deu.gz", NUM_TEST),
     }
-    folder = tmp_path_factory.mktemp("tensorflow_datasets")
-    tfds.dataset_builders.store_as_tfds_dataset(
-        name="wmt14_translate",
-        version="1.0.0",
-        config="de-en",
-        data_dir=folder,
-        features=tfds.features.Translation(languages=("de", "en")),
-        split_datasets={
-            split: tf.data.Dataset.from_tensor_slices(
-                {"de": read(wmt / german, number), "en": read(wmt / english, number)}
-            )
-            for split, (english, german, number) in parts.items()
-        },
-    )
-    return folder
+    splits = {
+        split: (read(wmt / english, number), read(wmt / german, number))
+        for split, (english, german, number) in parts.items()
+    }
+    return store_translation_set(tmp_path_factory.mktemp("tensorflow_datasets"), splits)
 
 
 def test_the_base_recipe_from_vocabulary_to_bleu(wmt, data_dir, tmp_path, capfd):
@@ -101,4 +89,9 @@ def test_the_base_recipe_from_vocabulary_to_bleu(wmt, data_dir, tmp_path, capfd)
                  "--reference", f"{tmp_path}/test.de", "--json", str(scores)]) == 0  # fmt: skip
     printed = capfd.readouterr().out
     assert "BLEU" in printed and "tok:13a" in printed and "version:" in printed
-    assert json.loads(scores.read_text())["num_lines"] == NUM_TEST
+    of_files = json.loads(scores.read_text())
+    assert of_files["num_lines"] == NUM_TEST
+    assert main(["evaluate", "--model", str(model), "--dataset", "wmt14_translate/de-en",
+                 "--data-dir", str(data_dir), "--source-language", "en",
+                 "--target-language", "de", "--json", str(scores)]) == 0  # fmt: skip
+    assert json.loads(scores.read_text())["scores"] == of_files["scores"]

@@ -22,7 +22,7 @@ SMALL = {
 DEV = [("a red house", "a red house"), ("the dog", "the dog | opens *it*"), ("on the boat", "boat")]
 
 
-def run(directory, **changes):
+def run(directory, dev=DEV, **changes):
     pairs = PairsCorpus([(sentence(3, seed), sentence(4, seed)) for seed in range(80)])
     settings = {
         "preset": "tiny",
@@ -35,7 +35,7 @@ def run(directory, **changes):
         "checkpoint_every": 10,
         "tensorboard": True,
     }
-    return train(directory, pairs, PairsCorpus(DEV), TrainingSettings(**{**settings, **changes}))
+    return train(directory, pairs, PairsCorpus(dev), TrainingSettings(**{**settings, **changes}))
 
 
 def read(directory):
@@ -100,6 +100,15 @@ def test_attention_is_a_picture_of_the_size_it_says(trained):
     _, found = trained
     width, height, picture = found["images", "valid/attention"][10]
     assert tf.io.decode_png(picture).shape[:2] == (int(height), int(width))
+
+
+def test_sentences_longer_than_the_model_reads_have_no_picture(tmp_path):
+    # The first ones are shown; one that the model reads is left for the validation loss.
+    dev = [*((sentence(12, seed), sentence(3, seed)) for seed in range(20)), DEV[0]]
+    model, recipe = {**SMALL, "position": "learned", "max_length": 8}, {"max_length": 8}
+    run(tmp_path / "model", dev=dev, model=model, recipe=recipe, max_steps=10)
+    found = read(tmp_path / "model")
+    assert ("text", "valid/translations") in found and ("images", "valid/attention") not in found
 
 
 def test_a_training_may_be_resumed_with_it_on(tmp_path):
