@@ -40,7 +40,7 @@ def __dir__():
 
 
 def lazy_names(package: str, modules: dict):
-    """Returns the `__getattr__` of a package whose modules, with their names, are imported late."""
+    """Returns a `__getattr__` for a package, which imports a module when its names are used."""
     homes = {name: module for module, names in modules.items() for name in names}
 
     def find(name):

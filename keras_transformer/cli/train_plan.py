@@ -92,7 +92,12 @@ def _print_run(settings, recipe, config, sides: str, steps: int) -> None:
     windows = settings.average_windows or (recipe.average_checkpoints,)
     numbers, every = " or ".join(map(str, windows)), settings.checkpoint_every
     between = "one epoch" if every is None else f"{every:,} steps"
-    _line("final weights", f"average of the last {numbers} checkpoints, {between} apart")
+    final = f"average of the last {numbers} checkpoints, {between} apart"
+    if windows == (1,):
+        final = "the last checkpoint"
+    if settings.select_best:
+        final += ", or a single one that scores better on the validation set"
+    _line("final weights", final)
     operations = steps * count_operations(config, recipe.tokens_per_batch, SENTENCE)
     _line("operations", f"{operations:.1e} floating-point operations in matrix products")
     _line("search", f"beam {recipe.beam_size}, length penalty {recipe.length_penalty:g}")

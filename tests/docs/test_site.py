@@ -48,7 +48,7 @@ def site(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def pages(site):
-    """What every page of the site links to, by its path."""
+    """The links and anchors of each page of the site, by the path of the page."""
     return {
         path.relative_to(site).as_posix(): Links(path.read_text("utf-8"))
         for path in site.rglob("*.html")

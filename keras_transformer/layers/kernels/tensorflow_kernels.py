@@ -1,6 +1,7 @@
 """Operations of TensorFlow: dropout, layer normalisation, seeds of replicas."""
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -111,12 +112,15 @@ def _row_normalizer(width, dtype, output_dtype):
     return normalize_rows
 
 
-def map_in_turn(function, number, dtypes):
+def map_in_turn(function: Callable, number: Any, dtypes: Any) -> Any:
+    """Returns what `kernels.map_in_turn` says."""
     options = {"fn_output_signature": dtypes, "parallel_iterations": 1}
     return tf.map_fn(function, tf.range(number), **options)
 
 
-def loop_in_turn(first, end, step, state):
+def loop_in_turn(first: Any, end: Any, step: Callable, state: Any) -> Any:
+    """Returns what `kernels.loop_in_turn` says."""
+
     def body(i, state):
         return i + 1, step(i, state)
 

@@ -1,0 +1,78 @@
+"""examples/table_3.py: its rows are the presets scaled down, and its verdicts those by hand."""
+
+import importlib.util
+import io
+
+import pytest
+
+from keras_transformer import list_presets
+from tests.docs.public_names import ROOT
+
+
+@pytest.fixture(scope="module")
+def table_3():
+    path = ROOT / "examples/table_3.py"
+    specification = importlib.util.spec_from_file_location("table_3", path)
+    module = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    return module
+
+
+def test_every_row_of_the_paper_is_trained(table_3):
+    presets = [name for name in list_presets() if name.startswith("table3")]
+    assert list(table_3.PAPER) == ["base", *presets]
+
+
+@pytest.mark.parametrize(
+    ("row", "sizes"),
+    [
+        ("base", (3, 64, 256, 8, None)),
+        ("table3_a_h32", (3, 64, 256, 32, None)),
+        ("table3_b_dk16", (3, 64, 256, 8, 2)),
+        ("table3_c_n8", (4, 64, 256, 8, None)),
+        ("table3_c_d1024", (3, 128, 256, 8, None)),
+        ("table3_c_ff4096", (3, 64, 512, 8, None)),
+    ],
+)
+def test_a_row_has_half_the_layers_and_an_eighth_of_the_widths(table_3, row, sizes):
+    config, recipe = table_3.scaled(row)
+    found = (config.num_encoder_layers, config.d_model, config.intermediate_dim)
+    assert (*found, config.num_heads, config.key_dim) == sizes
+    assert config.num_decoder_layers == config.num_encoder_layers
+    assert recipe.average_checkpoints == 1
+
+
+@pytest.mark.parametrize(
+    ("paper", "ours", "spread", "answer"),
+    [
+        (0.5, 0.3, 0.1, "yes"),
+        (-0.5, -0.3, 0.1, "yes"),
+        (0.5, 0.3, 0.4, "yes, within spread"),
+        (0.5, -0.3, 0.1, "no"),
+        (0.5, -0.3, 0.4, "no, within spread"),
+        (0.01, 0.05, 0.1, "yes: none"),
+        (0.01, 0.3, 0.1, "no: paper has none"),
+    ],
+)
+def test_a_verdict_needs_the_direction_and_more_than_the_spread(
+    table_3, paper, ours, spread, answer
+):
+    assert table_3.verdict(paper, ours, spread, tie=0.03) == answer
+
+
+def test_effects_are_differences_of_means_beside_the_larger_spread(table_3, tmp_path):
+    run = {"signature": "s", "parameters": 1, "minutes": 2.0, "steps": 3, "epochs": 0.5}
+    values = {"base": [(9.0, 28.0), (9.2, 28.4)], "table3_a_h1": [(10.0, 27.0), (10.4, 27.1)]}
+    results = {
+        row: [{**run, "perplexity": one, "BLEU": other} for one, other in seeds]
+        for row, seeds in values.items()
+    }
+    perplexity, bleu = table_3.effects(results)["table3_a_h1"]
+    assert perplexity == pytest.approx((5.29 - 4.92, 1.1, 0.4))
+    assert bleu == pytest.approx((24.9 - 25.8, -1.15, 0.4))
+    file = io.StringIO()
+    table_3.print_table(results, file)
+    assert "| 5.29 | 10.20 ± 0.20 | yes | 24.9 | 27.05 ± 0.05 | yes |" in file.getvalue()
+    assert "8 minutes of one core" in file.getvalue()
+    table_3.draw(results, tmp_path / "table_3.png")
+    assert (tmp_path / "table_3.png").stat().st_size > 5_000
