@@ -76,7 +76,7 @@ setup(
     },
     entry_points={"console_scripts": ["keras-transformer=keras_transformer.cli:main"]},
     classifiers=[
-        "Development Status :: 4 - Beta",
+        "Development Status :: 5 - Production/Stable",
         "Intended Audience :: Developers",
         "Intended Audience :: Science/Research",
         "Operating System :: OS Independent",

@@ -4,7 +4,7 @@ import importlib
 import os
 import sys
 
-__version__ = "0.1.0"
+__version__ = "1.0.0"
 
 _PACKAGES = (
     "bridges",
