@@ -12,6 +12,7 @@ from keras_transformer.data.tokenizer_pair import TokenizerPair
 from keras_transformer.errors import UserError, one_line
 from keras_transformer.files import atomic_files, finish_replacing, read_json
 from keras_transformer.inference.tasks import task_names
+from keras_transformer.settings.training_settings import SETTINGS_FILE
 
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.weights.h5"
@@ -40,6 +41,11 @@ def read_config(directory: str | os.PathLike) -> dict:
             f"completed: {error.strerror}. Load it once from where it can be written."
         ) from error
     path = directory / CONFIG_FILE
+    if not path.exists() and (directory / SETTINGS_FILE).exists():
+        raise UserError(
+            f"The training in {str(directory)!r} has not finished. Run it again to its end; a "
+            "smaller --max-steps or --max-minutes ends it at once."
+        )
     if not path.exists():
         raise UserError(f"{str(directory)!r} is not a model directory: {path} is missing.")
     config = read_json(path)
