@@ -249,7 +249,8 @@ def draw(results, path):
         for side in ("top", "right", "left"):
             axes.spines[side].set_visible(False)
     panels[0].set_yticks(heights, [row.removeprefix("table3_") for row in rows])
-    panels[0].tick_params(axis="y", length=0)
+    for axes in panels:
+        axes.tick_params(axis="y", length=0)
     panels[0].invert_yaxis()
     panels[1].legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2, frameon=False)
     figure.tight_layout()

@@ -57,6 +57,7 @@ def test_pictures_of_all_layers_of_one_and_of_one_head(
         assert path.read_text().count('id="QuadMesh') == 4
 
 
+@pytest.mark.slow
 @pytest.mark.tensorflow_only("a SavedModel is written on the TensorFlow backend")
 def test_a_saved_model_is_drawn_as_its_model_directory(run, tmp_path):
     pytest.importorskip("tensorflow_text")

@@ -74,6 +74,7 @@ def test_several_heads_are_small_multiples(tmp_path):
     assert plot_attention(attention(6, 8), source, target, tmp_path / "one.png").exists()
 
 
+@pytest.mark.slow
 def test_all_layers_are_a_grid_of_layers_and_heads(tmp_path):
     source, target = list("abcdefgh"), list("uvwxyz")
     path = plot_attention(attention(3, 2, 6, 8), source, target, tmp_path / "grid.svg", "$title")

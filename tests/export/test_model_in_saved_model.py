@@ -36,6 +36,7 @@ def test_attention_is_that_of_the_exported_model(exported, translator):
     assert names == {"config.json", "tokenizer.model"}
 
 
+@pytest.mark.slow
 def test_in_bfloat16_it_is_that_of_the_rounded_model_with_the_search_of_the_export(tmp_path):
     model, search = tiny_model(num_encoder_layers=2), GreedySearch()
     settings = {"extra_length": 12, "search": search}

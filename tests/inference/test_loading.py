@@ -56,6 +56,12 @@ def test_all_are_computed_in_the_dtype_that_is_asked_for(directories):
     assert {model.dtype_policy.name for model in found.model.models} == {"bfloat16"}
 
 
+def test_a_training_that_has_not_finished_is_named(tmp_path):
+    (tmp_path / "training.json").write_text("{}")
+    with pytest.raises(UserError, match="has not finished. Run it again to its end"):
+        Translator.load(tmp_path)
+
+
 def save_subwords(directory, pieces, target_pieces=None):
     tokenizer = SubwordTokenizer(pieces)
     target = SubwordTokenizer(target_pieces) if target_pieces else None

@@ -153,7 +153,11 @@ def test_a_shift_of_sinusoids_is_a_linear_map():
     {"position": "relative", "max_distance": 3}, {"position": "rotary"}, {"sliding_window": 3},
     {"position": "rotary", "sliding_window": 3},
 ], ids=str)  # fmt: skip
-@pytest.mark.parametrize("search", [GreedySearch(), BeamSearch(3, n_best=3)], ids=str)
+@pytest.mark.parametrize(
+    "search",
+    [pytest.param(GreedySearch(), marks=pytest.mark.slow), BeamSearch(3, n_best=3)],
+    ids=str,
+)
 def test_a_search_has_the_log_probabilities_of_the_whole_model(settings, search):
     config = TransformerConfig(
         vocab_size=12, num_encoder_layers=1, num_decoder_layers=2, d_model=8, intermediate_dim=12,

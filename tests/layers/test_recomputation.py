@@ -27,12 +27,16 @@ def trained(remat, dtype="float32", **options):
     return [array(weight) for weight in model.weights]
 
 
-@pytest.mark.parametrize("dtype, tolerance", [("float32", 1e-5), ("mixed_bfloat16", 0.05)])
+@pytest.mark.parametrize(
+    "dtype, tolerance",
+    [("float32", 1e-5), pytest.param("mixed_bfloat16", 0.05, marks=pytest.mark.slow)],
+)
 def test_the_training_is_the_same(dtype, tolerance):
     for one, other in zip(trained(True, dtype), trained(False, dtype), strict=True):
         np.testing.assert_allclose(one, other, atol=tolerance)
 
 
+@pytest.mark.slow
 @pytest.mark.tensorflow_only("the eager mode of TensorFlow")
 def test_the_eager_training_is_the_same():
     for one, other in zip(trained(True, run_eagerly=True), trained(False), strict=True):

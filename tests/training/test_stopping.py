@@ -176,7 +176,9 @@ def test_a_training_outside_of_the_main_thread_leaves_the_signals_alone():
     assert seen == [before]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "number", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGTERM]
+)
 def test_a_signal_that_python_would_ignore_is_not_lost(capsys, number):
     """An exception that a callback of the garbage collector raises goes nowhere."""
 
