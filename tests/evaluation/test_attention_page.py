@@ -80,6 +80,7 @@ def test_what_is_shown_first_can_be_chosen(tmp_path):
     assert not (tmp_path / "b.html").exists()
 
 
+@pytest.mark.slow
 def test_sixty_words_of_the_big_model_are_less_than_a_megabyte(tmp_path):
     pieces = ("▁subword",) * 80
     path = attention_page(random_weights(pieces, pieces, 6, 16), tmp_path / "page.html")

@@ -103,6 +103,7 @@ def test_without_a_target_it_is_the_answer_of_the_search():
         assert found.target == tuple(pipeline.target_tokenizer.pieces(best.tokens))
 
 
+@pytest.mark.slow
 def test_a_parser_writes_the_symbols_of_a_tree():
     parser = tiny_parser()
     [tree] = parser.parse([TEXT])

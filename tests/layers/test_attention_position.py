@@ -150,8 +150,9 @@ def test_a_shift_of_sinusoids_is_a_linear_map():
 
 
 @pytest.mark.parametrize("settings", [
-    {"position": "relative", "max_distance": 3}, {"position": "rotary"}, {"sliding_window": 3},
-    {"position": "rotary", "sliding_window": 3},
+    {"position": "relative", "max_distance": 3}, {"position": "rotary", "sliding_window": 3},
+    pytest.param({"position": "rotary"}, marks=pytest.mark.slow),
+    pytest.param({"sliding_window": 3}, marks=pytest.mark.slow),
 ], ids=str)  # fmt: skip
 @pytest.mark.parametrize(
     "search",

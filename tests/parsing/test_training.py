@@ -70,6 +70,7 @@ def finished(files, tmp_path_factory):
     return directory, run(directory, files, lines), lines
 
 
+@pytest.mark.slow
 def test_the_directory_parses_as_the_result_does(finished, files):
     directory, result, _ = finished
     assert {path.name for path in directory.iterdir()} == {
