@@ -41,13 +41,11 @@ def read_config(directory: str | os.PathLike) -> dict:
             f"completed: {error.strerror}. Load it once from where it can be written."
         ) from error
     path = directory / CONFIG_FILE
-    if not path.exists() and (directory / SETTINGS_FILE).exists():
-        raise UserError(
-            f"The training in {str(directory)!r} has not finished. Run it again to its end; a "
-            "smaller --max-steps or --max-minutes ends it at once."
-        )
     if not path.exists():
-        raise UserError(f"{str(directory)!r} is not a model directory: {path} is missing.")
+        reason = f"{path} is missing."
+        if (directory / SETTINGS_FILE).exists():
+            reason += " A training writes it at its end: run the same training again to finish it."
+        raise UserError(f"{str(directory)!r} is not a model directory: {reason}")
     config = read_json(path)
     config.setdefault("task", "translation")
     config.setdefault("shared_tokenizer", True)

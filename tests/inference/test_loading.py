@@ -58,7 +58,7 @@ def test_all_are_computed_in_the_dtype_that_is_asked_for(directories):
 
 def test_a_training_that_has_not_finished_is_named(tmp_path):
     (tmp_path / "training.json").write_text("{}")
-    with pytest.raises(UserError, match="has not finished. Run it again to its end"):
+    with pytest.raises(UserError, match="config.json is missing. A training writes it at its end"):
         Translator.load(tmp_path)
 
 
