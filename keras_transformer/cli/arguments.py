@@ -66,6 +66,11 @@ def add_search_options(parser: argparse.ArgumentParser, n_best: bool = True) -> 
     recipe = declarations(TrainingRecipe)
     for name in ("beam_size", "length_penalty"):
         add_setting(group, dataclasses.replace(recipe[name], default="the model's"))
+    text = (
+        "stop a sentence when P times the beam size hypotheses have ended: 1 is faster, and may "
+        "change an answer (default: search until no answer could become better)"
+    )
+    add_options(group, {"--patience P": text}, type=POSITIVE)
     if n_best:
         text = "number of answers per line, at most the beam size (default: only the best)"
         add_options(group, {"--n-best N": text})
@@ -110,7 +115,7 @@ def choose_search(arguments: argparse.Namespace, search: Any) -> Any:
     from keras_transformer.data.special_tokens import UNK_ID
 
     given = {name: value for name, value in vars(arguments).items() if value is not None}
-    names = ("beam_size", "length_penalty", "n_best")
+    names = ("beam_size", "length_penalty", "patience", "n_best")
     options = {name: given[name] for name in names if name in given}
     if options and isinstance(search, decoding.BeamSearch):
         search = dataclasses.replace(search, **options)

@@ -76,11 +76,11 @@ def _keep_shape(new, old):
             "A step must return its state in the dtypes it was given. "
             f"Received: dtype={new.dtype} where it was {old.dtype}"
         )
-    sizes = list(zip(new.shape, old.shape, ops.shape(new), strict=True))
-    if not any(size is None and before is not None for size, before, _ in sizes):
-        return new
-    # A dimension that was unknown before may grow, as a cache does.
-    return ops.reshape(new, [now if before is None else before for _, before, now in sizes])
+    sizes = list(zip(new.shape, old.shape, strict=True))
+    if any(size is None and before is not None for size, before in sizes):
+        # Only on TensorFlow. A reshape would compute the other sizes at every step.
+        new.set_shape(old.shape)
+    return new
 
 
 def log_sum_exp(logits: Tensor, largest: Tensor, places: Tensor | None = None) -> Tensor:
@@ -122,7 +122,7 @@ def run_search(
             return ops.scatter_update(old, indices, new) if len(old.shape) else new
 
         found = keras.tree.map_structure(put, found, left)
-        kept = ops.cast(ops.nonzero(ops.logical_not(_is_done(left)))[0], "int32")
+        kept = _sentences_to_keep(_is_done(left))
         left = take_rows(left, kept)
         return found, take_rows(places, kept), left, keep_shapes(keep_sentences(state, kept), state)
 
@@ -146,8 +146,22 @@ def _is_any_left(search, *_):
 def _are_most_left(search, *_):
     """Returns whether more than half go on; with fewer, copying their state soon pays off."""
     is_done = _is_done(search)
-    num_left = ops.sum(ops.cast(ops.logical_not(is_done), "int32"))
-    return 2 * num_left > ops.shape(is_done)[0]
+    return 2 * _num_left(is_done) > ops.shape(is_done)[0]
+
+
+def _num_left(is_done):
+    return ops.sum(ops.cast(ops.logical_not(is_done), "int32"))
+
+
+def _sentences_to_keep(is_done):
+    """Returns the places of those that go on, and of a few others.
+
+    Their number is a power of two, because oneDNN prepares its kernels anew for each shape.
+    """
+    powers = ops.array([2**exponent for exponent in range(31)], dtype="int32")
+    num_kept = ops.min(ops.where(powers >= _num_left(is_done), powers, 2**30))
+    first = ops.argsort(ops.cast(is_done, "int32"))  # Those that go on come first.
+    return ops.cast(first[:num_kept], "int32")
 
 
 def _shrinking_loop(condition, body, variables):

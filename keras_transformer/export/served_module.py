@@ -3,17 +3,17 @@
 import abc
 import dataclasses
 import functools
-import itertools
 import json
 from collections.abc import Callable
 from typing import Any, ClassVar
 
+import keras
 import tensorflow as tf
 
 import keras_transformer
 from keras_transformer.data.special_tokens import EOS_ID, PAD_ID
 from keras_transformer.decoding import search_to_dict
-from keras_transformer.inference.batch_inference import one_answer, search_ids
+from keras_transformer.inference.batch_inference import LENGTH_MULTIPLE, one_answer, search_ids
 from keras_transformer.inference.pipeline import Pipeline
 from keras_transformer.layers.dtypes import Tensor
 from keras_transformer.layers.kernels.stored_kernels import stored_kernels, stored_variables
@@ -44,7 +44,8 @@ class ServedModule(tf.Module):
         # A `tf.function` holds the object of a method by a weak reference only.
         self._functions = functions(self, pipeline, model, search, num_streams)
         for name, inputs in functions.inputs.items():
-            method = _with_stored(getattr(self._functions, name), transposes, num_streams)
+            method = getattr(self._functions, name)
+            method = _with_weights(method, model.weights, transposes, num_streams)
             signature = [tf.TensorSpec([None], tf.string, name=text) for text in inputs]
             function = tf.function(method, input_signature=signature, autograph=False)
             setattr(self, name, function)
@@ -110,44 +111,110 @@ class ServedFunctions(abc.ABC):
         }
 
     def _search(self, sources, lengths, search, write, constrain=None):
-        """Returns the `answers` and `scores` `[batch, n]` of ragged sources, searched in chunks.
+        """Returns the `answers` and `scores` `[batch, n]` of ragged sources.
 
-        `write(start, end, tokens, scores)` returns the answers `[rows, n]` to a range of rows;
-        `constrain` a constraint from `lengths`, the argument of `Pipeline.max_lengths`.
+        The rows are searched in chunks, the longest first; `num_streams` chunks at the same time.
+        `write(tokens, scores)` returns the answers `[batch, n]`; `constrain` a constraint from
+        `lengths`, the argument of `Pipeline.max_lengths`.
         """
+        pipeline = self._pipeline
+        limits = pipeline.max_lengths(lengths)
+        source_lengths = tf.cast(sources.row_lengths(), tf.int32)
+        order = tf.argsort(source_lengths, direction="DESCENDING", stable=True)
+        longest_limit = tf.reduce_max(tf.concat([limits, [1]], axis=0))
+        positions = search.width * (tf.gather(source_lengths, order) + longest_limit)
+        starts = self._starts_of_chunks(positions)
 
-        def search_rows(start, end):
-            options = {}
+        def search_chunk(chunk):
+            rows, options = order[starts[chunk] : starts[chunk + 1]], {}
             if hasattr(search, "seed"):
-                seed = (search.seed + tf.cast(start, tf.int64)) % 2**31
+                seed = (search.seed + tf.cast(starts[chunk], tf.int64)) % 2**31
                 options["seed"] = tf.cast(seed, tf.int32)
             if constrain is not None:
-                options["constraints"] = [constrain(lengths[start:end])]
-            max_lengths = self._pipeline.max_lengths(lengths[start:end])
-            source = padded(sources[start:end])
-            result = search_ids(self._model, source, max_lengths, search, **options)
-            scores = tf.cast(result.scores, tf.float32)
+                options["constraints"] = [constrain(tf.gather(lengths, rows))]
+            source = padded(tf.gather(sources, rows), self._padded_length(source_lengths[rows[0]]))
+            result = search_ids(self._model, source, tf.gather(limits, rows), search, **options)
+            missing = longest_limit - tf.shape(result.tokens)[2]
+            tokens = tf.pad(result.tokens, [[0, 0], [0, 0], [0, missing]], constant_values=PAD_ID)
+            return {"tokens": tokens, "scores": tf.cast(result.scores, tf.float32)}
+
+        num_answers = getattr(search, "n_best", search.width)
+        shapes = {"tokens": [None, num_answers, None], "scores": [None, num_answers]}
+        dtypes = {"tokens": tf.int32, "scores": tf.float32}
+
+        def search_chunks():
+            # Nothing in a chunk may have side effects, or TensorFlow runs one after the other.
+            found = tf.map_fn(
+                search_chunk,
+                tf.range(tf.size(starts) - 1),
+                parallel_iterations=self._num_streams,
+                fn_output_signature={
+                    name: tf.RaggedTensorSpec(shapes[name], dtypes[name], ragged_rank=0)
+                    for name in shapes
+                },
+            )
+            return {name: tf.gather(found[name].values, tf.argsort(order)) for name in found}
+
+        def nothing():
             return {
-                "answers": write(start, end, result.tokens, scores),
-                "scores": tf.where((lengths[start:end] == 0)[:, None], 0.0, scores),
+                "tokens": tf.zeros([0, num_answers, 1], tf.int32),
+                "scores": tf.zeros([0, num_answers]),
             }
 
-        longest = tf.reduce_max(tf.concat([self._pipeline.max_lengths(lengths), [1]], axis=0))
-        positions = search.width * (longest_row(sources) + longest)
-        rows = rows_per_chunk((positions, self._pipeline.max_batch_tokens))
-        shape = [0, getattr(search, "n_best", search.width)]
-        empty = {"answers": tf.zeros(shape, tf.string), "scores": tf.zeros(shape)}
-        return in_chunks(search_rows, tf.shape(lengths)[0], rows, empty, self._num_streams)
+        found = tf.cond(tf.size(order) > 0, search_chunks, nothing)
+        scores = tf.where((lengths == 0)[:, None], 0.0, found["scores"])
+        return {"answers": write(found["tokens"], scores), "scores": scores}
+
+    def _starts_of_chunks(self, positions):
+        """Returns the first row of each chunk, and the number of rows.
+
+        `positions` has those of source and answers of each row, in descending order.
+        """
+        num_rows = tf.size(positions)
+        sizes = self._pipeline.max_batch_tokens // self._num_streams // positions
+        # Even shares of a small request.
+        sizes = tf.clip_by_value(sizes, 1, tf.minimum(MAX_ROWS, -(-num_rows // self._num_streams)))
+
+        def add_chunk(starts):
+            start = starts[-1]
+            return [tf.concat([starts, [tf.minimum(start + sizes[start], num_rows)]], axis=0)]
+
+        [starts] = tf.while_loop(
+            lambda starts: starts[-1] < num_rows,
+            add_chunk,
+            [tf.constant([0])],
+            shape_invariants=[tf.TensorShape([None])],
+        )
+        return starts
+
+    def _padded_length(self, longest):
+        length = -(-longest // LENGTH_MULTIPLE) * LENGTH_MULTIPLE
+        positions = self._model.config.max_length
+        return length if positions is None else tf.minimum(length, positions)
 
 
-def _with_stored(method, transposes, num_parts):
-    """Returns a function of the same arguments, traced with `stored_kernels`."""
+def _with_weights(method, weights, transposes, num_parts):
+    """Returns a function of the same arguments, which reads the weights once, before all loops.
+
+    TensorFlow runs loops in parallel only if they read no variables.
+    """
 
     @functools.wraps(method)
     def function(*texts):
         # A request may ignore the shapes of a signature, which makes operations fail obscurely.
         texts = [tf.ensure_shape(text, [None]) for text in texts]
-        with stored_kernels(transposes, num_parts):
+        values = [
+            (weight, tf.convert_to_tensor(weight.value))
+            for weight in weights
+            if id(weight) not in transposes
+        ]
+        matrices = {id(stored.matrix): stored.matrix for stored in transposes.values()}
+        matrices = {key: tf.convert_to_tensor(matrix) for key, matrix in matrices.items()}
+        stored = {
+            key: dataclasses.replace(stored, matrix=matrices[id(stored.matrix)])
+            for key, stored in transposes.items()
+        }
+        with stored_kernels(stored, num_parts), keras.StatelessScope(values):
             return method(*texts)
 
     return function
@@ -155,8 +222,9 @@ def _with_stored(method, transposes, num_parts):
 
 Rows = dict[str, Tensor]
 
-# Maximum number of padded positions of source and target in a chunk of rows.
+# Maximum numbers of padded positions of source and target, and of rows, in a chunk of rows.
 MAX_TOKENS = 32_768
+MAX_ROWS = 64
 
 
 def encode(tokenizer: Any, text: Tensor, max_length: int) -> tuple[tf.RaggedTensor, Tensor]:
@@ -183,45 +251,20 @@ def rows_per_chunk(*limits: tuple) -> Tensor:
 
 
 def in_chunks(
-    function: Callable[[Tensor, Tensor], Rows],
-    num_rows: Tensor,
-    chunk_size: Tensor,
-    empty: Rows,
-    num_streams: int = 1,
+    function: Callable[[Tensor, Tensor], Rows], num_rows: Tensor, chunk_size: Tensor, empty: Rows
 ) -> Rows:
-    """Joins the results of `function(start, end)` for chunks of rows; `empty` is that of no row.
-
-    `num_streams` chunks at the same time have `chunk_size` rows together.
-    """
-    if num_streams == 1:
-        return _in_turn(function, 0, num_rows, chunk_size, empty)
-    share = -(-num_rows // num_streams)
-    chunk_size = tf.maximum(chunk_size // num_streams, 1)
-
-    # As a function, it is in the graph once.
-    @tf.function(autograph=False)
-    def stream(start, end):
-        return _in_turn(function, start, end, chunk_size, empty)
-
-    limits = [tf.minimum(number * share, num_rows) for number in range(num_streams + 1)]
-    # TensorFlow runs calls in parallel that neither depend on each other nor write variables.
-    found = [stream(*pair) for pair in itertools.pairwise(limits)]
-    return {name: tf.concat([part[name] for part in found], axis=0) for name in empty}
-
-
-def _in_turn(function, first, last, chunk_size, empty):
-    """Returns the function's results for the rows from `first` to `last`, chunk by chunk."""
+    """Joins the results of `function(start, end)` for chunks of rows; `empty` is that of no row."""
 
     def extend(start, found):
-        end = tf.minimum(start + chunk_size, last)
+        end = tf.minimum(start + chunk_size, num_rows)
         new = function(start, end)
         return end, {name: tf.concat([found[name], new[name]], axis=0) for name in found}
 
     shapes = {name: tf.TensorShape([None, *part.shape[1:]]) for name, part in empty.items()}
     _, found = tf.while_loop(
-        lambda start, found: start < last,
+        lambda start, found: start < num_rows,
         extend,
-        (tf.convert_to_tensor(first), empty),
+        (tf.constant(0), empty),
         shape_invariants=(tf.TensorShape([]), shapes),
         parallel_iterations=1,
     )

@@ -98,9 +98,8 @@ class TranslatorFunctions(served.ServedFunctions):
         sources, truncated = self._encode_source(text)
         num_subwords = tf.cast(sources.row_lengths(), tf.int32) - 1
 
-        def write(start, end, tokens, scores):
-            is_empty = (num_subwords[start:end] == 0)[:, None, None]
-            tokens = tf.where(is_empty, PAD_ID, tokens)
+        def write(tokens, scores):
+            tokens = tf.where((num_subwords == 0)[:, None, None], PAD_ID, tokens)
             flat = tf.reshape(tokens, [-1, tf.shape(tokens)[-1]])  # [batch * n, length]
             return tf.reshape(self._module.target_tokenizer.detokenize(flat), tf.shape(scores))
 

@@ -15,8 +15,9 @@ from keras_transformer.inference import memory
 from keras_transformer.layers.checks import check_positive_integer
 from keras_transformer.models.cross_entropy import cross_entropy
 
-# JAX compiles for each shape: lengths are rounded up to a multiple, numbers of rows to powers of 2.
-_LENGTH_MULTIPLE = 32
+# JAX compiles for each shape, and oneDNN prepares its kernels for each: lengths are rounded up to a
+# multiple; on JAX, numbers of rows to powers of 2.
+LENGTH_MULTIPLE = 32 if keras.config.backend() == "jax" else 8
 
 
 def search_ids(model, source, max_lengths, search, max_length=None, **options):
@@ -180,7 +181,8 @@ class BatchInference:
 
     def _padded(self, rows: Sequence[Sequence[int]]):
         """Pads rows of ids to int32 `[batch, length]`, on JAX to one of a few shapes."""
-        num_rows, length = len(rows), _rounded(max(map(len, rows)))
+        num_rows, longest = len(rows), max(map(len, rows))
+        length = -(-longest // LENGTH_MULTIPLE) * LENGTH_MULTIPLE
         if keras.config.backend() == "jax":
             num_rows = 2 ** (num_rows - 1).bit_length()
         if self.model.config.max_length is not None:  # the number of learned positions
@@ -212,4 +214,4 @@ def _filled_up(values, num_rows):
 def _rounded(length):
     if keras.config.backend() != "jax":
         return int(length)
-    return -(-int(length) // _LENGTH_MULTIPLE) * _LENGTH_MULTIPLE
+    return -(-int(length) // LENGTH_MULTIPLE) * LENGTH_MULTIPLE

@@ -32,9 +32,9 @@ class ParserFunctions(ServedFunctions):
         sources, truncated = self._encode_source(_joined(words))
         num_words = tf.cast(words.row_lengths(), tf.int32)
 
-        def write(start, end, tokens, scores):
-            trees = self._write_trees(words[start:end], tokens, scores)
-            return tf.where((num_words[start:end] == 0)[:, None], NO_TREE, trees)
+        def write(tokens, scores):
+            trees = self._write_trees(words, tokens, scores)
+            return tf.where((num_words == 0)[:, None], NO_TREE, trees)
 
         constrain = self._pipeline.well_formed_trees
         return self._search(sources, num_words, search, write, constrain), truncated

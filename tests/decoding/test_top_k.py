@@ -39,9 +39,25 @@ def test_top_k_equals_a_stable_sort(route, size, k, monkeypatch):
     )
 
 
-def test_long_rows_go_by_blocks_that_divide_them_where_there_are_any():
-    for size, k in ((32_000, 8), (37_000, 8), (10_000, 10), (8_192, 4)):
-        assert size % top_k_module._block_size(size, k) == 0
-    assert top_k_module._block_size(31_991, 8) == 96  # A prime number.
+@pytest.mark.parametrize("size,k", [(5, 4), (600, 8), (601, 8), (4099, 5)])
+def test_rows_of_a_sentence_are_ranked_together(size, k):
+    generator = np.random.default_rng(size + k)
+    values = generator.integers(-9, 4, (7 * 3, size)).astype("float32")
+    terms = generator.integers(-2, 3, (2, 7, 3)).astype("float32")
+    terms[0, 1, 1] = -np.inf
+    largest, places = top_k_module.top_k(
+        ops.convert_to_tensor(values), k, [ops.convert_to_tensor(term) for term in terms]
+    )
+    sums = (values.reshape(7, 3, size) + terms.sum(0)[..., None]).reshape(7, 3 * size)
+    expected = np.argsort(-sums, axis=-1, kind="stable")[:, :k]
+    np.testing.assert_array_equal(ops.convert_to_numpy(places), expected)
+    np.testing.assert_array_equal(
+        ops.convert_to_numpy(largest), np.take_along_axis(sums, expected, -1)
+    )
+
+
+def test_only_long_rows_go_by_blocks():
+    assert top_k_module._block_size(32_000, 4, 8) == 128
+    assert top_k_module._block_size(6_000, 1, 8) == 32
     for size, k in ((32_000, 1), (500, 8), (2, 2)):
-        assert top_k_module._block_size(size, k) is None
+        assert top_k_module._block_size(size, 1, k) is None

@@ -10,13 +10,15 @@ ALLOWED = set(
     Erf Exp ExpandDims Fill Floor FloorDiv FloorMod GatherV2 Greater GreaterEqual Identity
     IdentityN If IsFinite Less LessEqual Log LogicalAnd LogicalNot LogicalOr MatMul Max Maximum Mean
     MergeV2Checkpoints Min Minimum Mul Neg NoOp NotEqual OneHot Pack Pad PadV2 PartitionedCall
-    Placeholder Pow Prod RaggedGather RaggedRange RaggedTensorToTensor Range ReadVariableOp
+    Placeholder Pow Prod RaggedGather RaggedRange
+    RaggedTensorFromVariant RaggedTensorToTensor RaggedTensorToVariant Range ReadVariableOp
     RealDiv Relu Reshape RestoreV2 Round Rsqrt SaveV2 Select SelectV2
     SentencepieceDetokenizeOp SentencepieceOp SentencepieceTokenizeOp Shape ShardedFilename
     Sin Size Slice Softmax Split Sqrt Square SquaredDifference Squeeze StatefulPartitionedCall
     StatelessIf StatelessWhile StaticRegexFullMatch StopGradient StridedSlice StringJoin Sub
-    Sum Tanh TensorListFromTensor TensorListGetItem TensorScatterUpdate Tile TopKV2 Transpose
-    UnicodeTranscode Unpack VarHandleOp Where While ZerosLike
+    Sum Tanh TensorListFromTensor TensorListGetItem TensorListReserve TensorListSetItem
+    TensorListStack TensorScatterUpdate Tile TopKV2 Transpose
+    UnicodeTranscode Unpack VarHandleOp Where ZerosLike
     """.split()
 )
 

@@ -177,13 +177,13 @@ class TestBatches:
         from keras_transformer.export import served_module
         from keras_transformer.layers.kernels import stored_kernels
 
-        used, parts, in_chunks = [], [], served_module.in_chunks
+        used, parts, map_fn = [], [], tf.map_fn
 
-        def counted(*arguments):
-            used.append(arguments[4:])
-            return in_chunks(*arguments)
+        def counted(*arguments, **options):
+            used.append(options["parallel_iterations"])
+            return map_fn(*arguments, **options)
 
-        monkeypatch.setattr(served_module, "in_chunks", counted)
+        monkeypatch.setattr(tf, "map_fn", counted)
 
         def kernels(transposes, num_parts):
             parts.append(num_parts)
@@ -192,7 +192,7 @@ class TestBatches:
         monkeypatch.setattr(served_module, "stored_kernels", kernels)
         monkeypatch.setattr(stored_kernels, "_MIN_PART_SIZE", 8)
         directory = export_saved_model(translator, tmp_path / "m", num_streams=num_streams)
-        assert used.count((num_streams,)) == 2  # the signatures that search
+        assert used == [num_streams] * 2  # the signatures that search
         assert set(parts) == {num_streams}
         streamed = tf.saved_model.load(directory)
         for texts in (TEXTS, TEXTS[:1], [], ["", *TEXTS[:3]]):

@@ -37,8 +37,11 @@ def greedy_search(next_log_probabilities, max_length, eos):
     return [Hypothesis(tokens, total, total)]
 
 
-def beam_search(next_log_probabilities, beam_size, alpha, n_best, max_length, eos, penalty=gnmt):
+def beam_search(
+    next_log_probabilities, beam_size, alpha, n_best, max_length, eos, penalty=gnmt, patience=None
+):
     """Beam search over the best 2k candidates; only one for k = 1, which makes it greedy."""
+    num_ended = 0
     alive = [((), 0.0)]  # (tokens, log-probability), best first
     finished = []  # Hypothesis, best first
     num_candidates = 1 if beam_size == 1 else 2 * beam_size
@@ -51,9 +54,10 @@ def beam_search(next_log_probabilities, beam_size, alpha, n_best, max_length, eo
         candidates = [candidate for candidate in candidates if candidate[0] > MINUS_INFINITY]
         candidates.sort(key=lambda candidate: (-candidate[0], candidate[1], candidate[2]))
         still_alive = []
-        for total, beam, token in candidates[:num_candidates]:
+        for rank, (total, beam, token) in enumerate(candidates[:num_candidates]):
             tokens = (*alive[beam][0], token)
             if token == eos:
+                num_ended += rank < beam_size
                 finished.append(Hypothesis(tokens, total / penalty(length, alpha), total))
             else:
                 still_alive.append((tokens, total))
@@ -63,6 +67,8 @@ def beam_search(next_log_probabilities, beam_size, alpha, n_best, max_length, eo
             break
         threshold = finished[n_best - 1].score if len(finished) >= n_best else MINUS_INFINITY
         if alive[0][1] / penalty(max_length, alpha) <= threshold:
+            break
+        if patience is not None and num_ended >= patience * beam_size:
             break
     unfinished = [
         Hypothesis(tokens, total / penalty(len(tokens), alpha), total) for tokens, total in alive

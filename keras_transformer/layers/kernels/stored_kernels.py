@@ -1,18 +1,22 @@
 """Kernels as a SavedModel stores them: transposed, several in a matrix, multiplied in parts.
 
-In bfloat16 the product of a transposed kernel and a few columns is the fastest, because oneDNN
-copies a kernel in Keras' own order at every call. Reading the weights takes most of the time of a
-step that decodes one sentence; several threads read the parts of a product at the same time.
+In bfloat16, on a processor with AMX, the product of a transposed kernel and a few columns is the
+fastest, because oneDNN copies a kernel in Keras' own order at every call. Reading the weights takes
+most of the time of a step that decodes one sentence; several threads read the parts of a product at
+the same time.
 """
 
 import contextlib
 import contextvars
 import dataclasses
+import functools
 import itertools
+import pathlib
 import types
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import keras
 from keras import ops
 
 from keras_transformer.layers.dtypes import Tensor
@@ -20,6 +24,8 @@ from keras_transformer.layers.kernels.shapes import is_decoding_step, reshape
 
 # Minimum number of elements per thread (about 20 us of work).
 _MIN_PART_SIZE = 2**17
+# With more rows there are several chunks, which run in parallel as a whole.
+_MAX_ROWS_OF_PARTS = 8
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,18 +127,38 @@ def multiply_few_rows(rows: Tensor, transpose: Tensor) -> Tensor:
     """Returns `[rows, output_dim]`, the product of a few rows and the transpose of a matrix.
 
     The matrix, `[output_dim, input_dim]`, comes first, in its order in memory; transposing the few
-    results is cheaper.
+    results is cheaper, except in bfloat16 without AMX.
     """
-    columns = ops.transpose(rows)
+    is_half = keras.backend.standardize_dtype(rows.dtype) == "bfloat16"
+    matrix_first = has_amx() or not is_half
+    columns = ops.transpose(rows) if matrix_first else None
+
+    def multiply(part):
+        if matrix_first:
+            return ops.transpose(ops.matmul(part, columns))
+        return ops.matmul(rows, ops.transpose(part))
+
     output_dim, input_dim = transpose.shape
     num_parts = min(_STORAGE.get().num_parts, output_dim * input_dim // _MIN_PART_SIZE)
     if num_parts < 2:
-        return ops.transpose(ops.matmul(transpose, columns))
+        return multiply(transpose)
     transpose = ops.cast(ops.convert_to_tensor(transpose), rows.dtype)
     limits = [number * output_dim // num_parts for number in range(num_parts + 1)]
-    # TensorFlow runs these in parallel, because none depends on another.
-    parts = [ops.matmul(transpose[start:end], columns) for start, end in itertools.pairwise(limits)]
-    return ops.transpose(ops.concatenate(parts, axis=0))
+
+    def multiply_parts():
+        # TensorFlow runs these in parallel, because none depends on another.
+        parts = [multiply(transpose[start:end]) for start, end in itertools.pairwise(limits)]
+        return ops.concatenate(parts, axis=-1)
+
+    is_one_chunk = ops.shape(rows)[0] <= _MAX_ROWS_OF_PARTS
+    return ops.cond(is_one_chunk, multiply_parts, lambda: multiply(transpose))
+
+
+@functools.cache
+def has_amx() -> bool:
+    """Returns whether the processor multiplies bfloat16 matrices with AMX; False if unknown."""
+    flags = pathlib.Path("/proc/cpuinfo")
+    return flags.exists() and "amx_bf16" in flags.read_text()
 
 
 def _are_together(places):
