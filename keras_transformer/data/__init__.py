@@ -4,12 +4,14 @@ TensorFlow, tensorflow-text and tensorflow-datasets are imported when something 
 called, never by the import of this package.
 """
 
-from keras_transformer.data.batch_shapes import BatchShape
+from keras_transformer.data.batch_plan import BatchShape
 from keras_transformer.data.corpora import Corpus, PairsCorpus, ParallelTextCorpus, TsvCorpus
 from keras_transformer.data.encoded_corpus import EncodedCorpus
 from keras_transformer.data.prepared_corpus import PreparedCorpus, prepare_corpus
-from keras_transformer.data.sentencepiece_tokenizer import SentencePieceTokenizer
-from keras_transformer.data.sentencepiece_training import train_sentencepiece
+from keras_transformer.data.sentencepiece_tokenizer import (
+    SentencePieceTokenizer,
+    train_sentencepiece,
+)
 from keras_transformer.data.special_tokens import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from keras_transformer.data.subword_tokenizer import SubwordTokenizer, build_subword_vocabulary
 from keras_transformer.data.text_lines import text_lines
