@@ -186,8 +186,6 @@ def read_json(path: str | os.PathLike) -> dict:
             f"{str(path)!r} is damaged: it is not a complete JSON file ({one_line(error)})."
         ) from error
     if not isinstance(content, dict):
-        raise UserError(
-            f"{str(path)!r} is damaged: it must hold a JSON object. "
-            f"Received: {type(content).__name__}"
-        )
+        rule = f"{str(path)!r} is damaged: it must hold a JSON object"
+        raise UserError(f"{rule}. Received: {type(content).__name__}")
     return content

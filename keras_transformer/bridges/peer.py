@@ -85,7 +85,5 @@ def activation_name(activation: Any, supported: Collection[str]) -> str:
     for name in supported:
         if activation is keras.activations.get(name):
             return name
-    raise UserError(
-        f"`activation` must be one of {', '.join(map(repr, supported))}. "
-        f"Received: activation={keras.activations.serialize(activation)!r}"
-    )
+    rule = f"`activation` must be one of {', '.join(map(repr, supported))}"
+    raise UserError(f"{rule}. Received: activation={keras.activations.serialize(activation)!r}")

@@ -7,7 +7,7 @@ import pathlib
 from collections.abc import Iterator, Sequence
 from typing import Protocol, runtime_checkable
 
-from keras_transformer.data.text_lines import open_text
+from keras_transformer.data.lines import open_text
 from keras_transformer.errors import UserError
 from keras_transformer.files import require_file
 

@@ -55,10 +55,8 @@ class EncodedCorpus:
         sides = {"source": (source_ids, source_offsets), "target": (target_ids, target_offsets)}
         for name, (ids, offsets) in sides.items():
             if offsets.ndim != 1 or not len(offsets) or offsets[0] or offsets[-1] != len(ids):
-                raise ValueError(
-                    f"{name}_offsets must go from 0 to the number of ids, {len(ids)}. "
-                    f"Received: {name}_offsets={offsets!r}"
-                )
+                rule = f"{name}_offsets must go from 0 to the number of ids, {len(ids)}"
+                raise ValueError(f"{rule}. Received: {name}_offsets={offsets!r}")
         if len(source_offsets) != len(target_offsets):
             raise ValueError(
                 "Both sides must have the same number of rows. Received: "

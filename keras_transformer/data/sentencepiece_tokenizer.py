@@ -10,8 +10,8 @@ from typing import Any
 
 import sentencepiece
 
+from keras_transformer.data.lines import sample_lines, text_lines
 from keras_transformer.data.special_tokens import BOS_ID, EOS_ID, PAD_ID, UNK_ID
-from keras_transformer.data.text_lines import sample_lines, text_lines
 from keras_transformer.data.tokenizer import Tokenizer
 from keras_transformer.errors import UserError
 

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from keras_transformer.data.lines import text_lines
 from keras_transformer.data.special_tokens import SPECIAL_PIECES, UNK_ID
-from keras_transformer.data.text_lines import text_lines
 from keras_transformer.data.tokenizer import Tokenizer
 from keras_transformer.errors import UserError
 
@@ -49,10 +49,8 @@ class SubwordTokenizer(Tokenizer):
         self._ids = {piece: number for number, piece in enumerate(pieces, len(SPECIAL_PIECES))}
         for piece in pieces:
             if not isinstance(piece, str) or not piece or _WHITESPACE.search(piece):
-                raise UserError(
-                    "A piece of a subword vocabulary is text without whitespace. "
-                    f"Received: piece={piece!r}"
-                )
+                rule = "A piece of a subword vocabulary is text without whitespace"
+                raise UserError(f"{rule}. Received: piece={piece!r}")
         repeated, count = collections.Counter(self._pieces).most_common(1)[0]
         if count > 1:
             raise UserError(
@@ -136,10 +134,8 @@ def build_subword_vocabulary(
     ['b', 'a', 'c@@', 'd']
     """
     if max_size is not None and max_size <= len(SPECIAL_PIECES):
-        raise ValueError(
-            f"max_size must be above {len(SPECIAL_PIECES)}, the number of reserved ids. "
-            f"Received: max_size={max_size!r}"
-        )
+        rule = f"max_size must be above {len(SPECIAL_PIECES)}, the number of reserved ids"
+        raise ValueError(f"{rule}. Received: max_size={max_size!r}")
     counts: collections.Counter[str] = collections.Counter()
     for line in text_lines(files_or_lines):
         counts.update(_WHITESPACE.split(line))

@@ -191,9 +191,8 @@ class TokenBatches:
         import tensorflow as tf
 
         if start_step < 0:
-            raise ValueError(
-                f"start_step must not be negative. Received: start_step={start_step!r}"
-            )
+            rule = "start_step must not be negative"
+            raise ValueError(f"{rule}. Received: start_step={start_step!r}")
         epoch, start = self.position(start_step, epoch)
         if self._fixed is None:
             arrange = batch_arrays.loaded_epochs(self._epoch)
@@ -260,6 +259,5 @@ def _check_integers(**values):
         least, most = (0, 2**64 - 1) if name == "seed" else (1, 2**31 - 1)
         is_integer = isinstance(value, int | np.integer) and not isinstance(value, bool)
         if not is_integer or not least <= value <= most:
-            raise ValueError(
-                f"{name} must be an integer from {least} to {most}. Received: {name}={value!r}"
-            )
+            rule = f"{name} must be an integer from {least} to {most}"
+            raise ValueError(f"{rule}. Received: {name}={value!r}")

@@ -84,9 +84,8 @@ def corpus_bleu(
 def make_bleu(tokenize: str = "13a", lowercase: bool = False):
     """Returns sacreBLEU's metric; raises a `UserError` if its tokenizer cannot be loaded."""
     if tokenize not in BLEU.TOKENIZERS:
-        raise UserError(
-            f"tokenize must be one of {', '.join(sorted(BLEU.TOKENIZERS))}. Received: {tokenize=}"
-        )
+        rule = f"tokenize must be one of {', '.join(sorted(BLEU.TOKENIZERS))}"
+        raise UserError(f"{rule}. Received: {tokenize=}")
     try:
         # Tokenised text ends in " ."; sacreBLEU suspects a mistake there unless it is told.
         return BLEU(lowercase=lowercase, tokenize=tokenize, force=tokenize == "none")

@@ -266,9 +266,8 @@ def save_figure(figure, path: str | os.PathLike) -> pathlib.Path:
     formats = figure.canvas.get_supported_filetypes()
     kind = path.suffix.lower().removeprefix(".")
     if kind not in formats:
-        raise UserError(
-            f"A plot's file must end in .{', .'.join(sorted(formats))}. Received: {str(path)!r}"
-        )
+        rule = f"A plot's file must end in .{', .'.join(sorted(formats))}"
+        raise UserError(f"{rule}. Received: {str(path)!r}")
     with atomic_write(path) as temporary, warnings.catch_warnings():
         # Pieces may be in any script; a character that the font lacks is drawn as a box.
         warnings.filterwarnings("ignore", message=r"Glyph .* missing from")

@@ -217,9 +217,8 @@ class Parser(Pipeline):
         text = " ".join(split_words(text))
         tree = self.parse([text])[0] if answer is None else Tree.parse(answer)
         if tree and tree.words() != split_words(text):
-            raise UserError(
-                f"The tree must have the words {text!r}. Received: {' '.join(tree.words())!r}"
-            )
+            rule = f"The tree must have the words {text!r}"
+            raise UserError(f"{rule}. Received: {' '.join(tree.words())!r}")
         return super().encode_pair(text, tree and " ".join(self.linearization.to_symbols(tree)))
 
     def well_formed_trees(self, num_words: Tensor) -> WellFormedTrees:
@@ -250,18 +249,14 @@ class Parser(Pipeline):
 def _words_of(sentences: Sequence) -> list[list[str]]:
     """Returns the words of each sentence; raises a `ValueError` if one is not a sentence."""
     if isinstance(sentences, str | bytes):
-        raise ValueError(
-            "`sentences` must be a list of sentences; put one sentence into a list. "
-            f"Received: sentences={sentences!r}"
-        )
+        rule = "`sentences` must be a list of sentences; put one sentence into a list"
+        raise ValueError(f"{rule}. Received: sentences={sentences!r}")
     result = []
     for index, sentence in enumerate(sentences):
         words = split_words(sentence) if isinstance(sentence, str) else sentence
         is_list = isinstance(words, Sequence | np.ndarray) and not isinstance(words, bytes)
         if not is_list or not all(isinstance(w, str) and split_words(w) == [w] for w in words):
-            raise ValueError(
-                "A sentence must be a string, or a list of words without white space. "
-                f"Received: sentences[{index}]={sentence!r}"
-            )
+            rule = "A sentence must be a string, or a list of words without white space"
+            raise ValueError(f"{rule}. Received: sentences[{index}]={sentence!r}")
         result.append(list(words))
     return result

@@ -126,16 +126,12 @@ class ParsingTask(Task):
 
     def check(self, corpus: Any, settings: TrainingSettings) -> None:
         if not isinstance(corpus, TreebankCorpus):
-            raise UserError(
-                "The corpus of a parser must be a `TreebankCorpus`. Received: a corpus of type "
-                f"{type(corpus).__name__}"
-            )
+            message = "The corpus of a parser must be a `TreebankCorpus`"
+            raise UserError(f"{message}. Received: a corpus of type {type(corpus).__name__}")
         expected = Linearization.from_dict(settings.linearization)
         if corpus.linearization != expected:
-            raise UserError(
-                "The corpus must have the linearization of the settings. Received: "
-                f"{corpus.linearization} with settings of {expected}"
-            )
+            rule = "The corpus must have the linearization of the settings"
+            raise UserError(f"{rule}. Received: {corpus.linearization} with settings of {expected}")
 
     def learn_tokenizers(self, corpus, settings, source, report) -> TokenizerPair:
         symbols = collections.Counter()

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 
 from keras_transformer.data.corpora import require_regular_file
-from keras_transformer.data.text_lines import open_text
+from keras_transformer.data.lines import open_text
 from keras_transformer.errors import UserError
 from keras_transformer.files import atomic_write
 from keras_transformer.parsing.linearization import Linearization

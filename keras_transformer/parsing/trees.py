@@ -48,10 +48,8 @@ class Tree:
 
     def __post_init__(self):
         if not isinstance(self.label, str) or not _LABEL.fullmatch(self.label):
-            raise ValueError(
-                "The label of a tree must be a string without spaces and round brackets. "
-                f"Received: label={self.label!r}"
-            )
+            rule = "The label of a tree must be a string without spaces and round brackets"
+            raise ValueError(f"{rule}. Received: label={self.label!r}")
         if self.is_leaf:
             if not self.label or not _LEAF.fullmatch(self.children):
                 raise ValueError(
@@ -61,10 +59,8 @@ class Tree:
             return
         children = tuple(self.children)
         if not children or not all(isinstance(child, Tree) for child in children):
-            raise ValueError(
-                "The children of a tree must be at least one tree, or a word. "
-                f"Received: label={self.label!r}, children={children!r}"
-            )
+            rule = "The children of a tree must be at least one tree, or a word"
+            raise ValueError(f"{rule}. Received: label={self.label!r}, children={children!r}")
         object.__setattr__(self, "children", children)
 
     @classmethod

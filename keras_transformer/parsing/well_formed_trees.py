@@ -96,10 +96,8 @@ def tree_symbols(tokenizer: SubwordTokenizer, linearization: Linearization) -> T
     if linearization.numbers:
         missing = [number for number in NUMBERS if number not in pieces]
         if missing:
-            raise ValueError(
-                f"The target vocabulary must have all numbers from 0 to {NUMBERS[-1]}. "
-                f"Received: a target vocabulary without {missing[0]!r}"
-            )
+            rule = f"The target vocabulary must have all numbers from 0 to {NUMBERS[-1]}"
+            raise ValueError(f"{rule}. Received: a target vocabulary without {missing[0]!r}")
         numbers = [NUMBERS.index(piece) if piece in NUMBERS else -1 for piece in pieces]
         words = [number >= 0 for number in numbers]
     elif linearization.words or linearization.tags:
@@ -189,10 +187,8 @@ class WellFormedTrees:
         self.max_depth = max_depth
         shapes = self.openings.shape, self.closings.shape, self.words.shape
         if len(shapes[0]) != 1 or len(set(shapes)) > 1:
-            raise ValueError(
-                "`openings`, `closings` and `words` must have the shape [vocabulary]. "
-                f"Received: shapes {shapes}"
-            )
+            rule = "`openings`, `closings` and `words` must have the shape [vocabulary]"
+            raise ValueError(f"{rule}. Received: shapes {shapes}")
         num_roles = (self.openings >= 0) * 1 + (self.closings >= 0) + self.words
         if num_roles.max() > 1:
             raise ValueError(

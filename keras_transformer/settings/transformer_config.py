@@ -124,9 +124,8 @@ class TransformerConfig(FrozenSettings):
         if self.position == "learned" and self.max_length is None:
             raise ValueError("position='learned' needs `max_length`. Received: max_length=None")
         if self.position == "sinusoidal" and self.d_model % 2:
-            raise ValueError(
-                f"position='sinusoidal' needs an even `d_model`. Received: d_model={self.d_model}"
-            )
+            rule = "position='sinusoidal' needs an even `d_model`"
+            raise ValueError(f"{rule}. Received: d_model={self.d_model}")
         if self.flash_attention and (self.attention_dropout or self.position == "relative"):
             raise ValueError(
                 "`flash_attention` is not supported with dropout of attention weights or relative "

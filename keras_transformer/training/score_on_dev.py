@@ -132,10 +132,8 @@ class BleuOnDev(ScoreOnDev):
     ):
         super().__init__(every)
         if len(sources) != len(references):
-            raise ValueError(
-                "`sources` and `references` must have the same number of lines. "
-                f"Received: {len(sources)} and {len(references)}"
-            )
+            rule = "`sources` and `references` must have the same number of lines"
+            raise ValueError(f"{rule}. Received: {len(sources)} and {len(references)}")
         self.sources = list(sources)
         self.references = list(references)
         self.hypotheses: list[str] = []

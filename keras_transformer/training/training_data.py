@@ -128,17 +128,14 @@ class TrainingData:
 
 def _check_drops(corpus, tokenizers: TokenizerPair) -> None:
     if isinstance(corpus, EncodedCorpus):
-        raise UserError(
-            "`bpe_dropout` needs text to encode in every epoch. Received: an encoded corpus"
-        )
+        message = "`bpe_dropout` needs text to encode in every epoch"
+        raise UserError(f"{message}. Received: an encoded corpus")
     for tokenizer in (tokenizers.source, tokenizers.of_target):
         is_subword = isinstance(tokenizer, SubwordTokenizer)
         kind = "subword" if is_subword else getattr(tokenizer, "model_type", "bpe")
         if kind != "bpe":
-            raise UserError(
-                "`bpe_dropout` needs tokenizers of type 'bpe', whose merges it drops. "
-                f"Received: a tokenizer of type {kind!r}"
-            )
+            rule = "`bpe_dropout` needs tokenizers of type 'bpe', whose merges it drops"
+            raise UserError(f"{rule}. Received: a tokenizer of type {kind!r}")
 
 
 def _reads(report: Callable[[str], object]) -> Callable[[int], None]:

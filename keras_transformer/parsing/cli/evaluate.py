@@ -19,10 +19,8 @@ def evaluate_parsing(arguments: argparse.Namespace) -> dict[str, Any]:
     """Scores parses against gold trees, prints EVALB's figures and returns a report."""
     num_files = len(arguments.reference or ())
     if num_files != 1:
-        raise UserError(
-            "--task parsing takes one file of gold trees. "
-            f"Received: --reference with {num_files} files"
-        )
+        rule = "--task parsing takes one file of gold trees"
+        raise UserError(f"{rule}. Received: --reference with {num_files} files")
     parameters = _parameters(arguments.parameters or "collins")
     [reference] = arguments.reference
     details = {}
@@ -52,9 +50,8 @@ def _parameters(name: str) -> EvalbParameters:
     if name in known:
         return known[name]()
     if not os.path.exists(name):
-        raise UserError(
-            f"--parameters must be collins, new or an existing parameter file. Received: {name!r}"
-        )
+        rule = "--parameters must be collins, new or an existing parameter file"
+        raise UserError(f"{rule}. Received: {name!r}")
     return EvalbParameters.from_file(name)
 
 

@@ -236,10 +236,8 @@ def parseval(
     parameters = parameters or EvalbParameters()
     gold, parses = list(gold), list(parses)
     if len(gold) != len(parses):
-        raise UserError(
-            "There must be as many parses as gold trees. "
-            f"Received: {len(parses)} parses and {len(gold)} gold trees"
-        )
+        rule = "There must be as many parses as gold trees"
+        raise UserError(f"{rule}. Received: {len(parses)} parses and {len(gold)} gold trees")
     if not gold:
         raise UserError("There are no trees to score.")
     sentences = tuple(

@@ -102,10 +102,8 @@ def decode_line(raw: bytes, name: str, number: int) -> str:
         # Without a mark, Latin letters show: every second byte is zero.
         if other or raw.count(0) * 3 > len(raw):
             other = other or "UTF-16"
-            raise UserError(
-                f"{name}: the text must be UTF-8; `iconv -f {other} -t UTF-8` converts it. "
-                f"Received: {other}"
-            )
+            rule = f"{name}: the text must be UTF-8; `iconv -f {other} -t UTF-8` converts it"
+            raise UserError(f"{rule}. Received: {other}")
     try:
         line = raw.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8")
     except UnicodeDecodeError as error:
