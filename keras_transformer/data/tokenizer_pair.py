@@ -77,8 +77,6 @@ def save_tokenizer(
 
     Example:
 
-    >>> import tempfile
-    >>> from keras_transformer.data import SubwordTokenizer, load_tokenizer, save_tokenizer
     >>> directory = tempfile.mkdtemp()
     >>> save_tokenizer(SubwordTokenizer(["a", "b"]), directory).name
     'tokenizer.txt'
@@ -104,8 +102,6 @@ def load_tokenizer(directory: str | os.PathLike, name: str = "tokenizer") -> Tok
 
     Example:
 
-    >>> import tempfile
-    >>> from keras_transformer.data import SubwordTokenizer, load_tokenizer, save_tokenizer
     >>> directory = tempfile.mkdtemp()
     >>> path = save_tokenizer(SubwordTokenizer(["a", "b"]), directory, name="source")
     >>> load_tokenizer(directory, name="source").vocab_size

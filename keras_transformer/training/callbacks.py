@@ -22,7 +22,6 @@ class TimeLimit(keras.callbacks.Callback):
 
     Example:
 
-    >>> from keras_transformer.training import TimeLimit
     >>> TimeLimit(2.0, used_minutes=0.5).minutes
     2.0
     """
@@ -51,8 +50,6 @@ class HistoryFile:
 
     Example:
 
-    >>> import tempfile
-    >>> from keras_transformer.training import HistoryFile
     >>> history = HistoryFile(tempfile.mkdtemp() + "/history.csv", ("step", "loss"))
     >>> history.append({"step": 10, "loss": 2.5})
     >>> history.rows()
@@ -114,7 +111,6 @@ class StepProgress(StepWindow):
 
     Example:
 
-    >>> from keras_transformer.training import StepProgress
     >>> StepProgress(lambda done, total, note: None, total=100, tokens_per_step=3600.0).total
     100
     """

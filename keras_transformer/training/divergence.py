@@ -76,7 +76,6 @@ class StopOnNonFiniteLoss(StepWindow):
 
     Example:
 
-    >>> from keras_transformer.training import StopOnNonFiniteLoss
     >>> StopOnNonFiniteLoss(every=10).every
     10
     """

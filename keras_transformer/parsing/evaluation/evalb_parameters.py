@@ -40,7 +40,6 @@ class EvalbParameters:
 
     Example:
 
-    >>> from keras_transformer.parsing import EvalbParameters
     >>> EvalbParameters().delete_labels
     ('TOP', '-NONE-', ',', ':', '``', "''", '.')
     >>> str(EvalbParameters.new())
