@@ -46,7 +46,7 @@ def lazy_names(package: str, modules: dict):
     def find(name):
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        return getattr(importlib.import_module(f"{package}.{homes[name]}"), name)
+        return getattr(importlib.import_module(f".{homes[name]}", package), name)
 
     return find
 
