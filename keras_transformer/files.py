@@ -50,7 +50,10 @@ def _written_aside(path, replace):
     temporary = name_beside(path)
     try:
         yield temporary
-        sync_to_disk(temporary)
+        for file in (temporary, *temporary.rglob("*")):
+            if file.is_file():
+                with open(file, "rb+") as opened:
+                    os.fsync(opened.fileno())  # the file is on the disk, not in a cache only
         replace(temporary, path)
     finally:
         remove(temporary)
@@ -144,14 +147,6 @@ def remove_leftovers(path: pathlib.Path, prefix: str = ".writing-") -> None:
             times = [item.lstat().st_mtime for item in (leftover, *leftover.rglob("*"))]
             if max(times) < time.time() - _LEFTOVER_SECONDS:
                 remove(leftover)
-
-
-def sync_to_disk(path: pathlib.Path) -> None:
-    """Waits until a file, or every file of a folder, is on the disk and not in a cache only."""
-    for file in path.rglob("*") if path.is_dir() else [path]:
-        if file.is_file():
-            with open(file, "rb+") as opened:
-                os.fsync(opened.fileno())
 
 
 def remove(path: pathlib.Path) -> None:

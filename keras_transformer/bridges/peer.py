@@ -39,8 +39,9 @@ def check_type(name: str, value: Any, supported: Iterable[type]) -> None:
     check_supported(type(value) in supported, rule, received)
 
 
-def check_built(layer: keras.layers.Layer) -> None:
-    """Raises `ValueError` unless `layer` has its weights."""
+def check_built(name: str, layer: keras.layers.Layer, supported: Iterable[type]) -> None:
+    """Raises `ValueError` unless `layer` is of a supported type and has its weights."""
+    check_type(name, layer, supported)
     check_supported(
         layer.built,
         "Only a built layer has weights to copy: call or build it first",

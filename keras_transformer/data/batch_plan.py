@@ -21,8 +21,7 @@ class BatchShape(NamedTuple):
 
     Attributes:
         rows: number of sentence pairs.
-        source_width: padded length of the source.
-        target_width: padded length of the target.
+        source_width, target_width: padded lengths of the source and of the target.
 
     Example:
 
@@ -193,9 +192,7 @@ def _full_batches(shapes, waiting):
     for position, index in enumerate(descending):
         shape, places = shapes[index], waiting[index]
         full = len(places) - len(places) % shape.rows
-        batches += [
-            (places[start : start + shape.rows], shape) for start in range(0, full, shape.rows)
-        ]
+        batches += [(part, shape) for part in places[:full].reshape(-1, shape.rows)]
         parts = [places[full:]]
         if not len(parts[0]):
             continue

@@ -99,8 +99,7 @@ class ParallelTextCorpus(_FileCorpus):
     parallel; `EncodedCorpus` leaves out pairs with an empty side.
 
     Args:
-        source_path: UTF-8 text file, a sentence a line.
-        target_path: UTF-8 text file with as many lines.
+        source_path, target_path: UTF-8 text files with the same number of lines, a sentence a line.
 
     Raises:
         UserError: at once, if a file is missing or a pipe; while reading, if a file is empty, the
@@ -146,8 +145,7 @@ class TsvCorpus(_FileCorpus):
 
     Args:
         path: UTF-8 text file. Quotes have no meaning; blank lines give a pair of empty texts.
-        source_column: index of the column with the source, from 0.
-        target_column: index of the column with the target, from 0.
+        source_column, target_column: indices of the columns with both texts, from 0.
 
     Raises:
         UserError: at once, if the file is missing or a pipe; while reading, if it is empty, a line

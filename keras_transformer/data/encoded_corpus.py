@@ -24,12 +24,10 @@ class EncodedCorpus:
     and EOS behind the labels.
 
     Args:
-        source_ids: uint16 (for up to 65,536 ids) or int32 `[source tokens]`.
-        source_offsets: int64 `[pairs + 1]`.
-        target_ids: uint16 or int32 `[target tokens]`.
-        target_offsets: int64 `[pairs + 1]`.
-        num_dropped_long: pairs that were left out because a side was too long.
-        num_dropped_empty: pairs that were left out because a side was empty.
+        source_ids, target_ids: uint16 (for up to 65,536 ids) or int32 `[tokens]`.
+        source_offsets, target_offsets: int64 `[pairs + 1]`.
+        num_dropped_long, num_dropped_empty: numbers of pairs that were left out because a side was
+            too long, or empty.
 
     Example:
 
@@ -103,10 +101,7 @@ class EncodedCorpus:
             if progress is not None:
                 progress(int(counts.sum()))
         report_drops(*counts.tolist(), max_length)
-        num_tokens = [
-            sum(len(b.source_ids) for b in blocks),
-            sum(len(b.target_ids) for b in blocks),
-        ]
+        num_tokens = [sum(len(block.sides()[side][0]) for block in blocks) for side in (0, 1)]
         dtypes = [_id_dtype(tokenizer) for tokenizer in tokenizers]
         return join_blocks(blocks, int(counts[0]), num_tokens, dtypes, counts[1:].tolist())
 

@@ -190,14 +190,12 @@ def train_sentencepiece(
     280
     """
     if model_type not in MODEL_TYPES:
-        raise ValueError(
-            f"model_type must be one of {MODEL_TYPES}. Received: model_type={model_type!r}"
-        )
+        message = f"model_type must be one of {MODEL_TYPES}"
+        raise ValueError(f"{message}. Received: model_type={model_type!r}")
     for argument, value in (("vocab_size", vocab_size), ("max_sentences", max_sentences)):
         if isinstance(value, bool) or not isinstance(value, int) or not 0 < value < 2**31:
-            raise ValueError(
-                f"{argument} must be a positive integer below 2**31. Received: {argument}={value!r}"
-            )
+            message = f"{argument} must be a positive integer below 2**31"
+            raise ValueError(f"{message}. Received: {argument}={value!r}")
     lines = (line for line in text_lines(files_or_lines) if line.strip())
     kept = sample_lines(lines, max_sentences, seed)
     if not kept:

@@ -65,10 +65,8 @@ class SubwordTokenizer(Tokenizer):
         return len(self._pieces)
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        find = self._ids.get
-        return [
-            [find(piece, UNK_ID) for piece in _WHITESPACE.split(text) if piece] for text in texts
-        ]
+        find, split = self._ids.get, _WHITESPACE.split
+        return [[find(piece, UNK_ID) for piece in split(text) if piece] for text in texts]
 
     def _decode(self, ids):
         return join_subwords(" ".join(self.pieces(ids)))
@@ -94,9 +92,8 @@ class SubwordTokenizer(Tokenizer):
         except UnicodeDecodeError as error:
             raise UserError("The subword vocabulary is not valid UTF-8.") from error
         if tuple(pieces[: len(SPECIAL_PIECES)]) != SPECIAL_PIECES:
-            raise UserError(
-                f"A subword vocabulary begins with the lines {', '.join(SPECIAL_PIECES)}."
-            )
+            special = ", ".join(SPECIAL_PIECES)
+            raise UserError(f"A subword vocabulary begins with the lines {special}.")
         if pieces.pop() != "":
             raise UserError("The subword vocabulary is incomplete: its last line has no end.")
         return cls(pieces[len(SPECIAL_PIECES) :])

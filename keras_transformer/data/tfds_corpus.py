@@ -16,8 +16,7 @@ class TfdsCorpus:
     Args:
         name: `"set"`, `"set/config"` or `"set/config:version"`.
         split: TFDS split or expression, e.g. `"train"` or `"train[:1%]+validation"`.
-        source_language: the feature that is the source, such as `"en"`.
-        target_language: the feature that is the target, such as `"de"`.
+        source_language, target_language: the features with both texts, such as `"en"` and `"de"`.
         data_dir: folder of prepared sets; `None`: the default of TFDS (`~/tensorflow_datasets`).
         download: whether to download and prepare the set if it is not in `data_dir`.
 

@@ -94,8 +94,7 @@ def load_tokenizer(directory: str | os.PathLike, name: str = "tokenizer") -> Tok
     """Returns the tokenizer that `save_tokenizer` wrote, of the kind of its file.
 
     Args:
-        directory: the folder.
-        name: file name without its ending.
+        directory, name: as in `save_tokenizer`.
 
     Raises:
         UserError: if there is no such file, or it is damaged.

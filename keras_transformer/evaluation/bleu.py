@@ -137,7 +137,6 @@ def exact_match(
     50.0
     """
     streams = reference_streams(hypotheses, references)
-
     matches = 0
     for lines in zip(hypotheses, *streams, strict=True):
         first, *others = (line.strip().lower() if lowercase else line.strip() for line in lines)
@@ -229,14 +228,11 @@ def paper_bleu(
     """
     streams = reference_streams(hypotheses, references)
     metric = BLEU(lowercase=lowercase, tokenize="none", smooth_method="none", force=True)
-    score = bleu_score(
-        "BLEU (tokenised, compounds split)",
-        metric,
-        [tokenize_for_paper(line) for line in hypotheses],
-        [[tokenize_for_paper(line) for line in stream] for stream in streams],
-    )
+    sides = ([tokenize_for_paper(line) for line in side] for side in (hypotheses, *streams))
+    hypotheses, *streams = sides
+    score = bleu_score("BLEU (tokenised, compounds split)", metric, hypotheses, streams)
     signature = score.signature.replace("tok:none", "tok:moses-de+atat")
-    return Score(score.name, score.score, signature, score.details)
+    return dataclasses.replace(score, signature=signature)
 
 
 def tokenize_for_paper(text: str) -> str:

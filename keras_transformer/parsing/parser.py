@@ -22,8 +22,6 @@ from keras_transformer.parsing.linearization import Linearization
 from keras_transformer.parsing.trees import Tree, split_words
 from keras_transformer.parsing.well_formed_trees import WellFormedTrees, tree_symbols
 
-__all__ = ["Parse", "Parser"]
-
 _LOGGER = logging.getLogger(__name__)
 # Tokens of the smallest tree beyond its words: the two symbols of its root, and EOS.
 _SMALLEST_TREE = 3

@@ -111,7 +111,6 @@ class TransformerConfig(FrozenSettings):
         SWITCH,
         unset="a fused kernel where there is one, and blocks for inputs of a known, great length",
     )
-
     remat: bool = _model(
         False,
         "whether to compute the blocks again in the gradient, which saves most of the memory of "

@@ -17,9 +17,8 @@ _NUM_SAMPLES, _SAMPLE_WIDTH = 2, 80
 
 def beam_search(recipe: TrainingRecipe, beam_size: int) -> BeamSearch:
     """Returns a beam search with the length penalty of a recipe."""
-    return BeamSearch(
-        beam_size, recipe.length_penalty, length_normalization=recipe.length_normalization
-    )
+    normalization = recipe.length_normalization
+    return BeamSearch(beam_size, recipe.length_penalty, length_normalization=normalization)
 
 
 def fast_search(recipe: TrainingRecipe, beam_size: int) -> BeamSearch | GreedySearch:
@@ -96,8 +95,7 @@ class BleuOnDev(ScoreOnDev):
 
     Args:
         sources, references: lists of `str`, raw text.
-        source_tokenizer: tokenizer of the source.
-        target_tokenizer: tokenizer of the target; None if they share one.
+        source_tokenizer, target_tokenizer: as in `Translator`.
         search: search settings; None for greedy.
         every: int, epochs between translations.
         lowercase: compare in lower case.
