@@ -162,10 +162,8 @@ class TsvCorpus(_FileCorpus):
 
     def __init__(self, path: str | os.PathLike, source_column: int = 0, target_column: int = 1):
         if min(source_column, target_column) < 0 or source_column == target_column:
-            raise ValueError(
-                "source_column and target_column must be two different indices from 0. "
-                f"Received: source_column={source_column!r}, target_column={target_column!r}"
-            )
+            rule = "source_column and target_column must be two different indices from 0"
+            raise ValueError(f"{rule}. Received: {source_column=}, {target_column=}")
         self.path = require_regular_file(path)
         self.source_column = source_column
         self.target_column = target_column

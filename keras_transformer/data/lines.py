@@ -51,7 +51,7 @@ def text_lines(files_or_lines: str | os.PathLike | Iterable) -> Iterator[str]:
         else:
             raise TypeError(
                 "Text is taken from str (a line), pathlib.Path (a file) or tuples of str (a pair). "
-                f"Received: item={item!r} of type {type(item).__name__}"
+                f"Received: {item=} of type {type(item).__name__}"
             )
 
 

@@ -221,5 +221,4 @@ def _read_description(directory: pathlib.Path):
 
 def _check_max_length(max_length) -> None:
     if type(max_length) is not int or not 1 <= max_length <= LONGEST_ROW:
-        rule = f"max_length must be from 1 to {LONGEST_ROW}"
-        raise ValueError(f"{rule}. Received: max_length={max_length!r}")
+        raise ValueError(f"max_length must be from 1 to {LONGEST_ROW}. Received: {max_length=}")

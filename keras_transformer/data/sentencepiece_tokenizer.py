@@ -81,11 +81,11 @@ class SentencePieceTokenizer(Tokenizer):
         """
         texts = list(texts)
         if not 0.0 <= dropout < 1.0:
-            raise ValueError(f"dropout must be in [0, 1). Received: dropout={dropout!r}")
+            raise ValueError(f"dropout must be in [0, 1). Received: {dropout=}")
         if dropout and self.model_type != "bpe":
             raise ValueError(
                 "Dropout of merges needs a BPE model. "
-                f"Received: dropout={dropout!r} for a model of type {self.model_type!r}"
+                f"Received: {dropout=} for a model of type {self.model_type!r}"
             )
         if dropout and seed is None:
             raise ValueError("Dropout of merges needs a seed. Received: seed=None")
@@ -148,7 +148,7 @@ def _parse_model(model: bytes):
 
 def _without_surrogates(text: str) -> str:
     if not isinstance(text, str):
-        raise TypeError(f"A tokenizer encodes str. Received: text={text!r}")
+        raise TypeError(f"A tokenizer encodes str. Received: {text=}")
     return text.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
 
 
@@ -190,8 +190,7 @@ def train_sentencepiece(
     280
     """
     if model_type not in MODEL_TYPES:
-        message = f"model_type must be one of {MODEL_TYPES}"
-        raise ValueError(f"{message}. Received: model_type={model_type!r}")
+        raise ValueError(f"model_type must be one of {MODEL_TYPES}. Received: {model_type=}")
     for argument, value in (("vocab_size", vocab_size), ("max_sentences", max_sentences)):
         if isinstance(value, bool) or not isinstance(value, int) or not 0 < value < 2**31:
             message = f"{argument} must be a positive integer below 2**31"

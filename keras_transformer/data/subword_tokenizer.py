@@ -49,7 +49,7 @@ class SubwordTokenizer(Tokenizer):
         for piece in pieces:
             if not isinstance(piece, str) or not piece or _WHITESPACE.search(piece):
                 rule = "A piece of a subword vocabulary is text without whitespace"
-                raise UserError(f"{rule}. Received: piece={piece!r}")
+                raise UserError(f"{rule}. Received: {piece=}")
         repeated, count = collections.Counter(self._pieces).most_common(1)[0]
         if count > 1:
             raise UserError(
@@ -131,7 +131,7 @@ def build_subword_vocabulary(
     """
     if max_size is not None and max_size <= len(SPECIAL_PIECES):
         rule = f"max_size must be above {len(SPECIAL_PIECES)}, the number of reserved ids"
-        raise ValueError(f"{rule}. Received: max_size={max_size!r}")
+        raise ValueError(f"{rule}. Received: {max_size=}")
     counts: collections.Counter[str] = collections.Counter()
     for line in text_lines(files_or_lines):
         counts.update(_WHITESPACE.split(line))

@@ -46,10 +46,8 @@ class TfdsCorpus:
         self.source_language = source_language
         self.target_language = target_language
         if source_language == target_language:
-            raise UserError(
-                "source_language and target_language must differ. Received: "
-                f"source_language={source_language!r}, target_language={target_language!r}"
-            )
+            rule = "source_language and target_language must differ"
+            raise UserError(f"{rule}. Received: {source_language=}, {target_language=}")
         self._builder = _prepared_builder(name, data_dir, download)
         self._path = _path_to_languages(self._builder, name, (source_language, target_language))
         splits = self._builder.info.splits

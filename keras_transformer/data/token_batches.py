@@ -93,10 +93,8 @@ class TokenBatches:
             seed=seed,
         )
         if packed_width is not None and batch_shapes is not None:
-            raise ValueError(
-                "Packed batches have one shape, of packed_width; batch_shapes must be None. "
-                f"Received: batch_shapes={batch_shapes!r}, packed_width={packed_width!r}"
-            )
+            rule = "Packed batches have one shape, of packed_width; batch_shapes must be None"
+            raise ValueError(f"{rule}. Received: {batch_shapes=}, {packed_width=}")
         self.tokens_per_batch = int(tokens_per_batch)
         self.seed = int(seed)
         self.shuffle = shuffle
@@ -151,7 +149,7 @@ class TokenBatches:
             epoch: where the count begins.
         """
         if step < 0:
-            raise ValueError(f"step must not be negative. Received: step={step!r}")
+            raise ValueError(f"step must not be negative. Received: {step=}")
         if self._fixed is not None:
             epochs, batch = divmod(step, self.steps_per_epoch())
             return epoch + epochs, batch
@@ -189,8 +187,7 @@ class TokenBatches:
         import tensorflow as tf
 
         if start_step < 0:
-            rule = "start_step must not be negative"
-            raise ValueError(f"{rule}. Received: start_step={start_step!r}")
+            raise ValueError(f"start_step must not be negative. Received: {start_step=}")
         epoch, start = self.position(start_step, epoch)
         if self._fixed is None:
             arrange = batch_arrays.loaded_epochs(self._epoch)

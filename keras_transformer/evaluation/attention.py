@@ -61,7 +61,7 @@ class AttentionWeights:
             raise ValueError(f"`attention` must be one of {allowed}. Received: {attention=}")
         weights = getattr(self, attention)
         if head is not None and layer is None:
-            raise ValueError(f"A head needs a layer. Received: head={head!r}")
+            raise ValueError(f"A head needs a layer. Received: {head=}")
         for name, number in (("layer", layer), ("head", head)):
             if number is None:
                 break

@@ -80,7 +80,7 @@ def export_ctranslate2(
         allowed = specs.model_spec.ACCEPTED_MODEL_TYPES
         if quantization is not None and quantization not in allowed:
             rule = f"`quantization` must be None or one of {', '.join(map(repr, allowed))}"
-            raise UserError(f"{rule}. Received: quantization={quantization!r}")
+            raise UserError(f"{rule}. Received: {quantization=}")
         specification = _specification(translator, specs)
         specification.validate()
         specification.optimize(quantization=quantization)

@@ -230,7 +230,7 @@ def export_folder(
     if one.needs_tensorflow and backend != "tensorflow":
         raise UserError(
             f"The {one.title} is written with the TensorFlow backend (KERAS_BACKEND=tensorflow). "
-            f"Received: backend={backend!r}"
+            f"Received: {backend=}"
         )
     check_export_packages(format)
     one.check_task(pipeline.task)

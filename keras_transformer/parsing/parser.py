@@ -244,7 +244,7 @@ def _words_of(sentences: Sequence) -> list[list[str]]:
     """Returns the words of each sentence; raises a `ValueError` if one is not a sentence."""
     if isinstance(sentences, str | bytes):
         rule = "`sentences` must be a list of sentences; put one sentence into a list"
-        raise ValueError(f"{rule}. Received: sentences={sentences!r}")
+        raise ValueError(f"{rule}. Received: {sentences=}")
     result = []
     for index, sentence in enumerate(sentences):
         words = split_words(sentence) if isinstance(sentence, str) else sentence

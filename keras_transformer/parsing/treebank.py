@@ -140,7 +140,7 @@ class TreebankCorpus:
         seed: int = 0,
     ) -> None:
         if limit is not None and limit < 1:
-            raise ValueError(f"`limit` must be positive, or None. Received: limit={limit!r}")
+            raise ValueError(f"`limit` must be positive, or None. Received: {limit=}")
         self.path = require_regular_file(path)
         self.linearization = linearization or Linearization()
         self.limit = limit

@@ -59,7 +59,7 @@ class Tree:
         children = tuple(self.children)
         if not children or not all(isinstance(child, Tree) for child in children):
             rule = "The children of a tree must be at least one tree, or a word"
-            raise ValueError(f"{rule}. Received: label={self.label!r}, children={children!r}")
+            raise ValueError(f"{rule}. Received: label={self.label!r}, {children=}")
         object.__setattr__(self, "children", children)
 
     @classmethod

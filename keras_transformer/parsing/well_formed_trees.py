@@ -65,7 +65,7 @@ def tree_symbols(tokenizer: SubwordTokenizer, linearization: Linearization) -> T
     if not linearization.leaf_is_one_symbol:
         raise ValueError(
             "A leaf must be one symbol; with tags=True, and words=True or numbers=True, it is "
-            f"three. Received: linearization={linearization!r}"
+            f"three. Received: {linearization=}"
         )
     if not isinstance(tokenizer, SubwordTokenizer):
         raise ValueError(
@@ -105,7 +105,7 @@ def tree_symbols(tokenizer: SubwordTokenizer, linearization: Linearization) -> T
     if max(openings) < 0 or max(closings) < 0 or not any(words):
         raise ValueError(
             "The target vocabulary must have an opening symbol, its closing symbol, and a symbol "
-            f"for a word. Received: pieces {pieces[first:][:8]!r}, linearization={linearization!r}"
+            f"for a word. Received: pieces {pieces[first:][:8]!r}, {linearization=}"
         )
     return TreeSymbols(
         np.array(openings, "int32"),
@@ -195,7 +195,7 @@ class WellFormedTrees:
         if not is_numbered or np.setdiff1d(np.arange(numbers.max()), numbers).size:
             raise ValueError(
                 "`numbers` must have the shape [vocabulary], a number for each token of `words` "
-                f"and no other, and every number up to its largest. Received: numbers={numbers!r}"
+                f"and no other, and every number up to its largest. Received: {numbers=}"
             )
         self._num_numbers = max(int(numbers.max()) + 1, 1)
         self._first_word = _FIRST_CLOSING + self.closings.max() + 1

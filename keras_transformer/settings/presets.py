@@ -179,7 +179,6 @@ def get_preset(name: str) -> Preset:
     for Misconceived Reasons", arXiv 2105.14462.
     """
     if name not in _PRESETS_BY_NAME:
-        rule = f"`name` must be one of {', '.join(_PRESETS_BY_NAME)}"
-        raise ValueError(f"{rule}. Received: name={name!r}")
+        raise ValueError(f"`name` must be one of {', '.join(_PRESETS_BY_NAME)}. Received: {name=}")
     preset = _PRESETS_BY_NAME[name]
     return dataclasses.replace(preset, config=dict(preset.config))  # the caller may change the dict

@@ -157,7 +157,7 @@ class FrozenSettings:
             ValueError: If `values` is not a dict of fields, or a value is not allowed.
         """
         if not isinstance(values, Mapping):
-            raise ValueError(f"{cls.__name__} is saved as a dict. Received: values={values!r}")
+            raise ValueError(f"{cls.__name__} is saved as a dict. Received: {values=}")
         names = [field.name for field in dataclasses.fields(cls)]
         unknown = sorted(set(values) - set(names))
         if unknown:

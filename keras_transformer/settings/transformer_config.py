@@ -188,5 +188,5 @@ def _check_activation(activation: str) -> None:
     if not is_known or activation in ("glu", "threshold"):
         raise ValueError(
             "`activation` must be the name of a Keras activation of the inputs alone that keeps "
-            f"their shape, such as 'relu'. Received: activation={activation!r}"
+            f"their shape, such as 'relu'. Received: {activation=}"
         )
