@@ -5,14 +5,13 @@ from keras_transformer import lazy_names
 # Imported when they are used, like TensorFlow and its packages: not every name needs sentencepiece.
 _MODULES = {
     "batch_plan": ["BatchShape"],
-    "corpora": ["Corpus", "PairsCorpus", "ParallelTextCorpus", "TsvCorpus"],
+    "corpora": ["Corpus", "PairsCorpus", "ParallelTextCorpus", "TfdsCorpus", "TsvCorpus"],
     "encoded_corpus": ["EncodedCorpus"],
     "lines": ["text_lines"],
     "prepared_corpus": ["PreparedCorpus", "prepare_corpus"],
     "sentencepiece_tokenizer": ["SentencePieceTokenizer", "train_sentencepiece"],
     "special_tokens": ["BOS_ID", "EOS_ID", "PAD_ID", "UNK_ID"],
     "subword_tokenizer": ["SubwordTokenizer", "build_subword_vocabulary"],
-    "tfds_corpus": ["TfdsCorpus"],
     "token_batches": ["TokenBatches"],
     "tokenizer_pair": ["load_tokenizer", "save_tokenizer"],
 }

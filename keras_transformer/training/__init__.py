@@ -11,10 +11,9 @@ from keras_transformer.training import adam, loss_model, metrics, optimizer  # n
 _MODULES = {
     "adam": ["FusedAdam", "GlobalClipAdam", "LayerwiseAdam"],
     "averaging": ["average_checkpoints"],
-    "callbacks": ["HistoryFile", "StepProgress", "TimeLimit"],
+    "callbacks": ["HistoryFile", "StepProgress", "StopOnNonFiniteLoss", "TimeLimit"],
     "checkpoints": ["Checkpoints"],
     "distribution": ["mirrored_strategy", "model_parallel_layout", "strategy_scope"],
-    "divergence": ["StopOnNonFiniteLoss"],
     "loss_model": ["LabelSmoothedCrossEntropy", "LossModel"],
     "metrics": [
         "Perplexity",

@@ -15,14 +15,16 @@ from keras_transformer.inference.tasks import get_task, task_names
 from keras_transformer.settings.training_recipe import TrainingRecipe
 from keras_transformer.settings.training_settings import TrainingSettings
 from keras_transformer.training.averaging import choose_final_weights
-from keras_transformer.training.callbacks import HistoryFile, StepProgress, TimeLimit
-from keras_transformer.training.checkpoints import Checkpoints, Progress
-from keras_transformer.training.distribution import num_replicas
-from keras_transformer.training.divergence import (
+from keras_transformer.training.callbacks import (
     DivergedError,
+    HistoryFile,
+    StepProgress,
     StopOnNonFiniteLoss,
+    TimeLimit,
     save_diverged_batch,
 )
+from keras_transformer.training.checkpoints import Checkpoints, Progress
+from keras_transformer.training.distribution import num_replicas
 from keras_transformer.training.evaluation_loop import EvaluationLoop, history_columns
 from keras_transformer.training.loss_model import LossModel
 from keras_transformer.training.metrics import TokenEvaluator
