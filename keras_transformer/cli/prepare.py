@@ -77,8 +77,7 @@ def run(arguments: argparse.Namespace) -> None:
             arguments.output,
             train_corpus,
             valid_corpus,
-            tokenizers.source,
-            tokenizers.target,
+            *tokenizers,
             max_length=arguments.max_length,
             progress=progress.update,
         )

@@ -15,7 +15,4 @@ _MODULES = {
     "token_batches": ["TokenBatches"],
     "tokenizer_pair": ["load_tokenizer", "save_tokenizer"],
 }
-
-__all__ = sorted(name for names in _MODULES.values() for name in names)
-
-__getattr__ = lazy_names(__name__, _MODULES)
+__all__, __getattr__ = lazy_names(__name__, _MODULES)

@@ -179,9 +179,8 @@ def batch_dataset(
     def batches(epoch, arrays):
         first = tf.where(tf.equal(epoch, first_epoch), tf.constant(first_batch, tf.int64), 0)
         numbers = tf.data.Dataset.range(first, tf.size(arrays.order, tf.int64))
-        return numbers.map(
-            lambda number: make_batch(arrays, arrays.order[number], packed, tf), tf.data.AUTOTUNE
-        )
+        cut = functools.partial(make_batch, arrays, packed=packed, tf=tf)
+        return numbers.map(lambda number: cut(arrays.order[number]), tf.data.AUTOTUNE)
 
     epochs = tf.data.Dataset.range(first_epoch, tf.int64.max if repeat else first_epoch + 1)
     # One epoch ahead, so that no step waits for an order.

@@ -109,8 +109,7 @@ class PreparedCorpus:
 
     Attributes:
         directory: `pathlib.Path`.
-        source_tokenizer: the tokenizer of the source, or of both languages.
-        target_tokenizer: the tokenizer of the target, or None if they share one.
+        source_tokenizer, target_tokenizer: the second is None if both languages share the first.
         max_length: tokens of the longest sentence that was kept, EOS counted.
         splits: `PreparedSplit` of `"train"`, and of `"valid"` if there was such text.
 
@@ -158,7 +157,7 @@ class PreparedCorpus:
                     "with: prepare the corpus again."
                 )
         tokenizers = TokenizerPair.load(directory, is_shared=len(checksums) == 1)
-        return cls(directory, tokenizers.source, tokenizers.target, max_length, splits)
+        return cls(directory, *tokenizers, max_length, splits)
 
     def read(self, split: str = "train") -> EncodedCorpus:
         """Returns the `EncodedCorpus` of a split, about 2 bytes a token and 16 a pair.

@@ -220,9 +220,8 @@ class TokenBatches:
             if self._last is None or self._last[0] != number:
                 encoded = self._encoded(number)
                 plan = self._fixed_plan if encoded is self._fixed else self._plan(encoded)
-                arrays = batch_arrays.arrange_epoch(
-                    encoded.arrays(), plan, self._order_seed, number
-                )
+                corpus = encoded.arrays()
+                arrays = batch_arrays.arrange_epoch(corpus, plan, self._order_seed, number)
                 self._last = number, arrays
                 self._steps[number] = len(arrays.order)
             return self._last[1]

@@ -114,10 +114,8 @@ def _number(value):
 def _draw(axes, curves, label):
     for name, colour, steps, values in curves:
         # A few points are shown one by one; many only as a line.
-        marker = "o" if len(steps) <= 30 else None
-        axes.plot(
-            steps, values, color=colour, label=name, linewidth=1.8, marker=marker, markersize=4
-        )
+        style = {"marker": "o" if len(steps) <= 30 else None, "markersize": 4, "linewidth": 1.8}
+        axes.plot(steps, values, color=colour, label=name, **style)
     axes.set_xlabel("training step", color=TEXT_COLOUR)
     axes.set_ylabel(label, color=TEXT_COLOUR)
     axes.grid(color=GRID_COLOUR, linewidth=0.8)

@@ -43,8 +43,7 @@ class F1OnDev(ScoreOnDev):
         history, translator: as in `ScoreOnDev`; the `Translator` writes symbols.
         trees: the gold trees that are parsed.
         parses: the last parses, `Tree` or None.
-        score: the last `ParsevalScore`, or None.
-        parser: `Parser` of the last evaluation, or None.
+        score, parser: `ParsevalScore` and `Parser` of the last evaluation, or None.
 
     Raises:
         ValueError: if there are no trees.
@@ -161,8 +160,7 @@ class ParsingTask(Task):
             return None
         return F1OnDev(
             list(corpus.trees()),
-            tokenizers.source,
-            tokenizers.target,
+            *tokenizers,
             corpus.linearization,
             search=fast_search(recipe, settings.f1_beam_size),
             every=settings.f1_every,
@@ -172,8 +170,7 @@ class ParsingTask(Task):
     def make_result(self, model, tokenizers, settings, recipe, sentence_profile) -> Parser:
         return Parser(
             model,
-            tokenizers.source,
-            tokenizers.target,
+            *tokenizers,
             Linearization.from_dict(settings.linearization),
             search=beam_search(recipe, recipe.beam_size),
             recipe=recipe,

@@ -2,6 +2,4 @@
 
 from keras_transformer import lazy_names
 
-__all__ = ["number_corpus"]
-
-__getattr__ = lazy_names(__name__, {"corpus": __all__})
+__all__, __getattr__ = lazy_names(__name__, {"corpus": ["number_corpus"]})

@@ -105,8 +105,7 @@ class TokenEvaluation(NamedTuple):
     """Figures per token of a data set.
 
     Attributes:
-        loss: cross-entropy in nats.
-        perplexity: its exponential.
+        loss, perplexity: cross-entropy in nats, and its exponential.
         accuracy: share of tokens that the model finds the most probable.
         num_tokens: number of target tokens, padding not counted.
 

@@ -98,8 +98,7 @@ class BleuOnDev(ScoreOnDev):
         source_tokenizer, target_tokenizer: as in `Translator`.
         search: search settings; None for greedy.
         every: int, epochs between translations.
-        lowercase: compare in lower case.
-        tokenize: name of a sacreBLEU tokenizer.
+        lowercase, tokenize: as in `corpus_bleu`.
 
     Attributes:
         history, translator: as in `ScoreOnDev`.

@@ -55,9 +55,7 @@ def learn_vocabulary(lines, settings, min_count: int = 1):
         return build_subword_vocabulary(lines, settings.vocab_size, min_count)
     if settings.vocab_size is None:
         raise UserError("`vocab_size` must be set to learn subwords. Received: vocab_size=None")
-    return train_sentencepiece(
-        lines, settings.vocab_size, model_type=settings.tokenizer, allow_fewer=True
-    )
+    return train_sentencepiece(lines, settings.vocab_size, settings.tokenizer, allow_fewer=True)
 
 
 class TrainingData:
@@ -122,8 +120,7 @@ class TrainingData:
     def _encode(self, corpus, **options) -> EncodedCorpus:
         if isinstance(corpus, EncodedCorpus):
             return corpus.up_to(self._max_length)
-        source, target = self._tokenizers.source, self._tokenizers.target
-        return EncodedCorpus.from_corpus(corpus, source, target, self._max_length, **options)
+        return EncodedCorpus.from_corpus(corpus, *self._tokenizers, self._max_length, **options)
 
 
 def _check_drops(corpus, tokenizers: TokenizerPair) -> None:

@@ -52,9 +52,7 @@ class TrainingResult:
         task: name of the task.
         pipeline: `Translator` or `Parser` with the final weights, as saved in the directory.
         score: BLEU or F1 of the final weights on the validation set, or None.
-        steps: updates done, over all runs.
-        epochs: passes over the data, over all runs.
-        minutes: minutes of training, over all runs.
+        steps, epochs, minutes: updates, passes over the data, and time of training in all runs.
         valid_loss: cross-entropy per token of the final weights on the validation set, or None.
         history: rows of `history.csv`.
 
@@ -147,9 +145,7 @@ class TrainingRun:
         for line in self._description():
             self.report(line)
         # A failed start leaves nothing behind.
-        begins = keras.callbacks.LambdaCallback(
-            on_train_batch_end=lambda batch, logs: progress.step or self._begin()
-        )
+        begins = keras.callbacks.LambdaCallback(on_train_batch_end=self._begin)
         stop = StopOnNonFiniteLoss(every=1, limit=_EXPLODED_LOSS)
         # The loop must see whether the time is up; the times of the others do not include it.
         watchers = [begins, self.time_limit, stop, *filter(None, [self.board]), self.loop]
@@ -168,9 +164,10 @@ class TrainingRun:
             self._fit(callbacks, started, epochs, every, show is None)
         self.signals.release()
 
-    def _begin(self):
-        start_directory(self.output, self.tokenizers, self.settings, self.data.fingerprint)
-        self.history.start()
+    def _begin(self, batch, logs):
+        if not self.progress.step:
+            start_directory(self.output, self.tokenizers, self.settings, self.data.fingerprint)
+            self.history.start()
 
     def _fit(self, callbacks, first_epoch, epochs, steps_per_epoch, is_verbose):
         batches, progress = self.data.batches, self.progress
