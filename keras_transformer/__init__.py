@@ -32,7 +32,7 @@ __all__ = sorted(["__version__", *_PACKAGES, *sum(_HOMES.values(), ())])
 def __getattr__(name):
     if name in _PACKAGES:
         return importlib.import_module(f"keras_transformer.{name}")
-    return lazy_names(__name__, _HOMES)(name)
+    return lazy_names(__name__, _HOMES)[1](name)
 
 
 def __dir__():
@@ -40,15 +40,15 @@ def __dir__():
 
 
 def lazy_names(package: str, modules: dict):
-    """Returns a `__getattr__` for a package, which imports a module when its names are used."""
+    """Returns `__all__` and `__getattr__` of a package that imports modules when they are used."""
     homes = {name: module for module, names in modules.items() for name in names}
 
     def find(name):
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        return getattr(importlib.import_module(f"{package}.{homes[name]}"), name)
+        return getattr(importlib.import_module(f".{homes[name]}", package), name)
 
-    return find
+    return sorted(homes), find
 
 
 def _is_command_line():

@@ -50,7 +50,10 @@ def _written_aside(path, replace):
     temporary = name_beside(path)
     try:
         yield temporary
-        sync_to_disk(temporary)
+        for file in (temporary, *temporary.rglob("*")):
+            if file.is_file():
+                with open(file, "rb+") as opened:
+                    os.fsync(opened.fileno())  # the file is on the disk, not in a cache only
         replace(temporary, path)
     finally:
         remove(temporary)
@@ -146,14 +149,6 @@ def remove_leftovers(path: pathlib.Path, prefix: str = ".writing-") -> None:
                 remove(leftover)
 
 
-def sync_to_disk(path: pathlib.Path) -> None:
-    """Waits until a file, or every file of a folder, is on the disk and not in a cache only."""
-    for file in path.rglob("*") if path.is_dir() else [path]:
-        if file.is_file():
-            with open(file, "rb+") as opened:
-                os.fsync(opened.fileno())
-
-
 def remove(path: pathlib.Path) -> None:
     """Removes a file, a link or a whole folder, if it is there."""
     if path.is_dir() and not path.is_symlink():
@@ -186,8 +181,6 @@ def read_json(path: str | os.PathLike) -> dict:
             f"{str(path)!r} is damaged: it is not a complete JSON file ({one_line(error)})."
         ) from error
     if not isinstance(content, dict):
-        raise UserError(
-            f"{str(path)!r} is damaged: it must hold a JSON object. "
-            f"Received: {type(content).__name__}"
-        )
+        rule = f"{str(path)!r} is damaged: it must hold a JSON object"
+        raise UserError(f"{rule}. Received: {type(content).__name__}")
     return content

@@ -11,7 +11,7 @@ import time
 import pytest
 
 from keras_transformer import files
-from keras_transformer.data.text_lines import open_text
+from keras_transformer.data.lines import open_text
 from keras_transformer.errors import UserError
 from keras_transformer.files import (
     atomic_files,

@@ -10,7 +10,4 @@ _MODULES = {
     "marian": ["from_marian", "to_marian"],
     "torch": ["from_torch", "to_torch"],
 }
-
-__all__ = sorted(name for names in _MODULES.values() for name in names)
-
-__getattr__ = lazy_names(__name__, _MODULES)
+__all__, __getattr__ = lazy_names(__name__, _MODULES)

@@ -30,9 +30,7 @@ _ATTENTIONS = {
     DecoderBlock: {"self_attention": "self_attention", "cross_attention": "cross_attention"},
 }
 # Arguments of our blocks -> KerasHub's.
-_BLOCK_SETTINGS = {
-    name: name for name in ("num_heads", "intermediate_dim", "dropout", "activation")
-}
+_BLOCK_SETTINGS = {one: one for one in ("num_heads", "intermediate_dim", "dropout", "activation")}
 _BLOCK_SETTINGS["epsilon"] = "layer_norm_epsilon"
 _DENSE = {"inner": "feedforward_intermediate_dense", "outer": "feedforward_output_dense"}
 
@@ -60,8 +58,7 @@ def from_keras(layer: keras.layers.MultiHeadAttention, dtype: Any = None) -> Mul
     >>> keras_transformer.bridges.from_keras(layer).sliding_window
     16
     """
-    peer.check_type("layer", layer, [keras.layers.MultiHeadAttention])
-    peer.check_built(layer)
+    peer.check_built("layer", layer, [keras.layers.MultiHeadAttention])
     config = layer.get_config()
     for name, allowed in _UNSUPPORTED.items():
         rule = f"`{name}` must be {allowed[0]!r}: our layer has none"
@@ -94,8 +91,7 @@ def to_keras(layer: MultiHeadAttention) -> keras.layers.MultiHeadAttention:
     >>> keras_transformer.bridges.to_keras(layer).count_params()
     1048576
     """
-    peer.check_type("layer", layer, [MultiHeadAttention])
-    peer.check_built(layer)
+    peer.check_built("layer", layer, [MultiHeadAttention])
     peer.check_function(layer, "Keras")
     settings = {name: getattr(layer, name) for name in _SETTINGS}
     theirs = keras.layers.MultiHeadAttention(**settings, dtype=layer.dtype_policy)
@@ -138,8 +134,7 @@ def from_keras_hub(layer: keras.layers.Layer, dtype: Any = None) -> EncoderBlock
     (2, 5, 512)
     """
     classes = {theirs: ours for ours, theirs in _keras_hub_classes().items()}
-    peer.check_type("layer", layer, classes)
-    peer.check_built(layer)
+    peer.check_built("layer", layer, classes)
     block_class = classes[type(layer)]
     weights = _by_path(layer, 3)
     d_model = weights["feedforward_layer_norm/gamma"].shape[0]
@@ -184,8 +179,7 @@ def to_keras_hub(layer: EncoderBlock | DecoderBlock) -> keras.layers.Layer:
     8
     """
     classes = _keras_hub_classes()
-    peer.check_type("layer", layer, classes)
-    peer.check_built(layer)
+    peer.check_built("layer", layer, classes)
     attentions = _attentions(layer)
     for attention in attentions.values():
         head_dim = attention.query_kernel.shape[0] // attention.num_heads

@@ -74,7 +74,6 @@ def from_marian(model: Any, dtype: Any = None) -> Transformer:
 
     Example:
 
-    >>> from keras_transformer.bridges import from_marian, to_marian
     >>> model = keras_transformer.Transformer.from_preset("tiny", vocab_size=1000, norm="post")
     >>> marian = to_marian(model)
     >>> ids = np.array([[5, 6, 3]], dtype="int32")
@@ -97,9 +96,8 @@ def from_marian(model: Any, dtype: Any = None) -> Transformer:
         norm_epsilon=peer.single("eps", (norm.eps for norm in _norms(model))),
         **settings,
     )
-    transformer = Transformer(
-        config, dtype=dtype or torch_tensors.keras_dtype(model.lm_head.weight)
-    )
+    dtype = dtype or torch_tensors.keras_dtype(model.lm_head.weight)
+    transformer = Transformer(config, dtype=dtype)
     to_ours = np.argsort(_marian_order(config.d_model))
     torch_tensors.read(_pairs(transformer, model), functools.partial(_reordered, order=to_ours))
     return transformer
@@ -132,8 +130,7 @@ def to_marian(model: Transformer, max_length: int = 1024) -> Any:
     """
     transformers = peer.import_peer("transformers", "oracles")
     torch = peer.import_peer("torch", "oracles")
-    peer.check_type("model", model, [Transformer])
-    peer.check_built(model)
+    peer.check_built("model", model, [Transformer])
     config = model.config
     dims = [None, config.d_model / config.num_heads]
     allowed = {"target_vocab_size": [None], "norm": ["post"], "position": ["sinusoidal"]}

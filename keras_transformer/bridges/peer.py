@@ -39,8 +39,9 @@ def check_type(name: str, value: Any, supported: Iterable[type]) -> None:
     check_supported(type(value) in supported, rule, received)
 
 
-def check_built(layer: keras.layers.Layer) -> None:
-    """Raises `ValueError` unless `layer` has its weights."""
+def check_built(name: str, layer: keras.layers.Layer, supported: Iterable[type]) -> None:
+    """Raises `ValueError` unless `layer` is of a supported type and has its weights."""
+    check_type(name, layer, supported)
     check_supported(
         layer.built,
         "Only a built layer has weights to copy: call or build it first",
@@ -85,7 +86,5 @@ def activation_name(activation: Any, supported: Collection[str]) -> str:
     for name in supported:
         if activation is keras.activations.get(name):
             return name
-    raise UserError(
-        f"`activation` must be one of {', '.join(map(repr, supported))}. "
-        f"Received: activation={keras.activations.serialize(activation)!r}"
-    )
+    rule = f"`activation` must be one of {', '.join(map(repr, supported))}"
+    raise UserError(f"{rule}. Received: activation={keras.activations.serialize(activation)!r}")

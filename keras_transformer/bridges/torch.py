@@ -93,8 +93,7 @@ def to_torch(layer: keras.layers.Layer) -> Any:
     2048
     """
     peer.import_peer("torch", "torch")
-    peer.check_type("layer", layer, _MODULES)
-    peer.check_built(layer)
+    peer.check_built("layer", layer, _MODULES)
     converters = dict.fromkeys(_BLOCKS, _export_block) | dict.fromkeys(_STACKS, _export_stack)
     return converters.get(type(layer), _export_attention)(layer).eval()
 
@@ -229,9 +228,8 @@ def _export_stack(stack):
     norm = None
     if stack.norm_layer is not None:
         d_model = layers[0].linear1.in_features
-        norm = torch.nn.LayerNorm(
-            d_model, eps=stack.epsilon, dtype=torch_tensors.torch_dtype(stack)
-        )
+        dtype = torch_tensors.torch_dtype(stack)
+        norm = torch.nn.LayerNorm(d_model, eps=stack.epsilon, dtype=dtype)
         torch_tensors.write(torch_tensors.norm_pairs(stack.norm_layer, norm))
     # A nested tensor would cut the padding off the outputs.
     options = {"enable_nested_tensor": False} if type(stack) is Encoder else {}

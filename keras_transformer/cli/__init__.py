@@ -7,8 +7,6 @@ from collections.abc import Sequence
 
 from keras_transformer.errors import StopSignals
 
-__all__ = ["main"]
-
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one subcommand with the arguments after the program's name, and returns its exit status.

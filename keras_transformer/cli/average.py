@@ -49,9 +49,8 @@ def run(arguments: argparse.Namespace) -> None:
         model, number = pathlib.Path(arguments.model), arguments.last
         paths = Checkpoints(model / CHECKPOINT_FOLDER).weight_files()[-number:]
         if len(paths) < number:
-            raise UserError(
-                f"{arguments.model!r} keeps {len(paths)} checkpoints. Received: --last {number}"
-            )
+            rule = f"{arguments.model!r} keeps {len(paths)} checkpoints"
+            raise UserError(f"{rule}. Received: --last {number}")
         output = output or model / WEIGHTS_FILE
     average_checkpoints(paths, output)
     say(f"wrote {output}: the average of {', '.join(path.name for path in paths)}")

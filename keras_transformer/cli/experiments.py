@@ -97,11 +97,10 @@ def _unset(values: Mapping[str, Any]) -> list[str]:
     """Returns the settings to choose; none if a preset is named."""
     if values["preset"]:
         return []
-    has_own_size = (
-        values["vocabulary"] or values["prepared"] or values["vocabulary_type"] == "subword"
-    )
-    kept = {"vocab_size"} if has_own_size else set()
-    return [name for name in CHOSEN if values[name] is None and name not in kept]
+    unset = [name for name in CHOSEN if values[name] is None]
+    if values["vocabulary"] or values["prepared"] or values["vocabulary_type"] == "subword":
+        return [name for name in unset if name != "vocab_size"]  # it has a size of its own
+    return unset
 
 
 def _row(corpus) -> dict[str, Any]:

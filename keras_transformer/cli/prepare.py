@@ -52,10 +52,8 @@ def run(arguments: argparse.Namespace) -> None:
     commands = get_commands("translation")
     for path in (values[name] for name in commands.data_kinds[kind]):
         if pathlib.Path(path).resolve().parent == output:
-            raise UserError(
-                "The output folder would replace a file that the command reads. "
-                f"Received: {arguments.output!r}, which holds {path!r}."
-            )
+            rule = "The output folder would replace a file that the command reads"
+            raise UserError(f"{rule}. Received: {arguments.output!r}, which holds {path!r}.")
     # Errors in files are found before TensorFlow is loaded.
     vocabulary = load_vocabulary(values["vocabulary"])
     train_corpus, valid_corpus, *_ = commands.open_corpora(kind, values)
@@ -79,8 +77,7 @@ def run(arguments: argparse.Namespace) -> None:
             arguments.output,
             train_corpus,
             valid_corpus,
-            tokenizers.source,
-            tokenizers.target,
+            *tokenizers,
             max_length=arguments.max_length,
             progress=progress.update,
         )

@@ -168,10 +168,8 @@ def check_task(values: Mapping[str, Any]) -> None:
         own = (*(one.name for one in declarations(other.settings).values()), *other.own_settings)
         for name in own if other.name != commands.name else ():
             if values[name] != commands.defaults.get(name, SETTINGS[name].default):
-                raise UserError(
-                    f"{SETTINGS[name].flag} goes with --task {other.name}. "
-                    f"Received: --task {commands.name}"
-                )
+                rule = f"{SETTINGS[name].flag} goes with --task {other.name}"
+                raise UserError(f"{rule}. Received: --task {commands.name}")
 
 
 def render_config(values: Mapping[str, Any], preset_values: Mapping[str, Any]) -> str:

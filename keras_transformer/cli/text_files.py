@@ -20,7 +20,7 @@ _MODEL_FILES = ("config.json", "recipe.json", "training.json", "*.weights.h5", "
 
 def read_lines(path: str | None) -> Iterator[str]:
     """Returns the lines of a UTF-8 file, as `open_text`; of standard input for None and `"-"`."""
-    from keras_transformer.data.text_lines import decode_line, open_text
+    from keras_transformer.data.lines import decode_line, open_text
 
     if path not in (None, "-"):
         return open_text(path)

@@ -50,14 +50,12 @@ def run(arguments: argparse.Namespace) -> None:
     output = pathlib.Path(arguments.output)
     suffix = _SUFFIXES[arguments.type]
     if output.suffix != suffix:
-        raise UserError(
-            f"The output of a {arguments.type} vocabulary must end in {suffix}. "
-            f"Received: {arguments.output!r}"
-        )
+        rule = f"The output of a {arguments.type} vocabulary must end in {suffix}"
+        raise UserError(f"{rule}. Received: {arguments.output!r}")
     check_output(arguments.output, arguments.input)
     from keras_transformer.data import build_subword_vocabulary, train_sentencepiece
     from keras_transformer.data.corpora import require_regular_file
-    from keras_transformer.data.text_lines import open_text
+    from keras_transformer.data.lines import open_text
 
     for path in arguments.input:
         require_regular_file(path)

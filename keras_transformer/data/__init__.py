@@ -1,42 +1,18 @@
-"""Tokenizers, corpora and batches.
+"""Tokenizers, corpora and batches."""
 
-TensorFlow, tensorflow-text and tensorflow-datasets are imported when something that needs them is
-called, never by the import of this package.
-"""
+from keras_transformer import lazy_names
 
-from keras_transformer.data.batch_shapes import BatchShape
-from keras_transformer.data.corpora import Corpus, PairsCorpus, ParallelTextCorpus, TsvCorpus
-from keras_transformer.data.encoded_corpus import EncodedCorpus
-from keras_transformer.data.prepared_corpus import PreparedCorpus, prepare_corpus
-from keras_transformer.data.sentencepiece_tokenizer import SentencePieceTokenizer
-from keras_transformer.data.sentencepiece_training import train_sentencepiece
-from keras_transformer.data.special_tokens import BOS_ID, EOS_ID, PAD_ID, UNK_ID
-from keras_transformer.data.subword_tokenizer import SubwordTokenizer, build_subword_vocabulary
-from keras_transformer.data.text_lines import text_lines
-from keras_transformer.data.tfds_corpus import TfdsCorpus
-from keras_transformer.data.token_batches import TokenBatches
-from keras_transformer.data.tokenizer_pair import load_tokenizer, save_tokenizer
-
-__all__ = [
-    "BOS_ID",
-    "EOS_ID",
-    "PAD_ID",
-    "UNK_ID",
-    "BatchShape",
-    "Corpus",
-    "EncodedCorpus",
-    "PairsCorpus",
-    "ParallelTextCorpus",
-    "PreparedCorpus",
-    "SentencePieceTokenizer",
-    "SubwordTokenizer",
-    "TfdsCorpus",
-    "TokenBatches",
-    "TsvCorpus",
-    "build_subword_vocabulary",
-    "load_tokenizer",
-    "prepare_corpus",
-    "save_tokenizer",
-    "text_lines",
-    "train_sentencepiece",
-]
+# Imported when they are used, like TensorFlow and its packages: not every name needs sentencepiece.
+_MODULES = {
+    "batch_plan": ["BatchShape"],
+    "corpora": ["Corpus", "PairsCorpus", "ParallelTextCorpus", "TfdsCorpus", "TsvCorpus"],
+    "encoded_corpus": ["EncodedCorpus"],
+    "lines": ["text_lines"],
+    "prepared_corpus": ["PreparedCorpus", "prepare_corpus"],
+    "sentencepiece_tokenizer": ["SentencePieceTokenizer", "train_sentencepiece"],
+    "special_tokens": ["BOS_ID", "EOS_ID", "PAD_ID", "UNK_ID"],
+    "subword_tokenizer": ["SubwordTokenizer", "build_subword_vocabulary"],
+    "token_batches": ["TokenBatches"],
+    "tokenizer_pair": ["load_tokenizer", "save_tokenizer"],
+}
+__all__, __getattr__ = lazy_names(__name__, _MODULES)

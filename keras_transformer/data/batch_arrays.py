@@ -1,12 +1,27 @@
-"""The arrays of an epoch and the batches that are cut from them, in NumPy or in a graph."""
+"""The arrays of an epoch in its order, and the batches that are cut from them.
 
-from typing import NamedTuple
+The functions compute with NumPy, or with TensorFlow if they get its module as `tf`; then `groups`
+is a tensor and `epoch` an int64 scalar tensor. The order is arithmetic on (seed, epoch, index). No
+generator has a state to save or to share: a training that resumes, and every worker, knows the
+order of any epoch. The numbers are those of SplitMix64 (Steele et al., 2014, "Fast Splittable
+Pseudorandom Number Generators").
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from keras_transformer.data.batch_plan import BatchPlan
-from keras_transformer.data.epoch_order import arrange_pairs, shuffle_batches
+from keras_transformer.data.encoded_corpus import EncodedCorpus, shared_tensor
 from keras_transformer.data.special_tokens import BOS_ID, EOS_ID, PAD_ID
+
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+# Bits of a sort key of 63 bits; the bits above are enough for 8 million groups.
+_RANDOM_BITS = 40
+_GROUP_STEP = np.int64(1 << _RANDOM_BITS)
 
 Batch = tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]
 
@@ -33,6 +48,49 @@ def arrange_epoch(corpus, plan: BatchPlan, seed: int | None, epoch, tf=None) -> 
     pairs = arranged[plan.places] if tf is None else tf.gather(arranged, plan.places)
     order = shuffle_batches(len(plan), seed, epoch, tf)
     return EpochArrays(*corpus, pairs, plan.splits, plan.shapes, order)
+
+
+def arrange_pairs(groups, seed: int | None, epoch, tf=None):
+    """Returns the indices of the pairs sorted by `groups`, both int64 `[pairs]`.
+
+    The order within each group is random; without a seed, it is that of the corpus.
+    """
+    if seed is None:
+        return _argsort(groups, tf)
+    count = len(groups) if tf is None else tf.size(groups, tf.int64)
+    return _argsort(groups * _GROUP_STEP + _random_bits(count, seed, 0, epoch, tf), tf)
+
+
+def shuffle_batches(num_batches: int, seed: int | None, epoch, tf=None):
+    """Returns the numbers of the batches in a random order, int64 `[num_batches]`."""
+    if seed is None:
+        return np.arange(num_batches, dtype=np.int64)
+    return _argsort(_random_bits(num_batches, seed, 1, epoch, tf), tf)
+
+
+def _argsort(keys, tf):
+    if tf is None:
+        return np.argsort(keys, kind="stable")
+    return tf.cast(tf.argsort(keys, stable=True), tf.int64)
+
+
+def _random_bits(count, seed, stream, epoch, tf):
+    # Arrays: NumPy warns where the product of scalars overflows, which is intended here.
+    start = _scramble(np.array([seed], np.uint64) + np.uint64(stream) * _GOLDEN, np)
+    if tf is None:
+        numbers, epoch, bitwise = np.arange(count, dtype=np.uint64), np.uint64([epoch]), np
+    else:
+        numbers, bitwise = tf.cast(tf.range(count, dtype=tf.int64), tf.uint64), tf.bitwise
+        epoch = tf.cast(epoch, tf.uint64)
+    values = _scramble(_scramble(start + epoch * _GOLDEN, bitwise) + numbers * _GOLDEN, bitwise)
+    values = bitwise.right_shift(values, np.uint64(64 - _RANDOM_BITS))
+    return values.astype(np.int64) if tf is None else tf.cast(values, tf.int64)
+
+
+def _scramble(values, bitwise):
+    values = bitwise.bitwise_xor(values, bitwise.right_shift(values, np.uint64(30))) * _FIRST
+    values = bitwise.bitwise_xor(values, bitwise.right_shift(values, np.uint64(27))) * _SECOND
+    return bitwise.bitwise_xor(values, bitwise.right_shift(values, np.uint64(31)))
 
 
 def make_batch(arrays: EpochArrays, number, packed: bool, tf=None) -> Batch:
@@ -76,3 +134,54 @@ def _segments(ids, xp):
     ends = xp.asarray(ids == EOS_ID, np.int32)
     ended_before = xp.cumsum(ends, axis=1, dtype=np.int32) - ends
     return xp.asarray(xp.where(ids == PAD_ID, 0, ended_before + 1), np.int32)
+
+
+def planned_epochs(encoded: EncodedCorpus, plan: BatchPlan, seed: int | None) -> Callable:
+    """Returns a function from a number to that epoch of a corpus that is the same in all."""
+    import tensorflow as tf
+
+    corpus = [shared_tensor(array) for array in encoded.arrays()]
+    plan = BatchPlan(*map(shared_tensor, plan))
+    return functools.partial(arrange_epoch, corpus, plan, seed, tf=tf)
+
+
+def loaded_epochs(load: Callable[[int], EpochArrays]) -> Callable:
+    """Returns a function from a number to that epoch, which a Python function loads."""
+    import tensorflow as tf
+
+    dtypes = [tf.int32, tf.int64, tf.int32, tf.int64, tf.int64, tf.int64, tf.int64, tf.int64]
+
+    def arrays_of(number):
+        arrays = load(int(number))
+        ids = {name: getattr(arrays, name).astype("int32") for name in ("source_ids", "target_ids")}
+        return tuple(arrays._replace(**ids))
+
+    def arrange(epoch):
+        arrays = tf.numpy_function(arrays_of, [epoch], dtypes)
+        for array, dimensions in zip(arrays, [1, 1, 1, 1, 1, 1, 2, 1], strict=True):
+            array.set_shape([None] * dimensions)
+        return EpochArrays(*arrays)
+
+    return arrange
+
+
+def batch_dataset(
+    arrange: Callable, first_epoch: int, first_batch: int, repeat: bool, packed: bool
+) -> Any:
+    """Returns a `tf.data.Dataset` of batches, cut by TensorFlow operations as in `make_batch`.
+
+    It has the rest of `first_epoch` from `first_batch` on, and with `repeat` all later epochs.
+    A `tf.data` thread that waits for Python while Python waits for that thread to end, which
+    happens when an iterator is deleted, waits forever. So no Python runs while a corpus is cut.
+    """
+    import tensorflow as tf
+
+    def batches(epoch, arrays):
+        first = tf.where(tf.equal(epoch, first_epoch), tf.constant(first_batch, tf.int64), 0)
+        numbers = tf.data.Dataset.range(first, tf.size(arrays.order, tf.int64))
+        cut = functools.partial(make_batch, arrays, packed=packed, tf=tf)
+        return numbers.map(lambda number: cut(arrays.order[number]), tf.data.AUTOTUNE)
+
+    epochs = tf.data.Dataset.range(first_epoch, tf.int64.max if repeat else first_epoch + 1)
+    # One epoch ahead, so that no step waits for an order.
+    return epochs.map(lambda epoch: (epoch, arrange(epoch))).prefetch(1).flat_map(batches)

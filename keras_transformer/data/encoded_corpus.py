@@ -24,16 +24,13 @@ class EncodedCorpus:
     and EOS behind the labels.
 
     Args:
-        source_ids: uint16 (for up to 65,536 ids) or int32 `[source tokens]`.
-        source_offsets: int64 `[pairs + 1]`.
-        target_ids: uint16 or int32 `[target tokens]`.
-        target_offsets: int64 `[pairs + 1]`.
-        num_dropped_long: pairs that were left out because a side was too long.
-        num_dropped_empty: pairs that were left out because a side was empty.
+        source_ids, target_ids: uint16 (for up to 65,536 ids) or int32 `[tokens]`.
+        source_offsets, target_offsets: int64 `[pairs + 1]`.
+        num_dropped_long, num_dropped_empty: numbers of pairs that were left out because a side was
+            too long, or empty.
 
     Example:
 
-    >>> from keras_transformer.data import EncodedCorpus, PairsCorpus, SubwordTokenizer
     >>> tokenizer = SubwordTokenizer(["a", "b", "c"])
     >>> corpus = PairsCorpus([("a b", "c"), ("", "a"), ("b", "a a a a")])
     >>> encoded = EncodedCorpus.from_corpus(corpus, tokenizer, max_length=4)
@@ -55,10 +52,8 @@ class EncodedCorpus:
         sides = {"source": (source_ids, source_offsets), "target": (target_ids, target_offsets)}
         for name, (ids, offsets) in sides.items():
             if offsets.ndim != 1 or not len(offsets) or offsets[0] or offsets[-1] != len(ids):
-                raise ValueError(
-                    f"{name}_offsets must go from 0 to the number of ids, {len(ids)}. "
-                    f"Received: {name}_offsets={offsets!r}"
-                )
+                rule = f"{name}_offsets must go from 0 to the number of ids, {len(ids)}"
+                raise ValueError(f"{rule}. Received: {name}_offsets={offsets!r}")
         if len(source_offsets) != len(target_offsets):
             raise ValueError(
                 "Both sides must have the same number of rows. Received: "
@@ -106,10 +101,7 @@ class EncodedCorpus:
             if progress is not None:
                 progress(int(counts.sum()))
         report_drops(*counts.tolist(), max_length)
-        num_tokens = [
-            sum(len(b.source_ids) for b in blocks),
-            sum(len(b.target_ids) for b in blocks),
-        ]
+        num_tokens = [sum(len(block.sides()[side][0]) for block in blocks) for side in (0, 1)]
         dtypes = [_id_dtype(tokenizer) for tokenizer in tokenizers]
         return join_blocks(blocks, int(counts[0]), num_tokens, dtypes, counts[1:].tolist())
 

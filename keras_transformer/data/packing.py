@@ -7,8 +7,8 @@ pairs that share a row are the same in every epoch, because no segment sees anot
 
 import numpy as np
 
+from keras_transformer.data.batch_arrays import arrange_pairs
 from keras_transformer.data.encoded_corpus import EncodedCorpus, empty_aligned
-from keras_transformer.data.epoch_order import arrange_pairs
 from keras_transformer.data.special_tokens import EOS_ID
 
 # Number of pairs to choose the next one of a row from; more save little more padding.

@@ -57,8 +57,6 @@ def prepare_corpus(
 
     Example:
 
-    >>> import tempfile
-    >>> from keras_transformer.data import PairsCorpus, SubwordTokenizer, prepare_corpus
     >>> tokenizer = SubwordTokenizer(["a", "b", "c"])
     >>> train, valid = PairsCorpus([("a b", "c"), ("b", "a a a")]), PairsCorpus([("a", "b")])
     >>> prepared = prepare_corpus(tempfile.mkdtemp(), train, valid, tokenizer)
@@ -111,16 +109,12 @@ class PreparedCorpus:
 
     Attributes:
         directory: `pathlib.Path`.
-        source_tokenizer: the tokenizer of the source, or of both languages.
-        target_tokenizer: the tokenizer of the target, or None if they share one.
+        source_tokenizer, target_tokenizer: the second is None if both languages share the first.
         max_length: tokens of the longest sentence that was kept, EOS counted.
         splits: `PreparedSplit` of `"train"`, and of `"valid"` if there was such text.
 
     Example:
 
-    >>> import tempfile
-    >>> from keras_transformer.data import PairsCorpus, PreparedCorpus, SubwordTokenizer
-    >>> from keras_transformer.data import prepare_corpus
     >>> directory = tempfile.mkdtemp()
     >>> corpus = PairsCorpus([("a b", "c"), ("b", "a a a")])
     >>> _ = prepare_corpus(directory, corpus, None, SubwordTokenizer(["a", "b", "c"]))
@@ -163,7 +157,7 @@ class PreparedCorpus:
                     "with: prepare the corpus again."
                 )
         tokenizers = TokenizerPair.load(directory, is_shared=len(checksums) == 1)
-        return cls(directory, tokenizers.source, tokenizers.target, max_length, splits)
+        return cls(directory, *tokenizers, max_length, splits)
 
     def read(self, split: str = "train") -> EncodedCorpus:
         """Returns the `EncodedCorpus` of a split, about 2 bytes a token and 16 a pair.
@@ -226,6 +220,4 @@ def _read_description(directory: pathlib.Path):
 
 def _check_max_length(max_length) -> None:
     if type(max_length) is not int or not 1 <= max_length <= LONGEST_ROW:
-        raise ValueError(
-            f"max_length must be from 1 to {LONGEST_ROW}. Received: max_length={max_length!r}"
-        )
+        raise ValueError(f"max_length must be from 1 to {LONGEST_ROW}. Received: {max_length=}")

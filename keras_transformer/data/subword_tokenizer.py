@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from keras_transformer.data.lines import text_lines
 from keras_transformer.data.special_tokens import SPECIAL_PIECES, UNK_ID
-from keras_transformer.data.text_lines import text_lines
 from keras_transformer.data.tokenizer import Tokenizer
 from keras_transformer.errors import UserError
 
@@ -31,7 +31,6 @@ class SubwordTokenizer(Tokenizer):
 
     Example:
 
-    >>> from keras_transformer.data import SubwordTokenizer
     >>> tokenizer = SubwordTokenizer(["a", "play@@", "house"])
     >>> tokenizer.encode("a play@@ house there")
     [4, 5, 6, 1]
@@ -49,10 +48,8 @@ class SubwordTokenizer(Tokenizer):
         self._ids = {piece: number for number, piece in enumerate(pieces, len(SPECIAL_PIECES))}
         for piece in pieces:
             if not isinstance(piece, str) or not piece or _WHITESPACE.search(piece):
-                raise UserError(
-                    "A piece of a subword vocabulary is text without whitespace. "
-                    f"Received: piece={piece!r}"
-                )
+                rule = "A piece of a subword vocabulary is text without whitespace"
+                raise UserError(f"{rule}. Received: {piece=}")
         repeated, count = collections.Counter(self._pieces).most_common(1)[0]
         if count > 1:
             raise UserError(
@@ -68,10 +65,8 @@ class SubwordTokenizer(Tokenizer):
         return len(self._pieces)
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        find = self._ids.get
-        return [
-            [find(piece, UNK_ID) for piece in _WHITESPACE.split(text) if piece] for text in texts
-        ]
+        find, split = self._ids.get, _WHITESPACE.split
+        return [[find(piece, UNK_ID) for piece in split(text) if piece] for text in texts]
 
     def _decode(self, ids):
         return join_subwords(" ".join(self.pieces(ids)))
@@ -97,9 +92,8 @@ class SubwordTokenizer(Tokenizer):
         except UnicodeDecodeError as error:
             raise UserError("The subword vocabulary is not valid UTF-8.") from error
         if tuple(pieces[: len(SPECIAL_PIECES)]) != SPECIAL_PIECES:
-            raise UserError(
-                f"A subword vocabulary begins with the lines {', '.join(SPECIAL_PIECES)}."
-            )
+            special = ", ".join(SPECIAL_PIECES)
+            raise UserError(f"A subword vocabulary begins with the lines {special}.")
         if pieces.pop() != "":
             raise UserError("The subword vocabulary is incomplete: its last line has no end.")
         return cls(pieces[len(SPECIAL_PIECES) :])
@@ -136,10 +130,8 @@ def build_subword_vocabulary(
     ['b', 'a', 'c@@', 'd']
     """
     if max_size is not None and max_size <= len(SPECIAL_PIECES):
-        raise ValueError(
-            f"max_size must be above {len(SPECIAL_PIECES)}, the number of reserved ids. "
-            f"Received: max_size={max_size!r}"
-        )
+        rule = f"max_size must be above {len(SPECIAL_PIECES)}, the number of reserved ids"
+        raise ValueError(f"{rule}. Received: {max_size=}")
     counts: collections.Counter[str] = collections.Counter()
     for line in text_lines(files_or_lines):
         counts.update(_WHITESPACE.split(line))

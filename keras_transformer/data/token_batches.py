@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from keras_transformer.data.batch_arrays import Batch, EpochArrays, arrange_epoch, make_batch
-from keras_transformer.data.batch_plan import BatchPlan, plan_batches, plan_equal_batches
-from keras_transformer.data.batch_shapes import BatchShape, BatchSize, choose_shapes
+from keras_transformer.data import batch_arrays, batch_plan
+from keras_transformer.data.batch_arrays import Batch, EpochArrays
+from keras_transformer.data.batch_plan import BatchPlan, BatchShape, BatchSize
 from keras_transformer.data.encoded_corpus import EncodedCorpus
 from keras_transformer.data.packing import pack_corpus
 
@@ -58,8 +58,6 @@ class TokenBatches:
 
     Example:
 
-    >>> from keras_transformer.data import EncodedCorpus, PairsCorpus, SubwordTokenizer
-    >>> from keras_transformer.data import TokenBatches
     >>> corpus = PairsCorpus([("a b", "c"), ("a", "b c")])
     >>> encoded = EncodedCorpus.from_corpus(corpus, SubwordTokenizer(["a", "b", "c"]))
     >>> batches = TokenBatches(encoded, tokens_per_batch=16, row_multiple=2, shuffle=False)
@@ -95,10 +93,8 @@ class TokenBatches:
             seed=seed,
         )
         if packed_width is not None and batch_shapes is not None:
-            raise ValueError(
-                "Packed batches have one shape, of packed_width; batch_shapes must be None. "
-                f"Received: batch_shapes={batch_shapes!r}, packed_width={packed_width!r}"
-            )
+            rule = "Packed batches have one shape, of packed_width; batch_shapes must be None"
+            raise ValueError(f"{rule}. Received: {batch_shapes=}, {packed_width=}")
         self.tokens_per_batch = int(tokens_per_batch)
         self.seed = int(seed)
         self.shuffle = shuffle
@@ -118,7 +114,7 @@ class TokenBatches:
                 raise ValueError("There is no pair to make batches of. Received: len(encoded)=0")
             if packed_width is None:
                 lengths = first.source_lengths, first.target_lengths
-                batch_shapes = choose_shapes(*lengths, self._size, max_shapes)
+                batch_shapes = batch_plan.choose_shapes(*lengths, self._size, max_shapes)
             else:
                 widths = self.packed_width, self.packed_width
                 batch_shapes = [BatchShape(self._size.rows(*widths), *widths)]
@@ -133,7 +129,7 @@ class TokenBatches:
         """
         arrays = self._epoch(epoch)
         for number in arrays.order[start:].tolist():
-            yield make_batch(arrays, number, self.packed_width is not None)
+            yield batch_arrays.make_batch(arrays, number, self.packed_width is not None)
 
     def steps_per_epoch(self, epoch: int = 0) -> int:
         """Returns the number of batches in an epoch; arguments as of `batches`."""
@@ -153,7 +149,7 @@ class TokenBatches:
             epoch: where the count begins.
         """
         if step < 0:
-            raise ValueError(f"step must not be negative. Received: step={step!r}")
+            raise ValueError(f"step must not be negative. Received: {step=}")
         if self._fixed is not None:
             epochs, batch = divmod(step, self.steps_per_epoch())
             return epoch + epochs, batch
@@ -190,18 +186,16 @@ class TokenBatches:
         """
         import tensorflow as tf
 
-        from keras_transformer.data import batch_dataset as graph
-
         if start_step < 0:
-            raise ValueError(
-                f"start_step must not be negative. Received: start_step={start_step!r}"
-            )
+            raise ValueError(f"start_step must not be negative. Received: {start_step=}")
         epoch, start = self.position(start_step, epoch)
         if self._fixed is None:
-            arrange = graph.loaded_epochs(self._epoch)
+            arrange = batch_arrays.loaded_epochs(self._epoch)
         else:
-            arrange = graph.planned_epochs(self._fixed, self._fixed_plan, self._order_seed)
-        dataset = graph.batch_dataset(arrange, epoch, start, repeat, self.packed_width is not None)
+            arrange = batch_arrays.planned_epochs(self._fixed, self._fixed_plan, self._order_seed)
+        dataset = batch_arrays.batch_dataset(
+            arrange, epoch, start, repeat, self.packed_width is not None
+        )
         count = tf.data.INFINITE_CARDINALITY if repeat else self.steps_per_epoch(epoch) - start
         dataset = dataset.apply(tf.data.experimental.assert_cardinality(count))
         options = tf.data.Options()
@@ -226,7 +220,8 @@ class TokenBatches:
             if self._last is None or self._last[0] != number:
                 encoded = self._encoded(number)
                 plan = self._fixed_plan if encoded is self._fixed else self._plan(encoded)
-                arrays = arrange_epoch(encoded.arrays(), plan, self._order_seed, number)
+                corpus = encoded.arrays()
+                arrays = batch_arrays.arrange_epoch(corpus, plan, self._order_seed, number)
                 self._last = number, arrays
                 self._steps[number] = len(arrays.order)
             return self._last[1]
@@ -247,9 +242,9 @@ class TokenBatches:
 
     def _plan(self, encoded: EncodedCorpus) -> BatchPlan:
         if self.packed_width is not None:
-            return plan_equal_batches(len(encoded), *self.batch_shapes)
+            return batch_plan.plan_equal_batches(len(encoded), *self.batch_shapes)
         lengths = encoded.source_lengths, encoded.target_lengths
-        return plan_batches(self.batch_shapes, *lengths, self._size)
+        return batch_plan.plan_batches(self.batch_shapes, *lengths, self._size)
 
 
 def _check_integers(**values):
@@ -258,6 +253,5 @@ def _check_integers(**values):
         least, most = (0, 2**64 - 1) if name == "seed" else (1, 2**31 - 1)
         is_integer = isinstance(value, int | np.integer) and not isinstance(value, bool)
         if not is_integer or not least <= value <= most:
-            raise ValueError(
-                f"{name} must be an integer from {least} to {most}. Received: {name}={value!r}"
-            )
+            rule = f"{name} must be an integer from {least} to {most}"
+            raise ValueError(f"{rule}. Received: {name}={value!r}")

@@ -76,9 +76,8 @@ class Tokenizer(abc.ABC):
         """
         array, vocab_size = np.asarray(ids), self.vocab_size
         if array.ndim != 1:
-            raise ValueError(
-                f"ids must have one dimension [length]. Received: ids of shape {array.shape}"
-            )
+            rule = "ids must have one dimension [length]"
+            raise ValueError(f"{rule}. Received: ids of shape {array.shape}")
         text = itertools.takewhile(lambda token: token != EOS_ID, array.tolist())
         visible = (token for token in text if token not in (PAD_ID, BOS_ID))
         # A model whose embedding is larger than the vocabulary can emit ids outside of it.

@@ -1,8 +1,8 @@
 """The tokenizers of the source and of the target language, and the files of tokenizers."""
 
-import dataclasses
 import os
 import pathlib
+from typing import NamedTuple
 
 from keras_transformer.data.sentencepiece_tokenizer import SentencePieceTokenizer
 from keras_transformer.data.subword_tokenizer import SubwordTokenizer
@@ -15,8 +15,7 @@ _NAMES = ("source_tokenizer", "target_tokenizer")
 TOKENIZER_FILES = [f"{name}{kind.suffix}" for name in (_SHARED_NAME, *_NAMES) for kind in _KINDS]
 
 
-@dataclasses.dataclass(frozen=True)
-class TokenizerPair:
+class TokenizerPair(NamedTuple):
     """The tokenizers of a model: one for each language, or one that both languages share."""
 
     source: Tokenizer
@@ -56,7 +55,7 @@ class TokenizerPair:
         """Returns the tokenizers by the name of their file."""
         if self.target is None:
             return {_SHARED_NAME: self.source}
-        return dict(zip(_NAMES, (self.source, self.target), strict=True))
+        return dict(zip(_NAMES, self, strict=True))
 
 
 def save_tokenizer(
@@ -77,8 +76,6 @@ def save_tokenizer(
 
     Example:
 
-    >>> import tempfile
-    >>> from keras_transformer.data import SubwordTokenizer, load_tokenizer, save_tokenizer
     >>> directory = tempfile.mkdtemp()
     >>> save_tokenizer(SubwordTokenizer(["a", "b"]), directory).name
     'tokenizer.txt'
@@ -96,16 +93,13 @@ def load_tokenizer(directory: str | os.PathLike, name: str = "tokenizer") -> Tok
     """Returns the tokenizer that `save_tokenizer` wrote, of the kind of its file.
 
     Args:
-        directory: the folder.
-        name: file name without its ending.
+        directory, name: as in `save_tokenizer`.
 
     Raises:
         UserError: if there is no such file, or it is damaged.
 
     Example:
 
-    >>> import tempfile
-    >>> from keras_transformer.data import SubwordTokenizer, load_tokenizer, save_tokenizer
     >>> directory = tempfile.mkdtemp()
     >>> path = save_tokenizer(SubwordTokenizer(["a", "b"]), directory, name="source")
     >>> load_tokenizer(directory, name="source").vocab_size

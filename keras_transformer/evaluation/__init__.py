@@ -8,7 +8,4 @@ _MODULES = {
     "bleu": ["Score", "corpus_bleu", "corpus_chrf", "exact_match", "paper_bleu"],
     "plots": ["plot_attention", "plot_learning_curve"],
 }
-
-__all__ = sorted(name for names in _MODULES.values() for name in names)
-
-__getattr__ = lazy_names(__name__, _MODULES)
+__all__, __getattr__ = lazy_names(__name__, _MODULES)

@@ -30,7 +30,6 @@ class AttentionWeights:
 
     Example:
 
-    >>> from keras_transformer.evaluation import AttentionWeights
     >>> attention = np.full([1, 2, 3, 3], 1 / 3)
     >>> pieces = ["half", "seven", "</s>"]
     >>> weights = AttentionWeights(pieces, pieces, attention, attention, attention)
@@ -62,7 +61,7 @@ class AttentionWeights:
             raise ValueError(f"`attention` must be one of {allowed}. Received: {attention=}")
         weights = getattr(self, attention)
         if head is not None and layer is None:
-            raise ValueError(f"A head needs a layer. Received: head={head!r}")
+            raise ValueError(f"A head needs a layer. Received: {head=}")
         for name, number in (("layer", layer), ("head", head)):
             if number is None:
                 break
@@ -91,9 +90,6 @@ def attention_weights(
 
     Example:
 
-    >>> from keras_transformer import Transformer, Translator
-    >>> from keras_transformer.data import SubwordTokenizer
-    >>> from keras_transformer.evaluation import attention_weights
     >>> tokenizer = SubwordTokenizer(["half", "seven"])
     >>> translator = Translator(Transformer.from_preset("tiny", vocab_size=6), tokenizer)
     >>> weights = attention_weights(translator, "half seven", "seven half")
@@ -145,8 +141,6 @@ def attention_page(
 
     Example:
 
-    >>> import pathlib, tempfile
-    >>> from keras_transformer.evaluation import AttentionWeights, attention_page
     >>> pieces, attention = ("half", "</s>"), np.full([1, 2, 2, 2], 0.5)
     >>> weights = AttentionWeights(pieces, pieces, attention, attention, attention)
     >>> path = pathlib.Path(tempfile.mkdtemp()) / "attention.html"

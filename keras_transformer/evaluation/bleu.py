@@ -26,7 +26,6 @@ class Score:
 
     Example:
 
-    >>> from keras_transformer.evaluation import Score
     >>> str(Score("exact match", 50.0, "case:mixed"))
     'exact match 50.00 (case:mixed)'
     """
@@ -70,7 +69,6 @@ def corpus_bleu(
 
     Example:
 
-    >>> from keras_transformer.evaluation import corpus_bleu
     >>> score = corpus_bleu(["um halb acht am Montag"], ["um halb acht am Montag"])
     >>> round(score.score, 2)
     100.0
@@ -84,9 +82,8 @@ def corpus_bleu(
 def make_bleu(tokenize: str = "13a", lowercase: bool = False):
     """Returns sacreBLEU's metric; raises a `UserError` if its tokenizer cannot be loaded."""
     if tokenize not in BLEU.TOKENIZERS:
-        raise UserError(
-            f"tokenize must be one of {', '.join(sorted(BLEU.TOKENIZERS))}. Received: {tokenize=}"
-        )
+        rule = f"tokenize must be one of {', '.join(sorted(BLEU.TOKENIZERS))}"
+        raise UserError(f"{rule}. Received: {tokenize=}")
     try:
         # Tokenised text ends in " ."; sacreBLEU suspects a mistake there unless it is told.
         return BLEU(lowercase=lowercase, tokenize=tokenize, force=tokenize == "none")
@@ -110,7 +107,6 @@ def corpus_chrf(
 
     Example:
 
-    >>> from keras_transformer.evaluation import corpus_chrf
     >>> corpus_chrf(["halb acht"], ["halb acht"]).score
     100.0
 
@@ -137,12 +133,10 @@ def exact_match(
 
     Example:
 
-    >>> from keras_transformer.evaluation import exact_match
     >>> exact_match(["eins", "drei"], ["eins", "zwei"]).score
     50.0
     """
     streams = reference_streams(hypotheses, references)
-
     matches = 0
     for lines in zip(hypotheses, *streams, strict=True):
         first, *others = (line.strip().lower() if lowercase else line.strip() for line in lines)
@@ -226,7 +220,6 @@ def paper_bleu(
 
     Example:
 
-    >>> from keras_transformer.evaluation import paper_bleu
     >>> paper_bleu(["Ein Text-Format von heute."], ["Ein Text-Format von heute."]).score
     100.0
 
@@ -235,14 +228,11 @@ def paper_bleu(
     """
     streams = reference_streams(hypotheses, references)
     metric = BLEU(lowercase=lowercase, tokenize="none", smooth_method="none", force=True)
-    score = bleu_score(
-        "BLEU (tokenised, compounds split)",
-        metric,
-        [tokenize_for_paper(line) for line in hypotheses],
-        [[tokenize_for_paper(line) for line in stream] for stream in streams],
-    )
+    sides = ([tokenize_for_paper(line) for line in side] for side in (hypotheses, *streams))
+    hypotheses, *streams = sides
+    score = bleu_score("BLEU (tokenised, compounds split)", metric, hypotheses, streams)
     signature = score.signature.replace("tok:none", "tok:moses-de+atat")
-    return Score(score.name, score.score, signature, score.details)
+    return dataclasses.replace(score, signature=signature)
 
 
 def tokenize_for_paper(text: str) -> str:

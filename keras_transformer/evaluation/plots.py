@@ -56,8 +56,6 @@ def plot_learning_curve(
 
     Example:
 
-    >>> import pathlib, tempfile
-    >>> from keras_transformer.evaluation import plot_learning_curve
     >>> rows = [{"step": 100, "loss": 3.2}, {"step": 200, "loss": 1.4, "bleu": 41.0}]
     >>> plot_learning_curve(rows, pathlib.Path(tempfile.mkdtemp()) / "curve.png").name
     'curve.png'
@@ -116,10 +114,8 @@ def _number(value):
 def _draw(axes, curves, label):
     for name, colour, steps, values in curves:
         # A few points are shown one by one; many only as a line.
-        marker = "o" if len(steps) <= 30 else None
-        axes.plot(
-            steps, values, color=colour, label=name, linewidth=1.8, marker=marker, markersize=4
-        )
+        style = {"marker": "o" if len(steps) <= 30 else None, "markersize": 4, "linewidth": 1.8}
+        axes.plot(steps, values, color=colour, label=name, **style)
     axes.set_xlabel("training step", color=TEXT_COLOUR)
     axes.set_ylabel(label, color=TEXT_COLOUR)
     axes.grid(color=GRID_COLOUR, linewidth=0.8)
@@ -182,8 +178,6 @@ def plot_attention(
 
     Example:
 
-    >>> import pathlib, tempfile
-    >>> from keras_transformer.evaluation import plot_attention
     >>> path = pathlib.Path(tempfile.mkdtemp()) / "map.png"
     >>> plot_attention([[0.9, 0.1], [0.2, 0.8]], ["half", "seven"], ["halb", "sieben"], path).name
     'map.png'
@@ -266,9 +260,8 @@ def save_figure(figure, path: str | os.PathLike) -> pathlib.Path:
     formats = figure.canvas.get_supported_filetypes()
     kind = path.suffix.lower().removeprefix(".")
     if kind not in formats:
-        raise UserError(
-            f"A plot's file must end in .{', .'.join(sorted(formats))}. Received: {str(path)!r}"
-        )
+        rule = f"A plot's file must end in .{', .'.join(sorted(formats))}"
+        raise UserError(f"{rule}. Received: {str(path)!r}")
     with atomic_write(path) as temporary, warnings.catch_warnings():
         # Pieces may be in any script; a character that the font lacks is drawn as a box.
         warnings.filterwarnings("ignore", message=r"Glyph .* missing from")

@@ -10,7 +10,4 @@ _MODULES = {
     "onnx": ["export_onnx"],
     "saved_model": ["export_saved_model"],
 }
-
-__all__ = sorted(name for names in _MODULES.values() for name in names)
-
-__getattr__ = lazy_names(__name__, _MODULES)
+__all__, __getattr__ = lazy_names(__name__, _MODULES)

@@ -68,7 +68,6 @@ def export_ctranslate2(
 
     Example:
 
-    >>> from keras_transformer import Translator  # doctest: +SKIP
     >>> translator = Translator.load("runs/en_de")  # doctest: +SKIP
     >>> export_ctranslate2(translator, "exports/en_de", quantization="int8")  # doctest: +SKIP
 
@@ -80,10 +79,8 @@ def export_ctranslate2(
 
         allowed = specs.model_spec.ACCEPTED_MODEL_TYPES
         if quantization is not None and quantization not in allowed:
-            raise UserError(
-                f"`quantization` must be None or one of {', '.join(map(repr, allowed))}. "
-                f"Received: quantization={quantization!r}"
-            )
+            rule = f"`quantization` must be None or one of {', '.join(map(repr, allowed))}"
+            raise UserError(f"{rule}. Received: {quantization=}")
         specification = _specification(translator, specs)
         specification.validate()
         specification.optimize(quantization=quantization)
@@ -103,10 +100,8 @@ def _specification(translator: Translator, specs: Any) -> Any:
     default = config.d_model / config.num_heads
     key_dim, value_dim = config.key_dim or default, config.value_dim or default
     if key_dim != value_dim:
-        raise UserError(
-            "CTranslate2 needs heads whose keys and values have the same size. "
-            f"Received: key_dim={key_dim:g}, value_dim={value_dim:g}"
-        )
+        rule = "CTranslate2 needs heads whose keys and values have the same size"
+        raise UserError(f"{rule}. Received: key_dim={key_dim:g}, value_dim={value_dim:g}")
     activation = _ACTIVATIONS[activation_name(config.activation, _ACTIVATIONS)]
     options = {
         "num_heads": config.num_heads,

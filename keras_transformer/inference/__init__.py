@@ -2,13 +2,9 @@
 
 from keras_transformer import lazy_names
 
-__all__ = ["Alignment", "Hypothesis", "Score", "SentenceProfile", "Translator"]
-
 # Without Keras: the command line asks the registry of tasks when it starts.
-__getattr__ = lazy_names(
-    __name__,
-    {
-        "sentence_profile": ["SentenceProfile"],
-        "translator": ["Alignment", "Hypothesis", "Score", "Translator"],
-    },
-)
+_MODULES = {
+    "sentence_profile": ["SentenceProfile"],
+    "translator": ["Alignment", "Hypothesis", "Score", "Translator"],
+}
+__all__, __getattr__ = lazy_names(__name__, _MODULES)

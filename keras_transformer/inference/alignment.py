@@ -18,7 +18,6 @@ class Alignment(NamedTuple):
 
     Example:
 
-    >>> from keras_transformer.inference.translator import Alignment
     >>> alignment = Alignment(((0, 0), (2, 1)), np.array([[0.8, 0.1, 0.0], [0.1, 0.2, 0.6]]))
     >>> alignment.pharaoh()
     '0-0 2-1'
@@ -60,6 +59,6 @@ def layer_index(layer: int, num_layers: int) -> int:
     if not is_int or not -num_layers <= layer < num_layers:
         raise ValueError(
             f"`layer` must be one of the decoder's {num_layers}, counted from 0, or from the end "
-            f"with a minus. Received: layer={layer!r}"
+            f"with a minus. Received: {layer=}"
         )
     return layer % num_layers

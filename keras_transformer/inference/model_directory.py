@@ -51,10 +51,8 @@ def read_config(directory: str | os.PathLike) -> dict:
     config.setdefault("shared_tokenizer", True)
     try:
         if config.get("format") != FORMAT:
-            raise ValueError(
-                f"this version reads model directories of format {FORMAT}. "
-                f"Received: format={config.get('format')!r}"
-            )
+            rule = f"this version reads model directories of format {FORMAT}"
+            raise ValueError(f"{rule}. Received: format={config.get('format')!r}")
         if not isinstance(config.get("model"), dict):
             raise ValueError("the entry 'model' is missing or is not an object.")
         check_choice("task", config["task"], task_names())

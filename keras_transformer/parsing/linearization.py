@@ -36,7 +36,6 @@ class Linearization(FrozenSettings):
 
     Example:
 
-    >>> from keras_transformer.parsing import Linearization, Tree
     >>> linearization = Linearization(tags=True)
     >>> symbols = linearization.to_symbols(Tree.parse("(S (NP (PRP It)) (VP (VBZ works)))"))
     >>> " ".join(symbols)
@@ -58,9 +57,8 @@ class Linearization(FrozenSettings):
     def __post_init__(self):
         super().__post_init__()
         if self.words and self.numbers:
-            raise ValueError(
-                "`words` and `numbers` must not both be True. Received: words=True, numbers=True"
-            )
+            rule = "`words` and `numbers` must not both be True"
+            raise ValueError(f"{rule}. Received: words=True, numbers=True")
 
     @property
     def leaf_is_one_symbol(self) -> bool:
@@ -131,7 +129,6 @@ class Linearization(FrozenSettings):
 
         Example:
 
-        >>> from keras_transformer.parsing import Linearization
         >>> linearization = Linearization()
         >>> rebuilt = linearization.rebuild(["(S", "(NP", "XX", ")NP", "(VP"], ["It", "works"])
         >>> print(rebuilt.tree, rebuilt.num_repairs, rebuilt.is_well_formed)
@@ -140,10 +137,8 @@ class Linearization(FrozenSettings):
         if not words:
             raise ValueError("A tree must have words. Received: words=[]")
         if tags is not None and len(tags) != len(words):
-            raise ValueError(
-                "There must be as many tags as words. "
-                f"Received: {len(tags)} tags and {len(words)} words"
-            )
+            rule = "There must be as many tags as words"
+            raise ValueError(f"{rule}. Received: {len(tags)} tags and {len(words)} words")
         written = list(map(_number, range(len(words)))) if self.numbers else words
         builder = TreeBuilder(words, tags, self.root_label, written)
         if self.leaf_is_one_symbol:

@@ -22,8 +22,6 @@ from keras_transformer.parsing.linearization import Linearization
 from keras_transformer.parsing.trees import Tree, split_words
 from keras_transformer.parsing.well_formed_trees import WellFormedTrees, tree_symbols
 
-__all__ = ["Parse", "Parser"]
-
 _LOGGER = logging.getLogger(__name__)
 # Tokens of the smallest tree beyond its words: the two symbols of its root, and EOS.
 _SMALLEST_TREE = 3
@@ -40,8 +38,6 @@ class Parse(NamedTuple):
 
     Example:
 
-    >>> from keras_transformer import Parse
-    >>> from keras_transformer.parsing import Tree
     >>> parse = Parse(Tree.parse("(S (XX Stop))"), score=-0.4, log_probability=-0.5, num_repairs=0)
     >>> parse.tree.words()
     ['Stop']
@@ -85,8 +81,6 @@ class Parser(Pipeline):
 
     Example:
 
-    >>> from keras_transformer import Parser, Transformer
-    >>> from keras_transformer.data import SubwordTokenizer
     >>> source = SubwordTokenizer(["It", "works", "well"])
     >>> target = SubwordTokenizer(["(S", ")S", "(NP", ")NP", "(VP", ")VP", "XX"])
     >>> model = Transformer.from_preset("tiny", vocab_size=7, target_vocab_size=11)
@@ -217,9 +211,8 @@ class Parser(Pipeline):
         text = " ".join(split_words(text))
         tree = self.parse([text])[0] if answer is None else Tree.parse(answer)
         if tree and tree.words() != split_words(text):
-            raise UserError(
-                f"The tree must have the words {text!r}. Received: {' '.join(tree.words())!r}"
-            )
+            rule = f"The tree must have the words {text!r}"
+            raise UserError(f"{rule}. Received: {' '.join(tree.words())!r}")
         return super().encode_pair(text, tree and " ".join(self.linearization.to_symbols(tree)))
 
     def well_formed_trees(self, num_words: Tensor) -> WellFormedTrees:
@@ -250,18 +243,14 @@ class Parser(Pipeline):
 def _words_of(sentences: Sequence) -> list[list[str]]:
     """Returns the words of each sentence; raises a `ValueError` if one is not a sentence."""
     if isinstance(sentences, str | bytes):
-        raise ValueError(
-            "`sentences` must be a list of sentences; put one sentence into a list. "
-            f"Received: sentences={sentences!r}"
-        )
+        rule = "`sentences` must be a list of sentences; put one sentence into a list"
+        raise ValueError(f"{rule}. Received: {sentences=}")
     result = []
     for index, sentence in enumerate(sentences):
         words = split_words(sentence) if isinstance(sentence, str) else sentence
         is_list = isinstance(words, Sequence | np.ndarray) and not isinstance(words, bytes)
         if not is_list or not all(isinstance(w, str) and split_words(w) == [w] for w in words):
-            raise ValueError(
-                "A sentence must be a string, or a list of words without white space. "
-                f"Received: sentences[{index}]={sentence!r}"
-            )
+            rule = "A sentence must be a string, or a list of words without white space"
+            raise ValueError(f"{rule}. Received: sentences[{index}]={sentence!r}")
         result.append(list(words))
     return result

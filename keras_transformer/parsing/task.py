@@ -43,16 +43,13 @@ class F1OnDev(ScoreOnDev):
         history, translator: as in `ScoreOnDev`; the `Translator` writes symbols.
         trees: the gold trees that are parsed.
         parses: the last parses, `Tree` or None.
-        score: the last `ParsevalScore`, or None.
-        parser: `Parser` of the last evaluation, or None.
+        score, parser: `ParsevalScore` and `Parser` of the last evaluation, or None.
 
     Raises:
         ValueError: if there are no trees.
 
     Example:
 
-    >>> from keras_transformer.data import SubwordTokenizer
-    >>> from keras_transformer.parsing import F1OnDev, Tree
     >>> tree = Tree.parse("(S (NP (PRP It)) (VP (VBZ works)))")
     >>> symbols = SubwordTokenizer(["XX", "(S", "(NP", "(VP", ")S", ")NP", ")VP"])
     >>> callback = F1OnDev([tree], SubwordTokenizer(["It", "works"]), symbols)
@@ -126,16 +123,12 @@ class ParsingTask(Task):
 
     def check(self, corpus: Any, settings: TrainingSettings) -> None:
         if not isinstance(corpus, TreebankCorpus):
-            raise UserError(
-                "The corpus of a parser must be a `TreebankCorpus`. Received: a corpus of type "
-                f"{type(corpus).__name__}"
-            )
+            message = "The corpus of a parser must be a `TreebankCorpus`"
+            raise UserError(f"{message}. Received: a corpus of type {type(corpus).__name__}")
         expected = Linearization.from_dict(settings.linearization)
         if corpus.linearization != expected:
-            raise UserError(
-                "The corpus must have the linearization of the settings. Received: "
-                f"{corpus.linearization} with settings of {expected}"
-            )
+            rule = "The corpus must have the linearization of the settings"
+            raise UserError(f"{rule}. Received: {corpus.linearization} with settings of {expected}")
 
     def learn_tokenizers(self, corpus, settings, source, report) -> TokenizerPair:
         symbols = collections.Counter()
@@ -167,8 +160,7 @@ class ParsingTask(Task):
             return None
         return F1OnDev(
             list(corpus.trees()),
-            tokenizers.source,
-            tokenizers.target,
+            *tokenizers,
             corpus.linearization,
             search=fast_search(recipe, settings.f1_beam_size),
             every=settings.f1_every,
@@ -178,8 +170,7 @@ class ParsingTask(Task):
     def make_result(self, model, tokenizers, settings, recipe, sentence_profile) -> Parser:
         return Parser(
             model,
-            tokenizers.source,
-            tokenizers.target,
+            *tokenizers,
             Linearization.from_dict(settings.linearization),
             search=beam_search(recipe, recipe.beam_size),
             recipe=recipe,

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 
 from keras_transformer.data.corpora import require_regular_file
-from keras_transformer.data.text_lines import open_text
+from keras_transformer.data.lines import open_text
 from keras_transformer.errors import UserError
 from keras_transformer.files import atomic_write
 from keras_transformer.parsing.linearization import Linearization
@@ -38,8 +38,6 @@ def read_trees(path: str | os.PathLike, clean: bool = True) -> Iterator[Tree]:
 
     Example:
 
-    >>> import pathlib, tempfile
-    >>> from keras_transformer.parsing import read_trees
     >>> path = pathlib.Path(tempfile.mkdtemp()) / "trees"
     >>> _ = path.write_text("( (S (NP-SBJ (PRP It))\\n     (VP (VBZ works))) )\\n")
     >>> [str(tree) for tree in read_trees(path)]
@@ -76,8 +74,6 @@ def read_tree_lines(path: str | os.PathLike, clean: bool = True) -> Iterator[Tre
 
     Example:
 
-    >>> import pathlib, tempfile
-    >>> from keras_transformer.parsing import read_tree_lines
     >>> path = pathlib.Path(tempfile.mkdtemp()) / "parses"
     >>> _ = path.write_text("(NP (DT a) (NN dog))\\n(())\\n")
     >>> list(read_tree_lines(path))
@@ -100,8 +96,6 @@ def write_trees(path: str | os.PathLike, trees: Iterable[Tree | None]) -> None:
 
     Example:
 
-    >>> import pathlib, tempfile
-    >>> from keras_transformer.parsing import Tree, read_trees, write_trees
     >>> path = pathlib.Path(tempfile.mkdtemp()) / "trees.gz"
     >>> write_trees(path, [Tree.parse("(NP (DT a) (NN dog))")])
     >>> [tree.words() for tree in read_trees(path)]
@@ -129,8 +123,6 @@ class TreebankCorpus:
 
     Example:
 
-    >>> import pathlib, tempfile
-    >>> from keras_transformer.parsing import TreebankCorpus
     >>> path = pathlib.Path(tempfile.mkdtemp()) / "trees"
     >>> _ = path.write_text("(S (NP (PRP It)) (VP (VBZ works)))")
     >>> corpus = TreebankCorpus(path)
@@ -148,7 +140,7 @@ class TreebankCorpus:
         seed: int = 0,
     ) -> None:
         if limit is not None and limit < 1:
-            raise ValueError(f"`limit` must be positive, or None. Received: limit={limit!r}")
+            raise ValueError(f"`limit` must be positive, or None. Received: {limit=}")
         self.path = require_regular_file(path)
         self.linearization = linearization or Linearization()
         self.limit = limit
@@ -192,7 +184,6 @@ def clean_tree(tree: Tree) -> Tree | None:
 
     Example:
 
-    >>> from keras_transformer.parsing import Tree, clean_tree
     >>> tree = Tree.parse("( (S (NP-SBJ-1 (-NONE- *PRO*)) (VP (VB Stop))) )")
     >>> print(clean_tree(tree))
     (S (VP (VB Stop)))

@@ -33,7 +33,6 @@ class Tree:
 
     Example:
 
-    >>> from keras_transformer.parsing import Tree
     >>> tree = Tree("NP", [Tree("DT", "the"), Tree("NN", "dog")])
     >>> print(tree)
     (NP (DT the) (NN dog))
@@ -48,10 +47,8 @@ class Tree:
 
     def __post_init__(self):
         if not isinstance(self.label, str) or not _LABEL.fullmatch(self.label):
-            raise ValueError(
-                "The label of a tree must be a string without spaces and round brackets. "
-                f"Received: label={self.label!r}"
-            )
+            rule = "The label of a tree must be a string without spaces and round brackets"
+            raise ValueError(f"{rule}. Received: label={self.label!r}")
         if self.is_leaf:
             if not self.label or not _LEAF.fullmatch(self.children):
                 raise ValueError(
@@ -61,10 +58,8 @@ class Tree:
             return
         children = tuple(self.children)
         if not children or not all(isinstance(child, Tree) for child in children):
-            raise ValueError(
-                "The children of a tree must be at least one tree, or a word. "
-                f"Received: label={self.label!r}, children={children!r}"
-            )
+            rule = "The children of a tree must be at least one tree, or a word"
+            raise ValueError(f"{rule}. Received: label={self.label!r}, {children=}")
         object.__setattr__(self, "children", children)
 
     @classmethod
@@ -203,7 +198,6 @@ def format_tree(tree: Tree, width: int = 80) -> str:
 
     Example:
 
-    >>> from keras_transformer.parsing import Tree, format_tree
     >>> tree = Tree.parse("(S (NP (DT The) (NN dog)) (VP (VBZ chases) (NP (PRP$ its) (NN tail))))")
     >>> print(format_tree(tree, width=40))
     (S
@@ -235,7 +229,6 @@ def draw_tree(tree: Tree) -> str:
 
     Example:
 
-    >>> from keras_transformer.parsing import Tree, draw_tree
     >>> print(draw_tree(Tree.parse("(S (NP (DT The) (NN dog)) (VP (VBZ barks)))")))
     S
     ├── NP

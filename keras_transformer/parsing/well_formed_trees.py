@@ -32,8 +32,6 @@ class TreeSymbols(NamedTuple):
 
     Example:
 
-    >>> from keras_transformer.data import SubwordTokenizer
-    >>> from keras_transformer.parsing import Linearization, tree_symbols
     >>> symbols = tree_symbols(SubwordTokenizer(["(S", ")S", "XX"]), Linearization())
     >>> symbols.openings.tolist(), symbols.words.tolist()
     ([-1, -1, -1, -1, 0, -1, -1], [False, False, False, False, False, False, True])
@@ -60,8 +58,6 @@ def tree_symbols(tokenizer: SubwordTokenizer, linearization: Linearization) -> T
 
     Example:
 
-    >>> from keras_transformer.data import SubwordTokenizer
-    >>> from keras_transformer.parsing import Linearization, tree_symbols
     >>> tokenizer = SubwordTokenizer(["(NP", "(S", ")NP", ")S", "NN", "VBZ"])
     >>> tree_symbols(tokenizer, Linearization(tags=True)).closings.tolist()
     [-1, -1, -1, -1, -1, -1, 0, 1, -1, -1]
@@ -69,7 +65,7 @@ def tree_symbols(tokenizer: SubwordTokenizer, linearization: Linearization) -> T
     if not linearization.leaf_is_one_symbol:
         raise ValueError(
             "A leaf must be one symbol; with tags=True, and words=True or numbers=True, it is "
-            f"three. Received: linearization={linearization!r}"
+            f"three. Received: {linearization=}"
         )
     if not isinstance(tokenizer, SubwordTokenizer):
         raise ValueError(
@@ -96,10 +92,8 @@ def tree_symbols(tokenizer: SubwordTokenizer, linearization: Linearization) -> T
     if linearization.numbers:
         missing = [number for number in NUMBERS if number not in pieces]
         if missing:
-            raise ValueError(
-                f"The target vocabulary must have all numbers from 0 to {NUMBERS[-1]}. "
-                f"Received: a target vocabulary without {missing[0]!r}"
-            )
+            rule = f"The target vocabulary must have all numbers from 0 to {NUMBERS[-1]}"
+            raise ValueError(f"{rule}. Received: a target vocabulary without {missing[0]!r}")
         numbers = [NUMBERS.index(piece) if piece in NUMBERS else -1 for piece in pieces]
         words = [number >= 0 for number in numbers]
     elif linearization.words or linearization.tags:
@@ -111,7 +105,7 @@ def tree_symbols(tokenizer: SubwordTokenizer, linearization: Linearization) -> T
     if max(openings) < 0 or max(closings) < 0 or not any(words):
         raise ValueError(
             "The target vocabulary must have an opening symbol, its closing symbol, and a symbol "
-            f"for a word. Received: pieces {pieces[first:][:8]!r}, linearization={linearization!r}"
+            f"for a word. Received: pieces {pieces[first:][:8]!r}, {linearization=}"
         )
     return TreeSymbols(
         np.array(openings, "int32"),
@@ -157,7 +151,6 @@ class WellFormedTrees:
     Example:
 
     >>> from keras_transformer.decoding import GreedySearch
-    >>> from keras_transformer.parsing import WellFormedTrees
     >>> step = lambda tokens, rows, state: (ops.array([[9.0, 9, 9, 8, 1, 2, 3, 5]] * 2), state)
     >>> trees = WellFormedTrees(  # 4 is "(S", 5 ")S", 6 "XX", and 7 another "(S"
     ...     num_words=[2, 1],
@@ -189,10 +182,8 @@ class WellFormedTrees:
         self.max_depth = max_depth
         shapes = self.openings.shape, self.closings.shape, self.words.shape
         if len(shapes[0]) != 1 or len(set(shapes)) > 1:
-            raise ValueError(
-                "`openings`, `closings` and `words` must have the shape [vocabulary]. "
-                f"Received: shapes {shapes}"
-            )
+            rule = "`openings`, `closings` and `words` must have the shape [vocabulary]"
+            raise ValueError(f"{rule}. Received: shapes {shapes}")
         num_roles = (self.openings >= 0) * 1 + (self.closings >= 0) + self.words
         if num_roles.max() > 1:
             raise ValueError(
@@ -204,7 +195,7 @@ class WellFormedTrees:
         if not is_numbered or np.setdiff1d(np.arange(numbers.max()), numbers).size:
             raise ValueError(
                 "`numbers` must have the shape [vocabulary], a number for each token of `words` "
-                f"and no other, and every number up to its largest. Received: numbers={numbers!r}"
+                f"and no other, and every number up to its largest. Received: {numbers=}"
             )
         self._num_numbers = max(int(numbers.max()) + 1, 1)
         self._first_word = _FIRST_CLOSING + self.closings.max() + 1

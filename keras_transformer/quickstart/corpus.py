@@ -1,15 +1,14 @@
-"""An English-German corpus of numbers in words, made on the spot: no file, no download.
+"""An English-German corpus of numbers in words, made on the spot: no download.
 
-Its sentences fill in patterns, with one German answer for each English source. Together they have
-the difficulties of the language pair: reversed digits, verbs at the end or before the subject,
-agreement.
+Its sentences fill in the patterns of `number_corpus.toml`, with one German answer for each English
+source. Together they have the difficulties of the language pair: reversed digits, verbs at the end
+or before the subject, agreement.
 """
 
 import random
 import re
 
 from keras_transformer.quickstart import number_words as words
-from keras_transformer.quickstart import vocabulary
 
 # More draws per new pair mean that the patterns are used up.
 _MAX_DRAWS_PER_PAIR = 50
@@ -39,7 +38,6 @@ def number_corpus(
 
     Example:
 
-    >>> from keras_transformer.quickstart.corpus import number_corpus
     >>> train, valid, test = number_corpus(seed=0, num_train=100, num_valid=10, num_test=10)
     >>> len(train), len(valid), len(test)
     (100, 10, 10)
@@ -79,9 +77,8 @@ def _draw_new(rng, number, sources, targets):
 
 def _number(rng):
     # Every length of number is frequent; short ones, as in real text, are more so.
-    return rng.randint(
-        *rng.choice(((1, 20), (1, 20), (21, 99), (21, 99), (100, 999), (1000, 9999)))
-    )
+    ranges = ((1, 20), (1, 20), (21, 99), (21, 99), (100, 999), (1000, 9999))
+    return rng.randint(*rng.choice(ranges))
 
 
 def _count(rng):
@@ -96,12 +93,12 @@ def _rank(rng):
 
 
 def _things(rng, case):
-    return words.counted(_count(rng), rng.choice(vocabulary.NOUNS), case)
+    return words.counted(_count(rng), rng.choice(words.NOUNS), case)
 
 
 def _existing(rng):
     count = _count(rng)
-    english, german = words.counted(count, rng.choice(vocabulary.NOUNS), "acc")
+    english, german = words.counted(count, rng.choice(words.NOUNS), "acc")
     return f"{'is' if count == 1 else 'are'} {english}", german
 
 
@@ -121,12 +118,12 @@ def _equation(rng):
 
 def _date(rng, ending):
     month = rng.randint(1, 12)
-    return words.day_of_month(rng.randint(1, vocabulary.MONTHS[month - 1][2]), month, ending)
+    return words.day_of_month(rng.randint(1, words.MONTHS[month - 1][2]), month, ending)
 
 
 def _days(rng):
     month = rng.randint(1, 12)
-    first, last = sorted(rng.sample(range(1, vocabulary.MONTHS[month - 1][2] + 1), 2))
+    first, last = sorted(rng.sample(range(1, words.MONTHS[month - 1][2] + 1), 2))
     start, start_german = words.ordinal(first, "n")
     end, end_german = words.day_of_month(last, month)
     return f"from the {start} to the {end}", f"vom {start_german} bis zum {end_german}"
@@ -150,7 +147,7 @@ def _hours(rng):
 
 
 def _money(rng, case):
-    currency = rng.choice(vocabulary.CURRENCIES)
+    currency = rng.choice(words.CURRENCIES)
     return words.money(*_amount(rng, currency), currency, case)
 
 
@@ -161,7 +158,7 @@ def _amount(rng, currency):
 
 
 def _rise(rng):
-    currency = rng.choice(vocabulary.CURRENCIES)
+    currency = rng.choice(words.CURRENCIES)
     before, after = sorted((_amount(rng, currency), _amount(rng, currency)))
     if before == after:
         return _rise(rng)
@@ -175,18 +172,18 @@ COMPUTED = {
     "any_number": lambda rng: words.cardinal(rng.randint(0, 9999)),
     "things_nom": lambda rng: _things(rng, "nom"),
     "things_acc": lambda rng: _things(rng, "acc"),
-    "several": lambda rng: words.counted(rng.randint(2, 99), rng.choice(vocabulary.NOUNS), "nom"),
+    "several": lambda rng: words.counted(rng.randint(2, 99), rng.choice(words.NOUNS), "nom"),
     "existing": _existing,
     "equation": _equation,
-    "years": lambda rng: words.counted(rng.randint(1, 99), vocabulary.YEAR, "acc"),
-    "thing_nom": lambda rng: words.definite(rng.choice(vocabulary.NOUNS), "nom"),
-    "thing_acc": lambda rng: words.definite(rng.choice(vocabulary.NOUNS), "acc"),
+    "years": lambda rng: words.counted(rng.randint(1, 99), words.YEAR, "acc"),
+    "thing_nom": lambda rng: words.definite(rng.choice(words.NOUNS), "nom"),
+    "thing_acc": lambda rng: words.definite(rng.choice(words.NOUNS), "acc"),
     "nth_n": lambda rng: words.ordinal(_rank(rng), "n"),
     "nth_r": lambda rng: words.ordinal(rng.randint(1, 99), "r"),
     "floor_n": lambda rng: words.ordinal(rng.randint(1, 60), "n"),
-    "nth_nom": lambda rng: words.ordinal_noun(_rank(rng), rng.choice(vocabulary.NOUNS), "nom"),
-    "nth_acc": lambda rng: words.ordinal_noun(_rank(rng), rng.choice(vocabulary.NOUNS), "acc"),
-    "nth_dat": lambda rng: words.ordinal_noun(_rank(rng), rng.choice(vocabulary.NOUNS), "dat"),
+    "nth_nom": lambda rng: words.ordinal_noun(_rank(rng), rng.choice(words.NOUNS), "nom"),
+    "nth_acc": lambda rng: words.ordinal_noun(_rank(rng), rng.choice(words.NOUNS), "acc"),
+    "nth_dat": lambda rng: words.ordinal_noun(_rank(rng), rng.choice(words.NOUNS), "dat"),
     "year": lambda rng: words.year(rng.randint(1900, 2099)),
     "past_year": lambda rng: words.year(rng.randint(1900, 2025)),
     "date": lambda rng: _date(rng, ""),
@@ -200,90 +197,25 @@ COMPUTED = {
     "rise": _rise,
 }
 
-# --- Patterns: English = German, in families with weights; a slot named twice has a digit ---
-
-_PATTERNS = """
-28 counts
-    {any_number} = {any_number}
-    {number} = {number}
-    {things_nom} = {things_nom}
-    {equation}. = {equation}.
-    {subject} {bought} {things_acc}. = {subject} {have} {things_acc} {bought}.
-    {past_day} {subject} {bought} {things_acc}. = {past_day} {have} {subject} {things_acc} {bought}.
-    {subject} {need} {things_acc}. = {subject} {need} {things_acc}.
-    {subject} {have} {things_acc}. = {subject} {have} {things_acc}.
-    {subject} {want} {to_buy} {things_acc}. = {subject} {want} {things_acc} {to_buy}.
-    there {existing} {place}. = {place} gibt es {existing}.
-    {subject} {be} {years} old. = {subject} {be} {years} alt.
-    the picture is on page {number}. = das Bild ist auf Seite {number}.
-16 ranks
-    {nth_nom} = {nth_nom}
-    {behind} {nth_dat} = {behind} {nth_dat}
-    {subject} {live} on the {floor_n} floor. = {subject} {live} im {floor_n} Stock.
-    {subject} {took} {nth_n} place. = {subject} {took} den {nth_n} Platz.
-    {subject} {bought} {nth_acc}. = {subject} {have} {nth_acc} {bought}.
-    that is {nth_nom}. = das ist {nth_nom}.
-    today is {our} {nth_r} {birthday}. = heute ist {our} {nth_r} {birthday}.
-20 dates
-    the {date} = der {date}
-    on the {date_n} = am {date_n}
-    on the {date_n}, {year} = am {date_n} {year}
-    since the {date_n}, {past_year} = seit dem {date_n} {past_year}
-    today is {weekday}, the {date}. = heute ist {weekday}, der {date}.
-    {subject} {were} born on the {date_n}, {past_year}.
-        = {subject} {were} am {date_n} {past_year} geboren.
-    {gathering} takes place on {weekday}, the {date_n}.
-        = {gathering} findet am {weekday}, dem {date_n}, statt.
-    {shop} is closed {days}. = {shop} ist {days} geschlossen.
-    {building} was built in {past_year}. = {building} wurde im Jahr {past_year} gebaut.
-    {subject} moved to {city} in {month} {past_year}.
-        = {subject} {be} im {month} {past_year} nach {city} gezogen.
-20 times
-    at {time} = um {time}
-    it is {spoken_time}. = es ist {spoken_time}.
-    {vehicle} leaves at {time}. = {vehicle} fährt um {time} ab.
-    {vehicle} to {city} leaves at {time}. = {vehicle} nach {city} fährt um {time} ab.
-    {vehicle} leaves at {time} and arrives at {time2}.
-        = {vehicle} fährt um {time} ab und kommt um {time2} an.
-    {shop} is open {hours}. = {shop} ist {hours} geöffnet.
-    {event} begins at {time}. = {event} beginnt um {time}.
-    on {weekday} {event} begins at {time}. = am {weekday} beginnt {event} um {time}.
-    {subject} {get} up at {time}. = {subject} {get} um {time} auf.
-    {subject} {will} call at {time}. = {subject} {will} um {time} anrufen.
-    tomorrow {subject} {will} call at {time}. = morgen {will} {subject} um {time} anrufen.
-16 amounts
-    {money_nom} = {money_nom}
-    {thing_nom} costs {money_acc}. = {thing_nom} kostet {money_acc}.
-    {several} cost {money_acc}. = {several} kosten {money_acc}.
-    {subject} paid {money_acc} for {thing_acc}.
-        = {subject} {have} für {thing_acc} {money_acc} bezahlt.
-    {subject} {owe} the bank {money_acc}. = {subject} {owe} der Bank {money_acc}.
-    the price rose {rise}. = der Preis stieg {rise}.
-"""
-FAMILIES = tuple(
-    (int(weight), tuple(re.findall(r"^ {4}(\S.*?)\s+= (.*)", patterns, re.MULTILINE)))
-    for weight, patterns in re.findall(r"^(\d+) .*\n((?: .*\n)+)", _PATTERNS, re.MULTILINE)
-)
-
 _SLOT = re.compile(r"\{(([a-z_]+)\d?)\}")
 
 
 def draw_pair(rng: random.Random) -> tuple[str, str]:
     """Draws one (English, German) pair: phrases in lower case, or sentences with a full stop."""
-    family = rng.choices(FAMILIES, [weight for weight, _ in FAMILIES])[0][1]
+    family = rng.choices(words.FAMILIES, [weight for weight, _ in words.FAMILIES])[0][1]
     patterns = rng.choice(family)
     fillings = {}
     # The subject comes first because its verbs agree with it.
     person = None
     if "{subject}" in patterns[0]:
-        *fillings["subject"], person = rng.choice(vocabulary.SUBJECTS)
+        *fillings["subject"], person = rng.choice(words.SUBJECTS)
     for slot, name in _SLOT.findall(" ".join(patterns)):
         if slot in fillings:
             continue
-        if name in vocabulary.VERBS:
-            fillings[slot] = [forms[person] for forms in vocabulary.VERBS[name]]
-        elif name in vocabulary.CHOICES:
-            fillings[slot] = rng.choice(vocabulary.CHOICES[name])
+        if name in words.VERBS:
+            fillings[slot] = [forms[person] for forms in words.VERBS[name]]
+        elif name in words.CHOICES:
+            fillings[slot] = rng.choice(words.CHOICES[name])
         else:
             fillings[slot] = COMPUTED[name](rng)
     texts = [

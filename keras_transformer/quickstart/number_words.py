@@ -1,8 +1,50 @@
-"""Numbers, dates, clock times and money in words, each as an (English, German) pair of phrases."""
+"""The words of the number corpus, and numbers, dates, times and money as (English, German) pairs.
+
+The vocabulary is in `number_corpus.toml`, with the patterns of the sentences.
+"""
 
 import functools
+import pathlib
+import tomllib
+from typing import NamedTuple
 
-from keras_transformer.quickstart.vocabulary import MONTHS
+_FILE = pathlib.Path(__file__).with_name("number_corpus.toml")
+_CONTENT = tomllib.loads(_FILE.read_text(encoding="utf-8"))
+
+
+class Noun(NamedTuple):
+    """A noun that can be counted, in both languages."""
+
+    english: str
+    english_plural: str
+    german: str
+    german_plural: str
+    gender: str
+
+
+class Currency(NamedTuple):
+    """A currency and the coin of a hundredth; None if that coin is not in use."""
+
+    unit: Noun
+    hundredth: Noun | None = None
+
+
+NOUNS = tuple(Noun(*noun.split()) for noun in _CONTENT["nouns"])
+YEAR = Noun("year", "years", "Jahr", "Jahre", "n")
+CURRENCIES = tuple(
+    Currency(*(Noun(*noun.split()) for noun in nouns)) for nouns in _CONTENT["currencies"]
+)
+SUBJECTS, VERBS = _CONTENT["subjects"], _CONTENT["verbs"]
+CHOICES = {slot: tuple(pairs.items()) for slot, pairs in _CONTENT["choices"].items()}
+CHOICES["past_day"] += tuple((f"on {day}", f"am {tag}") for day, tag in CHOICES["weekday"])
+# Weight and patterns of each family.
+FAMILIES = tuple(
+    (family["weight"], tuple(family["patterns"].items()))
+    for family in _CONTENT["families"].values()
+)
+# English, German and days; February has 28 so that a date never depends on its year.
+_DAYS = (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
+MONTHS = tuple((*names, days) for names, days in zip(CHOICES["month"], _DAYS, strict=True))
 
 
 def _declined(**forms):

@@ -138,10 +138,8 @@ class FrozenSettings:
                 value = kind(value)
                 object.__setattr__(self, field.name, value)
             if not declared.rule.allows(value):
-                raise ValueError(
-                    f"`{field.name}` must be {declared.rule.words}. "
-                    f"Received: {field.name}={value!r}"
-                )
+                message = f"`{field.name}` must be {declared.rule.words}"
+                raise ValueError(f"{message}. Received: {field.name}={value!r}")
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the fields as a dict that JSON can hold."""
@@ -159,14 +157,12 @@ class FrozenSettings:
             ValueError: If `values` is not a dict of fields, or a value is not allowed.
         """
         if not isinstance(values, Mapping):
-            raise ValueError(f"{cls.__name__} is saved as a dict. Received: values={values!r}")
+            raise ValueError(f"{cls.__name__} is saved as a dict. Received: {values=}")
         names = [field.name for field in dataclasses.fields(cls)]
         unknown = sorted(set(values) - set(names))
         if unknown:
-            raise ValueError(
-                f"{cls.__name__} has no such setting; allowed are {', '.join(names)}. "
-                f"Received: {', '.join(unknown)}"
-            )
+            rule = f"{cls.__name__} has no such setting; allowed are {', '.join(names)}"
+            raise ValueError(f"{rule}. Received: {', '.join(unknown)}")
         return cls(**values)
 
 

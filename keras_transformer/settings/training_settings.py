@@ -46,7 +46,6 @@ class TrainingSettings(FrozenSettings):
 
     Example:
 
-    >>> from keras_transformer.training import TrainingSettings
     >>> TrainingSettings(preset="tiny", max_minutes=3).seed
     1
     """

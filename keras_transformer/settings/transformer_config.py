@@ -111,7 +111,6 @@ class TransformerConfig(FrozenSettings):
         SWITCH,
         unset="a fused kernel where there is one, and blocks for inputs of a known, great length",
     )
-
     remat: bool = _model(
         False,
         "whether to compute the blocks again in the gradient, which saves most of the memory of "
@@ -124,9 +123,8 @@ class TransformerConfig(FrozenSettings):
         if self.position == "learned" and self.max_length is None:
             raise ValueError("position='learned' needs `max_length`. Received: max_length=None")
         if self.position == "sinusoidal" and self.d_model % 2:
-            raise ValueError(
-                f"position='sinusoidal' needs an even `d_model`. Received: d_model={self.d_model}"
-            )
+            rule = "position='sinusoidal' needs an even `d_model`"
+            raise ValueError(f"{rule}. Received: d_model={self.d_model}")
         if self.flash_attention and (self.attention_dropout or self.position == "relative"):
             raise ValueError(
                 "`flash_attention` is not supported with dropout of attention weights or relative "
@@ -190,5 +188,5 @@ def _check_activation(activation: str) -> None:
     if not is_known or activation in ("glu", "threshold"):
         raise ValueError(
             "`activation` must be the name of a Keras activation of the inputs alone that keeps "
-            f"their shape, such as 'relu'. Received: activation={activation!r}"
+            f"their shape, such as 'relu'. Received: {activation=}"
         )

@@ -3,61 +3,32 @@
 TensorFlow is imported when something that needs it is called, never by the import of this package.
 """
 
-from keras_transformer.models.weight_files import load_weights_only, save_weights_only
-from keras_transformer.settings.training_settings import TrainingSettings
-from keras_transformer.training.adam import FusedAdam, GlobalClipAdam, LayerwiseAdam
-from keras_transformer.training.averaging import average_checkpoints
-from keras_transformer.training.callbacks import HistoryFile, StepProgress, TimeLimit
-from keras_transformer.training.checkpoints import Checkpoints
-from keras_transformer.training.distribution import (
-    mirrored_strategy,
-    model_parallel_layout,
-    strategy_scope,
-)
-from keras_transformer.training.divergence import StopOnNonFiniteLoss
-from keras_transformer.training.loss_model import LabelSmoothedCrossEntropy, LossModel
-from keras_transformer.training.metrics import (
-    Perplexity,
-    TokenAccuracy,
-    TokenEvaluation,
-    TokenEvaluator,
-    TokenLoss,
-    evaluate_tokens,
-)
-from keras_transformer.training.optimizer import TransformerSchedule, compile_model, make_optimizer
-from keras_transformer.training.score_on_dev import BleuOnDev, ScoreOnDev
-from keras_transformer.training.trainer import train
-from keras_transformer.training.training_run import TrainingResult
+from keras_transformer import lazy_names
 
-__all__ = [
-    "BleuOnDev",
-    "Checkpoints",
-    "FusedAdam",
-    "GlobalClipAdam",
-    "HistoryFile",
-    "LabelSmoothedCrossEntropy",
-    "LayerwiseAdam",
-    "LossModel",
-    "Perplexity",
-    "ScoreOnDev",
-    "StepProgress",
-    "StopOnNonFiniteLoss",
-    "TimeLimit",
-    "TokenAccuracy",
-    "TokenEvaluation",
-    "TokenEvaluator",
-    "TokenLoss",
-    "TrainingResult",
-    "TrainingSettings",
-    "TransformerSchedule",
-    "average_checkpoints",
-    "compile_model",
-    "evaluate_tokens",
-    "load_weights_only",
-    "make_optimizer",
-    "mirrored_strategy",
-    "model_parallel_layout",
-    "save_weights_only",
-    "strategy_scope",
-    "train",
-]
+# With these, Keras knows the classes of a compiled model that it loads.
+from keras_transformer.training import adam, loss_model, metrics, optimizer  # noqa: F401
+
+_MODULES = {
+    "adam": ["FusedAdam", "GlobalClipAdam", "LayerwiseAdam"],
+    "averaging": ["average_checkpoints"],
+    "callbacks": ["HistoryFile", "StepProgress", "StopOnNonFiniteLoss", "TimeLimit"],
+    "checkpoints": ["Checkpoints"],
+    "distribution": ["mirrored_strategy", "model_parallel_layout", "strategy_scope"],
+    "loss_model": ["LabelSmoothedCrossEntropy", "LossModel"],
+    "metrics": [
+        "Perplexity",
+        "TokenAccuracy",
+        "TokenEvaluation",
+        "TokenEvaluator",
+        "TokenLoss",
+        "evaluate_tokens",
+    ],
+    "optimizer": ["TransformerSchedule", "compile_model", "make_optimizer"],
+    "score_on_dev": ["BleuOnDev", "ScoreOnDev"],
+    "trainer": ["train"],
+    "training_run": ["TrainingResult"],
+    # Of the parent package.
+    ".models.weight_files": ["load_weights_only", "save_weights_only"],
+    ".settings.training_settings": ["TrainingSettings"],
+}
+__all__, __getattr__ = lazy_names(__name__, _MODULES)

@@ -1,16 +1,130 @@
-"""Keras callbacks for time limits and progress, and the file of the history."""
+"""Keras callbacks for time, progress and divergence, and files of history and a diverged batch."""
 
 import csv
+import math
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import keras
+import numpy as np
+from keras import ops
 
 from keras_transformer.errors import UserError, one_line
 from keras_transformer.files import atomic_write
-from keras_transformer.training.divergence import StepWindow
+
+DIVERGED_BATCH_FILE = "diverged-batch.npz"
+
+
+class DivergedError(UserError):
+    """The loss or a weight is not finite, or the loss has exploded, as `sign` says, at `step`."""
+
+    def __init__(self, sign: str, step: int):
+        super().__init__(
+            f"{sign} at step {step}: the training has diverged. Lower the peak learning rate, or "
+            "warm up longer."
+        )
+        self.step = step
+
+
+class StepWindow(keras.callbacks.Callback):
+    """Base of callbacks that report the loss and the speed of the last steps."""
+
+    def __init__(self, every: int, tokens_per_step: float = 0.0):
+        super().__init__()
+        self.every = every
+        self._tokens_per_step = tokens_per_step
+        self._sums = None
+
+    def on_train_begin(self, logs: dict | None = None) -> None:
+        self._step = int(self.model.optimizer.iterations.numpy())
+
+    def on_epoch_begin(self, epoch: int, logs: dict | None = None) -> None:
+        # The evaluation between two epochs does not count as training time.
+        self._window = (self._step, time.monotonic())
+        self._sums = (0.0, 0.0)  # Keras resets its mean.
+
+    def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
+        self._step += 1
+
+    def _recent_loss(self):
+        """Returns the mean loss since the last call, if any; Keras reports that of the epoch."""
+        # Reading `model.metrics` updates the values on JAX.
+        tracker = next((one for one in self.model.metrics if one.name == "loss"), None)
+        if tracker is None or self._sums is None:
+            return None
+        before = self._sums
+        self._sums = tuple(float(ops.convert_to_numpy(v)) for v in (tracker.total, tracker.count))
+        total, count = (now - then for now, then in zip(self._sums, before, strict=True))
+        return total / count if count > 0 else None
+
+    def _loss_and_speed(self):
+        """Returns the recent loss, and the tokens per second since the start of the window."""
+        loss = self._recent_loss()  # Waits for the step, so it comes before the clock is read.
+        first, start = self._window
+        tokens = (self._step - first) * self._tokens_per_step
+        return loss, tokens / (time.monotonic() - start)
+
+
+class StopOnNonFiniteLoss(StepWindow):
+    """Ends the training with a clear message when the loss is not finite, or explodes.
+
+    Args:
+        every: int, steps between checks.
+        limit: float, mean loss since the last check that counts as exploded; None for no limit.
+
+    Raises:
+        UserError: in training, if the loss is NaN or infinite, or above the limit.
+
+    Example:
+
+    >>> StopOnNonFiniteLoss(every=10).every
+    10
+    """
+
+    def __init__(self, every: int = 10, limit: float | None = None):
+        super().__init__(every)
+        self.limit = limit
+        self._batches = 0
+
+    def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
+        self._batches += 1
+        if self._batches % self.every == 0:
+            self.on_epoch_end(batch, logs)
+
+    def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
+        step = int(self.model.optimizer.iterations.numpy())
+        loss = (logs or {}).get("loss")
+        if loss is not None and not math.isfinite(float(loss)):
+            raise DivergedError(f"The loss is {float(loss)}", step)
+        loss = None if self.limit is None else self._recent_loss()
+        if loss is not None and loss > self.limit:
+            raise DivergedError(f"The loss is {loss:.3g}, above {self.limit:.3g},", step)
+
+
+def save_diverged_batch(directory: Path, batches, position, back: int) -> Path:
+    """Writes the batch that is `back` before `position`, (epoch, batch); returns the path."""
+    content = _batch_before(batches, position, back)
+    # The update before may have broken the weights.
+    position = content["epoch"], content["batch"]
+    if position != (0, 0):
+        previous = _batch_before(batches, position, 1)
+        content |= {f"previous_{name}": value for name, value in previous.items()}
+    path = directory / DIVERGED_BATCH_FILE
+    with atomic_write(path) as temporary, open(temporary, "wb") as file:
+        np.savez(file, **content)
+    return path
+
+
+def _batch_before(batches, position, back: int) -> dict:
+    epoch, batch = position
+    while batch < back:
+        epoch -= 1
+        batch += batches.steps_per_epoch(epoch)
+    batch -= back
+    inputs, labels, weights = next(batches.batches(epoch, batch))
+    return {**inputs, "labels": labels, "weights": weights, "epoch": epoch, "batch": batch}
 
 
 class TimeLimit(keras.callbacks.Callback):
@@ -22,7 +136,6 @@ class TimeLimit(keras.callbacks.Callback):
 
     Example:
 
-    >>> from keras_transformer.training import TimeLimit
     >>> TimeLimit(2.0, used_minutes=0.5).minutes
     2.0
     """
@@ -51,8 +164,6 @@ class HistoryFile:
 
     Example:
 
-    >>> import tempfile
-    >>> from keras_transformer.training import HistoryFile
     >>> history = HistoryFile(tempfile.mkdtemp() + "/history.csv", ("step", "loss"))
     >>> history.append({"step": 10, "loss": 2.5})
     >>> history.rows()
@@ -114,7 +225,6 @@ class StepProgress(StepWindow):
 
     Example:
 
-    >>> from keras_transformer.training import StepProgress
     >>> StepProgress(lambda done, total, note: None, total=100, tokens_per_step=3600.0).total
     100
     """

@@ -86,8 +86,6 @@ class Checkpoints:
 
     Example:
 
-    >>> import tempfile
-    >>> from keras_transformer.training import Checkpoints
     >>> checkpoints = Checkpoints(tempfile.mkdtemp(), keep=2)
     >>> model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
     >>> model.compile("adam", "mse")
@@ -225,9 +223,8 @@ def _read_state(path: Path) -> tuple[dict, dict[str, np.ndarray]]:
         if not isinstance(content, dict) or content.get("format") != 1:
             raise ValueError("unknown format")
         arrays = {name: file[name] for name in file.files if name != _METADATA}
-    expected = {
-        f"{group}/{n}" for group, paths in content["paths"].items() for n in range(len(paths))
-    }
+    counts = {group: len(paths) for group, paths in content["paths"].items()}
+    expected = {f"{group}/{n}" for group, count in counts.items() for n in range(count)}
     if expected != arrays.keys() or {array.dtype.kind for array in arrays.values()} - set("biuf"):
         raise ValueError("variables are missing")
     if not isinstance(content["metadata"], dict):

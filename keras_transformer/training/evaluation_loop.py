@@ -10,8 +10,8 @@ from keras import ops
 from keras_transformer.files import atomic_write
 from keras_transformer.models.weight_files import load_weights_only, save_weights_only
 from keras_transformer.training.averaging import average_checkpoints
+from keras_transformer.training.callbacks import DivergedError
 from keras_transformer.training.checkpoints import step_of
-from keras_transformer.training.divergence import DivergedError
 
 _FIGURES = {
     "step": "step {:,}",

@@ -52,7 +52,6 @@ class TokenLoss(_TokenMean):
 
     Example:
 
-    >>> from keras_transformer.training import TokenLoss
     >>> value = TokenLoss()(np.array([[1, 0]]), np.zeros((1, 2, 4)), np.array([[0.3, 0.0]]))
     >>> round(float(value), 4)  # ln(4)
     1.3863
@@ -73,7 +72,6 @@ class Perplexity(TokenLoss):
 
     Example:
 
-    >>> from keras_transformer.training import Perplexity
     >>> round(float(Perplexity()(np.array([[1, 0]]), np.zeros((1, 2, 4)))), 4)
     4.0
     """
@@ -92,7 +90,6 @@ class TokenAccuracy(_TokenMean):
 
     Example:
 
-    >>> from keras_transformer.training import TokenAccuracy
     >>> float(TokenAccuracy()(np.array([[1, 0]]), np.array([[[0.0, 2.0], [0.0, 2.0]]])))
     0.5
     """
@@ -108,14 +105,12 @@ class TokenEvaluation(NamedTuple):
     """Figures per token of a data set.
 
     Attributes:
-        loss: cross-entropy in nats.
-        perplexity: its exponential.
+        loss, perplexity: cross-entropy in nats, and its exponential.
         accuracy: share of tokens that the model finds the most probable.
         num_tokens: number of target tokens, padding not counted.
 
     Example:
 
-    >>> from keras_transformer.training import TokenEvaluation
     >>> figures = TokenEvaluation(loss=1.0, perplexity=2.718, accuracy=0.7, num_tokens=900)
     >>> figures.perplexity
     2.718
@@ -135,8 +130,6 @@ class TokenEvaluator:
 
     Example:
 
-    >>> from keras_transformer.models import Transformer
-    >>> from keras_transformer.training import TokenEvaluator
     >>> model = Transformer.from_preset("tiny", vocab_size=100)
     >>> ids = np.ones((2, 4), "int32")
     >>> batch = ({"source": ids, "target": ids}, ids, np.full((2, 4), 1 / 8, "float32"))
@@ -180,8 +173,6 @@ def evaluate_tokens(model: keras.Model, dataset: Iterable) -> TokenEvaluation:
 
     Example:
 
-    >>> from keras_transformer.models import Transformer
-    >>> from keras_transformer.training import evaluate_tokens
     >>> ids = np.ones((1, 2), "int32")
     >>> batch = ({"source": ids, "target": ids}, ids, np.ones((1, 2), "float32"))
     >>> evaluate_tokens(Transformer.from_preset("tiny", vocab_size=100), [batch]).num_tokens

@@ -13,8 +13,8 @@ from keras_transformer.errors import UserError
 from keras_transformer.files import remove
 from keras_transformer.inference.model_directory import CONFIG_FILE, RECIPE_FILE, WEIGHTS_FILE
 from keras_transformer.settings.training_settings import SETTINGS_FILE, read_settings_file
+from keras_transformer.training.callbacks import DIVERGED_BATCH_FILE
 from keras_transformer.training.checkpoints import Checkpoints
-from keras_transformer.training.divergence import DIVERGED_BATCH_FILE
 
 try:
     import fcntl

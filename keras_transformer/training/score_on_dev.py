@@ -17,9 +17,8 @@ _NUM_SAMPLES, _SAMPLE_WIDTH = 2, 80
 
 def beam_search(recipe: TrainingRecipe, beam_size: int) -> BeamSearch:
     """Returns a beam search with the length penalty of a recipe."""
-    return BeamSearch(
-        beam_size, recipe.length_penalty, length_normalization=recipe.length_normalization
-    )
+    normalization = recipe.length_normalization
+    return BeamSearch(beam_size, recipe.length_penalty, length_normalization=normalization)
 
 
 def fast_search(recipe: TrainingRecipe, beam_size: int) -> BeamSearch | GreedySearch:
@@ -42,7 +41,6 @@ class ScoreOnDev(keras.callbacks.Callback, abc.ABC):
 
     Example:
 
-    >>> from keras_transformer.training import BleuOnDev, ScoreOnDev
     >>> issubclass(BleuOnDev, ScoreOnDev), BleuOnDev.name, BleuOnDev.label
     (True, 'bleu', 'BLEU')
     """
@@ -97,12 +95,10 @@ class BleuOnDev(ScoreOnDev):
 
     Args:
         sources, references: lists of `str`, raw text.
-        source_tokenizer: tokenizer of the source.
-        target_tokenizer: tokenizer of the target; None if they share one.
+        source_tokenizer, target_tokenizer: as in `Translator`.
         search: search settings; None for greedy.
         every: int, epochs between translations.
-        lowercase: compare in lower case.
-        tokenize: name of a sacreBLEU tokenizer.
+        lowercase, tokenize: as in `corpus_bleu`.
 
     Attributes:
         history, translator: as in `ScoreOnDev`.
@@ -110,8 +106,6 @@ class BleuOnDev(ScoreOnDev):
 
     Example:
 
-    >>> from keras_transformer.data import SubwordTokenizer
-    >>> from keras_transformer.training import BleuOnDev
     >>> callback = BleuOnDev(["a b"], ["b a"], SubwordTokenizer(["a", "b"]))
     >>> callback.history
     []
@@ -132,10 +126,8 @@ class BleuOnDev(ScoreOnDev):
     ):
         super().__init__(every)
         if len(sources) != len(references):
-            raise ValueError(
-                "`sources` and `references` must have the same number of lines. "
-                f"Received: {len(sources)} and {len(references)}"
-            )
+            rule = "`sources` and `references` must have the same number of lines"
+            raise ValueError(f"{rule}. Received: {len(sources)} and {len(references)}")
         self.sources = list(sources)
         self.references = list(references)
         self.hypotheses: list[str] = []

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from keras import ops
 
-from keras_transformer.training.divergence import StepWindow
+from keras_transformer.training.callbacks import StepWindow
 
 TENSORBOARD_FOLDER = "tensorboard"
 _NUM_SAMPLES = 5

@@ -57,9 +57,8 @@ def train(
         valid_corpus: the same for evaluations and the choice of the final weights. If None, the
             average of the last checkpoints is final. Never use the test set.
         settings: `TrainingSettings`; None for the defaults.
-        source_tokenizer: tokenizer to use; None learns one, as the settings say.
-        target_tokenizer: tokenizer of the target; None if both languages share `source_tokenizer`,
-            or, for parsing, to learn it.
+        source_tokenizer, target_tokenizer: tokenizers to use; without both they are learned, as the
+            settings say. The first alone is for both languages; for parsing, the second is learned.
         callbacks: further Keras callbacks.
         report: called with lines for people: the data, every evaluation, the final choice.
         progress: called before the first step and after each with (steps done, total steps or
@@ -76,9 +75,6 @@ def train(
 
     Example:
 
-    >>> import tempfile
-    >>> from keras_transformer.data import PairsCorpus
-    >>> from keras_transformer.training import TrainingSettings, train
     >>> corpus = PairsCorpus([("a b", "b a"), ("b", "b")])
     >>> settings = TrainingSettings(
     ...     preset="tiny", tokenizer="subword", max_steps=1, recipe={"tokens_per_batch": 64})

@@ -55,9 +55,7 @@ def learn_vocabulary(lines, settings, min_count: int = 1):
         return build_subword_vocabulary(lines, settings.vocab_size, min_count)
     if settings.vocab_size is None:
         raise UserError("`vocab_size` must be set to learn subwords. Received: vocab_size=None")
-    return train_sentencepiece(
-        lines, settings.vocab_size, model_type=settings.tokenizer, allow_fewer=True
-    )
+    return train_sentencepiece(lines, settings.vocab_size, settings.tokenizer, allow_fewer=True)
 
 
 class TrainingData:
@@ -122,23 +120,19 @@ class TrainingData:
     def _encode(self, corpus, **options) -> EncodedCorpus:
         if isinstance(corpus, EncodedCorpus):
             return corpus.up_to(self._max_length)
-        source, target = self._tokenizers.source, self._tokenizers.target
-        return EncodedCorpus.from_corpus(corpus, source, target, self._max_length, **options)
+        return EncodedCorpus.from_corpus(corpus, *self._tokenizers, self._max_length, **options)
 
 
 def _check_drops(corpus, tokenizers: TokenizerPair) -> None:
     if isinstance(corpus, EncodedCorpus):
-        raise UserError(
-            "`bpe_dropout` needs text to encode in every epoch. Received: an encoded corpus"
-        )
+        message = "`bpe_dropout` needs text to encode in every epoch"
+        raise UserError(f"{message}. Received: an encoded corpus")
     for tokenizer in (tokenizers.source, tokenizers.of_target):
         is_subword = isinstance(tokenizer, SubwordTokenizer)
         kind = "subword" if is_subword else getattr(tokenizer, "model_type", "bpe")
         if kind != "bpe":
-            raise UserError(
-                "`bpe_dropout` needs tokenizers of type 'bpe', whose merges it drops. "
-                f"Received: a tokenizer of type {kind!r}"
-            )
+            rule = "`bpe_dropout` needs tokenizers of type 'bpe', whose merges it drops"
+            raise UserError(f"{rule}. Received: a tokenizer of type {kind!r}")
 
 
 def _reads(report: Callable[[str], object]) -> Callable[[int], None]:

@@ -102,13 +102,9 @@ def _keys_of_a_query(config: TransformerConfig, width: int, is_causal: bool = Fa
 def count_operations(config: TransformerConfig, tokens: int, width: int) -> int:
     """Returns the floating-point operations of the matrix products of a training step.
 
-    A product has two operations, a multiplication and an addition, for each weight and position.
-    The backward pass has two products for each of the forward pass.
-
-    Args:
-        config: Shape of the model.
-        tokens: Number of positions a side.
-        width: Length of a sentence.
+    A step has `tokens` positions a side, in sentences of length `width`. A product has two
+    operations, a multiplication and an addition, for each weight and position. The backward pass
+    has two products for each of the forward pass.
 
     Reference: Vaswani et al. (2017), Tables 1 and 2.
     """

@@ -15,14 +15,16 @@ from keras_transformer.inference.tasks import get_task, task_names
 from keras_transformer.settings.training_recipe import TrainingRecipe
 from keras_transformer.settings.training_settings import TrainingSettings
 from keras_transformer.training.averaging import choose_final_weights
-from keras_transformer.training.callbacks import HistoryFile, StepProgress, TimeLimit
-from keras_transformer.training.checkpoints import Checkpoints, Progress
-from keras_transformer.training.distribution import num_replicas
-from keras_transformer.training.divergence import (
+from keras_transformer.training.callbacks import (
     DivergedError,
+    HistoryFile,
+    StepProgress,
     StopOnNonFiniteLoss,
+    TimeLimit,
     save_diverged_batch,
 )
+from keras_transformer.training.checkpoints import Checkpoints, Progress
+from keras_transformer.training.distribution import num_replicas
 from keras_transformer.training.evaluation_loop import EvaluationLoop, history_columns
 from keras_transformer.training.loss_model import LossModel
 from keras_transformer.training.metrics import TokenEvaluator
@@ -50,15 +52,12 @@ class TrainingResult:
         task: name of the task.
         pipeline: `Translator` or `Parser` with the final weights, as saved in the directory.
         score: BLEU or F1 of the final weights on the validation set, or None.
-        steps: updates done, over all runs.
-        epochs: passes over the data, over all runs.
-        minutes: minutes of training, over all runs.
+        steps, epochs, minutes: updates, passes over the data, and time of training in all runs.
         valid_loss: cross-entropy per token of the final weights on the validation set, or None.
         history: rows of `history.csv`.
 
     Example:
 
-    >>> from keras_transformer.training import TrainingResult
     >>> result = TrainingResult(
     ...     task="translation", pipeline=None, score=31.4, steps=100, epochs=1.5, minutes=2.0,
     ...     valid_loss=1.8, history=[])
@@ -146,9 +145,7 @@ class TrainingRun:
         for line in self._description():
             self.report(line)
         # A failed start leaves nothing behind.
-        begins = keras.callbacks.LambdaCallback(
-            on_train_batch_end=lambda batch, logs: progress.step or self._begin()
-        )
+        begins = keras.callbacks.LambdaCallback(on_train_batch_end=self._begin)
         stop = StopOnNonFiniteLoss(every=1, limit=_EXPLODED_LOSS)
         # The loop must see whether the time is up; the times of the others do not include it.
         watchers = [begins, self.time_limit, stop, *filter(None, [self.board]), self.loop]
@@ -167,9 +164,10 @@ class TrainingRun:
             self._fit(callbacks, started, epochs, every, show is None)
         self.signals.release()
 
-    def _begin(self):
-        start_directory(self.output, self.tokenizers, self.settings, self.data.fingerprint)
-        self.history.start()
+    def _begin(self, batch, logs):
+        if not self.progress.step:
+            start_directory(self.output, self.tokenizers, self.settings, self.data.fingerprint)
+            self.history.start()
 
     def _fit(self, callbacks, first_epoch, epochs, steps_per_epoch, is_verbose):
         batches, progress = self.data.batches, self.progress

@@ -34,8 +34,7 @@ class TranslationTask(Task):
         return BleuOnDev(
             [source for source, _ in pairs],
             [join_subwords(target) if is_subword else target for _, target in pairs],
-            tokenizers.source,
-            tokenizers.target,
+            *tokenizers,
             search=fast_search(recipe, settings.bleu_beam_size),
             every=settings.bleu_every,
             lowercase=settings.bleu_lowercase,
@@ -45,8 +44,7 @@ class TranslationTask(Task):
     def make_result(self, model, tokenizers: TokenizerPair, settings, recipe, sentence_profile):
         return Translator(
             model,
-            tokenizers.source,
-            tokenizers.target,
+            *tokenizers,
             search=beam_search(recipe, recipe.beam_size),
             recipe=recipe,
             sentence_profile=sentence_profile,

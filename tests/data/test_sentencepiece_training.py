@@ -81,7 +81,7 @@ def test_empty_text_and_wrong_arguments_are_errors(tmp_path):
 
 
 def test_sampling_is_seeded_and_takes_every_line_with_the_same_chance():
-    from keras_transformer.data.text_lines import sample_lines
+    from keras_transformer.data.lines import sample_lines
 
     lines = [str(number) for number in range(100)]
     assert sample_lines(lines, 100, 0) == lines

@@ -5,8 +5,8 @@ import re
 import pytest
 
 from keras_transformer.quickstart import number_words as words
-from keras_transformer.quickstart.corpus import FAMILIES, number_corpus
-from keras_transformer.quickstart.vocabulary import CURRENCIES, MONTHS, NOUNS
+from keras_transformer.quickstart.corpus import number_corpus
+from keras_transformer.quickstart.number_words import CURRENCIES, FAMILIES, MONTHS, NOUNS
 
 EURO, _, POUND, FRANC, CROWN = CURRENCIES
 NOUN = {noun.english: noun for noun in NOUNS}

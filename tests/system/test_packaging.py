@@ -46,7 +46,7 @@ def relative_files(*folders, suffixes):
     }
 
 
-PACKAGE = relative_files("keras_transformer", suffixes={".html", ".py"})
+PACKAGE = relative_files("keras_transformer", suffixes={".html", ".py", ".toml"})
 PACKAGE.add("keras_transformer/py.typed")
 
 

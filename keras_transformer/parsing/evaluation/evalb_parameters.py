@@ -3,7 +3,7 @@
 import dataclasses
 import os
 
-from keras_transformer.data.text_lines import open_text
+from keras_transformer.data.lines import open_text
 from keras_transformer.errors import UserError
 from keras_transformer.parsing.treebank import EMPTY_TAG
 
@@ -40,7 +40,6 @@ class EvalbParameters:
 
     Example:
 
-    >>> from keras_transformer.parsing import EvalbParameters
     >>> EvalbParameters().delete_labels
     ('TOP', '-NONE-', ',', ':', '``', "''", '.')
     >>> str(EvalbParameters.new())
@@ -87,10 +86,8 @@ class EvalbParameters:
             keyword, *words = line.split()
             where = f"{str(path)!r}, line {number}"
             if keyword not in _KEYWORDS:
-                raise UserError(
-                    f"{where}: unknown keyword. Allowed: {', '.join(_KEYWORDS)}. "
-                    f"Received: {keyword!r}"
-                )
+                rule = f"{where}: unknown keyword. Allowed: {', '.join(_KEYWORDS)}"
+                raise UserError(f"{rule}. Received: {keyword!r}")
             name, count, adds = _KEYWORDS[keyword]
             if len(words) != count or not (adds or words[0].removeprefix("-").isdecimal()):
                 kind = ("a label", "two values")[count - 1] if adds else "a whole number"

@@ -38,7 +38,6 @@ class ParsevalSummary:
 
     Example:
 
-    >>> from keras_transformer.parsing import Tree, parseval
     >>> gold = [Tree.parse("(NP (DT the) (NN dog))")] * 2
     >>> summary = parseval(gold, [gold[0], None]).all
     >>> summary.num_valid, summary.f1, round(summary.strict_f1, 2)
@@ -123,7 +122,6 @@ class ParsevalScore:
 
     Example:
 
-    >>> from keras_transformer.parsing import Tree, parseval
     >>> tree = Tree.parse("(S (NP (PRP It)) (VP (VBZ works)) (. .))")
     >>> score = parseval([tree], [tree])
     >>> str(score)
@@ -223,7 +221,6 @@ def parseval(
 
     Example:
 
-    >>> from keras_transformer.parsing import Tree, parseval
     >>> gold = Tree.parse("(S (NP (PRP It)) (VP (VBZ works) (ADVP (RB well))) (. .))")
     >>> parse = Tree.parse("(S (NP (PRP It)) (VP (VBZ works)) (ADVP (RB well)) (. .))")
     >>> score = parseval([gold], [parse])
@@ -236,10 +233,8 @@ def parseval(
     parameters = parameters or EvalbParameters()
     gold, parses = list(gold), list(parses)
     if len(gold) != len(parses):
-        raise UserError(
-            "There must be as many parses as gold trees. "
-            f"Received: {len(parses)} parses and {len(gold)} gold trees"
-        )
+        rule = "There must be as many parses as gold trees"
+        raise UserError(f"{rule}. Received: {len(parses)} parses and {len(gold)} gold trees")
     if not gold:
         raise UserError("There are no trees to score.")
     sentences = tuple(

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from keras_transformer.data.batch_shapes import BatchShape, BatchSize, assign_shapes, choose_shapes
+from keras_transformer.data.batch_plan import BatchShape, BatchSize, assign_shapes, choose_shapes
 
 
 def _lengths(num_pairs=20_000, seed=0):

@@ -35,7 +35,6 @@ def text_lines(files_or_lines: str | os.PathLike | Iterable) -> Iterator[str]:
 
     Example:
 
-    >>> from keras_transformer.data import PairsCorpus, text_lines
     >>> list(text_lines(PairsCorpus([("one", "eins"), ("two", "zwei")])))
     ['one', 'eins', 'two', 'zwei']
     """
@@ -52,7 +51,7 @@ def text_lines(files_or_lines: str | os.PathLike | Iterable) -> Iterator[str]:
         else:
             raise TypeError(
                 "Text is taken from str (a line), pathlib.Path (a file) or tuples of str (a pair). "
-                f"Received: item={item!r} of type {type(item).__name__}"
+                f"Received: {item=} of type {type(item).__name__}"
             )
 
 
@@ -102,10 +101,8 @@ def decode_line(raw: bytes, name: str, number: int) -> str:
         # Without a mark, Latin letters show: every second byte is zero.
         if other or raw.count(0) * 3 > len(raw):
             other = other or "UTF-16"
-            raise UserError(
-                f"{name}: the text must be UTF-8; `iconv -f {other} -t UTF-8` converts it. "
-                f"Received: {other}"
-            )
+            rule = f"{name}: the text must be UTF-8; `iconv -f {other} -t UTF-8` converts it"
+            raise UserError(f"{rule}. Received: {other}")
     try:
         line = raw.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8")
     except UnicodeDecodeError as error:
