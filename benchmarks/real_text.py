@@ -5,7 +5,8 @@ Usage: python benchmarks/real_text.py --model DIR --source FILE --reference FILE
                                       [--rounds 3] [--beam 1 4] [--threads 2] [--batch 64]
 
 From text to text, tokenising and joining included, lines sorted by length and cut into batches by
-each. Prints a table of docs/benchmarks.md.
+each. A SavedModel is asked in one request, and by clients that send 64 lines at a time. Prints a
+table of docs/benchmarks.md.
 """
 
 import argparse
@@ -19,16 +20,22 @@ PEERS = Path(__file__).resolve().parent / "peers"
 
 
 def programs(model: str, exports: Path, files: list[str], beam_size: str) -> dict[str, list[str]]:
-    ours = str(PEERS / "text_ours.py")
+    ours = [str(PEERS / "text_ours.py"), model, *files, beam_size]
     saved_model = str(PEERS / "text_saved_model.py")
-    engine = str(PEERS / "text_ctranslate2.py")
-    exported = str(exports / "ctranslate2")
-    return {
-        "`translate`, float32": [ours, model, *files, beam_size, "float32"],
-        "`translate`, bfloat16": [ours, model, *files, beam_size, "bfloat16"],
-        "SavedModel, bfloat16": [saved_model, str(exports / f"bfloat16-{beam_size}"), *files],
-        "CTranslate2, float32": [engine, exported, *files, beam_size, "float32"],
-        "CTranslate2, int8": [engine, exported, *files, beam_size, "int8"],
+    engine = [str(PEERS / "text_ctranslate2.py"), str(exports / "ctranslate2"), *files, beam_size]
+    found = {"`translate`, float32": [*ours, "float32", "None"]}
+    # CTranslate2 stops a sentence as `patience=1` does; greedy search has no such choice.
+    for patience in ("None",) if beam_size == "1" else ("None", "1"):
+        text = "bfloat16" if patience == "None" else "bfloat16, `patience=1`"
+        directory = str(exports / f"{beam_size}-{patience}")
+        found |= {
+            f"`translate`, {text}": [*ours, "bfloat16", patience],
+            f"SavedModel, {text}, one request": [saved_model, directory, *files, "1"],
+            f"SavedModel, {text}, 4 clients": [saved_model, directory, *files, "4"],
+        }
+    return found | {
+        "CTranslate2, float32": [*engine, "float32"],
+        "CTranslate2, int8": [*engine, "int8"],
     }
 
 
@@ -49,10 +56,11 @@ def main():
     }
     export = [str(PEERS / "text_export.py"), arguments.model]
     with tempfile.TemporaryDirectory() as folder:
-        run_program([*export, f"{folder}/ctranslate2", "ctranslate2", "1"], environment)
+        run_program([*export, f"{folder}/ctranslate2", "ctranslate2", "1", "None"], environment)
         for beam_size in arguments.beam:
-            form = [f"{folder}/bfloat16-{beam_size}", "bfloat16", beam_size]
-            run_program([*export, *form], environment)
+            for patience in ("None",) if beam_size == "1" else ("None", "1"):
+                form = [f"{folder}/{beam_size}-{patience}", "bfloat16", beam_size, patience]
+                run_program([*export, *form], environment)
             files = [arguments.source, arguments.reference]
             commands = programs(arguments.model, Path(folder), files, beam_size)
             print(f"\nBeam {beam_size}:\n")

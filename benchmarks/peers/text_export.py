@@ -1,22 +1,21 @@
 """Exports a trained translator, for text_saved_model.py or text_ctranslate2.py to run.
 
-Usage: text_export.py MODEL DIRECTORY FORMAT BEAM_SIZE, FORMAT: bfloat16 or ctranslate2
+Usage: text_export.py MODEL DIRECTORY FORMAT BEAM_SIZE PATIENCE, FORMAT: bfloat16 or ctranslate2
 """
 
 import json
 import sys
 
-from text_setting import THREADS
+from text_setting import THREADS, make_search
 
 from keras_transformer import Translator
-from keras_transformer.decoding import BeamSearch, GreedySearch
 from keras_transformer.export import export_ctranslate2, export_saved_model
 
-model, directory, form, beam_size = sys.argv[1:]
+model, directory, form, beam_size, patience = sys.argv[1:]
 translator = Translator.load(model)
 if form == "ctranslate2":
     export_ctranslate2(translator, directory)
 else:
-    search = GreedySearch() if beam_size == "1" else BeamSearch(int(beam_size))
+    search = make_search(beam_size, patience)
     export_saved_model(translator, directory, search=search, dtype=form, num_streams=THREADS)
 print(json.dumps({"parameters": translator.model.count_params()}))

@@ -1,20 +1,19 @@
 """`Translator.translate`: lines sorted, cut into batches, searched in as many streams as threads.
 
-Usage: text_ours.py MODEL SOURCE REFERENCE BEAM_SIZE float32|bfloat16
+Usage: text_ours.py MODEL SOURCE REFERENCE BEAM_SIZE float32|bfloat16 PATIENCE
 """
 
 import sys
 
 import tensorflow as tf
-from text_setting import BATCH, THREADS, measure
+from text_setting import BATCH, THREADS, make_search, measure
 
 from keras_transformer import Translator
-from keras_transformer.decoding import BeamSearch, GreedySearch
 
-model, source, reference, beam_size, dtype = sys.argv[1:]
+model, source, reference, beam_size, dtype, patience = sys.argv[1:]
 tf.config.threading.set_intra_op_parallelism_threads(1)
 translator = Translator.load(model, dtype=dtype)
-search = GreedySearch() if beam_size == "1" else BeamSearch(int(beam_size))
+search = make_search(beam_size, patience)
 measure(
     lambda lines: translator.translate(lines, search, batch_size=BATCH, num_streams=THREADS),
     source,

@@ -1,30 +1,33 @@
-"""Our SavedModel, in a process that imports TensorFlow: all lines in one request, shortest first.
+"""Our SavedModel, in a process that imports TensorFlow: one request, or several clients.
 
-Usage: text_saved_model.py DIRECTORY SOURCE REFERENCE
+Usage: text_saved_model.py DIRECTORY SOURCE REFERENCE CLIENTS
+
+One client sends all lines in one request; several send 64 at a time, in the order of the file.
 """
 
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import tensorflow as tf
 import tensorflow_text  # noqa: F401
 from text_setting import BATCH, THREADS, measure
 
-directory, source, reference = sys.argv[1:]
+directory, source, reference, clients = sys.argv[1:]
 tf.config.threading.set_intra_op_parallelism_threads(1)
 tf.config.threading.set_inter_op_parallelism_threads(THREADS)
 serve = tf.saved_model.load(directory).signatures["serving_default"]
 
 
+def ask(lines):
+    return [answer.decode() for answer in serve(text=tf.constant(lines))["translation"].numpy()]
+
+
 def translate(lines):
-    order = sorted(range(len(lines)), key=lambda index: len(lines[index]))
-    answers = [""] * len(lines)
-    size = BATCH * THREADS
-    for start in range(0, len(lines), size):
-        indices = order[start : start + size]
-        request = tf.constant([lines[index] for index in indices])
-        for index, answer in zip(indices, serve(text=request)["translation"].numpy(), strict=True):
-            answers[index] = answer.decode()
-    return answers
+    if clients == "1":
+        return ask(lines)
+    requests = [lines[start : start + BATCH] for start in range(0, len(lines), BATCH)]
+    with ThreadPoolExecutor(int(clients)) as executor:
+        return [answer for answers in executor.map(ask, requests) for answer in answers]
 
 
 measure(translate, source, reference)

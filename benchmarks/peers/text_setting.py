@@ -7,6 +7,7 @@ import resource
 import statistics
 import time
 from collections.abc import Callable
+from typing import Any
 
 import sacrebleu
 
@@ -20,6 +21,15 @@ def lines_of(path: str) -> list[str]:
     opened = gzip.open if path.endswith(".gz") else open
     with opened(path, "rt", encoding="utf-8") as file:
         return [line.strip("\n") for line in file]
+
+
+def make_search(beam_size: str, patience: str) -> Any:
+    """Returns our search."""
+    from keras_transformer.decoding import BeamSearch, GreedySearch
+
+    if beam_size == "1":
+        return GreedySearch()
+    return BeamSearch(int(beam_size), patience=None if patience == "None" else float(patience))
 
 
 def measure(translate: Callable[[list[str]], list[str]], source: str, reference: str) -> None:
