@@ -44,6 +44,13 @@ class TrainingRecipe(FrozenSettings):
         RATE,
         metavar="EPSILON",
     )
+    r_drop: float = _training(
+        0.0,
+        "weight (alpha) of R-Drop: each step computes its batch twice, with different dropout, and "
+        "brings the two answers together; helps on small data, try 5",
+        NON_NEGATIVE,
+        metavar="ALPHA",
+    )
     peak_learning_rate: float | None = _training(
         None,
         "learning rate at the end of the warm-up, from which it falls with the square root of the "

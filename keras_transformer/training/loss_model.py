@@ -5,7 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_transformer.layers.checks import check_boolean, check_choice
+from keras_transformer.layers.checks import check_boolean, check_choice, checked_number
 from keras_transformer.layers.dtypes import Tensor, at_least_float32
 from keras_transformer.models.cross_entropy import smoothed_cross_entropy, smoothing_weight
 from keras_transformer.models.micro_batches import MicroBatchModel
@@ -112,6 +112,10 @@ class LossModel(MicroBatchModel):
         transformer: the `Transformer`.
         label_smoothing, convention: as in `LabelSmoothedCrossEntropy`.
         packed: whether rows hold several sentences.
+        r_drop: alpha of R-Drop, 0 for none. Every training step computes each row twice, with
+            different dropout, and the loss of a token is half of equation (4) of the reference:
+            the mean of both cross-entropies, and `alpha / 4` times the sum of the two divergences
+            between the distributions.
         name: name of the model.
 
     Call arguments:
@@ -133,7 +137,7 @@ class LossModel(MicroBatchModel):
     >>> loss = model.train_on_batch(*LossModel.arrange(*batch))
 
     Reference: Vaswani et al. (2017), sections 3.4 and 5.4; packing as in T5 (Raffel et al., 2020,
-    section 3.1.2), with attention within segments only.
+    section 3.1.2), with attention within segments only; R-Drop, Liang et al. (2021).
     """
 
     def __init__(
@@ -142,21 +146,25 @@ class LossModel(MicroBatchModel):
         label_smoothing: float = 0.1,
         convention: str = "t2t",
         packed: bool = False,
+        r_drop: float = 0.0,
         name: str = "loss_model",
     ):
         check_boolean("packed", packed)
+        r_drop = checked_number("r_drop", r_drop, 0, 1e6)
         loss = LabelSmoothedCrossEntropy(label_smoothing, convention)
         names = ["source", "target", "labels"]
         if packed:
             names += ["source_segments", "target_segments"]
         inputs = {name: keras.Input((None,), dtype="int32", name=name) for name in names}
-        segments = [inputs[name] for name in names[3:]]
-        states = transformer.decoder_states(inputs["source"], inputs["target"], *segments)
+        twice = _TwiceInTraining() if r_drop else lambda ids: ids
+        ids = [twice(inputs[name]) for name in names if name != "labels"]
+        states = transformer.decoder_states(*ids)
         size = transformer.config.output_vocab_size
         weight = smoothing_weight(loss.label_smoothing, size, convention)
         projection = _ProjectedCrossEntropy(
             transformer.target_embedding,
             weight,
+            r_drop,
             dtype=transformer.dtype_policy.variable_dtype,
             name="token_losses",
         )
@@ -168,6 +176,7 @@ class LossModel(MicroBatchModel):
         self.label_smoothing = loss.label_smoothing
         self.convention = convention
         self.packed = packed
+        self.r_drop = r_drop
         self._projection = projection
 
     @staticmethod
@@ -202,7 +211,7 @@ class LossModel(MicroBatchModel):
         self.optimizer.build(self.trainable_variables)
 
     def get_config(self) -> dict:
-        names = "label_smoothing", "convention", "packed", "name"
+        names = "label_smoothing", "convention", "packed", "r_drop", "name"
         config = {name: getattr(self, name) for name in names}
         return {"transformer": keras.saving.serialize_keras_object(self.transformer), **config}
 
@@ -212,20 +221,32 @@ class LossModel(MicroBatchModel):
         return cls(**{**config, "transformer": transformer})
 
 
+class _TwiceInTraining(keras.layers.Layer):
+    """Every row of ids twice, one after the other, in training."""
+
+    def call(self, ids, training=False):
+        return ops.repeat(ids, 2, axis=0) if training else ids
+
+    def compute_output_spec(self, ids, training=False):
+        return keras.KerasTensor(ids.shape, ids.dtype)
+
+
 class _ProjectedCrossEntropy(keras.layers.Layer):
     """`projected_cross_entropy` with the matrix of a `TiedEmbedding`."""
 
-    def __init__(self, embedding, weight, **kwargs):
+    def __init__(self, embedding, weight, r_drop, **kwargs):
         # Casts nothing: the gradient of the matrix, a sum over all tokens, keeps its precision.
         super().__init__(autocast=False, **kwargs)
         self.embedding = embedding
         self.weight = weight
+        self.r_drop = r_drop
         self.static_shapes = False
 
     def call(self, states, labels, training=False):
         embeddings = self.embedding.embeddings
+        r_drop = self.r_drop if training else 0.0
         return projected_cross_entropy(
-            states, embeddings, labels, self.weight, training, self.static_shapes
+            states, embeddings, labels, self.weight, training, self.static_shapes, r_drop
         )
 
     def compute_output_spec(self, states, labels, training=False):

@@ -7,7 +7,11 @@ from keras import ops
 
 from keras_transformer.data.special_tokens import PAD_ID
 from keras_transformer.layers.dtypes import Tensor, at_least_float32
-from keras_transformer.models.cross_entropy import losses_and_gradient, smoothed_cross_entropy
+from keras_transformer.models.cross_entropy import (
+    losses_and_gradient,
+    r_drop_losses,
+    smoothed_cross_entropy,
+)
 
 if keras.backend.backend() == "tensorflow":
     import tensorflow as tf
@@ -25,28 +29,37 @@ def projected_cross_entropy(
     weight: float,
     training: bool,
     static_shapes: bool = False,
+    r_drop: float = 0.0,
 ) -> Tensor:
     """Returns `smoothed_cross_entropy` of `states . embeddings^T` by slices, 0 on padding.
 
-    With `static_shapes`, for XLA on TensorFlow, all logits are made at once.
+    With `static_shapes`, for XLA on TensorFlow, all logits are made at once. With `r_drop`, its
+    alpha, states have two rows for each row of labels, and the losses are `r_drop_losses`.
     """
-    rows = max(1, LOGITS_BYTES // (4 * embeddings.shape[0]))
+    width = states.shape[-1]
+    if r_drop:
+        rows, length = ops.shape(labels)
+        states = ops.transpose(ops.reshape(states, (rows, 2, length, width)), (0, 2, 1, 3))
+    rows = max(1, LOGITS_BYTES // (8 if r_drop else 4) // embeddings.shape[0])
     is_tensorflow = keras.backend.backend() == "tensorflow"
     if is_tensorflow and not static_shapes:
-        return _tensorflow_losses(states, embeddings, labels, weight, rows, training)
-    return _portable_losses(states, embeddings, labels, weight, None if is_tensorflow else rows)
+        return _tensorflow_losses(states, embeddings, labels, weight, rows, training, r_drop)
+    rows = None if is_tensorflow else rows
+    return _portable_losses(states, embeddings, labels, weight, rows, r_drop)
 
 
-def _portable_losses(states, embeddings, labels, weight, rows):
+def _portable_losses(states, embeddings, labels, weight, rows, r_drop):
     """Computes all tokens, slice by slice; the gradient computes the logits of a slice again."""
     kernel = ops.cast(embeddings, states.dtype)
-    flat = ops.reshape(states, (-1, states.shape[-1]))
+    flat = ops.reshape(states, (-1, *states.shape[2:]))
     flat_labels = ops.reshape(labels, (-1,))
     is_sliced = rows is not None and flat.shape[0] > rows
 
     def slice_losses(states, labels):
         logits = ops.matmul(states, ops.transpose(kernel))
         logits = ops.cast(logits, at_least_float32(logits.dtype))
+        if r_drop:
+            return r_drop_losses(labels, logits, weight, r_drop)
         return smoothed_cross_entropy(labels, logits, weight)
 
     if is_sliced:
@@ -59,14 +72,14 @@ def _portable_losses(states, embeddings, labels, weight, rows):
     return ops.reshape(losses, ops.shape(labels))
 
 
-def _tensorflow_losses(states, embeddings, labels, weight, rows, training):
+def _tensorflow_losses(states, embeddings, labels, weight, rows, training, r_drop):
     """Computes the tokens that are not padding; in training with their gradient."""
     places = tf.where(tf.not_equal(labels, PAD_ID))
     tokens, token_labels = tf.gather_nd(states, places), tf.gather_nd(labels, places)
     embeddings = tf.convert_to_tensor(embeddings)
     if training:
         dtypes = tokens.dtype.name, embeddings.dtype.name
-        token_losses = _token_losses(*embeddings.shape, *dtypes, rows)
+        token_losses = _token_losses(embeddings.shape, tokens.shape[1:], *dtypes, rows, r_drop)
         losses = token_losses(tokens, embeddings, token_labels, weight)
     else:
         ones = tf.ones_like(token_labels, at_least_float32(tokens.dtype))
@@ -77,15 +90,15 @@ def _tensorflow_losses(states, embeddings, labels, weight, rows, training):
 
 
 @functools.cache
-def _token_losses(vocab_size, d_model, dtype, embeddings_dtype, rows):
+def _token_losses(kernel_shape, token_shape, dtype, embeddings_dtype, rows, r_drop):
     """Returns a TensorFlow function of tokens, embeddings, labels and `weight`, for all models.
 
     The forward pass computes the gradients; they are recomputed if the upstream ones differ.
     """
     wide = at_least_float32(dtype)
     signature = [
-        tf.TensorSpec([None, d_model], dtype),
-        tf.TensorSpec([vocab_size, d_model], embeddings_dtype),
+        tf.TensorSpec([None, *token_shape], dtype),
+        tf.TensorSpec(kernel_shape, embeddings_dtype),
         tf.TensorSpec([None], "int32"),
         tf.TensorSpec([], wide),
     ]
@@ -96,7 +109,7 @@ def _token_losses(vocab_size, d_model, dtype, embeddings_dtype, rows):
         def differentiable_losses(tokens, embeddings):
             def with_gradients(factors):
                 arguments = tokens, embeddings, labels, factors, weight, rows
-                return _in_slices(*arguments, with_gradient=True)
+                return _in_slices(*arguments, r_drop, with_gradient=True)
 
             losses, *gradients = with_gradients(tf.ones_like(labels, wide))
 
@@ -115,28 +128,30 @@ def _token_losses(vocab_size, d_model, dtype, embeddings_dtype, rows):
     return token_losses
 
 
-def _in_slices(tokens, embeddings, labels, factors, weight, rows, with_gradient=False):
+def _in_slices(tokens, embeddings, labels, factors, weight, rows, r_drop=0.0, with_gradient=False):
     """Returns the losses, and the gradients of their sum times `factors`, by `rows` at a time."""
     kernel = tf.cast(embeddings, tokens.dtype)
     number = tf.shape(tokens)[0]
     count = tf.maximum(1, (number + rows - 1) // rows)  # A replica may have no token.
     arrays = [
         tf.TensorArray(kind, count, element_shape=shape, infer_shape=False)
-        for kind, shape in ((factors.dtype, [None]), (tokens.dtype, [None, tokens.shape[-1]]))
+        for kind, shape in ((factors.dtype, [None]), (tokens.dtype, [None, *tokens.shape[1:]]))
     ]
 
     def body(index, losses, token_gradients, kernel_gradient):
         part = slice(index * rows, tf.minimum((index + 1) * rows, number))
-        rows_here = tokens[part]
-        logits = tf.cast(tf.matmul(rows_here, kernel, transpose_b=True), factors.dtype)
-        loss, gradient = losses_and_gradient(labels[part], logits, weight)
+        tokens_here = tokens[part]
+        states = tf.reshape(tokens_here, [-1, tokens.shape[-1]])
+        logits = tf.cast(tf.matmul(states, kernel, transpose_b=True), factors.dtype)
+        loss, gradient = losses_and_gradient(labels[part], logits, weight, r_drop)
         losses = losses.write(index, loss)
         if with_gradient:
             difference = tf.cast(gradient(), tokens.dtype)
             # Rows of the small matrices are scaled instead of those of the large one.
-            scale = tf.expand_dims(tf.cast(factors[part], tokens.dtype), 1)
-            token_gradients = token_gradients.write(index, tf.matmul(difference, kernel) * scale)
-            change = tf.matmul(difference, rows_here * scale, transpose_a=True)
+            scale = tf.repeat(tf.cast(factors[part], tokens.dtype), 2 if r_drop else 1)[:, None]
+            change = tf.reshape(tf.matmul(difference, kernel) * scale, tf.shape(tokens_here))
+            token_gradients = token_gradients.write(index, change)
+            change = tf.matmul(difference, states * scale, transpose_a=True)
             kernel_gradient += tf.cast(change, kernel_gradient.dtype)
         return index + 1, losses, token_gradients, kernel_gradient
 

@@ -131,7 +131,12 @@ def _start(output: Path, corpora, settings, given_tokenizers, report, signals) -
     with strategy_scope(strategy):
         policy = "mixed_bfloat16" if settings.mixed_precision else None
         packed = settings.packed_width is not None
-        model = LossModel(Transformer(config, dtype=policy), recipe.label_smoothing, packed=packed)
+        model = LossModel(
+            Transformer(config, dtype=policy),
+            recipe.label_smoothing,
+            packed=packed,
+            r_drop=recipe.r_drop,
+        )
         model.micro_batches = settings.micro_batches
         compile_model(model, recipe, jit_compile=settings.jit_compile)
     score = None

@@ -140,7 +140,9 @@ def measure_step(
     import tensorflow as tf
 
     policy = "mixed_bfloat16" if mixed_precision else None
-    model = LossModel(Transformer(config, dtype=policy), recipe.label_smoothing)
+    model = LossModel(
+        Transformer(config, dtype=policy), recipe.label_smoothing, r_drop=recipe.r_drop
+    )
     compile_model(model, recipe, jit_compile=jit_compile)
     width = min(SENTENCE, recipe.max_length)
     while True:

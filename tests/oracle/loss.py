@@ -36,3 +36,12 @@ def smoothed_cross_entropy_gradient(labels, logits, smoothing=0.0, convention="t
     logits = np.asarray(logits, "float64")
     target = soft_targets(labels, logits.shape[-1], smoothing, convention)
     return np.exp(log_softmax(logits)) - target
+
+
+def r_drop(labels, first, second, smoothing, alpha):
+    """Half of equation (4) of Liang et al. (2021), `(L_CE + alpha * L_KL) / 2`, by position."""
+    entropies = [smoothed_cross_entropy(labels, logits, smoothing) for logits in (first, second)]
+    log_p, log_q = log_softmax(first), log_softmax(second)
+    divergence = (np.exp(log_p) * (log_p - log_q)).sum(axis=-1)
+    reverse = (np.exp(log_q) * (log_q - log_p)).sum(axis=-1)
+    return (sum(entropies) + alpha * (divergence + reverse) / 2) / 2

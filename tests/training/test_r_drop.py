@@ -1,0 +1,117 @@
+"""R-Drop: its loss, its gradient, and models that train with it."""
+
+import keras
+import numpy as np
+import pytest
+
+from keras_transformer.models.cross_entropy import smoothing_weight
+from keras_transformer.training import LossModel
+from keras_transformer.training import projected_cross_entropy as projection
+from tests.oracle import loss as oracle
+from tests.precision.gradients import array, value_and_gradients
+from tests.training.test_loss_model import (
+    VOCAB,
+    check_equal,
+    corpus_of,
+    loss_and_gradients,
+    only_batch,
+    sentences,
+    small,
+)
+
+RNG = np.random.default_rng(3)
+ROWS, LENGTH, WIDTH, ALPHA = 3, 4, 6, 5.0
+
+
+def oracle_losses(states, embeddings, labels):
+    """`[ROWS, LENGTH]`; the two passes of a row of labels follow each other."""
+    first, second = (states[start::2] @ embeddings.T for start in (0, 1))
+    return np.where(labels != 0, oracle.r_drop(labels, first, second, 0.1, ALPHA), 0.0)
+
+
+def slopes(function, at, step=1e-5):
+    """The gradient of a function of one array, by central differences."""
+    found = np.zeros_like(at)
+    for place in np.ndindex(at.shape):
+        change = np.zeros_like(at)
+        change[place] = step
+        found[place] = (function(at + change) - function(at - change)) / (2 * step)
+    return found
+
+
+@pytest.mark.parametrize("equal_factors", [True, False])
+@pytest.mark.parametrize("slices", ["one", "several"])
+def test_loss_and_gradient_are_those_of_equation_4(monkeypatch, slices, equal_factors):
+    if slices == "several":
+        monkeypatch.setattr(projection, "LOGITS_BYTES", 2 * 4 * VOCAB * 4)  # 4 tokens each
+    numbers = RNG.normal(size=(2 * ROWS, LENGTH, WIDTH)), RNG.normal(size=(VOCAB, WIDTH))
+    labels = RNG.integers(1, VOCAB, (ROWS, LENGTH))
+    labels[0, 2:] = 0
+    factors = np.ones(labels.shape) if equal_factors else RNG.random(labels.shape)
+    states, embeddings = (keras.Variable(some.astype("float32")) for some in numbers)
+
+    def weighted_sum():
+        losses = projection.projected_cross_entropy(
+            keras.ops.convert_to_tensor(states),
+            embeddings,
+            keras.ops.convert_to_tensor(labels, "int32"),
+            smoothing_weight(0.1, VOCAB),
+            training=True,
+            r_drop=ALPHA,
+        )
+        return keras.ops.sum(losses * keras.ops.convert_to_tensor(factors, "float32"))
+
+    value, gradients = value_and_gradients(weighted_sum, [states, embeddings])
+    expected = [(factors * oracle_losses(*numbers, labels)).sum()]
+    expected.append(
+        slopes(lambda x: (factors * oracle_losses(x, numbers[1], labels)).sum(), numbers[0])
+    )
+    expected.append(
+        slopes(lambda x: (factors * oracle_losses(numbers[0], x, labels)).sum(), numbers[1])
+    )
+    assert value == pytest.approx(expected[0], rel=1e-5)
+    for found, one in zip(gradients, expected[1:], strict=True):
+        np.testing.assert_allclose(found, one, atol=2e-5)
+
+
+@pytest.mark.parametrize("packed_width", [None, 24])
+def test_without_dropout_nothing_changes(packed_width):
+    model, packed = small(), packed_width is not None
+    batch = LossModel.arrange(*only_batch(corpus_of(sentences(9)), packed_width))
+    expected = loss_and_gradients(LossModel(model, packed=packed), batch)
+    check_equal(loss_and_gradients(LossModel(model, packed=packed, r_drop=5.0), batch), expected)
+
+
+def test_the_two_passes_drop_differently_and_only_in_training():
+    batch = LossModel.arrange(*only_batch(corpus_of(sentences(9))))
+    losses, answers = {}, {}
+    for alpha in (1e-6, 5.0):
+        model = LossModel(small(dropout=0.3), r_drop=alpha)
+        answers[alpha] = array(model(batch[0]))
+        losses[alpha] = array(model(batch[0], training=True))
+        assert losses[alpha].shape == batch[1].shape
+    plain = LossModel(small(dropout=0.3))(batch[0])
+    for alpha in losses:
+        np.testing.assert_array_equal(answers[alpha], array(plain))
+    # The same seeds drop the same, so that only the divergences differ.
+    assert (losses[5.0] > losses[1e-6] + 1e-4)[batch[1] != 0].all()
+
+
+def test_it_is_saved_with_the_model(tmp_path):
+    model = LossModel(small(dropout=0.3), r_drop=2.0)
+    model.save(tmp_path / "model.keras")
+    assert keras.saving.load_model(tmp_path / "model.keras").r_drop == 2.0
+
+
+@pytest.mark.tensorflow_only("steps in parts need the TensorFlow backend")
+def test_a_step_in_parts_is_the_step():
+    batch = LossModel.arrange(*only_batch(corpus_of(sentences(20))))
+    model = LossModel(small(), r_drop=5.0)
+    expected = loss_and_gradients(model, batch)
+    model.micro_batches = 2
+    check_equal(loss_and_gradients(model, batch), expected)
+
+
+def test_a_wrong_alpha_is_named():
+    with pytest.raises(ValueError, match="`r_drop` must be a number from 0"):
+        LossModel(small(), r_drop=-1)
