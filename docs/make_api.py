@@ -43,15 +43,10 @@ _ENTRY = re.compile(r"(\*{0,2}\w+(?:, \*{0,2}\w+)*): (.*)", re.DOTALL)
 WITH_ENTRIES = ("Args", "Call arguments", "Attributes", "Raises")
 _LONGEST_SIGNATURE = 88
 EXAMPLES_BEGIN_WITH = """\
-import pathlib
-import tempfile
-
 import keras
 import keras_transformer
 import numpy as np
 from keras import ops
-from keras_transformer import Parser, Transformer, Translator
-from keras_transformer.data import EncodedCorpus, PairsCorpus, SubwordTokenizer
 """
 
 
@@ -89,8 +84,6 @@ def make_index():
     names = ", ".join(f"`{name}`" for name in shortcuts)
     lines += ["", f"{names} are in `keras_transformer` itself as well. The examples begin with", ""]
     lines += ["```python", *EXAMPLES_BEGIN_WITH.splitlines(), "```", ""]
-    text = "and use the names of their page, as after `from keras_transformer.data import *`."
-    lines += [text, ""]
     lines += describe("UserError", top.UserError)
     return "\n".join(lines).rstrip() + "\n"
 

@@ -74,6 +74,7 @@ def from_marian(model: Any, dtype: Any = None) -> Transformer:
 
     Example:
 
+    >>> from keras_transformer.bridges import from_marian, to_marian
     >>> model = keras_transformer.Transformer.from_preset("tiny", vocab_size=1000, norm="post")
     >>> marian = to_marian(model)
     >>> ids = np.array([[5, 6, 3]], dtype="int32")

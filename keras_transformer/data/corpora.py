@@ -32,6 +32,7 @@ class Corpus(Protocol):
 
     Example:
 
+    >>> from keras_transformer.data import Corpus
     >>> class Squares:
     ...     def __iter__(self):
     ...         return ((str(number), str(number**2)) for number in range(4))
@@ -107,6 +108,8 @@ class ParallelTextCorpus(_FileCorpus):
 
     Example:
 
+    >>> import pathlib, tempfile
+    >>> from keras_transformer.data import ParallelTextCorpus
     >>> folder = pathlib.Path(tempfile.mkdtemp())
     >>> _ = (folder / "train.en").write_text("one\\ntwo\\n")
     >>> _ = (folder / "train.de").write_text("eins\\nzwei\\n")
@@ -154,6 +157,8 @@ class TsvCorpus(_FileCorpus):
 
     Example:
 
+    >>> import pathlib, tempfile
+    >>> from keras_transformer.data import TsvCorpus
     >>> path = pathlib.Path(tempfile.mkdtemp()) / "pairs.tsv"
     >>> _ = path.write_text("one\\teins\\ntwo\\tzwei\\n")
     >>> list(TsvCorpus(path, source_column=1, target_column=0))

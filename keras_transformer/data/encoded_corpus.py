@@ -31,6 +31,7 @@ class EncodedCorpus:
 
     Example:
 
+    >>> from keras_transformer.data import EncodedCorpus, PairsCorpus, SubwordTokenizer
     >>> tokenizer = SubwordTokenizer(["a", "b", "c"])
     >>> corpus = PairsCorpus([("a b", "c"), ("", "a"), ("b", "a a a a")])
     >>> encoded = EncodedCorpus.from_corpus(corpus, tokenizer, max_length=4)

@@ -35,6 +35,7 @@ def text_lines(files_or_lines: str | os.PathLike | Iterable) -> Iterator[str]:
 
     Example:
 
+    >>> from keras_transformer.data import PairsCorpus, text_lines
     >>> list(text_lines(PairsCorpus([("one", "eins"), ("two", "zwei")])))
     ['one', 'eins', 'two', 'zwei']
     """

@@ -57,6 +57,8 @@ def prepare_corpus(
 
     Example:
 
+    >>> import tempfile
+    >>> from keras_transformer.data import PairsCorpus, SubwordTokenizer, prepare_corpus
     >>> tokenizer = SubwordTokenizer(["a", "b", "c"])
     >>> train, valid = PairsCorpus([("a b", "c"), ("b", "a a a")]), PairsCorpus([("a", "b")])
     >>> prepared = prepare_corpus(tempfile.mkdtemp(), train, valid, tokenizer)
@@ -115,6 +117,9 @@ class PreparedCorpus:
 
     Example:
 
+    >>> import tempfile
+    >>> from keras_transformer.data import PairsCorpus, PreparedCorpus, SubwordTokenizer
+    >>> from keras_transformer.data import prepare_corpus
     >>> directory = tempfile.mkdtemp()
     >>> corpus = PairsCorpus([("a b", "c"), ("b", "a a a")])
     >>> _ = prepare_corpus(directory, corpus, None, SubwordTokenizer(["a", "b", "c"]))

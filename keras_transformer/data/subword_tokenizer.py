@@ -31,6 +31,7 @@ class SubwordTokenizer(Tokenizer):
 
     Example:
 
+    >>> from keras_transformer.data import SubwordTokenizer
     >>> tokenizer = SubwordTokenizer(["a", "play@@", "house"])
     >>> tokenizer.encode("a play@@ house there")
     [4, 5, 6, 1]

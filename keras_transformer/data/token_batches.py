@@ -58,6 +58,8 @@ class TokenBatches:
 
     Example:
 
+    >>> from keras_transformer.data import EncodedCorpus, PairsCorpus, SubwordTokenizer
+    >>> from keras_transformer.data import TokenBatches
     >>> corpus = PairsCorpus([("a b", "c"), ("a", "b c")])
     >>> encoded = EncodedCorpus.from_corpus(corpus, SubwordTokenizer(["a", "b", "c"]))
     >>> batches = TokenBatches(encoded, tokens_per_batch=16, row_multiple=2, shuffle=False)

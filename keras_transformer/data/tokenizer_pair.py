@@ -76,6 +76,8 @@ def save_tokenizer(
 
     Example:
 
+    >>> import tempfile
+    >>> from keras_transformer.data import SubwordTokenizer, load_tokenizer, save_tokenizer
     >>> directory = tempfile.mkdtemp()
     >>> save_tokenizer(SubwordTokenizer(["a", "b"]), directory).name
     'tokenizer.txt'
@@ -100,6 +102,8 @@ def load_tokenizer(directory: str | os.PathLike, name: str = "tokenizer") -> Tok
 
     Example:
 
+    >>> import tempfile
+    >>> from keras_transformer.data import SubwordTokenizer, load_tokenizer, save_tokenizer
     >>> directory = tempfile.mkdtemp()
     >>> path = save_tokenizer(SubwordTokenizer(["a", "b"]), directory, name="source")
     >>> load_tokenizer(directory, name="source").vocab_size

@@ -30,6 +30,7 @@ class AttentionWeights:
 
     Example:
 
+    >>> from keras_transformer.evaluation import AttentionWeights
     >>> attention = np.full([1, 2, 3, 3], 1 / 3)
     >>> pieces = ["half", "seven", "</s>"]
     >>> weights = AttentionWeights(pieces, pieces, attention, attention, attention)
@@ -90,6 +91,9 @@ def attention_weights(
 
     Example:
 
+    >>> from keras_transformer import Transformer, Translator
+    >>> from keras_transformer.data import SubwordTokenizer
+    >>> from keras_transformer.evaluation import attention_weights
     >>> tokenizer = SubwordTokenizer(["half", "seven"])
     >>> translator = Translator(Transformer.from_preset("tiny", vocab_size=6), tokenizer)
     >>> weights = attention_weights(translator, "half seven", "seven half")
@@ -141,6 +145,8 @@ def attention_page(
 
     Example:
 
+    >>> import pathlib, tempfile
+    >>> from keras_transformer.evaluation import AttentionWeights, attention_page
     >>> pieces, attention = ("half", "</s>"), np.full([1, 2, 2, 2], 0.5)
     >>> weights = AttentionWeights(pieces, pieces, attention, attention, attention)
     >>> path = pathlib.Path(tempfile.mkdtemp()) / "attention.html"

@@ -26,6 +26,7 @@ class Score:
 
     Example:
 
+    >>> from keras_transformer.evaluation import Score
     >>> str(Score("exact match", 50.0, "case:mixed"))
     'exact match 50.00 (case:mixed)'
     """
@@ -69,6 +70,7 @@ def corpus_bleu(
 
     Example:
 
+    >>> from keras_transformer.evaluation import corpus_bleu
     >>> score = corpus_bleu(["um halb acht am Montag"], ["um halb acht am Montag"])
     >>> round(score.score, 2)
     100.0
@@ -107,6 +109,7 @@ def corpus_chrf(
 
     Example:
 
+    >>> from keras_transformer.evaluation import corpus_chrf
     >>> corpus_chrf(["halb acht"], ["halb acht"]).score
     100.0
 
@@ -133,6 +136,7 @@ def exact_match(
 
     Example:
 
+    >>> from keras_transformer.evaluation import exact_match
     >>> exact_match(["eins", "drei"], ["eins", "zwei"]).score
     50.0
     """
@@ -220,6 +224,7 @@ def paper_bleu(
 
     Example:
 
+    >>> from keras_transformer.evaluation import paper_bleu
     >>> paper_bleu(["Ein Text-Format von heute."], ["Ein Text-Format von heute."]).score
     100.0
 

@@ -56,6 +56,8 @@ def plot_learning_curve(
 
     Example:
 
+    >>> import pathlib, tempfile
+    >>> from keras_transformer.evaluation import plot_learning_curve
     >>> rows = [{"step": 100, "loss": 3.2}, {"step": 200, "loss": 1.4, "bleu": 41.0}]
     >>> plot_learning_curve(rows, pathlib.Path(tempfile.mkdtemp()) / "curve.png").name
     'curve.png'
@@ -178,6 +180,8 @@ def plot_attention(
 
     Example:
 
+    >>> import pathlib, tempfile
+    >>> from keras_transformer.evaluation import plot_attention
     >>> path = pathlib.Path(tempfile.mkdtemp()) / "map.png"
     >>> plot_attention([[0.9, 0.1], [0.2, 0.8]], ["half", "seven"], ["halb", "sieben"], path).name
     'map.png'

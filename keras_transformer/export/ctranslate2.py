@@ -68,6 +68,7 @@ def export_ctranslate2(
 
     Example:
 
+    >>> from keras_transformer import Translator  # doctest: +SKIP
     >>> translator = Translator.load("runs/en_de")  # doctest: +SKIP
     >>> export_ctranslate2(translator, "exports/en_de", quantization="int8")  # doctest: +SKIP
 

@@ -146,8 +146,9 @@ def export(
 
     Example:
 
+    >>> from keras_transformer import Translator, export  # doctest: +SKIP
     >>> translator = Translator.load("runs/en_de")  # doctest: +SKIP
-    >>> export(translator, "exports/en_de", "onnx")  # doctest: +SKIP
+    >>> export.export(translator, "exports/en_de", "onnx")  # doctest: +SKIP
     """
     name = get_format(format).name
     module = importlib.import_module(f"keras_transformer.export.{name}")
@@ -167,6 +168,8 @@ def check_export_directory(directory: str | os.PathLike, format: str = "saved_mo
 
     Example:
 
+    >>> import tempfile
+    >>> from keras_transformer.export import check_export_directory
     >>> check_export_directory(tempfile.mkdtemp())
     """
     one = get_format(format)
@@ -202,6 +205,7 @@ def check_export_packages(format: str) -> None:
 
     Example:
 
+    >>> from keras_transformer.export import check_export_packages
     >>> check_export_packages("saved_model")
     """
     for package in get_format(format).packages:

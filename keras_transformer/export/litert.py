@@ -27,6 +27,7 @@ def export_litert(translator: Translator, directory: str | os.PathLike) -> pathl
 
     Example:
 
+    >>> from keras_transformer import Translator  # doctest: +SKIP
     >>> translator = Translator.load("runs/en_de")  # doctest: +SKIP
     >>> export_litert(translator, "exports/en_de")  # doctest: +SKIP
     """

@@ -55,6 +55,7 @@ def export_onnx(translator: Translator, directory: str | os.PathLike) -> pathlib
 
     Example:
 
+    >>> from keras_transformer import Translator  # doctest: +SKIP
     >>> translator = Translator.load("runs/en_de")  # doctest: +SKIP
     >>> export_onnx(translator, "exports/en_de")  # doctest: +SKIP
     """

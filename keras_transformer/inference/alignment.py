@@ -18,6 +18,7 @@ class Alignment(NamedTuple):
 
     Example:
 
+    >>> from keras_transformer.inference.translator import Alignment
     >>> alignment = Alignment(((0, 0), (2, 1)), np.array([[0.8, 0.1, 0.0], [0.1, 0.2, 0.6]]))
     >>> alignment.pharaoh()
     '0-0 2-1'

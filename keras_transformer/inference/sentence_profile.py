@@ -34,6 +34,8 @@ class SentenceProfile(FrozenSettings):
 
     Example:
 
+    >>> from keras_transformer.data import EncodedCorpus, PairsCorpus, SubwordTokenizer
+    >>> from keras_transformer.inference import SentenceProfile
     >>> tokenizer = SubwordTokenizer(["a", "house."])
     >>> corpus = EncodedCorpus.from_corpus(PairsCorpus([("a house.", "a")]), tokenizer)
     >>> SentenceProfile.from_corpus(corpus, tokenizer)

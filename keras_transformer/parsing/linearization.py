@@ -36,6 +36,7 @@ class Linearization(FrozenSettings):
 
     Example:
 
+    >>> from keras_transformer.parsing import Linearization, Tree
     >>> linearization = Linearization(tags=True)
     >>> symbols = linearization.to_symbols(Tree.parse("(S (NP (PRP It)) (VP (VBZ works)))"))
     >>> " ".join(symbols)
@@ -129,6 +130,7 @@ class Linearization(FrozenSettings):
 
         Example:
 
+        >>> from keras_transformer.parsing import Linearization
         >>> linearization = Linearization()
         >>> rebuilt = linearization.rebuild(["(S", "(NP", "XX", ")NP", "(VP"], ["It", "works"])
         >>> print(rebuilt.tree, rebuilt.num_repairs, rebuilt.is_well_formed)

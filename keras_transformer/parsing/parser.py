@@ -38,6 +38,8 @@ class Parse(NamedTuple):
 
     Example:
 
+    >>> from keras_transformer import Parse
+    >>> from keras_transformer.parsing import Tree
     >>> parse = Parse(Tree.parse("(S (XX Stop))"), score=-0.4, log_probability=-0.5, num_repairs=0)
     >>> parse.tree.words()
     ['Stop']
@@ -81,6 +83,8 @@ class Parser(Pipeline):
 
     Example:
 
+    >>> from keras_transformer import Parser, Transformer
+    >>> from keras_transformer.data import SubwordTokenizer
     >>> source = SubwordTokenizer(["It", "works", "well"])
     >>> target = SubwordTokenizer(["(S", ")S", "(NP", ")NP", "(VP", ")VP", "XX"])
     >>> model = Transformer.from_preset("tiny", vocab_size=7, target_vocab_size=11)

@@ -17,6 +17,7 @@ class RebuiltTree(NamedTuple):
 
     Example:
 
+    >>> from keras_transformer.parsing import Linearization
     >>> Linearization().rebuild(["(S", "XX", ")S"], ["Stop"])
     RebuiltTree(tree=Tree.parse('(S (XX Stop))'), num_repairs=0)
     """

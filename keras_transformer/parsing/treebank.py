@@ -38,6 +38,8 @@ def read_trees(path: str | os.PathLike, clean: bool = True) -> Iterator[Tree]:
 
     Example:
 
+    >>> import pathlib, tempfile
+    >>> from keras_transformer.parsing import read_trees
     >>> path = pathlib.Path(tempfile.mkdtemp()) / "trees"
     >>> _ = path.write_text("( (S (NP-SBJ (PRP It))\\n     (VP (VBZ works))) )\\n")
     >>> [str(tree) for tree in read_trees(path)]
@@ -74,6 +76,8 @@ def read_tree_lines(path: str | os.PathLike, clean: bool = True) -> Iterator[Tre
 
     Example:
 
+    >>> import pathlib, tempfile
+    >>> from keras_transformer.parsing import read_tree_lines
     >>> path = pathlib.Path(tempfile.mkdtemp()) / "parses"
     >>> _ = path.write_text("(NP (DT a) (NN dog))\\n(())\\n")
     >>> list(read_tree_lines(path))
@@ -96,6 +100,8 @@ def write_trees(path: str | os.PathLike, trees: Iterable[Tree | None]) -> None:
 
     Example:
 
+    >>> import pathlib, tempfile
+    >>> from keras_transformer.parsing import Tree, read_trees, write_trees
     >>> path = pathlib.Path(tempfile.mkdtemp()) / "trees.gz"
     >>> write_trees(path, [Tree.parse("(NP (DT a) (NN dog))")])
     >>> [tree.words() for tree in read_trees(path)]
@@ -123,6 +129,8 @@ class TreebankCorpus:
 
     Example:
 
+    >>> import pathlib, tempfile
+    >>> from keras_transformer.parsing import TreebankCorpus
     >>> path = pathlib.Path(tempfile.mkdtemp()) / "trees"
     >>> _ = path.write_text("(S (NP (PRP It)) (VP (VBZ works)))")
     >>> corpus = TreebankCorpus(path)
@@ -184,6 +192,7 @@ def clean_tree(tree: Tree) -> Tree | None:
 
     Example:
 
+    >>> from keras_transformer.parsing import Tree, clean_tree
     >>> tree = Tree.parse("( (S (NP-SBJ-1 (-NONE- *PRO*)) (VP (VB Stop))) )")
     >>> print(clean_tree(tree))
     (S (VP (VB Stop)))

@@ -33,6 +33,7 @@ class Tree:
 
     Example:
 
+    >>> from keras_transformer.parsing import Tree
     >>> tree = Tree("NP", [Tree("DT", "the"), Tree("NN", "dog")])
     >>> print(tree)
     (NP (DT the) (NN dog))
@@ -198,6 +199,7 @@ def format_tree(tree: Tree, width: int = 80) -> str:
 
     Example:
 
+    >>> from keras_transformer.parsing import Tree, format_tree
     >>> tree = Tree.parse("(S (NP (DT The) (NN dog)) (VP (VBZ chases) (NP (PRP$ its) (NN tail))))")
     >>> print(format_tree(tree, width=40))
     (S
@@ -229,6 +231,7 @@ def draw_tree(tree: Tree) -> str:
 
     Example:
 
+    >>> from keras_transformer.parsing import Tree, draw_tree
     >>> print(draw_tree(Tree.parse("(S (NP (DT The) (NN dog)) (VP (VBZ barks)))")))
     S
     ├── NP

@@ -32,6 +32,8 @@ class TreeSymbols(NamedTuple):
 
     Example:
 
+    >>> from keras_transformer.data import SubwordTokenizer
+    >>> from keras_transformer.parsing import Linearization, tree_symbols
     >>> symbols = tree_symbols(SubwordTokenizer(["(S", ")S", "XX"]), Linearization())
     >>> symbols.openings.tolist(), symbols.words.tolist()
     ([-1, -1, -1, -1, 0, -1, -1], [False, False, False, False, False, False, True])
@@ -58,6 +60,8 @@ def tree_symbols(tokenizer: SubwordTokenizer, linearization: Linearization) -> T
 
     Example:
 
+    >>> from keras_transformer.data import SubwordTokenizer
+    >>> from keras_transformer.parsing import Linearization, tree_symbols
     >>> tokenizer = SubwordTokenizer(["(NP", "(S", ")NP", ")S", "NN", "VBZ"])
     >>> tree_symbols(tokenizer, Linearization(tags=True)).closings.tolist()
     [-1, -1, -1, -1, -1, -1, 0, 1, -1, -1]
@@ -151,6 +155,7 @@ class WellFormedTrees:
     Example:
 
     >>> from keras_transformer.decoding import GreedySearch
+    >>> from keras_transformer.parsing import WellFormedTrees
     >>> step = lambda tokens, rows, state: (ops.array([[9.0, 9, 9, 8, 1, 2, 3, 5]] * 2), state)
     >>> trees = WellFormedTrees(  # 4 is "(S", 5 ")S", 6 "XX", and 7 another "(S"
     ...     num_words=[2, 1],

@@ -38,6 +38,7 @@ def number_corpus(
 
     Example:
 
+    >>> from keras_transformer.quickstart.corpus import number_corpus
     >>> train, valid, test = number_corpus(seed=0, num_train=100, num_valid=10, num_test=10)
     >>> len(train), len(valid), len(test)
     (100, 10, 10)

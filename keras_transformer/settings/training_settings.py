@@ -46,6 +46,7 @@ class TrainingSettings(FrozenSettings):
 
     Example:
 
+    >>> from keras_transformer.training import TrainingSettings
     >>> TrainingSettings(preset="tiny", max_minutes=3).seed
     1
     """

@@ -79,6 +79,7 @@ class StopOnNonFiniteLoss(StepWindow):
 
     Example:
 
+    >>> from keras_transformer.training import StopOnNonFiniteLoss
     >>> StopOnNonFiniteLoss(every=10).every
     10
     """
@@ -136,6 +137,7 @@ class TimeLimit(keras.callbacks.Callback):
 
     Example:
 
+    >>> from keras_transformer.training import TimeLimit
     >>> TimeLimit(2.0, used_minutes=0.5).minutes
     2.0
     """
@@ -164,6 +166,8 @@ class HistoryFile:
 
     Example:
 
+    >>> import tempfile
+    >>> from keras_transformer.training import HistoryFile
     >>> history = HistoryFile(tempfile.mkdtemp() + "/history.csv", ("step", "loss"))
     >>> history.append({"step": 10, "loss": 2.5})
     >>> history.rows()
@@ -225,6 +229,7 @@ class StepProgress(StepWindow):
 
     Example:
 
+    >>> from keras_transformer.training import StepProgress
     >>> StepProgress(lambda done, total, note: None, total=100, tokens_per_step=3600.0).total
     100
     """

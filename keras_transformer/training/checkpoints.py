@@ -86,6 +86,8 @@ class Checkpoints:
 
     Example:
 
+    >>> import tempfile
+    >>> from keras_transformer.training import Checkpoints
     >>> checkpoints = Checkpoints(tempfile.mkdtemp(), keep=2)
     >>> model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
     >>> model.compile("adam", "mse")

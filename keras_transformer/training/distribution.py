@@ -34,6 +34,7 @@ def mirrored_strategy(num_devices: int | None = None) -> Any:
 
     Example:
 
+    >>> from keras_transformer.training import mirrored_strategy
     >>> mirrored_strategy(1).num_replicas_in_sync
     1
     """
@@ -69,6 +70,7 @@ def strategy_scope(strategy: Any) -> contextlib.AbstractContextManager:
 
     Example:
 
+    >>> from keras_transformer.training import strategy_scope
     >>> with strategy_scope(None):
     ...     pass
     """
@@ -94,6 +96,7 @@ def model_parallel_layout(
 
     Example:
 
+    >>> from keras_transformer.training import model_parallel_layout
     >>> mesh = keras.distribution.DeviceMesh((1, 1), ["batch", "model"], ["cpu:0"])
     >>> layout = model_parallel_layout(mesh)
     >>> layout["transformer/encoder/block_0/attention/query_kernel"].axes

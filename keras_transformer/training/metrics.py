@@ -52,6 +52,7 @@ class TokenLoss(_TokenMean):
 
     Example:
 
+    >>> from keras_transformer.training import TokenLoss
     >>> value = TokenLoss()(np.array([[1, 0]]), np.zeros((1, 2, 4)), np.array([[0.3, 0.0]]))
     >>> round(float(value), 4)  # ln(4)
     1.3863
@@ -72,6 +73,7 @@ class Perplexity(TokenLoss):
 
     Example:
 
+    >>> from keras_transformer.training import Perplexity
     >>> round(float(Perplexity()(np.array([[1, 0]]), np.zeros((1, 2, 4)))), 4)
     4.0
     """
@@ -90,6 +92,7 @@ class TokenAccuracy(_TokenMean):
 
     Example:
 
+    >>> from keras_transformer.training import TokenAccuracy
     >>> float(TokenAccuracy()(np.array([[1, 0]]), np.array([[[0.0, 2.0], [0.0, 2.0]]])))
     0.5
     """
@@ -111,6 +114,7 @@ class TokenEvaluation(NamedTuple):
 
     Example:
 
+    >>> from keras_transformer.training import TokenEvaluation
     >>> figures = TokenEvaluation(loss=1.0, perplexity=2.718, accuracy=0.7, num_tokens=900)
     >>> figures.perplexity
     2.718
@@ -130,6 +134,8 @@ class TokenEvaluator:
 
     Example:
 
+    >>> from keras_transformer.models import Transformer
+    >>> from keras_transformer.training import TokenEvaluator
     >>> model = Transformer.from_preset("tiny", vocab_size=100)
     >>> ids = np.ones((2, 4), "int32")
     >>> batch = ({"source": ids, "target": ids}, ids, np.full((2, 4), 1 / 8, "float32"))
@@ -173,6 +179,8 @@ def evaluate_tokens(model: keras.Model, dataset: Iterable) -> TokenEvaluation:
 
     Example:
 
+    >>> from keras_transformer.models import Transformer
+    >>> from keras_transformer.training import evaluate_tokens
     >>> ids = np.ones((1, 2), "int32")
     >>> batch = ({"source": ids, "target": ids}, ids, np.ones((1, 2), "float32"))
     >>> evaluate_tokens(Transformer.from_preset("tiny", vocab_size=100), [batch]).num_tokens

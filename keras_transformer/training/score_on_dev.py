@@ -41,6 +41,7 @@ class ScoreOnDev(keras.callbacks.Callback, abc.ABC):
 
     Example:
 
+    >>> from keras_transformer.training import BleuOnDev, ScoreOnDev
     >>> issubclass(BleuOnDev, ScoreOnDev), BleuOnDev.name, BleuOnDev.label
     (True, 'bleu', 'BLEU')
     """
@@ -106,6 +107,8 @@ class BleuOnDev(ScoreOnDev):
 
     Example:
 
+    >>> from keras_transformer.data import SubwordTokenizer
+    >>> from keras_transformer.training import BleuOnDev
     >>> callback = BleuOnDev(["a b"], ["b a"], SubwordTokenizer(["a", "b"]))
     >>> callback.history
     []

@@ -75,6 +75,9 @@ def train(
 
     Example:
 
+    >>> import tempfile
+    >>> from keras_transformer.data import PairsCorpus
+    >>> from keras_transformer.training import TrainingSettings, train
     >>> corpus = PairsCorpus([("a b", "b a"), ("b", "b")])
     >>> settings = TrainingSettings(
     ...     preset="tiny", tokenizer="subword", max_steps=1, recipe={"tokens_per_batch": 64})

@@ -1,7 +1,7 @@
 """Every example in a docstring runs and prints what it says.
 
-The examples of public names need no more than the imports that docs/api/README.md names, and the
-names of their package; those of other functions may use what their module has.
+The examples of public names need no more than the imports that docs/api/README.md names; those of
+other functions may use what their module has.
 """
 
 import doctest
@@ -69,7 +69,6 @@ def test_the_example_runs(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names = {}
     exec(make_api.EXAMPLES_BEGIN_WITH, names)
-    exec(f"from keras_transformer.{name.split('.')[0]} import *", names)
     run(name, PUBLIC[name], names)
 
 

@@ -37,6 +37,7 @@ class SentenceScore:
 
     Example:
 
+    >>> from keras_transformer.parsing import Tree, parseval
     >>> gold = Tree.parse("(S (NP (PRP It)) (VP (VBZ works)))")
     >>> parse = Tree.parse("(S (NP (PRP It)) (VBZ works))")
     >>> [sentence] = parseval([gold], [parse]).sentences

@@ -40,6 +40,7 @@ class EvalbParameters:
 
     Example:
 
+    >>> from keras_transformer.parsing import EvalbParameters
     >>> EvalbParameters().delete_labels
     ('TOP', '-NONE-', ',', ':', '``', "''", '.')
     >>> str(EvalbParameters.new())

@@ -38,6 +38,7 @@ class ParsevalSummary:
 
     Example:
 
+    >>> from keras_transformer.parsing import Tree, parseval
     >>> gold = [Tree.parse("(NP (DT the) (NN dog))")] * 2
     >>> summary = parseval(gold, [gold[0], None]).all
     >>> summary.num_valid, summary.f1, round(summary.strict_f1, 2)
@@ -122,6 +123,7 @@ class ParsevalScore:
 
     Example:
 
+    >>> from keras_transformer.parsing import Tree, parseval
     >>> tree = Tree.parse("(S (NP (PRP It)) (VP (VBZ works)) (. .))")
     >>> score = parseval([tree], [tree])
     >>> str(score)
@@ -221,6 +223,7 @@ def parseval(
 
     Example:
 
+    >>> from keras_transformer.parsing import Tree, parseval
     >>> gold = Tree.parse("(S (NP (PRP It)) (VP (VBZ works) (ADVP (RB well))) (. .))")
     >>> parse = Tree.parse("(S (NP (PRP It)) (VP (VBZ works)) (ADVP (RB well)) (. .))")
     >>> score = parseval([gold], [parse])
