@@ -1,4 +1,4 @@
-"""Beam search with a length penalty, n-best lists and an exact early stop."""
+"""Beam search with a length penalty, n-best lists and an early stop."""
 
 import dataclasses
 import math
@@ -112,9 +112,9 @@ class BeamSearch(Search, name="beam"):
             `length ** alpha` as in fairseq and CTranslate2 (alpha 1: score divided by length).
         constraints: Sequence of `Constraint`, applied in this order.
         patience: None for the stop above, which never changes an answer. A number stops a sentence
-            sooner: when `patience * beam_size` hypotheses have ended among the best `beam_size`
-            extensions of their steps (Kasai et al., 2022). 1 is the rule of fairseq and
-            CTranslate2.
+            sooner: when `patience * beam_size` hypotheses, and at least `n_best`, have ended among
+            the best `beam_size` extensions of their steps (Kasai et al., 2022). 1 is the rule of
+            fairseq and CTranslate2.
 
     Reference: Vaswani et al. (2017), section 6.1; for `patience`, Kasai et al. (2022), "A Call for
     Clarity in Beam Search: How It Works and When It Stops", arXiv 2204.05424.
@@ -234,8 +234,8 @@ class BeamSearch(Search, name="beam"):
         best_possible = self._scores(log_probabilities[:, 0], beams.limits)
         is_final = best_possible <= beams_after.finished_scores[:, -1]
         if self.patience is not None:
-            most = math.ceil(self.patience * self.beam_size)
-            is_final = ops.logical_or(is_final, beams_after.num_finished >= most)
+            enough = max(math.ceil(self.patience * self.beam_size), self.n_best)
+            is_final = ops.logical_or(is_final, beams_after.num_finished >= enough)
         is_done = ops.logical_or(is_final, length >= beams.limits)
         frozen = {
             name: _where_sentence(beams.is_done, getattr(beams, name), getattr(beams_after, name))
@@ -251,7 +251,8 @@ class BeamSearch(Search, name="beam"):
         # Those that finished earlier come first, so a tie keeps them.
         scores, places = top_k(ops.concatenate([beams.finished_scores, scores], 1), self.n_best)
         lengths = ops.broadcast_to(length, ops.shape(candidates.last_tokens))
-        num_new = ops.sum(ops.cast(is_finished[:, : self.beam_size], "int32"), axis=1)
+        # Not those that extend an empty place or break a constraint.
+        is_new = log_probabilities[:, : self.beam_size] > _MINUS_INFINITY
 
         def merge(finished, new):
             return _gather(ops.concatenate([finished, new], axis=1), places)  # [batch, n, ...]
@@ -261,7 +262,7 @@ class BeamSearch(Search, name="beam"):
             finished_scores=scores,
             finished_log_probabilities=merge(beams.finished_log_probabilities, log_probabilities),
             finished_lengths=merge(beams.finished_lengths, lengths),
-            num_finished=beams.num_finished + num_new,
+            num_finished=beams.num_finished + ops.sum(ops.cast(is_new, "int32"), axis=1),
         )
 
     def _collect(self, beams, pad_id):

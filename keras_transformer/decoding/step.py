@@ -154,9 +154,9 @@ def _num_left(is_done):
 
 
 def _sentences_to_keep(is_done):
-    """Returns the places of those that go on, and of a few others.
+    """Returns the places of the sentences that go on, and of others up to a power of two.
 
-    Their number is a power of two, because oneDNN prepares its kernels anew for each shape.
+    TensorFlow's oneDNN compiles a kernel for each shape, so there should be few.
     """
     powers = ops.array([2**exponent for exponent in range(31)], dtype="int32")
     num_kept = ops.min(ops.where(powers >= _num_left(is_done), powers, 2**30))

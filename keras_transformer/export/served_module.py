@@ -13,7 +13,7 @@ import tensorflow as tf
 import keras_transformer
 from keras_transformer.data.special_tokens import EOS_ID, PAD_ID
 from keras_transformer.decoding import search_to_dict
-from keras_transformer.inference.batch_inference import LENGTH_MULTIPLE, one_answer, search_ids
+from keras_transformer.inference.batch_inference import one_answer, rounded_up, search_ids
 from keras_transformer.inference.pipeline import Pipeline
 from keras_transformer.layers.dtypes import Tensor
 from keras_transformer.layers.kernels.stored_kernels import stored_kernels, stored_variables
@@ -188,8 +188,7 @@ class ServedFunctions(abc.ABC):
         return starts
 
     def _padded_length(self, longest):
-        length = -(-longest // LENGTH_MULTIPLE) * LENGTH_MULTIPLE
-        positions = self._model.config.max_length
+        length, positions = rounded_up(longest), self._model.config.max_length
         return length if positions is None else tf.minimum(length, positions)
 
 

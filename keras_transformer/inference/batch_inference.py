@@ -4,6 +4,7 @@ import dataclasses
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import keras
 import numpy as np
@@ -15,9 +16,9 @@ from keras_transformer.inference import memory
 from keras_transformer.layers.checks import check_positive_integer
 from keras_transformer.models.cross_entropy import cross_entropy
 
-# JAX compiles for each shape, and oneDNN prepares its kernels for each: lengths are rounded up to a
-# multiple; on JAX, numbers of rows to powers of 2.
-LENGTH_MULTIPLE = 32 if keras.config.backend() == "jax" else 8
+# JAX compiles a function for each shape, and TensorFlow's oneDNN a kernel: lengths of sources are
+# rounded up to a multiple. On JAX, lengths of answers are too, and numbers of rows to powers of 2.
+_LENGTH_MULTIPLE = 32 if keras.config.backend() == "jax" else 8
 
 
 def search_ids(model, source, max_lengths, search, max_length=None, **options):
@@ -102,7 +103,9 @@ class BatchInference:
         num_rows = len(inputs["source"])
         inputs["max_lengths"] = _filled_up(max_lengths, num_rows)  # Rows of padding end at once.
         # An int where shapes must be static (`sizes` below), otherwise a tensor.
-        inputs["max_length"] = _rounded(max(max_lengths))
+        max_length = int(max(max_lengths))
+        is_static = keras.config.backend() == "jax"
+        inputs["max_length"] = rounded_up(max_length) if is_static else max_length
         if hasattr(search, "seed"):
             # The seed is an input, so that another seed needs no compilation.
             inputs["seed"] = np.int32((search.seed + seed_offset) % 2**31)
@@ -180,9 +183,8 @@ class BatchInference:
         return [ops.convert_to_numpy(part)[:num_rows] for part in found]
 
     def _padded(self, rows: Sequence[Sequence[int]]):
-        """Pads rows of ids to int32 `[batch, length]`, on JAX to one of a few shapes."""
-        num_rows, longest = len(rows), max(map(len, rows))
-        length = -(-longest // LENGTH_MULTIPLE) * LENGTH_MULTIPLE
+        """Pads rows of ids to int32 `[batch, length]`, one of a few shapes."""
+        num_rows, length = len(rows), rounded_up(max(map(len, rows)))
         if keras.config.backend() == "jax":
             num_rows = 2 ** (num_rows - 1).bit_length()
         if self.model.config.max_length is not None:  # the number of learned positions
@@ -211,7 +213,6 @@ def _filled_up(values, num_rows):
     return ops.convert_to_tensor(np.concatenate([values, padding]), dtype="int32")
 
 
-def _rounded(length):
-    if keras.config.backend() != "jax":
-        return int(length)
-    return -(-int(length) // LENGTH_MULTIPLE) * LENGTH_MULTIPLE
+def rounded_up(length: Any) -> Any:
+    """Returns the length, an int or a tensor, to which sources of a length are padded."""
+    return -(-length // _LENGTH_MULTIPLE) * _LENGTH_MULTIPLE

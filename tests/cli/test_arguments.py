@@ -28,6 +28,7 @@ def test_options_change_the_search_of_the_model_and_keep_the_rest_of_it():
     assert choose_search(options(beam_size=3), default) == BeamSearch(
         beam_size=3, length_penalty=1.0, length_normalization="length"
     )
+    assert choose_search(options(patience=1.5), BeamSearch()) == BeamSearch(patience=1.5)
 
 
 def test_options_turn_another_search_into_a_choose_search():

@@ -16,6 +16,7 @@ from keras_transformer.decoding import (
     NoRepeatNgrams,
     Sampling,
     compile_search,
+    step,
 )
 from keras_transformer.inference.batch_inference import search_ids
 from keras_transformer.models import Ensemble, Transformer, TransformerConfig
@@ -71,6 +72,23 @@ def test_answers_are_those_of_sentences_that_stay(search, eos_bias):
     lengths = ops.convert_to_numpy(expected.lengths)
     assert len(set(lengths[:, 0].tolist())) > 3
     assert_same(run(model, search, leave=True), expected)
+
+
+@leaves_the_batch
+def test_batches_that_get_smaller_have_a_power_of_two_sentences(monkeypatch):
+    sizes, keep = [], step._sentences_to_keep
+
+    def kept(is_done):
+        places = keep(is_done)
+        sizes.append(len(places))
+        left = np.flatnonzero(~ops.convert_to_numpy(is_done))
+        assert set(left) <= set(ops.convert_to_numpy(places).tolist())
+        return places
+
+    monkeypatch.setattr(step, "_sentences_to_keep", kept)
+    run(ToyModel(7, seed=3, eos_bias=-3.0), GreedySearch(), leave=True)
+    assert len(sizes) > 3 and sizes == sorted(sizes, reverse=True)
+    assert set(sizes) <= {1, 2, 4, 8, 16}
 
 
 @pytest.mark.parametrize("search", [GreedySearch(), BeamSearch(2)], ids=str)

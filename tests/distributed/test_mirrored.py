@@ -82,10 +82,11 @@ def test_losses_and_sgd_weights_of_every_batch_equal_one_device(measured, epoch)
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("name", ["losses", "r_drop"])
 @pytest.mark.parametrize("epoch", range(3), ids=["even", "uneven", "nothing_on_the_second"])
-def test_the_model_of_losses_equals_one_device(measured, epoch):
-    assert measured["losses"][epoch]["weights"] < 1e-6
-    assert measured["losses"][epoch]["loss"] < 1e-5
+def test_the_model_of_losses_equals_one_device(measured, epoch, name):
+    assert measured[name][epoch]["weights"] < 1e-6
+    assert measured[name][epoch]["loss"] < 1e-5
 
 
 @pytest.mark.slow

@@ -75,18 +75,18 @@ def train_on(model, batches):
     return (history["loss"][0], token_loss), model.get_weights()
 
 
-def compare(strategy, make_optimizer, epochs, micro_batches=1, dtype=None, of_losses=False):
+def compare(strategy, make_optimizer, epochs, micro_batches=1, dtype=None, r_drop=None):
     """Differences of one device and two after each epoch, from the same first weights.
 
     An epoch is a list of names of batches. Keras looks at the first batch of `fit`, and needs
-    equal parts there.
+    equal parts there. With `r_drop`, a `LossModel` is trained.
     """
     config = TransformerConfig.from_dict({**SMALL, "vocab_size": VOCABULARY})
 
     def build():
         model = Transformer(config, dtype=dtype)
-        if of_losses:
-            model = LossModel(model)
+        if r_drop is not None:
+            model = LossModel(model, r_drop=r_drop)
             model.compile(make_optimizer())
             return model
         model.compile(
@@ -244,7 +244,13 @@ def everything(strategy):
             strategy,
             lambda: keras.optimizers.SGD(0.5),
             [["even"], ["uneven"], ["nothing_on_the_second"]],
-            of_losses=True,
+            r_drop=0.0,
+        ),
+        "r_drop": compare(
+            strategy,
+            lambda: keras.optimizers.SGD(0.5),
+            [["even"], ["uneven"], ["nothing_on_the_second"]],
+            r_drop=5.0,
         ),
         "mixed": compare(
             strategy,

@@ -134,6 +134,12 @@ class TestTranslate:
             translator.translate(TEXTS[:2], Sampling(seed=seed))
         assert len(traces) == 2  # one for each search
 
+    def test_few_lengths_occur(self, translator):
+        inference = translator._inference
+        lengths = {inference._padded([[5] * length]).shape[1] for length in range(1, 33)}
+        is_jax = keras.config.backend() == "jax"
+        assert lengths == ({32} if is_jax else {8, 16, 24, 32})
+
     def test_new_weights_count_at_once(self, translator):
         before = translator.translate(TEXTS)
         weights = translator.model.get_weights()

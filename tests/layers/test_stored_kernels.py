@@ -64,15 +64,20 @@ def test_a_cache(num_parts, monkeypatch):
     np.testing.assert_allclose(tf.concat(outputs, 1), expected, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("num_rows", [1, 4])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("has_amx", [False, True])
+@pytest.mark.parametrize("num_rows", [1, 4, 9])
 @pytest.mark.parametrize("num_parts", [1, 2, 3, 100])
-def test_parts_of_a_product(num_parts, num_rows, monkeypatch):
+def test_parts_of_a_product(num_parts, num_rows, has_amx, dtype, monkeypatch):
     monkeypatch.setattr(stored_kernels, "_MIN_PART_SIZE", 6)
-    rows = GENERATOR.normal(size=(num_rows, 6)).astype("float32")
-    transpose = GENERATOR.normal(size=(7, 6)).astype("float32")
+    monkeypatch.setattr(stored_kernels, "has_amx", lambda: has_amx)
+    # Small integers, whose products and sums are exact in bfloat16.
+    rows = GENERATOR.integers(-3, 4, (num_rows, 6)).astype("float32")
+    transpose = GENERATOR.integers(-3, 4, (7, 6)).astype("float32")
+    arguments = [ops.convert_to_tensor(array, dtype) for array in (rows, transpose)]
     with stored_kernels.stored_kernels({}, num_parts):
-        found = multiply_few_rows(ops.convert_to_tensor(rows), ops.convert_to_tensor(transpose))
-    np.testing.assert_allclose(found, rows @ transpose.T, rtol=1e-5, atol=1e-5)
+        found = multiply_few_rows(*arguments)
+    np.testing.assert_array_equal(ops.cast(found, "float32"), rows @ transpose.T)
 
 
 def test_products_run_as_parts_only_where_a_part_is_large_enough(monkeypatch):

@@ -68,7 +68,7 @@ def beam_search(
         threshold = finished[n_best - 1].score if len(finished) >= n_best else MINUS_INFINITY
         if alive[0][1] / penalty(max_length, alpha) <= threshold:
             break
-        if patience is not None and num_ended >= patience * beam_size:
+        if patience is not None and num_ended >= max(patience * beam_size, n_best):
             break
     unfinished = [
         Hypothesis(tokens, total / penalty(len(tokens), alpha), total) for tokens, total in alive

@@ -24,7 +24,7 @@ from keras_transformer.layers.kernels.shapes import is_decoding_step, reshape
 
 # Minimum number of elements per thread (about 20 us of work).
 _MIN_PART_SIZE = 2**17
-# With more rows there are several chunks, which run in parallel as a whole.
+# A search of more rows is one of several that run at the same time, so that no thread is idle.
 _MAX_ROWS_OF_PARTS = 8
 
 
@@ -150,8 +150,8 @@ def multiply_few_rows(rows: Tensor, transpose: Tensor) -> Tensor:
         parts = [multiply(transpose[start:end]) for start, end in itertools.pairwise(limits)]
         return ops.concatenate(parts, axis=-1)
 
-    is_one_chunk = ops.shape(rows)[0] <= _MAX_ROWS_OF_PARTS
-    return ops.cond(is_one_chunk, multiply_parts, lambda: multiply(transpose))
+    are_few = ops.shape(rows)[0] <= _MAX_ROWS_OF_PARTS
+    return ops.cond(are_few, multiply_parts, lambda: multiply(transpose))
 
 
 @functools.cache
