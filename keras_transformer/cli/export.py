@@ -15,6 +15,7 @@ from keras_transformer.cli.arguments import (
 )
 from keras_transformer.cli.backend import load_backend
 from keras_transformer.cli.progress import say
+from keras_transformer.cli.shortlist import add_shortlist_option, use_shortlist
 from keras_transformer.errors import UserError
 from keras_transformer.export.formats import FORMATS, ExportFormat
 
@@ -42,7 +43,13 @@ keras-transformer export --model runs/en-de --format ctranslate2 --quantization 
     --output exports/en-de
 """
 
-_SEARCH_OPTIONS = ("--beam-size", "--length-penalty", "--n-best", *CONSTRAINT_OPTIONS)
+_SEARCH_OPTIONS = (
+    "--beam-size",
+    "--length-penalty",
+    "--n-best",
+    "--shortlist",
+    *CONSTRAINT_OPTIONS,
+)
 
 
 def define_options(parser: argparse.ArgumentParser) -> None:
@@ -56,6 +63,7 @@ def define_options(parser: argparse.ArgumentParser) -> None:
             text = f"with --format {one.name}: {option.text}"
             add_setting(files, dataclasses.replace(option, text=text))
     add_search_options(parser)
+    add_shortlist_option(parser)
     add_constraint_options(parser)
 
 
@@ -82,6 +90,7 @@ def run(arguments: argparse.Namespace) -> None:
     pipeline = get_task(task).pipeline.load(arguments.model, dtype=options.get("dtype"))
     if chosen.includes_search:
         options["search"] = choose_search(arguments, pipeline.search)
+    use_shortlist(pipeline, arguments)
     export.export(pipeline, arguments.output, chosen.name, **options)
     say(f"wrote {arguments.output}")
 

@@ -16,6 +16,7 @@ from keras_transformer.cli.arguments import (
 )
 from keras_transformer.cli.backend import load_backend_in_streams
 from keras_transformer.cli.progress import Progress, say
+from keras_transformer.cli.shortlist import use_shortlist
 from keras_transformer.cli.text_files import open_output, read_lines
 from keras_transformer.errors import UserError
 from keras_transformer.files import require_file
@@ -104,6 +105,7 @@ def load_pipeline(arguments: argparse.Namespace, task: str) -> tuple[Any, dict[s
     """Returns the pipeline in `--model`, and options of its methods that search."""
     num_streams = load_backend_in_streams(arguments.streams)
     pipeline = get_task(task).pipeline.load(arguments.model)
+    use_shortlist(pipeline, arguments)
     options = {"batch_size": arguments.batch_size, "num_streams": num_streams}
     return pipeline, options | {"search": choose_search(arguments, pipeline.search)}
 

@@ -15,6 +15,7 @@ from keras_transformer.cli.line_by_line import (
     write_answers,
 )
 from keras_transformer.cli.progress import Progress
+from keras_transformer.cli.shortlist import add_shortlist_option
 from keras_transformer.cli.text_files import (
     as_line,
     check_output,
@@ -50,6 +51,7 @@ def define_options(parser: argparse.ArgumentParser) -> None:
     text = "beginning of each answer, line by line; an empty line leaves it free"
     add_options(files, {"--prefix FILE": text})
     add_long_lines(batches, ("split", "truncate", "error"), "split; error with --n-best")
+    add_shortlist_option(batches)
     add_constraint_options(parser)
 
 

@@ -24,6 +24,7 @@ from keras_transformer.cli.line_by_line import (
     save_answers,
 )
 from keras_transformer.cli.progress import Progress, say
+from keras_transformer.cli.shortlist import add_shortlist_option
 from keras_transformer.cli.task_commands import Corpora, Experiment, TaskCommands
 from keras_transformer.cli.text_files import as_line, read_all_lines, require_same_length
 from keras_transformer.errors import UserError
@@ -118,6 +119,7 @@ class TranslationCommands(TaskCommands):
         "keras_transformer.cli.prepare",
         "keras_transformer.cli.translate",
         "keras_transformer.cli.score",
+        "keras_transformer.cli.shortlist",
     )
     settings = PairSettings
     own_settings = (
@@ -140,7 +142,7 @@ class TranslationCommands(TaskCommands):
         "dataset": ("dataset", "source_language", "target_language"),
         "prepared": ("prepared",),
     }
-    model_options = ("--source", "--long-lines", *CONSTRAINT_OPTIONS)
+    model_options = ("--source", "--long-lines", "--shortlist", *CONSTRAINT_OPTIONS)
     evaluate_options = ("--lowercase", "--tokenize", *_DATASET_FLAGS, *model_options)
     evaluate_inputs = ("source",)
 
@@ -200,6 +202,7 @@ class TranslationCommands(TaskCommands):
         text = f"sacreBLEU's tokenizer: {', '.join(BLEU_TOKENIZERS)} (default: 13a)"
         add_options(group, {"--tokenize NAME": text}, choices=BLEU_TOKENIZERS)
         add_long_lines(group, ("split", "truncate", "error"), "split")
+        add_shortlist_option(group)
         add_constraint_options(parser)
 
     def evaluate(self, arguments: argparse.Namespace) -> dict[str, Any]:

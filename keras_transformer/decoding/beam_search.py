@@ -200,9 +200,10 @@ class BeamSearch(Search, name="beam"):
 
     def _best_candidates(self, logits, beams, inputs):
         """Returns the best `2 * beam_size` extensions; logits `[batch * beam, vocabulary]`."""
-        vocabulary = logits.shape[-1]
+        vocabulary = ops.shape(logits)[-1]
         num_candidates = 1 if self.beam_size == 1 else 2 * self.beam_size
-        num_candidates = min(num_candidates, self.beam_size * vocabulary)
+        if logits.shape[-1] is not None:
+            num_candidates = min(num_candidates, self.beam_size * vocabulary)
         normalizer = inputs.normalizer(logits, ops.max(logits, axis=-1, keepdims=True))
         terms = -ops.reshape(normalizer, (-1, self.beam_size)), beams.alive_log_probabilities
         totals, places = top_k(logits, num_candidates, terms)  # [batch, candidates]

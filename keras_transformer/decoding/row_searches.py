@@ -9,7 +9,13 @@ import keras
 from keras import ops
 
 from keras_transformer.decoding.search import Search, SearchInputs, SearchResult
-from keras_transformer.decoding.step import Step, call_step, keep_shapes, run_search
+from keras_transformer.decoding.step import (
+    Step,
+    call_step,
+    keep_shapes,
+    run_search,
+    static_vocabulary_size,
+)
 from keras_transformer.decoding.top_k import top_k
 from keras_transformer.layers.checks import check_positive_integer, checked_number
 from keras_transformer.layers.dtypes import Tensor
@@ -149,7 +155,7 @@ class Sampling(Search, name="sampling"):
 
     def _draw(self, logits, seed):
         """Returns tokens, int32 `[rows]`, drawn by logits `[rows, vocabulary]`."""
-        vocabulary = logits.shape[-1]
+        vocabulary = static_vocabulary_size(logits)
         logits = logits / self.temperature
         if self.top_k is None and self.top_p is None:
             return keras.random.categorical(logits, 1, dtype="int32", seed=seed)[:, 0]

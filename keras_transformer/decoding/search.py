@@ -13,7 +13,12 @@ from keras_transformer.decoding.constraints.constraint import (
 )
 from keras_transformer.decoding.constraints.saved_constraints import SavedConstraint
 from keras_transformer.decoding.named_settings import NamedSettings, dict_of
-from keras_transformer.decoding.step import Step, call_step, log_sum_exp
+from keras_transformer.decoding.step import (
+    Step,
+    call_step,
+    log_sum_exp,
+    static_vocabulary_size,
+)
 from keras_transformer.layers.caches import take_rows
 from keras_transformer.layers.checks import check_positive_integer, check_rank
 from keras_transformer.layers.dtypes import Tensor
@@ -83,6 +88,7 @@ class SearchInputs(NamedTuple):
             logits, model_state = call_step(
                 self.step, last_tokens, rows, state["model"], self.dtype
             )
+            static_vocabulary_size(logits)
             largest = ops.max(logits, axis=-1, keepdims=True)
             log_probabilities = logits - log_sum_exp(logits, largest)  # [rows, vocabulary]
             tokens, states, length = state["tokens"], state["constraints"], state["length"]

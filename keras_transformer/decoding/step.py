@@ -25,7 +25,7 @@ class Step(Protocol):
 
     Returns:
         `(logits, state)`: float `[batch * width, vocabulary]`, and the new state. The vocabulary
-        size is static.
+        size is static; without constraints and sampling, a dynamic one of at least 512 does too.
 
     Example:
 
@@ -45,11 +45,6 @@ def call_step(
 ) -> tuple[Tensor, Any]:
     """Returns the logits of a step in `dtype`, and the state in the shapes that it had."""
     logits, new_state = step(tokens, rows, state)
-    if logits.shape[-1] is None:
-        raise ValueError(
-            "The vocabulary dimension of a step's logits must be static. "
-            f"Received: logits.shape={tuple(logits.shape)}"
-        )
     logits = ops.cast(logits, dtype)
     if keras.config.backend() == "tensorflow":
         import tensorflow as tf
@@ -58,6 +53,16 @@ def call_step(
         # change of shape, but nothing past this.
         logits = tf.ensure_shape(logits, logits.shape)
     return logits, keep_shapes(new_state, state)
+
+
+def static_vocabulary_size(logits: Tensor) -> int:
+    """Returns the last dimension of logits, or raises a ValueError if it is not static."""
+    if logits.shape[-1] is None:
+        raise ValueError(
+            "With constraints or sampling, the vocabulary dimension of a step's logits must be "
+            f"static. Received: logits.shape={tuple(logits.shape)}"
+        )
+    return logits.shape[-1]
 
 
 def keep_shapes(new: Any, old: Any) -> Any:

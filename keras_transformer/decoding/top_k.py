@@ -11,6 +11,8 @@ from keras_transformer.layers.dtypes import Tensor
 
 # Backends whose own top_k promises the lower index first among equal values.
 _STABLE_BACKENDS = ("tensorflow", "jax")
+# Minimum size of rows whose size is not static, which only TensorFlow has.
+SMALLEST_DYNAMIC_SIZE = 512
 
 
 def top_k(values: Tensor, k: int, terms: Sequence[Tensor] = ()) -> tuple[Tensor, Tensor]:
@@ -22,27 +24,28 @@ def top_k(values: Tensor, k: int, terms: Sequence[Tensor] = ()) -> tuple[Tensor,
     Long rows are searched by blocks: the k largest values lie in the k blocks whose maxima are
     largest, so only these are ranked.
 
-    Values are `[rows, size]`, without NaN; `size` is static and `width * size` at least `k`. The
-    results are `[batch, k]`, descending, and int32 `[batch, k]`.
+    Values are `[rows, size]`, without NaN, and `width * size` is at least `k`; if `size` is not
+    static, at least `SMALLEST_DYNAMIC_SIZE`. The results are `[batch, k]`, descending, and int32
+    `[batch, k]`.
     """
-    size = values.shape[-1]
+    size = ops.shape(values)[-1]
     width = terms[0].shape[-1] if terms else 1
-    block_size = _block_size(size, width, k)
+    block_size = _block_size(values.shape[-1], width, k)
     if block_size is None:
         return _direct_top_k(_sums(values, terms, width), k)
-    num_left = size % block_size
-    whole = ops.reshape(values[:, : size - num_left], (-1, size // block_size, block_size))
-    maxima = ops.max(whole, axis=-1)  # [rows, blocks]
-    if num_left:
-        last = ops.max(values[:, size - num_left :], axis=-1, keepdims=True)
-        maxima = ops.concatenate([maxima, last], axis=1)
-    num_blocks = maxima.shape[1]
+    num_whole = (size - 1) // block_size
+    end = num_whole * block_size
+    whole = ops.reshape(values[:, :end], (-1, num_whole, block_size))
+    # The last block has from 1 to `block_size` values.
+    last = ops.max(values[:, end:], axis=-1, keepdims=True)
+    maxima = ops.concatenate([ops.max(whole, axis=-1), last], axis=1)  # [rows, blocks]
+    num_blocks = num_whole + 1
     _, blocks = _direct_top_k(_sums(maxima, terms, width), k)
     # In ascending order, the lower of equal values still has the lower place among those kept.
     blocks = ops.sort(blocks, axis=-1)  # [batch, k]
     rows, blocks = blocks // num_blocks, blocks % num_blocks
     places = ops.expand_dims(block_size * blocks, -1) + ops.arange(block_size, dtype="int32")
-    is_value = places < size  # The last block may be shorter.
+    is_value = places < size
     places = ops.minimum(places, size - 1) + ops.expand_dims(size * rows, -1)
     places = ops.reshape(places, (-1, k * block_size))  # of the sentence
     batch = ops.shape(places)[0]
@@ -50,8 +53,7 @@ def top_k(values: Tensor, k: int, terms: Sequence[Tensor] = ()) -> tuple[Tensor,
     kept = ops.reshape(ops.take(ops.reshape(values, (-1,)), first + places), (-1, k, block_size))
     for term in terms:
         kept = kept + ops.expand_dims(ops.take_along_axis(term, rows, axis=-1), -1)
-    if num_left:
-        kept = ops.where(is_value, kept, float("-inf"))
+    kept = ops.where(is_value, kept, float("-inf"))
     largest, best = _direct_top_k(ops.reshape(kept, (-1, k * block_size)), k)
     return largest, ops.take_along_axis(places, best, axis=-1)
 
@@ -59,6 +61,8 @@ def top_k(values: Tensor, k: int, terms: Sequence[Tensor] = ()) -> tuple[Tensor,
 @functools.cache
 def _block_size(size, width, k):
     """Returns the block size for `width` rows of `size` values; None to rank all of them."""
+    if size is None:
+        return 32 if k > 1 else None
     # The maxima and the values of k blocks are about as many. Multiples of 16 are fastest.
     block_size = 16 * max(1, round(math.sqrt(width * size / k) / 16))
     return block_size if k > 1 and width * size >= 4 * k * block_size else None
@@ -66,7 +70,7 @@ def _block_size(size, width, k):
 
 def _sums(values, terms, width):
     """Returns values `[batch * width, size]` plus the terms, as `[batch, width * size]`."""
-    size = values.shape[-1]
+    size = ops.shape(values)[-1]
     sums = ops.reshape(values, (-1, width, size))
     for term in terms:
         sums = sums + ops.expand_dims(term, -1)

@@ -40,10 +40,11 @@ def export_saved_model(
       `truncated`, and `settings`, JSON with the search and the lengths.
 
     The answers are those of `Translator.translate` with `long_texts="truncate"`, `hypotheses` and
-    `score`. Text without subwords gives an empty translation and score 0. Invalid UTF-8 is read as
-    U+FFFD. A source longer than the translator's `max_source_length`, or a given translation longer
-    than any that can be found, is cut, and `truncated` says so. docs/parsing.md lists the
-    signatures of a parser.
+    `score`. A translator's `shortlist` becomes a table in the graph; the sentences that are
+    searched together share their candidates. Text without subwords gives an empty translation and
+    score 0. Invalid UTF-8 is read as U+FFFD. A source longer than the translator's
+    `max_source_length`, or a given translation longer than any that can be found, is cut, and
+    `truncated` says so. docs/parsing.md lists the signatures of a parser.
 
     `assets.extra/tf_serving_warmup_requests` holds requests for every signature, which TensorFlow
     Serving answers before it serves the model. `assets.extra/model` is a model directory without

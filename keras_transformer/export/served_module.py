@@ -15,6 +15,7 @@ from keras_transformer.data.special_tokens import EOS_ID, PAD_ID
 from keras_transformer.decoding import search_to_dict
 from keras_transformer.inference.batch_inference import one_answer, rounded_up, search_ids
 from keras_transformer.inference.pipeline import Pipeline
+from keras_transformer.inference.shortlist import SIZES, Shortlist
 from keras_transformer.layers.dtypes import Tensor
 from keras_transformer.layers.kernels.stored_kernels import stored_kernels, stored_variables
 from keras_transformer.models import Ensemble, Transformer
@@ -133,6 +134,7 @@ class ServedFunctions(abc.ABC):
             if constrain is not None:
                 options["constraints"] = [constrain(tf.gather(lengths, rows))]
             source = padded(tf.gather(sources, rows), self._padded_length(source_lengths[rows[0]]))
+            options["token_ids"] = token_ids(getattr(pipeline, "shortlist", None), source)
             result = search_ids(self._model, source, tf.gather(limits, rows), search, **options)
             missing = longest_limit - tf.shape(result.tokens)[2]
             tokens = tf.pad(result.tokens, [[0, 0], [0, 0], [0, missing]], constant_values=PAD_ID)
@@ -237,6 +239,23 @@ def encode(tokenizer: Any, text: Tensor, max_length: int) -> tuple[tf.RaggedTens
 def padded(ids: tf.RaggedTensor, length: Tensor | None = None) -> Tensor:
     """Returns ragged ids as int32 `[batch, length]`; None for the length of the longest row."""
     return ids.to_tensor(PAD_ID, shape=None if length is None else tf.stack([-1, length]))
+
+
+def token_ids(shortlist: Shortlist | None, source: Tensor) -> Tensor | None:
+    """Returns `Shortlist.token_ids` of a source, int32 `[batch, length]`; None for all tokens."""
+    if shortlist is None or shortlist.vocab_size < SIZES[0]:
+        return None
+    candidates = tf.reshape(tf.gather(shortlist.candidates, source), [-1])
+    listed = tf.concat([shortlist.frequent, candidates], axis=0)[:, None]
+    nothing = tf.zeros([shortlist.vocab_size], tf.bool)
+    flags = tf.tensor_scatter_nd_update(nothing, listed, tf.fill([tf.size(listed)], True))
+    sizes = tf.constant(SIZES)
+    num_listed = tf.reduce_sum(tf.cast(flags, tf.int32))
+    size = tf.minimum(
+        tf.reduce_min(tf.boolean_mask(sizes, sizes >= num_listed)), shortlist.vocab_size
+    )
+    others = tf.where(~flags)[: size - num_listed]
+    return tf.sort(tf.cast(tf.concat([tf.where(flags), others], axis=0)[:, 0], tf.int32))
 
 
 def longest_row(*rows: tf.RaggedTensor) -> Tensor:

@@ -21,18 +21,40 @@ from keras_transformer.models.cross_entropy import cross_entropy
 _LENGTH_MULTIPLE = 32 if keras.config.backend() == "jax" else 8
 
 
-def search_ids(model, source, max_lengths, search, max_length=None, **options):
+def search_ids(model, source, max_lengths, search, max_length=None, token_ids=None, **options):
     """Encodes the source once and searches, as one function to compile or export.
 
     `source` is int32 `[batch, length]` with EOS, `max_lengths` int32 `[batch]` counts EOS. Their
-    maximum `max_length` is an int where shapes must be static; None computes it.
+    maximum `max_length` is an int where shapes must be static; None computes it. `token_ids` are
+    those of a `Shortlist`; None for the whole vocabulary.
     """
     if max_length is None:
         max_length = ops.max(max_lengths)
-    state = model.start_decoding(source, search.width, max_length)
+    state = model.start_decoding(source, search.width, max_length, token_ids)
     options |= {"bos_id": BOS_ID, "eos_id": EOS_ID, "pad_id": PAD_ID}
     options["keep_sentences"] = model.keep_sentences
-    return search(model.decode_step, state, max_lengths, max_length, **options)
+    if token_ids is None:
+        return search(model.decode_step, state, max_lengths, max_length, **options)
+    # Constraints and sampling see the whole vocabulary.
+    needs_all = search.constraints or options.get("constraints") or hasattr(search, "seed")
+    if needs_all:
+        size = model.config.output_vocab_size
+        num_columns = ops.shape(token_ids)[0]
+        columns = ops.scatter_update(
+            ops.full((size,), num_columns, dtype="int32"),
+            ops.expand_dims(token_ids, 1),
+            ops.arange(num_columns, dtype="int32"),
+        )  # [vocabulary]; the last column is that of the other tokens
+
+    def step(tokens, rows, state):
+        if needs_all:
+            logits, state = model.decode_step(tokens, rows, state)
+            logits = ops.pad(logits, [[0, 0], [0, 1]], constant_values=float("-inf"))
+            return ops.take(logits, columns, axis=1), state
+        return model.decode_step(ops.take(token_ids, tokens), rows, state)
+
+    result = search(step, state, max_lengths, max_length, **options)
+    return result if needs_all else result._replace(tokens=ops.take(token_ids, result.tokens))
 
 
 def one_answer(search):
@@ -45,10 +67,14 @@ class BatchInference:
 
     The weights are read at each call, so that training the model further changes the answers.
     `make_constraint` returns a constraint from `constraint_numbers`, int32 `[batch]`.
+
+    Attributes:
+        shortlist: `Shortlist` of the tokens that searches choose from; None for all tokens.
     """
 
     def __init__(self, model, make_constraint: Callable | None = None):
         self.model = model
+        self.shortlist = None
         self._make_constraint = make_constraint
         self._compiled = {}
         self._compiling = threading.Lock()
@@ -112,6 +138,10 @@ class BatchInference:
             search = dataclasses.replace(search, seed=0)
         if prefixes is not None and any(prefixes):
             inputs["prefixes"] = self._padded(prefixes)
+        if self.shortlist is not None:
+            token_ids = self.shortlist.token_ids(sources, prefixes or ())
+            if token_ids is not None:
+                inputs["token_ids"] = ops.convert_to_tensor(token_ids)
         if constraint_numbers is not None:
             inputs["constraint_numbers"] = _filled_up(constraint_numbers, num_rows)
 

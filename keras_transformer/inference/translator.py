@@ -15,6 +15,7 @@ from keras_transformer.inference.batch_inference import one_answer
 from keras_transformer.inference.pipeline import Pipeline, Progress
 from keras_transformer.inference.results import Hypothesis, Score
 from keras_transformer.inference.sentence_profile import SentenceProfile
+from keras_transformer.inference.shortlist import Shortlist
 from keras_transformer.models import Ensemble, TrainingRecipe, Transformer
 
 __all__ = ["Alignment", "Hypothesis", "Score", "Translator"]
@@ -38,6 +39,8 @@ class Translator(Pipeline):
 
     Attributes:
         num_split: number of texts that `translate` has split so far.
+        shortlist: `Shortlist` of the tokens that translations may have, for `translate` and
+            `hypotheses`; None for the whole vocabulary.
 
     Raises:
         ValueError: if a tokenizer does not fit the model, or a number is not positive.
@@ -79,6 +82,15 @@ class Translator(Pipeline):
         )
         self.sentence_profile = sentence_profile
         self.num_split = 0
+
+    @property
+    def shortlist(self) -> Shortlist | None:
+        """The tokens that translations may have; None for the whole vocabulary."""
+        return self._inference.shortlist
+
+    @shortlist.setter
+    def shortlist(self, shortlist: Shortlist | None) -> None:
+        self._inference.shortlist = shortlist
 
     def translate(
         self,

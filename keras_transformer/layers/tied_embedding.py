@@ -31,10 +31,12 @@ class TiedEmbedding(ConfiguredLayer):
         inputs: `[batch, length]` ids of any number type, as in `keras.layers.Embedding`; with
             `reverse=True` floating `[..., d_model]`.
         reverse: Whether to project to logits instead of looking up.
+        embeddings: With `reverse=True`, `[columns, d_model]` from `rows`, for the logits of some
+            tokens only; None for all tokens.
 
     Returns:
         `[batch, length, d_model]`, or with `reverse=True` the logits `[..., vocab_size]` in at
-        least float32.
+        least float32 (with `embeddings`, `[..., columns]`).
 
     Example:
 
@@ -91,8 +93,20 @@ class TiedEmbedding(ConfiguredLayer):
                 inputs = ops.cast(inputs, "int32")
         return super().__call__(inputs, reverse=reverse, **kwargs)
 
-    def call(self, inputs: Tensor, reverse: bool = False) -> Tensor:
-        return self._project(inputs) if reverse else self._look_up(inputs)
+    def call(
+        self, inputs: Tensor, reverse: bool = False, embeddings: Tensor | None = None
+    ) -> Tensor:
+        if not reverse:
+            return self._look_up(inputs)
+        return self._project(inputs, self.embeddings if embeddings is None else embeddings)
+
+    def rows(self, ids: Tensor) -> Tensor:
+        """Returns the rows of the matrix, `[columns, d_model]`, in the compute dtype.
+
+        Args:
+            ids: int32 `[columns]`, tokens.
+        """
+        return ops.cast(ops.take(self.embeddings, ids, axis=0), self.compute_dtype)
 
     def _look_up(self, ids):
         vectors = ops.take(self.embeddings, ids, axis=0)
@@ -102,15 +116,15 @@ class TiedEmbedding(ConfiguredLayer):
         is_token = ops.cast(ops.not_equal(ids, self.padding_id), vectors.dtype)
         return ops.multiply(vectors, ops.expand_dims(is_token * scale, -1))
 
-    def _project(self, states):
+    def _project(self, states, embeddings):
         # One product of two matrices, with the transposition left to the product.
         leading = ops.shape(states)[:-1]
         rows = ops.reshape(states, (-1, self.d_model))
         if is_decoding_step(states):
-            logits = multiply_few_rows(rows, self.embeddings)
+            logits = multiply_few_rows(rows, embeddings)
         else:
-            logits = ops.matmul(rows, ops.transpose(self.embeddings))
-        logits = reshape(logits, (*leading, self.vocab_size))
+            logits = ops.matmul(rows, ops.transpose(embeddings))
+        logits = reshape(logits, (*leading, ops.shape(embeddings)[0]))
         return ops.cast(logits, at_least_float32(self.compute_dtype))
 
     def compute_mask(self, inputs: Tensor, previous_mask: Tensor | None = None) -> Tensor | None:
@@ -119,10 +133,13 @@ class TiedEmbedding(ConfiguredLayer):
             return ops.not_equal(inputs, self.padding_id)
         return previous_mask
 
-    def compute_output_spec(self, inputs: Tensor, reverse: bool = False) -> Tensor:
+    def compute_output_spec(
+        self, inputs: Tensor, reverse: bool = False, embeddings: Tensor | None = None
+    ) -> Tensor:
         if not reverse:
             return keras.KerasTensor((*inputs.shape, self.d_model), dtype=self.compute_dtype)
-        shape = (*inputs.shape[:-1], self.vocab_size)
+        num_columns = self.vocab_size if embeddings is None else embeddings.shape[0]
+        shape = (*inputs.shape[:-1], num_columns)
         return keras.KerasTensor(shape, dtype=at_least_float32(self.compute_dtype))
 
     def compute_output_shape(self, inputs_shape: tuple) -> tuple:

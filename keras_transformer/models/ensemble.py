@@ -91,9 +91,9 @@ class Ensemble:
         """Returns the averaged logits; the arguments are those of `Transformer`."""
         return _mean([model(inputs, training=training) for model in self.models])
 
-    def start_decoding(self, source: Tensor, width: int = 1, max_length: Any = None) -> list:
+    def start_decoding(self, source: Tensor, *args: Any, **kwargs: Any) -> list:
         """Returns the models' states; the arguments are those of `Transformer.start_decoding`."""
-        return [model.start_decoding(source, width, max_length) for model in self.models]
+        return [model.start_decoding(source, *args, **kwargs) for model in self.models]
 
     def decode_step(self, tokens: Tensor, rows: Tensor | None, state: list) -> tuple[Tensor, list]:
         """Returns the averaged logits that follow `tokens`, and the new states.

@@ -22,6 +22,7 @@ class DecodingState(NamedTuple):
     cache: DecoderCache
     source_mask: Tensor  # bool [batch, source_length], `True` = a real position
     ancestors: Ancestors | tuple = ()  # `()` with one row for each sentence
+    output_embeddings: Tensor | tuple = ()  # [columns, d_model], or `()` for the whole vocabulary
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -113,7 +114,11 @@ class Transformer(MicroBatchModel):
     decoder_states = Parts.decoder_states  # A model has all that `Parts` has.
 
     def start_decoding(
-        self, source: Tensor, width: int = 1, max_length: Any = None
+        self,
+        source: Tensor,
+        width: int = 1,
+        max_length: Any = None,
+        token_ids: Tensor | None = None,
     ) -> DecodingState:
         """Encodes the source once and returns the state that `decode_step` begins with.
 
@@ -122,6 +127,8 @@ class Transformer(MicroBatchModel):
             width: Rows of each sentence, such as its beams.
             max_length: Maximum length of a target. Needed on JAX, whose caches have a fixed size;
                 elsewhere they grow.
+            token_ids: int32 `[columns]`, the only tokens whose logits `decode_step` computes; None
+                for all.
 
         Returns:
             A nest of tensors for `batch * width` rows, sentence-major.
@@ -130,13 +137,14 @@ class Transformer(MicroBatchModel):
         batch = ops.shape(source)[0]
         if keras.backend.backend() != "jax":
             max_length = None
+        chosen = () if token_ids is None else self.target_embedding.rows(token_ids)
         if width == 1 or not self._beams_share_a_cache:
             num_rows = batch if width == 1 else batch * width
             cache = self.decoder.make_cache(encoder_outputs, num_rows, max_length)
-            return DecodingState(cache, padding_mask)
+            return DecodingState(cache, padding_mask, (), chosen)
         cache = self.decoder.make_cache(encoder_outputs, batch, max_length and max_length * width)
         length = max_length or cache.blocks[0].self_attention.length  # 0 if it grows.
-        return DecodingState(cache, padding_mask, Ancestors.none(batch, width, length))
+        return DecodingState(cache, padding_mask, Ancestors.none(batch, width, length), chosen)
 
     @property
     def _beams_share_a_cache(self):
@@ -158,9 +166,10 @@ class Transformer(MicroBatchModel):
             state: From `start_decoding` or the last call.
 
         Returns:
-            Logits `[batch * width, target vocabulary]` in at least float32, and the state.
+            Logits `[batch * width, target vocabulary]` in at least float32 (with `token_ids`,
+            `[batch * width, columns]`), and the state.
         """
-        cache, source_mask, ancestors = state
+        cache, source_mask, ancestors, chosen = state
         # The beams of a sentence are decoded as `width` positions of one row, so they share one
         # cache; a mask hides the tokens of other beams (see models/ancestors.py). With one beam
         # there is nothing to hide.
@@ -184,9 +193,10 @@ class Transformer(MicroBatchModel):
             training=False,
             **beams,
         )
-        logits = self.target_embedding(states, reverse=True)
-        logits = ops.reshape(logits, (-1, self.config.output_vocab_size))
-        return logits, DecodingState(cache, source_mask, ancestors)
+        embeddings = None if isinstance(chosen, tuple) else chosen
+        logits = self.target_embedding(states, reverse=True, embeddings=embeddings)
+        logits = ops.reshape(logits, (-1, ops.shape(logits)[-1]))
+        return logits, DecodingState(cache, source_mask, ancestors, chosen)
 
     def keep_sentences(self, state: DecodingState, sentences: Tensor) -> DecodingState:
         """Returns the state of some sentences of a batch, for `kept * width` rows.
@@ -196,8 +206,9 @@ class Transformer(MicroBatchModel):
             sentences: int32 `[kept]`, which sentences, in their new order.
         """
         if self._beams_share_a_cache:
-            return take_rows(state, sentences)
-        (length, blocks), mask, _ = state
+            kept = take_rows(state._replace(output_embeddings=()), sentences)
+            return kept._replace(output_embeddings=state.output_embeddings)
+        (length, blocks), mask, ancestors, chosen = state
         keys = blocks[0].self_attention.keys
         keys = keys[0] if isinstance(keys, tuple) else keys
         width = ops.shape(keys)[0] // ops.shape(mask)[0]
@@ -209,7 +220,8 @@ class Transformer(MicroBatchModel):
             )
             for block in blocks
         )
-        return DecodingState(DecoderCache(length, blocks), take_rows(mask, sentences))
+        cache, mask = DecoderCache(length, blocks), take_rows(mask, sentences)
+        return DecodingState(cache, mask, ancestors, chosen)
 
     def attention_scores(self, source: Tensor, target: Tensor) -> dict[str, list[Tensor]]:
         """Returns the attention weights of every block, without dropout.

@@ -14,10 +14,10 @@ ALLOWED = set(
     RaggedTensorFromVariant RaggedTensorToTensor RaggedTensorToVariant Range ReadVariableOp
     RealDiv Relu Reshape RestoreV2 Round Rsqrt SaveV2 Select SelectV2
     SentencepieceDetokenizeOp SentencepieceOp SentencepieceTokenizeOp Shape ShardedFilename
-    Sin Size Slice Softmax Split Sqrt Square SquaredDifference Squeeze StatefulPartitionedCall
-    StatelessIf StatelessWhile StaticRegexFullMatch StopGradient StridedSlice StringJoin Sub
-    Sum Tanh TensorListFromTensor TensorListGetItem TensorListReserve TensorListSetItem
-    TensorListStack TensorScatterUpdate Tile TopKV2 Transpose
+    Sin Size Slice Softmax Split SplitV Sqrt Square SquaredDifference Squeeze
+    StatefulPartitionedCall StatelessIf StatelessWhile StaticRegexFullMatch StopGradient
+    StridedSlice StringJoin Sub Sum Tanh TensorListFromTensor TensorListGetItem
+    TensorListReserve TensorListSetItem TensorListStack TensorScatterUpdate Tile TopKV2 Transpose
     UnicodeTranscode Unpack VarHandleOp Where ZerosLike
     """.split()
 )

@@ -139,7 +139,8 @@ def multiply_few_rows(rows: Tensor, transpose: Tensor) -> Tensor:
         return ops.matmul(rows, ops.transpose(part))
 
     output_dim, input_dim = transpose.shape
-    num_parts = min(_STORAGE.get().num_parts, output_dim * input_dim // _MIN_PART_SIZE)
+    # A number of rows that is not static is that of a few chosen ones.
+    num_parts = min(_STORAGE.get().num_parts, (output_dim or 0) * input_dim // _MIN_PART_SIZE)
     if num_parts < 2:
         return multiply(transpose)
     transpose = ops.cast(ops.convert_to_tensor(transpose), rows.dtype)

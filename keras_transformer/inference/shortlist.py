@@ -1,0 +1,218 @@
+"""`Shortlist`: the target tokens that a translation may have, by the tokens of its source."""
+
+import dataclasses
+import os
+import pathlib
+import zlib
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from keras_transformer.data.encoded_corpus import EncodedCorpus
+from keras_transformer.data.special_tokens import SPECIAL_PIECES
+from keras_transformer.data.tokenizer_pair import TokenizerPair
+from keras_transformer.errors import UserError
+from keras_transformer.files import atomic_write
+from keras_transformer.layers.checks import check_positive_integer
+
+SHORTLIST_FILE = "shortlist.npz"
+# Numbers of tokens. They are few, because each one compiles further kernels.
+SIZES = tuple(sorted(scale * 2**exponent for scale in (512, 768) for exponent in range(16)))
+# Maximum numbers of sentence pairs to learn from, and of pairs of tokens in a chunk.
+_MAX_PAIRS, _CHUNK = 500_000, 2**22
+_NUM_ITERATIONS = 5
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Shortlist:
+    """The target tokens that a translation may have, by the tokens of its source.
+
+    A search that chooses from a shortlist computes the logits of a few hundred tokens instead of
+    the whole vocabulary. These are the most frequent target tokens, and for each token of the batch
+    its most probable translations. Scores are then relative to these tokens: the probabilities of
+    the shortlist sum to 1.
+
+    Args:
+        candidates: int32 `[source vocabulary, n]`, the translations of each source token.
+        frequent: int32 `[m]`, tokens that are always allowed.
+        vocab_size: size of the target vocabulary.
+        checksum: of the vocabularies, see `learn`.
+
+    Example:
+
+    >>> from keras_transformer.data import EncodedCorpus, SubwordTokenizer
+    >>> from keras_transformer.data.tokenizer_pair import TokenizerPair
+    >>> from keras_transformer.inference import Shortlist
+    >>> english = SubwordTokenizer(["a", "red", "house"])
+    >>> german = SubwordTokenizer(["ein", "rotes", "Haus", *map(str, range(600))])
+    >>> pairs = [("a house", "ein Haus"), ("a red house", "ein rotes Haus")]
+    >>> corpus = EncodedCorpus.from_corpus(pairs, english, german)
+    >>> shortlist = Shortlist.learn(corpus, TokenizerPair(english, german), num_candidates=1)
+    >>> [german.decode(row) for row in shortlist.candidates[4:, 1:]]
+    ['ein', 'rotes', 'Haus']
+
+    Reference: Jean et al. (2015), https://aclanthology.org/P15-1001, section 3.3.
+    """
+
+    candidates: np.ndarray
+    frequent: np.ndarray
+    vocab_size: int
+    checksum: int
+
+    @classmethod
+    def learn(
+        cls,
+        corpus: EncodedCorpus,
+        tokenizers: TokenizerPair,
+        num_candidates: int = 50,
+        num_frequent: int = 100,
+    ) -> "Shortlist":
+        """Learns a shortlist from sentence pairs, by IBM model 1.
+
+        Args:
+            corpus: an `EncodedCorpus` of the training text. At most 500,000 of its pairs are read.
+            tokenizers: `TokenizerPair` of the model.
+            num_candidates: number of translations of each source token. A source token of a shared
+                vocabulary is a candidate itself, too.
+            num_frequent: number of the most frequent target tokens, which are always allowed.
+
+        Raises:
+            ValueError: if a number is not positive.
+
+        Reference: Brown et al. (1993), https://aclanthology.org/J93-2003, section 4.1.
+        """
+        check_positive_integer("num_candidates", num_candidates)
+        check_positive_integer("num_frequent", num_frequent)
+        source_size, target_size = tokenizers.source.vocab_size, tokenizers.of_target.vocab_size
+        itself = np.arange(source_size) if tokenizers.is_shared else np.zeros(source_size)
+        candidates = np.tile(itself.astype("int32")[:, None], 1 + num_candidates)
+        sources, targets, probabilities = _translations(corpus, source_size, target_size)
+        order = np.lexsort((-probabilities, sources))
+        sources, targets = sources[order], targets[order]
+        ranks = np.arange(len(sources)) - np.searchsorted(sources, sources)
+        is_kept = ranks < num_candidates
+        candidates[sources[is_kept], 1 + ranks[is_kept]] = targets[is_kept]
+        counts = np.bincount(corpus.target_ids, minlength=target_size)
+        counts[: len(SPECIAL_PIECES)] = 0
+        frequent = np.argsort(-counts, kind="stable")[:num_frequent]
+        frequent = np.concatenate([np.arange(len(SPECIAL_PIECES)), frequent]).astype("int32")
+        return cls(candidates, frequent, target_size, _checksum(tokenizers))
+
+    def token_ids(
+        self, sources: Sequence[Sequence[int]], prefixes: Sequence[Sequence[int]] = ()
+    ) -> np.ndarray | None:
+        """Returns the tokens that the translations of a batch may have.
+
+        Args:
+            sources: ids of each source.
+            prefixes: ids that translations begin with.
+
+        Returns:
+            int32 `[columns]`, ascending, the special ones first. Further tokens, those of the
+            lowest ids, fill up one of `SIZES`. None if the vocabulary is smaller than all of them.
+        """
+        if self.vocab_size < SIZES[0]:
+            return None
+        is_listed = np.zeros(self.vocab_size, bool)
+        is_listed[self.frequent] = True
+        for ids in sources:
+            is_listed[self.candidates[ids]] = True
+        for ids in prefixes:
+            is_listed[ids] = True
+        listed = np.flatnonzero(is_listed)
+        size = min(self.vocab_size, min(size for size in SIZES if size >= len(listed)))
+        others = np.flatnonzero(~is_listed)[: size - len(listed)]
+        return np.sort(np.concatenate([listed, others])).astype("int32")
+
+    def save(self, directory: str | os.PathLike) -> pathlib.Path:
+        """Writes `shortlist.npz` into a model directory, and returns its path.
+
+        Args:
+            directory: the model directory.
+        """
+        path = pathlib.Path(directory) / SHORTLIST_FILE
+        with atomic_write(path) as aside, aside.open("wb") as file:
+            np.savez_compressed(file, **dataclasses.asdict(self))
+        return path
+
+    @classmethod
+    def load(cls, directory: str | os.PathLike, tokenizers: TokenizerPair) -> "Shortlist":
+        """Reads the shortlist of a model directory.
+
+        Args:
+            directory: the model directory.
+            tokenizers: `TokenizerPair` of the model.
+
+        Raises:
+            UserError: if there is none, it is damaged, or it was learned with other vocabularies.
+        """
+        path = pathlib.Path(directory) / SHORTLIST_FILE
+        if not path.is_file():
+            advice = "`keras-transformer shortlist` makes one from the training text"
+            raise UserError(f"{path} is missing; {advice}.")
+        try:
+            with path.open("rb") as file, np.load(file) as arrays:
+                values = {field.name: arrays[field.name] for field in dataclasses.fields(cls)}
+            numbers = {name: int(values[name]) for name in ("vocab_size", "checksum")}
+            one = cls(**values | numbers)
+        except Exception as error:
+            raise UserError(f"The shortlist is damaged: {str(path)!r}") from error
+        if one.checksum != _checksum(tokenizers):
+            raise UserError(f"{path} was learned with other vocabularies than those of the model.")
+        return one
+
+
+def _checksum(tokenizers):
+    pieces = [one.pieces(range(one.vocab_size)) for one in tokenizers.by_name().values()]
+    return zlib.crc32(repr(pieces).encode())
+
+
+def _translations(corpus, source_size, target_size):
+    """Returns pairs of a source and a target token, and p(target | source) of IBM model 1."""
+    keys = np.unique(np.concatenate([np.unique(some) for some, _ in _cells(corpus, target_size)]))
+    cells = [
+        (np.searchsorted(keys, some).astype("int32"), starts)
+        for some, starts in _cells(corpus, target_size)
+    ]
+    sources, targets = keys // target_size, keys % target_size
+    probabilities = np.ones(len(keys))
+    for _ in range(_NUM_ITERATIONS):
+        counts = np.zeros(len(keys))
+        for places, starts in cells:
+            found = probabilities[places]
+            # Each target token is the translation of one of the source tokens (equation 17).
+            sums = np.add.reduceat(found, starts)
+            lengths = np.diff(starts, append=len(found))
+            counts += np.bincount(places, found / np.repeat(sums, lengths), len(keys))
+        probabilities = counts / np.bincount(sources, counts, source_size)[sources]
+    return sources, targets, probabilities
+
+
+def _cells(corpus: EncodedCorpus, target_size: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yields the pairs of tokens in chunks of sentence pairs, one target token after the other.
+
+    A pair is the number `source * target_size + target`. The second array has the place of the
+    first pair of each target token. EOS of the source stands for the empty word.
+    """
+    rows = np.arange(0, len(corpus), -(-len(corpus) // _MAX_PAIRS))
+    source_lengths, target_lengths = (
+        np.diff(offsets)[rows] for offsets in (corpus.source_offsets, corpus.target_offsets)
+    )
+    ends = np.cumsum(source_lengths * target_lengths)
+    limits = np.searchsorted(ends, np.arange(_CHUNK, ends[-1], _CHUNK))
+    for chunk in np.split(np.arange(len(rows)), np.unique(limits)):
+        num_targets = target_lengths[chunk]
+        targets = corpus.target_ids[_ranges(corpus.target_offsets[rows[chunk]], num_targets)]
+        # The source tokens of each target token.
+        num_sources = np.repeat(source_lengths[chunk], num_targets)
+        first = np.repeat(corpus.source_offsets[rows[chunk]], num_targets)
+        sources = corpus.source_ids[_ranges(first, num_sources)].astype("int64")
+        starts = np.cumsum(num_sources) - num_sources
+        if len(sources):
+            yield sources * target_size + np.repeat(targets, num_sources), starts
+
+
+def _ranges(starts, lengths):
+    """Returns the numbers `start, ..., start + length - 1` of all ranges, joined."""
+    ends = np.cumsum(lengths)
+    return np.arange(lengths.sum()) + np.repeat(starts - ends + lengths, lengths)
