@@ -16,6 +16,7 @@ from keras_transformer.files import require_file
 from keras_transformer.inference.tasks import command_names, get_commands
 from keras_transformer.settings.presets import get_preset, list_presets
 from keras_transformer.settings.setting import (
+    RATE,
     FrozenSettings,
     Rule,
     Setting,
@@ -189,7 +190,8 @@ def render_config(values: Mapping[str, Any], preset_values: Mapping[str, Any]) -
             if value is None:
                 value, start = preset_values.get(one.name), "# "
             if value is None:
-                examples = {str: "...", bool: True, float: 30.0, tuple: [1, 5, 10]}
+                number = 0.999 if one.rule is RATE else 30.0
+                examples = {str: "...", bool: True, float: number, tuple: [1, 5, 10]}
                 value = (one.rule.choices or [examples.get(one.rule.kind, 1)])[0]
             # Text, numbers and booleans are written as in JSON.
             lines.append(f"{start}{one.name} = {json.dumps(value, ensure_ascii=False)}")

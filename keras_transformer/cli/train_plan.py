@@ -111,7 +111,8 @@ def _print_memory(config, recipe, settings, share, tokens, device_memory: float 
     tokens = max(tokens, width)  # a batch has at least one row
     rows = "sentences" if settings.packed_width is None else "packed rows"
     how = (settings.mixed_precision, num_devices, parts)
-    memory = estimate_memory(config, tokens, width, *how)
+    averages = recipe.ema_momentum is not None
+    memory = estimate_memory(config, tokens, width, *how, averages)
     cut = "" if parts == 1 else f", in {parts} micro-batches of {tokens:,} + {tokens:,}"
     _line("devices", f"{num_devices}, each with {share:,} + {share:,} tokens of a batch{cut}")
     total = f"about {memory.total / _GIGABYTE:.2f} GB, an estimate, for {rows} of {width} tokens:"
@@ -124,7 +125,7 @@ def _print_memory(config, recipe, settings, share, tokens, device_memory: float 
         return
 
     def most(*how) -> int:
-        return most_tokens(device_memory * _GIGABYTE, config, width, *how)
+        return most_tokens(device_memory * _GIGABYTE, config, width, *how, averages)
 
     if most(*how) >= tokens:
         _line("fits", f"yes, in {device_memory:g} GB")

@@ -63,7 +63,8 @@ def get_preset(name: str) -> Preset:
     300000
 
     Reference: Vaswani et al. (2017), Table 3 and section 6.3; for `tiny`, Wu et al. (2021), "Good
-    for Misconceived Reasons", arXiv 2105.14462.
+    for Misconceived Reasons", arXiv 2105.14462; for `tiny_deep` and `small_deep`, Kasai et al.
+    (2021), "Deep Encoder, Shallow Decoder", arXiv 2006.10369.
     """
     if name not in _PRESETS:
         raise ValueError(f"`name` must be one of {', '.join(_PRESETS)}. Received: {name=}")

@@ -71,6 +71,13 @@ class TrainingRecipe(FrozenSettings):
         metavar="NORM",
         unset="no clipping, as in the paper",
     )
+    ema_momentum: float | None = _training(
+        None,
+        "momentum of an exponential moving average of the weights, such as 0.999; the average is "
+        "one more candidate for the finished model, see `select_best`",
+        RATE,
+        unset="no moving average",
+    )
     tokens_per_batch: int = _training(
         25_000, "number of tokens in a batch on each side, padding included, over all GPUs", COUNT
     )

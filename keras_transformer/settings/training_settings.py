@@ -53,8 +53,9 @@ class TrainingSettings(FrozenSettings):
 
     preset: str = setting(
         "base",
-        "name of a model with its training hyper-parameters: tiny, small, base, big, big_en_fr or "
-        "table3_..., for parsing parsing_small, parsing or parsing_semi_supervised",
+        "name of a model with its training hyper-parameters: tiny, tiny_deep, small, small_deep, "
+        "base, big, big_en_fr or table3_..., for parsing parsing_small, parsing or "
+        "parsing_semi_supervised",
         metavar="NAME",
         table="model",
     )

@@ -23,6 +23,8 @@ class FusedAdam(keras.optimizers.Adam):
     Attributes:
         gradient_norm: scalar variable with the norm of the last gradient, before any clipping;
             None without `watch_gradient_norm`.
+        averages_at_end: bool, whether `fit` with `use_ema` ends with the moving average as the
+            weights, as in Keras. `train` sets it to False, to choose among several candidates.
 
     Example:
 
@@ -35,6 +37,7 @@ class FusedAdam(keras.optimizers.Adam):
 
     _shared = None
     gradient_norm = None
+    averages_at_end = True
 
     def watch_gradient_norm(self, model: keras.Model) -> None:
         """Stores the norm of each whole gradient in `gradient_norm`, from the first step on.
@@ -61,6 +64,10 @@ class FusedAdam(keras.optimizers.Adam):
             super().apply(grads, trainable_variables)
         finally:
             self._shared = None
+
+    def finalize_variable_values(self, var_list: Sequence) -> None:
+        if self.averages_at_end:
+            super().finalize_variable_values(var_list)
 
     def _prepare(self, grads):
         if self.gradient_norm is not None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from keras_transformer.errors import UserError
 from keras_transformer.files import atomic_write
-from keras_transformer.models.weight_files import load_weights_only
+from keras_transformer.models.weight_files import load_weights_only, save_weights_only
 
 _LOGGER = logging.getLogger(__name__)
 WEIGHTS_SUFFIX = ".weights.h5"
@@ -149,3 +149,10 @@ def _candidates(run, files: list[Path]):
         yield last if size == 1 else (f"average of the last {size} checkpoints", path, size)
     if run.loop.best_path.is_file():
         yield "best at an evaluation", run.loop.best_path, 1
+    if run.recipe.ema_momentum is not None:
+        optimizer = run.loss_model.optimizer
+        optimizer.averages_at_end = True
+        optimizer.finalize_variable_values(run.loss_model.trainable_variables)
+        path = files[-1].with_name(f"average-moving{WEIGHTS_SUFFIX}")
+        save_weights_only(run.model, path)
+        yield "moving average of the weights", path, 1

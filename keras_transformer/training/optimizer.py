@@ -84,6 +84,9 @@ def _check_positive(**values):
 def make_optimizer(recipe: TrainingRecipe, d_model: int) -> keras.optimizers.Optimizer:
     """Returns Adam with the schedule of a recipe, a `GlobalClipAdam` if the recipe clips.
 
+    If the recipe has an `ema_momentum`, `fit` ends with the moving average as the weights, as with
+    Keras' `use_ema`.
+
     Args:
         recipe: `TrainingRecipe`.
         d_model: int, width of the model.
@@ -103,6 +106,8 @@ def make_optimizer(recipe: TrainingRecipe, d_model: int) -> keras.optimizers.Opt
     else:
         schedule = TransformerSchedule.with_peak(peak, *size)
     settings = {"beta_1": recipe.beta_1, "beta_2": recipe.beta_2, "epsilon": recipe.epsilon}
+    if recipe.ema_momentum is not None:
+        settings |= {"use_ema": True, "ema_momentum": recipe.ema_momentum}
     if recipe.clip_norm is None:
         return FusedAdam(schedule, **settings)
     return GlobalClipAdam(schedule, clip_norm=recipe.clip_norm, **settings)

@@ -31,7 +31,7 @@ _SMALLEST_BLOCK = 32  # positions of a block of queries, as in layers/sliding_wi
 class MemoryEstimate:
     """Estimated bytes of a step on each device: 2% below to 15% above those measured on a CPU."""
 
-    weights: int  # and a copy in half precision
+    weights: int  # and a copy in half precision, and the moving average
     gradients: int  # and the exchanged ones, and the sum over micro-batches
     moments: int  # Adam's two
     activations: int  # kept by the blocks for the backward pass
@@ -55,8 +55,12 @@ def estimate_memory(
     mixed_precision: bool = False,
     num_devices: int = 1,
     micro_batches: int = 1,
+    averages: bool = False,
 ) -> MemoryEstimate:
-    """Returns the estimate for `tokens` positions a side, in sentences of length `width`."""
+    """Returns the estimate for `tokens` positions a side, in sentences of length `width`.
+
+    `averages` says whether the recipe has an `ema_momentum`.
+    """
     parameters = count_parameters(config)
     size = 2 if mixed_precision else 4
     d, hidden = config.d_model, config.intermediate_dim
@@ -80,7 +84,7 @@ def estimate_memory(
     else:
         activations = encoder * encoder_block + decoder * decoder_block
     return MemoryEstimate(
-        weights=parameters * (6 if mixed_precision else 4),
+        weights=parameters * (4 + 2 * mixed_precision + 4 * averages),
         gradients=parameters * 4 * (1 + (num_devices > 1) + (micro_batches > 1)),
         moments=parameters * 8,
         activations=tokens * activations,

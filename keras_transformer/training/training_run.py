@@ -101,6 +101,8 @@ class TrainingRun:
     def __post_init__(self):
         settings, recipe, data, score = self.settings, self.recipe, self.data, self.score
         self.model = self.loss_model.transformer
+        # `fit` has to leave the weights of the last step, from which a later run goes on.
+        self.loss_model.optimizer.averages_at_end = False
         self.task = get_task(settings.task)
         self.windows = settings.average_windows or (recipe.average_checkpoints,)
         keep = max(settings.keep_checkpoints or 1, *self.windows)

@@ -136,12 +136,12 @@ def test_every_setting_reaches_the_training():
         "--beta-1 0.17 --beta-2 0.18 --epsilon 0.19 --beam-size 20 "
         "--length-penalty 2.1 --length-normalization length "
         "--max-length 34 --tokens-per-batch 35 --peak-learning-rate 0.36 --warmup-steps 37 "
-        "--label-smoothing 0.38 --r-drop 5.5 --clip-norm 3.9 --average-checkpoints 40 "
-        "--seed 41 --max-steps 42 --max-minutes 4.3 --average-windows 4,5 --checkpoint-every 44 "
-        "--keep-checkpoints 45 --evaluate-every 46 --bleu-every 47 --bleu-beam-size 48 "
-        "--bleu-lowercase --bleu-tokenize intl --mixed-precision --jit-compile --gpus 2 "
-        "--vocabulary-type bpe --vocab-size 490 --no-shared-vocabulary --bpe-dropout 0.5 "
-        "--tensorboard --patience 51 --no-select-best"
+        "--label-smoothing 0.38 --r-drop 5.5 --clip-norm 3.9 --ema-momentum 0.995 "
+        "--average-checkpoints 40 --seed 41 --max-steps 42 --max-minutes 4.3 --average-windows 4,5 "
+        "--checkpoint-every 44 --keep-checkpoints 45 --evaluate-every 46 --bleu-every 47 "
+        "--bleu-beam-size 48 --bleu-lowercase --bleu-tokenize intl --mixed-precision "
+        "--jit-compile --gpus 2 --vocabulary-type bpe --vocab-size 490 --no-shared-vocabulary "
+        "--bpe-dropout 0.5 --tensorboard --patience 51 --no-select-best"
     )
     settings = training_settings(parse(*arguments.split()))
     assert settings == TrainingSettings(
@@ -176,6 +176,7 @@ def test_every_setting_reaches_the_training():
             "label_smoothing": 0.38,
             "r_drop": 5.5,
             "clip_norm": 3.9,
+            "ema_momentum": 0.995,
             "average_checkpoints": 40,
             "beta_1": 0.17,
             "beta_2": 0.18,

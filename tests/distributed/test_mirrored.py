@@ -105,6 +105,12 @@ def test_clipping_is_of_the_whole_gradient(measured):
 
 
 @pytest.mark.slow
+def test_the_moving_average_is_that_of_one_device(measured):
+    assert measured["averaged"][0]["step"] > 1e-3
+    assert measured["averaged"][0]["weights"] < 1e-6
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["clipped", "in_parts"])
 def test_the_gradient_norm_is_of_the_whole_gradient(measured, name):
     one, two = measured[name][0]["gradient_norms"]

@@ -204,7 +204,12 @@ def whole_training():
         settings = TrainingSettings(
             preset="tiny",
             model=SMALL,
-            recipe={"tokens_per_batch": 80, "warmup_steps": 5, "peak_learning_rate": 1e-3},
+            recipe={
+                "tokens_per_batch": 80,
+                "warmup_steps": 5,
+                "peak_learning_rate": 1e-3,
+                "ema_momentum": 0.5,
+            },
             tokenizer="subword",
             vocab_size=None,
             max_steps=4,
@@ -268,6 +273,12 @@ def everything(strategy):
             lambda: GlobalClipAdam(0.01, clip_norm=0.05, **adam),
             [["even", "uneven", "nothing_on_the_second"]],
             micro_batches=2,
+        ),
+        # `fit` ends with the moving average as the weights.
+        "averaged": compare(
+            strategy,
+            lambda: GlobalClipAdam(0.01, clip_norm=0.05, use_ema=True, ema_momentum=0.5, **adam),
+            [["uneven", "nothing_on_the_second", "even"]],
         ),
         "recomputed": recomputed(strategy),
         "kept_in_fit": kept_in_fit(strategy),

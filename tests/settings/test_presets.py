@@ -45,6 +45,11 @@ TABLE = {
         214_171_648,
     ),
 }
+# One decoder layer: name, the preset that it changes, encoder layers, parameters of both.
+DEEP = [
+    ("tiny_deep", "tiny", 8, 5_990_016, 6_055_424),
+    ("small_deep", "small", 6, 15_256_832, 14_993_408),
+]
 
 
 @pytest.fixture
@@ -102,9 +107,21 @@ def test_the_published_size_of_tiny(weights_without_numbers):
     assert abs(count - 2.57e6) < 0.01e6
 
 
+@pytest.mark.parametrize("name, origin, num_encoder_layers, size, size_of_origin", DEEP)
+def test_deep_encoders_have_one_decoder_layer_and_about_as_many_parameters(
+    name, origin, num_encoder_layers, size, size_of_origin
+):
+    deep, balanced = get_preset(name), get_preset(origin)
+    layers = {"num_encoder_layers": num_encoder_layers, "num_decoder_layers": 1}
+    assert deep.config == {**balanced.config, **layers}
+    assert deep.recipe == balanced.recipe
+    counts = [count_parameters(TransformerConfig(37_000, **one.config)) for one in (deep, balanced)]
+    assert counts == [size, size_of_origin]
+
+
 def test_the_list_holds_every_row_parsers_and_small_models():
     parsers = {"parsing", "parsing_semi_supervised", "parsing_small"}
-    assert set(list_presets()) == {*TABLE, *parsers, "tiny", "small"}
+    assert set(list_presets()) == {*TABLE, *parsers, *(name for pair in DEEP for name in pair[:2])}
     for name in list_presets():
         preset = get_preset(name)
         assert isinstance(preset, Preset) and preset.name == name and preset.description

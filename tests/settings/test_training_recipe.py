@@ -35,6 +35,7 @@ def test_json_round_trip():
         {"peak_learning_rate": 0},
         {"peak_learning_rate": "1e-3"},
         {"clip_norm": -1},
+        {"ema_momentum": 1.0},
         {"length_penalty": -0.1},
         {"length_penalty": [1]},
         {"length_normalization": "wu"},

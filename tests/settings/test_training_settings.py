@@ -6,6 +6,7 @@ import json
 import pytest
 
 from keras_transformer.errors import UserError
+from keras_transformer.settings.training_recipe import TrainingRecipe
 from keras_transformer.settings.transformer_config import TransformerConfig
 from keras_transformer.training import TrainingSettings
 
@@ -90,6 +91,16 @@ def test_a_training_of_before_a_setting_of_the_model_is_resumed(tmp_path):
     with pytest.raises(UserError, match="max_distance was 16, now 3"):
         other = {**config, "max_distance": 3}
         TrainingSettings().check_resumes(tmp_path, {**DATA, "config": other})
+
+
+def test_a_training_of_before_a_setting_of_the_recipe_is_resumed(tmp_path):
+    recipe = TrainingRecipe().to_dict()
+    older = {name: value for name, value in recipe.items() if name != "ema_momentum"}
+    TrainingSettings().save(tmp_path, {**DATA, "train_recipe": older})
+    TrainingSettings().check_resumes(tmp_path, {**DATA, "train_recipe": recipe})
+    with pytest.raises(UserError, match="ema_momentum was None, now 0.9"):
+        other = {**recipe, "ema_momentum": 0.9}
+        TrainingSettings().check_resumes(tmp_path, {**DATA, "train_recipe": other})
 
 
 def test_limits_may_change_when_a_training_is_resumed(tmp_path):

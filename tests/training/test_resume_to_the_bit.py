@@ -31,7 +31,7 @@ corpus = PairsCorpus(
 small = dict(num_encoder_layers=1, num_decoder_layers=1, d_model=16, intermediate_dim=32)
 settings = TrainingSettings(
     preset="tiny", model=small, tokenizer="subword", vocab_size=None, deterministic=True,
-    recipe=dict(tokens_per_batch=120, warmup_steps=20, average_checkpoints=3),
+    recipe=dict(tokens_per_batch=120, warmup_steps=20, average_checkpoints=3, ema_momentum=0.9),
     max_steps={NUM_STEPS}, evaluate_every=15, checkpoint_every=4,
 )
 
@@ -58,7 +58,11 @@ def finish(directory):
     process = start(directory)
     output, errors = process.communicate(timeout=600)
     assert f"trained {NUM_STEPS}" in output, errors[-2000:]
-    return read_weights(directory / "model.weights.h5"), (directory / "history.csv").read_text()
+    # The state has the moving average of the weights.
+    with np.load(directory / "checkpoints" / "state.npz") as file:
+        state = {name: file[name] for name in file if name.startswith("optimizer/")}
+    weights = read_weights(directory / "model.weights.h5") | state
+    return weights, (directory / "history.csv").read_text()
 
 
 def kill_after(directory, num_steps, delay):

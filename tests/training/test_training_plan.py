@@ -89,6 +89,8 @@ def test_memory_without_a_batch_is_sixteen_bytes_a_parameter():
     assert estimate_memory(BIG, 100, 32).fixed == 16 * 214_171_648
     # And a copy in half precision, the exchange, the sum over micro-batches.
     assert estimate_memory(BIG, 100, 32, True, 2, 4).fixed == (16 + 2 + 4 + 4) * 214_171_648
+    # And the moving average of the weights.
+    assert estimate_memory(BIG, 100, 32, averages=True).fixed == (16 + 4) * 214_171_648
 
 
 @pytest.mark.parametrize("how", [(), (True,), (False, 8), (True, 2, 3)])
