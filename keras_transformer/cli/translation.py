@@ -280,18 +280,14 @@ def _open_prepared(values: dict[str, Any]) -> Corpora:
 
     for name in ("vocabulary", "vocab_size", "bpe_dropout"):
         if values[name]:
-            raise UserError(
-                "--prepared brings a vocabulary and its ids. Received: --prepared and "
-                f"--{name.replace('_', '-')}"
-            )
+            rule = "--prepared brings a vocabulary and its ids"
+            raise UserError(f"{rule}. Received: --prepared and --{name.replace('_', '-')}")
     prepared = PreparedCorpus.load(values["prepared"])
     values["shared_vocabulary"] = prepared.target_tokenizer is None
     values["max_length"] = values["max_length"] or prepared.max_length
     if values["max_length"] > prepared.max_length:
-        raise UserError(
-            f"{values['prepared']!r} has no sentence of more than {prepared.max_length} subwords. "
-            f"Received: --max-length {values['max_length']}"
-        )
+        rule = f"{values['prepared']!r} has no sentence of more than {prepared.max_length} subwords"
+        raise UserError(f"{rule}. Received: --max-length {values['max_length']}")
     return Corpora(
         prepared.read("train"),
         prepared.valid_text,

@@ -141,10 +141,8 @@ class BeamSearch(Search, name="beam"):
         check_positive_integer("beam_size", self.beam_size, 2**31 - 1)
         check_positive_integer("n_best", self.n_best)
         if self.n_best > self.beam_size:
-            raise ValueError(
-                f"`n_best` must be at most `beam_size`, which is {self.beam_size}. "
-                f"Received: n_best={self.n_best!r}"
-            )
+            rule = f"`n_best` must be at most `beam_size`, which is {self.beam_size}"
+            raise ValueError(f"{rule}. Received: n_best={self.n_best!r}")
         alpha = checked_length_penalty(self.length_penalty, self.length_normalization)
         object.__setattr__(self, "length_penalty", alpha)
         if self.patience is not None:

@@ -36,25 +36,19 @@ class NamedSettings:
         settings = dict(settings)
         name = settings.pop("name", None)
         if not isinstance(name, str) or name not in cls._members:
-            raise ValueError(
-                f"The name of a {cls._kind} must be one of {list(cls._members)}. "
-                f"Received: name={name!r}"
-            )
+            rule = f"The name of a {cls._kind} must be one of {list(cls._members)}"
+            raise ValueError(f"{rule}. Received: {name=}")
         try:
             return cls._members[name](**settings)
         except TypeError as error:
-            raise ValueError(
-                f"The settings of the {cls._kind} {name!r} must be its arguments: {error}. "
-                f"Received: settings={sorted(settings)!r}"
-            ) from error
+            rule = f"The settings of the {cls._kind} {name!r} must be its arguments: {error}"
+            raise ValueError(f"{rule}. Received: settings={sorted(settings)!r}") from error
 
 
 def dict_of(family: type[NamedSettings], member: Any) -> dict:
     """Returns `member.to_dict()`, or raises a `ValueError` if it is not of the family."""
     if type(member) not in family._members.values():
         names = [one.__name__ for one in family._members.values()]
-        raise ValueError(
-            f"A {family._kind} that can be saved must be one of {names}. "
-            f"Received: {family._kind}={member!r}"
-        )
+        rule = f"A {family._kind} that can be saved must be one of {names}"
+        raise ValueError(f"{rule}. Received: {family._kind}={member!r}")
     return member.to_dict()

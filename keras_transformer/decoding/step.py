@@ -77,10 +77,8 @@ def keep_shapes(new: Any, old: Any) -> Any:
 def _keep_shape(new, old):
     new = ops.convert_to_tensor(new)
     if new.dtype != old.dtype:
-        raise ValueError(
-            "A step must return its state in the dtypes it was given. "
-            f"Received: dtype={new.dtype} where it was {old.dtype}"
-        )
+        rule = "A step must return its state in the dtypes it was given"
+        raise ValueError(f"{rule}. Received: dtype={new.dtype} where it was {old.dtype}")
     sizes = list(zip(new.shape, old.shape, strict=True))
     if any(size is None and before is not None for size, before in sizes):
         # Only on TensorFlow. A reshape would compute the other sizes at every step.

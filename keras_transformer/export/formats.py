@@ -232,18 +232,14 @@ def export_folder(
             raise ValueError(f"`{name}` must be {rule.words}. Received: {name}={value!r}")
     backend = keras.backend.backend()
     if one.needs_tensorflow and backend != "tensorflow":
-        raise UserError(
-            f"The {one.title} is written with the TensorFlow backend (KERAS_BACKEND=tensorflow). "
-            f"Received: {backend=}"
-        )
+        rule = f"The {one.title} is written with the TensorFlow backend (KERAS_BACKEND=tensorflow)"
+        raise UserError(f"{rule}. Received: {backend=}")
     check_export_packages(format)
     one.check_task(pipeline.task)
     if not one.includes_search:
         if num_models := len(getattr(pipeline.model, "models", ())):
-            raise UserError(
-                f"The {one.title} holds one model; export the models of an ensemble one by one. "
-                f"Received: an Ensemble of {num_models}"
-            )
+            rule = f"The {one.title} holds one model; export the models of an ensemble one by one"
+            raise UserError(f"{rule}. Received: an Ensemble of {num_models}")
         warn_of_constraints(pipeline.search, one.title)
     check_export_directory(directory, format)
     with atomic_folder(directory) as aside:

@@ -13,10 +13,8 @@ from keras_transformer.layers.checks import check_choice
 def checked_texts(name: str, texts: Sequence[str]) -> list[str]:
     """Returns texts as a list; raises a ValueError if one of them is not a string."""
     if isinstance(texts, str | bytes):
-        raise ValueError(
-            f"{name} must be a list of strings; put one text into a list. "
-            f"Received: {name}={texts!r}"
-        )
+        rule = f"{name} must be a list of strings; put one text into a list"
+        raise ValueError(f"{rule}. Received: {name}={texts!r}")
     texts = list(texts)
     for index, text in enumerate(texts):
         if not isinstance(text, str):
@@ -29,10 +27,8 @@ def checked_prefixes(prefixes: Sequence[str], num_texts: int) -> list[str]:
     """Returns prefixes as a list; raises a ValueError unless there is one for each text."""
     prefixes = checked_texts("prefixes", prefixes)
     if len(prefixes) != num_texts:
-        raise ValueError(
-            "There must be as many prefixes as texts. "
-            f"Received: {len(prefixes)} prefixes and {num_texts} texts"
-        )
+        rule = "There must be as many prefixes as texts"
+        raise ValueError(f"{rule}. Received: {len(prefixes)} prefixes and {num_texts} texts")
     return prefixes
 
 
@@ -66,10 +62,8 @@ def encode_prefixes(
 def check_targets(method: str, sources, targets, max_length: int | None) -> None:
     """Raises an error unless each source has a target that the model's positions reach."""
     if len(sources) != len(targets):
-        raise ValueError(
-            f"{method}() needs as many targets as sources. "
-            f"Received: {len(sources)} sources and {len(targets)} targets"
-        )
+        rule = f"{method}() needs as many targets as sources"
+        raise ValueError(f"{rule}. Received: {len(sources)} sources and {len(targets)} targets")
     for index, ids in enumerate(targets):
         if max_length is not None and len(ids) + 1 > max_length:
             raise UserError(

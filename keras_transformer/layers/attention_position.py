@@ -84,10 +84,8 @@ class RotaryPosition(AttentionPosition):
 
     def build(self, key_shape: tuple, value_shape: tuple) -> None:
         if key_shape[-1] % 2:
-            raise ValueError(
-                "`key_dim` must be even for rotary positions, which turn pairs. "
-                f"Received: key_dim={key_shape[-1]}"
-            )
+            rule = "`key_dim` must be even for rotary positions, which turn pairs"
+            raise ValueError(f"{rule}. Received: key_dim={key_shape[-1]}")
         self.built = True
 
     def rotate(self, states: Tensor, positions: Tensor) -> Tensor:
@@ -145,7 +143,5 @@ class RelativePosition(AttentionPosition):
 def check_position(position: AttentionPosition | None) -> None:
     """Raises `ValueError` unless `position` is an `AttentionPosition` or None."""
     if position is not None and not isinstance(position, AttentionPosition):
-        raise ValueError(
-            "`position` must be an `AttentionPosition`, such as `RotaryPosition()`, or None. "
-            f"Received: {position=}"
-        )
+        rule = "`position` must be an `AttentionPosition`, such as `RotaryPosition()`, or None"
+        raise ValueError(f"{rule}. Received: {position=}")

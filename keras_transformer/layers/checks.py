@@ -68,10 +68,8 @@ def check_rank(name: str, tensor: Any, shape: str) -> None:
 def check_built(layer: Any) -> None:
     """Raises `ValueError` unless `layer` is built."""
     if not layer.built:
-        raise ValueError(
-            "A cache has the sizes of a layer's weights: call or build the layer first. "
-            f"Received: {type(layer).__name__} {layer.name!r}, not built"
-        )
+        rule = "A cache has the sizes of a layer's weights: call or build the layer first"
+        raise ValueError(f"{rule}. Received: {type(layer).__name__} {layer.name!r}, not built")
 
 
 def check_choice(name: str, value: Any, allowed: Collection) -> None:

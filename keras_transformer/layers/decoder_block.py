@@ -115,10 +115,8 @@ class DecoderBlock(ResidualBlock):
                 f"Received: encoder_outputs of shape {tuple(encoder_outputs.shape)}"
             )
         if self.cross_attention is not None and encoder_outputs is None and cache is None:
-            raise ValueError(
-                "This block has cross-attention and needs `encoder_outputs` or a cache. "
-                "Received: encoder_outputs=None, cache=None"
-            )
+            rule = "This block has cross-attention and needs `encoder_outputs` or a cache"
+            raise ValueError(f"{rule}. Received: encoder_outputs=None, cache=None")
 
     def make_cache(
         self, encoder_outputs: Tensor | None = None, batch_size: Any = None, max_length: Any = None

@@ -52,10 +52,8 @@ class ScaledDotProductAttention(AttentionFunction):
         super().__init__(dropout, seed, **kwargs)
         self._keep(scale=scale, flash_attention=flash_attention)
         if flash_attention and dropout:
-            raise ValueError(
-                "`flash_attention=True` is not supported with dropout of the attention weights. "
-                f"Received: {dropout=}"
-            )
+            rule = "`flash_attention=True` is not supported with dropout of the attention weights"
+            raise ValueError(f"{rule}. Received: {dropout=}")
 
     def _scaled(self, query: Tensor) -> Tensor:
         # Scaling the queries is cheaper than scaling the scores, and the same.
@@ -75,10 +73,8 @@ class ScaledDotProductAttention(AttentionFunction):
         masks = attention_mask, use_causal_mask
         is_plain = distances is None and not return_attention_scores and not self.dropout
         if self.flash_attention and distances is not None:
-            raise ValueError(
-                "`flash_attention=True` is not supported with relative positions. "
-                f"Received: distances={distances}"
-            )
+            rule = "`flash_attention=True` is not supported with relative positions"
+            raise ValueError(f"{rule}. Received: distances={distances}")
         # The parts of a cache, and the blocks of a window, are short.
         is_whole = not isinstance(key, tuple) and len(query.shape) == 4
         if is_plain and is_whole:

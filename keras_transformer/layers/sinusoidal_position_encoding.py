@@ -70,10 +70,8 @@ class SinusoidalPositionEncoding(ConfiguredLayer):
 
     def build(self, inputs_shape: tuple) -> None:
         if inputs_shape[-1] % 2:
-            raise ValueError(
-                "The last axis of `inputs` must be even, for pairs of sine and cosine. "
-                f"Received: inputs_shape={tuple(inputs_shape)}"
-            )
+            rule = "The last axis of `inputs` must be even, for pairs of sine and cosine"
+            raise ValueError(f"{rule}. Received: inputs_shape={tuple(inputs_shape)}")
         self.built = True
 
     def call(self, inputs: Tensor, positions: Tensor | None = None) -> Tensor:

@@ -57,10 +57,8 @@ class Stack(CompositeLayer):
             return SinusoidalPositionEncoding(dtype=self.dtype_policy, name="position")
         if position is None or isinstance(position, keras.layers.Layer):
             return position
-        raise ValueError(
-            "`position` must be 'sinusoidal', a layer that adds positions to its inputs, or None. "
-            f"Received: position={position!r}"
-        )
+        rule = "`position` must be 'sinusoidal', a layer that adds positions to its inputs, or None"
+        raise ValueError(f"{rule}. Received: {position=}")
 
     def _build_ends(self, inputs_shape):
         """Builds the position and the final norm."""

@@ -69,10 +69,8 @@ class TiedEmbedding(ConfiguredLayer):
         )
         is_id = type(padding_id) is int and 0 <= padding_id < vocab_size
         if padding_id is not None and not is_id:
-            raise ValueError(
-                f"`padding_id` must be None or an id below `vocab_size`, which is {vocab_size}. "
-                f"Received: padding_id={padding_id!r}"
-            )
+            rule = f"`padding_id` must be None or an id below `vocab_size`, which is {vocab_size}"
+            raise ValueError(f"{rule}. Received: padding_id={padding_id!r}")
 
     def build(self, inputs_shape: tuple | None = None) -> None:
         self.embeddings = self.add_weight(

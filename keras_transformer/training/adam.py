@@ -187,10 +187,8 @@ class LayerwiseAdam(FusedAdam):
         self.factors = dict(factors or {})
         for part, factor in self.factors.items():
             if not 0 <= factor < float("inf"):
-                raise ValueError(
-                    "A factor must be a number of at least 0. "
-                    f"Received: factors[{part!r}]={factor!r}"
-                )
+                rule = "A factor must be a number of at least 0"
+                raise ValueError(f"{rule}. Received: factors[{part!r}]={factor!r}")
         self._factor_of = ()
 
     def build(self, variables: Sequence) -> None:

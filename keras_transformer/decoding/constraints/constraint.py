@@ -99,10 +99,8 @@ def check_constraints(constraints: Sequence[Any]) -> tuple:
         # A class is callable and has a `start` too.
         is_one = callable(constraint) and hasattr(constraint, "start")
         if not is_one or isinstance(constraint, type):
-            raise ValueError(
-                "`constraints` must be a sequence of `Constraint` objects. "
-                f"Received: constraints with {constraint!r}"
-            )
+            rule = "`constraints` must be a sequence of `Constraint` objects"
+            raise ValueError(f"{rule}. Received: constraints with {constraint!r}")
     return constraints
 
 

@@ -185,10 +185,8 @@ class SuppressTokens(SavedConstraint, name="suppress_tokens"):
 
     def _ruled_out(self, generated, vocabulary):
         if max(self.ids) >= vocabulary:
-            raise ValueError(
-                f"SuppressTokens needs ids below the vocabulary size, {vocabulary}. "
-                f"Received: ids={self.ids!r}"
-            )
+            rule = f"SuppressTokens needs ids below the vocabulary size, {vocabulary}"
+            raise ValueError(f"{rule}. Received: ids={self.ids!r}")
         return np.isin(np.arange(vocabulary), self.ids)  # [vocabulary]
 
 
