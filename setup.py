@@ -26,7 +26,7 @@ setup(
     license="Apache-2.0",
     license_files=["LICENSE"],
     packages=find_packages(include=["keras_transformer", "keras_transformer.*"]),
-    package_data={"keras_transformer": ["py.typed", "evaluation/*.html", "*/*.toml"]},
+    package_data={"keras_transformer": ["py.typed", "evaluation/*.html", "**/*.toml"]},
     python_requires=">=3.11,<3.14",
     # Lower bounds are the versions the tests ran with.
     install_requires=[

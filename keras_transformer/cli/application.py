@@ -4,10 +4,12 @@ import contextlib
 import importlib
 import logging
 import os
+import pathlib
 import re
 import signal
 import sys
 import textwrap
+import tomllib
 from collections.abc import Iterator, Sequence
 
 from keras_transformer import __version__
@@ -19,8 +21,8 @@ from keras_transformer.errors import NO_ROOM
 from keras_transformer.quickstart import command as quickstart
 
 PROGRAM = "keras-transformer"
-# A command is a module with texts for the help; `define_options(parser)`, which adds its options;
-# and `run(arguments)`, which does its work with the parsed ones.
+# A command is a module with `define_options(parser)`, which adds its options, and `run(arguments)`,
+# which does its work with the parsed ones; `help.toml` in its folder has the rest of its help.
 COMMANDS = {
     "quickstart": quickstart,
     "vocab": vocab,
@@ -41,40 +43,27 @@ _BY_SIGNAL = 128  # and the signal's number
 _BROKEN_PIPE = _BY_SIGNAL + 13  # SIGPIPE, which Windows does not have
 _LONGEST_ERROR = 400  # characters
 
-_DESCRIPTION = """
-The Transformer of "Attention Is All You Need": trains on your own sentence pairs, evaluates,
-translates, and exports a model that takes and returns plain text.
-
-New here? `keras-transformer quickstart` needs no data and takes a few minutes.
-"""
-
-_EXAMPLE = """
-example:
-
-  keras-transformer train --source train.en --target train.de \\
-      --valid-source valid.en --valid-target valid.de --preset small --output runs/en-de
-  keras-transformer translate --model runs/en-de < input.en > output.de
-"""
-
 
 def build_parser() -> CommandParser:
     """Returns the parser of all subcommands, whose modules import TensorFlow only when they run."""
-    parser = CommandParser(prog=PROGRAM, description=_DESCRIPTION, epilog=_EXAMPLE)
+    parser = CommandParser(prog=PROGRAM, **_help(__file__, PROGRAM))
     parser.add_argument("--version", action="version", version=f"{PROGRAM} {__version__}")
     commands = parser.add_subparsers(
         dest="command", metavar="COMMAND", title="commands (`COMMAND --help` for each)"
     )
     for name, command in COMMANDS.items():
-        command_parser = commands.add_parser(
-            name,
-            help=command.SUMMARY,
-            usage=getattr(command, "USAGE", None),
-            description=command.DESCRIPTION,
-            epilog="example:\n\n" + textwrap.indent(command.EXAMPLE.strip(), "  "),
-        )
+        command_parser = commands.add_parser(name, **_help(command.__file__, name))
         command.define_options(command_parser)
         command_parser.set_defaults(run=command.run, fail=command_parser.error)
     return parser
+
+
+def _help(module: str, name: str) -> dict[str, str]:
+    """Returns the help of a command as arguments of its parser, by the path of its module."""
+    path = pathlib.Path(module).with_name("help.toml")
+    texts = tomllib.loads(path.read_text(encoding="utf-8"))[name]
+    example = textwrap.indent(texts.pop("example"), "  ")
+    return {**texts, "epilog": f"example:\n\n{example}"}
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -9,22 +9,6 @@ from keras_transformer.cli.progress import say
 from keras_transformer.cli.text_files import check_output
 from keras_transformer.errors import UserError
 
-SUMMARY = "draw the attention of a model to a sentence"
-DESCRIPTION = """
-Draws what the heads of a model attend to, as in Figures 3 to 5 of the paper. A .html file
-is a page for a browser, in which you choose attention, layer, heads and words; it needs no network.
-A .pdf, .png or .svg file is a picture of one head, of the heads of a layer, or of all layers.
-
-Without --translation the picture shows the model's own answer, of its search. The model is a model
-directory or a SavedModel of `keras-transformer export`, for translation or for parsing.
-"""
-
-EXAMPLE = """
-keras-transformer attend --model runs/en-de "A dog runs on the beach." --output attention.html
-keras-transformer attend --model runs/en-de "A dog runs." --translation "Ein Hund rennt." \\
-    --layer 3 --output layer-3.png
-"""
-
 _ENDINGS = (".html", ".pdf", ".png", ".svg")
 _KINDS = ("encoder", "decoder", "cross")
 

@@ -10,20 +10,6 @@ from keras_transformer.cli.text_files import check_output
 from keras_transformer.errors import UserError
 from keras_transformer.files import require_file
 
-SUMMARY = "average checkpoints"
-DESCRIPTION = """
-Averages the weights of checkpoints of one training. The average is nearly always better than the
-last checkpoint (the paper averages the last 5, and 20 for the big model). `train` itself ends with
-the average of the last N checkpoints, or a better single one by BLEU on the validation text; use
-this command to try another number. With --model and --last the new average replaces the weights of
-the model directory.
-"""
-
-EXAMPLE = """
-keras-transformer average --model runs/en-de --last 10
-keras-transformer average --output mean.weights.h5 a.weights.h5 b.weights.h5
-"""
-
 
 def define_options(parser: argparse.ArgumentParser) -> None:
     text = "weights files (.weights.h5)"

@@ -15,29 +15,6 @@ from keras_transformer.cli.text_files import check_output, open_output
 from keras_transformer.errors import UserError
 from keras_transformer.inference.tasks import command_names, get_commands
 
-SUMMARY = "BLEU and chrF against references, F1 against trees"
-DESCRIPTION = """
-Translates a source file with a model and compares with one or more reference translations, or
-compares a translation that exists already (--hypothesis). Source and references are text files, or
-a split of a tensorflow-datasets set (--dataset). Prints sacreBLEU and chrF with their
-signatures, and the tokenized BLEU with split compounds in which the paper reports its figures. This
-last one is meant for German and English text as in the paper. References are raw text, never
-tokenized beforehand.
-
-With --task parsing, --reference is a file of gold trees: a parser reads their words (--model), or
---hypothesis holds a parse per line. Prints EVALB's summary, F1 with the sentences that EVALB leaves
-out counted as wrong, and the signature.
-"""
-
-EXAMPLE = """
-keras-transformer evaluate --model runs/en-de --source test.en --reference test.de
-keras-transformer evaluate --hypothesis test.out --reference test.de --lowercase --json scores
-keras-transformer evaluate --model runs/en-de --dataset wmt14_translate/de-en --split test \\
-    --source-language en --target-language de
-keras-transformer evaluate --task parsing --model runs/parser --reference test.trees
-keras-transformer evaluate --task parsing --hypothesis test.parses --reference test.trees
-"""
-
 _MODEL_OPTIONS = ("--output", "--streams", "--beam-size", "--length-penalty")
 
 

@@ -19,30 +19,6 @@ from keras_transformer.cli.shortlist import add_shortlist_option, use_shortlist
 from keras_transformer.errors import UserError
 from keras_transformer.export.formats import FORMATS, ExportFormat
 
-SUMMARY = "export a model for serving"
-DESCRIPTION = """
-Exports a model directory, by default as a TensorFlow SavedModel: text in, text out, with the
-tokenizer and the search inside. The SavedModel needs only `tensorflow` and `tensorflow_text`, and
-TensorFlow Serving loads it. Its signature `serving_default` returns one translation and its score
-for each string, and `n_best` several; `score` and `attention` take given translations, and `limits`
-returns the maximum length of a text. docs/serving.md shows how to serve it. A parser becomes a
-SavedModel from sentences to trees in brackets; see docs/parsing.md. Several models of one
-vocabulary become one SavedModel, in which they answer together.
-
-The other formats hold the model and, in files of their own, the tokenizers; the program that runs
-them does the search. ctranslate2 is for the engine of this name, which has its own beam search;
-onnx and litert hold the encoder and one step of the decoder, for onnxruntime and for LiteRT
-(formerly TensorFlow Lite). docs/runtimes.md shows how to use each of them.
-"""
-
-EXAMPLE = """
-keras-transformer export --model runs/en-de --output saved_models/en-de
-saved_model_cli show --dir saved_models/en-de --all
-keras-transformer export --model runs/en-de --precision bfloat16 --output saved_models/en-de-small
-keras-transformer export --model runs/en-de --format ctranslate2 --quantization int8 \\
-    --output exports/en-de
-"""
-
 _SEARCH_OPTIONS = (
     "--beam-size",
     "--length-penalty",

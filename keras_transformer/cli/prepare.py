@@ -13,24 +13,6 @@ from keras_transformer.errors import UserError
 from keras_transformer.inference.tasks import get_commands
 from keras_transformer.settings.training_settings import TrainingSettings
 
-SUMMARY = "encode a large corpus once"
-DESCRIPTION = """
-Turns sentence pairs into subword ids and writes them to a directory, with the vocabulary and the
-validation text: `train --prepared DIR` then begins at once, with the same model as from the text.
-This is useful from about a million pairs on, and where several models learn from the same pairs.
-
-The text is read in parts of several thousand pairs and need not fit into memory. An earlier
-prepared directory of the same name is replaced when the new one is complete.
-"""
-
-USAGE = "keras-transformer prepare --output DIR [--vocabulary FILE] [options]"
-
-EXAMPLE = """
-keras-transformer prepare --source train.en --target train.de --valid-source valid.en \\
-    --valid-target valid.de --vocab-size 37000 --output data/en-de
-keras-transformer train --prepared data/en-de --preset base --output runs/en-de
-"""
-
 # Only `train` has these, or they have another default here.
 _NOT_HERE = ("task", "prepared", "max_length", "bpe_dropout")
 

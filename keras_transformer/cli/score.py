@@ -15,19 +15,6 @@ from keras_transformer.cli.text_files import (
     require_same_length,
 )
 
-SUMMARY = "score given translations with a model"
-DESCRIPTION = """
-Scores translations that exist already. Writes one line per pair, two fields separated by a tab: the
-natural logarithm of the probability that the model gives to the target (with the end of the
-sentence, without length penalty), and the number of target tokens. With --per-token a third field
-has the logarithms of the single tokens, separated by spaces, the end of the sentence last. A
-summary with the perplexity goes to standard error.
-"""
-
-EXAMPLE = """
-keras-transformer score --model runs/en-de --source test.en --target test.de > test.scores
-"""
-
 _CHUNK_SIZE = 1024
 _ADVICE = "split it and its target into sentences, or use --long-lines truncate"
 

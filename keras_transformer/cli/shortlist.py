@@ -8,20 +8,6 @@ from keras_transformer.cli.backend import load_backend
 from keras_transformer.cli.progress import Progress, say
 from keras_transformer.errors import UserError
 
-SUMMARY = "learn which subwords translate which, for faster answers"
-DESCRIPTION = """
-Learns from the training text which target subwords may translate a source subword (IBM model 1),
-and writes shortlist.npz into the model directory. With --shortlist, `translate`, `evaluate` and
-`export` choose the answers of a batch from the candidates of its subwords and from the most
-frequent subwords, instead of the whole vocabulary. This is faster, above all with few sentences and
-a large vocabulary, and changes few answers. Their scores are relative to the shortlist.
-"""
-
-EXAMPLE = """
-keras-transformer shortlist --model runs/en-de --source train.en --target train.de
-keras-transformer translate --model runs/en-de --shortlist < input.en > output.de
-"""
-
 
 def define_options(parser: argparse.ArgumentParser) -> None:
     options = {

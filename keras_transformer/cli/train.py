@@ -25,39 +25,6 @@ from keras_transformer.settings.presets import get_preset
 from keras_transformer.settings.setting import POSITIVE
 from keras_transformer.settings.training_settings import TrainingSettings
 
-SUMMARY = "train a model, or go on training it"
-DESCRIPTION = """
-Trains a Transformer on sentence pairs and writes a model directory: config, weights, tokenizer,
-hyper-parameters, checkpoints and history. The weights are the average of the last N checkpoints, or
-a better single one by BLEU on the validation text. With --task parsing the model learns
-constituency trees from --trees, and F1 takes the place of BLEU. The training can be stopped at any
-moment. With the same --output it goes on from the last checkpoint; --max-steps and --max-minutes
-may then be raised. Ctrl-C, SIGTERM and SIGHUP finish the step and write a checkpoint first; a
-second one stops at once.
-
-The pairs come from two text files (--source, --target), from one TSV file (--tsv), from
-tensorflow-datasets (--dataset), each with its validation pairs, or from the output of
-`keras-transformer prepare` (--prepared). Settings can also stand in a TOML file (--config), which
---print-config writes with a comment for each; options on the command line win over it. A preset is
-a model with its training hyper-parameters (--preset). Without one, the number of training pairs
-decides model, vocabulary, batch, steps and the steps between validations. The command prints these
-choices and their reasons.
-"""
-
-# The usage of argparse would list fifty options.
-USAGE = "keras-transformer train --output DIR [--preset NAME] [options]"
-
-EXAMPLE = """
-keras-transformer train --source train.en --target train.de \\
-    --valid-source valid.en --valid-target valid.de --preset tiny --output runs/en-de
-keras-transformer train --dataset wmt14_translate/de-en --source-language en \\
-    --target-language de --preset small --output runs/wmt14-small
-keras-transformer train --recipe wmt14-en-de-base --gpus 8 --mixed-precision --plan
-keras-transformer train --task parsing --trees train.trees --valid-trees dev.trees \\
-    --output runs/parser
-keras-transformer train --print-config --preset tiny > settings.toml
-"""
-
 
 def define_options(parser: argparse.ArgumentParser) -> None:
     width = max(map(len, EXPERIMENTS))

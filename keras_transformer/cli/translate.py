@@ -25,24 +25,6 @@ from keras_transformer.cli.text_files import (
 )
 from keras_transformer.errors import UserError
 
-SUMMARY = "translate lines of text"
-DESCRIPTION = """
-Translates text, one sentence a line, with a model directory that `train` wrote. Reads standard
-input and writes standard output by default. Line N of the output belongs to line N of the input; an
-empty line stays empty. A line of more sentences than the model was trained on at once is translated
-in parts (--long-lines), and standard error has the number of such lines. With --model given several
-times the models translate together, by the average of their log-probabilities.
-
-With --n-best every answer is a line of four fields separated by tabs: the number of the input line
-(from 1), the rank of the answer (from 1), its score (log-probability divided by the length penalty)
-and the text.
-"""
-
-EXAMPLE = """
-keras-transformer translate --model runs/en-de --input test.en --output test.de
-echo "A dog runs." | keras-transformer translate --model runs/en-de --beam-size 8 --n-best 3
-"""
-
 _N_BEST_ADVICE = "with --n-best split the line into sentences, or use --long-lines truncate"
 
 

@@ -15,22 +15,6 @@ from keras_transformer.settings.training_settings import TrainingSettings
 
 _SUFFIXES = {"bpe": ".model", "unigram": ".model", "subword": ".txt"}
 
-SUMMARY = "build a subword vocabulary"
-DESCRIPTION = """
-Builds the vocabulary of a model from the training text of both languages together (never from
-validation or test text). `train` does this by itself; use this command to share one vocabulary
-among several models.
-
-bpe and unigram are SentencePiece models, which take raw text and can restore it. subword is for
-text that is already split into subwords by spaces, with @@ where a word goes on. It takes these
-subwords unchanged, and all of them unless --size is given.
-"""
-
-EXAMPLE = """
-keras-transformer vocab --input train.en train.de --size 8000 --output vocab.model
-keras-transformer train --vocabulary vocab.model --source train.en ...
-"""
-
 
 def define_options(parser: argparse.ArgumentParser) -> None:
     text = "UTF-8 text, .gz too"

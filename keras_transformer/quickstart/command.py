@@ -15,22 +15,6 @@ from keras_transformer.cli.train import training_progress
 from keras_transformer.errors import UserError
 from keras_transformer.settings.setting import POSITIVE
 
-SUMMARY = "learn to translate numbers in words, in a few minutes"
-DESCRIPTION = """
-Shows a Transformer that learns to translate numbers, dates, clock times and amounts, written in
-words, from English to German. No data is needed: the sentence pairs are generated, and the test
-pairs are not among the training pairs.
-
-The model trains for a few minutes on two CPU cores. The command scores it on the test pairs, shows
-ten of these, plots the learning curve and an attention map, and exports a SavedModel, which a new
-process loads and uses. A second run shows the same model; delete the output to train it again.
-"""
-
-EXAMPLE = """
-keras-transformer quickstart
-echo "It is half past seven." | keras-transformer translate --model runs/quickstart
-"""
-
 _SIZES = {"num_train": 20_000, "num_valid": 200, "num_test": 500}
 _LAYERS = {"num_encoder_layers": 2, "num_decoder_layers": 2}
 _SETTINGS = {

@@ -16,24 +16,6 @@ from keras_transformer.cli.text_files import check_output, chunks, read_lines
 from keras_transformer.errors import UserError
 from keras_transformer.parsing.cli.command_line import UNCONSTRAINED
 
-SUMMARY = "parse sentences to trees"
-DESCRIPTION = """
-Parses text, one sentence a line, its words separated by spaces, with a model directory that holds a
-parser. Reads standard input and writes standard output by default. Line N of the output is the tree
-of line N in brackets, with the same words; the tree of an empty line is (()). Round brackets among
-the words are ( and ), and -LRB- and -RRB- in the tree. With --model given several times the models
-parse together, by the average of their log-probabilities.
-
-With --n-best every answer is a line of four fields separated by tabs: the number of the input line
-(from 1), the rank of the answer (from 1), its score (log-probability divided by the length penalty)
-and the tree.
-"""
-
-EXAMPLE = """
-keras-transformer parse --model runs/parser --input test.words --output test.trees
-echo "The dog barks ." | keras-transformer parse --model runs/parser --pretty
-"""
-
 
 def define_options(parser: argparse.ArgumentParser) -> None:
     add_line_options(parser, "parsed")
