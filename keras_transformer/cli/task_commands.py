@@ -2,6 +2,8 @@
 
 import abc
 import argparse
+import pathlib
+import tomllib
 from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple
 
@@ -17,6 +19,17 @@ class Experiment(NamedTuple):
     description: str  # a few words for the help
     data: Mapping[str, Any]  # settings of the data set, which the user's own data replaces
     values: Mapping[str, Any]  # the other settings; a TOML file and options win over both
+
+
+def read_experiments(module: str) -> tuple[Experiment, ...]:
+    """Returns the experiments in `experiments.toml` beside a module, which is given by its path."""
+    path = pathlib.Path(module).with_name("experiments.toml")
+    content = tomllib.loads(path.read_text(encoding="utf-8"))
+    data, values = content.get("data", {}), content["values"]
+    return tuple(
+        Experiment(name, one["description"], data | one.get("data", {}), values | one["values"])
+        for name, one in content["experiments"].items()
+    )
 
 
 class Corpora(NamedTuple):

@@ -25,7 +25,7 @@ from keras_transformer.cli.line_by_line import (
 )
 from keras_transformer.cli.progress import Progress, say
 from keras_transformer.cli.shortlist import add_shortlist_option
-from keras_transformer.cli.task_commands import Corpora, Experiment, TaskCommands
+from keras_transformer.cli.task_commands import Corpora, TaskCommands, read_experiments
 from keras_transformer.cli.text_files import as_line, read_all_lines, require_same_length
 from keras_transformer.errors import UserError
 from keras_transformer.settings.setting import FrozenSettings, declarations, setting
@@ -65,43 +65,6 @@ class PairSettings(FrozenSettings):
     data_dir: str | None = _data("folder of tensorflow-datasets for its files", "DIR")
 
 
-# Section 5.1 of the paper: data set, target language and number of subwords. For En-Fr the paper
-# has 32,000 word pieces; BPE stands for them.
-_PAIRS = {
-    "en-de": ("wmt14_translate/de-en", "de", 37_000),
-    "en-fr": ("wmt14_translate/fr-en", "fr", 32_000),
-}
-# Section 6.1: steps, averaged checkpoints, and steps between checkpoints and validations. The paper
-# has a checkpoint every ten minutes, at 0.4 s a step of base and 1.0 s of big.
-_STEPS = {"base": (100_000, 5, 1_500, 3_000), "big": (300_000, 20, 600, 6_000)}
-
-
-def _experiment(name: str, description: str, preset: str) -> Experiment:
-    pair, size = name.removeprefix("wmt14-").rsplit("-", 1)
-    dataset, language, vocab_size = _PAIRS[pair]
-    data = {
-        "dataset": dataset,
-        "source_language": "en",
-        "target_language": language,
-        "train_split": "train",
-        "valid_split": "validation",  # newstest2013
-    }
-    names = ("max_steps", "average_checkpoints", "checkpoint_every", "evaluate_every")
-    values = {
-        "task": "translation",
-        "preset": preset,
-        "vocab_size": vocab_size,
-        "vocabulary_type": "bpe",
-        "shared_vocabulary": True,
-        "tokens_per_batch": 25_000,
-        "beam_size": 4,
-        "length_penalty": 0.6,
-        "select_best": False,
-        **dict(zip(names, _STEPS[size], strict=True)),
-    }
-    return Experiment(name, description, data, values)
-
-
 # The text of `evaluate`, in place of --source and --reference.
 _DATASET = ("dataset", "source_language", "target_language", "data_dir")
 _DATASET_FLAGS = ("--split", *("--" + name.replace("_", "-") for name in _DATASET))
@@ -130,12 +93,7 @@ class TranslationCommands(TaskCommands):
         "bleu_lowercase",
         "bleu_tokenize",
     )
-    experiments = (
-        _experiment("wmt14-en-de-base", "English-German, the base model", "base"),
-        _experiment("wmt14-en-de-big", "English-German, the big model", "big"),
-        _experiment("wmt14-en-fr-base", "English-French, the base model", "base"),
-        _experiment("wmt14-en-fr-big", "English-French, the big model", "big_en_fr"),
-    )
+    experiments = read_experiments(__file__)
     data_kinds = {
         "source": ("source", "target", "valid_source", "valid_target"),
         "tsv": ("tsv", "valid_tsv"),

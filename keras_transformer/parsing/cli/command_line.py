@@ -11,7 +11,7 @@ from typing import Any
 from keras_transformer.cli.arguments import add_options
 from keras_transformer.cli.line_by_line import answer_all, load_pipeline, save_answers
 from keras_transformer.cli.progress import Progress, say
-from keras_transformer.cli.task_commands import Corpora, Experiment, TaskCommands
+from keras_transformer.cli.task_commands import Corpora, TaskCommands, read_experiments
 from keras_transformer.cli.text_files import open_output, read_all_lines, read_lines
 from keras_transformer.errors import UserError
 from keras_transformer.parsing.evaluation.evalb_parameters import EvalbParameters
@@ -63,27 +63,6 @@ UNCONSTRAINED = {
 }
 
 
-# Section 6.3 of the paper. The trees of the Wall Street Journal are not free: --trees names
-# sections 2 to 21 and --valid-trees section 22.
-def _experiment(name: str, trees: str, preset: str, vocab_size: int) -> Experiment:
-    values = {
-        "task": "parsing",
-        "preset": preset,
-        "vocab_size": vocab_size,
-        "emit_numbers": False,
-        "vocabulary_type": "bpe",
-        "tokens_per_batch": 25_000,
-        "beam_size": 21,
-        "length_penalty": 0.3,
-        "select_best": False,
-        "max_steps": 100_000,
-        "average_checkpoints": 5,
-        "checkpoint_every": 1_500,
-        "evaluate_every": 3_000,
-    }
-    return Experiment(name, f"parser of {trees}", {}, values)
-
-
 # Number of labels in opening and closing brackets, as in treebanks of English.
 _NUM_SYMBOLS = 64
 
@@ -98,12 +77,7 @@ class ParsingCommands(TaskCommands):
     own_settings = ("f1_every", "f1_beam_size", "f1_trees")
     tables = {"parsing": "trees, for --task parsing"}
     defaults = {"preset": "parsing_small", "shared_vocabulary": False}
-    experiments = (
-        _experiment("wsj-parsing", "WSJ trees", "parsing", 16_000),
-        _experiment(
-            "wsj-parsing-semi-supervised", "WSJ and parsed trees", "parsing_semi_supervised", 32_000
-        ),
-    )
+    experiments = read_experiments(__file__)
     data_kinds = {"trees": ("trees", "valid_trees")}
     evaluate_options = ("--parameters", "--table", "--unconstrained")
     model_options = ("--unconstrained",)
