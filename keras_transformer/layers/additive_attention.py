@@ -42,7 +42,6 @@ class AdditiveAttention(AttentionFunction):
         self.score_kernel = self.add_weight(
             name="score_kernel", shape=(num_heads, key_dim), initializer="glorot_uniform"
         )
-        self.built = True
 
     def score(self, query: Tensor, key: Tensor) -> Tensor:
         hidden = ops.tanh(ops.expand_dims(query, -2) + ops.expand_dims(key, -3))

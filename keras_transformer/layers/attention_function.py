@@ -84,7 +84,9 @@ class AttentionFunction(TracedLayer, abc.ABC):
         return_attention_scores: bool = False,
     ) -> Tensor | tuple[Tensor, Tensor]:
         query, keys = self._scaled(query), key if isinstance(key, tuple) else (key,)
-        scores = _join([self.score(query, part) for part in keys])  # [batch, heads, query, key]
+        parts = [self.score(query, part) for part in keys]
+        # [batch, heads, query, key]
+        scores = parts[0] if len(parts) == 1 else ops.concatenate(parts, axis=-1)
         if distances is not None:
             scores = scores + distances.scores(query)
         scores = ops.cast(scores, at_least_float32(self.compute_dtype))
@@ -122,10 +124,6 @@ class AttentionFunction(TracedLayer, abc.ABC):
         self, query_shape: tuple, key_shape: tuple, value_shape: tuple
     ) -> tuple:
         return (*query_shape[:-1], value_shape[-1])
-
-
-def _join(parts):
-    return parts[0] if len(parts) == 1 else ops.concatenate(parts, axis=-1)
 
 
 def _weighted_sum(weights, value):

@@ -86,7 +86,6 @@ class RotaryPosition(AttentionPosition):
         if key_shape[-1] % 2:
             rule = "`key_dim` must be even for rotary positions, which turn pairs"
             raise ValueError(f"{rule}. Received: key_dim={key_shape[-1]}")
-        self.built = True
 
     def rotate(self, states: Tensor, positions: Tensor) -> Tensor:
         dim, dtype = states.shape[-1], at_least_float32(self.compute_dtype)
@@ -129,7 +128,6 @@ class RelativePosition(AttentionPosition):
             self.add_weight(name=name, shape=(number, shape[-1]), initializer="glorot_uniform")
             for name, shape in (("key_vectors", key_shape), ("value_vectors", value_shape))
         )
-        self.built = True
 
     def between(self, query_positions: Tensor, key_positions: Tensor) -> DistanceVectors:
         distance = ops.expand_dims(key_positions, 0) - ops.expand_dims(query_positions, 1)

@@ -54,7 +54,8 @@ class GrowingCache(NamedTuple):
             return self
 
         def merge():
-            return GrowingCache(*(_merge(*parts) for parts in self))
+            pairs = ((ops.concatenate(parts, axis=2), parts[1][:, :, :0]) for parts in self)
+            return GrowingCache(*pairs)
 
         length = ops.shape(self.keys[1])[2]
         if isinstance(length, int) and isinstance(max_recent, int):
@@ -175,7 +176,3 @@ def take_rows(tensors: Any, rows: Tensor) -> Any:
     return keras.tree.map_structure(
         lambda tensor: ops.take(tensor, rows, axis=0) if len(tensor.shape) else tensor, tensors
     )
-
-
-def _merge(first, second):
-    return ops.concatenate([first, second], axis=2), second[:, :, :0]

@@ -50,7 +50,6 @@ class Decoder(Stack):
         shapes = [shape for shape in (inputs_shape, encoder_outputs_shape) if shape is not None]
         for block in self.blocks:
             self._build_once(block, *shapes)
-        self.built = True
 
     def call(
         self,

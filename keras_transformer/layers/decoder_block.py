@@ -63,7 +63,6 @@ class DecoderBlock(ResidualBlock):
             self._make_residual("cross_attention", inputs_shape)
         self.feed_forward = self._make_feed_forward(inputs_shape)
         self._make_residual("feed_forward", inputs_shape)
-        self.built = True
 
     def call(
         self,

@@ -48,7 +48,6 @@ class Encoder(Stack):
         self._build_ends(inputs_shape)
         for block in self.blocks:
             self._build_once(block, inputs_shape)
-        self.built = True
 
     def call(
         self,

@@ -58,7 +58,6 @@ class EncoderBlock(ResidualBlock):
         self.feed_forward = self._make_feed_forward(inputs_shape)
         self._make_residual("attention", inputs_shape)
         self._make_residual("feed_forward", inputs_shape)
-        self.built = True
 
     def call(
         self,

@@ -22,7 +22,6 @@ class HeadProjections(KernelLayer):
         self.key_kernel, self.key_bias = self._add_map("key", key_input_dim, key_width)
         self.value_kernel, self.value_bias = self._add_map("value", value_shape[-1], value_width)
         self.output_kernel, self.output_bias = self._add_map("output", value_width, d_model)
-        self.built = True
 
     def _add_map(self, name, input_dim, output_dim):
         kernel = self._add_kernel(f"{name}_kernel", input_dim, output_dim)

@@ -55,7 +55,6 @@ class LearnedPositionEmbedding(ConfiguredLayer):
             initializer=self.embeddings_initializer
             or keras.initializers.RandomNormal(stddev=d_model**-0.5),
         )
-        self.built = True
 
     def call(self, inputs: Tensor, positions: Tensor | None = None) -> Tensor:
         check_rank("inputs", inputs, "[batch, length, d_model]")

@@ -70,6 +70,7 @@ class ResidualBlock(CompositeLayer, KernelLayer):
                 "`num_heads` must divide the width of the inputs unless `key_dim` and `value_dim` "
                 f"are given. Received: num_heads={self.num_heads}, width {d_model}"
             )
+        own = {"position": self.position, "sliding_window": self.sliding_window}
         attention = MultiHeadAttention(
             self.num_heads,
             self.key_dim or head_dim,
@@ -77,14 +78,11 @@ class ResidualBlock(CompositeLayer, KernelLayer):
             use_bias=self.use_bias,
             dropout=self.attention_dropout,
             flash_attention=self.flash_attention,
-            **({} if name == "cross_attention" else self._of_self_attention()),
+            **({} if name == "cross_attention" else own),
             **self._part_options(name),
         )
         attention.build(query_shape, value_shape)
         return attention
-
-    def _of_self_attention(self):
-        return {"position": self.position, "sliding_window": self.sliding_window}
 
     def _make_feed_forward(self, shape):
         feed_forward = FeedForward(

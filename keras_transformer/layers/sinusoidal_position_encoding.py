@@ -72,7 +72,6 @@ class SinusoidalPositionEncoding(ConfiguredLayer):
         if inputs_shape[-1] % 2:
             rule = "The last axis of `inputs` must be even, for pairs of sine and cosine"
             raise ValueError(f"{rule}. Received: inputs_shape={tuple(inputs_shape)}")
-        self.built = True
 
     def call(self, inputs: Tensor, positions: Tensor | None = None) -> Tensor:
         check_rank("inputs", inputs, "[batch, length, d_model]")

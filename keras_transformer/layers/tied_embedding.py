@@ -80,7 +80,6 @@ class TiedEmbedding(ConfiguredLayer):
             or keras.initializers.RandomNormal(stddev=self.d_model**-0.5),
             regularizer=self.embeddings_regularizer,
         )
-        self.built = True
 
     def __call__(self, inputs: Tensor, reverse: bool = False, **kwargs: Any) -> Tensor:
         dtype = getattr(inputs, "dtype", None)
