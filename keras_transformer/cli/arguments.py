@@ -12,6 +12,8 @@ from keras_transformer.settings.training_recipe import TrainingRecipe
 USAGE_ERROR = 2
 
 
+# The values that an option may have, by their name in the help.
+_RULES = {"N": COUNT, "P": POSITIVE, "M": POSITIVE, "GB": POSITIVE}
 _LAYOUT = functools.partial(argparse.RawDescriptionHelpFormatter, max_help_position=28, width=100)
 
 
@@ -27,12 +29,12 @@ class CommandParser(argparse.ArgumentParser):
 
 
 def add_options(group: argparse._ActionsContainer, texts: Mapping[str, str], **common: Any) -> None:
-    """Adds options such as `{"--last N": "help"}`: N is at least 1; without a value, a switch."""
+    """Adds options such as `{"--last N": "help"}`, with `_RULES`; without a value, a switch."""
     for option, text in texts.items():
         flag, *metavar = option.split()
         kind = {"metavar": metavar[0]} if metavar else {"action": "store_true"}
-        if metavar == ["N"]:
-            kind["type"] = COUNT
+        if metavar and metavar[0] in _RULES:
+            kind["type"] = _RULES[metavar[0]]
         group.add_argument(flag, help=text, **kind, **common)
 
 
@@ -66,14 +68,14 @@ def add_search_options(parser: argparse.ArgumentParser, n_best: bool = True) -> 
     recipe = declarations(TrainingRecipe)
     for name in ("beam_size", "length_penalty"):
         add_setting(group, dataclasses.replace(recipe[name], default="the model's"))
-    text = (
-        "stop a sentence when P times the beam size hypotheses have ended: 1 is faster, and may "
-        "change an answer (default: search until no answer could become better)"
-    )
-    add_options(group, {"--patience P": text}, type=POSITIVE)
+    options = {
+        "--patience P": "stop a sentence when P times the beam size hypotheses have ended: 1 is "
+        "faster, and may change an answer (default: search until no answer could become better)"
+    }
     if n_best:
         text = "number of answers per line, at most the beam size (default: only the best)"
-        add_options(group, {"--n-best N": text})
+        options["--n-best N"] = text
+    add_options(group, options)
 
 
 def is_given(arguments: argparse.Namespace, option: str) -> bool:
@@ -95,18 +97,15 @@ CONSTRAINT_OPTIONS = (*_FLAGS, "--suppress-unknown")
 def add_constraint_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options of constraints, which come on top of the model's own."""
     group = parser.add_argument_group("constraints")
-    counts = {
+    options = {
         "--min-length N": "minimum number of subwords in an answer, its end included",
         "--no-repeat-ngram N": "no sequence of N subwords may occur twice in an answer; 3 or 4 "
         "prevents loops",
+        "--repetition-penalty P": "multiply the log-probability of each subword that occurs in the "
+        "answer already by P; a number above 1 prevents repetition",
+        "--suppress-unknown": "no answer may have the unknown token",
     }
-    add_options(group, counts)
-    text = (
-        "multiply the log-probability of each subword that occurs in the answer already by P; a "
-        "number above 1 prevents repetition"
-    )
-    add_options(group, {"--repetition-penalty P": text}, type=POSITIVE)
-    add_options(group, {"--suppress-unknown": "no answer may have the unknown token"})
+    add_options(group, options)
 
 
 def choose_search(arguments: argparse.Namespace, search: Any) -> Any:

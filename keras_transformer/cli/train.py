@@ -22,7 +22,6 @@ from keras_transformer.cli.vocab import load_vocabulary
 from keras_transformer.errors import UserError
 from keras_transformer.inference.tasks import get_commands
 from keras_transformer.settings.presets import get_preset
-from keras_transformer.settings.setting import POSITIVE
 from keras_transformer.settings.training_settings import TrainingSettings
 
 
@@ -38,13 +37,12 @@ def define_options(parser: argparse.ArgumentParser) -> None:
     )
     add_options(recipes, {"--recipe NAME": text}, choices=tuple(EXPERIMENTS))
     plan = parser.add_argument_group("plan")
-    text = (
-        "print the model, its memory and the time of its training, and stop; a few steps of the "
-        "model are measured"
-    )
-    add_options(plan, {"--plan": text})
-    text = "with --plan: memory of each device, which a step has to fit into"
-    add_options(plan, {"--device-memory GB": text}, type=POSITIVE)
+    options = {
+        "--plan": "print the model, its memory and the time of its training, and stop; a few steps "
+        "of the model are measured",
+        "--device-memory GB": "with --plan: memory of each device, which a step has to fit into",
+    }
+    add_options(plan, options)
     config = {
         "--config FILE": "TOML file of settings",
         "--print-config": "print a TOML file of all settings, with a comment for each, and stop",

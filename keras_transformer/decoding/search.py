@@ -178,7 +178,11 @@ class Search(NamedSettings, kind="search"):
         Raises:
             ValueError: If `max_lengths` is not `[batch]`, or `max_length` is below 1.
         """
-        limits, ids = _checked_limits(max_lengths, max_length), (bos_id, eos_id, pad_id)
+        max_lengths = ops.cast(ops.convert_to_tensor(max_lengths), "int32")
+        check_rank("max_lengths", max_lengths, "[batch]")
+        if isinstance(max_length, int):
+            check_positive_integer("max_length", max_length)
+        limits, ids = ops.minimum(max_lengths, max_length), (bos_id, eos_id, pad_id)
         leaves = [leaf for leaf in keras.tree.flatten(state) if hasattr(leaf, "dtype")]
         dtypes = [keras.backend.standardize_dtype(leaf.dtype) for leaf in leaves]
         dtype = "float64" if "float64" in dtypes else "float32"
@@ -196,15 +200,6 @@ class Search(NamedSettings, kind="search"):
     def from_dict(cls, settings: Mapping) -> Self:
         constraints = [SavedConstraint.from_dict(one) for one in settings.get("constraints", ())]
         return super().from_dict({**settings, "constraints": constraints})
-
-
-def _checked_limits(max_lengths: Tensor, max_length: Any) -> Tensor:
-    """Returns each sentence's own maximum, int32 `[batch]`, at most `max_length`."""
-    max_lengths = ops.cast(ops.convert_to_tensor(max_lengths), "int32")
-    check_rank("max_lengths", max_lengths, "[batch]")
-    if isinstance(max_length, int):
-        check_positive_integer("max_length", max_length)
-    return ops.minimum(max_lengths, max_length)
 
 
 def search_to_dict(search: Search) -> dict:

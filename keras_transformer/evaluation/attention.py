@@ -13,6 +13,7 @@ from keras import ops
 from keras_transformer.data.special_tokens import BOS_ID
 from keras_transformer.files import atomic_write
 from keras_transformer.inference.pipeline import Pipeline
+from keras_transformer.layers.checks import check_choice
 
 KINDS = ("encoder", "decoder", "cross")
 _TEMPLATE = pathlib.Path(__file__).with_name("attention_page.html")
@@ -57,9 +58,7 @@ class AttentionWeights:
         Raises:
             ValueError: if there is no such layer or head.
         """
-        if attention not in KINDS:
-            allowed = ", ".join(map(repr, KINDS))
-            raise ValueError(f"`attention` must be one of {allowed}. Received: {attention=}")
+        check_choice("attention", attention, KINDS)
         weights = getattr(self, attention)
         if head is not None and layer is None:
             raise ValueError(f"A head needs a layer. Received: {head=}")

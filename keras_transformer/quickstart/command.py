@@ -13,7 +13,6 @@ from keras_transformer.cli.backend import load_backend
 from keras_transformer.cli.progress import Progress, say
 from keras_transformer.cli.train import training_progress
 from keras_transformer.errors import UserError
-from keras_transformer.settings.setting import POSITIVE
 
 _SIZES = {"num_train": 20_000, "num_valid": 200, "num_test": 500}
 _LAYERS = {"num_encoder_layers": 2, "num_decoder_layers": 2}
@@ -54,7 +53,7 @@ def define_options(parser: argparse.ArgumentParser) -> None:
     text = "folder of the SavedModel (default: %(default)s)"
     add_options(parser, {"--saved-model DIR": text}, default="saved_models/quickstart")
     text = "maximum minutes of training (default: %(default)s)"
-    add_options(parser, {"--minutes M": text}, type=POSITIVE, default=5.0)
+    add_options(parser, {"--minutes M": text}, default=5.0)
 
 
 def run(arguments: argparse.Namespace) -> None:

@@ -47,7 +47,9 @@ class TransformerSchedule(keras.optimizers.schedules.LearningRateSchedule):
 
     def __init__(self, d_model: int, warmup_steps: int = 4000, scale: float = 1.0):
         super().__init__()
-        _check_positive(d_model=d_model, warmup_steps=warmup_steps, scale=scale)
+        values = {"d_model": d_model, "warmup_steps": warmup_steps, "scale": scale}
+        for name, value in values.items():
+            check_positive_number(name, value)
         self.d_model = d_model
         self.warmup_steps = warmup_steps
         self.scale = scale
@@ -62,7 +64,7 @@ class TransformerSchedule(keras.optimizers.schedules.LearningRateSchedule):
             peak_learning_rate: float.
             d_model, warmup_steps: as in `TransformerSchedule`.
         """
-        _check_positive(peak_learning_rate=peak_learning_rate)
+        check_positive_number("peak_learning_rate", peak_learning_rate)
         scale = peak_learning_rate * d_model**0.5 * warmup_steps**0.5
         return cls(d_model, warmup_steps, scale)
 
@@ -74,11 +76,6 @@ class TransformerSchedule(keras.optimizers.schedules.LearningRateSchedule):
     def get_config(self) -> dict:
         names = "d_model", "warmup_steps", "scale"
         return {name: getattr(self, name) for name in names}
-
-
-def _check_positive(**values):
-    for name, value in values.items():
-        check_positive_number(name, value)
 
 
 def make_optimizer(recipe: TrainingRecipe, d_model: int) -> keras.optimizers.Optimizer:

@@ -119,7 +119,32 @@ class ParsingCommands(TaskCommands):
         add_options(group, options)
 
     def evaluate(self, arguments: argparse.Namespace) -> dict[str, Any]:
-        return evaluate_parsing(arguments)
+        num_files = len(arguments.reference or ())
+        if num_files != 1:
+            rule = "--task parsing takes one file of gold trees"
+            raise UserError(f"{rule}. Received: --reference with {num_files} files")
+        parameters = _parameters(arguments.parameters or "collins")
+        [reference] = arguments.reference
+        details = {}
+        if arguments.hypothesis:
+            gold, parses = _read_lines(reference, arguments.hypothesis)
+        else:
+            gold = list(read_trees(reference))
+            parses, details = _parse(arguments, gold)
+        score = parseval(gold, parses, parameters)
+        summary, errors = score.all, [s for s in score.sentences if s.errors]
+        if summary.num_errors or summary.num_skipped:
+            first = f"; the first, {errors[0].number}: {errors[0].errors[0]}" if errors else ""
+            say(
+                f"EVALB's figures leave out {summary.num_errors:,} errors and "
+                f"{summary.num_skipped:,} skipped sentences of {summary.num_sentences:,}{first}"
+            )
+        sys.stdout.write(f"{score.summary()}\n\n{score}\n")
+        if arguments.table:
+            with open_output(arguments.table) as file:
+                file.write(score.table() + "\n")
+        report = {"reference": reference, "parameters": dataclasses.asdict(parameters), **details}
+        return report | {"num_trees": len(gold), "scores": score.to_dict()}
 
 
 def _linearization(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -130,36 +155,6 @@ def _linearization(values: Mapping[str, Any]) -> dict[str, Any]:
         "numbers": not (words or tags) if numbers is None else numbers,
         "labelled_closing": not values["unlabelled_closing"],
     }
-
-
-def evaluate_parsing(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Scores parses against gold trees, prints EVALB's figures and returns a report."""
-    num_files = len(arguments.reference or ())
-    if num_files != 1:
-        rule = "--task parsing takes one file of gold trees"
-        raise UserError(f"{rule}. Received: --reference with {num_files} files")
-    parameters = _parameters(arguments.parameters or "collins")
-    [reference] = arguments.reference
-    details = {}
-    if arguments.hypothesis:
-        gold, parses = _read_lines(reference, arguments.hypothesis)
-    else:
-        gold = list(read_trees(reference))
-        parses, details = _parse(arguments, gold)
-    score = parseval(gold, parses, parameters)
-    summary, errors = score.all, [s for s in score.sentences if s.errors]
-    if summary.num_errors or summary.num_skipped:
-        first = f"; the first, {errors[0].number}: {errors[0].errors[0]}" if errors else ""
-        say(
-            f"EVALB's figures leave out {summary.num_errors:,} errors and {summary.num_skipped:,} "
-            f"skipped sentences of {summary.num_sentences:,}{first}"
-        )
-    sys.stdout.write(f"{score.summary()}\n\n{score}\n")
-    if arguments.table:
-        with open_output(arguments.table) as file:
-            file.write(score.table() + "\n")
-    report = {"reference": reference, "parameters": dataclasses.asdict(parameters), **details}
-    return report | {"num_trees": len(gold), "scores": score.to_dict()}
 
 
 def _parameters(name: str) -> EvalbParameters:
