@@ -1,4 +1,4 @@
-"""Files: written aside and renamed into place, and JSON files read with clear errors."""
+"""Files: written aside and renamed into place, and TOML and JSON files that are read."""
 
 import contextlib
 import ctypes
@@ -9,6 +9,7 @@ import pathlib
 import re
 import shutil
 import time
+import tomllib
 import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
@@ -165,6 +166,11 @@ def require_file(path: str | os.PathLike) -> pathlib.Path:
     if not path.exists():
         raise UserError(f"File not found: {str(path)!r}.")
     return path
+
+
+def read_toml(module: str, name: str) -> dict:
+    """Returns the content of a TOML file beside a module, which is given by its `__file__`."""
+    return tomllib.loads(pathlib.Path(module).with_name(name).read_text(encoding="utf-8"))
 
 
 def read_json(path: str | os.PathLike) -> dict:

@@ -4,12 +4,10 @@ import contextlib
 import importlib
 import logging
 import os
-import pathlib
 import re
 import signal
 import sys
 import textwrap
-import tomllib
 from collections.abc import Iterator, Sequence
 
 from keras_transformer import __version__
@@ -18,6 +16,7 @@ from keras_transformer.cli.arguments import USAGE_ERROR, CommandParser
 from keras_transformer.cli.progress import say
 from keras_transformer.cli.task_commands import task_commands
 from keras_transformer.errors import NO_ROOM
+from keras_transformer.files import read_toml
 from keras_transformer.quickstart import command as quickstart
 
 PROGRAM = "keras-transformer"
@@ -60,8 +59,7 @@ def build_parser() -> CommandParser:
 
 def _help(module: str, name: str) -> dict[str, str]:
     """Returns the help of a command as arguments of its parser, by the path of its module."""
-    path = pathlib.Path(module).with_name("help.toml")
-    texts = tomllib.loads(path.read_text(encoding="utf-8"))[name]
+    texts = read_toml(module, "help.toml")[name]
     example = textwrap.indent(texts.pop("example"), "  ")
     return {**texts, "epilog": f"example:\n\n{example}"}
 

@@ -2,11 +2,10 @@
 
 import abc
 import argparse
-import pathlib
-import tomllib
 from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple
 
+from keras_transformer.files import read_toml
 from keras_transformer.inference.tasks import command_names, get_commands
 from keras_transformer.settings.setting import FrozenSettings
 from keras_transformer.settings.training_settings import TrainingSettings
@@ -23,8 +22,7 @@ class Experiment(NamedTuple):
 
 def read_experiments(module: str) -> tuple[Experiment, ...]:
     """Returns the experiments in `experiments.toml` beside a module, which is given by its path."""
-    path = pathlib.Path(module).with_name("experiments.toml")
-    content = tomllib.loads(path.read_text(encoding="utf-8"))
+    content = read_toml(module, "experiments.toml")
     data, values = content.get("data", {}), content["values"]
     return tuple(
         Experiment(name, one["description"], data | one.get("data", {}), values | one["values"])

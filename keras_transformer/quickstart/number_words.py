@@ -4,12 +4,11 @@ The vocabulary is in `number_corpus.toml`, with the patterns of the sentences.
 """
 
 import functools
-import pathlib
-import tomllib
 from typing import NamedTuple
 
-_FILE = pathlib.Path(__file__).with_name("number_corpus.toml")
-_CONTENT = tomllib.loads(_FILE.read_text(encoding="utf-8"))
+from keras_transformer.files import read_toml
+
+_CONTENT = read_toml(__file__, "number_corpus.toml")
 
 
 class Noun(NamedTuple):

@@ -1,9 +1,8 @@
 """The presets: named models with the hyper-parameters that train them, from `presets.toml`."""
 
 import dataclasses
-import pathlib
-import tomllib
 
+from keras_transformer.files import read_toml
 from keras_transformer.settings.training_recipe import TrainingRecipe
 
 
@@ -30,9 +29,8 @@ class Preset:
     recipe: TrainingRecipe
 
 
-_FILE = pathlib.Path(__file__).with_name("presets.toml")
 _PRESETS = {}
-for _name, _values in tomllib.loads(_FILE.read_text(encoding="utf-8")).items():
+for _name, _values in read_toml(__file__, "presets.toml").items():
     _recipe = TrainingRecipe(**_values.pop("recipe", {}))
     _PRESETS[_name] = Preset(_name, **{"config": {}, **_values}, recipe=_recipe)
 
