@@ -17,7 +17,7 @@ from keras_transformer.decoding.step import (
     static_vocabulary_size,
 )
 from keras_transformer.decoding.top_k import top_k
-from keras_transformer.layers.checks import check_positive_integer, checked_number
+from keras_transformer.layers.checks import check_argument, check_positive_integer, checked_number
 from keras_transformer.layers.dtypes import Tensor
 
 # In float32 a smaller number may count as 0, and logits divided by it as infinite.
@@ -106,10 +106,8 @@ class Sampling(Search, name="sampling"):
             object.__setattr__(self, "top_p", checked_number("top_p", self.top_p, _SMALLEST, 1))
         check_positive_integer("num_samples", self.num_samples, 2**31 - 1)
         is_int = isinstance(self.seed, int) and not isinstance(self.seed, bool)
-        if not is_int or not 0 <= self.seed < 2**31:
-            raise ValueError(
-                f"`seed` must be an integer in [0, 2**31). Received: seed={self.seed!r}"
-            )
+        is_seed = is_int and 0 <= self.seed < 2**31
+        check_argument(is_seed, "seed", "an integer in [0, 2**31)", self.seed)
 
     @property
     def width(self) -> int:

@@ -13,7 +13,7 @@ from keras import ops
 from keras_transformer.data.special_tokens import BOS_ID
 from keras_transformer.files import atomic_write
 from keras_transformer.inference.pipeline import Pipeline
-from keras_transformer.layers.checks import check_choice
+from keras_transformer.layers.checks import check_argument, check_choice
 
 KINDS = ("encoder", "decoder", "cross")
 _TEMPLATE = pathlib.Path(__file__).with_name("attention_page.html")
@@ -65,9 +65,8 @@ class AttentionWeights:
         for name, number in (("layer", layer), ("head", head)):
             if number is None:
                 break
-            if number not in range(1, len(weights) + 1):
-                allowed = f"a number from 1 to {len(weights)}"
-                raise ValueError(f"`{name}` must be {allowed}. Received: {name}={number!r}")
+            is_there = number in range(1, len(weights) + 1)
+            check_argument(is_there, name, f"a number from 1 to {len(weights)}", number)
             weights = weights[number - 1]
         source, target = tuple(self.source), tuple(self.target)
         keys = ("<s>", *target[:-1]) if attention == "decoder" else source

@@ -5,6 +5,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from keras_transformer.layers.checks import check_argument
+
 
 class Alignment(NamedTuple):
     """The words of a source and of its translation that belong together, split at white space.
@@ -57,9 +59,6 @@ def layer_index(layer: int, num_layers: int) -> int:
     if layer == -2 and num_layers == 1:
         return 0
     is_int = isinstance(layer, int) and not isinstance(layer, bool)
-    if not is_int or not -num_layers <= layer < num_layers:
-        raise ValueError(
-            f"`layer` must be one of the decoder's {num_layers}, counted from 0, or from the end "
-            f"with a minus. Received: {layer=}"
-        )
+    rule = f"one of the decoder's {num_layers}, counted from 0, or from the end with a minus"
+    check_argument(is_int and -num_layers <= layer < num_layers, "layer", rule, layer)
     return layer % num_layers

@@ -9,9 +9,9 @@ from typing import Any
 def check_positive_integer(name: str, value: Any, maximum: int | None = None) -> None:
     """Raises `ValueError` unless `value` is an integer of at least 1, and at most `maximum`."""
     is_integer = isinstance(value, int) and not isinstance(value, bool)
-    _check(is_integer and value >= 1, name, "a positive integer", value)
+    check_argument(is_integer and value >= 1, name, "a positive integer", value)
     if maximum is not None:
-        _check(value <= maximum, name, f"at most {maximum:,}", value)
+        check_argument(value <= maximum, name, f"at most {maximum:,}", value)
 
 
 def is_number(value: Any) -> bool:
@@ -24,12 +24,12 @@ def is_number(value: Any) -> bool:
 def check_rate(name: str, value: Any) -> None:
     """Raises `ValueError` unless `value` is a dropout rate, 0 <= rate < 1."""
     is_rate = is_number(value) and 0 <= value < 1
-    _check(is_rate, name, "a number of at least 0 and less than 1", value)
+    check_argument(is_rate, name, "a number of at least 0 and less than 1", value)
 
 
 def check_positive_number(name: str, value: Any) -> None:
     """Raises `ValueError` unless `value` is a number greater than 0."""
-    _check(is_number(value) and value > 0, name, "a number greater than 0", value)
+    check_argument(is_number(value) and value > 0, name, "a number greater than 0", value)
 
 
 def checked_number(name: str, value: Any, lowest: float, highest: float) -> float:
@@ -40,20 +40,20 @@ def checked_number(name: str, value: Any, lowest: float, highest: float) -> floa
     """
     is_real = isinstance(value, numbers.Real) and not isinstance(value, bool)
     rule = f"a number from {lowest:g} to {highest:g}"
-    _check(is_real and lowest <= value <= highest, name, rule, value)
+    check_argument(is_real and lowest <= value <= highest, name, rule, value)
     return float(value)
 
 
 def check_boolean(name: str, value: Any) -> None:
     """Raises `ValueError` unless `value` is True or False."""
-    _check(isinstance(value, bool), name, "True or False", value)
+    check_argument(isinstance(value, bool), name, "True or False", value)
 
 
 def check_seed(seed: int | None) -> None:
     """Raises `ValueError` unless `seed` is an integer that Keras' generators take, or None."""
     is_integer = isinstance(seed, int) and not isinstance(seed, bool)
     is_seed = seed is None or (is_integer and 0 <= seed < 2**32)
-    _check(is_seed, "seed", f"an integer from 0 to {2**32 - 1}, or None", seed)
+    check_argument(is_seed, "seed", f"an integer from 0 to {2**32 - 1}, or None", seed)
 
 
 def check_rank(name: str, tensor: Any, shape: str) -> None:
@@ -74,9 +74,10 @@ def check_built(layer: Any) -> None:
 
 def check_choice(name: str, value: Any, allowed: Collection) -> None:
     """Raises `ValueError` unless `value` is one of `allowed`."""
-    _check(value in allowed, name, f"one of {', '.join(map(repr, allowed))}", value)
+    check_argument(value in allowed, name, f"one of {', '.join(map(repr, allowed))}", value)
 
 
-def _check(is_allowed, name, rule, value):
+def check_argument(is_allowed: Any, name: str, rule: str, value: Any) -> None:
+    """Raises `ValueError` with the rule, as it follows "must be", unless the value is allowed."""
     if not is_allowed:
         raise ValueError(f"`{name}` must be {rule}. Received: {name}={value!r}")

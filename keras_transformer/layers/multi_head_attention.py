@@ -13,7 +13,7 @@ from keras_transformer.layers.attention_position import (
 )
 from keras_transformer.layers.cached_attention import CachedAttention
 from keras_transformer.layers.caches import CompleteCache, FixedCache, GrowingCache, RollingCache
-from keras_transformer.layers.checks import check_positive_integer, check_rank
+from keras_transformer.layers.checks import check_argument, check_positive_integer, check_rank
 from keras_transformer.layers.configured_layer import TracedLayer
 from keras_transformer.layers.dtypes import Tensor
 from keras_transformer.layers.masks import keys_mask
@@ -108,10 +108,8 @@ class MultiHeadAttention(TracedLayer, CachedAttention):
             flash_attention=flash_attention,
             seed=seed,
         )
-        if attention is not None and not isinstance(attention, AttentionFunction):
-            raise ValueError(
-                f"`attention` must be an `AttentionFunction` or None. Received: {attention=}"
-            )
+        is_function = attention is None or isinstance(attention, AttentionFunction)
+        check_argument(is_function, "attention", "an `AttentionFunction` or None", attention)
         if attention is not None and (dropout or flash_attention is not None):
             raise ValueError(
                 "`dropout` and `flash_attention` are not allowed beside `attention`, which has its "

@@ -5,6 +5,7 @@ from typing import Any, Self
 
 import keras
 
+from keras_transformer.layers.checks import check_argument
 from keras_transformer.layers.composite_layer import CompositeLayer
 from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.layer_normalization import LayerNormalization
@@ -29,11 +30,9 @@ class Stack(CompositeLayer):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        is_list = isinstance(blocks, (list, tuple))
-        if not is_list or not blocks or not all(isinstance(b, keras.layers.Layer) for b in blocks):
-            raise ValueError(
-                f"`blocks` must be a list of at least one layer. Received: blocks={blocks!r}"
-            )
+        is_list = isinstance(blocks, (list, tuple)) and len(blocks) > 0
+        are_layers = is_list and all(isinstance(block, keras.layers.Layer) for block in blocks)
+        check_argument(are_layers, "blocks", "a list of at least one layer", blocks)
         self._keep(dropout=dropout, final_norm=final_norm, epsilon=epsilon, seed=seed, remat=remat)
         self.blocks = list(blocks)
         self.position = self._make_position(position)

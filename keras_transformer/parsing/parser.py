@@ -15,7 +15,7 @@ from keras_transformer.inference.batch_inference import one_answer
 from keras_transformer.inference.inputs import cut_sources
 from keras_transformer.inference.pipeline import Pipeline, Progress
 from keras_transformer.inference.results import Hypothesis
-from keras_transformer.layers.checks import check_boolean
+from keras_transformer.layers.checks import check_argument, check_boolean
 from keras_transformer.layers.dtypes import Tensor
 from keras_transformer.models import Ensemble, TrainingRecipe, Transformer
 from keras_transformer.parsing.linearization import Linearization
@@ -127,11 +127,8 @@ class Parser(Pipeline):
             recipe,
             self.well_formed_trees,
         )
-        if extra_length < _SMALLEST_TREE:
-            raise ValueError(
-                f"`extra_length` must be at least {_SMALLEST_TREE}, the size of the smallest tree. "
-                f"Received: extra_length={extra_length}"
-            )
+        rule = f"at least {_SMALLEST_TREE}, the size of the smallest tree"
+        check_argument(extra_length >= _SMALLEST_TREE, "extra_length", rule, extra_length)
         self.linearization = linearization or Linearization()
         self.tree_symbols = self._why_unconstrained = None
         try:

@@ -7,7 +7,7 @@ from keras import ops
 
 from keras_transformer.decoding.constraints.constraint import Generated
 from keras_transformer.decoding.named_settings import NamedSettings
-from keras_transformer.layers.checks import check_positive_integer, checked_number
+from keras_transformer.layers.checks import check_argument, check_positive_integer, checked_number
 from keras_transformer.layers.dtypes import Tensor
 
 # Each token before the last of an n-gram adds operations to the graph.
@@ -179,8 +179,7 @@ class SuppressTokens(SavedConstraint, name="suppress_tokens"):
     def __post_init__(self) -> None:
         ids = tuple(self.ids)
         are_ids = all(isinstance(i, int) and not isinstance(i, bool) and i >= 0 for i in ids)
-        if not ids or not are_ids:
-            raise ValueError(f"`ids` must be integers >= 0, at least one. Received: ids={ids!r}")
+        check_argument(ids and are_ids, "ids", "integers >= 0, at least one", ids)
         object.__setattr__(self, "ids", ids)
 
     def _ruled_out(self, generated, vocabulary):

@@ -10,6 +10,8 @@ from keras_transformer.layers.dtypes import Tensor
 
 _IS_TENSORFLOW = keras.backend.backend() == "tensorflow"
 if _IS_TENSORFLOW:
+    import tensorflow as tf
+
     from keras_transformer.layers.kernels import tensorflow_kernels
 
 
@@ -61,12 +63,18 @@ def map_in_turn(function: Callable, number: Any, dtypes: Any) -> Any:
         dtypes: Type, or nest of types, of what the function returns.
     """
     if _IS_TENSORFLOW:
-        return tensorflow_kernels.map_in_turn(function, number, dtypes)
+        options = {"fn_output_signature": dtypes, "parallel_iterations": 1}
+        return tf.map_fn(function, tf.range(number), **options)
     return ops.map(function, ops.arange(number, dtype="int32"))
 
 
 def loop_in_turn(first: Any, end: Any, step: Callable, state: Any) -> Any:
     """Returns the state after `ops.fori_loop`, with one step at a time."""
-    if _IS_TENSORFLOW:
-        return tensorflow_kernels.loop_in_turn(first, end, step, state)
-    return ops.fori_loop(first, end, step, state)
+    if not _IS_TENSORFLOW:
+        return ops.fori_loop(first, end, step, state)
+
+    def body(i, state):
+        return i + 1, step(i, state)
+
+    start = first, state
+    return tf.while_loop(lambda i, _: i < end, body, start, parallel_iterations=1)[1]

@@ -1,7 +1,6 @@
 """Operations of TensorFlow: dropout, layer normalisation, seeds of replicas."""
 
 import functools
-from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -110,19 +109,3 @@ def _row_normalizer(width, dtype, output_dtype):
         return normalize(rows, gamma, beta)
 
     return normalize_rows
-
-
-def map_in_turn(function: Callable, number: Any, dtypes: Any) -> Any:
-    """Returns what `kernels.map_in_turn` says."""
-    options = {"fn_output_signature": dtypes, "parallel_iterations": 1}
-    return tf.map_fn(function, tf.range(number), **options)
-
-
-def loop_in_turn(first: Any, end: Any, step: Callable, state: Any) -> Any:
-    """Returns what `kernels.loop_in_turn` says."""
-
-    def body(i, state):
-        return i + 1, step(i, state)
-
-    start = first, state
-    return tf.while_loop(lambda i, _: i < end, body, start, parallel_iterations=1)[1]
