@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from sacrebleu.metrics import BLEU, CHRF
 
-from keras_transformer.errors import UserError
+from keras_transformer.errors import UserError, one_line
 
 # Perl's s/(\S)-(\S)/$1 ##AT##-##AT## $2/g.
 _COMPOUND = re.compile(r"(\S)-(\S)")
@@ -90,8 +90,7 @@ def make_bleu(tokenize: str = "13a", lowercase: bool = False):
         # Tokenised text ends in " ."; sacreBLEU suspects a mistake there unless it is told.
         return BLEU(lowercase=lowercase, tokenize=tokenize, force=tokenize == "none")
     except (RuntimeError, OSError) as error:
-        reason = " ".join(str(error).split())
-        text = f"The tokenizer cannot be loaded: {reason} Received: {tokenize=}"
+        text = f"The tokenizer cannot be loaded: {one_line(error)} Received: {tokenize=}"
         raise UserError(text) from error
 
 

@@ -60,7 +60,8 @@ class LearnedPositionEmbedding(ConfiguredLayer):
         check_rank("inputs", inputs, "[batch, length, d_model]")
         inputs = ops.cast(inputs, self.compute_dtype)  # Keras casts only floats.
         if positions is None:
-            if not _is_placeholder(inputs):
+            # torch infers shapes with such tensors, in which unknown lengths are made up.
+            if keras.backend.backend() != "torch" or inputs.device.type != "meta":
                 self._check_length(inputs.shape)
             length = kernels.checked_length(inputs, self.max_length, self._too_long())
             positions = ops.arange(length, dtype="int32")
@@ -79,8 +80,3 @@ class LearnedPositionEmbedding(ConfiguredLayer):
     def compute_output_shape(self, inputs_shape: tuple) -> tuple:
         self._check_length(inputs_shape)
         return inputs_shape
-
-
-def _is_placeholder(inputs):
-    """Returns whether torch infers shapes with `inputs`, where unknown lengths are made up."""
-    return keras.backend.backend() == "torch" and inputs.device.type == "meta"
