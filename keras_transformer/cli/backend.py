@@ -5,6 +5,9 @@ import os
 import sys
 from collections.abc import Iterator
 
+# Parts of a batch that `train` computes at the same time on a CPU, by default.
+TRAINING_STREAMS = 2
+
 
 def import_keras() -> None:
     """Imports Keras without the lines of its backend on standard error."""
@@ -53,10 +56,11 @@ def load_backend() -> bool:
         return not tf.config.list_physical_devices("GPU")
 
 
-def load_backend_in_streams(num_streams: int | None) -> int:
+def load_backend_in_streams(num_streams: int | None, most: int | None = None) -> int:
     """Calls `load_backend`, divides the cores of a CPU among streams and returns their number.
 
-    A search has many small operations, which are faster with one thread than with several.
+    Small operations are faster with one thread than with several. The default is a stream for each
+    core, but `most` at the most.
     """
     if not load_backend():
         return num_streams or 1
@@ -65,7 +69,7 @@ def load_backend_in_streams(num_streams: int | None) -> int:
     # The cores that the process may use, if the system has this call.
     has_call = hasattr(os, "sched_getaffinity")
     cores = len(os.sched_getaffinity(0)) if has_call else os.cpu_count()
-    num_streams = num_streams or cores
+    num_streams = num_streams or min(cores, most or cores)
     # TensorFlow's own setting wins. After the first computation the number cannot be set.
     if "TF_NUM_INTRAOP_THREADS" not in os.environ:
         with contextlib.suppress(RuntimeError):

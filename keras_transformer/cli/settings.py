@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from keras_transformer.cli.arguments import add_setting
+from keras_transformer.cli.backend import TRAINING_STREAMS
 from keras_transformer.cli.experiments import CHOSEN, experiment_values
 from keras_transformer.cli.task_commands import task_commands
 from keras_transformer.errors import UserError
@@ -83,6 +84,10 @@ def _settings_of_train() -> dict[str, Setting]:
         "vocab_size": {"default": None, "unset": f"{TrainingSettings.vocab_size}"},
         "task": {"text": f"task of the model: {tasks}", "rule": choice("TASK", *command_names())},
         "bleu_tokenize": {"rule": choice("NAME", *BLEU_TOKENIZERS)},
+        "streams": {
+            "default": None,
+            "unset": f"{TRAINING_STREAMS} with TensorFlow on a CPU of several cores, otherwise 1",
+        },
     }
     for name, change in changes.items():
         found[name] = dataclasses.replace(found[name], **change)

@@ -7,7 +7,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from keras_transformer.cli.arguments import add_options
-from keras_transformer.cli.backend import load_backend
+from keras_transformer.cli.backend import (
+    TRAINING_STREAMS,
+    load_backend,
+    load_backend_in_streams,
+)
 from keras_transformer.cli.experiments import EXPERIMENTS, choose_settings, keep_settings
 from keras_transformer.cli.progress import Progress, say
 from keras_transformer.cli.settings import (
@@ -75,7 +79,10 @@ def run(arguments: argparse.Namespace) -> None:
     corpora = commands.open_corpora(kind, values)
     values = choose_settings(values, corpora.train, say)
     say("Loading Keras and its backend.")
-    load_backend()
+    # XLA joins the small operations itself.
+    values["streams"] = load_backend_in_streams(
+        values["streams"] or (1 if values["jit_compile"] else None), TRAINING_STREAMS
+    )
     from keras_transformer.training import train
 
     with training_progress(values["output"], values["max_minutes"]) as progress:

@@ -67,7 +67,7 @@ class Shortlist:
         num_candidates: int = 50,
         num_frequent: int = 100,
     ) -> "Shortlist":
-        """Learns a shortlist from sentence pairs, by IBM model 1.
+        """Returns a shortlist learned from sentence pairs, by IBM model 1.
 
         Args:
             corpus: an `EncodedCorpus` of the training text. At most 500,000 of its pairs are read.
@@ -125,10 +125,13 @@ class Shortlist:
         return np.sort(np.concatenate([listed, others])).astype("int32")
 
     def save(self, directory: str | os.PathLike) -> pathlib.Path:
-        """Writes `shortlist.npz` into a model directory, and returns its path.
+        """Writes `shortlist.npz` into a model directory.
 
         Args:
             directory: the model directory.
+
+        Returns:
+            `pathlib.Path`: the file.
         """
         path = pathlib.Path(directory) / SHORTLIST_FILE
         with atomic_write(path) as aside, aside.open("wb") as file:
@@ -137,7 +140,7 @@ class Shortlist:
 
     @classmethod
     def load(cls, directory: str | os.PathLike, tokenizers: TokenizerPair) -> "Shortlist":
-        """Reads the shortlist of a model directory.
+        """Returns the shortlist in a model directory.
 
         Args:
             directory: the model directory.

@@ -1,5 +1,6 @@
-"""A training step in parts, for large batches in little memory."""
+"""A training step in parts: in turn for less memory, at the same time for speed on a CPU."""
 
+import itertools
 from typing import Any
 
 import keras
@@ -13,30 +14,47 @@ if keras.backend.backend() == "tensorflow":
 class MicroBatchModel(keras.Model):
     """A `keras.Model` whose `fit` can sum the gradient over parts of each batch.
 
-    Set `micro_batches` before `compile`; the loss must be a sum over the whole batch. Keras' own
+    Set the attributes before `compile`; the loss must be a sum over the whole batch. Keras' own
     `gradient_accumulation_steps` takes the mean over unequal parts, and fails on several replicas.
+
+    Attributes:
+        micro_batches: number of parts that are computed in turn, in less memory.
+        streams: number of parts of each of these that are computed at the same time. On a CPU with
+            one thread per operation, two streams train small models faster than two threads do.
     """
 
     micro_batches = 1
+    streams = 1
 
     def train_step(self, *args: Any, **kwargs: Any) -> dict:
-        if self.micro_batches == 1:
+        if self.micro_batches == self.streams == 1:
             return super().train_step(*args, **kwargs)
         if keras.backend.backend() != "tensorflow":
             raise ValueError(
                 "Steps in several parts need the TensorFlow backend. Received: "
-                f"micro_batches={self.micro_batches}, backend={keras.backend.backend()!r}"
+                f"micro_batches={self.micro_batches}, streams={self.streams}, "
+                f"backend={keras.backend.backend()!r}"
             )
         return self._step_in_parts(*args, **kwargs)
 
     def _step_in_parts(self, data):
         weights = self.trainable_weights
-        parts = tf.nest.map_structure(self._cut, keras.utils.unpack_x_y_sample_weight(data))
+        batch = keras.utils.unpack_x_y_sample_weight(data)
+        if self.micro_batches == 1:
+            loss, gradients = self._gradients_in_streams(batch, weights)
+        else:
+            loss, gradients = self._gradients_in_turn(batch, weights)
+        self.optimizer.apply(gradients, weights)
+        self._track_loss(loss, tf.shape(tf.nest.flatten(data)[0])[0])
+        return self.get_metrics_result()
+
+    def _gradients_in_turn(self, batch, weights):
+        parts = tf.nest.map_structure(self._cut, batch)
         number = self.micro_batches
 
         def add_part(index, total, gradients):
             part = tf.nest.map_structure(lambda cut: None if cut is None else cut[index], parts)
-            loss, part_gradients = self._part_gradients(part, weights)
+            loss, part_gradients = self._gradients_in_streams(part, weights)
             sums = [s + tf.cast(p, s.dtype) for s, p in zip(gradients, part_gradients, strict=True)]
             return index + 1, total + tf.cast(loss, total.dtype), sums
 
@@ -50,9 +68,18 @@ class MicroBatchModel(keras.Model):
             parallel_iterations=1,
             maximum_iterations=number,
         )
-        self.optimizer.apply(gradients, weights)
-        self._track_loss(loss, tf.shape(tf.nest.flatten(data)[0])[0])
-        return self.get_metrics_result()
+        return loss, gradients
+
+    def _gradients_in_streams(self, batch, weights):
+        rows = tf.shape(tf.nest.flatten(batch)[0])[0]
+        limits = [rows * number // self.streams for number in range(self.streams + 1)]
+        found = []
+        for start, end in itertools.pairwise(limits):
+            # TensorFlow runs the parts in parallel, because none depends on another.
+            cut = lambda array: None if array is None else array[start:end]  # noqa: B023, E731
+            found.append(self._part_gradients(tf.nest.map_structure(cut, batch), weights))
+        losses, gradients = zip(*found, strict=True)
+        return sum(losses), [tf.add_n(parts) for parts in zip(*gradients, strict=True)]
 
     def _cut(self, array):
         """Returns `[rows, ...]` as `[micro_batches, rows / micro_batches, ...]`."""
@@ -73,7 +100,7 @@ class MicroBatchModel(keras.Model):
             outputs = self(inputs, training=True)
             loss = self.compute_loss(inputs, labels, outputs, sample_weight, training=True)
             # Regularisers belong to the step, not to each of its parts.
-            loss -= sum(self.losses, 0.0) * (1 - 1 / self.micro_batches)
+            loss -= sum(self.losses, 0.0) * (1 - 1 / (self.micro_batches * self.streams))
             scaled = self.optimizer.scale_loss(loss)
         # `unconnected_gradients="zero"` fails for variables of Keras.
         variables = [weight.value for weight in weights]

@@ -92,7 +92,8 @@ class F1OnDev(ScoreOnDev):
             search = self._search or GreedySearch()
             self.parser = Parser(model, *self._tokenizers, self._linearization, search=search)
             self.translator = Translator(model, *self._tokenizers, search=search)
-        self.parses = self.parser.parse([tree.words() for tree in self.trees])
+        words = [tree.words() for tree in self.trees]
+        self.parses = self.parser.parse(words, num_streams=self.num_streams)
         self.score = parseval(self.trees, self.parses)
         return self.score.strict_f1
 

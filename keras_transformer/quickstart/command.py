@@ -9,7 +9,7 @@ import sys
 import time
 
 from keras_transformer.cli.arguments import add_options
-from keras_transformer.cli.backend import load_backend
+from keras_transformer.cli.backend import TRAINING_STREAMS, load_backend_in_streams
 from keras_transformer.cli.progress import Progress, say
 from keras_transformer.cli.train import training_progress
 from keras_transformer.errors import UserError
@@ -59,7 +59,7 @@ def define_options(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     start = time.monotonic()
     output = pathlib.Path(arguments.output)
-    load_backend()
+    streams = load_backend_in_streams(None, TRAINING_STREAMS)
     from keras_transformer.data import PairsCorpus
     from keras_transformer.export import check_export_directory, export_saved_model
     from keras_transformer.quickstart.corpus import number_corpus
@@ -67,7 +67,8 @@ def run(arguments: argparse.Namespace) -> None:
 
     check_export_directory(arguments.saved_model)  # before the training, not after it
     train_pairs, valid_pairs, test_pairs = number_corpus(**_SIZES)
-    settings = TrainingSettings(**_SETTINGS, max_minutes=arguments.minutes)
+    limits = {"max_minutes": arguments.minutes, "streams": streams}
+    settings = TrainingSettings(**_SETTINGS, **limits)
     with training_progress(str(output), arguments.minutes) as progress:
         corpora = PairsCorpus(train_pairs), PairsCorpus(valid_pairs)
         result = train(output, *corpora, settings, report=say, progress=progress.update)

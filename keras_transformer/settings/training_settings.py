@@ -146,6 +146,13 @@ class TrainingSettings(FrozenSettings):
         COUNT,
         may_change=True,
     )
+    streams: int = _machine(
+        1,
+        "compute N parts of each batch at the same time, each with an equal share of the CPU's "
+        "cores, which is faster with small models",
+        COUNT,
+        may_change=True,
+    )
     packed_width: int | None = _machine(
         None,
         "put several pairs into each row of N positions: one batch shape, and less padding",

@@ -130,7 +130,9 @@ def _token_losses(kernel_shape, token_shape, dtype, embeddings_dtype, rows, r_dr
 
 def _in_slices(tokens, embeddings, labels, factors, weight, rows, r_drop=0.0, with_gradient=False):
     """Returns the losses, and the gradients of their sum times `factors`, by `rows` at a time."""
-    kernel = tf.cast(embeddings, tokens.dtype)
+    kernel, wide = tf.cast(embeddings, tokens.dtype), factors.dtype
+    kernel_sum = tf.reduce_sum(tf.cast(kernel, wide), axis=0)
+    rows_of_token = 2 if r_drop else 1
     number = tf.shape(tokens)[0]
     count = tf.maximum(1, (number + rows - 1) // rows)  # A replica may have no token.
     arrays = [
@@ -138,30 +140,47 @@ def _in_slices(tokens, embeddings, labels, factors, weight, rows, r_drop=0.0, wi
         for kind, shape in ((factors.dtype, [None]), (tokens.dtype, [None, *tokens.shape[1:]]))
     ]
 
-    def body(index, losses, token_gradients, kernel_gradient):
+    def body(index, losses, token_gradients, dense_gradient, sparse_gradient):
         part = slice(index * rows, tf.minimum((index + 1) * rows, number))
         tokens_here = tokens[part]
         states = tf.reshape(tokens_here, [-1, tokens.shape[-1]])
-        logits = tf.cast(tf.matmul(states, kernel, transpose_b=True), factors.dtype)
-        loss, gradient = losses_and_gradient(labels[part], logits, weight, r_drop)
+        labels_here = tf.repeat(labels[part], rows_of_token)
+        logits = tf.cast(tf.matmul(states, kernel, transpose_b=True), wide)
+        mean = tf.linalg.matvec(tf.cast(states, wide), kernel_sum / kernel.shape[0])
+        loss, gradient = losses_and_gradient(labels_here, logits, weight, r_drop, mean)
         losses = losses.write(index, loss)
         if with_gradient:
-            difference = tf.cast(gradient(), tokens.dtype)
+            dense, at_labels, everywhere = gradient()
+            rounded = tf.cast(dense, tokens.dtype)
+            if rounded.dtype != wide:  # What rounding changed at the labels is added there.
+                at_labels += tf.gather(dense, labels_here, batch_dims=1)
+                at_labels -= tf.cast(tf.gather(rounded, labels_here, batch_dims=1), wide)
+            at_labels = at_labels[:, None]
             # Rows of the small matrices are scaled instead of those of the large one.
-            scale = tf.repeat(tf.cast(factors[part], tokens.dtype), 2 if r_drop else 1)[:, None]
-            change = tf.reshape(tf.matmul(difference, kernel) * scale, tf.shape(tokens_here))
-            token_gradients = token_gradients.write(index, change)
-            change = tf.matmul(difference, states * scale, transpose_a=True)
-            kernel_gradient += tf.cast(change, kernel_gradient.dtype)
-        return index + 1, losses, token_gradients, kernel_gradient
+            scale = tf.repeat(factors[part], rows_of_token)[:, None]
+            rest = at_labels * tf.cast(tf.gather(kernel, labels_here), wide)
+            rest += everywhere * kernel_sum
+            change = (tf.cast(tf.matmul(rounded, kernel), wide) + rest) * scale
+            change = tf.cast(change, tokens.dtype)
+            token_gradients = token_gradients.write(
+                index, tf.reshape(change, tf.shape(tokens_here))
+            )
+            scaled = tf.cast(states, wide) * scale
+            change = tf.matmul(tf.cast(scaled, tokens.dtype), rounded, transpose_a=True)
+            dense_gradient += tf.cast(change, wide)
+            everywhere = everywhere * tf.reduce_sum(scaled, axis=0)
+            changes = tf.math.unsorted_segment_sum(at_labels * scaled, labels_here, kernel.shape[0])
+            sparse_gradient += changes + everywhere
+        return index + 1, losses, token_gradients, dense_gradient, sparse_gradient
 
-    shape = embeddings.shape if with_gradient else []
-    _, losses, token_gradients, kernel_gradient = tf.while_loop(
+    shape = embeddings.shape if with_gradient else [1, 1]
+    _, losses, token_gradients, dense_gradient, sparse_gradient = tf.while_loop(
         lambda index, *_: index < count,
         body,
-        (0, *arrays, tf.zeros(shape, embeddings.dtype)),
+        (0, *arrays, tf.zeros(shape[::-1], wide), tf.zeros(shape, wide)),
         parallel_iterations=1,
     )
     if not with_gradient:
         return losses.concat()
+    kernel_gradient = tf.cast(tf.transpose(dense_gradient) + sparse_gradient, embeddings.dtype)
     return losses.concat(), token_gradients.concat(), kernel_gradient

@@ -38,6 +38,7 @@ class ScoreOnDev(keras.callbacks.Callback, abc.ABC):
     Attributes:
         history: list of (epoch from 0, score).
         translator: `Translator` of the last evaluation, or None.
+        num_streams: int, as in `Translator.translate`.
 
     Example:
 
@@ -55,6 +56,7 @@ class ScoreOnDev(keras.callbacks.Callback, abc.ABC):
         self.every = every
         self.history: list[tuple[int, float]] = []
         self.translator = None
+        self.num_streams = 1
 
     @abc.abstractmethod
     def evaluate(self, model: keras.Model | None = None) -> float:
@@ -147,7 +149,8 @@ class BleuOnDev(ScoreOnDev):
         if self.translator is None or self.translator.model is not model:
             search = self._search or GreedySearch()
             self.translator = Translator(model, *self._tokenizers, search=search)
-        self.hypotheses = self.translator.translate(self.sources)
+        options = {"num_streams": self.num_streams}
+        self.hypotheses = self.translator.translate(self.sources, **options)
         return corpus_bleu(self.hypotheses, self.references, **self._score_options).score
 
     def samples(self, number: int) -> list[tuple[str, str, str]]:

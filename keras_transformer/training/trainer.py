@@ -141,10 +141,13 @@ def _start(output: Path, corpora, settings, given_tokenizers, report, signals) -
             r_drop=recipe.r_drop,
         )
         model.micro_batches = settings.micro_batches
+        model.streams = settings.streams
         compile_model(model, recipe, jit_compile=settings.jit_compile)
     score = None
     if valid_corpus is not None:
         score = task.make_score(valid_corpus, tokenizers, settings, recipe)
+    if score is not None:
+        score.num_streams = settings.streams
     return TrainingRun(output, settings, recipe, tokenizers, data, model, score, report, signals)
 
 

@@ -140,8 +140,8 @@ def test_every_setting_reaches_the_training():
         "--average-checkpoints 40 --seed 41 --max-steps 42 --max-minutes 4.3 --average-windows 4,5 "
         "--checkpoint-every 44 --keep-checkpoints 45 --evaluate-every 46 --bleu-every 47 "
         "--bleu-beam-size 48 --bleu-lowercase --bleu-tokenize intl --mixed-precision "
-        "--jit-compile --gpus 2 --vocabulary-type bpe --vocab-size 490 --no-shared-vocabulary "
-        "--bpe-dropout 0.5 --tensorboard --patience 51 --no-select-best"
+        "--jit-compile --gpus 2 --streams 52 --vocabulary-type bpe --vocab-size 490 "
+        "--no-shared-vocabulary --bpe-dropout 0.5 --tensorboard --patience 51 --no-select-best"
     )
     settings = training_settings(parse(*arguments.split()))
     assert settings == TrainingSettings(
@@ -193,6 +193,7 @@ def test_every_setting_reaches_the_training():
         max_minutes=4.3,
         evaluate_every=46,
         bleu_every=47,
+        streams=52,
         checkpoint_every=44,
         keep_checkpoints=45,
         average_windows=(4, 5),

@@ -66,6 +66,15 @@ def test_losses_metrics_and_weights_are_those_of_the_whole_batch(micro_batches):
     assert_same(found, expected, 1e-6)
 
 
+@pytest.mark.parametrize("micro_batches, streams", [(1, 2), (2, 2), (1, 4), (3, 3)])
+def test_parts_at_the_same_time_give_the_same_step(micro_batches, streams):
+    """Also uneven parts, and parts without rows."""
+    expected = train(make(1, keras.optimizers.SGD(0.3)))
+    model = make(micro_batches, keras.optimizers.SGD(0.3), compiles=True)
+    model.streams = streams
+    assert_same(train(model), expected, 1e-6)
+
+
 @pytest.mark.slow
 def test_the_whole_gradient_is_clipped():
     recipe = {"clip_norm": 0.01, "warmup_steps": 10, "epsilon": 1e-3}
@@ -75,8 +84,9 @@ def test_the_whole_gradient_is_clipped():
 @pytest.mark.slow
 def test_regularisers_count_once():
     results = []
-    for micro_batches in (1, 3):
+    for micro_batches, streams in ((1, 1), (3, 2)):
         model = make(micro_batches, keras.optimizers.SGD(0.1))
+        model.streams = streams
         model.target_embedding.embeddings.regularizer = keras.regularizers.L2(1.0)
         results.append(train(model))
     assert_same(results[1], results[0], 1e-6)

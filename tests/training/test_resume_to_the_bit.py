@@ -32,7 +32,7 @@ small = dict(num_encoder_layers=1, num_decoder_layers=1, d_model=16, intermediat
 settings = TrainingSettings(
     preset="tiny", model=small, tokenizer="subword", vocab_size=None, deterministic=True,
     recipe=dict(tokens_per_batch=120, warmup_steps=20, average_checkpoints=3, ema_momentum=0.9),
-    max_steps={NUM_STEPS}, evaluate_every=15, checkpoint_every=4,
+    max_steps={NUM_STEPS}, evaluate_every=15, checkpoint_every=4, streams=2,
 )
 
 def progress(step, total, note):
