@@ -59,7 +59,7 @@ def test_a_model_does_not_win_by_failing_on_hard_sentences(model, tokenizers, mo
     """Of 2 + 3 gold brackets 2 are found: recall 40, precision 100."""
     trees = [Tree.parse("(S (NP (DT the) (NN dog)))"),
              Tree.parse("(S (NP (DT a) (NN cat)) (VP (VBZ sees)))")]  # fmt: skip
-    monkeypatch.setattr(Parser, "parse", lambda parser, sentences: [trees[0], None])
+    monkeypatch.setattr(Parser, "parse", lambda parser, sentences, **options: [trees[0], None])
     callback = F1OnDev(trees, *tokenizers)
     assert callback.evaluate(model) == pytest.approx(2 * 40 * 100 / 140)
     assert callback.score.f1 == 100, "EVALB leaves the sentence out"
