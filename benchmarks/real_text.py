@@ -3,10 +3,12 @@
 pip install '.[ctranslate2]'
 Usage: python benchmarks/real_text.py --model DIR --source FILE --reference FILE
                                       [--rounds 3] [--beam 1 4] [--threads 2] [--batch 64]
+                                      [--shortlist]
 
 From text to text, tokenising and joining included, lines sorted by length and cut into batches by
-each. A SavedModel is asked in one request, and by clients that send 64 lines at a time. Prints a
-table of docs/benchmarks.md.
+each. A SavedModel is asked in one request, and by clients that send 64 lines at a time. With
+--shortlist, ours choose from the shortlist in the model directory. Prints a table of
+docs/benchmarks.md.
 """
 
 import argparse
@@ -48,11 +50,13 @@ def main():
     parser.add_argument("--beam", nargs="+", default=["1", "4"], help="default: 1 4")
     parser.add_argument("--threads", type=int, default=2, help="of each program (default: 2)")
     parser.add_argument("--batch", type=int, default=64, help="sentences at a time (default: 64)")
+    parser.add_argument("--shortlist", action="store_true", help="ours use the model's shortlist")
     arguments = parser.parse_args()
     print(f"{datetime.date.today()}, {hardware()}, medians of {arguments.rounds} runs by turns")
     environment = {
         "BENCHMARK_THREADS": str(arguments.threads),
         "BENCHMARK_BATCH": str(arguments.batch),
+        "BENCHMARK_SHORTLIST": str(int(arguments.shortlist)),
     }
     export = [str(PEERS / "text_export.py"), arguments.model]
     with tempfile.TemporaryDirectory() as folder:

@@ -6,13 +6,12 @@ Usage: text_export.py MODEL DIRECTORY FORMAT BEAM_SIZE PATIENCE, FORMAT: bfloat1
 import json
 import sys
 
-from text_setting import THREADS, make_search
+from text_setting import THREADS, load_translator, make_search
 
-from keras_transformer import Translator
 from keras_transformer.export import export_ctranslate2, export_saved_model
 
 model, directory, form, beam_size, patience = sys.argv[1:]
-translator = Translator.load(model)
+translator = load_translator(model)
 if form == "ctranslate2":
     export_ctranslate2(translator, directory)
 else:

@@ -13,6 +13,7 @@ import sacrebleu
 
 THREADS = int(os.environ.get("BENCHMARK_THREADS", "2"))
 BATCH = int(os.environ.get("BENCHMARK_BATCH", "64"))
+SHORTLIST = os.environ.get("BENCHMARK_SHORTLIST", "") == "1"
 CALLS = 3
 
 
@@ -21,6 +22,17 @@ def lines_of(path: str) -> list[str]:
     opened = gzip.open if path.endswith(".gz") else open
     with opened(path, "rt", encoding="utf-8") as file:
         return [line.strip("\n") for line in file]
+
+
+def load_translator(model: str, dtype: str | None = None) -> Any:
+    """Returns our translator, with the shortlist of its directory if the benchmark asks for it."""
+    from keras_transformer import Translator
+    from keras_transformer.inference import Shortlist
+
+    translator = Translator.load(model, dtype=dtype)
+    if SHORTLIST:
+        translator.shortlist = Shortlist.load(model, translator.tokenizers)
+    return translator
 
 
 def make_search(beam_size: str, patience: str) -> Any:
