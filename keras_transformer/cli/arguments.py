@@ -144,4 +144,9 @@ def add_batch_options(
             "(default: with TensorFlow on a CPU the number of cores, otherwise 1)"
         )
         add_options(group, {"--streams N": text})
+        text = (
+            "type to compute in, one of float32, bfloat16 and auto, the one that this machine "
+            "multiplies faster; bfloat16 changes some answers (default: float32)"
+        )
+        add_options(group, {"--precision TYPE": text}, choices=("float32", "bfloat16", "auto"))
     return group

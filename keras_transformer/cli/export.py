@@ -64,6 +64,8 @@ def run(arguments: argparse.Namespace) -> None:
     given = {name: getattr(arguments, one.name) for name, one in chosen.options.items()}
     options = {name: value for name, value in given.items() if value is not None}
     pipeline = get_task(task).pipeline.load(arguments.model, dtype=options.get("dtype"))
+    if options.get("dtype") == "auto":  # It has been measured.
+        options["dtype"] = pipeline.model.dtype_policy.name
     if chosen.includes_search:
         options["search"] = choose_search(arguments, pipeline.search)
     use_shortlist(pipeline, arguments)

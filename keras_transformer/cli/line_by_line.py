@@ -104,7 +104,7 @@ def check_input(arguments: argparse.Namespace) -> int | None:
 def load_pipeline(arguments: argparse.Namespace, task: str) -> tuple[Any, dict[str, Any]]:
     """Returns the pipeline in `--model`, and options of its methods that search."""
     num_streams = load_backend_in_streams(arguments.streams)
-    pipeline = get_task(task).pipeline.load(arguments.model)
+    pipeline = get_task(task).pipeline.load(arguments.model, dtype=arguments.precision)
     use_shortlist(pipeline, arguments)
     options = {"batch_size": arguments.batch_size, "num_streams": num_streams}
     return pipeline, options | {"search": choose_search(arguments, pipeline.search)}

@@ -70,8 +70,8 @@ FORMATS = {
                     "precision",
                     None,
                     "type of the weights and of the computation; bfloat16 halves the size and "
-                    "changes some answers",
-                    choice("TYPE", "float32", "bfloat16"),
+                    "changes some answers; auto is the one that this machine multiplies faster",
+                    choice("TYPE", "float32", "bfloat16", "auto"),
                     unset="float32",
                 ),
                 "num_streams": Setting(

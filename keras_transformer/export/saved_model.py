@@ -8,6 +8,7 @@ from keras_transformer.export.formats import export_folder
 from keras_transformer.export.steps import with_dtype
 from keras_transformer.inference.model_directory import IN_SAVED_MODEL
 from keras_transformer.inference.pipeline import Pipeline
+from keras_transformer.inference.precision import choose_precision
 from keras_transformer.inference.tasks import get_task, load_entry
 from keras_transformer.models import Ensemble
 
@@ -58,7 +59,8 @@ def export_saved_model(
             expects its last part to be a version number, as in `models/en_de/1`.
         search: a `BeamSearch`, `GreedySearch` or `Sampling`; None for the translator's.
         dtype: `"float32"`, or `"bfloat16"` to store and compute in half the bytes, whose
-            rounding changes some answers; None for the dtype of the model.
+            rounding changes some answers; `"auto"` for the one that this machine multiplies
+            faster; None for the dtype of the model.
         num_streams: number of parts of a request that are searched at the same time, each by one
             thread. On a CPU, as many streams as cores with one thread per operation
             (`tf.config.threading.set_intra_op_parallelism_threads(1)`, or the model server's
@@ -86,6 +88,7 @@ def export_saved_model(
 
         from keras_transformer.export.served_module import ServedModule
 
+        dtype = choose_precision(dtype, translator.model.config)
         task = get_task(translator.task)
         task.check_served(translator)
         functions = load_entry(task.served_functions)

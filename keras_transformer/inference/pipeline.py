@@ -28,6 +28,7 @@ from keras_transformer.inference.model_directory import (
     read_tokenizers,
     write_model_directory,
 )
+from keras_transformer.inference.precision import choose_precision
 from keras_transformer.inference.results import Hypothesis, to_hypotheses
 from keras_transformer.inference.tasks import get_task
 from keras_transformer.layers.checks import check_positive_integer
@@ -91,7 +92,8 @@ class Pipeline(abc.ABC):
             directory: the model directory; or a list of directories, whose models become an
                 `Ensemble`. Their vocabularies, and a parser's linearisations, must be the same; the
                 other settings, such as the search, are those of the first.
-            dtype: dtype policy to compute in, such as `"bfloat16"`; None for the global one.
+            dtype: dtype policy to compute in, such as `"bfloat16"`; `"auto"` for the one of float32
+                and bfloat16 that multiplies faster on this machine; None for the global one.
 
         Returns:
             An object of this class.
@@ -118,6 +120,7 @@ class Pipeline(abc.ABC):
                 )
         tokenizers = [read_tokenizers(*pair) for pair in pairs]
         _check_same_vocabularies(directories, tokenizers)
+        dtype = choose_precision(dtype, configs[0]["model"])
         models = [read_model(*pair, dtype=dtype) for pair in pairs]
         try:
             return cls(

@@ -7,6 +7,7 @@ import threading
 import pytest
 
 from keras_transformer.decoding import GreedySearch, Sampling
+from keras_transformer.inference import precision
 from keras_transformer.inference.translator import Translator
 from tests.loaded_once import load_once
 from tests.tiny_translator import sentence, tiny_model, tiny_tokenizer, tiny_translator
@@ -233,3 +234,23 @@ def test_streams_reach_the_search(run, saved_model_directory, text, streams_used
     )
     assert outcome.status == 0, outcome.errors
     assert streams_used == [streams]
+
+
+def test_the_precision_is_that_of_the_option(run, model, text, monkeypatch):
+    lines = text("lines.txt", LINES)
+    monkeypatch.setattr(precision, "_seconds", lambda dtype, config: len(dtype))  # 7 and 8
+    found = {
+        name: run("translate", "--model", model, "--input", lines, *options)
+        for name, options in {
+            "none": [], "float32": ["--precision", "float32"], "auto": ["--precision", "auto"],
+            "bfloat16": ["--precision", "bfloat16"],
+        }.items()
+    }  # fmt: skip
+    assert [outcome.status for outcome in found.values()] == [0] * 4
+    assert found["none"].output == found["float32"].output == found["auto"].output
+    expected = Translator.load(model, dtype="bfloat16").translate(LINES)
+    assert found["bfloat16"].output.splitlines() == expected
+    assert "This machine multiplies bfloat16 0.9 times as fast as float32: float32" in (
+        found["auto"].errors
+    )
+    assert run("translate", "--model", model, "--precision", "int8").status == 2
