@@ -150,27 +150,12 @@ def _in_slices(tokens, embeddings, labels, factors, weight, rows, r_drop=0.0, wi
         loss, gradient = losses_and_gradient(labels_here, logits, weight, r_drop, mean)
         losses = losses.write(index, loss)
         if with_gradient:
-            dense, at_labels, everywhere = gradient()
-            rounded = tf.cast(dense, tokens.dtype)
-            if rounded.dtype != wide:  # What rounding changed at the labels is added there.
-                at_labels += tf.gather(dense, labels_here, batch_dims=1)
-                at_labels -= tf.cast(tf.gather(rounded, labels_here, batch_dims=1), wide)
-            at_labels = at_labels[:, None]
-            # Rows of the small matrices are scaled instead of those of the large one.
-            scale = tf.repeat(factors[part], rows_of_token)[:, None]
-            rest = at_labels * tf.cast(tf.gather(kernel, labels_here), wide)
-            rest += everywhere * kernel_sum
-            change = (tf.cast(tf.matmul(rounded, kernel), wide) + rest) * scale
-            change = tf.cast(change, tokens.dtype)
-            token_gradients = token_gradients.write(
-                index, tf.reshape(change, tf.shape(tokens_here))
-            )
-            scaled = tf.cast(states, wide) * scale
-            change = tf.matmul(tf.cast(scaled, tokens.dtype), rounded, transpose_a=True)
-            dense_gradient += tf.cast(change, wide)
-            everywhere = everywhere * tf.reduce_sum(scaled, axis=0)
-            changes = tf.math.unsorted_segment_sum(at_labels * scaled, labels_here, kernel.shape[0])
-            sparse_gradient += changes + everywhere
+            factors_here = tf.repeat(factors[part], rows_of_token)[:, None]
+            changes = _gradients(states, kernel, kernel_sum, labels_here, gradient(), factors_here)
+            change = tf.reshape(changes[0], tf.shape(tokens_here))
+            token_gradients = token_gradients.write(index, change)
+            dense_gradient += changes[1]
+            sparse_gradient += changes[2]
         return index + 1, losses, token_gradients, dense_gradient, sparse_gradient
 
     shape = embeddings.shape if with_gradient else [1, 1]
@@ -184,3 +169,26 @@ def _in_slices(tokens, embeddings, labels, factors, weight, rows, r_drop=0.0, wi
         return losses.concat()
     kernel_gradient = tf.cast(tf.transpose(dense_gradient) + sparse_gradient, embeddings.dtype)
     return losses.concat(), token_gradients.concat(), kernel_gradient
+
+
+def _gradients(states, kernel, kernel_sum, labels, gradient, factors):
+    """Returns the gradients of rows of states, and two that add up to that of the kernel.
+
+    Those of the kernel are `[d_model, V]`, from all logits, and `[V, d_model]`, from the labels.
+    """
+    rows, at_labels, everywhere = gradient
+    dtype, wide = states.dtype, rows.dtype
+    rounded = tf.cast(rows, dtype)
+    if dtype != wide:  # What rounding changed at the labels is added there.
+        at_labels += tf.gather(rows, labels, batch_dims=1)
+        at_labels -= tf.cast(tf.gather(rounded, labels, batch_dims=1), wide)
+    at_labels = at_labels[:, None]
+    others = at_labels * tf.cast(tf.gather(kernel, labels), wide) + everywhere * kernel_sum
+    # Rows of the small matrices are scaled instead of those of the large one.
+    of_states = (tf.cast(tf.matmul(rounded, kernel), wide) + others) * factors
+    scaled = tf.cast(states, wide) * factors
+    # In this order oneDNN copies the small matrix, not the large one.
+    dense = tf.cast(tf.matmul(tf.cast(scaled, dtype), rounded, transpose_a=True), wide)
+    sparse = tf.math.unsorted_segment_sum(at_labels * scaled, labels, kernel.shape[0])
+    sparse += everywhere * tf.reduce_sum(scaled, axis=0)
+    return tf.cast(of_states, dtype), dense, sparse
