@@ -45,7 +45,7 @@ class Shortlist:
     >>> from keras_transformer.inference import Shortlist
     >>> english = SubwordTokenizer(["a", "red", "house"])
     >>> german = SubwordTokenizer(["ein", "rotes", "Haus", *map(str, range(600))])
-    >>> pairs = [("a house", "ein Haus"), ("a red house", "ein rotes Haus")]
+    >>> pairs = [("house", "Haus"), ("a house", "ein Haus"), ("a red house", "ein rotes Haus")]
     >>> corpus = EncodedCorpus.from_corpus(pairs, english, german)
     >>> shortlist = Shortlist.learn(corpus, TokenizerPair(english, german), num_candidates=1)
     >>> [german.decode(row) for row in shortlist.candidates[4:, 1:]]
