@@ -1,10 +1,11 @@
 """An epoch of Multi30k English-German: ours and KerasHub's blocks, the same model, by turns.
 
 pip install '.[oracles]'
-Usage: KERAS_TRANSFORMER_DATA=DIR python benchmarks/epoch.py [--rounds 2]
+Usage: KERAS_TRANSFORMER_DATA=DIR python benchmarks/epoch.py [--rounds 2] [--before DIR]
 
 DIR holds multi30k/train.en.gz and multi30k/train.de.gz. Target tokens a second: padding does not
-count. Prints the table of docs/benchmarks.md.
+count. Prints the tables of docs/benchmarks.md: the same model of ours and of KerasHub, and the
+preset `tiny`, each of ours also without streams and, with --before, of an older version.
 """
 
 import argparse
@@ -19,14 +20,24 @@ PEERS = Path(__file__).resolve().parent / "peers"
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=2, help="runs of each program (default: 2)")
-    rounds = parser.parse_args().rounds
-    programs = {
-        "keras_transformer": [str(PEERS / "epoch_ours.py")],
-        "KerasHub": [str(PEERS / "epoch_kerashub.py")],
-    }
-    print(f"{datetime.date.today()}, {hardware()}, medians of {rounds} runs by turns\n")
+    parser.add_argument("--before", metavar="DIR", help="checkout of an older version")
+    options = parser.parse_args()
+    ours = [str(PEERS / "epoch_ours.py")]
+    variants = {"": ["--streams", "2"], ", one stream": []}
+    if options.before:
+        variants[", older version"] = ["--library", options.before]
+    programs = {f"keras_transformer{name}": ours + words for name, words in variants.items()}
+    print(f"{datetime.date.today()}, {hardware()}, medians of {options.rounds} runs by turns\n")
+    _compare({**programs, "KerasHub": [str(PEERS / "epoch_kerashub.py")]}, options.rounds)
+    print("\nPreset tiny:\n")
+    preset = ["--preset", "tiny"]
+    _compare({name: command + preset for name, command in programs.items()}, options.rounds)
+
+
+def _compare(programs, rounds):
+    """Prints the table of some programs; the first one is ours."""
     results = alternate(programs, rounds)
-    ours = median(results["keras_transformer"], "tokens_per_second")
+    ours = median(next(iter(results.values())), "tokens_per_second")
     print("| | seconds an epoch | target tokens/s | ours is faster by | peak memory, MB |")
     print("|---|---|---|---|---|")
     for name, found in results.items():

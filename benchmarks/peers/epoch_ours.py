@@ -1,11 +1,9 @@
 """keras_transformer on Multi30k: batches by number of tokens, `model.fit`, mixed_bfloat16.
 
-Usage: epoch_ours.py [logits | packed WIDTH]
-
-As `train` does it, the model of losses; "logits" is logits and loss apart, "packed" puts several
-pairs into each row.
+Usage: epoch_ours.py [--library DIR] [--streams N] [--preset NAME] [--logits | --packed WIDTH]
 """
 
+import argparse
 import sys
 
 from epoch_setting import (
@@ -21,17 +19,37 @@ from epoch_setting import (
     report,
 )
 
-from keras_transformer import Transformer, TransformerConfig, get_preset
-from keras_transformer.data import EncodedCorpus, PairsCorpus, TokenBatches, train_sentencepiece
-from keras_transformer.training import LossModel, compile_model
+parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+parser.add_argument("--library", metavar="DIR", help="checkout of another version of ours")
+parser.add_argument("--streams", type=int, help="parts of a batch computed at the same time")
+parser.add_argument("--preset", help="its model instead of the one of epoch_setting.py")
+parser.add_argument("--logits", action="store_true", help="logits and loss apart, not LossModel")
+parser.add_argument("--packed", type=int, metavar="WIDTH", help="several pairs in rows of WIDTH")
+options = parser.parse_args()
+if options.library:
+    sys.path.insert(0, options.library)
+if options.streams:  # Before anything computes. Version 1.0.0 has no streams.
+    from keras_transformer.cli.backend import load_backend_in_streams
+
+    load_backend_in_streams(options.streams)
+
+from keras_transformer import Transformer, TransformerConfig, get_preset  # noqa: E402
+from keras_transformer.data import (  # noqa: E402
+    EncodedCorpus,
+    PairsCorpus,
+    TokenBatches,
+    train_sentencepiece,
+)
+from keras_transformer.training import LossModel, compile_model  # noqa: E402
 
 pairs = read_pairs()
 tokenizer = train_sentencepiece((text for pair in pairs for text in pair), vocab_size=VOCAB)
 encoded = EncodedCorpus.from_corpus(PairsCorpus(pairs), tokenizer)
-packed_width = int(sys.argv[2]) if "packed" in sys.argv else None
-batches = TokenBatches(encoded, tokens_per_batch=4_096, packed_width=packed_width)
-model = Transformer(
-    TransformerConfig(
+batches = TokenBatches(encoded, tokens_per_batch=4_096, packed_width=options.packed)
+if options.preset:
+    config = TransformerConfig(**get_preset(options.preset).config, vocab_size=VOCAB)
+else:
+    config = TransformerConfig(
         vocab_size=VOCAB,
         num_encoder_layers=LAYERS,
         num_decoder_layers=LAYERS,
@@ -39,12 +57,12 @@ model = Transformer(
         intermediate_dim=INTERMEDIATE,
         num_heads=HEADS,
         dropout=DROPOUT,
-    ),
-    dtype="mixed_bfloat16",
-)
+    )
+model = Transformer(config, dtype="mixed_bfloat16")
 dataset = batches.dataset()
-if "logits" not in sys.argv:
-    model = LossModel(model, packed=packed_width is not None)
+if not options.logits:
+    model = LossModel(model, packed=options.packed is not None)
+    model.streams = options.streams or 1
     dataset = dataset.map(LossModel.arrange)
 compile_model(model, get_preset("small").recipe)
 clock = Clock()

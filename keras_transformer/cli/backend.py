@@ -59,8 +59,8 @@ def load_backend() -> bool:
 def load_backend_in_streams(num_streams: int | None, most: int | None = None) -> int:
     """Calls `load_backend`, divides the cores of a CPU among streams and returns their number.
 
-    Small operations are faster with one thread than with several. The default is a stream for each
-    core, but `most` at the most.
+    Small operations are faster with one thread than with several. By default there is a stream for
+    each core, up to the maximum `most`.
     """
     if not load_backend():
         return num_streams or 1

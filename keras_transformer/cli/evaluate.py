@@ -15,7 +15,10 @@ from keras_transformer.cli.text_files import check_output, open_output
 from keras_transformer.errors import UserError
 from keras_transformer.inference.tasks import command_names, get_commands
 
-_MODEL_OPTIONS = ("--output", "--streams", "--precision", "--beam-size", "--length-penalty")
+_MODEL_OPTIONS = (
+    *("--output", "--streams", "--precision"),
+    *("--beam-size", "--length-penalty", "--patience"),
+)
 
 
 def define_options(parser: argparse.ArgumentParser) -> None:

@@ -20,11 +20,8 @@ from keras_transformer.errors import UserError
 from keras_transformer.export.formats import FORMATS, ExportFormat
 
 _SEARCH_OPTIONS = (
-    "--beam-size",
-    "--length-penalty",
-    "--n-best",
-    "--shortlist",
-    *CONSTRAINT_OPTIONS,
+    *("--beam-size", "--length-penalty", "--patience", "--n-best"),
+    *("--shortlist", *CONSTRAINT_OPTIONS),
 )
 
 

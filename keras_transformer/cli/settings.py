@@ -86,7 +86,8 @@ def _settings_of_train() -> dict[str, Setting]:
         "bleu_tokenize": {"rule": choice("NAME", *BLEU_TOKENIZERS)},
         "streams": {
             "default": None,
-            "unset": f"{TRAINING_STREAMS} with TensorFlow on a CPU of several cores, otherwise 1",
+            "unset": f"{TRAINING_STREAMS} with TensorFlow on a CPU of several cores; 1 with XLA, "
+            "on a GPU and with other backends",
         },
     }
     for name, change in changes.items():

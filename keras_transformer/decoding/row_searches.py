@@ -12,9 +12,9 @@ from keras_transformer.decoding.search import Search, SearchInputs, SearchResult
 from keras_transformer.decoding.step import (
     Step,
     call_step,
+    check_static_vocabulary,
     keep_shapes,
     run_search,
-    static_vocabulary_size,
 )
 from keras_transformer.decoding.top_k import top_k
 from keras_transformer.layers.checks import check_argument, check_positive_integer, checked_number
@@ -153,7 +153,8 @@ class Sampling(Search, name="sampling"):
 
     def _draw(self, logits, seed):
         """Returns tokens, int32 `[rows]`, drawn by logits `[rows, vocabulary]`."""
-        vocabulary = static_vocabulary_size(logits)
+        check_static_vocabulary(logits)
+        vocabulary = logits.shape[-1]
         logits = logits / self.temperature
         if self.top_k is None and self.top_p is None:
             return keras.random.categorical(logits, 1, dtype="int32", seed=seed)[:, 0]

@@ -16,8 +16,8 @@ from keras_transformer.decoding.named_settings import NamedSettings, dict_of
 from keras_transformer.decoding.step import (
     Step,
     call_step,
+    check_static_vocabulary,
     log_sum_exp,
-    static_vocabulary_size,
 )
 from keras_transformer.layers.caches import take_rows
 from keras_transformer.layers.checks import check_positive_integer, check_rank
@@ -88,7 +88,7 @@ class SearchInputs(NamedTuple):
             logits, model_state = call_step(
                 self.step, last_tokens, rows, state["model"], self.dtype
             )
-            static_vocabulary_size(logits)
+            check_static_vocabulary(logits)
             largest = ops.max(logits, axis=-1, keepdims=True)
             log_probabilities = logits - log_sum_exp(logits, largest)  # [rows, vocabulary]
             tokens, states, length = state["tokens"], state["constraints"], state["length"]

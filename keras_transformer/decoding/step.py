@@ -25,7 +25,8 @@ class Step(Protocol):
 
     Returns:
         `(logits, state)`: float `[batch * width, vocabulary]`, and the new state. The vocabulary
-        size is static; without constraints and sampling, a dynamic one of at least 512 does too.
+        size is static. On TensorFlow, greedy and beam search without constraints also accept a
+        dynamic size, of at least 512.
 
     Example:
 
@@ -55,14 +56,13 @@ def call_step(
     return logits, keep_shapes(new_state, state)
 
 
-def static_vocabulary_size(logits: Tensor) -> int:
-    """Returns the last dimension of logits, or raises a ValueError if it is not static."""
+def check_static_vocabulary(logits: Tensor) -> None:
+    """Raises a ValueError unless the last dimension of logits is static."""
     if logits.shape[-1] is None:
         raise ValueError(
             "With constraints or sampling, the vocabulary dimension of a step's logits must be "
             f"static. Received: logits.shape={tuple(logits.shape)}"
         )
-    return logits.shape[-1]
 
 
 def keep_shapes(new: Any, old: Any) -> Any:

@@ -24,9 +24,9 @@ def top_k(values: Tensor, k: int, terms: Sequence[Tensor] = ()) -> tuple[Tensor,
     Long rows are searched by blocks: the k largest values lie in the k blocks whose maxima are
     largest, so only these are ranked.
 
-    Values are `[rows, size]`, without NaN, and `width * size` is at least `k`; if `size` is not
-    static, at least `SMALLEST_DYNAMIC_SIZE`. The results are `[batch, k]`, descending, and int32
-    `[batch, k]`.
+    Values are `[rows, size]`, without NaN, and `width * size` is at least `k`. A size that is not
+    static must be at least `SMALLEST_DYNAMIC_SIZE`, and `k` at most `16 * width`. The results are
+    `[batch, k]`, descending, and int32 `[batch, k]`.
     """
     size = ops.shape(values)[-1]
     width = terms[0].shape[-1] if terms else 1
@@ -62,7 +62,7 @@ def top_k(values: Tensor, k: int, terms: Sequence[Tensor] = ()) -> tuple[Tensor,
 def _block_size(size, width, k):
     """Returns the block size for `width` rows of `size` values; None to rank all of them."""
     if size is None:
-        return 32 if k > 1 else None
+        return SMALLEST_DYNAMIC_SIZE // 16 if k > 1 else None
     # The maxima and the values of k blocks are about as many. Multiples of 16 are fastest.
     block_size = 16 * max(1, round(math.sqrt(width * size / k) / 16))
     return block_size if k > 1 and width * size >= 4 * k * block_size else None

@@ -11,13 +11,15 @@ import numpy as np
 from keras_transformer.data.encoded_corpus import EncodedCorpus
 from keras_transformer.data.special_tokens import SPECIAL_PIECES
 from keras_transformer.data.tokenizer_pair import TokenizerPair
+from keras_transformer.decoding.top_k import SMALLEST_DYNAMIC_SIZE
 from keras_transformer.errors import UserError
 from keras_transformer.files import atomic_write
 from keras_transformer.layers.checks import check_positive_integer
 
 SHORTLIST_FILE = "shortlist.npz"
-# Numbers of tokens. They are few, because each one compiles further kernels.
-SIZES = tuple(sorted(scale * 2**exponent for scale in (512, 768) for exponent in range(16)))
+# Allowed numbers of tokens. They are few, because each number compiles further kernels.
+_SCALES = SMALLEST_DYNAMIC_SIZE, SMALLEST_DYNAMIC_SIZE * 3 // 2
+SIZES = tuple(sorted(scale * 2**exponent for scale in _SCALES for exponent in range(16)))
 # Maximum numbers of sentence pairs to learn from, and of pairs of tokens in a chunk.
 _MAX_PAIRS, _CHUNK = 500_000, 2**22
 _NUM_ITERATIONS = 5
@@ -36,7 +38,7 @@ class Shortlist:
         candidates: int32 `[source vocabulary, n]`, the translations of each source token.
         frequent: int32 `[m]`, tokens that are always allowed.
         vocab_size: size of the target vocabulary.
-        checksum: of the vocabularies, see `learn`.
+        checksum: number that other vocabularies do not have.
 
     Example:
 
@@ -64,7 +66,7 @@ class Shortlist:
         cls,
         corpus: EncodedCorpus,
         tokenizers: TokenizerPair,
-        num_candidates: int = 50,
+        num_candidates: int = 100,
         num_frequent: int = 100,
     ) -> "Shortlist":
         """Returns a shortlist learned from sentence pairs, by IBM model 1.
@@ -108,8 +110,8 @@ class Shortlist:
             prefixes: ids that translations begin with.
 
         Returns:
-            int32 `[columns]`, ascending, the special ones first. Further tokens, those of the
-            lowest ids, fill up one of `SIZES`. None if the vocabulary is smaller than all of them.
+            int32 `[columns]`, ascending, the special tokens first. Other tokens with low ids are
+            added until the number is one of `SIZES`. None if the vocabulary is smaller than these.
         """
         if self.vocab_size < SIZES[0]:
             return None
@@ -161,7 +163,8 @@ class Shortlist:
         except Exception as error:
             raise UserError(f"The shortlist is damaged: {str(path)!r}") from error
         if one.checksum != _checksum(tokenizers):
-            raise UserError(f"{path} was learned with other vocabularies than those of the model.")
+            rule = "was learned with other vocabularies than those of the model: learn it again"
+            raise UserError(f"{path} {rule}.")
         return one
 
 

@@ -49,6 +49,7 @@ class MicroBatchModel(keras.Model):
         return self.get_metrics_result()
 
     def _gradients_in_turn(self, batch, weights):
+        """Returns the loss of a batch and its gradients, summed over the micro-batches."""
         parts = tf.nest.map_structure(self._cut, batch)
         number = self.micro_batches
 
@@ -71,13 +72,13 @@ class MicroBatchModel(keras.Model):
         return loss, gradients
 
     def _gradients_in_streams(self, batch, weights):
+        """Returns the loss of a batch and its gradients, summed over the streams."""
         rows = tf.shape(tf.nest.flatten(batch)[0])[0]
         limits = [rows * number // self.streams for number in range(self.streams + 1)]
         found = []
         for start, end in itertools.pairwise(limits):
             # TensorFlow runs the parts in parallel, because none depends on another.
-            cut = lambda array: None if array is None else array[start:end]  # noqa: B023, E731
-            found.append(self._part_gradients(tf.nest.map_structure(cut, batch), weights))
+            found.append(self._part_gradients(_some_rows(batch, start, end), weights))
         losses, gradients = zip(*found, strict=True)
         return sum(losses), [tf.add_n(parts) for parts in zip(*gradients, strict=True)]
 
@@ -114,3 +115,7 @@ class MicroBatchModel(keras.Model):
         for metric in self.metrics:
             if metric.name == "loss":
                 metric.update_state(loss * replicas, sample_weight=rows)
+
+
+def _some_rows(batch, start, end):
+    return tf.nest.map_structure(lambda one: None if one is None else one[start:end], batch)

@@ -30,6 +30,13 @@ def test_streams_share_the_cores(threads, asked, streams, cores):
     assert threads == [cores]
 
 
+@pytest.mark.tensorflow_only("the threads are those of its operations")
+@pytest.mark.parametrize("asked, streams, cores", [(None, 2, 4), (4, 4, 2)])
+def test_the_default_has_a_maximum(threads, asked, streams, cores):
+    assert backend.load_backend_in_streams(asked, most=2) == streams
+    assert threads == [cores]
+
+
 @pytest.mark.tensorflow_only("the setting is its own")
 def test_a_setting_of_tensorflow_wins(threads, monkeypatch):
     monkeypatch.setenv("TF_NUM_INTRAOP_THREADS", "2")

@@ -155,6 +155,10 @@ WRONG_VALUES = {
         "--hypothesis {good} --reference {good} --suppress-unknown",
         "--suppress-unknown goes with",
     ),
+    "evaluate patience": (
+        "--hypothesis {good} --reference {good} --patience 1",
+        "--patience goes with --model",
+    ),
     "evaluate long": (
         "--hypothesis {good} --reference {good} --long-lines split",
         "--long-lines goes with",

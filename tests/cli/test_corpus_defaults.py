@@ -1,6 +1,7 @@
 """Settings that nobody made: chosen by the number of pairs, said with the reason, and kept."""
 
 import json
+import os
 import pathlib
 import tomllib
 
@@ -11,6 +12,7 @@ from keras_transformer.cli.application import build_parser
 from keras_transformer.cli.experiments import choose_settings, choose_vocab_size
 from keras_transformer.cli.settings import resolve
 from keras_transformer.data import PairsCorpus
+from keras_transformer.errors import UserError
 from keras_transformer.models import get_preset
 
 ORDER = [
@@ -102,6 +104,22 @@ def files(text):
     lines = [f"{colour} {thing}" for colour in ("red", "blue") for thing in "abcdefghij"]
     path = text("pairs.tsv", [f"{line}\t{line}" for line in lines])
     return ["--tsv", path, "--valid-tsv", path]
+
+
+@pytest.mark.tensorflow_only("other backends have one stream")
+@pytest.mark.parametrize(
+    "options, streams", [([], 2), (["--streams", 1], 1), (["--jit-compile"], 1)]
+)
+def test_a_cpu_trains_in_two_streams(options, streams, run, files, tmp_path, monkeypatch):
+    from keras_transformer import training
+
+    def train(output, train_corpus, valid_corpus, settings, **others):
+        raise UserError(f"streams={settings.streams}")
+
+    monkeypatch.setattr(training, "train", train)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(8), raising=False)
+    outcome = run("train", *files, "--output", tmp_path / "out", *options)
+    assert f"--streams {streams}" in outcome.errors
 
 
 @pytest.mark.slow

@@ -107,6 +107,7 @@ def test_several_models_are_exported_as_one(run, tmp_path):
         ),
         ("--format onnx --precision bfloat16", "--precision is for --format saved_model"),
         ("--format litert --streams 2", "--streams is for --format saved_model"),
+        ("--format onnx --patience 1", "--patience is for --format saved_model"),
         ("--streams 0", "--streams"),
         ("--precision int8", "invalid choice: 'int8'"),
     ],

@@ -5,7 +5,13 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_transformer.decoding import BeamSearch, GreedySearch, Sampling, compile_search
+from keras_transformer.decoding import (
+    BeamSearch,
+    GreedySearch,
+    MinimumLength,
+    Sampling,
+    compile_search,
+)
 from tests.decoding.toy_model import ToyModel
 
 SEARCHES = [
@@ -99,6 +105,19 @@ def test_a_step_that_forgets_static_shapes_is_accepted(search):
         return search(forgetful_step, state, tf.constant([4, 5]), 5)
 
     assert_same_result(compiled(), search(model.step, model.start([1, 2], search.width), [4, 5], 5))
+
+
+@pytest.mark.tensorflow_only("shapes can be unknown there alone")
+@pytest.mark.parametrize("search", [Sampling(), BeamSearch(3, constraints=[MinimumLength(2)])])
+def test_an_unknown_vocabulary_is_refused_where_its_size_matters(search):
+    import tensorflow as tf
+
+    @tf.function(input_signature=[tf.TensorSpec([None, None])])
+    def compiled(logits):
+        return search(lambda *_: (logits, ()), (), tf.constant([4]), 4)
+
+    with pytest.raises(ValueError, match="vocabulary dimension of a step's logits must be static"):
+        compiled(np.zeros((search.width, 9), "float32"))
 
 
 def test_variables_are_read_at_each_call():

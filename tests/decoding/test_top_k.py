@@ -56,6 +56,25 @@ def test_rows_of_a_sentence_are_ranked_together(size, k):
     )
 
 
+@pytest.mark.tensorflow_only("sizes are static elsewhere")
+@pytest.mark.parametrize("size", [512, 513, 600, 1024, 4099])
+@pytest.mark.parametrize("k", [1, 8])
+def test_the_size_may_be_dynamic(size, k):
+    import tensorflow as tf
+
+    values = np.random.default_rng(size).integers(-9, 4, (6, size)).astype("float32")
+    values[0] = -np.inf
+    find = tf.function(
+        lambda values, term: top_k_module.top_k(values, k, [term]),
+        input_signature=[tf.TensorSpec([None, None]), tf.TensorSpec([None, 3])],
+    )
+    largest, places = find(values, np.zeros((2, 3), "float32"))
+    rows = values.reshape(2, 3 * size)
+    expected = np.argsort(-rows, axis=-1, kind="stable")[:, :k]
+    np.testing.assert_array_equal(places, expected)
+    np.testing.assert_array_equal(largest, np.take_along_axis(rows, expected, -1))
+
+
 def test_only_long_rows_go_by_blocks():
     assert top_k_module._block_size(32_000, 4, 8) == 128
     assert top_k_module._block_size(6_000, 1, 8) == 32

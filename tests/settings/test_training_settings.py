@@ -83,24 +83,20 @@ def test_a_training_of_before_there_was_parsing_is_resumed(tmp_path):
         TrainingSettings(task="parsing").check_resumes(tmp_path, DATA)
 
 
-def test_a_training_of_before_a_setting_of_the_model_is_resumed(tmp_path):
-    config = TransformerConfig(vocab_size=20).to_dict()
-    older = {name: value for name, value in config.items() if name != "max_distance"}
-    TrainingSettings().save(tmp_path, {**DATA, "config": older})
-    TrainingSettings().check_resumes(tmp_path, {**DATA, "config": config})
-    with pytest.raises(UserError, match="max_distance was 16, now 3"):
-        other = {**config, "max_distance": 3}
-        TrainingSettings().check_resumes(tmp_path, {**DATA, "config": other})
-
-
-def test_a_training_of_before_a_setting_of_the_recipe_is_resumed(tmp_path):
-    recipe = TrainingRecipe().to_dict()
-    older = {name: value for name, value in recipe.items() if name != "ema_momentum"}
-    TrainingSettings().save(tmp_path, {**DATA, "train_recipe": older})
-    TrainingSettings().check_resumes(tmp_path, {**DATA, "train_recipe": recipe})
-    with pytest.raises(UserError, match="ema_momentum was None, now 0.9"):
-        other = {**recipe, "ema_momentum": 0.9}
-        TrainingSettings().check_resumes(tmp_path, {**DATA, "train_recipe": other})
+@pytest.mark.parametrize(
+    "part, values, added, reason",
+    [
+        ("config", TransformerConfig(vocab_size=20).to_dict(), {"max_distance": 3}, "16, now 3"),
+        ("train_recipe", TrainingRecipe().to_dict(), {"ema_momentum": 0.9}, "None, now 0.9"),
+    ],
+)
+def test_a_training_from_before_a_setting_is_resumed(part, values, added, reason, tmp_path):
+    older = {name: value for name, value in values.items() if name not in added}
+    TrainingSettings().save(tmp_path, {**DATA, part: older})
+    TrainingSettings().check_resumes(tmp_path, {**DATA, part: values})
+    [name] = added
+    with pytest.raises(UserError, match=f"{name} was {reason}"):
+        TrainingSettings().check_resumes(tmp_path, {**DATA, part: {**values, **added}})
 
 
 def test_limits_may_change_when_a_training_is_resumed(tmp_path):

@@ -12,8 +12,9 @@ import pytest
 
 from keras_transformer.data import PairsCorpus, SubwordTokenizer, train_sentencepiece
 from keras_transformer.errors import UserError
+from keras_transformer.inference.translator import Translator
 from keras_transformer.models import TrainingRecipe
-from keras_transformer.training import TrainingSettings, train
+from keras_transformer.training import LossModel, TrainingSettings, train
 from keras_transformer.training.averaging import read_weights
 from keras_transformer.training.metrics import TokenEvaluation, TokenEvaluator
 from keras_transformer.training.score_on_dev import ScoreOnDev
@@ -356,6 +357,25 @@ def test_output_that_is_no_training_is_refused(tmp_path):
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(UserError, match="cannot be trained"):
         run(tmp_path)
+
+
+@pytest.mark.tensorflow_only("steps in several parts need it")
+def test_steps_and_translations_have_the_streams_of_the_settings(tmp_path, monkeypatch):
+    parts, translate, found = LossModel._part_gradients, Translator.translate, []
+
+    def part_gradients(self, *arguments):
+        found.append(("part", self.streams))
+        return parts(self, *arguments)
+
+    def translated(self, texts, num_streams):
+        found.append(("translate", num_streams))
+        return translate(self, texts, num_streams=num_streams)
+
+    monkeypatch.setattr(LossModel, "_part_gradients", part_gradients)
+    monkeypatch.setattr(Translator, "translate", translated)
+    run(tmp_path / "model", bleu_every=1, max_steps=1, evaluate_every=1, streams=2)
+    assert set(found) == {("part", 2), ("translate", 2)}
+    assert found.count(("part", 2)) % 2 == 0  # both halves, each time the step is traced
 
 
 @pytest.mark.slow

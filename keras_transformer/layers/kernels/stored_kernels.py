@@ -139,7 +139,7 @@ def multiply_few_rows(rows: Tensor, transpose: Tensor) -> Tensor:
         return ops.matmul(rows, ops.transpose(part))
 
     output_dim, input_dim = transpose.shape
-    # A number of rows that is not static is that of a few chosen ones.
+    # Only the embeddings of a shortlist, which are few, have no static number of rows.
     num_parts = min(_STORAGE.get().num_parts, (output_dim or 0) * input_dim // _MIN_PART_SIZE)
     if num_parts < 2:
         return multiply(transpose)
