@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Trains and scores the models of the results table in README.md, on the CPU.
 #
-#     examples/multi30k.sh SETTING
+#     examples/multi30k.sh SETTING [OPTIONS of train...]
 #
 # SETTING: en-de, de-en or en-fr (raw text, own BPE), or bpe10k (lower-cased, tokenised, joint BPE
 # of 10,000 merges: the files behind the published 41.02 BLEU). KERAS_TRANSFORMER_DATA names the
@@ -9,11 +9,11 @@
 # from github.com/multi30k/dataset, and bpe10k.* from github.com/LividWo/Revisit-MMT.
 set -euo pipefail
 
-setting="${1:?usage: multi30k.sh en-de|de-en|en-fr|bpe10k}"
+setting="${1:?usage: multi30k.sh en-de|de-en|en-fr|bpe10k [OPTIONS of train...]}"
 data="${KERAS_TRANSFORMER_DATA:?set KERAS_TRANSFORMER_DATA to the folder that holds multi30k/}/multi30k"
 output="runs/multi30k-$setting"
 regularised=(--preset tiny --attention-dropout 0.1 --activation-dropout 0.1 --max-steps 100000
-  --bleu-every 5 --average-windows 5,10,15,20)
+  --bleu-every 5 --average-windows 5,10,15,20 "${@:2}")
 # On a CPU, bfloat16 pays off with AMX.
 if grep -qs amx_bf16 /proc/cpuinfo; then regularised+=(--mixed-precision); fi
 
