@@ -23,9 +23,9 @@ def import_peer(name: str, extra: str) -> ModuleType:
 
 
 def check_supported(is_supported: bool, rule: str, *received: str, **values: Any) -> None:
-    """Raises `ValueError` unless `is_supported`, with a rule, a sentence without its full stop.
+    """Raises a `ValueError` with a rule, a sentence without its full stop, unless `is_supported`.
 
-    What was received is told in words, or as settings.
+    `received` are words for what was received, and `values` are settings.
     """
     if not is_supported:
         parts = [*received, *(f"{name}={value!r}" for name, value in values.items())]
@@ -60,7 +60,7 @@ def check_function(attention: keras.layers.Layer, library: str) -> None:
 
 
 def check_attention(attention: keras.layers.Layer, head_dim: float, library: str) -> None:
-    """Raises `ValueError` unless the other library has such an attention, of all keys."""
+    """Raises a `ValueError` unless the other library has this kind of attention."""
     check_function(attention, library)
     rule = f"{library} has attention to all keys only"
     check_supported(attention.sliding_window is None, rule, sliding_window=attention.sliding_window)

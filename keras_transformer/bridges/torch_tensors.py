@@ -11,10 +11,10 @@ from keras import ops
 
 
 def block_pairs(block, module, names: Mapping[str, str]) -> list[tuple]:
-    """Returns the pairs of a block and a torch module of such a block.
+    """Returns the pairs of tensors of a block and of a torch module.
 
-    `names` has the attributes of the module by those of the block, and by `inner` and `outer`, the
-    maps of its feed-forward network.
+    `names` maps attributes of the block to attributes of the module. `inner` and `outer` stand for
+    the two maps of the feed-forward network.
     """
     pairs = []
     for ours, theirs in names.items():

@@ -75,7 +75,7 @@ def choose_settings(
 
 
 def keep_settings(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the settings with those of a training to resume in place of None."""
+    """Returns the settings, where None becomes the setting of the training to resume."""
     try:
         saved = read_settings_file(values["output"])["settings"]
         saved = {**saved, **saved["model"], **saved["recipe"]}

@@ -79,7 +79,8 @@ class TaskCommands(abc.ABC):
     ) -> tuple[int | None, str]:
         """Returns the estimated size of the target's vocabulary, None if shared, and words for it.
 
-        `size` is that of the source; `vocabulary` is the tokenizer given to the training, or None.
+        `size` is the size of the source's vocabulary; `vocabulary` is the tokenizer that was given
+        to the training, or None.
         """
 
     @abc.abstractmethod

@@ -103,7 +103,7 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def training_progress(output: str, max_minutes: float | None) -> Progress:
-    """Returns the bar of a training, whose `max_minutes` include those of earlier runs."""
+    """Returns the bar of a training; `max_minutes` includes the minutes of earlier runs."""
     from keras_transformer.training.checkpoints import Checkpoints
     from keras_transformer.training.checkpoints import Progress as Reached
     from keras_transformer.training.output_directory import CHECKPOINT_FOLDER
@@ -121,7 +121,7 @@ def _print_config(values: Mapping[str, Any]) -> None:
     corpus = get_commands(values["task"]).open_known_corpus(values)
     if corpus is not None:
         values = choose_settings(values, corpus, say)
-    examples = choose_settings(values, None, lambda line: None)  # of what is still None
+    examples = choose_settings(values, None, lambda line: None)  # for settings that are still None
     preset = get_preset(examples["preset"])
     load_backend()  # a config checks its activation
     model = TransformerConfig(vocab_size=1, **preset.config).to_dict()

@@ -53,7 +53,7 @@ def arrange_epoch(corpus, plan: BatchPlan, seed: int | None, epoch, tf=None) -> 
 def arrange_pairs(groups, seed: int | None, epoch, tf=None):
     """Returns the indices of the pairs sorted by `groups`, both int64 `[pairs]`.
 
-    The order within each group is random; without a seed, it is that of the corpus.
+    The order within each group is random; without a seed, it is the order of the corpus.
     """
     if seed is None:
         return _argsort(groups, tf)
@@ -96,7 +96,7 @@ def _scramble(values, bitwise):
 def make_batch(arrays: EpochArrays, number, packed: bool, tf=None) -> Batch:
     """Returns `(inputs, labels, weights)` of a batch, as `TokenBatches` describes them.
 
-    With `packed`, rows have several segments, each of which EOS ends. `tf`: as in `arrange_pairs`.
+    With `packed`, rows have several segments, and each ends with EOS. `tf`: as in `arrange_pairs`.
     """
     xp, arange = (np, np.arange) if tf is None else (tf.experimental.numpy, tf.range)
     first, end = arrays.splits[number], arrays.splits[number + 1]
@@ -130,7 +130,7 @@ def make_batch(arrays: EpochArrays, number, packed: bool, tf=None) -> Batch:
 
 
 def _segments(ids, xp):
-    """Returns 1, 2, ... for the segments of a row, each of which EOS ends, and 0 on padding."""
+    """Returns 1, 2, ... for the segments of a row, which end with EOS, and 0 on padding."""
     ends = xp.asarray(ids == EOS_ID, np.int32)
     ended_before = xp.cumsum(ends, axis=1, dtype=np.int32) - ends
     return xp.asarray(xp.where(ids == PAD_ID, 0, ended_before + 1), np.int32)

@@ -238,7 +238,7 @@ class TfdsCorpus:
         splits = self._builder.info.splits
         try:
             self._num_pairs = splits[split].num_examples
-        except Exception as error:  # several types, by what is wrong with the expression
+        except Exception as error:  # The type depends on the mistake.
             raise UserError(
                 f"{name!r} has no split {split!r}: it has {', '.join(sorted(splits))}."
             ) from error

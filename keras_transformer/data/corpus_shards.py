@@ -2,7 +2,7 @@
 
 A record is a `tf.train.Example` of four features of bytes: `source_lengths` and `target_lengths`,
 uint16 `[pairs]`, and `source_ids` and `target_ids`, the rows one after another; little-endian, as
-`tf.io.decode_raw` reads them. Rows are those of an `EncodedCorpus`: sources end with EOS, targets
+`tf.io.decode_raw` reads them. As in an `EncodedCorpus`, sources end with EOS and targets
 do not.
 """
 

@@ -60,8 +60,9 @@ def _check_packable(encoded, width):
 def _choose_rows(lengths: np.ndarray, width: int) -> np.ndarray:
     """Returns the number of the row of each pair, for lengths int32 `[2, pairs]`.
 
-    The corpus is cut into streams, each of which fills one row after the other: with the waiting
-    pair that leaves the least room on the side where more is left, until none fits.
+    The corpus is cut into streams, and each fills one row after the other. The next pair of a row
+    is the waiting one that leaves the least room on the side where more is left. A row is full when
+    no waiting pair fits.
     """
     num_pairs = lengths.shape[1]
     num_streams = -(-num_pairs // _PAIRS_PER_STREAM)

@@ -72,7 +72,8 @@ class Tokenizer(abc.ABC):
         """Returns the text of `ids`: up to the first EOS, without padding and BOS.
 
         Args:
-            ids: int `[length]`. An unknown id becomes ` ⁇ ` or, of subwords, `<unk>`.
+            ids: int `[length]`. The unknown id becomes ` ⁇ `, or `<unk>` in a vocabulary of text
+                that is already split into subwords.
         """
         array, vocab_size = np.asarray(ids), self.vocab_size
         if array.ndim != 1:

@@ -71,7 +71,7 @@ class SearchInputs(NamedTuple):
     is_constrained: bool = False  # then a hypothesis may have no allowed next token
 
     def constrained(self, constraints: tuple[Constraint, ...], width: int) -> Self:
-        """Returns the inputs with a step, of `width` rows a sentence, that follows constraints."""
+        """Returns the inputs with a step that follows constraints, for `width` rows a sentence."""
         if not constraints:
             return self
         max_length, max_lengths = self.max_length, ops.repeat(self.limits, width)  # [rows]

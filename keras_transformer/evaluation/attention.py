@@ -167,7 +167,7 @@ def attention_page(
 
 
 def _of_all_keys(weights, window):
-    """Returns the weights of all keys from those of a window, as `attend_in_window` has them."""
+    """Returns the weights of all keys, from the weights in a window of `attend_in_window`."""
     *rows, length, width = weights.shape
     padded = np.zeros((*rows, length, length + width - 1), "float32")
     for query in range(length):

@@ -49,8 +49,8 @@ def export_saved_model(
 
     `assets.extra/tf_serving_warmup_requests` holds requests for every signature, which TensorFlow
     Serving answers before it serves the model. `assets.extra/model` is a model directory without
-    weights, which `keras-transformer attend` reads with those of the SavedModel; that of an
-    `Ensemble` is left out. The files are written aside and renamed; a complete export replaces an
+    weights; `keras-transformer attend` reads it with the weights of the SavedModel. An `Ensemble`
+    has none. The files are written aside and renamed; a complete export replaces an
     earlier one.
 
     Args:

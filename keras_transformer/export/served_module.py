@@ -170,7 +170,7 @@ class ServedFunctions(abc.ABC):
     def _starts_of_chunks(self, positions):
         """Returns the first row of each chunk, and the number of rows.
 
-        `positions` has those of source and answers of each row, in descending order.
+        `positions`, in descending order, are the lengths of source plus answers of each row.
         """
         num_rows = tf.size(positions)
         sizes = self._pipeline.max_batch_tokens // self._num_streams // positions
@@ -271,7 +271,7 @@ def rows_per_chunk(*limits: tuple) -> Tensor:
 def in_chunks(
     function: Callable[[Tensor, Tensor], Rows], num_rows: Tensor, chunk_size: Tensor, empty: Rows
 ) -> Rows:
-    """Joins the results of `function(start, end)` for chunks of rows; `empty` is that of no row."""
+    """Joins the results of `function(start, end)` for chunks of rows; `empty` is for no rows."""
 
     def extend(start, found):
         end = tf.minimum(start + chunk_size, num_rows)

@@ -26,7 +26,7 @@ def search_ids(model, source, max_lengths, search, max_length=None, token_ids=No
 
     `source` is int32 `[batch, length]` with EOS, `max_lengths` int32 `[batch]` counts EOS. Their
     maximum `max_length` is an int where shapes must be static; None computes it. `token_ids` are
-    those of a `Shortlist`; None for the whole vocabulary.
+    the tokens of a `Shortlist`; None for the whole vocabulary.
     """
     if max_length is None:
         max_length = ops.max(max_lengths)
@@ -84,7 +84,7 @@ class BatchInference:
     ) -> Iterator[tuple[list[int], SearchResult]]:
         """Yields the indices of the sources of a batch, the largest first, and its `SearchResult`.
 
-        `max_positions` bounds those of source (without EOS) and answer, over all rows of a batch.
+        A batch has at most `max_positions` positions of sources (without EOS) and answers.
         `num_streams` threads search, or fewer; a `UserError` says that no search fits into memory.
         """
         sizes = [

@@ -83,8 +83,8 @@ class SourceParts:
 
     Texts of more than `max_subwords` subwords are split, cut or refused, see `long_texts` of
     `Translator.translate`. With the `profile` of the training text, `"split"` also splits texts
-    that have more sentences than was usual in training. `ids` are those of every part, without EOS;
-    `owners` the indices of their texts; `num_split` is the number of texts in several parts.
+    that have more sentences than was usual in training. `ids` has the ids of every part, without
+    EOS, `owners` the indices of their texts; `num_split` is the number of texts in several parts.
     """
 
     def __init__(

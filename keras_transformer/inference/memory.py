@@ -19,7 +19,7 @@ _GIGABYTE = 1e9
 
 
 def cut_batches(sizes: Sequence[int], max_rows: int, max_total: int) -> list[list[int]]:
-    """Returns batches of row indices, largest rows first, of bounded padded size.
+    """Returns batches of row indices, largest rows first, whose padded sizes are bounded.
 
     `max_total` bounds rows times largest size in a batch; a larger row is alone.
 

@@ -18,7 +18,7 @@ CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.weights.h5"
 RECIPE_FILE = "recipe.json"
 FORMAT = 1
-# Where a SavedModel has a model directory without weights, which are those of the SavedModel.
+# Folder in a SavedModel with its model directory, except the weights.
 IN_SAVED_MODEL = "assets.extra/model"
 
 
@@ -80,7 +80,7 @@ def read_recipe(directory: str | os.PathLike):
 
 
 def read_model(directory: str | os.PathLike, config: dict, dtype=None):
-    """Builds the `Transformer` of a model directory, of `read_config`, and loads its weights."""
+    """Builds the `Transformer` of a model directory by its config, and loads its weights."""
     from keras_transformer.models import Transformer, weight_files
     from keras_transformer.settings.transformer_config import count_parameters
 

@@ -150,7 +150,7 @@ class Pipeline(abc.ABC):
         return pathlib.Path(directory)
 
     def write(self, directory: str | os.PathLike, search: Search, **settings: Any) -> None:
-        """Writes what `save` does for an export; other arguments are those of `config.json`."""
+        """Writes the files of `save` for an export; `settings` are added to `config.json`."""
         settings |= {"task": self.task, "search": search_to_dict(search)}
         for name, kind in self.settings.items():
             value = getattr(self, name)

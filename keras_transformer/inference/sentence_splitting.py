@@ -159,7 +159,7 @@ def _group(sizes, limit, is_even):
 
 
 def _cut(text, num_subwords, limit, encode_batch):
-    """Returns pieces of a word, of about the same number of characters, each with its ids."""
+    """Returns pieces of a word, about equally long, each with its ids."""
     # Where a letter begins for a reader: not at accents or joined emoji.
     starts = [
         place

@@ -110,7 +110,7 @@ class MicroBatchModel(keras.Model):
         return loss, [tf.convert_to_tensor(gradient) for gradient in gradients]
 
     def _track_loss(self, loss, rows):
-        # The sum over all replicas, of which Keras takes the mean.
+        # Keras takes the mean over the replicas, but the loss is a sum.
         replicas = tf.distribute.get_strategy().num_replicas_in_sync
         for metric in self.metrics:
             if metric.name == "loss":

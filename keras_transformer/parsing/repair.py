@@ -36,7 +36,7 @@ class TreeBuilder:
     """Takes symbols and words in any order and makes a tree, as `Linearization.rebuild` says."""
 
     words: Sequence[str]
-    tags: Sequence[str] | None  # None for those of the symbols
+    tags: Sequence[str] | None  # None takes the tags from the symbols
     root_label: str
     written: Sequence[str]  # the expected spelling of each word in the sequence
     num_repairs: int = 0
@@ -54,7 +54,7 @@ class TreeBuilder:
         self._open.append((label, []))
 
     def add_word(self, tag: str | None, word: str | None = None) -> None:
-        """Adds the next word of the sentence; `tag` and `word` are those of the sequence."""
+        """Adds the next word of the sentence, with the `tag` and `word` of the sequence."""
         if self._next_word == len(self.words):
             self.num_repairs += 1
             return

@@ -16,7 +16,7 @@ from keras_transformer.parsing.trees import Tree, TreeReader
 
 EMPTY_TAG = "-NONE-"
 NO_TREE = "(())"  # stands in a file for a sentence without a tree
-# Roots without information: the Penn Treebank's own, and those of other treebanks.
+# Labels of roots without information, in the Penn Treebank and in others.
 _ROOTS = ("", "TOP", "ROOT", "S1")
 # A label up to its first `-` or `=`, and the rest; not for a label that begins with `-`.
 _FUNCTION_TAGS = re.compile(r"^(?!-)(.+?)[-=].*")

@@ -30,8 +30,8 @@ def average_checkpoints(paths: Sequence[str | os.PathLike], output: str | os.Pat
         `output` as `pathlib.Path`.
 
     Raises:
-        UserError: if there are no paths, or one is missing, damaged, of another model, or holds
-            values that are not finite.
+        UserError: if there are no paths, or a file is missing or damaged, belongs to another
+            model, or holds values that are not finite.
 
     Example:
 

@@ -98,7 +98,7 @@ def check_output(output: Path) -> bool:
 def start_directory(
     output: Path, tokenizers: TokenizerPair, settings, fingerprint: Mapping
 ) -> None:
-    """Writes the first files of a new training; removes those of one without a checkpoint."""
+    """Writes the first files of a new training, and removes old ones without a checkpoint."""
     remove(output / CHECKPOINT_FOLDER)
     for name in TOKENIZER_FILES:
         (output / name).unlink(missing_ok=True)

@@ -83,7 +83,7 @@ class TrainingData:
             "pairs": len(encoded),
             "target_tokens": int(encoded.target_lengths.sum()),
             "checksum": zlib.crc32(encoded.target_ids, zlib.crc32(encoded.source_ids)),
-            # The ids of the target do not show where its lines end; those of the source do.
+            # Source ids end with EOS and so show where lines end; target ids do not.
             "line_ends": zlib.crc32(encoded.target_offsets),
             "row_multiple": math.lcm(_ROW_MULTIPLE, num_replicas),
         }

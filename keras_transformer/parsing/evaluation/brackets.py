@@ -31,8 +31,8 @@ class SentenceScore:
         gold_brackets, test_brackets: number of brackets of each tree; EVALB prints 0 if not valid.
         matched: number of brackets of the parse that are right.
         crossing: number of brackets of the parse that overlap a bracket of the gold tree.
-        words, correct_tags: number of words that are not deleted, and of right tags among these.
-        uses_gold_tags: whether the parse lacks tags, so that those of the gold tree delete words.
+        words, correct_tags: number of words that are not deleted, and how many have the right tag.
+        uses_gold_tags: whether the tags of the gold tree delete words, because the parse has none.
         errors: EVALB's error messages.
 
     Example:
