@@ -24,9 +24,9 @@ class TokenBatches:
 
     Each batch is `({"source", "target"}, labels, weights)`: source int32 `[rows, source_width]`
     ends with EOS; target int32 `[rows, target_width]` is BOS and the sentence; labels have the same
-    shape and are the sentence and EOS; weights float32 are 0 on padding and 1 / (number of labels in
-    the whole batch) elsewhere, so that a sum over all replicas is the mean per token. Some of the
-    last batches have rows of padding only, to keep rows divisible.
+    shape and are the sentence and EOS. Weights float32 are 0 on padding and 1 / (number of labels
+    in the whole batch) elsewhere, so that a sum over all replicas is the mean per token. Some of
+    the last batches have rows of padding only, to keep rows divisible.
 
     Sentences of similar lengths share a batch. A few widths are chosen from the lengths of the
     corpus such that there is little padding (`batch_shapes`).
