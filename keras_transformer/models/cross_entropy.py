@@ -107,39 +107,32 @@ def losses_and_gradient(
             - tf.math.log(tf.reduce_max(softmax, axis=-1))
         ),
     )
-    log_sum = losses + label_logits
     losses += weight * (label_logits - mean)
-    if r_drop:
-        log_sums = tf.reshape(log_sum, [-1, 2])
-        divergences, divergence_gradient = _divergences(*map(_pairs, (softmax, logits)), log_sums)
-        losses = tf.reduce_mean(tf.reshape(losses, [-1, 2]), axis=1) + r_drop / 4 * divergences
-
-    def gradient():
-        at_labels = tf.fill(tf.shape(labels), weight - 1.0)
-        everywhere = -weight / logits.shape[-1]
-        if not r_drop:
-            return Gradient(softmax, at_labels, everywhere)
-        rows = softmax / 2 + r_drop / 4 * divergence_gradient()
-        return Gradient(rows, at_labels / 2, everywhere / 2)
-
-    return losses, gradient
+    at_labels, everywhere = tf.fill(tf.shape(labels), weight - 1.0), -weight / logits.shape[-1]
+    if not r_drop:
+        return losses, lambda: Gradient(softmax, at_labels, everywhere)
+    divergences, rows = _divergences(softmax, logits, 2 / r_drop)
+    losses = tf.reduce_mean(tf.reshape(losses, [-1, 2]), axis=1) + r_drop / 4 * divergences
+    return losses, lambda: Gradient(r_drop / 4 * rows(), at_labels / 2, everywhere / 2)
 
 
-def _divergences(probabilities, logits, log_sums):
-    """Returns KL(p || q) + KL(q || p) of pairs `[tokens, 2, V]`, and their gradients, as rows."""
-    p, q = probabilities[:, 0], probabilities[:, 1]
-    ratio = logits[:, 0] - logits[:, 1] - tf.expand_dims(log_sums[:, 0] - log_sums[:, 1], 1)
-    of_p, of_q = (tf.reduce_sum(one * ratio, axis=-1, keepdims=True) for one in (p, q))
+def _divergences(softmax, logits, share):
+    """Returns the sums of the two divergences of pairs of rows, and a function of `[rows, V]`.
 
-    def gradient():
-        gradients = p * (ratio - of_p) + (p - q), q * (of_q - ratio) + (q - p)
-        return tf.reshape(tf.stack(gradients, axis=1), [-1, logits.shape[-1]])
+    The function returns the gradients of the sums by the logits, plus `share` times the softmax.
+    """
+    p, q = tf.unstack(tf.reshape(softmax, [-1, 2, softmax.shape[-1]]), axis=1)
+    first, second = tf.unstack(tf.reshape(logits, [-1, 2, logits.shape[-1]]), axis=1)
+    difference = first - second
+    # KL(p || q) + KL(q || p) = sum((p - q) * difference): the normalisers cancel.
+    of_p, of_q = (tf.reduce_sum(one * difference, axis=-1, keepdims=True) for one in (p, q))
 
-    return tf.squeeze(of_p - of_q, 1), gradient
+    def rows():
+        by_first = p * (difference + (share + 1 - of_p)) - q
+        by_second = q * ((share + 1 + of_q) - difference) - p
+        return tf.reshape(tf.stack([by_first, by_second], axis=1), tf.shape(softmax))
 
-
-def _pairs(rows):
-    return tf.reshape(rows, [-1, 2, rows.shape[-1]])
+    return tf.squeeze(of_p - of_q, 1), rows
 
 
 def _tensorflow_cross_entropy(labels, logits, weight):
