@@ -63,12 +63,12 @@ def checked_length_penalty(alpha: float, normalization: str) -> float:
 
 
 class BeamState(NamedTuple):
-    """State of the search. Both sets are sorted, best first; empty places score -inf."""
+    """Search state: alive and finished hypotheses, best first; empty places score -inf."""
 
     index: Any  # int32 []: tokens generated so far
     limits: Any  # int32 [batch]: the sentence's maximum length
     is_done: Any  # bool [batch]: the sentence's answer is final, and its state frozen
-    parents: Any  # int32 [batch, beam]: the beam of the last step that each alive one continues
+    parents: Any  # int32 [batch, beam]: the beam of the last step that each alive beam continues
     last_tokens: Any  # int32 [batch, beam]: next input of the step
     alive_tokens: Any  # int32 [batch, beam, max_length]
     alive_log_probabilities: Any  # float [batch, beam]
@@ -76,7 +76,7 @@ class BeamState(NamedTuple):
     finished_scores: Any  # float [batch, n]: log-probability / length penalty
     finished_log_probabilities: Any  # float [batch, n]
     finished_lengths: Any  # int32 [batch, n]: with EOS
-    num_finished: Any  # int32 [batch]: hypotheses that ended as one of the best `beam_size`
+    num_finished: Any  # int32 [batch]: hypotheses that ended among the best `beam_size`
 
 
 class Candidates(NamedTuple):
@@ -96,10 +96,10 @@ class BeamSearch(Search, name="beam"):
     Each step considers the best `2 * beam_size` extensions of the alive beams. Those that end in
     EOS go to the finished set with the score `log-probability / length_penalty(length)`; the best
     `beam_size` others stay alive. A sentence stops at its own maximum length, or when its best
-    alive beam could not pass the `n_best`-th finished score even if it lost nothing more up to that
-    length. Its answer does not depend on the others in its batch. If fewer than `n_best` hypotheses
-    finished, alive beams follow them, with normalised scores. Ties go to the lower beam, then to
-    the lower id, then to the hypothesis that finished first.
+    alive beam could not pass the `n_best`-th finished score even with the same log-probability at
+    that length. Its answer does not depend on the other sentences in the batch. If fewer than
+    `n_best` hypotheses finished, alive beams follow them, with normalised scores. Ties go to the
+    lower beam, then to the lower id, then to the hypothesis that finished first.
 
     With `beam_size=1` a step considers one extension, not two: this is greedy search (as in
     tensor2tensor and fairseq) with a normalised score.
@@ -111,10 +111,13 @@ class BeamSearch(Search, name="beam"):
         length_normalization: `"gnmt"`, the paper's `((5 + length) / 6) ** alpha`; or `"length"`,
             `length ** alpha` as in fairseq and CTranslate2 (alpha 1: score divided by length).
         constraints: Sequence of `Constraint`, applied in this order.
-        patience: None for the stop above, which never changes an answer. A number stops a sentence
-            sooner: when `patience * beam_size` hypotheses, and at least `n_best`, have ended among
-            the best `beam_size` extensions of their steps (Kasai et al., 2022). 1 is the rule of
-            fairseq and CTranslate2.
+        patience: None for the stop above, which never changes an answer. A number from
+            1 / `beam_size` to 1e6 stops a sentence sooner: when `patience * beam_size` hypotheses,
+            and at least `n_best`, have ended among the best `beam_size` extensions of their steps
+            (Kasai et al., 2022). 1 is the rule of fairseq and CTranslate2.
+
+    Raises:
+        ValueError: If an argument is not allowed.
 
     Reference: Vaswani et al. (2017), section 6.1; for `patience`, Kasai et al. (2022), "A Call for
     Clarity in Beam Search: How It Works and When It Stops", arXiv 2204.05424.
@@ -219,7 +222,7 @@ class BeamSearch(Search, name="beam"):
     def _advance(self, beams, candidates):
         """Returns the state after a step."""
         length = beams.index + 1
-        # An EOS candidate that has to fill a place (a tiny vocabulary) is dead there.
+        # With a tiny vocabulary, an EOS candidate may fill a place of an alive beam: it is dead.
         alive = ops.where(candidates.is_finished, _MINUS_INFINITY, candidates.log_probabilities)
         log_probabilities, places = top_k(alive, self.beam_size)  # [batch, beam]
         beams_after = beams._replace(
@@ -247,10 +250,10 @@ class BeamSearch(Search, name="beam"):
         is_finished, log_probabilities = candidates.is_finished, candidates.log_probabilities
         log_probabilities = ops.where(is_finished, log_probabilities, _MINUS_INFINITY)
         scores = self._scores(log_probabilities, length)
-        # Those that finished earlier come first, so a tie keeps them.
+        # Earlier hypotheses come first, so that ties keep them.
         scores, places = top_k(ops.concatenate([beams.finished_scores, scores], 1), self.n_best)
         lengths = ops.broadcast_to(length, ops.shape(candidates.last_tokens))
-        # Not those that extend an empty place or break a constraint.
+        # Do not count candidates that extend an empty place or break a constraint.
         is_new = log_probabilities[:, : self.beam_size] > _MINUS_INFINITY
 
         def merge(finished, new):

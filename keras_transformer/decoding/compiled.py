@@ -9,7 +9,7 @@ import keras
 def compile_search(
     function: Callable, variables: Sequence[keras.Variable] = (), sizes: Sequence[str] = ()
 ) -> Callable:
-    """Compiles a function that searches, such as encoder, loop and all of `search(step, ...)`.
+    """Compiles a search function, such as one that encodes and then calls `search(step, ...)`.
 
     On TensorFlow it becomes one `tf.function`, which stops retracing for new batch sizes and
     lengths after the second shape; on JAX one `jax.jit`, which compiles for each shape; on torch
@@ -17,12 +17,12 @@ def compile_search(
 
     Args:
         function: Function of tensors, and of the ints named in `sizes`, to a nest of tensors.
-        variables: The `keras.Variable`s that the function reads, `model.variables`. Their values
-            are read at each call, so that further training counts. (JAX compiles a variable that
-            is missing here into the program as a constant.)
-        sizes: Names of int arguments that shapes are made of, such as `("max_length",)`; pass
-            them by name. On TensorFlow they become scalar tensors, so that a new value does not
-            retrace; on JAX each value compiles again.
+        variables: The `keras.Variable`s that the function reads, such as `model.variables`. Their
+            values are read at each call, so that further training has an effect. (JAX compiles a
+            variable that is missing here into the program as a constant.)
+        sizes: Names of int arguments that determine shapes, such as `("max_length",)`; pass them
+            by keyword. On TensorFlow they become scalar tensors, so that a new value does not
+            retrace; on JAX each new value compiles again.
 
     Returns:
         A function with the arguments and the results of `function`.

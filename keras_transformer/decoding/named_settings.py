@@ -1,4 +1,4 @@
-"""Settings that are saved as a dict with the name of their class."""
+"""Settings that are saved as a dict with the registered name of their class."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -8,8 +8,8 @@ from typing import Any, Self
 class NamedSettings:
     """Base of families of frozen dataclasses, such as the searches.
 
-    `class Search(NamedSettings, kind="search")` is a family, and `class BeamSearch(Search,
-    name="beam")` a member of it, which no table has to list.
+    `class Search(NamedSettings, kind="search")` declares a family. `class BeamSearch(Search,
+    name="beam")` declares a member, and registers it by its name.
     """
 
     def __init_subclass__(

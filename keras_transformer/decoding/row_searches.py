@@ -35,7 +35,7 @@ class GreedySearch(Search, name="greedy"):
         constraints: Sequence of `Constraint`, applied in this order.
 
     Raises:
-        ValueError: If one of them is not a constraint.
+        ValueError: If an element of `constraints` is not a `Constraint`.
 
     Example:
 
@@ -63,9 +63,9 @@ def _most_probable(logits, _index, normalizer):
 class Sampling(Search, name="sampling"):
     """Draws each token at random, `num_samples` independent times for each sentence.
 
-    Logits are divided by the temperature, then cut to the `top_k` best, then, renormalised, to the
-    smallest set of best tokens whose probabilities sum to `top_p` or more (Holtzman et al., 2020),
-    as in Hugging Face transformers. Among equal probabilities the lower id is kept first.
+    Logits are divided by the temperature and cut to the `top_k` best tokens, then renormalised and
+    cut to the smallest set of best tokens whose probabilities sum to `top_p` or more (Holtzman et
+    al., 2020), as in Hugging Face transformers. Among equal probabilities the lower id comes first.
 
     The log-probabilities and scores returned are the model's own, before temperature and cuts.
     Samples come in the order drawn. The same seed gives the same samples on one backend (TensorFlow
@@ -78,6 +78,9 @@ class Sampling(Search, name="sampling"):
         num_samples: Number of samples of each sentence.
         seed: int in [0, 2**31).
         constraints: Sequence of `Constraint`, applied in this order, before the temperature.
+
+    Raises:
+        ValueError: If an argument is not allowed.
 
     Example:
 
@@ -127,7 +130,7 @@ class Sampling(Search, name="sampling"):
 
         Args:
             seed: int32 scalar that replaces the seed of the object: a search that is compiled once
-                draws other samples with each.
+                draws other samples with each seed.
 
         Returns:
             A `SearchResult` with n = `num_samples`.
@@ -152,7 +155,7 @@ class Sampling(Search, name="sampling"):
         return decode_rows(inputs, choose, self.width)
 
     def _draw(self, logits, seed):
-        """Returns tokens, int32 `[rows]`, drawn by logits `[rows, vocabulary]`."""
+        """Returns tokens, int32 `[rows]`, drawn from logits `[rows, vocabulary]`."""
         check_static_vocabulary(logits)
         vocabulary = logits.shape[-1]
         logits = logits / self.temperature
@@ -161,7 +164,7 @@ class Sampling(Search, name="sampling"):
         kept, ids = top_k(logits, min(self.top_k or vocabulary, vocabulary))  # [rows, kept]
         if self.top_p is not None:
             probabilities = ops.softmax(kept, axis=-1)
-            # The sum before a token decides: the one that crosses `top_p` is still kept.
+            # The sum before a token decides, so that the token that crosses `top_p` is kept.
             before = ops.cumsum(probabilities, axis=-1) - probabilities
             kept = ops.where(before < self.top_p, kept, float("-inf"))
         places = keras.random.categorical(kept, 1, dtype="int32", seed=seed)  # [rows, 1]
@@ -171,12 +174,12 @@ class Sampling(Search, name="sampling"):
 class _StepSeed(keras.random.SeedGenerator):
     """Seed of one step, a function of the search's seed and the step's number.
 
-    `keras.random` takes an int or a `SeedGenerator`; this one passes a tensor that may be traced,
-    so that each step of a compiled loop draws other numbers.
+    `keras.random` takes an int or a `SeedGenerator`. This generator returns a tensor, which may be
+    traced, so that each step of a compiled loop draws other numbers.
     """
 
-    # torch adds the two halves of a seed. They are far apart, so that seeds next to each other
-    # share no step.
+    # torch adds the two halves of a seed. The stride is large, so that neighbouring seeds share no
+    # step.
     _STRIDE = 65_537
 
     def __init__(self, seed, index):
@@ -205,11 +208,11 @@ class RowsState(NamedTuple):
 
 
 def decode_rows(inputs: SearchInputs, choose: Callable, width: int) -> SearchResult:
-    """Extends each of `width` rows of a sentence by one chosen token in each step until it is done.
+    """Extends each row, `width` per sentence, by one chosen token per step until the row is done.
 
-    `choose(logits, index, normalizer) -> (tokens, log_probabilities)` maps float
-    `[rows, vocabulary]`, the int32 number of the step and `inputs.normalizer` to int32 `[rows]` and
-    float `[rows]`.
+    `choose(logits, index, normalizer) -> (tokens, log_probabilities)` takes float logits
+    `[rows, vocabulary]`, the int32 number of the step and `inputs.normalizer`, and returns int32
+    `[rows]` and float `[rows]`.
     """
     max_length, pad_id, dtype = inputs.max_length, inputs.pad_id, inputs.dtype
 

@@ -56,7 +56,7 @@ class SearchResult(NamedTuple):
 
 
 class SearchInputs(NamedTuple):
-    """Inputs of one search, checked; further ones are described in `Search.__call__`."""
+    """Checked inputs of one search; `Search.__call__` describes the fields without a comment."""
 
     step: Step
     state: Any
@@ -94,7 +94,7 @@ class SearchInputs(NamedTuple):
             tokens, states, length = state["tokens"], state["constraints"], state["length"]
             if rows is not None:
                 tokens, states = take_rows((tokens, states), rows)
-            # The last tokens of the first call are BOS, which has no place.
+            # In the first call the last tokens are BOS, which is not kept: no place is equal to -1.
             is_last = ops.equal(ops.arange(max_length, dtype="int32"), length - 1)  # [max_length]
             tokens = ops.where(is_last, ops.expand_dims(last_tokens, -1), tokens)
             generated = Generated(
@@ -166,11 +166,11 @@ class Search(NamedSettings, kind="search"):
             bos_id, eos_id, pad_id: Ids that begin, end and fill a hypothesis.
             constraints: Further constraints of this call, such as a `ForcedPrefix`.
             keep_sentences: `keep_sentences(state, sentences) -> state`, such as
-                `Transformer.keep_sentences`: selects the step's state of the sentences int32
-                `[kept]`. With it, finished sentences leave the batch whenever they are half of it
-                or more, and later steps cost less. It has no effect on JAX, and must be None under
-                XLA, where shapes are static. None keeps all sentences to the end. The answers
-                agree up to rounding; drawn ones depend on their batch.
+                `Transformer.keep_sentences`, returns the part of the step's state that belongs to
+                `sentences`, int32 `[kept]`. With it, finished sentences leave the batch when they
+                are half of it or more, so later steps cost less. It has no effect on JAX, and must
+                be None under XLA, where shapes are static. None keeps all sentences to the end.
+                The results agree up to rounding, but samples depend on the batch.
 
         Returns:
             A `SearchResult`.

@@ -13,14 +13,14 @@ from keras_transformer.layers.dtypes import Tensor
 class Step(Protocol):
     """One step of a decoder, for all rows of a batch: `step(tokens, rows, state)`.
 
-    A batch has `width` rows for each sentence, sentence-major. The search knows nothing of the
-    model beyond this function. With `keep_sentences`, batches get smaller from call to call, and
-    `rows` counts the rows that were kept: `state` has to hold all that belongs to a sentence.
+    A batch has `width` rows for each sentence, sentence-major. The search knows the model only
+    through this function. With `keep_sentences`, batches get smaller during a search, and `rows`
+    counts the rows that were kept: `state` must hold everything that belongs to a sentence.
 
     Args:
         tokens: int32 `[batch * width]`, the last token of each row; BOS in the first call.
         rows: int32 `[batch * width]` or None. Row r of this call continues row `rows[r]` of the
-            call before: the step reorders its caches by it. None means no change.
+            call before: the step must reorder its caches accordingly. None means no change.
         state: Nest of tensors (dict, tuple, list) whose shapes and dtypes a step does not change.
 
     Returns:
@@ -44,14 +44,14 @@ class Step(Protocol):
 def call_step(
     step: Step, tokens: Tensor, rows: Tensor | None, state: Any, dtype: str
 ) -> tuple[Tensor, Any]:
-    """Returns the logits of a step in `dtype`, and the state in the shapes that it had."""
+    """Returns the logits of a step in `dtype`, and the new state with the shapes of the old one."""
     logits, new_state = step(tokens, rows, state)
     logits = ops.cast(logits, dtype)
     if keras.config.backend() == "tensorflow":
         import tensorflow as tf
 
-        # Or every reader of another shape casts again: the graph's optimiser moves a cast past a
-        # change of shape, but nothing past this.
+        # The graph optimiser moves a cast past a change of shape, so that every reader of another
+        # shape would cast again. It moves nothing past `ensure_shape`.
         logits = tf.ensure_shape(logits, logits.shape)
     return logits, keep_shapes(new_state, state)
 
@@ -66,7 +66,7 @@ def check_static_vocabulary(logits: Tensor) -> None:
 
 
 def keep_shapes(new: Any, old: Any) -> Any:
-    """Returns the tensors of `new` with the static shapes of `old`, as a loop demands.
+    """Returns the tensors of `new` with the static shapes of `old`, as `while_loop` requires.
 
     On TensorFlow a gather with dynamic indices forgets dimensions that were known before, and
     `while_loop` refuses a variable that comes back with a less specific shape.
@@ -89,9 +89,9 @@ def _keep_shape(new, old):
 def log_sum_exp(logits: Tensor, largest: Tensor, places: Tensor | None = None) -> Tensor:
     """Returns `logsumexp(logits)` of each row, shape `[rows, 1]`.
 
-    `largest` is each row's maximum, `[rows, 1]`, and `places` are their ids, if they are known.
+    `largest` is the maximum of each row, `[rows, 1]`; `places` are the ids of the maxima, if known.
     """
-    # The largest probability is exp(largest - normaliser). A softmax is one operation on
+    # The largest probability is exp(largest - log_sum_exp). A softmax is one operation on
     # TensorFlow, where differences, exponentials and sums are three passes over all logits.
     probabilities = ops.softmax(logits, axis=-1)
     if places is None:
@@ -104,10 +104,10 @@ def log_sum_exp(logits: Tensor, largest: Tensor, places: Tensor | None = None) -
 def run_search(
     extend: Callable, search: Any, state: Any, keep_sentences: Callable | None = None
 ) -> Any:
-    """Returns the search after calls of `extend(search, state) -> (search, state)`, one a step.
+    """Calls `extend(search, state) -> (search, state)` until all is done, and returns the search.
 
-    A search is a named tuple of tensors with the leading axis `batch`, or scalars. Its `is_done`,
-    bool `[batch]` or `[batch, width]`, marks final answers: `extend` does not change them.
+    The search is a named tuple of scalars and of tensors with the leading axis `batch`. Its
+    `is_done`, bool `[batch]` or `[batch, width]`, marks final answers, which `extend` must keep.
     """
     # Shapes are static on JAX.
     if keep_sentences is None or keras.config.backend() == "jax":
@@ -147,7 +147,7 @@ def _is_any_left(search, *_):
 
 
 def _are_most_left(search, *_):
-    """Returns whether more than half go on; with fewer, copying their state soon pays off."""
+    """Returns whether more than half of the sentences go on; if fewer do, copying soon pays off."""
     is_done = _is_done(search)
     return 2 * _num_left(is_done) > ops.shape(is_done)[0]
 

@@ -11,15 +11,15 @@ from keras_transformer.layers.dtypes import Tensor
 
 # Backends whose own top_k promises the lower index first among equal values.
 _STABLE_BACKENDS = ("tensorflow", "jax")
-# Minimum size of rows whose size is not static, which only TensorFlow has.
+# Minimum length of rows whose length is not static; only TensorFlow has such rows.
 SMALLEST_DYNAMIC_SIZE = 512
 
 
 def top_k(values: Tensor, k: int, terms: Sequence[Tensor] = ()) -> tuple[Tensor, Tensor]:
     """Returns the `k` largest values of each row and their places; ties go to the lower place.
 
-    With `terms`, tensors `[batch, width]` that are added to the rows of `[batch * width, size]` in
-    turn, the `width` rows of a sentence are ranked as one row of `width * size` values.
+    The tensors `terms`, each `[batch, width]`, are added in turn to the rows of `values`,
+    `[batch * width, size]`; then the `width` rows of a sentence are ranked as one long row.
 
     Long rows are searched by blocks: the k largest values lie in the k blocks whose maxima are
     largest, so only these are ranked.
@@ -41,13 +41,13 @@ def top_k(values: Tensor, k: int, terms: Sequence[Tensor] = ()) -> tuple[Tensor,
     maxima = ops.concatenate([ops.max(whole, axis=-1), last], axis=1)  # [rows, blocks]
     num_blocks = num_whole + 1
     _, blocks = _direct_top_k(_sums(maxima, terms, width), k)
-    # In ascending order, the lower of equal values still has the lower place among those kept.
+    # Blocks in ascending order keep the order of places, so that ties go to the lower place.
     blocks = ops.sort(blocks, axis=-1)  # [batch, k]
     rows, blocks = blocks // num_blocks, blocks % num_blocks
     places = ops.expand_dims(block_size * blocks, -1) + ops.arange(block_size, dtype="int32")
     is_value = places < size
     places = ops.minimum(places, size - 1) + ops.expand_dims(size * rows, -1)
-    places = ops.reshape(places, (-1, k * block_size))  # of the sentence
+    places = ops.reshape(places, (-1, k * block_size))  # within the sentence
     batch = ops.shape(places)[0]
     first = (width * size) * ops.expand_dims(ops.arange(batch, dtype="int32"), -1)
     kept = ops.reshape(ops.take(ops.reshape(values, (-1,)), first + places), (-1, k, block_size))
@@ -63,7 +63,7 @@ def _block_size(size, width, k):
     """Returns the block size for `width` rows of `size` values; None to rank all of them."""
     if size is None:
         return SMALLEST_DYNAMIC_SIZE // 16 if k > 1 else None
-    # The maxima and the values of k blocks are about as many. Multiples of 16 are fastest.
+    # About as many maxima as there are values in k blocks. Multiples of 16 are fastest.
     block_size = 16 * max(1, round(math.sqrt(width * size / k) / 16))
     return block_size if k > 1 and width * size >= 4 * k * block_size else None
 

@@ -9,10 +9,10 @@ from keras_transformer.layers.dtypes import Tensor
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
 class AdditiveAttention(AttentionFunction):
-    """Attends by a network with one hidden layer: `softmax(v . tanh(query + key)) . value`.
+    """Scores keys by a network with one hidden layer: `softmax(v . tanh(query + key)) . value`.
 
     The projections of `MultiHeadAttention` are the first layer of the network, and each head has
-    a vector v. The tensor `[batch, heads, query_length, key_length, key_dim]` in between needs
+    a vector v. The hidden layer `[batch, heads, query_length, key_length, key_dim]` needs
     `key_dim` times the memory of the scores.
 
     Args:
@@ -20,11 +20,11 @@ class AdditiveAttention(AttentionFunction):
         seed: Integer seed of the dropout, or None.
 
     Call arguments:
-        query, key, value, attention_mask, distances, return_attention_scores, training: As in
-            `AttentionFunction`.
+        query, key, value, attention_mask, use_causal_mask, distances, return_attention_scores,
+            training: As in `AttentionFunction`.
 
     Returns:
-        As `AttentionFunction`.
+        As in `AttentionFunction`.
 
     Example:
 

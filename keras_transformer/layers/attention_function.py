@@ -20,7 +20,7 @@ class AttentionFunction(TracedLayer, abc.ABC):
     """Attends: `softmax(score(query, key)) . value`. A subclass implements `score`.
 
     The softmax is computed in at least float32. A query that may attend to no key gets exact
-    zeros. Further axes may stand before the last two; `sliding_window` has blocks there.
+    zeros. Tensors may have further axes before the last two, such as the blocks of a window.
 
     Args:
         dropout: Dropout rate of the attention weights.
@@ -28,18 +28,18 @@ class AttentionFunction(TracedLayer, abc.ABC):
 
     Call arguments:
         query: `[batch, heads, query_length, key_dim]`.
-        key: `[batch, heads, key_length, key_dim]`; or a tuple of such tensors, parts that follow
-            each other.
+        key: `[batch, heads, key_length, key_dim]`, or a tuple of such tensors, which are
+            consecutive parts of the sequence.
         value: `[batch, heads, key_length, value_dim]`, or a tuple of as many parts.
         attention_mask: bool `[batch or 1, query_length or 1, key_length]`, `True` = attend.
         use_causal_mask: Whether a query may attend only to its own and earlier positions.
         distances: `DistanceVectors` of queries and keys, or None.
         return_attention_scores: Whether to return the weights as well.
-        training: Whether to drop attention weights.
+        training: Whether to apply dropout to the attention weights.
 
     Returns:
-        `[batch, heads, query_length, value_dim]`, or with `return_attention_scores=True` a tuple
-        of that and the weights `[batch, heads, query_length, key_length]`.
+        `[batch, heads, query_length, value_dim]`. With `return_attention_scores=True`, a tuple of
+        this tensor and the weights `[batch, heads, query_length, key_length]`.
 
     Example:
 

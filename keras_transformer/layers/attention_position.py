@@ -12,24 +12,24 @@ from keras_transformer.layers.sinusoidal_position_encoding import position_angle
 
 
 class DistanceVectors(NamedTuple):
-    """Vectors that distances add to keys and values (Shaw et al., 2018, equations 3 and 4)."""
+    """Vectors of distances, added to keys and values (Shaw et al., 2018, equations 3 and 4)."""
 
     keys: Tensor  # [query_length, key_length, key_dim]
     values: Tensor  # [query_length, key_length, value_dim]
 
     def scores(self, query: Tensor) -> Tensor:
-        """Returns the products with queries `[..., query_length, key_dim]`."""
+        """Returns the products of queries `[..., query_length, key_dim]` and the key vectors."""
         return ops.einsum("...qd,qkd->...qk", query, ops.cast(self.keys, query.dtype))
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
-        """Returns the sum of the values, weighted by `[..., query_length, key_length]`."""
+        """Returns the value vectors, summed with weights `[..., query_length, key_length]`."""
         return ops.einsum("...qk,qkd->...qd", weights, ops.cast(self.values, weights.dtype))
 
 
 class AttentionPosition(ConfiguredLayer):
-    """Base of positions inside self-attention, the `position` of `MultiHeadAttention`.
+    """Base of position layers for self-attention, the argument `position` of `MultiHeadAttention`.
 
-    A subclass overrides one of the methods.
+    A subclass overrides `rotate` or `between`.
 
     Example:
 
@@ -59,13 +59,13 @@ class AttentionPosition(ConfiguredLayer):
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
 class RotaryPosition(AttentionPosition):
-    """Rotates pairs of queries and of keys by angles that grow with the position.
+    """Rotates pairs of features in queries and keys by angles that grow with the position.
 
-    The product of a query and a key then depends on their distance alone. Pair i of a position
-    turns by `position / max_wavelength^(2i / key_dim)`.
+    The product of a query and a key then depends on the two positions only through their distance.
+    Pair i is rotated by the angle `position / max_wavelength^(2i / key_dim)`.
 
     Args:
-        max_wavelength: Largest wavelength over 2 pi.
+        max_wavelength: Largest wavelength divided by 2 pi.
 
     Example:
 
@@ -102,7 +102,7 @@ class RotaryPosition(AttentionPosition):
 class RelativePosition(AttentionPosition):
     """Adds a learned vector of the distance to each key and to each value.
 
-    All heads share the vectors. Greater distances share the vector of the greatest.
+    All heads share the vectors. Beyond `max_distance`, all distances on one side share a vector.
 
     Args:
         max_distance: Greatest distance with a vector of its own.

@@ -14,7 +14,7 @@ from keras_transformer.layers.masks import combine_masks
 
 
 class CachedAttention(HeadProjections):
-    """Base of `MultiHeadAttention`: what it does with a cache."""
+    """Base of `MultiHeadAttention`: attention with a cache."""
 
     def make_cache(
         self,
@@ -34,8 +34,8 @@ class CachedAttention(HeadProjections):
                 compile fixed shapes; None for one that grows with each call.
 
         Returns:
-            A named tuple of `keys` and `values`: complete, of fixed size, growing, or rolling
-            with `sliding_window`.
+            A named tuple with `keys` and `values`: a `CompleteCache` of `value`, or an empty
+            `RollingCache` with `sliding_window`, `FixedCache` with `max_length`, or `GrowingCache`.
         """
         check_built(self)
         if value is not None:
@@ -47,7 +47,7 @@ class CachedAttention(HeadProjections):
         elif max_length is not None:
             length = max_length
         else:
-            # 0, computed from a weight so that no graph folds it: the cache can grow in a loop.
+            # 0, computed from a weight: a constant is a static size, which cannot grow in a loop.
             number = first_number(self.query_kernel)
             length = ops.cast(number < number, "int32")
         leading = (batch_size, self.num_heads, length)
@@ -74,10 +74,10 @@ class CachedAttention(HeadProjections):
         return outputs, cache
 
     def _attend_to_cache(self, query, attention_mask, cache):
-        """Attends to the cache alone; each of its rows may serve several rows of the query.
+        """Attends to the cache alone; one row of the cache may serve several rows of the query.
 
-        Beams of one sentence share its keys and values: they are folded into the query axis.
-        A mask then has to be the same for all queries, `[batch or 1, 1, key_length]`.
+        The beams of a sentence share its keys and values, so they are folded into the query axis.
+        The mask must then be the same for all queries, `[batch or 1, 1, key_length]`.
         """
         query_shape = ops.shape(query)
         keys = cache.keys

@@ -14,10 +14,10 @@ _STEPS_BETWEEN_MERGES = 32
 
 
 class GrowingCache(NamedTuple):
-    """Keys and values that grow with each call, in parts that follow each other.
+    """Keys and values that grow with each call, in consecutive parts.
 
-    Appending one position to a thousand others copies all of them. So the recent positions are a
-    second part: a step copies only these, and merges them with the others once they are many.
+    Appending a position to a long tensor copies the whole tensor. So the recent positions are a
+    second part: a step copies only this part, and merges it into the first once it is long.
     """
 
     keys: tuple  # one or two tensors [batch, heads, length, key_dim]
@@ -44,12 +44,12 @@ class GrowingCache(NamedTuple):
         return causal_mask(num_queries, self.length, self.length - num_queries)
 
     def places(self, num_queries: Any) -> tuple[Tensor, Tensor]:
-        """Returns the positions of the last `num_queries` positions and of all keys."""
+        """Returns the positions of the last `num_queries` queries and of all keys."""
         keys = ops.arange(self.length, dtype="int32")
         return keys[self.length - num_queries :], keys
 
     def _merged(self, max_recent):
-        """Returns the cache, with an empty second part if that has `max_recent` positions."""
+        """Returns the cache, its parts merged if the second has at least `max_recent` positions."""
         if len(self.keys) == 1:
             return self
 
@@ -73,8 +73,8 @@ class FixedCache(NamedTuple):
     def extend(self, keys: Tensor, values: Tensor) -> Self:
         """Returns the cache with the keys and values of new positions after those written."""
         new_length, max_length = ops.shape(keys)[2], ops.shape(self.keys)[2]
-        # place[p, i] = 1 where new position i goes to p: unwritten positions are zeros, so that
-        # adding writes. One product and one sum on every backend, and no scatter.
+        # place[p, i] = 1 where new position i goes to p. Unwritten positions are zeros, so a sum
+        # writes them. This takes one product and one sum on every backend, and no scatter.
         targets = self.length + ops.arange(new_length, dtype="int32")
         positions = ops.expand_dims(ops.arange(max_length, dtype="int32"), 1)
         place = ops.cast(ops.equal(positions, ops.expand_dims(targets, 0)), keys.dtype)
@@ -120,13 +120,13 @@ class RollingCache(NamedTuple):
         return ops.expand_dims(ops.logical_and(in_window, keys >= size - self.length), 0)
 
     def places(self, num_queries: Any) -> tuple[Tensor, Tensor]:
-        """As `GrowingCache.places`, from the first position that is here."""
+        """As `GrowingCache.places`, counted from the first position in the cache."""
         size = ops.shape(self.keys)[2]
         queries = size - num_queries + ops.arange(num_queries, dtype="int32")
         return queries, ops.arange(size, dtype="int32")
 
     def last_columns(self, mask: Tensor) -> Tensor:
-        """Returns `[batch or 1, queries or 1, positions]` of the positions that are here."""
+        """Returns the last columns of a mask, one for each position here, padded with False."""
         size, start = ops.shape(self.keys)[2], ops.shape(mask)[2]
         return ops.pad(mask, [[0, 0], [0, 0], [size, 0]])[:, :, start:]
 
@@ -172,7 +172,7 @@ class DecoderCache(NamedTuple):
 
 
 def take_rows(tensors: Any, rows: Tensor) -> Any:
-    """Returns a nest of tensors with some rows, int32 `[kept]`, of each; scalars stay."""
+    """Returns a nest of tensors with the rows `rows`, int32 `[kept]`, of each; scalars stay."""
     return keras.tree.map_structure(
         lambda tensor: ops.take(tensor, rows, axis=0) if len(tensor.shape) else tensor, tensors
     )

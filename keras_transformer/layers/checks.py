@@ -18,7 +18,7 @@ def is_number(value: Any) -> bool:
     """Returns whether `value` is a finite int or float, not a bool."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return False
-    return abs(value) <= sys.float_info.max  # an int above has no float
+    return abs(value) <= sys.float_info.max  # a larger int has no float
 
 
 def check_rate(name: str, value: Any) -> None:
@@ -57,7 +57,7 @@ def check_seed(seed: int | None) -> None:
 
 
 def check_rank(name: str, tensor: Any, shape: str) -> None:
-    """Raises `ValueError` unless `tensor` is None or has the rank of the text `shape`."""
+    """Raises `ValueError` unless `tensor` is None or has as many axes as the text `shape`."""
     if tensor is not None and len(tensor.shape) != shape.count(",") + 1:
         # Another rank would broadcast, and mask the wrong positions without an error.
         raise ValueError(
@@ -78,6 +78,6 @@ def check_choice(name: str, value: Any, allowed: Collection) -> None:
 
 
 def check_argument(is_allowed: Any, name: str, rule: str, value: Any) -> None:
-    """Raises `ValueError` with the rule, as it follows "must be", unless the value is allowed."""
+    """Raises `ValueError` unless `is_allowed`; `rule` is the text after "must be"."""
     if not is_allowed:
         raise ValueError(f"`{name}` must be {rule}. Received: {name}={value!r}")

@@ -1,4 +1,4 @@
-"""Base of layers that are made of layers, and freezing that lasts when they are saved."""
+"""Base of layers that consist of layers, and whose frozen parts stay frozen after saving."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,8 +11,8 @@ from keras_transformer.layers.configured_layer import TracedLayer
 class CompositeLayer(TracedLayer):
     """Base of layers whose parts are layers; a frozen part stays frozen in a saved model.
 
-    Keras saves `trainable` of a layer but not of its parts, so that a reloaded
-    `keras.layers.MultiHeadAttention` that was frozen trains again.
+    Keras saves `trainable` of a layer but not of its parts: a frozen
+    `keras.layers.MultiHeadAttention` trains again after it is reloaded.
     """
 
     def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:
@@ -41,10 +41,10 @@ class CompositeLayer(TracedLayer):
 
 
 def trainable_parts(layer: keras.layers.Layer) -> dict[str, bool]:
-    """Returns the parts of a layer whose `trainable` differs from the layer around them.
+    """Returns the parts of a layer whose `trainable` differs from the layer that contains them.
 
-    They are found in the public attributes of a built layer. The keys are paths, such as
-    `"blocks.0.feed_forward"`; outer parts come first.
+    The parts are the layers in public attributes of a built layer. The keys are their paths, such
+    as `"blocks.0.feed_forward"`, and the values `trainable`; outer parts come first.
     """
     found, seen = {}, {id(layer)}
 

@@ -20,7 +20,7 @@ def _or_none(check):
     return lambda name, value: None if value is None else check(name, value)
 
 
-# An argument of a name means the same in every layer.
+# Arguments of the same name mean the same in every layer.
 _CHECKS = {
     **dict.fromkeys(("num_heads", "intermediate_dim"), check_positive_integer),
     **dict.fromkeys(("max_length", "max_distance"), check_positive_integer),
@@ -34,7 +34,7 @@ _CHECKS = {
     "norm": lambda name, value: check_choice(name, value, ("post", "pre")),
     "seed": lambda name, value: check_seed(value),
 }
-# Endings of the names of other arguments, and the module of Keras that they belong to.
+# Endings of the names of other arguments, and the Keras module that converts their values.
 _FAMILIES = {
     "activation": keras.activations,
     "_initializer": keras.initializers,
@@ -45,7 +45,7 @@ _FAMILIES = {
 class ConfiguredLayer(keras.layers.Layer):
     """Base of layers that keep their arguments as attributes and save them in their config.
 
-    The outputs have the shape of the inputs, unless a layer says otherwise.
+    The outputs have the shape of the inputs, unless a subclass overrides `compute_output_shape`.
     """
 
     def _keep(self, **arguments):
@@ -82,7 +82,7 @@ class ConfiguredLayer(keras.layers.Layer):
 
 
 class TracedLayer(ConfiguredLayer):
-    """Base of layers that Keras traces, because the form of the output depends on the arguments."""
+    """Base of layers whose output structure depends on the arguments, so that Keras traces them."""
 
     def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:
         return keras.Operation.compute_output_spec(self, *args, **kwargs)

@@ -16,7 +16,7 @@ from keras_transformer.layers.stack import Stack
 class Decoder(Stack):
     """A stack of decoder blocks over embedded tokens.
 
-    The same call serves training, without a cache, and decoding, with one.
+    Training calls the layer without a cache, decoding with one.
 
     Args:
         blocks: The blocks, first to last: `DecoderBlock`s, or layers with their call arguments.
@@ -26,14 +26,15 @@ class Decoder(Stack):
         inputs: `[batch, length, d_model]`, embedded and scaled.
         encoder_outputs: `[batch, source_length, encoder_width]`; None for a decoder-only model,
             or with a cache.
-        positions: int32 `[length]` or `[batch, length]`; None to continue from the cache.
+        positions: int32 `[length]` or `[batch, length]`; None for 0 to length - 1, or with a
+            cache for the positions after the cached ones.
         padding_mask, encoder_padding_mask, attention_mask, encoder_attention_mask,
             use_causal_mask, cache, return_attention_scores, training: As in `DecoderBlock`.
 
     Returns:
-        `[batch, length, d_model]`; with `return_attention_scores=True` a tuple of that and a list
-        of the weights of each block, dicts of `"self"` and `"cross"`; with a cache a tuple of
-        that and the new cache.
+        `[batch, length, d_model]`. With `return_attention_scores=True`, a tuple of this tensor and
+        a list with a dict for each block, of the weights `"self"` and `"cross"`. With a cache, a
+        tuple of this tensor and the new cache.
 
     Example:
 
@@ -71,7 +72,7 @@ class Decoder(Stack):
             **masks._asdict(),
             "encoder_padding_mask": combine_masks(masks.encoder_padding_mask, encoder_outputs_mask),
         }
-        # Blocks of another origin need not accept these two.
+        # Custom blocks need not accept these two.
         if not use_causal_mask:
             arguments["use_causal_mask"] = False
         if return_attention_scores:
@@ -91,7 +92,7 @@ class Decoder(Stack):
     def make_cache(
         self, encoder_outputs: Tensor | None = None, batch_size: Any = None, max_length: Any = None
     ) -> DecoderCache:
-        """Returns an empty cache for `call`; the arguments are those of `DecoderBlock.make_cache`.
+        """Returns a cache for the first call; the arguments are those of `DecoderBlock.make_cache`.
 
         Returns:
             A named tuple of `length`, the number of positions decoded, int32, and `blocks`, the
@@ -105,11 +106,11 @@ class Decoder(Stack):
     def reorder_cache(self, cache: DecoderCache, rows: Tensor | None) -> DecoderCache:
         """Returns the cache whose row r is row `rows[r]` of `cache`, as a beam search asks for.
 
-        The keys and values of the encoder's outputs stay as they are: the rows of a sentence share
-        them.
+        The keys and values of the encoder's outputs are not reordered, because all rows of a
+        sentence share them.
 
         Args:
             cache: From `make_cache` or `call`.
-            rows: int32 `[rows]`, rows of the same sentence; None for no change.
+            rows: int32 `[rows]`, `rows[r]` of the same sentence as r; None for no change.
         """
         return cache.reorder(rows)

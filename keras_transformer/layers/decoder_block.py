@@ -15,7 +15,7 @@ from keras_transformer.layers.residual_block import ResidualBlock
 class DecoderBlock(ResidualBlock):
     """Causal self-attention, attention to the encoder, and a feed-forward network.
 
-    Built without `encoder_outputs` it has no cross-attention, as decoder-only models need.
+    A block that is built without `encoder_outputs` has no cross-attention, for decoder-only models.
 
     Args:
         num_heads: Number of attention heads.
@@ -26,7 +26,7 @@ class DecoderBlock(ResidualBlock):
     Call arguments:
         inputs: `[batch, length, d_model]`.
         encoder_outputs: `[batch, source_length, encoder_width]`. None for a block without
-            cross-attention. May be None with a cache, which already holds their keys and values.
+            cross-attention. Not used with a cache, which holds the keys and values already.
         padding_mask: bool `[batch, length]`, `True` = a real position; with a cache `length`
             counts the cached positions as well.
         encoder_padding_mask: bool `[batch, source_length]`.
@@ -34,15 +34,15 @@ class DecoderBlock(ResidualBlock):
             cache `[batch or 1, length, cached + length]`.
         encoder_attention_mask: bool `[batch or 1, length or 1, source_length]`.
         use_causal_mask: Whether a position may attend only to itself and to earlier ones.
-        cache: From `make_cache` or an earlier call: `inputs` are the positions that follow it.
+        cache: From `make_cache` or an earlier call; `inputs` follow the cached positions.
         return_attention_scores: Whether to return the attention weights as well.
-        training: Whether to drop.
+        training: Whether to apply dropout.
 
     Returns:
-        A tensor of the shape of `inputs`; with `return_attention_scores=True` a tuple of that and
-        a dict of the weights, `"self"` `[batch, num_heads, length, length]` and `"cross"`
-        `[batch, num_heads, length, source_length]`; with a cache a tuple of that and the new
-        cache.
+        A tensor of the shape of `inputs`. With `return_attention_scores=True`, a tuple of this
+        tensor and a dict of the weights, `"self"` `[batch, num_heads, length, length]` and, with
+        cross-attention, `"cross"` `[batch, num_heads, length, source_length]`. With a cache, a
+        tuple of this tensor and the new cache.
 
     Example:
 

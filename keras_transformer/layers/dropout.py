@@ -1,4 +1,4 @@
-"""Dropout that is right on several devices."""
+"""Dropout with a different mask on every replica."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ from keras_transformer.layers.dtypes import Tensor
 class ReplicaSeedGenerator(keras.random.SeedGenerator):
     """A seed generator whose seeds differ between the replicas of a `tf.distribute` strategy.
 
-    Keras keeps its state equal on all replicas, so that they would all draw the same dropout mask.
+    Keras keeps the state equal on all replicas, which would then draw the same dropout mask.
     The name has no leading underscore: Keras names the state after the class, and `Model.export`
     refuses names that begin with one.
     """
@@ -35,10 +35,10 @@ class Dropout(ConfiguredLayer):
 
     Call arguments:
         inputs: Floating tensor of any shape.
-        training: Whether to drop.
+        training: Whether to apply dropout.
 
     Returns:
-        A tensor of the shape and dtype of `inputs`.
+        A tensor of the shape of `inputs`, in the compute dtype.
 
     Example:
 

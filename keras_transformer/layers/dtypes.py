@@ -8,7 +8,7 @@ Tensor = Any  # A tensor of the backend in use, or an array-like value.
 
 
 def at_least_float32(dtype: str) -> str:
-    """Returns float32 for half precisions and float32, and float64 for itself on TensorFlow.
+    """Returns float32 for half precision and float32; on TensorFlow, float64 stays float64.
 
     On JAX and torch Keras promotes no type beyond float32.
     """

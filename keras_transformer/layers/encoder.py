@@ -18,12 +18,12 @@ class Encoder(Stack):
         position: `"sinusoidal"`, a layer that adds positions to `[batch, length, d_model]` (and
             takes `positions=`), or None.
         dropout: Dropout rate of the sum of embedding and position.
-        final_norm: Whether a layer norm follows the last block; None for yes if that block is
+        final_norm: Whether a layer norm follows the last block; None adds one if that block is
             pre-norm.
         epsilon: Added to the variance in the final norm.
         seed: Integer seed of the dropout, or None.
-        remat: Whether to compute the blocks again in the gradient (`keras.remat`), which saves the
-            memory of what is inside them.
+        remat: Whether the gradient recomputes the blocks (`keras.remat`) instead of storing what
+            is computed inside them.
 
     Call arguments:
         inputs: `[batch, length, d_model]`, embedded and scaled.
@@ -31,8 +31,8 @@ class Encoder(Stack):
         padding_mask, attention_mask, return_attention_scores, training: As in `EncoderBlock`.
 
     Returns:
-        `[batch, length, d_model]`; with `return_attention_scores=True` a tuple of that and a list
-        of the weights of each block.
+        `[batch, length, d_model]`. With `return_attention_scores=True`, a tuple of this tensor and
+        a list of attention weights, one entry for each block.
 
     Example:
 
@@ -64,7 +64,7 @@ class Encoder(Stack):
             "padding_mask": combine_masks(padding_mask, mask, inputs_mask),
             "attention_mask": attention_mask,
         }
-        if return_attention_scores:  # Blocks of another origin need not accept it.
+        if return_attention_scores:  # Custom blocks need not accept it.
             arguments["return_attention_scores"] = True
         options = {"positions": positions, "training": training}
         outputs, scores = self._apply(inputs, **options, **arguments)

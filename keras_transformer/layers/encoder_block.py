@@ -9,7 +9,7 @@ from keras_transformer.layers.residual_block import ResidualBlock
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
 class EncoderBlock(ResidualBlock):
-    """Self-attention and a feed-forward network, each with residual connection and norm.
+    """Self-attention and a feed-forward network, each with a residual connection and a norm.
 
     Args:
         num_heads: Number of attention heads.
@@ -21,8 +21,8 @@ class EncoderBlock(ResidualBlock):
         activation_dropout: Dropout rate inside the feed-forward network; 0 in the paper.
         activation: Activation of the feed-forward network, as in `keras.layers.Dense`.
         norm: `"post"`, LayerNorm(x + f(x)), as in the paper; or `"pre"`, x + f(LayerNorm(x)), as
-            in later versions of tensor2tensor, which needs a norm after the last block.
-        use_bias: Whether the attention projections have biases; the feed-forward network has.
+            in later versions of tensor2tensor. Pre-norm needs a norm after the last block.
+        use_bias: Whether the attention projections have biases; the feed-forward network has them.
         kernel_initializer, bias_initializer, kernel_regularizer: As in `keras.layers.Dense`, for
             all matrices and biases.
         epsilon: Added to the variance in the layer norms.
@@ -36,11 +36,11 @@ class EncoderBlock(ResidualBlock):
         padding_mask: bool `[batch, length]`, `True` = a real position.
         attention_mask: bool `[batch or 1, length, length]`, `True` = attend.
         return_attention_scores: Whether to return the attention weights as well.
-        training: Whether to drop.
+        training: Whether to apply dropout.
 
     Returns:
-        A tensor of the shape of `inputs`; with `return_attention_scores=True` a tuple of that and
-        the weights `[batch, num_heads, length, length]`.
+        A tensor of the shape of `inputs`. With `return_attention_scores=True`, a tuple of this
+        tensor and the attention weights, in the shape that `MultiHeadAttention` returns.
 
     Example:
 

@@ -29,7 +29,7 @@ class FeedForward(KernelLayer):
 
     Call arguments:
         inputs: `[..., d_model]`.
-        training: Whether to drop.
+        training: Whether to apply dropout.
 
     Returns:
         A tensor of the shape of `inputs`.

@@ -12,7 +12,7 @@ from keras_transformer.layers.sequence_blocks import cut, greatest, least
 
 # Maximum number of queries and of keys in a block.
 _SIZE = 512
-# From this length on attention by blocks is the default.
+# Attention by blocks is the default from this length on.
 _LONG = 4096
 # Stands for a masked score in float32 or float64: exp() of it is exactly 0.
 _MASKED_SCORE = -1e30
@@ -21,11 +21,11 @@ _MASKED_SCORE = -1e30
 def flash_attention(
     setting: bool | None, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None
 ) -> Callable | None:
-    """Returns the function of `attend_by_blocks` to attend with, or None to compute all scores.
+    """Returns `attend_by_kernel` or `attend_by_blocks`, or None to compute all scores.
 
     Args:
-        setting: `flash_attention` of a layer. None takes a fused kernel, or blocks for long inputs.
-        query, key, value, attention_mask: As in `attend_by_blocks`.
+        setting: `flash_attention` of a layer. With None, blocks are taken for long inputs only.
+        query, key, value, attention_mask: As in the returned function.
     """
     if setting is None:
         setting = keras.config.is_flash_attention_enabled()  # None if it was not disabled.
@@ -35,7 +35,7 @@ def flash_attention(
     # While JAX traces a functional model, an unknown length is an expression.
     is_known = all(isinstance(length, int) for length in lengths)
     is_long = is_known and lengths[0] * lengths[1] >= _LONG**2
-    # A kernel needs the mask of all queries and keys.
+    # A kernel needs the full mask, `[queries, keys]`, which is too large for long inputs.
     if _has_kernel(key, value) and (attention_mask is None or not is_long):
         return attend_by_kernel
     return attend_by_blocks if setting or is_long else None
@@ -50,7 +50,7 @@ def _has_kernel(key, value):
 def _gpus():
     try:
         return keras.distribution.list_devices("gpu")
-    except RuntimeError:  # of JAX, if there is none
+    except RuntimeError:  # JAX raises it if there is no GPU
         return []
 
 
@@ -61,7 +61,7 @@ def attend_by_kernel(
     attention_mask: Tensor | None = None,
     is_causal: bool = False,
 ) -> Tensor:
-    """Does what `attend_by_blocks` does with the fused kernel of JAX or torch."""
+    """As `attend_by_blocks`, but with the fused kernel of JAX or torch."""
     mask = None
     if attention_mask is not None:
         causal = causal_mask(ops.shape(query)[2], ops.shape(key)[2], 0) if is_causal else None
@@ -86,9 +86,9 @@ def attend_by_blocks(
 ) -> Tensor:
     """Returns `softmax(query . key^T) . value` without the matrix of all scores.
 
-    Each block of queries meets the blocks of keys one after the other. An online softmax keeps
-    the maximum of the scores and the sum of their exponentials so far. The gradient computes the
-    scores again. A query that may attend to no key gets exact zeros.
+    Each block of queries is multiplied by one block of keys after the other. An online softmax
+    keeps the maximum of the scores so far and the sum of their exponentials. The gradient
+    recomputes the scores. A query that may attend to no key gets exact zeros.
 
     Args:
         query: `[batch, heads, query_length, key_dim]`, scaled.
@@ -105,7 +105,7 @@ def attend_by_blocks(
     """
     inputs = query, key, value
     if attention_mask is not None:
-        # JAX has gradients of functions of floats, without tensors from around them.
+        # A custom gradient in JAX takes only float arguments, and no tensors of the caller.
         inputs = *inputs, ops.cast(attention_mask, query.dtype)
 
     @ops.custom_gradient
@@ -120,7 +120,7 @@ def attend_by_blocks(
         def gradient(*arguments, upstream=None):
             after = arguments[0] if upstream is None else upstream
             after = blocks.queries(ops.cast(after, outputs.dtype))
-            # Sums over the keys of weight * gradient of the weight, one for each query.
+            # For each query, the sum over the keys of weight * gradient of the weight.
             sums = ops.sum(after * outputs, axis=-1, keepdims=True)
             rows = queries, log_sums, after, sums
             query_gradients = map_in_turn(
@@ -144,7 +144,7 @@ def attend_by_blocks(
 
 
 class _Blocks:
-    """Blocks of queries, number i, and of keys, number j."""
+    """Blocks of queries, with index i, and blocks of keys, with index j."""
 
     def __init__(self, query, key, mask, is_causal, size):
         lengths = [ops.shape(query)[2], ops.shape(key)[2]]
@@ -173,7 +173,7 @@ class _Blocks:
         return ops.transpose(cut(tensor, 2, self.numbers[1], self.sizes[1]), (2, 0, 1, 3, 4))
 
     def attend(self, i, query, keys, values):
-        """Returns the outputs of a block of queries, and the logarithms of the softmax's sums."""
+        """Returns the outputs of a block of queries, and the log-sum-exp of their scores."""
 
         def step(j, state):
             maximum, total, outputs = state
@@ -190,7 +190,7 @@ class _Blocks:
         state = nothing + _MASKED_SCORE, nothing, outputs
         maximum, total, outputs = loop_in_turn(0, self.end(i), step, state)
         is_alive = maximum > _MASKED_SCORE / 2
-        # Weights of a masked row are exp(_MASKED_SCORE - 0) = 0 in the gradient.
+        # With 0 for a masked row, its weights in the gradient are exp(_MASKED_SCORE - 0) = 0.
         log_sums = ops.where(is_alive, maximum + ops.log(total), 0.0)
         return ops.where(is_alive, outputs / total, 0.0), log_sums
 
@@ -219,7 +219,7 @@ class _Blocks:
         return loop_in_turn(first, self.numbers[0], step, start)
 
     def gradients(self, i, j, row, key, value):
-        """Returns the weights of two blocks, and the gradient of their scores."""
+        """Returns the weights of blocks i and j, and the gradient of their scores."""
         query, log_sums, after, sums = row
         weights = ops.exp(self.scores(i, j, query, key) - log_sums)
         return weights, weights * (self.product(after, ops.swapaxes(value, -1, -2)) - sums)
@@ -247,7 +247,7 @@ class _Blocks:
         return least(last_query // self.sizes[1] + 1, self.numbers[1])
 
     def product(self, first, second):
-        """Returns the matrix product: factors in the type of the inputs, sums in float32."""
+        """Returns the matrix product in the dtype of `second`, cast to at least float32."""
         return ops.cast(ops.matmul(ops.cast(first, second.dtype), second), self.dtype)
 
 

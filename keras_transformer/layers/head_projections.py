@@ -37,7 +37,7 @@ class HeadProjections(KernelLayer):
         """Returns the queries, keys or values of all heads, `[batch, num_heads, length, dim]`."""
         # Keras casts only floats, and only inside `__call__`; caches are made outside of it.
         inputs = ops.cast(inputs, self.compute_dtype)
-        # Before the projection, because the ONNX export of Keras loses its shape.
+        # Before the projection: the ONNX export of Keras loses the shape of the product.
         leading = ops.shape(inputs)[:2]
         kernels = tuple(getattr(self, f"{name}_kernel") for name in names)
         biases = tuple(getattr(self, f"{name}_bias") for name in names)
@@ -53,7 +53,7 @@ class HeadProjections(KernelLayer):
         return ops.transpose(heads, (0, 2, 1, 3))
 
     def _merge_heads(self, inputs):
-        """Returns `[batch, heads, length, value_dim]` as `[batch, length, d_model]`."""
+        """Merges and projects `[batch, heads, length, value_dim]` to `[batch, length, d_model]`."""
         batch, _, length, _ = ops.shape(inputs)
         inputs = ops.cast(inputs, self.compute_dtype)  # `attention` may have a type of its own.
         merged = inputs if inputs.shape[2] == 1 else ops.transpose(inputs, (0, 2, 1, 3))

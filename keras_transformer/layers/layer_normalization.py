@@ -14,11 +14,12 @@ from keras_transformer.layers.dtypes import Tensor
 class LayerNormalization(keras.layers.LayerNormalization):
     """`keras.layers.LayerNormalization` with a faster gradient on TensorFlow.
 
-    Arguments, weights and numbers agree with Keras: `(x - mean) / sqrt(variance + epsilon) * gamma
-    + beta`, computed in at least float32. The gradient is faster while training, over the last axis
-    and with both weights; Keras computes anything else.
+    Arguments, weights and results are as in Keras:
+    `(x - mean) / sqrt(variance + epsilon) * gamma + beta`, computed in at least float32. The
+    gradient is faster in training, if the last axis is normalised with both `gamma` and `beta`.
 
-    Differs from Keras in a default: epsilon is 1e-6, as in tensor2tensor, not 1e-3.
+    Differs from Keras in `epsilon`: it is the first argument, and its default is 1e-6, as in
+    tensor2tensor, not 1e-3.
 
     Args:
         epsilon: Added to the variance.

@@ -18,8 +18,8 @@ class LearnedPositionEmbedding(ConfiguredLayer):
 
     Args:
         max_length: Number of positions in the table.
-        embeddings_initializer: Initialiser of the table; None for N(0, d_model^-0.5), as
-            in `TiedEmbedding`.
+        embeddings_initializer: Initialiser of the table; None for
+            `RandomNormal(stddev=d_model**-0.5)`, as in `TiedEmbedding`.
 
     Call arguments:
         inputs: `[batch, length, d_model]`, `length` at most `max_length`.
@@ -29,8 +29,8 @@ class LearnedPositionEmbedding(ConfiguredLayer):
         `inputs` plus the position vectors, of the same shape.
 
     Raises:
-        ValueError: If, without `positions`, the length is greater than `max_length`. In a
-            TensorFlow graph of unknown length, an `InvalidArgumentError`.
+        ValueError: If `positions` is None and the length is greater than `max_length`. If the
+            length is unknown in a TensorFlow graph, an `InvalidArgumentError` when the graph runs.
 
     Example:
 
@@ -60,12 +60,12 @@ class LearnedPositionEmbedding(ConfiguredLayer):
         check_rank("inputs", inputs, "[batch, length, d_model]")
         inputs = ops.cast(inputs, self.compute_dtype)  # Keras casts only floats.
         if positions is None:
-            # torch infers shapes with such tensors, in which unknown lengths are made up.
+            # On torch, Keras infers shapes with meta tensors and makes unknown lengths up.
             if keras.backend.backend() != "torch" or inputs.device.type != "meta":
                 self._check_length(inputs.shape)
             length = kernels.checked_length(inputs, self.max_length, self._too_long())
             positions = ops.arange(length, dtype="int32")
-        # Not `ops.add`, which takes vectors of no positions for a bias on TensorFlow.
+        # Not `ops.add`: on TensorFlow it mistakes vectors of length 0 for a bias.
         return inputs + ops.take(self.embeddings, ops.cast(positions, "int32"), axis=0)
 
     def _check_length(self, inputs_shape):

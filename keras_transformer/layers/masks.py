@@ -27,7 +27,7 @@ def combine_masks(*masks: Tensor | None) -> Tensor | None:
 def keys_mask(
     attention_mask: Tensor | None, *padding_masks: Tensor | None, prefix: str = ""
 ) -> Tensor | None:
-    """Returns the mask of an attention, `[batch or 1, queries or 1, keys]`, or None.
+    """Returns the combined mask `[batch or 1, queries or 1, keys]`, or None if there is no mask.
 
     Args:
         attention_mask: `[batch or 1, queries or 1, keys]`.
@@ -50,7 +50,7 @@ def keys_mask(
 def causal_mask(query_length: Any, key_length: Any, query_start: Any) -> Tensor:
     """Returns a mask `[1, query_length, key_length]` that hides the future (section 3.2.3).
 
-    The first query is at position `query_start` of the keys: 0 without a cache.
+    `query_start` is the position of the first query among the keys, 0 without a cache.
     """
     query_positions = query_start + ops.arange(query_length, dtype="int32")
     key_positions = ops.arange(key_length, dtype="int32")
@@ -59,9 +59,9 @@ def causal_mask(query_length: Any, key_length: Any, query_start: Any) -> Tensor:
 
 
 def segment_mask(query_segments: Tensor, key_segments: Tensor) -> Tensor:
-    """Returns a mask `[batch, query_length, key_length]` between tokens of the same segment.
+    """Returns a mask `[batch, query_length, key_length]`, True within the same segment.
 
-    The segments are int32 `[batch, query_length]` and `[batch, key_length]`, a number each.
+    The arguments are segment numbers, int32 `[batch, query_length]` and `[batch, key_length]`.
     """
     return ops.equal(ops.expand_dims(query_segments, 2), ops.expand_dims(key_segments, 1))
 
@@ -69,10 +69,10 @@ def segment_mask(query_segments: Tensor, key_segments: Tensor) -> Tensor:
 def segment_positions(segments: Tensor) -> Tensor:
     """Returns each token's position in its segment, from 0, int32 `[batch, length]`.
 
-    The tokens of a segment stand side by side.
+    The tokens of a segment must be adjacent.
     """
-    # The first token of the same segment is where the segment begins.
+    # `argmax` returns the first token of the same segment, where the segment begins.
     begin = ops.argmax(ops.cast(segment_mask(segments, segments), "int32"), axis=2)
-    # Only operations on tensors, as functional models need.
+    # Not `ops.arange`, which needs the length: in functional models it is unknown.
     places = ops.cumsum(ops.ones_like(segments), axis=1) - 1
     return places - ops.cast(begin, "int32")

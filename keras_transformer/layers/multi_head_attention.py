@@ -27,7 +27,7 @@ class MultiHeadAttention(TracedLayer, CachedAttention):
 
     `MultiHead(Q, K, V) = Concat(head_1, ..., head_h) . W^O`, each head attending with its own
     projections of queries, keys and values. The kernels are matrices `[input_dim, heads * dim]`,
-    head-major, so that Glorot initialisation sees the fan-in and fan-out of the paper's maps.
+    head-major, so that Glorot initialisation uses the fan-in and fan-out of a whole projection.
 
     Differs from `keras.layers.MultiHeadAttention`: no biases by default, a fully masked query
     gets exact zeros, `dropout` follows `use_bias` in the arguments, and there is a cache.
@@ -41,10 +41,10 @@ class MultiHeadAttention(TracedLayer, CachedAttention):
         attention: `AttentionFunction` with a dropout of its own; None for
             `ScaledDotProductAttention(dropout)`.
         sliding_window: As in Keras: query i attends only to the keys j with
-            `|i - j| < sliding_window`, in self-attention; None for all keys. Time and memory
+            `|i - j| < sliding_window`; None for all keys. Only for self-attention. Time and memory
             grow linearly with the length, and a cache has `sliding_window - 1` positions.
-        position: `RelativePosition` or `RotaryPosition`, in self-attention; None for none.
-        flash_attention: As in Keras, of the default `attention`: see `ScaledDotProductAttention`.
+        position: `AttentionPosition`, such as `RotaryPosition`, or None. Only for self-attention.
+        flash_attention: As in `ScaledDotProductAttention`. Only for the default `attention`.
         seed: Integer seed of the dropout, or None.
         **kwargs: `kernel_initializer` and `kernel_regularizer` of the four matrices,
             `bias_initializer`, and the arguments of `keras.layers.Layer`.
@@ -59,13 +59,13 @@ class MultiHeadAttention(TracedLayer, CachedAttention):
         cache: From `make_cache` or an earlier call, or None. The keys and values of `value` are
             appended to the cache.
         return_attention_scores: Whether to return the attention weights as well.
-        training: Whether to drop.
+        training: Whether to apply dropout.
 
     Returns:
-        `[batch, query_length, d_model]`, as wide as the query; with
-        `return_attention_scores=True` a tuple of that and the weights
-        `[batch, num_heads, query_length, key_length]`, or with `sliding_window` those of the
-        band (`attend_in_window`); with a cache a tuple of that and the new cache.
+        `[batch, query_length, d_model]`, as wide as the query. With `return_attention_scores=True`,
+        a tuple of this tensor and the weights `[batch, num_heads, query_length, key_length]`; with
+        a `sliding_window`, the last axis has only the keys of the band (see `attend_in_window`).
+        With a cache, a tuple of this tensor and the new cache.
 
     Raises:
         ValueError: If both a cache and attention scores are asked for, or an argument is not

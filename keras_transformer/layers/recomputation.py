@@ -1,4 +1,4 @@
-"""Blocks that keep their inputs alone for the gradient, and compute the rest again."""
+"""Blocks that keep only their inputs for the gradient, and recompute the rest."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,13 +10,13 @@ from keras_transformer.layers.dtypes import Tensor
 
 
 def recomputed(block: keras.layers.Layer, training: bool | None) -> Callable[..., Any]:
-    """Returns a block as a function whose gradient computes the block again (`keras.remat`).
+    """Returns a function that applies a block, and whose gradient recomputes it (`keras.remat`).
 
-    `keras.remat` alone has other dropout in the second computation, or none.
+    With `keras.remat` alone, the recomputation would draw another dropout mask, or none.
 
     Args:
         block: A layer.
-        training: Whether to drop; None for no.
+        training: Whether to apply dropout; None for no.
     """
     seeds = [one for one in block.variables if all(one is not weight for weight in block.weights)]
     # On JAX the new seeds are results of the function; elsewhere they are set in it.

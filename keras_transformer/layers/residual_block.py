@@ -29,7 +29,7 @@ _OPTIONS = {
 class ResidualBlock(CompositeLayer, KernelLayer):
     """Base of `EncoderBlock` and `DecoderBlock`; `EncoderBlock` describes the arguments.
 
-    A sub-layer `NAME` has a norm `NAME_norm` and a dropout, `NAME` with `_dropout_suffix`.
+    The sub-layer `NAME` has a norm, `NAME_norm`, and a dropout, named `NAME` + `_dropout_suffix`.
     """
 
     _dropout_suffix = "_dropout"
@@ -116,16 +116,16 @@ class ResidualBlock(CompositeLayer, KernelLayer):
         setattr(self, f"{name}{self._dropout_suffix}", dropout)
 
     def _apply_residual(self, inputs: Tensor, name: str, sublayer: Callable) -> tuple:
-        """Wraps a function f, the sub-layer `name`, in norm and residual connection.
+        """Applies a function f, the sub-layer `name`, with norm and residual connection.
 
         Post-norm (the paper, section 5.4): LayerNorm(x + Dropout(f(x))); pre-norm:
-        x + Dropout(f(LayerNorm(x))). Returns the outputs, and what f returned besides, or None.
+        x + Dropout(f(LayerNorm(x))). Returns the outputs, and the second value of f or None.
         """
         norm = getattr(self, f"{name}_norm")
         dropout = getattr(self, f"{name}{self._dropout_suffix}")
         inputs = ops.cast(inputs, self.compute_dtype)  # Keras casts only floats.
         outputs = sublayer(norm(inputs) if self.norm == "pre" else inputs)
         outputs, extra = outputs if isinstance(outputs, tuple) else (outputs, None)
-        # Not `ops.add`, which takes outputs of no positions for a bias on TensorFlow.
+        # Not `ops.add`: on TensorFlow it mistakes outputs of length 0 for a bias.
         outputs = inputs + dropout(outputs)
         return (outputs if self.norm == "pre" else norm(outputs)), extra

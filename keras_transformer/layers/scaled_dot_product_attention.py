@@ -13,23 +13,24 @@ from keras_transformer.layers.flash_attention import flash_attention
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
 class ScaledDotProductAttention(AttentionFunction):
-    """Attends by products of queries and keys: `softmax(query . key^T / sqrt(key_dim)) . value`.
+    """Dot-product attention: `softmax(query . key^T / sqrt(key_dim)) . value`.
 
     Args:
         dropout: Dropout rate of the attention weights.
         scale: Factor of the scores; None for `1 / sqrt(key_dim)`, 1 for the plain dot product.
         seed: Integer seed of the dropout, or None.
-        flash_attention: As in Keras. True attends by blocks, in memory that grows linearly with
-            the length; False never does; None decides: on torch, and on JAX with a GPU, a fused
-            kernel is taken, elsewhere blocks from 4,096 positions on if the lengths are known.
-            They have no dropout and no `distances`. A call for the scores computes them all.
+        flash_attention: Whether to avoid the matrix of all scores. True uses the fused kernel of
+            torch, or of JAX on a GPU; elsewhere, and for long inputs with a mask, it uses blocks,
+            in memory that grows linearly with the length. False computes all scores. None follows
+            `keras.config`; by default it acts like True, but uses blocks only for known lengths
+            from 4,096 on. Dropout and `distances` need all scores, and True refuses them.
 
     Call arguments:
         query, key, value, attention_mask, use_causal_mask, distances, return_attention_scores,
             training: As in `AttentionFunction`.
 
     Returns:
-        As `AttentionFunction`.
+        As in `AttentionFunction`.
 
     Example:
 
@@ -56,7 +57,7 @@ class ScaledDotProductAttention(AttentionFunction):
             raise ValueError(f"{rule}. Received: {dropout=}")
 
     def _scaled(self, query: Tensor) -> Tensor:
-        # Scaling the queries is cheaper than scaling the scores, and the same.
+        # Scaling the queries is cheaper than scaling the scores, with the same result.
         scale = query.shape[-1] ** -0.5 if self.scale is None else self.scale
         return ops.multiply(query, scale)
 
@@ -75,7 +76,7 @@ class ScaledDotProductAttention(AttentionFunction):
         if self.flash_attention and distances is not None:
             rule = "`flash_attention=True` is not supported with relative positions"
             raise ValueError(f"{rule}. Received: distances={distances}")
-        # The parts of a cache, and the blocks of a window, are short.
+        # The parts of a cache, and the blocks of a window, are too short to gain anything.
         is_whole = not isinstance(key, tuple) and len(query.shape) == 4
         if is_plain and is_whole:
             attend = flash_attention(self.flash_attention, query, key, value, attention_mask)

@@ -1,4 +1,4 @@
-"""Seeds: the parts of a layer that was given one seed draw different numbers, reproducibly."""
+"""Seeds of the parts of a layer, derived from the layer's seed: different, but reproducible."""
 
 import zlib
 from collections.abc import Callable
@@ -7,12 +7,12 @@ import keras
 
 
 def derive_seed(seed: int | None, name: str) -> int | None:
-    """Returns the seed of the part `name` of a layer with this seed; None for None."""
+    """Returns the seed of the part `name`, derived from the seed of the layer; None for None."""
     return None if seed is None else (seed + zlib.crc32(name.encode())) % 2**31
 
 
 def derive_initializer(initializer: Callable, name: str) -> Callable:
-    """Returns the initialiser of the part `name`, which draws other numbers than other parts.
+    """Returns an initialiser that draws different numbers for each part `name`.
 
     An initialiser that is used twice, or copied with its seed, gives equal matrices.
     """

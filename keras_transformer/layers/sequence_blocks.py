@@ -10,8 +10,8 @@ from keras_transformer.layers.dtypes import Tensor
 def least(first: Any, second: Any) -> Any:
     """Returns the smaller of two numbers, each an int or an int32 scalar.
 
-    While JAX traces a model, an unknown length is an expression without order: it counts as the
-    greater one.
+    While JAX traces a model, an unknown length is a symbolic expression that cannot be compared:
+    it counts as the greater number.
     """
     if isinstance(first, int) and isinstance(second, int):
         return min(first, second)
@@ -21,7 +21,7 @@ def least(first: Any, second: Any) -> Any:
 
 
 def greatest(first: Any, second: Any) -> Any:
-    """Returns the greater of two numbers, as `least`."""
+    """Returns the greater of two numbers, with the rule of `least` for unknown lengths."""
     if _is_expression(first) or _is_expression(second):
         return first if _is_expression(first) else second
     return -least(-first, -second)
@@ -32,7 +32,7 @@ def _is_expression(number):
 
 
 def cut(tensor: Tensor, axis: int, number: Any, size: Any) -> Tensor:
-    """Returns `[..., length, ...]` as `[..., number, size, ...]`, filled up with zeros."""
+    """Cuts `[..., length, ...]` into blocks `[..., number, size, ...]`, padded with zeros."""
     shape, widths = ops.shape(tensor), [[0, 0] for _ in tensor.shape]
     widths[axis][1] = number * size - shape[axis]
     return ops.reshape(ops.pad(tensor, widths), (*shape[:axis], number, size, *shape[axis + 1 :]))

@@ -16,11 +16,11 @@ _LEADING_BITS = 8
 
 
 def position_angles(positions: Tensor, frequencies: np.ndarray, dtype: str) -> Tensor:
-    """Returns `positions * frequencies` less whole turns, each within a few roundings of `dtype`.
+    """Returns `positions * frequencies` minus whole turns, up to a few rounding errors of `dtype`.
 
-    In float32 the plain product is off by 3e-4 at position 5,000. Here the frequency, in turns,
-    is a sum of two parts of 8 bits and a small rest: products with the parts are exact up to
-    position 65,536, and so is taking whole turns off them.
+    In float32 the plain product has an error of 3e-4 at position 5,000. Here each frequency, in
+    turns, is the sum of two parts of 8 bits and a small rest. Up to position 65,536, the product
+    of a position and a part is exact, and so is its difference from whole turns.
     """
     positions = ops.expand_dims(ops.cast(positions, dtype), -1)
     rest, turns = frequencies / (2 * math.pi), 0.0
@@ -39,14 +39,14 @@ class SinusoidalPositionEncoding(ConfiguredLayer):
     """Adds sines and cosines of the position to the inputs.
 
     `PE(pos, 2i) = sin(pos / 10000^(2i / d_model))`, `PE(pos, 2i + 1) = cos(...)`, from position 0,
-    interleaved, computed in at least float32 and cast to the compute dtype last. Exact to the
-    rounding of that dtype up to position 65,536.
+    interleaved, computed in at least float32 and cast to the compute dtype at the end. Up to
+    position 65,536 the encoding is exact, apart from the rounding to that dtype.
 
     Differs from tensor2tensor, which concatenates sines and cosines and spaces `d_model / 2`
     timescales over `d_model / 2 - 1` steps, and from OpenNMT-tf, which starts at position 1.
 
     Args:
-        max_wavelength: Largest wavelength over 2 pi; 10,000 in the paper.
+        max_wavelength: Largest wavelength divided by 2 pi; 10,000 in the paper.
 
     Call arguments:
         inputs: `[batch, length, d_model]`, `d_model` even.
@@ -83,5 +83,5 @@ class SinusoidalPositionEncoding(ConfiguredLayer):
         angles = position_angles(positions, frequencies, at_least_float32(self.compute_dtype))
         encoding = ops.stack([ops.sin(angles), ops.cos(angles)], axis=-1)
         encoding = reshape(encoding, (*ops.shape(positions), d_model))
-        # Not `ops.add`, which takes an encoding of no positions for a bias on TensorFlow.
+        # Not `ops.add`: on TensorFlow it mistakes an encoding of length 0 for a bias.
         return inputs + ops.cast(encoding, inputs.dtype)

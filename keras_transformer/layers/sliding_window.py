@@ -23,10 +23,10 @@ def attend_in_window(
     position: AttentionPosition | None = None,
     return_attention_scores: bool = False,
 ) -> Tensor | tuple[Tensor, Tensor]:
-    """Attends from each position to those less than `window` away.
+    """Attends from each position to the positions less than `window` away.
 
-    The sequence is cut into blocks. The queries of a block attend to its keys and to the
-    `window - 1` keys before it, and after it unless the mask is causal.
+    The sequence is cut into blocks. The queries of a block attend to the keys of the block, to the
+    `window - 1` keys before it and, unless `is_causal`, to the `window - 1` keys after it.
 
     Args:
         attention: `AttentionFunction`, which attends within the blocks.
@@ -38,9 +38,9 @@ def attend_in_window(
         return_attention_scores: Whether to return the weights as well.
 
     Returns:
-        `[batch, heads, length, value_dim]`, or a tuple of that and the weights of the band
-        `[batch, heads, length, width]`. Its `2 * window - 1` columns, or `window` if causal, are
-        the keys from `window - 1` before the query on.
+        `[batch, heads, length, value_dim]`. With `return_attention_scores=True`, a tuple of this
+        tensor and the weights `[batch, heads, length, width]`: their last axis holds `width` keys,
+        `2 * window - 1` or `window` if causal, from `window - 1` positions before the query on.
     """
     length, reach = ops.shape(query)[2], window - 1
     if not return_attention_scores:  # A window that is wider than the sequence costs no more.
@@ -61,7 +61,7 @@ def attend_in_window(
 
 
 class _Blocks:
-    """Blocks of `size` positions, with the `before` and `after` neighbours that they attend to."""
+    """Blocks of `size` positions; each sees `before` to its left and `after` to its right."""
 
     def __init__(self, length, reach, is_causal):
         self.length, self.size = length, greatest(reach, greatest(least(length, _MIN_BLOCK), 1))

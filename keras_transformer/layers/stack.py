@@ -38,7 +38,7 @@ class Stack(CompositeLayer):
         self.position = self._make_position(position)
         self.dropout_layer = Dropout(dropout, seed=seed, dtype=self.dtype_policy, name="dropout")
         if not self.trainable:
-            # Keras freezes the parts when `trainable` is set, not when it is given here.
+            # Keras freezes the parts when `trainable` is set, not when it is an argument.
             self._set_trainable([False] * len(self._parts()))
 
     def _parts(self):
@@ -62,7 +62,7 @@ class Stack(CompositeLayer):
     def _build_ends(self, inputs_shape):
         """Builds the position and the final norm."""
         self._build_once(self.position, inputs_shape)
-        # Pre-norm leaves the last sum without a norm; post-norm ends in one already.
+        # Pre-norm blocks do not normalise their last sum; post-norm blocks do.
         needs_norm = getattr(self.blocks[-1], "norm", None) == "pre"
         self.norm_layer = None
         if needs_norm if self.final_norm is None else self.final_norm:
@@ -78,9 +78,9 @@ class Stack(CompositeLayer):
         layer.build(*shapes)
 
     def _apply(self, inputs, *others, positions, training, caches=None, **arguments):
-        """Returns the outputs, and a list of what each block returned besides: weights or cache.
+        """Returns the outputs, and a list of the attention weights or caches of the blocks.
 
-        The others are the encoder's outputs, if there are any.
+        `others` holds the encoder's outputs, if there are any.
         """
         if self.position is not None:
             inputs = self.position(inputs, positions=positions)
@@ -110,12 +110,12 @@ class Stack(CompositeLayer):
         parts = (*config["blocks"], config["position"])
         flags = [part.trainable for part in parts if part is not None]
         stack = cls(**config)
-        stack._set_trainable(flags)  # A frozen stack may have free parts.
+        stack._set_trainable(flags)  # A frozen stack may have trainable parts.
         return stack
 
 
 def _serialize_unbuilt(layer):
-    """Returns a layer's config without its shapes: the stack builds it, under the stack's name."""
+    """Returns a layer's config without its shapes, because the stack builds the layer itself."""
     config = keras.saving.serialize_keras_object(layer)
     if config is not None:
         # In place: Keras marks this very dict if another layer shares the object.

@@ -16,15 +16,15 @@ from keras_transformer.layers.kernels.stored_kernels import multiply_few_rows
 class TiedEmbedding(ConfiguredLayer):
     """Looks tokens up and, with the same matrix, projects states to logits.
 
-    The lookup multiplies by `sqrt(d_model)`; the projection does not. The padding id is looked
-    up as exact zeros.
+    The lookup multiplies by `sqrt(d_model)`; the projection does not. The embedding of the padding
+    id is exactly zero.
 
     Args:
         vocab_size: Number of tokens.
         d_model: Width of the embedding.
-        padding_id: Id that is looked up as zeros, or None for no such id.
+        padding_id: Id whose embedding is zero, or None for no such id.
         mask_zero: Whether the lookup attaches a Keras mask that is False at `padding_id`.
-        embeddings_initializer: Initialiser of the matrix; None for N(0, d_model^-0.5).
+        embeddings_initializer: Initialiser; None for `RandomNormal(stddev=d_model**-0.5)`.
         embeddings_regularizer: Regulariser of the matrix.
 
     Call arguments:
@@ -84,8 +84,8 @@ class TiedEmbedding(ConfiguredLayer):
     def __call__(self, inputs: Tensor, reverse: bool = False, **kwargs: Any) -> Tensor:
         dtype = getattr(inputs, "dtype", None)
         if not reverse and dtype is not None:
-            # Before Keras casts floating ids to a half precision, in which 257 is 256. Small
-            # integers could not be compared with `padding_id`.
+            # Before Keras casts floating ids to the compute dtype: in bfloat16, 257 becomes 256.
+            # Small integer types may not hold `padding_id`.
             if keras.backend.standardize_dtype(dtype) not in ("int32", "int64"):
                 inputs = ops.cast(inputs, "int32")
         return super().__call__(inputs, reverse=reverse, **kwargs)

@@ -10,15 +10,15 @@ from keras_transformer.layers.dtypes import Tensor
 class Ancestors(NamedTuple):
     """Maps every beam and position to the cache slot that holds the beam's own token.
 
-    The beams of a sentence share a cache with `width` slots per position; a search that reorders
-    them moves these few numbers, and no keys.
+    The beams of a sentence share a cache with `width` slots per position. To reorder the beams, a
+    search moves these few numbers, and no keys.
     """
 
     beams: Tensor  # int32 [batch, width, length]; -1 at positions that are not decoded yet
 
     @classmethod
     def none(cls, batch: Any, width: int, length: Any) -> Self:
-        """Returns the ancestors before the first step; the length of a cache that grows is 0."""
+        """Returns the ancestors before the first step; `length` is 0 for a growing cache."""
         return cls(ops.full((batch, width, length), -1, dtype="int32"))
 
     @property
@@ -27,7 +27,7 @@ class Ancestors(NamedTuple):
         return self.beams.shape[1]
 
     def extend(self, rows: Tensor | None, position: Tensor, is_fixed: bool) -> Self:
-        """Returns the ancestors up to this step, in which each beam writes its own key."""
+        """Returns the ancestors after a step in which each beam writes to its own slot."""
         ancestors = self.beams
         batch, width, length = ops.shape(ancestors)
         if rows is not None:

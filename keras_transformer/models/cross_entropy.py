@@ -1,8 +1,8 @@
 """Cross-entropy of integer labels and logits, with label smoothing: its value and its gradient.
 
-The smoothed target has the share `a` (see `smoothing_weight`) of the uniform distribution over all
-`V` ids. So the loss is `(1 - a) * nll + a * (logsumexp(logits) - mean(logits))` and its gradient is
-`softmax(logits) - target`: no `[..., V]` target is built.
+The smoothed target is `1 - a` times the label plus `a` times the uniform distribution over all `V`
+ids (see `smoothing_weight`). So the loss is `(1 - a) * nll + a * (logsumexp(logits) -
+mean(logits))` and its gradient `softmax(logits) - target`: neither needs a `[..., V]` target.
 """
 
 import functools
@@ -30,7 +30,7 @@ def smoothing_weight(label_smoothing: float, num_classes: int, convention: str =
 
 def cross_entropy(labels: Tensor, logits: Tensor, weight: float = 0.0) -> Tensor:
     """Returns the cross-entropy of every position; the backend differentiates it."""
-    # Where the largest logit is 0, no digits cancel.
+    # The largest logit becomes 0, so that no digits cancel.
     shifted = logits - ops.stop_gradient(ops.max(logits, axis=-1, keepdims=True))
     log_sum = ops.log(ops.sum(ops.exp(shifted), axis=-1))
     label_logits = ops.take_along_axis(shifted, labels[..., None], axis=-1)[..., 0]
@@ -38,7 +38,7 @@ def cross_entropy(labels: Tensor, logits: Tensor, weight: float = 0.0) -> Tensor
 
 
 def smoothed_cross_entropy(labels: Tensor, logits: Tensor, weight: float) -> Tensor:
-    """Returns what `cross_entropy` returns, on TensorFlow with a faster gradient of its own."""
+    """As `cross_entropy`, but with a faster custom gradient on TensorFlow."""
     if keras.backend.backend() == "tensorflow":
         return _tensorflow_cross_entropy(labels, logits, weight)
     return cross_entropy(labels, logits, weight)
@@ -48,12 +48,12 @@ def r_drop_losses(labels: Tensor, logits: Tensor, weight: float, alpha: float) -
     """Returns half of the loss of R-Drop (Liang et al., 2021, equation 4) for every token.
 
     It is the mean of the cross-entropies of two passes, plus `alpha / 4` times the sum of the two
-    divergences between their distributions.
+    KL divergences between their distributions.
 
     Args:
         labels: int32 `[tokens]`.
         logits: `[tokens, 2, V]`, of two passes with different dropout.
-        weight: As of `cross_entropy`.
+        weight: As in `cross_entropy`.
         alpha: Weight of the divergences.
     """
     entropies = smoothed_cross_entropy(ops.stack([labels, labels], axis=1), logits, weight)
@@ -64,9 +64,9 @@ def r_drop_losses(labels: Tensor, logits: Tensor, weight: float, alpha: float) -
 
 
 class Gradient(NamedTuple):
-    """The gradient of losses by rows of logits, in parts that are cheap to multiply.
+    """The gradient of losses with respect to logits, in parts that are cheap to multiply.
 
-    It is the sum of `rows`, of `at_labels` at the label of each row, and of `everywhere`.
+    It is `rows`, plus `at_labels` at the label of each row, plus `everywhere` for all logits.
     """
 
     rows: Tensor  # [rows, V]
@@ -83,13 +83,13 @@ def losses_and_gradient(
 ) -> tuple[Tensor, Callable[[], Gradient]]:
     """Returns the losses of rows of logits, and a function that returns their `Gradient`.
 
-    Without XLA every operation is a pass over `[tokens, V]`, so one softmax serves both and
-    nothing else is computed for all logits.
+    Without XLA every operation is a pass over `[rows, V]`, so the losses and the gradient share one
+    softmax.
 
     Args:
         labels: int32 `[rows]`; with `r_drop`, both rows of a token have its label.
         logits: `[rows, V]`.
-        weight: As of `cross_entropy`.
+        weight: As in `cross_entropy`.
         r_drop: alpha of `r_drop_losses`, for pairs of rows; 0 for `cross_entropy`.
         mean: `[rows]`, the means of the logits, if they are known.
     """
@@ -97,7 +97,7 @@ def losses_and_gradient(
     label_logits = tf.gather(logits, labels, batch_dims=1)
     mean = tf.reduce_mean(logits, axis=-1) if mean is None else mean
     label_softmax = tf.gather(softmax, labels, batch_dims=1)
-    # Differences of logits lose nothing where logits are large.
+    # Differences of logits lose no digits, even where logits are large.
     losses = tf.cond(
         tf.reduce_all(label_softmax > _SMALLEST_EXACT),
         lambda: -tf.math.log(label_softmax),
@@ -117,9 +117,9 @@ def losses_and_gradient(
 
 
 def _divergences(softmax, logits, share):
-    """Returns the sums of the two divergences of pairs of rows, and a function of `[rows, V]`.
+    """Returns the sum of the two KL divergences of each pair of rows, and a function.
 
-    The function returns the gradients of the sums by the logits, plus `share` times the softmax.
+    The function returns `[rows, V]`: gradients of the sums by the logits, plus `share` * softmax.
     """
     p, q = tf.unstack(tf.reshape(softmax, [-1, 2, softmax.shape[-1]]), axis=1)
     first, second = tf.unstack(tf.reshape(logits, [-1, 2, logits.shape[-1]]), axis=1)

@@ -14,24 +14,24 @@ from keras_transformer.models.transformer import Transformer
 class Ensemble:
     """The average of models that share their vocabularies, for decoding and scoring.
 
-    The logits are averaged over the models: the probabilities are proportional to the geometric
-    mean of the models'. (fairseq averages the probabilities themselves.)
+    The logits are averaged over the models, so the probabilities are proportional to the geometric
+    mean of the models' probabilities. (fairseq averages the probabilities themselves.)
 
     An ensemble is not a Keras model: it cannot be trained or saved as one. A `Translator` and
-    `export_saved_model` take it as a `Transformer`: `Translator(Ensemble([first, second]),
+    `export_saved_model` take it in place of a `Transformer`: `Translator(Ensemble([first, second]),
     tokenizer)`. The models may differ in everything but their vocabularies.
 
     Args:
-        models: List of `Transformer`s. The same ids must mean the same in all of them; only the
-            numbers of ids are checked.
+        models: List of `Transformer`s. An id must mean the same token in all of them; only the
+            vocabulary sizes are checked.
 
     Attributes:
         models: Tuple of the models.
-        config: The `TransformerConfig` of the first, its `max_length` the smallest of all.
-        dtype_policy: Dtype policy of the first.
+        config: The `TransformerConfig` of the first model, with the smallest `max_length` of all.
+        dtype_policy: Dtype policy of the first model.
 
     Raises:
-        ValueError: If there is no model, or the numbers of source or target ids differ.
+        ValueError: If there is no model, or the vocabulary sizes differ.
 
     Example:
 
@@ -77,7 +77,7 @@ class Ensemble:
         return sum(model.count_params() for model in self.models)
 
     def save_weights(self, path: Any) -> None:
-        """Raises a `UserError`: an ensemble has no file of its own, its models have.
+        """Raises a `UserError`, because an ensemble has no file of its own: save its models.
 
         Args:
             path: Path of the file.
@@ -112,10 +112,10 @@ class Ensemble:
         return zip(self.models, state, strict=True)
 
     def attention_scores(self, source: Tensor, target: Tensor) -> dict[str, list[Tensor]]:
-        """Returns the attention weights of every block, the heads of all models side by side.
+        """Returns the attention weights of every block, with the heads of all models concatenated.
 
-        The arguments are those of `Transformer.attention_scores`. The last blocks of all models are
-        aligned; blocks that not all models have are left out.
+        The arguments are those of `Transformer.attention_scores`. Blocks are matched from the last
+        one backwards; blocks that not all models have are left out.
         """
         scores = [model.attention_scores(source, target) for model in self.models]
         found = {}

@@ -19,8 +19,8 @@ class MicroBatchModel(keras.Model):
 
     Attributes:
         micro_batches: number of parts that are computed in turn, in less memory.
-        streams: number of parts of each of these that are computed at the same time. On a CPU with
-            one thread per operation, two streams train small models faster than two threads do.
+        streams: number of parts of each micro-batch that are computed at the same time. With one
+            thread per operation on a CPU, two streams train small models faster than two threads.
     """
 
     micro_batches = 1
@@ -100,7 +100,7 @@ class MicroBatchModel(keras.Model):
         with tf.GradientTape() as tape:
             outputs = self(inputs, training=True)
             loss = self.compute_loss(inputs, labels, outputs, sample_weight, training=True)
-            # Regularisers belong to the step, not to each of its parts.
+            # The regularisation loss counts once in a step, not once in each part.
             loss -= sum(self.losses, 0.0) * (1 - 1 / (self.micro_batches * self.streams))
             scaled = self.optimizer.scale_loss(loss)
         # `unconnected_gradients="zero"` fails for variables of Keras.

@@ -1,4 +1,4 @@
-"""Layers of a `Transformer`, made as its configuration says."""
+"""Layers of a `Transformer`, made from its configuration."""
 
 from typing import Any, NamedTuple
 
@@ -42,8 +42,8 @@ class Parts(NamedTuple):
     ) -> Tensor:
         """Returns the outputs of the decoder, `[batch, target_length, d_model]`, before the logits.
 
-        With segments every row holds several sentences, one after the other: positions start at 0
-        in each, and no attention goes from one to another.
+        With segments, a row holds several sentences in sequence. Positions start at 0 in each
+        sentence, and no sentence attends to another.
 
         Args:
             source: int32 `[batch, source_length]`.

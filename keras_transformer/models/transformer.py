@@ -27,7 +27,7 @@ class DecodingState(NamedTuple):
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
 class Transformer(MicroBatchModel):
-    """The Transformer: token ids of source and target to logits of the next target token.
+    """The Transformer: maps source and target token ids to logits of the next target token.
 
     A functional model, for `compile` and `fit`, with the methods that decoding needs. Id 0 is
     padding on both sides.
@@ -103,7 +103,7 @@ class Transformer(MicroBatchModel):
 
         Args:
             source: int32 `[batch, source_length]`.
-            training: Whether to drop.
+            training: Whether to apply dropout.
         """
         padding_mask = is_token(source, self.source_embedding)
         outputs = self.encoder(
@@ -111,7 +111,7 @@ class Transformer(MicroBatchModel):
         )
         return outputs, padding_mask
 
-    decoder_states = Parts.decoder_states  # A model has all that `Parts` has.
+    decoder_states = Parts.decoder_states  # A model has the layers of `Parts` as attributes.
 
     def start_decoding(
         self,
@@ -124,14 +124,14 @@ class Transformer(MicroBatchModel):
 
         Args:
             source: int32 `[batch, source_length]`.
-            width: Rows of each sentence, such as its beams.
-            max_length: Maximum length of a target. Needed on JAX, whose caches have a fixed size;
-                elsewhere they grow.
+            width: Number of rows of each sentence, such as its beams.
+            max_length: Maximum length of a target. Needed on JAX, where caches have a fixed size;
+                elsewhere they grow, and it is ignored.
             token_ids: int32 `[columns]`, the only tokens whose logits `decode_step` computes; None
                 for all.
 
         Returns:
-            A nest of tensors for `batch * width` rows, sentence-major.
+            A `DecodingState`, a nest of tensors for `batch * width` rows, sentence-major.
         """
         encoder_outputs, padding_mask = self.encode(source, training=False)
         batch = ops.shape(source)[0]
@@ -148,7 +148,7 @@ class Transformer(MicroBatchModel):
 
     @property
     def _beams_share_a_cache(self):
-        # Positions inside attention and windows count places in the cache.
+        # Positions inside attention, and windows, count places in the cache, one for each position.
         config = self.config
         return config.sliding_window is None and config.position in ("sinusoidal", "learned")
 
@@ -203,7 +203,7 @@ class Transformer(MicroBatchModel):
 
         Args:
             state: From `start_decoding` or `decode_step`.
-            sentences: int32 `[kept]`, which sentences, in their new order.
+            sentences: int32 `[kept]`, indices of the sentences to keep, in their new order.
         """
         if self._beams_share_a_cache:
             kept = take_rows(state._replace(output_embeddings=()), sentences)

@@ -20,7 +20,7 @@ _HDF5_BYTES = 4096
 
 @contextlib.contextmanager
 def without_optimizer(model: keras.Model) -> Iterator[None]:
-    """Hides the optimiser for a block: Keras writes it into weight files, and warns without it."""
+    """Removes the optimiser in a `with` block: Keras would save it, or warn if a file lacks it."""
     optimizer = getattr(model, "optimizer", None)
     model.optimizer = None
     try:
@@ -60,7 +60,7 @@ def save_weights_only(model: keras.Model, path: str | os.PathLike) -> None:
 
 
 def check_room(path: pathlib.Path, num_bytes: int) -> None:
-    """Raises an `OSError` with the path if a file of this size cannot be written beside it."""
+    """Raises an `OSError` that names `path` if no file of `num_bytes` can be written beside it."""
     if not hasattr(os, "posix_fallocate"):
         return
     temporary = name_beside(path)

@@ -43,10 +43,10 @@ class Generated(NamedTuple):
 class Constraint(Protocol):
     """A rule for hypotheses: `constraint(state, log_probabilities, generated)` at each step.
 
-    It returns its new state and the log-probabilities that the search uses: minus infinity for a
-    token that must not come next. They cover the whole vocabulary and are not renormalised, so
-    that scores stay the model's own. They must not exceed 0, because the early stop of a beam
-    search relies on it.
+    The call returns the new state and the log-probabilities that the search uses: minus infinity
+    for a token that must not come next. They cover the whole vocabulary. The search does not
+    renormalise them, so that scores stay the model's own. They must not exceed 0, because the
+    early stop of a beam search relies on it.
 
     Constraints are applied in order, first those of the search, then those of the call. A row is
     dead once no token is left; a sentence without any hypothesis is an empty place of the
@@ -55,9 +55,9 @@ class Constraint(Protocol):
     `start(max_lengths, width)` gives the state before the first step: `max_lengths` is int32
     `[batch]`, and every sentence has `width` rows. The state is a nest of tensors with the leading
     axis `batch * width`, or `()`. The search reorders it with the beams and drops the rows of
-    finished sentences, so it has to hold all that belongs to a sentence. Shapes (but for the rows)
-    and dtypes must not change. On JAX and in a TensorFlow graph the call is traced once: use
-    `keras.ops` for everything that depends on values.
+    finished sentences, so the state must hold everything that belongs to a sentence. Dtypes and
+    shapes, except for the number of rows, must not change. On JAX and in a TensorFlow graph the
+    call is traced once: use `keras.ops` for everything that depends on values.
 
     A constraint that has only settings is a frozen dataclass and belongs to a search; one with data
     for each sentence is made for each call, like `ForcedPrefix`.
@@ -107,10 +107,10 @@ def check_constraints(constraints: Sequence[Any]) -> tuple:
 class ForcedPrefix:
     """Makes every hypothesis of a sentence begin with that sentence's prefix.
 
-    Prefixes are data of a call, so this constraint is given to the search's call, not to the
-    search. The prefix wins over the constraints before it: its tokens come even if these ruled them
-    out, with the model's log-probability. A prefix longer than the sentence's maximum length is
-    cut there.
+    Prefixes are data of a call, so pass this constraint to the call of a search, not to its
+    constructor. The prefix overrides the constraints before it: its tokens come even if they were
+    ruled out, with the model's log-probability. A prefix longer than the sentence's maximum length
+    is cut there.
 
     Args:
         ids: int32 `[batch, length]`, padded at the end; a row of padding is an empty prefix.

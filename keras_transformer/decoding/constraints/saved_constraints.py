@@ -17,8 +17,8 @@ _LARGEST_SIZE = 100
 class SavedConstraint(NamedSettings, kind="constraint"):
     """Base of constraints that have only settings, and no state.
 
-    Most of them rule tokens out: `_ruled_out(generated, vocabulary)` is a mask that broadcasts to
-    `[rows, vocabulary]`.
+    Most of them implement only `_ruled_out(generated, vocabulary)`, which returns a mask that
+    broadcasts to `[rows, vocabulary]`, True for tokens that must not come next.
     """
 
     def start(self, max_lengths: Tensor, width: int) -> tuple:
@@ -35,7 +35,7 @@ class SavedConstraint(NamedSettings, kind="constraint"):
 class MinimumLength(SavedConstraint, name="minimum_length"):
     """Rules out EOS until it would be the `length`-th token.
 
-    A sentence whose own maximum is smaller may end there.
+    A sentence with a smaller maximum length may end at that length.
 
     Args:
         length: Minimum number of tokens of a hypothesis, EOS counted, as in `max_lengths`.
@@ -66,10 +66,10 @@ class MinimumLength(SavedConstraint, name="minimum_length"):
 
 @dataclasses.dataclass(frozen=True)
 class NoRepeatNgrams(SavedConstraint, name="no_repeat_ngrams"):
-    """Rules out each token that would complete an n-gram which the hypothesis has already.
+    """Rules out each token that would complete an n-gram that the hypothesis already contains.
 
-    Tokens are subwords: a small `size` also forbids what a language needs to repeat; 3 or 4 is
-    usual.
+    Tokens are subwords, so a small `size` also forbids repetitions that a language needs; 3 or 4
+    is usual.
 
     Args:
         size: n, from 1 to 100; with 1 no token comes twice.
@@ -97,8 +97,8 @@ class NoRepeatNgrams(SavedConstraint, name="no_repeat_ngrams"):
         tokens, length = generated.tokens, generated.length
         rows, max_length = ops.shape(tokens)
         num_before = self.size - 1
-        # Place p of `padded` holds token p - (n - 1): a token follows places p .. p + n - 2. The
-        # first tokens follow ids that do not exist, and so match nothing that follows a token.
+        # Place p of `padded` holds token p - (n - 1), so token p follows places p .. p + n - 2.
+        # Ids of -1, which match no token, fill the places before the first token.
         nothing = ops.full((rows, num_before), -1, dtype="int32")
         padded = ops.concatenate([nothing, tokens], axis=1)  # [rows, max_length + n - 1]
         places = ops.arange(max_length, dtype="int32")
@@ -112,12 +112,12 @@ class NoRepeatNgrams(SavedConstraint, name="no_repeat_ngrams"):
 
 @dataclasses.dataclass(frozen=True)
 class RepetitionPenalty(SavedConstraint, name="repetition_penalty"):
-    """Multiplies the log-probability of each token that the hypothesis has already.
+    """Multiplies the log-probability of each token that the hypothesis already contains.
 
-    CTRL divides a positive logit and multiplies a negative one. Log-probabilities, which are
-    penalised here as in the beam search of Hugging Face transformers, are never positive; raw
-    logits, which CTranslate2 penalises, give other results. Hypotheses are ranked by their
-    log-probabilities after the penalty; `Translator.score` gives those of the model.
+    The penalty applies to log-probabilities, which are never positive, as in the beam search of
+    Hugging Face transformers. CTRL divides positive logits and multiplies negative ones, and
+    CTranslate2 penalises raw logits: their results differ. Hypotheses are ranked by their
+    log-probabilities after the penalty; `Translator.score` returns the model's own.
 
     Args:
         penalty: From 1e-20 to 1e20; 1 changes nothing, 1.2 is usual, less than 1 favours
@@ -141,7 +141,7 @@ class RepetitionPenalty(SavedConstraint, name="repetition_penalty"):
     penalty: float
 
     def __post_init__(self) -> None:
-        # Sums of log-probabilities that are multiplied by it stay finite in float32.
+        # Within these limits, sums of penalised log-probabilities stay finite in float32.
         object.__setattr__(self, "penalty", checked_number("penalty", self.penalty, 1e-20, 1e20))
 
     def __call__(

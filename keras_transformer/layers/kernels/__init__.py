@@ -42,7 +42,7 @@ def layer_normalization(
 
 
 def checked_length(inputs: Tensor, max_length: int, message: str) -> Any:
-    """Returns the length of `[batch, length, width]`, checked when the graph runs if need be.
+    """Returns the length of `[batch, length, width]`; TensorFlow checks an unknown one at run time.
 
     A lookup on a GPU gives zeros, and no error, for positions that are not in the table.
     """
@@ -53,9 +53,9 @@ def checked_length(inputs: Tensor, max_length: int, message: str) -> Any:
 
 
 def map_in_turn(function: Callable, number: Any, dtypes: Any) -> Any:
-    """Returns `function` of 0 to number - 1, stacked as by `ops.map`, with one call at a time.
+    """Returns `function(i)` for i from 0 to `number - 1`, stacked as by `ops.map`, in turn.
 
-    TensorFlow's loops run ten iterations ahead, and hold the memory of all.
+    By default TensorFlow runs ten iterations of a loop at once, and holds the memory of all.
 
     Args:
         function: Takes an int32 scalar.
@@ -69,7 +69,7 @@ def map_in_turn(function: Callable, number: Any, dtypes: Any) -> Any:
 
 
 def loop_in_turn(first: Any, end: Any, step: Callable, state: Any) -> Any:
-    """Returns the state after `ops.fori_loop`, with one step at a time."""
+    """As `ops.fori_loop`, but with one step at a time on TensorFlow."""
     if not _IS_TENSORFLOW:
         return ops.fori_loop(first, end, step, state)
 

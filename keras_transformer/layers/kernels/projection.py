@@ -35,7 +35,7 @@ def project_together(
     biases: Sequence[Tensor | None],
     leading: Sequence[Any] | None = None,
 ) -> list[Tensor]:
-    """As `project` with each kernel and bias; kernels that are stored together multiply at once."""
+    """Applies `project` with each kernel and bias; one product serves kernels stored together."""
     places = places_of(kernels)
     if places is None:
         rows = reshape(inputs, (-1, kernels[0].shape[0]))
@@ -54,14 +54,14 @@ def _with_bias(product, bias, shape, is_step):
     if bias is None:
         return reshape(product, shape)
     bias = ops.cast(bias, product.dtype)
-    # TensorFlow fuses a product and a bias that follow each other. This is faster for many rows,
-    # but it reorders the matrix at every call, which costs more than the product of a few rows.
+    # TensorFlow fuses a product and the bias after it. The fused product is faster for many rows,
+    # but reorders the matrix at every call, which costs more than the product of a few rows.
     if is_step:
         return ops.add(reshape(product, shape), bias)
     return reshape(ops.add(product, bias), shape)
 
 
 def first_number(kernel: Tensor) -> Tensor:
-    """Returns the first number of a kernel, a scalar whose value no graph knows beforehand."""
+    """Returns the first number of a kernel, a scalar that no graph can fold into a constant."""
     places = places_of((kernel,))
     return kernel[0, 0] if places is None else places[0].matrix[places[0].start, 0]

@@ -11,9 +11,9 @@ _MAX_POSITIONS = 8
 
 
 def reshape(tensor: Tensor, sizes: Sequence[Any]) -> Tensor:
-    """As `ops.reshape`, but infers a single unknown size, without arithmetic of shapes.
+    """As `ops.reshape`, but infers a single unknown size, which saves arithmetic of shapes.
 
-    Sizes are ints, and the tensors that `ops.shape` gives for unknown ones.
+    Each size is an int, or the tensor that `ops.shape` gives for an unknown size.
     """
     known = [size for size in sizes if isinstance(size, int)]
     if len(known) == len(sizes) - 1 and all(size > 0 for size in known):

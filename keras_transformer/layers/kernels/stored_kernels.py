@@ -2,8 +2,8 @@
 
 In bfloat16, on a processor with AMX, the product of a transposed kernel and a few columns is the
 fastest, because oneDNN copies a kernel in Keras' own order at every call. Reading the weights takes
-most of the time of a step that decodes one sentence; several threads read the parts of a product at
-the same time.
+most of the time of a step that decodes one sentence, so several threads read the parts of a product
+at the same time.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ from keras_transformer.layers.kernels.shapes import is_decoding_step, reshape
 
 # Minimum number of elements per thread (about 20 us of work).
 _MIN_PART_SIZE = 2**17
-# A search of more rows is one of several that run at the same time, so that no thread is idle.
+# Searches of more rows run several at a time, which already keeps all threads busy.
 _MAX_ROWS_OF_PARTS = 8
 
 
@@ -54,7 +54,7 @@ def stored_kernels(transposes: Mapping[int, StoredTranspose], num_parts: int = 1
     Args:
         transposes: Dict from the `id` of a kernel to its `StoredTranspose`. Kernels that follow
             each other in one matrix are multiplied at once if their inputs are the same.
-        num_parts: Maximum number of parts of a product of few rows, which run in parallel.
+        num_parts: Maximum number of parallel parts that a product of few rows is split into.
     """
     token = _STORAGE.set(_Storage(transposes, num_parts))
     try:
@@ -64,8 +64,8 @@ def stored_kernels(transposes: Mapping[int, StoredTranspose], num_parts: int = 1
 
 
 def stored_variables(model: Any) -> tuple[list, dict[int, StoredTranspose]]:
-    """Returns the variables of a model's SavedModel, and the `StoredTranspose`s by kernels' ids."""
-    # Of dtypes whose products are then faster.
+    """Returns the variables that a SavedModel holds, and the `StoredTranspose`s by kernel id."""
+    # Products with transposed kernels are faster only in bfloat16.
     transposes = _transposes(model) if model.dtype_policy.name == "bfloat16" else {}
     others = [weight.value for weight in model.weights if id(weight) not in transposes]
     # A matrix that several kernels share is saved once.
@@ -103,7 +103,7 @@ def places_of(kernels: Sequence[Tensor]) -> list[StoredTranspose] | None:
 
 
 def multiply_by_stored(inputs: Tensor, places: list[StoredTranspose]) -> list[Tensor]:
-    """Returns the products of `[..., input_dim]` and each kernel, `[rows, output_dim]`."""
+    """Returns the product of `[..., input_dim]` with each kernel, as `[rows, output_dim]`."""
     if not _are_together(places):
         return [multiply_by_stored(inputs, [place])[0] for place in places]
     rows = reshape(inputs, (-1, inputs.shape[-1]))
@@ -126,8 +126,8 @@ def multiply_by_stored(inputs: Tensor, places: list[StoredTranspose]) -> list[Te
 def multiply_few_rows(rows: Tensor, transpose: Tensor) -> Tensor:
     """Returns `[rows, output_dim]`, the product of a few rows and the transpose of a matrix.
 
-    The matrix, `[output_dim, input_dim]`, comes first, in its order in memory; transposing the few
-    results is cheaper, except in bfloat16 without AMX.
+    `transpose`, `[output_dim, input_dim]`, is the first factor, in its own memory order; the small
+    product is then transposed back. This is cheaper, except in bfloat16 without AMX.
     """
     is_half = keras.backend.standardize_dtype(rows.dtype) == "bfloat16"
     matrix_first = has_amx() or not is_half

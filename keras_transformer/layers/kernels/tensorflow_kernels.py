@@ -11,8 +11,8 @@ from keras_transformer.layers.dtypes import Tensor, at_least_float32
 def dropout(inputs: Tensor, rate: float, seed: Tensor) -> Tensor:
     """Drops with 16 random bits for each input, half as many as TensorFlow draws.
 
-    Drawing is most of the cost of dropout on a CPU. The rate is rounded to a multiple of 2^-16
-    and the scale belongs to the rounded rate, so that the expectation stays exact.
+    Drawing is most of the cost of dropout on a CPU. The rate is rounded to a multiple of 2^-16,
+    and the scale is computed from the rounded rate, so that the expectation stays exact.
     """
     size = tf.size(inputs)
     words = tf.random.stateless_uniform(
@@ -38,9 +38,9 @@ def replica_seed(seed: Tensor) -> Tensor:
 
 
 def at_most(value: Tensor, limit: int, message: str) -> Tensor:
-    """Returns an int32 scalar, with an error when the graph runs if it exceeds a limit."""
+    """Returns an int32 scalar, and checks when the graph runs that it is at most `limit`."""
     check = tf.debugging.assert_less_equal(value, limit, message=message)
-    with tf.control_dependencies([check]):  # Otherwise its user may run, and fail, first.
+    with tf.control_dependencies([check]):  # Otherwise a reader of the value may fail first.
         return tf.identity(value)
 
 
@@ -63,7 +63,7 @@ def layer_normalization(
 
 
 def _normalize(states, epsilon):
-    """Returns states of mean 0 and variance 1 over the last axis, and their scale."""
+    """Returns states of mean 0 and variance 1 over the last axis, and 1 / standard deviation."""
     centered = states - tf.reduce_mean(states, axis=-1, keepdims=True)
     variance = tf.reduce_mean(tf.square(centered), axis=-1, keepdims=True)
     inverse = tf.math.rsqrt(variance + epsilon)
@@ -72,7 +72,7 @@ def _normalize(states, epsilon):
 
 @functools.cache
 def _row_normalizer(width, dtype, output_dtype):
-    """Returns a function that normalises rows, with its gradient written out.
+    """Returns a function that normalises rows and has a custom gradient.
 
     TensorFlow runs every operation as a pass over memory, and its own gradient takes about twenty.
     This one takes fewer; in float32 the result is the same up to rounding.
