@@ -2,7 +2,7 @@
 
 from keras_transformer import lazy_names
 
-# Imported when they are used, like TensorFlow and its packages: not every name needs sentencepiece.
+# Imported when they are used: not every name needs sentencepiece or TensorFlow.
 _MODULES = {
     "batch_plan": ["BatchShape"],
     "corpora": ["Corpus", "PairsCorpus", "ParallelTextCorpus", "TfdsCorpus", "TsvCorpus"],

@@ -1,10 +1,10 @@
 """The arrays of an epoch in its order, and the batches that are cut from them.
 
-The functions compute with NumPy, or with TensorFlow if they get its module as `tf`; then `groups`
-is a tensor and `epoch` an int64 scalar tensor. The order is arithmetic on (seed, epoch, index). No
-generator has a state to save or to share: a training that resumes, and every worker, knows the
-order of any epoch. The numbers are those of SplitMix64 (Steele et al., 2014, "Fast Splittable
-Pseudorandom Number Generators").
+The functions use NumPy, or TensorFlow if its module is passed as `tf`; then `groups` is a tensor
+and `epoch` an int64 scalar tensor. The order is computed from (seed, epoch, index), so there is no
+random state to save or to share: a resumed training and every worker can compute the order of any
+epoch. The random numbers follow SplitMix64 (Steele et al., 2014, "Fast Splittable Pseudorandom
+Number Generators").
 """
 
 import functools
@@ -19,7 +19,7 @@ from keras_transformer.data.special_tokens import BOS_ID, EOS_ID, PAD_ID
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
-# Bits of a sort key of 63 bits; the bits above are enough for 8 million groups.
+# Random bits of a 63-bit sort key; the other 23 bits are enough for 8 million groups.
 _RANDOM_BITS = 40
 _GROUP_STEP = np.int64(1 << _RANDOM_BITS)
 
@@ -43,7 +43,7 @@ class EpochArrays(NamedTuple):
 
 
 def arrange_epoch(corpus, plan: BatchPlan, seed: int | None, epoch, tf=None) -> EpochArrays:
-    """Returns the arrays of an epoch of `EncodedCorpus.arrays()`; see `arrange_pairs`."""
+    """Returns the arrays of an epoch; `corpus` is `EncodedCorpus.arrays()`."""
     arranged = arrange_pairs(plan.groups, seed, epoch, tf)
     pairs = arranged[plan.places] if tf is None else tf.gather(arranged, plan.places)
     order = shuffle_batches(len(plan), seed, epoch, tf)
@@ -51,7 +51,7 @@ def arrange_epoch(corpus, plan: BatchPlan, seed: int | None, epoch, tf=None) -> 
 
 
 def arrange_pairs(groups, seed: int | None, epoch, tf=None):
-    """Returns the indices of the pairs sorted by `groups`, both int64 `[pairs]`.
+    """Returns the indices of the pairs, sorted by group; `groups` and result are int64 `[pairs]`.
 
     The order within each group is random; without a seed, it is the order of the corpus.
     """
@@ -96,7 +96,7 @@ def _scramble(values, bitwise):
 def make_batch(arrays: EpochArrays, number, packed: bool, tf=None) -> Batch:
     """Returns `(inputs, labels, weights)` of a batch, as `TokenBatches` describes them.
 
-    With `packed`, rows have several segments, and each ends with EOS. `tf`: as in `arrange_pairs`.
+    With `packed`, a row has several segments, each of which ends with EOS.
     """
     xp, arange = (np, np.arange) if tf is None else (tf.experimental.numpy, tf.range)
     first, end = arrays.splits[number], arrays.splits[number + 1]
@@ -137,7 +137,7 @@ def _segments(ids, xp):
 
 
 def planned_epochs(encoded: EncodedCorpus, plan: BatchPlan, seed: int | None) -> Callable:
-    """Returns a function from a number to that epoch of a corpus that is the same in all."""
+    """Returns a function from the number of an epoch to its arrays, for a fixed corpus."""
     import tensorflow as tf
 
     corpus = [shared_tensor(array) for array in encoded.arrays()]
@@ -146,7 +146,7 @@ def planned_epochs(encoded: EncodedCorpus, plan: BatchPlan, seed: int | None) ->
 
 
 def loaded_epochs(load: Callable[[int], EpochArrays]) -> Callable:
-    """Returns a function from a number to that epoch, which a Python function loads."""
+    """Returns a function from the number of an epoch to its arrays, which `load` returns."""
     import tensorflow as tf
 
     dtypes = [tf.int32, tf.int64, tf.int32, tf.int64, tf.int64, tf.int64, tf.int64, tf.int64]
@@ -170,9 +170,9 @@ def batch_dataset(
 ) -> Any:
     """Returns a `tf.data.Dataset` of batches, cut by TensorFlow operations as in `make_batch`.
 
-    It has the rest of `first_epoch` from `first_batch` on, and with `repeat` all later epochs.
-    A `tf.data` thread that waits for Python while Python waits for that thread to end, which
-    happens when an iterator is deleted, waits forever. So no Python runs while a corpus is cut.
+    It contains `first_epoch` from `first_batch` on and, with `repeat`, all later epochs. Batches
+    are cut without Python: deleting an iterator blocks Python until the `tf.data` thread ends, and
+    a thread that waits for Python would never end.
     """
     import tensorflow as tf
 
@@ -183,5 +183,5 @@ def batch_dataset(
         return numbers.map(lambda number: cut(arrays.order[number]), tf.data.AUTOTUNE)
 
     epochs = tf.data.Dataset.range(first_epoch, tf.int64.max if repeat else first_epoch + 1)
-    # One epoch ahead, so that no step waits for an order.
+    # One epoch ahead, so that no step waits for the next epoch's order.
     return epochs.map(lambda epoch: (epoch, arrange(epoch))).prefetch(1).flat_map(batches)

@@ -1,8 +1,8 @@
 """A plan of batches: a small set of shapes with little padding, and the batch of each pair.
 
 Every new shape costs a compilation or a trace, and every padded position costs work. So the shapes
-are chosen from the lengths: the rectangle of all (source length, target length) is cut in two where
-that saves most padding, repeatedly, and each part is padded to its own maximum lengths.
+are chosen from the lengths: the rectangle of all (source length, target length) pairs is repeatedly
+cut in two where that saves most padding, and each part is padded to its own maximum lengths.
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ import numpy as np
 
 # A padded target position costs about twice a source one: two attentions and the softmax.
 _TARGET_COST = 2
-# Minimum number of batches of a shape: with fewer, completing them costs what the shape saves.
+# Minimum number of batches of a shape: with fewer, filling them up costs what the shape saves.
 _LEAST_BATCHES = 0.25
 
 
@@ -56,8 +56,8 @@ def choose_shapes(
 ) -> tuple[BatchShape, ...]:
     """Returns the shapes for a corpus, the most expensive first; every pair fits in one of them.
 
-    They depend on the lengths of the pairs, at least one, only. A cut that would leave less than a
-    quarter of a batch on a side is not made, so a small corpus has fewer shapes.
+    They depend only on the lengths of the pairs, of which there must be at least one. No cut leaves
+    less than a quarter of a batch in a part, so a small corpus has fewer shapes.
     """
     # One number for each pair of lengths: `np.unique` takes ten times longer for rows.
     base = int(target_lengths.max()) + 1
@@ -82,7 +82,7 @@ def choose_shapes(
 
 
 def _best_cut(lengths, counts, tokens_per_batch) -> tuple[int, int, int]:
-    """Returns (padding saved, side, last length of the lower part) of the best cut, or saving 0."""
+    """Returns (padding saved, side, last length of the lower part) of the best cut, or zeros."""
     best = (0, 0, 0)
     least = _LEAST_BATCHES * tokens_per_batch
     whole = counts.sum() * _padded_cost(*lengths.max(axis=0))
@@ -116,7 +116,7 @@ def assign_shapes(
 ) -> np.ndarray:
     """Returns the index of the cheapest shape that each pair fits in, int32 `[pairs]`.
 
-    It is `len(shapes)` where a pair fits in none. The most expensive of the shapes is first.
+    It is `len(shapes)` for a pair that fits in none. `shapes` begins with the most expensive one.
     """
     assigned = np.full(len(source_lengths), len(shapes), np.int32)
     for index, shape in enumerate(shapes):
@@ -128,12 +128,12 @@ def assign_shapes(
 class BatchPlan(NamedTuple):
     """The batches of a corpus, the same in every epoch whatever the order of its pairs.
 
-    An epoch arranges the pairs by `group`, in its own order within each group. Batch `i` takes the
-    pairs at `places[splits[i]:splits[i + 1]]` of that arrangement. All are int64.
+    Each epoch sorts the pairs by `groups`, in an order of its own within each group. Batch `i` has
+    the pairs at `places[splits[i]:splits[i + 1]]` of the sorted pairs. All arrays are int64.
     """
 
     groups: np.ndarray  # [pairs], index of the shape that each pair was assigned to
-    places: np.ndarray  # [pairs], every place of the arrangement once
+    places: np.ndarray  # [pairs], every position in the sorted pairs once
     splits: np.ndarray  # [batches + 1]
     shapes: np.ndarray  # [batches, 3]: rows, source width and target width
 
@@ -149,10 +149,10 @@ def plan_batches(
 ) -> BatchPlan:
     """Returns a plan with every pair in exactly one batch.
 
-    Pairs go to the cheapest shape that they fit in. The pairs that remain of a shape after its full
-    batches are completed with pairs of the next smaller shapes. So only the last few batches are
-    not full; their rows are filled up to a multiple of `row_multiple`. The shapes are those of
-    `choose_shapes`, for this corpus or for another.
+    Each pair is assigned to the cheapest shape that it fits in. If the last batch of a shape is not
+    full, it gets pairs of the next smaller shapes. So only the last few batches are not full; they
+    get padding rows up to a multiple of `row_multiple`. The shapes are from `choose_shapes`, for
+    this corpus or for another.
     """
     groups = assign_shapes(shapes, source_lengths, target_lengths)
     shapes = list(shapes)
@@ -216,7 +216,7 @@ def _last_batches(rest, ends, shapes, size):
     """Returns batches of the remaining pairs: the widest first, as many as fit each time."""
     batches = []
     places = np.concatenate(rest) if rest else np.zeros(0, np.int64)
-    # The pair at a place changes with the epoch; the widths of its shape hold for all.
+    # The pair at a place changes with the epoch, but always fits the widths of the place's shape.
     widths = np.array([shape[1:] for shape in shapes])[np.searchsorted(ends, places, side="right")]
     order = np.lexsort((-widths[:, 0], -widths[:, 1]))
     places, widths = places[order], widths[order]

@@ -100,7 +100,7 @@ class ParallelTextCorpus(_FileCorpus):
     parallel; `EncodedCorpus` leaves out pairs with an empty side.
 
     Args:
-        source_path, target_path: UTF-8 text files with the same number of lines, a sentence a line.
+        source_path, target_path: UTF-8 text files with equally many lines, one sentence per line.
 
     Raises:
         UserError: at once, if a file is missing or a pipe; while reading, if a file is empty, the
@@ -144,7 +144,7 @@ class ParallelTextCorpus(_FileCorpus):
 
 
 class TsvCorpus(_FileCorpus):
-    """One text file with the pair in two of its tab-separated columns; `.gz` is unpacked.
+    """One text file with tab-separated columns, two of which form the pair; `.gz` is unpacked.
 
     Args:
         path: UTF-8 text file. Quotes have no meaning; blank lines give a pair of empty texts.
@@ -194,20 +194,20 @@ class TsvCorpus(_FileCorpus):
 class TfdsCorpus:
     """A translation set of tensorflow-datasets, in either direction.
 
-    Works with sets whose examples hold the text of each language under its code, directly or in
-    a `translation` feature: `wmt14_translate/de-en` has `{"de": ..., "en": ...}` for both
-    directions.
+    Each example must have the text of both languages under their codes, either directly or in one
+    nested feature such as `translation`. For example, `wmt14_translate/de-en` has
+    `{"de": ..., "en": ...}` and serves both directions.
 
     Args:
         name: `"set"`, `"set/config"` or `"set/config:version"`.
         split: TFDS split or expression, e.g. `"train"` or `"train[:1%]+validation"`.
-        source_language, target_language: the features with both texts, such as `"en"` and `"de"`.
+        source_language, target_language: names of the text features, such as `"en"` and `"de"`.
         data_dir: folder of prepared sets; `None`: the default of TFDS (`~/tensorflow_datasets`).
         download: whether to download and prepare the set if it is not in `data_dir`.
 
     Raises:
-        UserError: if the set is not available, the split or a language is unknown, or both
-            languages are the same.
+        UserError: if the set is not available, the split is unknown or empty, a language is
+            unknown, or both languages are equal; while reading, if a text is not valid UTF-8.
 
     Example:
 
@@ -293,7 +293,7 @@ def _prepared_builder(name, data_dir, download):
 
 
 def _path_to_languages(builder, name, languages) -> tuple[str, ...]:
-    """Returns the path to the languages in an example: `()`, or the key of their feature."""
+    """Returns the keys that lead to the languages in an example: none, or one nested feature."""
     features = builder.info.features
     candidates = {(): features}
     candidates |= {(key,): feature for key, feature in features.items() if hasattr(feature, "keys")}

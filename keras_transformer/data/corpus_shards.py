@@ -1,8 +1,8 @@
 """Shards of an encoded corpus: TFRecord files whose records are a few thousand pairs each.
 
-A record is a `tf.train.Example` of four features of bytes: `source_lengths` and `target_lengths`,
-uint16 `[pairs]`, and `source_ids` and `target_ids`, the rows one after another; little-endian, as
-`tf.io.decode_raw` reads them. As in an `EncodedCorpus`, sources end with EOS and targets
+A record is a `tf.train.Example` with four features of bytes, little-endian as `tf.io.decode_raw`
+reads them: `source_lengths` and `target_lengths`, uint16 `[pairs]`, and `source_ids` and
+`target_ids`, uint16 or int32 `[tokens]`. As in an `EncodedCorpus`, sources end with EOS and targets
 do not.
 """
 
@@ -37,9 +37,9 @@ class PreparedSplit:
 
     pairs: int
     dropped_long: int  # pairs that were left out because a side was too long
-    dropped_empty: int  # or empty
-    tokens: dict[str, int]  # number of ids of "source", with EOS, and "target", without
-    dtypes: dict[str, str]  # "uint16" or "int32", of the ids of each
+    dropped_empty: int  # pairs that were left out because a side was empty
+    tokens: dict[str, int]  # number of ids by side: "source", with EOS, and "target", without
+    dtypes: dict[str, str]  # dtype of the ids by side, "uint16" or "int32"
     shards: dict[str, int]  # sizes in bytes by file name, in order
 
     def __post_init__(self):
@@ -49,14 +49,14 @@ class PreparedSplit:
             raise ValueError(f"a count must be an integer from 0. Received: {counts}")
         if not all(re.fullmatch(SHARD_NAMES, name) for name in self.shards):
             raise ValueError(f"a shard has a wrong name. Received: {list(self.shards)}")
-        # The shards contain the arrays: a wrong number must not fill the memory.
+        # These numbers allocate arrays: one that the shards cannot hold must not fill the memory.
         sizes = [self.tokens[side] * _ITEM_SIZES[self.dtypes[side]] for side in _SIDES]
         if sum(sizes) + 4 * self.pairs > sum(self.shards.values()):
             raise ValueError("the shards are too small for the numbers of pairs and tokens")
 
     @property
     def num_read(self) -> int:
-        """Number of pairs of the text, with those that were left out."""
+        """Number of pairs that were read, including those that were left out."""
         return self.pairs + self.dropped_long + self.dropped_empty
 
 
@@ -69,7 +69,7 @@ def write_shards(
     progress: Callable[[int], object] | None,
     num_read: int = 0,
 ) -> PreparedSplit:
-    """Writes a corpus as shards; `num_read` is the number of pairs read before it."""
+    """Writes a corpus as shards; `progress` counts its pairs from `num_read` on."""
     blocks = encode_blocks(corpus, (tokenizers.source, tokenizers.of_target), max_length)
     counts = dict.fromkeys(("pairs", "dropped_long", "dropped_empty"), 0)
     tokens, dtypes = dict.fromkeys(_SIDES, 0), {}

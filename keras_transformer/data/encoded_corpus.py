@@ -17,7 +17,7 @@ _LOGGER = logging.getLogger(__name__)
 
 
 class EncodedCorpus:
-    """Sentence pairs as ids: one flat array of ids and one of offsets a side.
+    """Sentence pairs as ids: for each side, a flat array of ids and an array of offsets.
 
     Row `i` of the source is `source_ids[source_offsets[i]:source_offsets[i + 1]]`, and ends with
     EOS. The target has neither BOS nor EOS: `TokenBatches` puts BOS before the decoder's input
@@ -88,8 +88,8 @@ class EncodedCorpus:
             max_length: pairs with more tokens on either side, EOS counted, are left out and
                 counted; `None`: no limit.
             progress: called after every few thousand pairs with the number of pairs read so far.
-            dropout: of merges (BPE-dropout), for tokenizers whose `encode_batch` takes it.
-            seed: of that dropout.
+            dropout: probability of leaving out a merge (BPE-dropout), if `encode_batch` takes it.
+            seed: seed of that dropout.
 
         Raises:
             UserError: if no pair is left.
@@ -116,7 +116,7 @@ class EncodedCorpus:
 
     @property
     def target_lengths(self) -> np.ndarray:
-        """int64 `[pairs]`: tokens of each target with EOS, that is of the labels."""
+        """int64 `[pairs]`: number of labels of each target, which are its tokens and EOS."""
         return np.diff(self.target_offsets) + 1
 
     def sides(self) -> tuple[tuple[np.ndarray, np.ndarray], ...]:
@@ -163,7 +163,7 @@ def encode_blocks(
                 entropy = np.random.SeedSequence([seed, number, side])
                 options = {"dropout": dropout, "seed": int(entropy.generate_state(1)[0])}
             rows.append(tokenizer.encode_batch([pair[side] for pair in pairs], **options))
-        # A control character alone is not whitespace and has no ids either.
+        # A text of control characters is not whitespace, but can have no ids.
         lengths = [np.fromiter(map(len, side), np.int64, len(side)) for side in rows]
         filled = np.minimum(*lengths) > 0
         keep = filled if max_length is None else filled & (np.maximum(*lengths) < max_length)
@@ -191,7 +191,7 @@ def join_blocks(
 ) -> EncodedCorpus:
     """Returns the pairs of all blocks, in arrays that have their full size from the beginning.
 
-    Raises a `ValueError` if the blocks have other numbers of pairs and of tokens on each side.
+    Raises a `ValueError` if the blocks do not have `num_pairs` pairs and `num_tokens` tokens.
     """
     sides = [
         (empty_aligned(size, dtype), empty_aligned(num_pairs + 1, np.int64))
@@ -244,7 +244,7 @@ def aligned(array: np.ndarray) -> np.ndarray:
 
 
 def shared_tensor(array: np.ndarray):
-    """Returns a `tf.Tensor` on an array, which must not change; `tf.constant` makes two copies."""
+    """Returns a tensor in the memory of `array`, which must not change; `tf.constant` copies it."""
     import tensorflow as tf
 
     return tf.experimental.dlpack.from_dlpack(aligned(array).__dlpack__())

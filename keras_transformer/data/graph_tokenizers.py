@@ -13,14 +13,14 @@ _IDS = tf.TensorSpec([None, None], tf.int32)
 
 
 class GraphTokenizer(tf.Module):
-    """The base of both kinds: two functions that can still be called in a SavedModel."""
+    """Base class with `tokenize` and `detokenize`, which can also be called in a SavedModel."""
 
     def __init__(self, vocab_size: int):
         super().__init__()
         self._vocab_size = vocab_size
 
-        # Decorated methods would hold their module by a weak reference only, and it would not
-        # exist any more in `tokenizer.in_graph().tokenize(text)`.
+        # A decorated method has only a weak reference to its module, which would be deleted too
+        # early in `tokenizer.in_graph().tokenize(text)`.
         def tokenize(text):
             valid = tf.strings.unicode_transcode(text, "UTF-8", "UTF-8", errors="replace")
             return self._tokenize(valid)

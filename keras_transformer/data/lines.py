@@ -57,10 +57,10 @@ def text_lines(files_or_lines: str | os.PathLike | Iterable) -> Iterator[str]:
 
 
 def sample_lines(lines: Iterable[str], max_lines: int, seed: int) -> list[str]:
-    """Returns `max_lines` of the lines, every line with the same chance (reservoir sampling).
+    """Returns a uniform random sample of at most `max_lines` lines (reservoir sampling).
 
-    All are kept, in order, if there are not more. One pass, in which only the kept lines stay in
-    memory; the sample is a function of the lines and of `seed`.
+    If there are no more lines than that, all are returned in order. The lines are read once, and
+    only the sample is in memory. It depends only on the lines and `seed`.
     """
     kept: list[str] = []
     generator = random.Random(seed)
@@ -96,7 +96,7 @@ def open_text(path: str | os.PathLike) -> Iterator[str]:
 
 
 def decode_line(raw: bytes, name: str, number: int) -> str:
-    """Returns a line of UTF-8 text without its end; errors say its name and number, from 1."""
+    """Returns a UTF-8 line without its line end; errors contain `name` and `number` (from 1)."""
     if number == 1:
         other = next((found for mark, found in _OTHER_MARKS.items() if raw.startswith(mark)), None)
         # Without a mark, Latin letters show: every second byte is zero.

@@ -1,8 +1,8 @@
 """Packing: several pairs in one row, so that almost no position is padding.
 
-A packed corpus is a corpus whose "pairs" are rows: sources one after the other, each with its EOS,
-and targets with EOS in between. So everything that orders and cuts a corpus works for it too. The
-pairs that share a row are the same in every epoch, because no segment sees another.
+A packed corpus is an `EncodedCorpus` whose "pairs" are rows: several sources, each ending with EOS,
+and their targets, separated by EOS. So the code that shuffles and batches a corpus works for it
+too. The pairs of a row are the same in every epoch, which is harmless: no segment sees another.
 """
 
 import numpy as np
@@ -11,17 +11,17 @@ from keras_transformer.data.batch_arrays import arrange_pairs
 from keras_transformer.data.encoded_corpus import EncodedCorpus, empty_aligned
 from keras_transformer.data.special_tokens import EOS_ID
 
-# Number of pairs to choose the next one of a row from; more save little more padding.
+# Number of candidates for the next pair of a row; more of them save little more padding.
 _WAITING = 64
-# The last row of each stream stays half empty; shorter streams give more of them to run at once.
+# Shorter streams are more streams at once, but the last row of each stream stays half empty.
 _PAIRS_PER_STREAM = 8192
 _PAIRS_AT_ONCE = 8192
 
 
 def pack_corpus(encoded: EncodedCorpus, width: int, seed: int) -> EncodedCorpus:
-    """Returns a corpus of rows: EOS ends every source, and all targets of a row but the last.
+    """Returns a corpus of rows. EOS ends every source, and every target but the last of a row.
 
-    A row has at most `width` source tokens and labels, EOS counted.
+    A row has at most `width` source tokens and at most `width` labels, EOS counted.
     """
     _check_packable(encoded, width)
     # A corpus may be sorted, by length or by origin.
@@ -58,17 +58,17 @@ def _check_packable(encoded, width):
 
 
 def _choose_rows(lengths: np.ndarray, width: int) -> np.ndarray:
-    """Returns the number of the row of each pair, for lengths int32 `[2, pairs]`.
+    """Returns the index of the row of each pair, for lengths int32 `[2, pairs]`.
 
-    The corpus is cut into streams, and each fills one row after the other. The next pair of a row
-    is the waiting one that leaves the least room on the side where more is left. A row is full when
-    no waiting pair fits.
+    The corpus is cut into streams, and each stream fills one row after the other. A row gets the
+    waiting pair after which the side with more room has the least room. A row is full when no
+    waiting pair fits.
     """
     num_pairs = lengths.shape[1]
     num_streams = -(-num_pairs // _PAIRS_PER_STREAM)
     per_stream = -(-num_pairs // num_streams)
     streams = np.arange(num_streams)
-    # After the end of a stream there is a pair that fits nowhere.
+    # A pair that fits nowhere stands for the missing pairs after the end of a stream.
     lengths = np.append(lengths, np.full((2, 1), width + 1, np.int32), axis=1)
     ends = np.minimum((streams + 1) * per_stream, num_pairs)
     following = streams * per_stream + _WAITING
@@ -108,7 +108,7 @@ def _joined(ids, offsets, pairs, ends_row, followed_by_eos):
         starts = np.append(first, ends[part][:-1])
         positions = np.arange(first, ends[part][-1])
         positions += np.repeat(offsets[pairs[part]] - starts, ends[part] - starts)
-        # The place of an EOS reads the next pair, or the last id, and is overwritten.
+        # Positions of EOS get the first id of the next pair, or the last id: overwritten below.
         np.take(ids, positions, mode="clip", out=joined[first : ends[part][-1]])
         first = ends[part][-1]
     joined[ends[followed_by_eos] - 1] = EOS_ID

@@ -39,17 +39,17 @@ def prepare_corpus(
     max_length: int = 256,
     progress: Callable[[int], object] | None = None,
 ) -> "PreparedCorpus":
-    """Returns a corpus encoded into a directory to train from, a few thousand pairs at a time.
+    """Returns a `PreparedCorpus`, encoded into a directory a few thousand pairs at a time.
 
     A prepared corpus that is there already is replaced when the new one is complete.
 
     Args:
-        directory: missing, empty, or prepared before.
-        train_corpus: yields pairs of `str`, in the order that is kept.
+        directory: folder that is missing, empty, or a prepared corpus to replace.
+        train_corpus: yields pairs of `str`, whose order is kept.
         valid_corpus: the same for validation, or None. Its text is stored too, for scores.
-        source_tokenizer: is stored; the other arguments as of `EncodedCorpus.from_corpus`.
-        max_length: at most 65,535.
-        progress: counts both corpora together.
+        source_tokenizer, target_tokenizer: as in `EncodedCorpus.from_corpus`; stored as well.
+        max_length: as in `EncodedCorpus.from_corpus`, at most 65,535.
+        progress: as in `EncodedCorpus.from_corpus`; counts the pairs of both corpora together.
 
     Raises:
         UserError: if the directory holds anything else, or no pair is left of a corpus.
@@ -112,8 +112,8 @@ class PreparedCorpus:
     Attributes:
         directory: `pathlib.Path`.
         source_tokenizer, target_tokenizer: the second is None if both languages share the first.
-        max_length: tokens of the longest sentence that was kept, EOS counted.
-        splits: `PreparedSplit` of `"train"`, and of `"valid"` if there was such text.
+        max_length: maximum number of tokens of a sentence, EOS counted; longer pairs are left out.
+        splits: dict of `PreparedSplit`, for `"train"`, and `"valid"` if there is validation text.
 
     Example:
 
@@ -142,7 +142,7 @@ class PreparedCorpus:
             directory: as `prepare_corpus` wrote it.
 
         Raises:
-            UserError: if it is not such a directory, of another version, or incomplete.
+            UserError: if it is not a prepared corpus, has another format, or is incomplete.
         """
         directory = pathlib.Path(directory)
         max_length, checksums, splits = _read_description(directory)
@@ -165,7 +165,7 @@ class PreparedCorpus:
         return cls(directory, *tokenizers, max_length, splits)
 
     def read(self, split: str = "train") -> EncodedCorpus:
-        """Returns the `EncodedCorpus` of a split, about 2 bytes a token and 16 a pair.
+        """Returns the `EncodedCorpus` of a split; it takes 2 or 4 bytes per token and 16 per pair.
 
         Args:
             split: `"train"` or `"valid"`.

@@ -23,7 +23,7 @@ _SAMPLING_LOCK = threading.Lock()
 
 
 class SentencePieceTokenizer(Tokenizer):
-    """Turns text to subword ids and back with a SentencePiece model.
+    """Turns text into subword ids and back with a SentencePiece model.
 
     The reserved ids are those of `keras_transformer.data.special_tokens`: padding 0, unknown 1,
     BOS 2, EOS 3. Text never maps to them, not even if it spells `</s>`.
@@ -75,7 +75,7 @@ class SentencePieceTokenizer(Tokenizer):
             seed: needed with dropout; the ids are a function of `texts`, `dropout` and `seed`.
 
         Raises:
-            ValueError: if `dropout` is not in [0, 1), has no seed, or the model is not a BPE model.
+            ValueError: if `dropout` is not in [0, 1), or above 0 without a seed or a BPE model.
 
         Reference: Provilkov et al., 2020, "BPE-Dropout", https://arxiv.org/abs/1910.13267.
         """
@@ -99,8 +99,8 @@ class SentencePieceTokenizer(Tokenizer):
             return self._processor.encode(texts)
         with _SAMPLING_LOCK:
             sentencepiece.set_random_generator_seed(seed % 2**32)
-            # One thread: sentencepiece seeds the generator of each thread with the same number,
-            # and which text goes to which thread is a matter of chance.
+            # One thread: sentencepiece gives the generators of all threads the same seed, and
+            # the distribution of texts over threads is not reproducible.
             return self._processor.encode(
                 texts, enable_sampling=True, nbest_size=-1, alpha=dropout, num_threads=1
             )
@@ -164,16 +164,16 @@ def train_sentencepiece(
 ) -> SentencePieceTokenizer:
     """Returns a subword vocabulary learned from text.
 
-    Every character of the text is in the vocabulary, and all others are written in bytes. So
-    nothing is unknown, and only the normalisation changes text.
+    The vocabulary contains every character of the text; other characters are encoded as bytes. So
+    no text is unknown, and only the normalisation changes text.
 
     Args:
         files_or_lines: as in `text_lines`; a corpus gives one vocabulary for both languages.
         vocab_size: number of ids, including the 4 reserved ones and the 256 bytes.
         model_type: `"bpe"` or `"unigram"`.
-        max_sentences: maximum number of lines; of a larger text, every line has the same chance:
-            2 million of WMT's lengths need less than 3 GB of memory.
-        seed: seed of that choice.
+        max_sentences: maximum number of lines to learn from, a uniform random sample of a larger
+            text. 2 million lines of WMT need less than 3 GB of memory.
+        seed: seed of that sample.
         normalization: SentencePiece's rule: `"nmt_nfkc"`, `"nmt_nfkc_cf"` (and lower case),
             `"nfkc"`, `"nfkc_cf"` or `"identity"`.
         allow_fewer: learn as many pieces as possible, and log it, if the text is too small.

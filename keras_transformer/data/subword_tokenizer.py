@@ -17,7 +17,7 @@ _JOIN = re.compile(r"@@( |\Z)")
 
 
 class SubwordTokenizer(Tokenizer):
-    """Turns whitespace-separated pieces to ids, and ids to text with `@@ ` joined.
+    """Turns whitespace-separated pieces into ids, and ids into text in which `@@ ` is removed.
 
     For text that another program, such as subword-nmt, has tokenised and split. Pieces that are not
     in the vocabulary become the unknown id, which decodes to `<unk>`; so do pieces that spell a
@@ -106,7 +106,7 @@ class SubwordTokenizer(Tokenizer):
 
 
 def join_subwords(text: str) -> str:
-    """Returns text in subwords with `@@ ` joined."""
+    """Returns text with its subwords joined to words: every `@@ ` is removed."""
     return _JOIN.sub("", text)
 
 
@@ -123,7 +123,8 @@ def build_subword_vocabulary(
         min_count: pieces that are rarer are left out.
 
     Raises:
-        UserError: if there is no piece.
+        UserError: if no piece is left.
+        ValueError: if `max_size` leaves no room for a piece.
 
     Example:
 

@@ -15,12 +15,12 @@ from keras_transformer.data.batch_plan import BatchPlan, BatchShape, BatchSize
 from keras_transformer.data.encoded_corpus import EncodedCorpus
 from keras_transformer.data.packing import pack_corpus
 
-# Number of batches, small arrays: training does not wait while the next epoch is encoded.
+# Number of prefetched batches, which are small: no step waits while the next epoch is encoded.
 _PREFETCHED = 16
 
 
 class TokenBatches:
-    """Cuts an encoded corpus into shuffled batches by number of tokens, the same for a seed.
+    """Cuts an encoded corpus into batches by number of tokens, shuffled reproducibly by a seed.
 
     Each batch is `({"source", "target"}, labels, weights)`: source int32 `[rows, source_width]`
     ends with EOS; target int32 `[rows, target_width]` is BOS and the sentence; labels have the same
@@ -32,10 +32,10 @@ class TokenBatches:
     corpus such that there is little padding (`batch_shapes`).
 
     With `packed_width`, rows of this width contain several pairs, all batches have one shape, and
-    there are two more inputs: `source_segments`, int32 of the source's shape, is 1, 2, ... for the
-    pairs of a row and 0 on padding, and so is `target_segments` for target and labels. Every
-    segment of the target begins with BOS and every segment of the labels ends with EOS. No segment
-    may see another: the model has to mask them.
+    there are two more inputs. `source_segments`, int32 with the shape of the source, numbers the
+    pairs of a row 1, 2, ..., and is 0 on padding; `target_segments` does so for target and labels.
+    Every segment of the target begins with BOS and every segment of the labels ends with EOS. The
+    model has to mask attention between segments.
 
     Args:
         encoded: `EncodedCorpus`; or a function `epoch -> EncodedCorpus`, called once for each
@@ -50,11 +50,12 @@ class TokenBatches:
             few batches of very long sentences may be larger than `tokens_per_batch`.
         max_shapes: approximate maximum number of shapes (each is traced or compiled once).
         batch_shapes: shapes of another `TokenBatches`, to use instead of choosing them.
-        packed_width: positions of a row of several pairs; `None`: a row is one pair. The pairs that
-            share a row are a function of the corpus and the seed.
+        packed_width: number of positions of a row that holds several pairs; `None`: one pair per
+            row. The pairs that share a row are a function of the corpus and the seed.
 
     Raises:
-        ValueError: for arguments out of range, or a pair that is longer than `packed_width`.
+        ValueError: if an argument is out of range, there is no pair, a pair is longer than
+            `packed_width`, or both `packed_width` and `batch_shapes` are given.
 
     Example:
 
@@ -135,13 +136,13 @@ class TokenBatches:
 
     def steps_per_epoch(self, epoch: int = 0) -> int:
         """Returns the number of batches in an epoch; arguments as of `batches`."""
-        known = 0 if self._fixed is not None else epoch  # a fixed corpus has the same for all
+        known = 0 if self._fixed is not None else epoch  # same in all epochs of a fixed corpus
         if known not in self._steps:
             self._epoch(known)
         return self._steps[known]
 
     def position(self, step: int, epoch: int = 0) -> tuple[int, int]:
-        """Returns (epoch, batch in it), from 0, of a step counted from the beginning of `epoch`.
+        """Returns (epoch, batch), both from 0, of a step counted from the beginning of `epoch`.
 
         With a function instead of a corpus, every epoch in between has to be encoded. A caller that
         stores epoch and batch needs no position: see `dataset(start_step=batch, epoch=epoch)`.
@@ -168,7 +169,7 @@ class TokenBatches:
         """Returns the shares of padding of "source" and "target"; arguments as of `batches`."""
         arrays = self._epoch(epoch)
         rows, source_widths, target_widths = arrays.shapes.T
-        # The targets have no EOS at their end there; a label each.
+        # The target ids have no EOS, but each pair has one as a label.
         num_labels = len(arrays.target_ids) + len(arrays.pairs)
         return {
             "source": 1 - len(arrays.source_ids) / int((rows * source_widths).sum()),
@@ -181,8 +182,8 @@ class TokenBatches:
         Under `tf.distribute.MirroredStrategy` each element is a global batch, split along axis 0.
 
         Args:
-            start_step: number of batches to leave out, counted from the beginning of `epoch`; more
-                than the epoch has go on into the next ones.
+            start_step: number of batches to skip, counted from the beginning of `epoch`; it may
+                reach into later epochs.
             repeat: `True` gives epoch after epoch without end; `False` the rest of one epoch.
             epoch: where to begin.
         """
@@ -209,8 +210,8 @@ class TokenBatches:
     def finish_encoding(self) -> None:
         """Waits until no epoch is being encoded in a thread of `tf.data`.
 
-        Needed only with a function instead of a corpus: an iterator of its `dataset` must not be
-        deleted while it encodes, because deleting waits for the thread and does not let Python run.
+        Needed only if `encoded` is a function: an iterator of `dataset` must not be deleted while
+        the thread encodes, because deleting blocks Python and waits for the thread, which needs it.
         """
         with self._lock:
             pass

@@ -33,11 +33,11 @@ class Tokenizer(abc.ABC):
 
     @abc.abstractmethod
     def _decode(self, ids: list[int]) -> str:
-        """Returns the text of ids that are all visible."""
+        """Returns the text of ids of the vocabulary, without padding, BOS and EOS."""
 
     @abc.abstractmethod
     def pieces(self, ids: Sequence[int]) -> list[str]:
-        """Returns the piece of the vocabulary for every id, as in plots.
+        """Returns the piece of the vocabulary for every id, for example to label plots.
 
         Args:
             ids: int `[length]`.
@@ -45,12 +45,12 @@ class Tokenizer(abc.ABC):
 
     @abc.abstractmethod
     def in_graph(self) -> Any:
-        """Returns a `tf.Module` that does the same with TensorFlow operations.
+        """Returns this tokenizer as a `tf.Module` of TensorFlow operations.
 
         `tokenize(text)` takes strings `[batch]` and returns a ragged int32 `[batch, None]`;
         `detokenize(ids)` takes int32 `[batch, length]` and returns strings `[batch]`. Bytes that
-        are not UTF-8 become U+FFFD. `SentencePieceTokenizer` needs tensorflow-text, also where a
-        SavedModel with it is loaded.
+        are not UTF-8 become U+FFFD. `SentencePieceTokenizer` needs tensorflow-text, also to load a
+        SavedModel that contains it.
 
         Raises:
             UserError: if tensorflow-text is needed and not installed.
@@ -72,8 +72,10 @@ class Tokenizer(abc.ABC):
         """Returns the text of `ids`: up to the first EOS, without padding and BOS.
 
         Args:
-            ids: int `[length]`. The unknown id becomes ` ⁇ `, or `<unk>` in a vocabulary of text
-                that is already split into subwords.
+            ids: int `[length]`. The unknown id becomes ` ⁇ ` (`SentencePieceTokenizer`) or `<unk>`.
+
+        Raises:
+            ValueError: if `ids` does not have one dimension.
         """
         array, vocab_size = np.asarray(ids), self.vocab_size
         if array.ndim != 1:
@@ -97,8 +99,8 @@ class Tokenizer(abc.ABC):
 
         Args:
             directory: the folder, created if it does not exist.
-            name: file name without its ending: `.model`, which all SentencePiece libraries read,
-                or `.txt`, a piece per line in the order of ids.
+            name: file name without its suffix. The suffix is `.model`, for a file that all
+                SentencePiece libraries read, or `.txt`, for one piece per line in the order of ids.
 
         Returns:
             Path of the file.

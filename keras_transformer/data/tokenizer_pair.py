@@ -47,7 +47,7 @@ class TokenizerPair(NamedTuple):
         return cls(*(load_tokenizer(directory, name) for name in names))
 
     def obsolete_files(self, directory: str | os.PathLike) -> list[pathlib.Path]:
-        """Returns the tokenizer files of a folder that `save` into it would not replace."""
+        """Returns the tokenizer files of a folder that this pair's files would not overwrite."""
         ours, names = self.by_name(), (_SHARED_NAME, *_NAMES)
         return [file for name in names for file in _obsolete(directory, name, ours.get(name))]
 
@@ -61,7 +61,7 @@ class TokenizerPair(NamedTuple):
 def save_tokenizer(
     tokenizer: Tokenizer, directory: str | os.PathLike, name: str = "tokenizer"
 ) -> pathlib.Path:
-    """Writes a tokenizer where `load_tokenizer` finds it.
+    """Writes a tokenizer for `load_tokenizer`; one of the other kind with this name is removed.
 
     Args:
         tokenizer: `SentencePieceTokenizer` (`name.model`) or `SubwordTokenizer` (`name.txt`).
@@ -72,7 +72,7 @@ def save_tokenizer(
         Path of the file.
 
     Raises:
-        UserError: if there is a file with the name of the other kind that is not a tokenizer.
+        UserError: if there is a file of this name with the other suffix that is not a tokenizer.
 
     Example:
 
@@ -92,13 +92,13 @@ def save_tokenizer(
 
 
 def load_tokenizer(directory: str | os.PathLike, name: str = "tokenizer") -> Tokenizer:
-    """Returns the tokenizer that `save_tokenizer` wrote, of the kind of its file.
+    """Returns the tokenizer that `save_tokenizer` wrote; the file's suffix determines its kind.
 
     Args:
         directory, name: as in `save_tokenizer`.
 
     Raises:
-        UserError: if there is no such file, or it is damaged.
+        UserError: if there is no such file, there is one of each kind, or it is damaged.
 
     Example:
 
@@ -118,7 +118,7 @@ def load_tokenizer(directory: str | os.PathLike, name: str = "tokenizer") -> Tok
 
 
 def _obsolete(directory, name, tokenizer: Tokenizer | None) -> list[pathlib.Path]:
-    """Returns the tokenizers of a name that `tokenizer`, if any, takes the place of."""
+    """Returns the tokenizer files to remove once `tokenizer`, or none, is saved under `name`."""
     found = []
     for path in _files(directory, name):
         if tokenizer is not None and path.suffix == tokenizer.suffix:

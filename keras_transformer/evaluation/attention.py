@@ -56,7 +56,7 @@ class AttentionWeights:
             layer, head: numbers from 1; None for all. A head needs a layer.
 
         Raises:
-            ValueError: if there is no such layer or head.
+            ValueError: if there is no such attention, layer or head, or a head has no layer.
         """
         check_choice("attention", attention, KINDS)
         weights = getattr(self, attention)
@@ -80,12 +80,12 @@ def attention_weights(
 
     Args:
         pipeline: a `Translator` or `Parser`; an `Ensemble` has the heads of all its models.
-        source, target: the text and its translation, or its tree in brackets; without a target, it
-            is the answer of the search.
+        source, target: the text, and its translation or its tree in brackets; None for the answer
+            of the search.
 
     Raises:
-        UserError: if the source is empty, one of both is longer than the model reads, or a tree
-            does not have the words of the source.
+        UserError: if the source is empty, source or target is longer than the model reads, or a
+            tree does not have the words of the source.
 
     Example:
 
@@ -129,7 +129,7 @@ def attention_page(
     The page needs no network. Its weights are rounded to multiples of 1/255.
 
     Args:
-        weights: of `attention_weights`.
+        weights: the `AttentionWeights` to show.
         path: the page to write; .html.
         attention, layer, head: shown first, as in `AttentionWeights.view`; None for the last layer
             and all its heads. The reader of the page chooses others.
@@ -167,7 +167,7 @@ def attention_page(
 
 
 def _of_all_keys(weights, window):
-    """Returns the weights of all keys, from the weights in a window of `attend_in_window`."""
+    """Returns the weights of all keys, given those in the window: 0 for keys outside of it."""
     *rows, length, width = weights.shape
     padded = np.zeros((*rows, length, length + width - 1), "float32")
     for query in range(length):

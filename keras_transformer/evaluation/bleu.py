@@ -57,7 +57,7 @@ def corpus_bleu(
 
     Args:
         hypotheses: the translations, one string per sentence.
-        references: one string per sentence; or several lists of them, as of several files.
+        references: one string per sentence; or several such lists, one per reference file.
         lowercase: whether to ignore case.
         tokenize: sacreBLEU's tokenizer, e.g. "13a", "intl", "char", "zh", "none".
 
@@ -87,7 +87,7 @@ def make_bleu(tokenize: str = "13a", lowercase: bool = False):
         rule = f"tokenize must be one of {', '.join(sorted(BLEU.TOKENIZERS))}"
         raise UserError(f"{rule}. Received: {tokenize=}")
     try:
-        # Tokenised text ends in " ."; sacreBLEU suspects a mistake there unless it is told.
+        # Tokenised text ends in " ."; without `force`, sacreBLEU warns that this may be a mistake.
         return BLEU(lowercase=lowercase, tokenize=tokenize, force=tokenize == "none")
     except (RuntimeError, OSError) as error:
         text = f"The tokenizer cannot be loaded: {one_line(error)} Received: {tokenize=}"
@@ -104,7 +104,7 @@ def corpus_chrf(
 
     Args:
         hypotheses, references, lowercase: as in `corpus_bleu`.
-        word_order: longest word n-gram that counts beside the character 6-grams.
+        word_order: maximum order of word n-grams, which count besides the character n-grams.
 
     Example:
 

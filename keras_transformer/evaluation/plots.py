@@ -40,10 +40,10 @@ def plot_learning_curve(
     """Draws loss, and scores where there are any, over the training steps.
 
     Args:
-        rows: the history, one mapping per entry with "step" and any of "loss", "val_loss" (nats per
-            token), the score of a task such as "bleu", "exact_match" (0 to 100); also with the
-            prefix "val_" or "valid_". Values may be numbers or their text; missing ones, None, ""
-            and not-a-number are skipped.
+        rows: the history, one mapping per entry with "step" and any of "loss", "train_loss",
+            "val_loss", "valid_loss" (nats per token), and a task's score such as "bleu" or
+            "exact_match" (0 to 100; also with the prefix "val_" or "valid_"). Values may be numbers
+            or their text; missing values, None, "" and not-a-number are skipped.
         path: the picture to write; .png, .pdf or .svg.
         title: text above the plot.
 
@@ -159,8 +159,8 @@ def plot_attention(
     """Draws attention weights as a map, one small map for every head.
 
     Rows are target pieces (the queries), columns source pieces (the keys); for self-attention both
-    are of the same text. The maps share one colour scale, from 0 to the largest weight. Maps of
-    all layers have a row for each layer, and pieces only where there is room for them.
+    are of the same text. The maps share one colour scale, from 0 to the largest weight. Weights of
+    several layers give a row of maps for each layer. Pieces without room for them are not written.
 
     Args:
         weights: float `[query_length, key_length]`, `[num_heads, query_length, key_length]` or

@@ -7,7 +7,7 @@ from keras_transformer.parsing.repair import RebuiltTree, TreeBuilder
 from keras_transformer.parsing.trees import PLACEHOLDER, Tree, escape_brackets, is_symbol
 from keras_transformer.settings.setting import FrozenSettings, Rule, setting
 
-NUMBERS = tuple(map(str, range(100)))  # stand for the words in their order, again and again
+NUMBERS = tuple(map(str, range(100)))  # stand for the words in order; after 99 comes 0 again
 _LABEL = Rule(str, "a label without spaces and round brackets", is_symbol)
 
 
@@ -63,7 +63,7 @@ class Linearization(FrozenSettings):
 
     @property
     def leaf_is_one_symbol(self) -> bool:
-        """Whether a leaf is one symbol, and not its word or number between two of its tag."""
+        """Whether a leaf is one symbol, not three (word or number between brackets of its tag)."""
         return not (self.tags and (self.words or self.numbers))
 
     def to_symbols(self, tree: Tree) -> list[str]:
@@ -100,7 +100,7 @@ class Linearization(FrozenSettings):
         """Returns a tree over the words of the input, for any symbols.
 
         Args:
-            symbols: any strings; the result of `to_symbols` gives the same tree again.
+            symbols: any strings; those of `to_symbols` give back the same constituents.
             words: the words of the sentence, at least one.
             tags: the tags of the words, which replace those in `symbols`.
 
@@ -121,8 +121,8 @@ class Linearization(FrozenSettings):
         - A word before any opening symbol begins a constituent `root_label`, the root.
         - A closing symbol closes the innermost constituent of its label, and all inside it; if no
           open constituent has that label, the innermost one. Symbols after the root go into it.
-        - Words beyond the end of the sentence are left out. Words that the symbols lack go, at the
-          end, into the innermost constituent that is still open, or the root.
+        - Words beyond the end of the sentence are left out. Words that are missing are added at the
+          end, to the innermost constituent that is still open, or to the root.
         - Constituents that are still open are closed. Constituents without words are left out.
 
         Args:

@@ -60,18 +60,18 @@ class Parser(Pipeline):
 
     Args:
         model: a `Transformer` or `Ensemble`.
-        source_tokenizer: tokenizer of the words, among which round brackets are `(` and `)`.
+        source_tokenizer: tokenizer of the words; round brackets are `(` and `)`, not `-LRB-`.
         target_tokenizer: tokenizer of the symbols; None if both share one.
         linearization: form of the trees; None for `Linearization()`.
         search: a search of `keras_transformer.decoding`; None for the paper's,
             `BeamSearch(21, 0.3)`.
         extra_length: maximum number of tokens of a tree, with EOS, beyond the number of words of
             its sentence; 300 as in the paper, at least 3.
-        max_source_length: maximum number of tokens of a source, with EOS; None for 1024, or the
-            model's `max_length`. Longer sources are cut with a warning; their trees have all words.
+        max_source_length: maximum number of tokens of a source, with EOS, at most the model's
+            `max_length`; None for 1024. Longer ones are cut with a warning; trees keep all words.
         recipe: a `TrainingRecipe` (or dict) that `save` writes as well.
-        constrained: whether the search is constrained to well-formed trees; None if possible: if
-            each symbol is one token of a `SubwordTokenizer`, and a leaf is one symbol.
+        constrained: whether the search is constrained to well-formed trees; None for True if each
+            symbol is one token of a `SubwordTokenizer` and a leaf is one symbol, else False.
 
     Attributes:
         constrained: whether searches are constrained by default.
@@ -146,11 +146,11 @@ class Parser(Pipeline):
         constrained: bool | None = None,
         num_streams: int = 1,
     ) -> list[Tree | None]:
-        """Returns a `Tree` for every sentence, over exactly its words; None for one without words.
+        """Returns a `Tree` with exactly the words of each sentence; None for an empty sentence.
 
         Args:
-            sentences: sequence of sentences: each a `str` of words that spaces, tabs or line ends
-                separate (U+00A0 does not), or a sequence of words.
+            sentences: sequence of sentences, each a `str` whose words are separated by spaces, tabs
+                or line ends (not by U+00A0), or a sequence of words.
             search, batch_size, progress, num_streams: as in `Translator.translate`.
             constrained: whether the search is constrained to well-formed trees; None for the
                 parser's default.
@@ -186,7 +186,7 @@ class Parser(Pipeline):
         is_constrained = self._check_constrained(constrained, self.constrained)
         num_words = [len(of_sentence) for of_sentence in words]
         limits = ops.convert_to_numpy(self.max_lengths(np.array(num_words, "int32"))).tolist()
-        # A sentence without words has no tree, and no limit.
+        # A sentence without words has no tree, and a limit of 1.
         room = [max(limit - _SMALLEST_TREE, 0) for limit in limits]
         num_long = sum(number > limit for number, limit in zip(num_words, room, strict=True))
         if num_long:
@@ -217,10 +217,10 @@ class Parser(Pipeline):
         return super().encode_pair(text, tree and " ".join(self.linearization.to_symbols(tree)))
 
     def well_formed_trees(self, num_words: Tensor) -> WellFormedTrees:
-        """Returns the constraint of searches to trees over the words of each sentence.
+        """Returns a constraint for searches: only trees over the words of each sentence.
 
         Args:
-            num_words: int32 `[batch]`.
+            num_words: int32 `[batch]`, the number of words of each sentence.
         """
         return WellFormedTrees(num_words, *self.tree_symbols)
 

@@ -107,7 +107,7 @@ class TreeBuilder:
         self._next_word += 1
 
     def _end_to(self, depth: int) -> None:
-        """Ends the constituents from a depth on."""
+        """Ends all open constituents but the outermost `depth`."""
         while len(self._open) > depth:
             label, children = self._pop()
             if children:

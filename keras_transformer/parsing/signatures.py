@@ -43,7 +43,7 @@ class ParserFunctions(ServedFunctions):
         """Returns trees in brackets `[rows, n]`, from ragged words, tokens and scores."""
         # The search makes well-formed trees only, so each symbol can be written by itself.
         root_label = self._pipeline.linearization.root_label
-        # The end of each leaf, and a column more for symbols after the last word.
+        # The word and the bracket that end each leaf; one more column for symbols after the last.
         endings = tf.strings.regex_replace(words.flat_values, r"\(", "-LRB-")
         endings = tf.strings.join([tf.strings.regex_replace(endings, r"\)", "-RRB-"), ")"])
         endings = words.with_flat_values(endings)
@@ -62,7 +62,7 @@ class ParserFunctions(ServedFunctions):
         return tf.where(is_first & (scores == float("-inf")), flat[:, None], trees)
 
     def _beginnings(self) -> list[str]:
-        """Returns the text of each token of the target, which ends before the word of a leaf."""
+        """Returns the text to write for each token of the target, without the word of a leaf."""
         symbols, has_tags = self._pipeline.tree_symbols, self._pipeline.linearization.tags
         beginnings = [""] * len(symbols.words)
         pieces = self._pipeline.target_tokenizer.pieces(range(len(beginnings)))

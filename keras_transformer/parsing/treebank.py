@@ -25,7 +25,7 @@ _FUNCTION_TAGS = re.compile(r"^(?!-)(.+?)[-=].*")
 def read_trees(path: str | os.PathLike, clean: bool = True) -> Iterator[Tree]:
     """Yields the trees of a file in the style of the Penn Treebank.
 
-    A tree is on one line or several; empty lines are ignored. The file is read as trees are used.
+    A tree is on one line or several; empty lines are ignored. The file is read lazily.
 
     Args:
         path: UTF-8 text; a file whose name ends in `.gz` is unpacked.
@@ -119,8 +119,8 @@ class TreebankCorpus:
     Args:
         path: trees in brackets, which each iteration reads and cleans as `read_trees` does.
         linearization: form of the trees as symbols; None for `Linearization()`.
-        limit: number of trees to use, in the order of the file; None for all. Each tree has the
-            same chance, and a larger limit includes the trees of a smaller one.
+        limit: number of trees to use, drawn at random, in the order of the file; None for all. A
+            larger limit includes the trees of a smaller one.
         seed: seed of that choice.
 
     Raises:
@@ -181,7 +181,7 @@ class TreebankCorpus:
 def clean_tree(tree: Tree) -> Tree | None:
     """Returns a tree without the parts that parsers usually do not predict; None without words.
 
-    - Traces (their tag is `-NONE-`) are removed, and constituents that contain nothing else.
+    - Traces (words with the tag `-NONE-`) and constituents that contain nothing else are removed.
     - Function tags and indices are removed: `NP-SBJ-1` and `NP=2` become `NP`; `-LRB-` stays.
     - A root that has no label, or is TOP, ROOT or S1, is removed if its only child is a
       constituent; otherwise it becomes TOP.

@@ -19,8 +19,8 @@ PLACEHOLDER = "XX"  # stands for a word, and for an unknown tag
 class Tree:
     """A constituent with its parts, or a leaf: a tag with its word.
 
-    Trees are immutable, of any depth, and equal if their labels and words are. A bracket that is a
-    word is `(` in `word` and `-LRB-` in the text of the tree.
+    Trees are immutable, may have any depth, and are equal if their constituents, labels and words
+    are equal. A round bracket in a word is `(` in `word` and `-LRB-` in the text of the tree.
 
     Args:
         label: the kind of the constituent, "NP"; of a leaf, its part-of-speech tag, "NN". The root
@@ -28,8 +28,8 @@ class Tree:
         children: the parts, at least one `Tree`; of a leaf, its word (`str`).
 
     Raises:
-        ValueError: if the label contains spaces or brackets, there are no children, or the word is
-            empty, begins or ends with a space, or contains a line break.
+        ValueError: if the label contains spaces or round brackets, there are no children, a leaf
+            has an empty tag or word, or the word has spaces other than single ones inside.
 
     Example:
 
@@ -102,7 +102,7 @@ class Tree:
                 stack.extend(reversed(tree.children))
 
     def subtrees(self) -> "Iterator[Tree]":
-        """Yields the trees of `walk`."""
+        """Yields this tree and all trees inside it, each before its children."""
         return (tree for tree in self.walk() if tree is not None)
 
     def leaves(self) -> Iterator[tuple[str, str]]:
@@ -144,10 +144,10 @@ class Tree:
 
 
 class TreeReader:
-    """Reads trees from a text in pieces, such as lines; several words of a leaf are one."""
+    """Reads trees from pieces of text, such as lines; spaces join the words of one leaf."""
 
     def __init__(self) -> None:
-        # The label and words of each open bracket, as far as they are read, and its trees.
+        # For each open bracket: the label and words read so far, and the finished children.
         self._open: list[tuple[list[str], list[Tree]]] = []
 
     @property
@@ -156,7 +156,7 @@ class TreeReader:
         return len(self._open)
 
     def feed(self, text: str) -> list[Tree]:
-        """Returns the trees that end in a piece, which must not end inside a label or a word."""
+        """Returns the trees that end in `text`, which must not end inside a label or a word."""
         finished = []
         for token in _TOKENS.findall(text):
             texts, trees = self._open[-1] if self._open else ([""], finished)

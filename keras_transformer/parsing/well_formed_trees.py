@@ -13,8 +13,8 @@ from keras_transformer.layers.dtypes import Tensor
 from keras_transformer.parsing.linearization import NUMBERS, Linearization
 from keras_transformer.parsing.trees import PLACEHOLDER, is_symbol
 
-# Classes of tokens. A closing token has `_FIRST_CLOSING` and the number of its label; a word has a
-# class behind those, and the number of the word, so that a row can allow the next number alone.
+# Classes of tokens. The class of a closing token is `_FIRST_CLOSING` plus the number of its label.
+# The classes of words follow, one for each number, so that a row can allow only the next number.
 _NEVER, _OPENING, _EOS, _FIRST_CLOSING = -1, 0, 1, 2
 _NOTHING = -2  # the class of no token
 
@@ -56,7 +56,7 @@ def tree_symbols(tokenizer: SubwordTokenizer, linearization: Linearization) -> T
         linearization: the form of the trees.
 
     Raises:
-        ValueError: if a symbol is not one token, or the vocabulary lacks the symbols of any tree.
+        ValueError: if a symbol is not one token, a number is missing, or no tree can be written.
 
     Example:
 
@@ -132,16 +132,16 @@ class _State(NamedTuple):
 
 
 class WellFormedTrees:
-    """Makes each hypothesis the symbols of one tree over the words of its sentence.
+    """Constrains each hypothesis to the symbols of one tree over the words of its sentence.
 
     `(S (NP XX XX )NP (VP XX )VP )S`: a token opens a constituent, closes one or is a word. The root
     closes after the last word, and then the hypothesis ends. A constituent opens only if the
     maximum length, with EOS, leaves room to close it, so each hypothesis can be completed, unless
-    another constraint forbids it. A sentence without words, or with a maximum below its number of
-    words plus 3, has no hypothesis.
+    another constraint forbids it. A sentence without words, or whose maximum length is below its
+    number of words plus 3, has no hypothesis.
 
-    This constraint is given to the search's call, because the numbers of words are data of a call.
-    Each symbol must be one token; `tree_symbols` returns the arrays of a vocabulary.
+    Pass this constraint when you call a search, because it contains the numbers of words of that
+    call. Each symbol must be one token; `tree_symbols` returns the arrays of a vocabulary.
 
     Args:
         num_words: int32 `[batch]`, the number of words of each sentence.

@@ -18,7 +18,7 @@ class Rule:
     """
 
     kind: type
-    words: str  # as they follow "must be"
+    words: str  # complete the sentence "The value must be ..."
     accepts: Callable[[Any], bool] = lambda value: True  # for values of this type
     metavar: str | None = None  # in the help
     choices: tuple[str, ...] | None = None  # all values, if they are few
@@ -89,10 +89,10 @@ class Setting:
 
 
 def setting(default: Any, text: str, rule: Rule = TEXT, **options: Any) -> Any:
-    """Returns the dataclass field of a `Setting`; its docstring, option and check come from here.
+    """Returns a dataclass field with a `Setting`, which defines its docstring, option and check.
 
-    A type as default stands for a new object of it, and `dataclasses.MISSING` for no default. A
-    bool always has the rule `SWITCH`. `name` is needed if it differs from the field's name.
+    If `default` is a type, it is called for each new default; `dataclasses.MISSING` is no default.
+    A bool default always has the rule `SWITCH`. `name` is needed if it differs from the field's.
     """
     rule = SWITCH if isinstance(default, bool) else rule
     values = {"default_factory": default} if isinstance(default, type) else {"default": default}
@@ -112,7 +112,7 @@ def declarations(one: type) -> dict[str, Setting]:
 class FrozenSettings:
     """Base of frozen dataclasses of settings, which are checked and saved as JSON.
 
-    `{settings}` in the docstring of a subclass stands for its settings, one below the other.
+    `{settings}` in the docstring of a subclass is replaced by the list of its settings.
     """
 
     def __init_subclass__(cls, **options):
@@ -148,7 +148,7 @@ class FrozenSettings:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """Returns the settings that `to_dict` gave.
+        """Returns the settings in a dict from `to_dict`.
 
         Args:
             values: A dict of fields; those left out keep their defaults.

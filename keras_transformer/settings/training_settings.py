@@ -238,7 +238,7 @@ class TrainingSettings(FrozenSettings):
             raise _damaged(directory) from error
         now = _filled(json.loads(json.dumps({**self.to_dict(), **fingerprint})))
         free = {name for name, one in declarations(TrainingSettings).items() if one.may_change}
-        # The config and the recipe contain the changes to them.
+        # `config` and `train_recipe` already contain these changes.
         for changes, whole in (("model", "config"), ("recipe", "train_recipe")):
             if whole in now and whole in before:
                 free.add(changes)
@@ -265,7 +265,7 @@ def read_settings_file(directory: str | Path) -> dict:
 
 
 def _filled(values):
-    """Returns the values with the defaults of settings that are newer than they are."""
+    """Returns the values, with defaults for settings that are newer than the saved values."""
     defaults = {"config": TransformerConfig(1), "train_recipe": TrainingRecipe()}
     filled = {
         name: {**new.to_dict(), **values[name]} for name, new in defaults.items() if name in values

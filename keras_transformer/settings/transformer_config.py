@@ -18,7 +18,7 @@ _model = functools.partial(setting, table="model")
 
 @dataclasses.dataclass(frozen=True)
 class TransformerConfig(FrozenSettings):
-    """The shape of a `Transformer` and the choices that decide its function.
+    """The sizes of a `Transformer` and the choices of its architecture.
 
     The defaults describe the base model of the paper.
 
@@ -144,7 +144,7 @@ class TransformerConfig(FrozenSettings):
 
 
 def count_parameters(config: TransformerConfig) -> int:
-    """Returns the number of weights, `Transformer(config).count_params()`, without the model.
+    """Returns `Transformer(config).count_params()` without building the model.
 
     Reference: Vaswani et al. (2017), section 3.
     """
@@ -170,7 +170,7 @@ def count_parameters(config: TransformerConfig) -> int:
 
 
 def head_widths(config: TransformerConfig) -> tuple[int, int]:
-    """Returns the widths of all queries (or keys) and of all values of an attention."""
+    """Returns the total width of all heads, for queries (or keys) and for values."""
     return tuple(
         config.num_heads * size if size else config.d_model
         for size in (config.key_dim, config.value_dim)
@@ -184,7 +184,7 @@ def _check_activation(activation: str) -> None:
         is_known = bool(keras.activations.get(activation))
     except ValueError:
         is_known = False
-    # The one halves the width, the other has no default threshold.
+    # `glu` halves the width, and `threshold` has no default threshold.
     if not is_known or activation in ("glu", "threshold"):
         raise ValueError(
             "`activation` must be the name of a Keras activation of the inputs alone that keeps "

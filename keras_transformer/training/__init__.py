@@ -1,11 +1,11 @@
 """Loss, schedule, metrics, averaging, checkpoints and the `train` function.
 
-TensorFlow is imported when something that needs it is called, never by the import of this package.
+With the other backends, TensorFlow is imported only when something that needs it is called.
 """
 
 from keras_transformer import lazy_names
 
-# With these, Keras knows the classes of a compiled model that it loads.
+# These imports register the classes that Keras needs to load a compiled model.
 from keras_transformer.training import adam, loss_model, metrics, optimizer  # noqa: F401
 
 _MODULES = {

@@ -15,10 +15,10 @@ from keras_transformer.training.distribution import model_scope, num_replicas
 class FusedAdam(keras.optimizers.Adam):
     """`keras.optimizers.Adam` with TensorFlow's fused operation where that is possible.
 
-    Keras makes about twenty operations for each variable, each with a pass over it; TensorFlow has
-    one for all of them. The graph is smaller, so a training starts seconds sooner. With other
-    backends, several replicas or other dtypes than float32, it is Keras' own Adam; the numbers are
-    the same up to rounding. The arguments are those of `keras.optimizers.Adam`.
+    Keras runs about twenty operations on each variable, each with a pass over it; the fused
+    operation needs one pass. The graph is smaller, so a training starts seconds sooner. With other
+    backends, several replicas, `amsgrad` or dtypes other than float32, it is Keras' own Adam. Both
+    are equal up to rounding. The arguments are those of `keras.optimizers.Adam`.
 
     Attributes:
         gradient_norm: scalar variable with the norm of the last gradient, before any clipping;
@@ -42,8 +42,8 @@ class FusedAdam(keras.optimizers.Adam):
     def watch_gradient_norm(self, model: keras.Model) -> None:
         """Stores the norm of each whole gradient in `gradient_norm`, from the first step on.
 
-        It costs a pass over the gradient in each step, and with several replicas an exchange of it.
-        TensorFlow only.
+        This costs a pass over the gradient in each step and, with several replicas, an exchange of
+        the gradient between them. TensorFlow only.
 
         Args:
             model: the model that is trained.
@@ -75,7 +75,7 @@ class FusedAdam(keras.optimizers.Adam):
         return grads
 
     def _shared_terms(self):
-        """Returns the fused operation's terms that all variables share; None without it."""
+        """Returns the fused operation's arguments that all variables share; None if not fused."""
         if keras.backend.backend() != "tensorflow" or num_replicas() > 1 or self.amsgrad:
             return None
         import tensorflow as tf
@@ -120,8 +120,8 @@ def _handle(variable):
 class GlobalClipAdam(FusedAdam):
     """Adam that clips by the norm of the whole gradient, after the sum over the replicas.
 
-    Differs from `keras.optimizers.Adam(global_clipnorm=...)`, which under `MirroredStrategy` clips
-    the share of each replica before the sum, so that the weights differ from those of one device.
+    Differs from `keras.optimizers.Adam(global_clipnorm=...)`: under `MirroredStrategy`, Keras clips
+    the gradient of each replica before the sum, so the result differs from training on one device.
 
     Args:
         learning_rate, **kwargs: as in `keras.optimizers.Adam`.
@@ -147,7 +147,7 @@ class GlobalClipAdam(FusedAdam):
         norm = _global_norm(grads)
         if self.gradient_norm is not None:
             self.gradient_norm.assign(norm)
-        # Keras sums over the replicas once more: each hands in its share.
+        # Keras sums over the replicas once more, so each replica returns only its share.
         scale = ops.minimum(1.0, self.clip_norm / ops.maximum(norm, 1e-12)) / replicas
         return [None if grad is None else grad * ops.cast(scale, grad.dtype) for grad in grads]
 
@@ -159,16 +159,16 @@ class GlobalClipAdam(FusedAdam):
 class LayerwiseAdam(FusedAdam):
     """Adam that multiplies the learning rate by a factor for each part of a model.
 
-    Scaling gradients does not do this: Adam divides by their size. A weight decay is not scaled.
+    Scaling gradients has no such effect: Adam divides by their size. Weight decay is not scaled.
 
     Args:
         learning_rate, **kwargs: as in `keras.optimizers.Adam`.
-        factors: dict of parts of the `path`s of weights, such as `"encoder"` or
-            `"encoder/block_0"`, to numbers of at least 0. The longest part that is in a path
-            counts; weights whose path has none have the factor 1.
+        factors: dict from parts of the `path`s of weights, such as `"encoder"` or
+            `"encoder/block_0"`, to numbers of at least 0. If a path contains several of the parts,
+            the longest one counts; if it contains none, the factor is 1.
 
     Raises:
-        ValueError: if a factor is negative, or, once the model is known, applies to no weight.
+        ValueError: if a factor is negative or not finite or, in `build`, applies to no weight.
 
     Example:
 

@@ -30,8 +30,8 @@ def average_checkpoints(paths: Sequence[str | os.PathLike], output: str | os.Pat
         `output` as `pathlib.Path`.
 
     Raises:
-        UserError: if there are no paths, or a file is missing or damaged, belongs to another
-            model, or holds values that are not finite.
+        UserError: if there are no paths, `output` has another suffix, or a file is missing or
+            damaged, belongs to another model, or holds values that are not finite.
 
     Example:
 
@@ -132,7 +132,7 @@ def choose_final_weights(
         candidates.append((value, name, path))
     if not candidates:
         raise error
-    # The first of equals: the average over the recipe's window.
+    # Of equal candidates, `max` returns the first: the average over the first window.
     value, name, path = max(candidates, key=lambda candidate: candidate[0])
     load_weights_only(run.model, path)
     for path in run.checkpoints.directory.glob(f"average-*{WEIGHTS_SUFFIX}"):

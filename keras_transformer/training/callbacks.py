@@ -18,7 +18,7 @@ DIVERGED_BATCH_FILE = "diverged-batch.npz"
 
 
 class DivergedError(UserError):
-    """The loss or a weight is not finite, or the loss has exploded, as `sign` says, at `step`."""
+    """At `step`, the loss or a weight was not finite, or the loss exploded; `sign` says which."""
 
     def __init__(self, sign: str, step: int):
         super().__init__(
@@ -49,7 +49,7 @@ class StepWindow(keras.callbacks.Callback):
         self._step += 1
 
     def _recent_loss(self):
-        """Returns the mean loss since the last call, if any; Keras reports that of the epoch."""
+        """Returns the mean loss since the last call, or None; Keras reports the epoch's mean."""
         # Reading `model.metrics` updates the values on JAX.
         tracker = next((one for one in self.model.metrics if one.name == "loss"), None)
         if tracker is None or self._sums is None:
@@ -72,7 +72,7 @@ class StopOnNonFiniteLoss(StepWindow):
 
     Args:
         every: int, steps between checks.
-        limit: float, mean loss since the last check that counts as exploded; None for no limit.
+        limit: float, maximum of the mean loss since the last check; None for no limit.
 
     Raises:
         UserError: in training, if the loss is NaN or infinite, or above the limit.
@@ -105,9 +105,9 @@ class StopOnNonFiniteLoss(StepWindow):
 
 
 def save_diverged_batch(directory: Path, batches, position, back: int) -> Path:
-    """Writes the batch that is `back` before `position`, (epoch, batch); returns the path."""
+    """Writes the batch `back` steps before `position`, an (epoch, batch); returns the path."""
     content = _batch_before(batches, position, back)
-    # The update before may have broken the weights.
+    # The update of the previous batch may have broken the weights.
     position = content["epoch"], content["batch"]
     if position != (0, 0):
         previous = _batch_before(batches, position, 1)
@@ -179,7 +179,7 @@ class HistoryFile:
         self.columns = tuple(columns)
 
     def rows(self) -> list[dict[str, str]]:
-        """Returns the rows as text, without a last row that was cut off.
+        """Returns the rows as dicts of text; rows that were cut off are left out.
 
         Raises:
             UserError: if the file is damaged.

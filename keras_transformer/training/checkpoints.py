@@ -42,7 +42,7 @@ class Progress:
 
     @classmethod
     def from_dict(cls, state: Mapping) -> "Progress":
-        """Returns the progress that was saved; old states name the best score after BLEU."""
+        """Returns the progress that was saved; old states have `_bleu` in names, not `_score`."""
         state = {name.replace("_bleu", "_score"): state[name] for name in state}
         state.pop("last_score", None)
         types = {field.name: field.type for field in dataclasses.fields(cls)}
@@ -52,7 +52,7 @@ class Progress:
         return cls(**state)
 
     def why_it_ends(self, total_steps: int, settings) -> str | None:
-        """Returns why no step is left, and what would allow one; None if there are steps left."""
+        """Returns why the training ends, and how to allow more steps; None if it goes on."""
         limit, patience = settings.max_minutes, settings.patience
         if self.step >= total_steps:
             return f"all {total_steps:,} steps are done. Allow more steps to go on."
@@ -108,7 +108,7 @@ class Checkpoints:
         return sorted(self.directory.glob(f"step-*{WEIGHTS_SUFFIX}"), key=step_of)
 
     def save_weights(self, model: keras.Model, step: int) -> Path:
-        """Returns the path of the new file; the oldest files beyond `keep` are removed.
+        """Returns the path of the weight file that it writes; the last `keep` files are kept.
 
         Args:
             model: `keras.Model`.
@@ -122,11 +122,11 @@ class Checkpoints:
         return path
 
     def save_state(self, model: keras.Model, metadata: Mapping) -> None:
-        """Writes the full state; the last one becomes the previous one.
+        """Writes the full state; the old state becomes `state.previous.npz`.
 
         Args:
             model: compiled `keras.Model`.
-            metadata: further values; a dict for JSON.
+            metadata: dict of further values, which JSON can hold.
         """
         arrays, paths = {}, {}
         for group, variables in _variables(model).items():

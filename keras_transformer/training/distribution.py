@@ -10,7 +10,7 @@ from keras_transformer.errors import UserError
 
 
 def num_replicas(model: keras.Model | None = None) -> int:
-    """Returns the number of replicas of the current scope, or of the one `model` was made in."""
+    """Returns the number of replicas of `model`, or of the current scope if there is no model."""
     if keras.backend.backend() != "tensorflow":
         return 1
     import tensorflow as tf
@@ -27,7 +27,7 @@ def mirrored_strategy(num_devices: int | None = None) -> Any:
     is a sum. Build and compile the model inside `strategy.scope()`.
 
     Args:
-        num_devices: int, number of devices; None takes all GPUs.
+        num_devices: int, number of devices; None takes all GPUs, or one CPU if there is no GPU.
 
     Raises:
         UserError: if there are fewer devices, or the backend is not TensorFlow.
@@ -85,7 +85,7 @@ def model_scope(model: keras.Model) -> contextlib.AbstractContextManager:
 def model_parallel_layout(
     device_mesh: keras.distribution.DeviceMesh, axis: str = "model"
 ) -> keras.distribution.LayoutMap:
-    """Returns the layout of our layers' weights, and of their moments in Adam, over devices.
+    """Returns the layout over devices of this library's weights and their Adam moments.
 
     For `keras.distribution.ModelParallel`, which Keras supports on JAX. The size of `axis` must
     divide the number of heads, the width of the feed-forward layers and the vocabulary.
@@ -104,8 +104,8 @@ def model_parallel_layout(
 
     Reference: Shoeybi et al. (2019), "Megatron-LM", section 3.
     """
-    # A head, or a unit of the feed-forward layer, is on one device: its first matrix is cut by
-    # columns, its second by rows, and only the outputs of the second are summed over the devices.
+    # Each head, and each unit of a feed-forward layer, is on one device: the first matrix is cut by
+    # columns, the second by rows, and only the outputs of the second are summed over the devices.
     axes = {
         "(query|key|value|inner)_kernel": (None, axis),
         "((output|outer)_kernel|embeddings)": (axis, None),

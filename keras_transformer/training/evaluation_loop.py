@@ -25,16 +25,17 @@ _FIGURES = {
 
 
 def history_columns(score_name: str) -> tuple[str, ...]:
-    """Returns the columns of a history; `score_name` is "bleu" or "f1"."""
+    """Returns the columns of a history; `score_name` is a task's, such as "bleu" or "f1"."""
     training = ("step", "epoch", "minutes", "train_loss", "learning_rate", "tokens_per_second")
     validation = ("loss", "perplexity", "accuracy", score_name)
     return (*training, *(f"valid_{name}" for name in validation), "averaged")
 
 
 class EvaluationLoop(keras.callbacks.Callback):
-    """Evaluates and saves at the steps that the settings say.
+    """Evaluates the model and saves checkpoints at the steps that the settings say.
 
-    The better of the weights and their average is scored; the best are in `best.weights.h5`.
+    Of the current weights and the average of checkpoints, those with the lower loss are scored.
+    `best.weights.h5` has the weights with the best score.
     """
 
     def __init__(self, run):
@@ -126,7 +127,7 @@ class EvaluationLoop(keras.callbacks.Callback):
             self._evaluate_and_save_state()
 
     def _check_weights(self):
-        # The loss is of the weights before the update, which may have broken them.
+        # The loss was computed before the update, which may have broken the weights.
         for variable in self.model.trainable_variables:
             if not np.isfinite(variable.numpy()).all():
                 sign = f"The weights of {variable.path!r} are not finite"
@@ -167,7 +168,7 @@ class EvaluationLoop(keras.callbacks.Callback):
             progress.evaluations += 1
 
     def _evaluate_on_dev(self, row) -> str | None:
-        """Adds the figures of the validation set; returns the score for people, if it is due."""
+        """Adds the validation figures to `row`; returns a text with the score if one was due."""
         run, progress = self._run, self.progress
         result = run.evaluator(self._valid_batches)
         row.update(
@@ -189,7 +190,7 @@ class EvaluationLoop(keras.callbacks.Callback):
         return line
 
     def _score_on_dev(self, row, loss) -> bool:
-        """Scores the better of the weights and their average; returns whether it is the best."""
+        """Scores the better of weights and average; returns whether the score is the best yet."""
         run = self._run
         current = [(variable, variable.numpy()) for variable in run.model.variables]
         try:
@@ -208,7 +209,7 @@ class EvaluationLoop(keras.callbacks.Callback):
             _assign(current)
 
     def _load_average_if_better(self, loss, current) -> int:
-        """Returns the number of checkpoints whose average the model has now."""
+        """Loads the average of checkpoints if its loss is lower; returns their number, else 1."""
         run = self._run
         files = run.checkpoints.weight_files()[-run.windows[0] :]
         if len(files) < 2:

@@ -98,13 +98,12 @@ class LabelSmoothedCrossEntropy(keras.losses.Loss):
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
 class LossModel(MicroBatchModel):
-    """A functional model over the layers of a Transformer, from ids to the loss per token.
+    """A functional model of a Transformer's layers that maps ids to the loss of every token.
 
-    Computes the logits and the loss in slices, so that at most 512 MB of logits are in memory.
-    TensorFlow skips padding positions; if XLA compiles the step there, all logits are computed at
-    once. Loss and gradient are those of the `Transformer` with `LabelSmoothedCrossEntropy`. The
-    model also takes rows that hold several sentences, as `TokenBatches(packed_width=...)` makes
-    them.
+    Computes the logits and the loss in slices, so that at most 512 MB of logits are in memory. On
+    TensorFlow, padding positions are skipped, except under XLA, which computes all logits at once.
+    Loss and gradient are equal to those of the `Transformer` with `LabelSmoothedCrossEntropy`. The
+    model also takes rows with several sentences, as from `TokenBatches(packed_width=...)`.
 
     The weights are shared: training this model trains the Transformer.
 
@@ -113,8 +112,8 @@ class LossModel(MicroBatchModel):
         label_smoothing, convention: as in `LabelSmoothedCrossEntropy`.
         packed: whether rows hold several sentences.
         r_drop: alpha of R-Drop, 0 for none. Every training step computes each row twice, with
-            different dropout, and the loss of a token is half of equation (4) of the reference:
-            the mean of both cross-entropies, and `alpha / 4` times the sum of the two divergences
+            different dropout. The loss of a token is half of equation (4) of the reference: the
+            mean of both cross-entropies, plus `alpha / 4` times the sum of the two divergences
             between the distributions.
         name: name of the model.
 
@@ -191,11 +190,11 @@ class LossModel(MicroBatchModel):
     def compile(
         self, optimizer: Any = "rmsprop", loss: Any = None, jit_compile: bool = False, **kwargs: Any
     ) -> None:
-        """Compiles as `keras.Model`, except that the loss is the weighted sum of the outputs.
+        """Compiles like `keras.Model`, with the weighted sum of the outputs as the default loss.
 
         Args:
             optimizer, jit_compile, **kwargs: as in `keras.Model.compile`.
-            loss: a loss that takes the outputs, which are losses, as `y_pred`; None for their sum.
+            loss: a loss whose `y_pred` are the outputs, the losses of the tokens; None for the sum.
         """
         self._projection.static_shapes = bool(jit_compile)
         super().compile(
@@ -222,7 +221,7 @@ class LossModel(MicroBatchModel):
 
 
 class _TwiceInTraining(keras.layers.Layer):
-    """Every row of ids twice, one after the other, in training."""
+    """Repeats each row of ids in training: row 0, row 0, row 1, row 1, and so on."""
 
     def call(self, ids, training=False):
         return ops.repeat(ids, 2, axis=0) if training else ids

@@ -35,8 +35,8 @@ class _TokenMean(keras.metrics.Mean):
 class TokenLoss(_TokenMean):
     """Cross-entropy per token in nats, without label smoothing.
 
-    A mean that used the weights of `TokenBatches`, which sum to 1 over a batch, would be a mean of
-    batch means. This is a plain mean over the tokens whose weight is above zero.
+    This is a plain mean over the tokens whose weight is above zero. The weights of `TokenBatches`
+    sum to 1 over a batch, so a weighted mean would be a mean of batch means.
 
     Args:
         name: name of the metric; None for "token_loss", "perplexity" or "token_accuracy".
@@ -109,7 +109,7 @@ class TokenEvaluation(NamedTuple):
 
     Attributes:
         loss, perplexity: cross-entropy in nats, and its exponential.
-        accuracy: share of tokens that the model finds the most probable.
+        accuracy: share of tokens to which the model gives the highest probability.
         num_tokens: number of target tokens, padding not counted.
 
     Example:
@@ -171,7 +171,7 @@ class TokenEvaluator:
 
 
 def evaluate_tokens(model: keras.Model, dataset: Iterable) -> TokenEvaluation:
-    """Returns the figures of a model on a finite data set; `TokenEvaluator` does it repeatedly.
+    """Returns the figures of a model on a finite data set; to repeat it, use `TokenEvaluator`.
 
     Args:
         model: `Transformer`.

@@ -126,8 +126,8 @@ def compile_model(
         model: `Transformer` or `LossModel`.
         recipe: `TrainingRecipe`.
         metrics: weighted metrics, e.g. `[TokenLoss(), TokenAccuracy()]`.
-        jit_compile: bool, XLA. It compiles once for every batch shape. On JAX a step is always
-            compiled, because its operations would run one by one otherwise.
+        jit_compile: bool, whether to compile with XLA, once for every batch shape. On JAX a step is
+            always compiled, because its operations would otherwise run one by one.
         **kwargs: further arguments of `keras.Model.compile`.
 
     Returns:
@@ -163,7 +163,7 @@ def compile_model(
         **kwargs,
     )
     if model.built:
-        # A first step that makes variables would be traced twice, which takes seconds.
+        # If the first step created these variables, it would be traced twice, which takes seconds.
         with model_scope(model):
             model.optimizer.build(model.trainable_variables)
     return model

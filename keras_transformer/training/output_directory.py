@@ -28,7 +28,7 @@ LOCK_FILE = ".training.lock"
 
 @contextlib.contextmanager
 def training_lock(directory: Path) -> Iterator[None]:
-    """Keeps other trainings out of a model directory, created if missing, removed if left empty."""
+    """Locks a model directory for one training; creates it, and removes it if it stays empty."""
     if directory.exists() and not directory.is_dir():
         raise UserError(f"The output must be a directory. Received: output={str(directory)!r}")
     made = [path for path in (directory, *directory.parents) if not path.exists()]
@@ -98,7 +98,7 @@ def check_output(output: Path) -> bool:
 def start_directory(
     output: Path, tokenizers: TokenizerPair, settings, fingerprint: Mapping
 ) -> None:
-    """Writes the first files of a new training, and removes old ones without a checkpoint."""
+    """Writes the first files of a new training; removes those of one without a checkpoint."""
     remove(output / CHECKPOINT_FOLDER)
     for name in TOKENIZER_FILES:
         (output / name).unlink(missing_ok=True)

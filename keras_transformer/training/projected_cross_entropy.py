@@ -17,8 +17,8 @@ if keras.backend.backend() == "tensorflow":
     import tensorflow as tf
 
 # Maximum size of the logits that exist at the same time. Small slices cost time, because each
-# product prepares the embeddings again (on two cores, 2,048 x 32,000 in bfloat16: 128 MB are 5%
-# slower than one slice).
+# product prepares the embeddings again (on two cores, with 2,048 x 32,000 logits in bfloat16,
+# slices of 128 MB are 5% slower than one slice).
 LOGITS_BYTES = 512 * 2**20
 
 
@@ -31,10 +31,10 @@ def projected_cross_entropy(
     static_shapes: bool = False,
     r_drop: float = 0.0,
 ) -> Tensor:
-    """Returns `smoothed_cross_entropy` of `states . embeddings^T` by slices, 0 on padding.
+    """Returns `smoothed_cross_entropy` of `states . embeddings^T`, in slices; 0 on padding.
 
-    With `static_shapes`, for XLA on TensorFlow, all logits are made at once. With `r_drop`, its
-    alpha, states have two rows for each row of labels, and the losses are `r_drop_losses`.
+    On TensorFlow, `static_shapes` computes all logits at once, for XLA. `r_drop` is the alpha of
+    R-Drop; with it, states have two rows for each row of labels; the losses are `r_drop_losses`.
     """
     width = states.shape[-1]
     if r_drop:
@@ -49,7 +49,7 @@ def projected_cross_entropy(
 
 
 def _portable_losses(states, embeddings, labels, weight, rows, r_drop):
-    """Computes all tokens, slice by slice; the gradient computes the logits of a slice again."""
+    """Returns the losses of all tokens, in slices; the gradient computes their logits again."""
     kernel = ops.cast(embeddings, states.dtype)
     flat = ops.reshape(states, (-1, *states.shape[2:]))
     flat_labels = ops.reshape(labels, (-1,))
@@ -73,7 +73,7 @@ def _portable_losses(states, embeddings, labels, weight, rows, r_drop):
 
 
 def _tensorflow_losses(states, embeddings, labels, weight, rows, training, r_drop):
-    """Computes the tokens that are not padding; in training with their gradient."""
+    """Returns the losses, computed without padding; in training, together with the gradient."""
     places = tf.where(tf.not_equal(labels, PAD_ID))
     tokens, token_labels = tf.gather_nd(states, places), tf.gather_nd(labels, places)
     embeddings = tf.convert_to_tensor(embeddings)
@@ -93,7 +93,8 @@ def _tensorflow_losses(states, embeddings, labels, weight, rows, training, r_dro
 def _token_losses(kernel_shape, token_shape, dtype, embeddings_dtype, rows, r_drop):
     """Returns a TensorFlow function of tokens, embeddings, labels and `weight`, for all models.
 
-    The forward pass computes the gradients; they are recomputed if the upstream ones differ.
+    The forward pass computes the gradients too, for an upstream gradient that is the same for all
+    tokens; they are computed again if it is not.
     """
     wide = at_least_float32(dtype)
     signature = [
@@ -129,7 +130,7 @@ def _token_losses(kernel_shape, token_shape, dtype, embeddings_dtype, rows, r_dr
 
 
 def _in_slices(tokens, embeddings, labels, factors, weight, rows, r_drop=0.0, with_gradient=False):
-    """Returns the losses, and the gradients of their sum times `factors`, by `rows` at a time."""
+    """Returns losses, and gradients of their sum weighted by `factors`, in slices of `rows`."""
     kernel, wide = tf.cast(embeddings, tokens.dtype), factors.dtype
     kernel_sum = tf.reduce_sum(tf.cast(kernel, wide), axis=0)
     rows_of_token = 2 if r_drop else 1
@@ -172,14 +173,15 @@ def _in_slices(tokens, embeddings, labels, factors, weight, rows, r_drop=0.0, wi
 
 
 def _gradients(states, kernel, kernel_sum, labels, gradient, factors):
-    """Returns the gradients of rows of states, and two that add up to that of the kernel.
+    """Returns the gradient of the states, and two arrays whose sum is the kernel's gradient.
 
-    Those of the kernel are `[d_model, V]`, from all logits, and `[V, d_model]`, from the labels.
+    The first array, transposed to `[d_model, V]`, is from `gradient.rows`; the second, `[V,
+    d_model]`, is from the other parts of the `Gradient`.
     """
     rows, at_labels, everywhere = gradient
     dtype, wide = states.dtype, rows.dtype
     rounded = tf.cast(rows, dtype)
-    if dtype != wide:  # What rounding changed at the labels is added there.
+    if dtype != wide:  # At the labels, the rounding error is added back.
         at_labels += tf.gather(rows, labels, batch_dims=1)
         at_labels -= tf.cast(tf.gather(rounded, labels, batch_dims=1), wide)
     at_labels = at_labels[:, None]

@@ -22,15 +22,15 @@ def beam_search(recipe: TrainingRecipe, beam_size: int) -> BeamSearch:
 
 
 def fast_search(recipe: TrainingRecipe, beam_size: int) -> BeamSearch | GreedySearch:
-    """Returns the same, or a greedy search for a beam of 1."""
+    """Returns a greedy search for a beam of 1, otherwise the result of `beam_search`."""
     return GreedySearch() if beam_size == 1 else beam_search(recipe, beam_size)
 
 
 class ScoreOnDev(keras.callbacks.Callback, abc.ABC):
     """Scores the model's answers on the validation set at the end of epochs.
 
-    A subclass has a `name` (the score is logged as `val_<name>`), a `label` and an `answer_name`
-    for people, and implements `evaluate` and `samples`.
+    A subclass has a `name` (the score is logged as `val_<name>`), a `label` and an `answer_name` to
+    print, and implements `evaluate` and `samples`.
 
     Args:
         every: int, epochs between scores.
@@ -97,7 +97,7 @@ class BleuOnDev(ScoreOnDev):
     """Translates the validation set at the end of epochs and logs its BLEU as `val_bleu`.
 
     Args:
-        sources, references: lists of `str`, raw text.
+        sources, references: lists of `str` of the same length, raw text.
         source_tokenizer, target_tokenizer: as in `Translator`.
         search: search settings; None for greedy.
         every: int, epochs between translations.

@@ -65,7 +65,7 @@ class TensorBoardLog(StepWindow):
         self._write(f"valid/{score.answer_name}s", "text", table, step)
         shortest = min((source for source, *_ in rows), key=len)
         translator = score.translator
-        # A picture must not end the training: nothing is drawn of what the model does not read.
+        # A picture must not end the training: a sentence that the model cannot read is not drawn.
         if 0 < len(translator.source_tokenizer.encode(shortest)) < translator.max_source_length:
             from keras_transformer.evaluation import attention_weights, plot_attention
 
@@ -73,7 +73,7 @@ class TensorBoardLog(StepWindow):
             last = weights.view("cross", layer=len(weights.cross))
             with tempfile.TemporaryDirectory() as folder:
                 picture = plot_attention(*last, Path(folder, "attention.png")).read_bytes()
-            # Width and height come before the encoded picture.
+            # TensorBoard expects width and height, here from the PNG header, before the picture.
             size = [str(int.from_bytes(picture[at : at + 4], "big")) for at in (16, 20)]
             self._write("valid/attention", "images", [*size, picture], step)
 

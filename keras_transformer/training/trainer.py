@@ -41,13 +41,13 @@ def train(
 ) -> TrainingResult:
     """Trains a Transformer and writes its model directory.
 
-    The directory contains what `Translator.load` or, with `TrainingSettings(task="parsing")`,
-    `Parser.load` reads (config, weights, tokenizers, recipe), and `training.json` with the
-    settings, `history.csv`, and `checkpoints/`. If `train` is called again with the same settings
-    and data, an interrupted training goes on from its last checkpoint, and a finished one goes on
-    if there are more steps or minutes now. Nothing is written before the first step is done.
-    Ctrl-C, SIGTERM and SIGHUP finish the step and write a checkpoint; the second signal ends the
-    training at once.
+    The directory contains the files that `Translator.load` or, with
+    `TrainingSettings(task="parsing")`, `Parser.load` reads (config, weights, tokenizers, recipe).
+    It also contains `training.json` with the settings, `history.csv`, and `checkpoints/`. Called
+    again with the same settings and data, `train` resumes an interrupted training from its last
+    checkpoint, and continues a finished one if the settings now allow more steps or minutes.
+    Nothing is written before the first step is done. On Ctrl-C, SIGTERM or SIGHUP, the step is
+    finished and a checkpoint is written; a second signal ends the training at once.
 
     Args:
         output: path of the model directory.
@@ -57,10 +57,10 @@ def train(
         valid_corpus: the same for evaluations and the choice of the final weights. If None, the
             average of the last checkpoints is final. Never use the test set.
         settings: `TrainingSettings`; None for the defaults.
-        source_tokenizer, target_tokenizer: tokenizers to use; without both they are learned, as the
-            settings say. The first alone is for both languages; for parsing, the second is learned.
+        source_tokenizer, target_tokenizer: tokenizers to use; if both are None, they are learned as
+            the settings say. The first alone serves both languages, but not the trees of a parser.
         callbacks: further Keras callbacks.
-        report: called with lines for people: the data, every evaluation, the final choice.
+        report: called with lines of text about the data, every evaluation and the final choice.
         progress: called before the first step and after each with (steps done, total steps or
             None, note).
 
@@ -70,7 +70,8 @@ def train(
     Raises:
         UserError: if the directory holds another training or files of something else, or is in
             use, the data is unusable, devices are missing, or the loss diverges.
-        ValueError: if a preset, or a field of its config or recipe, is unknown or wrong.
+        ValueError: if a preset, or a field of its config or recipe, is unknown or wrong, or only
+            `target_tokenizer` is given.
         KeyboardInterrupt: on Ctrl-C, SIGTERM or SIGHUP, with a message about the checkpoint.
 
     Example:

@@ -38,7 +38,7 @@ def make_tokenizers(
 def choose_tokenizers(
     output: Path, resumes: bool, corpus, settings, task, source, target, report
 ) -> TokenizerPair:
-    """Returns the tokenizers given, or those of the training resumed, or learns new ones."""
+    """Returns the given tokenizers, the tokenizers of a resumed training, or new ones."""
     if target is not None and source is None:
         raise ValueError("`target_tokenizer` needs `source_tokenizer`. Received: None")
     if source is not None and (target is not None or task.shares_a_given_tokenizer):
@@ -83,7 +83,7 @@ class TrainingData:
             "pairs": len(encoded),
             "target_tokens": int(encoded.target_lengths.sum()),
             "checksum": zlib.crc32(encoded.target_ids, zlib.crc32(encoded.source_ids)),
-            # Source ids end with EOS and so show where lines end; target ids do not.
+            # Source ids contain EOS, so their checksum covers the line ends; target ids do not.
             "line_ends": zlib.crc32(encoded.target_offsets),
             "row_multiple": math.lcm(_ROW_MULTIPLE, num_replicas),
         }
@@ -101,7 +101,7 @@ class TrainingData:
             num_replicas=num_replicas,
             packed_width=settings.packed_width,
         )
-        # Another number of devices may change them if sentences are long.
+        # If sentences are long, the shapes may depend on the number of devices.
         shapes = sorted(self.batches.shapes(0).items())
         self.fingerprint["batch_shapes"] = zlib.crc32(repr(shapes).encode())
         self.steps_per_epoch = self.batches.steps_per_epoch(0)

@@ -31,8 +31,8 @@ _SMALLEST_BLOCK = 32  # positions of a block of queries, as in layers/sliding_wi
 class MemoryEstimate:
     """Estimated bytes of a step on each device: 2% below to 15% above those measured on a CPU."""
 
-    weights: int  # and a copy in half precision, and the moving average
-    gradients: int  # and the exchanged ones, and the sum over micro-batches
+    weights: int  # with their copy in half precision and their moving average, if there are any
+    gradients: int  # with copies for the exchange between devices and the sum over micro-batches
     moments: int  # Adam's two
     activations: int  # kept by the blocks for the backward pass
     logits: int  # of a slice (see `LossModel`): scores, softmax and two steps of the gradient
@@ -57,7 +57,7 @@ def estimate_memory(
     micro_batches: int = 1,
     averages: bool = False,
 ) -> MemoryEstimate:
-    """Returns the estimate for `tokens` positions a side, in sentences of length `width`.
+    """Returns the estimate for `tokens` positions on each side, in sentences of length `width`.
 
     `averages` says whether the recipe has an `ema_momentum`.
     """
@@ -79,7 +79,7 @@ def estimate_memory(
     encoder_block = encoder_self + feed_forward + 2 * residual
     decoder_block = decoder_self + cross + feed_forward + 3 * residual
     encoder, decoder = config.num_encoder_layers, config.num_decoder_layers
-    if config.remat:  # The inputs of all blocks, and the inside of one.
+    if config.remat:  # The inputs of all blocks, and the activations inside one block.
         activations = (encoder + decoder) * size * d + max(encoder_block, decoder_block)
     else:
         activations = encoder * encoder_block + decoder * decoder_block
@@ -106,7 +106,7 @@ def _keys_of_a_query(config: TransformerConfig, width: int, is_causal: bool = Fa
 def count_operations(config: TransformerConfig, tokens: int, width: int) -> int:
     """Returns the floating-point operations of the matrix products of a training step.
 
-    A step has `tokens` positions a side, in sentences of length `width`. A product has two
+    A step has `tokens` positions on each side, in sentences of length `width`. A product has two
     operations, a multiplication and an addition, for each weight and position. The backward pass
     has two products for each of the forward pass.
 
@@ -123,7 +123,7 @@ def count_operations(config: TransformerConfig, tokens: int, width: int) -> int:
 
 
 def most_tokens(memory: float, config: TransformerConfig, width: int, *how) -> int:
-    """Returns the most tokens of a batch on a device with `memory` bytes, 0 if none."""
+    """Returns the maximum number of tokens in a batch on a device with `memory` bytes; can be 0."""
     one = estimate_memory(config, 1, width, *how)
     room = memory * USABLE_MEMORY - one.fixed
     # Logits grow with the tokens up to one slice, and stay the same beyond.
@@ -140,7 +140,7 @@ def measure_step(
     jit_compile: bool,
     progress: Callable[[int, int], object],
 ) -> tuple[float, int]:
-    """Returns the median seconds of a step on random ids, and its tokens, fewer if memory ends."""
+    """Returns median seconds and tokens of a step on random ids; halves `tokens` if memory ends."""
     import tensorflow as tf
 
     policy = "mixed_bfloat16" if mixed_precision else None
@@ -169,7 +169,7 @@ def _measure(model, rows, width, progress):
     weights = keras.ops.full((rows, width), 1 / (rows * width))
     batch = LossModel.arrange(inputs, inputs["target"], weights)
     seconds = []
-    # The first one is traced.
+    # The first step is traced, so its time does not count.
     for number in range(_MEASURED_STEPS + 1):
         start = time.monotonic()
         model.train_on_batch(*batch)

@@ -45,8 +45,8 @@ _EXPLODED_LOSS = 100.0
 class TrainingResult:
     """The result of a call of `train`.
 
-    The task's names for `pipeline` and `score` are attributes too: `translator` and `bleu`, or
-    `parser` and `f1`. Those of other tasks are None.
+    `pipeline` and `score` also have the names of their task: `translator` and `bleu`, or `parser`
+    and `f1`. The names of other tasks are None.
 
     Attributes:
         task: name of the task.
@@ -126,7 +126,7 @@ class TrainingRun:
         self.loop = EvaluationLoop(self)
 
     def checkpoint_text(self) -> str:
-        """Returns what remains of a training that is interrupted now."""
+        """Returns a message for an interruption: the checkpoint that the next run goes on from."""
         saved = self.loop.saved_step
         if not saved:
             return "interrupted before the first checkpoint; the next run starts from the beginning"
@@ -136,7 +136,7 @@ class TrainingRun:
         )
 
     def fit(self, callbacks, show: Callable[[int, int | None, str], object] | None) -> None:
-        """Trains until the end that the settings set; `show` is the `progress` of `train`."""
+        """Trains until a limit of the settings is reached; `show` is the `progress` of `train`."""
         progress = self.progress
         if progress.step:
             self.report(f"Resuming after step {progress.step:,}, {progress.minutes:.1f} minutes.")
@@ -150,13 +150,13 @@ class TrainingRun:
         # A failed start leaves nothing behind.
         begins = keras.callbacks.LambdaCallback(on_train_batch_end=self._begin)
         stop = StopOnNonFiniteLoss(every=1, limit=_EXPLODED_LOSS)
-        # The loop must see whether the time is up; the times of the others do not include it.
+        # After the others: the loop sees whether the time is up, and they do not time the loop.
         watchers = [begins, self.time_limit, stop, *filter(None, [self.board]), self.loop]
         if show is not None:
             watchers.append(StepProgress(show, self.total_steps, self.data.tokens_per_step))
         callbacks = [*watchers, *callbacks]
-        # Keras resets its mean of the loss with each of its epochs. These end at evaluations, so
-        # the first one of a run that resumes in between is shorter.
+        # Keras resets its mean loss in each of its epochs. These end at evaluations, so the first
+        # epoch of a run that resumes between two evaluations is shorter.
         every = self.loop.evaluate_every
         started, steps = divmod(progress.step, every)
         if steps:

@@ -17,7 +17,7 @@ class TranslationTask(Task):
     served_functions = "keras_transformer.export.signatures.TranslatorFunctions"
 
     def check(self, corpus, settings) -> None:
-        """Raises if BLEU cannot be measured as the settings say; any corpus of pairs will do."""
+        """Raises an error if BLEU's tokenizer cannot be loaded; accepts any corpus of pairs."""
         if settings.bleu_every and settings.bleu_tokenize:
             from keras_transformer.evaluation.bleu import make_bleu
 

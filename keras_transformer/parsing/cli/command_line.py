@@ -1,4 +1,4 @@
-"""`ParsingCommands`: what the command line asks about parsing, and the evaluation of parses."""
+"""`ParsingCommands`: the options, the data and the evaluation of parsing on the command line."""
 
 import argparse
 import dataclasses
@@ -63,7 +63,7 @@ UNCONSTRAINED = {
 }
 
 
-# Number of labels in opening and closing brackets, as in treebanks of English.
+# Approximate number of opening and closing symbols, as in treebanks of English.
 _NUM_SYMBOLS = 64
 
 

@@ -12,7 +12,7 @@ from keras_transformer.parsing.treebank import EMPTY_TAG
 from keras_transformer.parsing.trees import PLACEHOLDER, Tree, escape_brackets
 
 VALID, ERROR, SKIP = 0, 1, 2
-_QUOTES = ("'", '"', "/")  # taggers take these words for quotation marks or for others
+_QUOTES = ("'", '"', "/")  # words to which taggers may give the tag of a quotation mark or another
 _FUNCTION_TAGS = re.compile("[-=].*")
 _SPACE = r" \t\r\n\f\v"
 _TEXT = rf"([^{_SPACE}()]*+)"
@@ -92,7 +92,7 @@ class Bracketed(NamedTuple):
     """Words and brackets of a sentence."""
 
     leaves: list[tuple[str, str]]  # tag and word of each; with `-LRB-` and `-RRB-`
-    # Label, first leaf and the leaf after the last, None if it never closes, in order of opening.
+    # [label, first leaf, leaf after the last or None if it never closes], in the order of opening.
     brackets: list[list]
     error: str | None  # EVALB's message if the text is not well-formed
 
@@ -119,7 +119,7 @@ class Bracketed(NamedTuple):
 
 
 def _read(source: Tree | str | None) -> Iterator[tuple]:
-    """Yields tag and word of each leaf, the label where a bracket opens, `)` where it closes."""
+    """Yields (tag, word, label, `)`): a leaf has the first two, a bracket one of the others."""
     if isinstance(source, str):
         yield from (token.groups() for token in _TOKENS.finditer(source))
     elif source is not None:
@@ -255,7 +255,7 @@ def _mismatch(gold_leaves: list, test_leaves: list, pairs: tuple) -> str | None:
 
 
 def _count_matched(gold: list[tuple], test: list[tuple], parameters: EvalbParameters) -> int:
-    """Matches each bracket with the first one of the same span that is free; returns the number."""
+    """Returns the number of gold brackets that match a test bracket, each of which matches once."""
     free = defaultdict(list)
     for label, start, end in test:
         free[start, end].append(label)
@@ -277,7 +277,7 @@ def _count_crossing(gold: list[tuple], test: list[tuple]) -> int:
             other_start < start < other_end < end or start < other_start < end < other_end
             for other_start, other_end in spans
         )
-        # A span of the gold tree does not cross the others.
+        # A span that the gold tree has too crosses none of its spans.
         for _, start, end in test
         if (start, end) not in spans
     )

@@ -30,13 +30,13 @@ class EvalbParameters:
         delete_labels: words with one of these tags are deleted, and brackets with these labels.
         delete_labels_for_length: words with one of these tags do not count for the length.
         equal_labels: pairs of labels that count as equal.
-        quote_labels: if the trees differ in their number of words, a quotation mark (`'`, `"` or
-            `/`) that only one of them deletes is kept in both, if both tags are among these.
+        quote_labels: tags of quotation marks (`'`, `"` or `/`). If the trees differ in their number
+            of words, a mark that only one tree deletes is kept in both if both tags are in here.
         cutoff_length: maximum length of a sentence in the second summary.
         labelled: whether labels must be equal; if False, only spans.
         equal_words: pairs of words that count as equal.
-        max_errors: EVALB's `MAX_ERROR`: more than `max_errors + 1` errors, at which EVALB stops,
-            raise an error; None for no limit.
+        max_errors: EVALB's `MAX_ERROR`: `parseval` raises an error for more than `max_errors + 1`
+            errors, where EVALB stops; None for no limit.
 
     Example:
 

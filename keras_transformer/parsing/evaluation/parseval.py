@@ -27,12 +27,13 @@ class ParsevalSummary:
     """One block of EVALB's summary; its figures are percentages over valid sentences.
 
     Attributes:
-        num_sentences, num_errors, num_skipped: of all, with an error, with a parse of no words.
+        num_sentences: number of all sentences.
+        num_errors, num_skipped: number of sentences with an error; with a parse without words.
         recall, precision, f1: over the brackets of all valid sentences together.
         complete_match: share of sentences whose brackets are all right.
         average_crossing: number of crossing brackets per sentence, not a percentage.
-        no_crossing, two_or_less_crossing: share of sentences with 0, or at most 2, of them.
-        tagging_accuracy: share of the words that are not deleted whose tag is right.
+        no_crossing, two_or_less_crossing: share of sentences with 0, or at most 2, such brackets.
+        tagging_accuracy: share of words whose tag is right, among the words that are not deleted.
         strict_recall, strict_precision, strict_f1: over all sentences; in a sentence that is not
             valid, no bracket is right.
 
@@ -62,7 +63,7 @@ class ParsevalSummary:
 
     @property
     def num_valid(self) -> int:
-        """Number of sentences that the figures are about."""
+        """Number of valid sentences, from which the percentages are computed."""
         return self.num_sentences - self.num_errors - self.num_skipped
 
     @classmethod
@@ -70,7 +71,7 @@ class ParsevalSummary:
         """Returns the summary of sentences.
 
         Args:
-            sentences: any number of them.
+            sentences: any number of `SentenceScore`.
         """
         sentences = list(sentences)
         valid = [sentence for sentence in sentences if sentence.status == VALID]
@@ -147,7 +148,7 @@ class ParsevalScore:
 
     @property
     def strict_f1(self) -> float:
-        """The F1 of all sentences, 0 to 100; if one is not valid, none of its brackets is right."""
+        """The F1 of all sentences, 0 to 100; an invalid sentence counts with no right bracket."""
         return self.all.strict_f1
 
     @property
@@ -202,8 +203,8 @@ def parseval(
 ) -> ParsevalScore:
     """Returns labelled bracket precision, recall and F1 of parses, by the rules of EVALB.
 
-    - Punctuation and traces are deleted by each tree's own tags, or the gold tree's if those are
-      `XX`; then constituents without words, and the brackets labelled TOP.
+    - Punctuation and traces are deleted by each tree's own tags, or the gold tree's tags where a
+      tag is `XX`. Then constituents without words and brackets labelled TOP are deleted.
     - Labels end before their first `-` or `=`; ADVP and PRT are equal.
     - Brackets match one to one, also in a unary chain, if their spans and labels are equal.
     - Sentences whose words then differ are errors, and sentences whose parse has no words left are
