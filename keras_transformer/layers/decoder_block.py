@@ -5,7 +5,7 @@ from typing import Any
 import keras
 
 from keras_transformer.layers.caches import DecoderBlockCache
-from keras_transformer.layers.checks import check_built
+from keras_transformer.layers.checks import check_argument, check_built
 from keras_transformer.layers.dtypes import Tensor
 from keras_transformer.layers.masks import DecoderMasks, keys_mask
 from keras_transformer.layers.residual_block import ResidualBlock
@@ -130,9 +130,14 @@ class DecoderBlock(ResidualBlock):
 
         Returns:
             A named tuple of the attentions' caches, `self_attention` and `cross_attention`.
+
+        Raises:
+            ValueError: If a block with cross-attention gets no `encoder_outputs`.
         """
         check_built(self)
         own = self.self_attention.make_cache(batch_size=batch_size, max_length=max_length)
         if self.cross_attention is None:
             return DecoderBlockCache(own)
+        rule = "the encoder's outputs, because the block has cross-attention"
+        check_argument(encoder_outputs is not None, "encoder_outputs", rule, encoder_outputs)
         return DecoderBlockCache(own, self.cross_attention.make_cache(encoder_outputs))

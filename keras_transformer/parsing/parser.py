@@ -222,6 +222,7 @@ class Parser(Pipeline):
         Args:
             num_words: int32 `[batch]`, the number of words of each sentence.
         """
+        self._check_constrained(True, True)
         return WellFormedTrees(num_words, *self.tree_symbols)
 
     def _to_parse(self, hypothesis: Hypothesis, words: list[str]) -> Parse:

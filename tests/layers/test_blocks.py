@@ -225,6 +225,8 @@ def test_bad_decoder_calls_are_explained():
     block(INPUTS, SOURCE)
     with pytest.raises(ValueError, match="needs `encoder_outputs` or a cache"):
         block(INPUTS)
+    with pytest.raises(ValueError, match="must be the encoder's outputs, .* has cross-attention"):
+        block.make_cache(batch_size=2)
     cache = block.make_cache(SOURCE, batch_size=2)
     with pytest.raises(ValueError, match="scores or a cache, not both"):
         block(INPUTS, cache=cache, return_attention_scores=True)

@@ -222,6 +222,8 @@ class TestConstrained:
             assert parser.parse(lines)[0].words() == lines[0].split(" ")
             with pytest.raises(ValueError, match=reason):
                 parser.parse(lines, constrained=True)
+            with pytest.raises(ValueError, match=reason):
+                parser.well_formed_trees(np.array([3]))
             with pytest.raises(ValueError, match=f"must be False or None. .*{reason}"):
                 tiny_parser(linearization=linearization, target=tokenizer, constrained=True)
 
