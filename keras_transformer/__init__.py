@@ -52,15 +52,15 @@ def lazy_names(package: str, modules: dict):
 
 
 def _is_command_line():
-    """Return whether the `keras-transformer` command is starting, which must not load Keras yet."""
+    """Returns whether the `keras-transformer` command starts, which must not load Keras yet."""
     program = os.path.basename(sys.argv[0]) if getattr(sys, "argv", None) else ""
     if program == "-m":  # Python looks for the module to run.
         return "keras_transformer.cli" in sys.orig_argv
     return program in ("keras-transformer", "keras-transformer.exe", "keras-transformer-script.py")
 
 
-# Layers and models are imported at once, so that `import keras_transformer` is all that Keras needs
-# to load a saved model; the rest, with heavier dependencies, when it is first used.
+# Layers and models are imported now, so that Keras can load a saved model after `import
+# keras_transformer`. The other packages have heavier dependencies and are imported when used.
 if not _is_command_line():
     if "keras" not in sys.modules:
         importlib.import_module("keras_transformer.cli.backend").import_keras()

@@ -24,7 +24,7 @@ class UserError(ValueError):
 
 
 def one_line(error: BaseException) -> str:
-    """Returns the message of an exception, or its class's name, as a line of 300 characters."""
+    """Returns an exception's message or class name as one line, cut after 300 characters."""
     text = " ".join(str(error).split()) or type(error).__name__
     return text if len(text) <= 300 else text[:300] + "..."
 
@@ -40,7 +40,7 @@ class StoppedBySignal(KeyboardInterrupt):
 class StopSignals:
     """Handles SIGINT, SIGTERM and SIGHUP inside a `with` block.
 
-    A signal raises `StoppedBySignal`. While `waits` is true the first one is only noted in
+    A signal raises `StoppedBySignal`. While `waits` is true, the first signal is only noted in
     `received`, and the next one raises. Signals that are ignored (as under `nohup`) or already
     have a custom handler are left unchanged. Outside the main thread, no handler is installed. If
     blocks are nested, the innermost one handles the signal. `report` is called with a message.
@@ -77,7 +77,7 @@ class StopSignals:
             self._report("Stopping after this step; a second signal stops at once.")
 
     def _retry(self, unraisable) -> None:
-        """Sends a signal again whose exception Python ignored, as it does in `__del__` and gc."""
+        """Sends a signal again if Python ignored its exception, as in `__del__` and in gc."""
         if unraisable.exc_type is StoppedBySignal:
             kill = functools.partial(os.kill, os.getpid())  # on Windows, it would end the process
             send = kill if os.name == "posix" else signal.raise_signal
@@ -88,7 +88,7 @@ class StopSignals:
 
     @contextlib.contextmanager
     def at_once(self) -> Iterator[None]:
-        """Inside the block a signal raises, and what was noted before it raises too."""
+        """Lets a signal raise inside the block; a signal noted before raises at its start."""
         waited = self.waits
         self.release()
         try:

@@ -1,4 +1,4 @@
-"""Files: written aside and renamed into place, and TOML and JSON files that are read."""
+"""Writes files aside and renames them into place, and reads TOML and JSON files."""
 
 import contextlib
 import ctypes
@@ -16,11 +16,11 @@ from contextlib import AbstractContextManager
 
 from keras_transformer.errors import UserError, one_line
 
-# Files that are still being written are younger.
+# Temporary files that are older are leftovers of killed processes.
 _LEFTOVER_SECONDS = 3600
 _REPLACED = ".replaced-"  # begins the name that an earlier folder has while it is replaced
 _COMPLETE = ".replacing"  # a folder whose files are complete and about to move to its parent
-_OBSOLETE = ".obsolete"  # ends the name of an empty file there: its namesake is to be removed
+_OBSOLETE = ".obsolete"  # ends the name of an empty file there that stands for a file to remove
 
 
 def atomic_write(path: str | os.PathLike) -> AbstractContextManager[pathlib.Path]:
@@ -64,7 +64,7 @@ def _replace_folder(new: pathlib.Path, directory: pathlib.Path) -> None:
     if not directory.exists():
         os.rename(new, directory)
     elif not _exchange(new, directory):
-        # A folder that is not empty cannot be renamed onto: the old one steps aside first.
+        # `os.rename` cannot replace a folder that is not empty: the old one moves aside first.
         old = name_beside(directory, _REPLACED)
         os.rename(directory, old)
         try:
@@ -73,7 +73,7 @@ def _replace_folder(new: pathlib.Path, directory: pathlib.Path) -> None:
             os.rename(old, directory)
             raise
         remove(old)
-    # Not before: of a folder killed while it was replaced, it may be all that was left.
+    # Only now: after a kill between the two renames, a leftover may be the only copy.
     remove_leftovers(directory, _REPLACED)
 
 
@@ -93,7 +93,7 @@ def atomic_files(
 ) -> Iterator[pathlib.Path]:
     """Yields a new folder whose files move into `directory`, all or none, if the block succeeds.
 
-    Other files of `directory` stay, but for those in `obsolete`, which are removed. A process that
+    Other files of `directory` stay, except the `obsolete` ones, which are removed. A process that
     is killed while the files move leaves the rest in a folder `.replacing`. `finish_replacing`
     moves them; readers of the files call it first.
     """
