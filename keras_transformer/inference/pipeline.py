@@ -150,7 +150,13 @@ class Pipeline(abc.ABC):
         return pathlib.Path(directory)
 
     def write(self, directory: str | os.PathLike, search: Search, **settings: Any) -> None:
-        """Writes the files of `save` for an export; `settings` are added to `config.json`."""
+        """Writes the files of `save` for an export, whose search may differ from the pipeline's.
+
+        Args:
+            directory: the folder of the files.
+            search: the search that the export runs.
+            **settings: entries that are added to `config.json`.
+        """
         settings |= {"task": self.task, "search": search_to_dict(search)}
         for name, kind in self.settings.items():
             value = getattr(self, name)
