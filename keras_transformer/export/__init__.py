@@ -2,7 +2,7 @@
 
 from keras_transformer import lazy_names
 
-# Imported when they are used: the command line starts without Keras.
+# Imported when they are used, so that the command line starts without Keras.
 _MODULES = {
     "formats": ["check_export_directory", "check_export_packages", "export"],
     "ctranslate2": ["export_ctranslate2"],

@@ -1,4 +1,4 @@
-"""CTranslate2: the same weights in the format of a fast inference engine for CPUs and GPUs."""
+"""Export to CTranslate2, a fast inference engine for CPUs and GPUs."""
 
 import os
 import pathlib
@@ -14,7 +14,7 @@ from keras_transformer.export.formats import export_folder
 from keras_transformer.inference.translator import Translator
 from keras_transformer.layers import SinusoidalPositionEncoding
 
-# Keras activation -> CTranslate2's name of it.
+# Keras activation -> CTranslate2's name.
 _ACTIVATIONS = {
     "relu": "RELU",
     "gelu": "GELU",
@@ -22,40 +22,41 @@ _ACTIVATIONS = {
     "tanh": "Tanh",
     "sigmoid": "Sigmoid",
 }
-# In self-attention CTranslate2 has them as one linear map.
+# CTranslate2's self-attention has these as one linear map.
 _MAPS = ("query", "key", "value")
 
 
 def export_ctranslate2(
     translator: Translator, directory: str | os.PathLike, quantization: str | None = None
 ) -> pathlib.Path:
-    """Writes a CTranslate2 model: weights, vocabularies, and the tokenizer's own file beside them.
+    """Writes a CTranslate2 model with the weights, the vocabularies and the tokenizer's file.
 
-    `ctranslate2.Translator(str(directory))` takes the pieces of a source, without BOS and EOS, and
-    returns the pieces of its translation; `tokenizer.model` (or `source_tokenizer.model` and
-    `target_tokenizer.model`) is the SentencePiece model that splits the one and joins the other.
-    Weights that the model shares are stored once. The log-probabilities are ours to the rounding of
-    float32, and so is a greedy search: `beam_size=1, min_decoding_length=0`. CTranslate2's default
-    of 1 forbids an empty translation and changes the probabilities of all first tokens.
+    `ctranslate2.Translator(str(directory))` translates the pieces of a source, without BOS and EOS,
+    into the pieces of its translation. The SentencePiece model `tokenizer.model` (or
+    `source_tokenizer.model` and `target_tokenizer.model`) splits text into pieces and joins them.
+    Shared weights are stored once. In float32 the log-probabilities equal ours up to rounding, and
+    a greedy search, `beam_size=1, min_decoding_length=0`, gives our translations. The default
+    minimum of 1 forbids an empty translation and changes the probabilities of all first tokens.
 
     Beam search differs from ours:
 
     - Scores are divided by `length ** length_penalty`, EOS counted, which is our
       `length_normalization="length"`. A `length_penalty` of 0.45 comes closest to the paper's
       `((5 + length) / 6) ** 0.6`, our default, on sentences of about 15 tokens.
-    - Endings count among the best `beam_size` extensions of a step, not the best `2 * beam_size`.
-    - It stops when `beam_size * patience` hypotheses have ended, not when no other can win. A
-      `patience` of 2 or 3 comes closer.
-    - One `max_decoding_length` holds for a batch.
-    - Constraints are options of its `translate_batch`, where it has them. A warning names the
-      constraints of the translator's search.
+    - A hypothesis ends if EOS is among the best `beam_size` extensions of a step; we look at the
+      best `2 * beam_size`.
+    - The search stops when `beam_size * patience` hypotheses have ended; ours stops when no other
+      hypothesis can win. A `patience` of 2 or 3 is closer to ours.
+    - `max_decoding_length` is the same for all sentences of a batch.
+    - The translator's constraints are not exported, and a warning names them. `translate_batch` has
+      options for some of them.
 
-    A padding id that is generated is looked up like any other id, and not as zeros; no trained
-    model generates it.
+    CTranslate2 looks up a generated padding id like any other id, and ours gives zeros. A trained
+    model does not generate it.
 
     Args:
         translator: a `Translator`, on any backend.
-        directory: the folder to write; missing, empty, or an earlier export.
+        directory: a new or empty folder, or an earlier export, which is replaced.
         quantization: None for float32, or a type of CTranslate2: `"int8"`, `"int8_float32"`,
             `"int8_float16"`, `"int8_bfloat16"`, `"int16"`, `"float16"`, `"bfloat16"`.
 
@@ -63,8 +64,8 @@ def export_ctranslate2(
         `pathlib.Path`: the directory.
 
     Raises:
-        UserError: if ctranslate2 is not installed or has no such model or quantization, or the
-            directory holds other files.
+        UserError: if ctranslate2 is not installed or does not support the model or quantization,
+            the model is an `Ensemble`, or the directory holds other files.
 
     Example:
 
@@ -90,7 +91,7 @@ def export_ctranslate2(
 
 
 def _specification(translator: Translator, specs: Any) -> Any:
-    """Returns CTranslate2's description of the model, with all weights."""
+    """Returns the CTranslate2 specification of the model, with its weights."""
     model, config = translator.model, translator.model.config
     if config.sliding_window is not None or config.position in ("relative", "rotary"):
         raise UserError(
@@ -142,7 +143,7 @@ def _specification(translator: Translator, specs: Any) -> Any:
 
 
 def _positions(translator, stack):
-    """Returns the table of positions `[length, d_model]`; CTranslate2's own sinusoids differ."""
+    """Returns the position table `[length, d_model]`; CTranslate2's own sinusoids differ."""
     if translator.model.config.position == "learned":
         return _values(stack.position.embeddings)
     length = translator.max_source_length + translator.extra_length
@@ -151,7 +152,7 @@ def _positions(translator, stack):
 
 
 def _set_attention(spec, block, name, *maps):
-    """Sets an attention and its norm; each of `maps` names the maps that CTranslate2 has as one."""
+    """Sets an attention and its norm; CTranslate2 joins the maps in each item of `maps`."""
     for linear, names in zip(spec.linear, (*maps, ("output",)), strict=True):
         _set_linear(linear, getattr(block, name), *names)
     _set_norm(spec.layer_norm, getattr(block, f"{name}_norm"))
@@ -164,7 +165,7 @@ def _set_feed_forward(spec, block):
 
 
 def _set_linear(spec, layer, *names):
-    """Sets one linear map to several of our layer, which all have a bias or all have none."""
+    """Sets one linear map to several joined maps of our layer; all have a bias, or none has."""
     # CTranslate2's matrices are [output, input].
     spec.weight = np.concatenate([_values(getattr(layer, f"{name}_kernel")).T for name in names])
     biases = [getattr(layer, f"{name}_bias") for name in names]

@@ -1,7 +1,7 @@
 """The registry of export formats, and the checks before an export.
 
 A new format is one entry in `FORMATS` and one module of the same name with the function
-`export_<name>(pipeline, directory, **options)`. Nothing here imports Keras.
+`export_<name>(pipeline, directory, **options)`. Importing this module does not import Keras.
 """
 
 import contextlib
@@ -30,22 +30,22 @@ _TOKENIZER_FILES = {
 
 @dataclasses.dataclass(frozen=True)
 class ExportFormat:
-    """A format of exports."""
+    """An export format."""
 
-    name: str  # also of its module, and of the pip extra that installs `packages`
-    title: str  # its name in messages
+    name: str  # also the name of its module and of the pip extra that installs `packages`
+    title: str  # name in messages
     marker: str  # the file that every export in this format has
     entries: Set[str]  # names of the other files and folders that an export may have
     packages: tuple[str, ...] = ()  # modules that an export needs
     needs_tensorflow: bool = True  # whether Keras must run on TensorFlow
-    # Whether the export includes the search and the tokenizers. Otherwise the program that runs it
-    # searches, and the tokenizers are files beside the model.
+    # Whether the export itself tokenizes and searches. If not, the program that runs it must do
+    # both; the tokenizers are files beside the model.
     includes_search: bool = False
-    # The command line's options, by argument of `export_<name>`.
+    # Command-line options, by the argument of `export_<name>` that they set.
     options: Mapping[str, Setting] = dataclasses.field(default_factory=dict)
 
     def check_task(self, task: str) -> None:
-        """Raises a `UserError` if the answers of a task need a search that is not exported."""
+        """Raises a `UserError` if a task needs its own search and the export lacks it."""
         from keras_transformer.inference.tasks import get_task
 
         if get_task(task).needs_own_search and not self.includes_search:
@@ -117,7 +117,7 @@ FORMATS = {
 
 
 def get_format(name: str) -> ExportFormat:
-    """Returns the format of a name, or raises a `ValueError` if there is none."""
+    """Returns the format with this name; raises a `ValueError` if there is none."""
     if name not in FORMATS:
         names = ", ".join(map(repr, FORMATS))
         raise ValueError(f"`format` must be one of {names}. Received: format={name!r}")
@@ -131,7 +131,7 @@ def export(
 
     Args:
         pipeline: a `Translator`, or a `Parser` for a format that includes the search.
-        directory: the folder to write; missing, empty, or an earlier export.
+        directory: a new or empty folder, or an earlier export, which is replaced.
         format: `"saved_model"`, `"ctranslate2"`, `"onnx"` or `"litert"`.
         **options: further arguments of `export_saved_model`, `export_ctranslate2`, `export_onnx`
             or `export_litert`.
@@ -156,14 +156,14 @@ def export(
 
 
 def check_export_directory(directory: str | os.PathLike, format: str = "saved_model") -> None:
-    """Checks, before a model is loaded, that an export may be written to a directory.
+    """Checks that an export may be written to a directory; call it before loading a model.
 
     Args:
-        directory: missing, empty, or an earlier export without any file of another origin.
+        directory: a missing or empty folder, or an earlier export without other files.
         format: as in `export`.
 
     Raises:
-        UserError: if it is a file, or holds what replacing an export would delete.
+        UserError: if it is a file, or has other files, which an export would delete.
         ValueError: if there is no such format.
 
     Example:
@@ -194,7 +194,7 @@ def check_export_directory(directory: str | os.PathLike, format: str = "saved_mo
 
 
 def check_export_packages(format: str) -> None:
-    """Checks, before a model is loaded, that the packages of an export are installed.
+    """Checks that the packages of an export are installed; call it before loading a model.
 
     Args:
         format: as in `export`.
@@ -222,7 +222,7 @@ def check_export_packages(format: str) -> None:
 def export_folder(
     pipeline: "Pipeline", directory: str | os.PathLike, format: str, **options: Any
 ) -> Iterator[pathlib.Path]:
-    """Checks everything, and gives a new folder that replaces `directory` if the block succeeds."""
+    """Checks the arguments, and yields a folder that replaces `directory` if the block succeeds."""
     import keras
 
     one = get_format(format)
@@ -250,7 +250,7 @@ def export_folder(
 
 
 def warn_of_constraints(search: Any, title: str) -> None:
-    """Logs the constraints of a search that an export does not include."""
+    """Logs a warning with the constraints of a search, if any: an export does not apply them."""
     names = [
         repr(constraint) if dataclasses.is_dataclass(constraint) else type(constraint).__name__
         for constraint in getattr(search, "constraints", ())

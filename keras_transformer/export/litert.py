@@ -1,4 +1,4 @@
-"""LiteRT, formerly TensorFlow Lite: the encoder and one step of the decoder, for phones."""
+"""Export to LiteRT, formerly TensorFlow Lite, for phones: encoder and one decoder step."""
 
 import os
 import pathlib
@@ -10,10 +10,10 @@ from keras_transformer.inference.translator import Translator
 
 
 def export_litert(translator: Translator, directory: str | os.PathLike) -> pathlib.Path:
-    """Writes `model.tflite`, in float32, and the tokenizer's file.
+    """Writes `model.tflite` in float32 and the tokenizer's file.
 
-    Its two signatures, `encode` and `decode`, have the inputs and outputs of `export_onnx`. They
-    share the weights and consist of LiteRT's own operations.
+    Its signatures `encode` and `decode` have the same inputs and outputs as the models of
+    `export_onnx`. They share the weights and use only LiteRT's own operations.
 
     Args:
         translator, directory: as in `export_onnx`.
@@ -43,7 +43,7 @@ def export_litert(translator: Translator, directory: str | os.PathLike) -> pathl
             tf.saved_model.save(module, path, signatures=functions)
             names = list(functions)
             converter = tf.lite.TFLiteConverter.from_saved_model(path, signature_keys=names)
-            # Most builds of the runtime do not have TensorFlow's operations ("Flex").
+            # Most builds of the runtime lack TensorFlow's operations ("Flex").
             converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS]
             (aside / "model.tflite").write_bytes(converter.convert())
     return pathlib.Path(directory)

@@ -1,4 +1,4 @@
-"""ONNX: the encoder and one step of the decoder, for onnxruntime."""
+"""Export to ONNX, for onnxruntime: the encoder and one decoder step."""
 
 import os
 import pathlib
@@ -10,11 +10,11 @@ from keras_transformer.export.formats import export_folder
 from keras_transformer.export.steps import concrete_functions, with_dtype
 from keras_transformer.inference.translator import Translator
 
-# The newest that tf2onnx is tested with.
+# The newest opset that tf2onnx is tested with.
 _OPSET = 18
 _WEIGHTS_FILE = "weights.bin"
-_SMALLEST_SHARED = 1024  # bytes; shapes and other constants stay where they are used
-_ALIGNMENT = 4096  # so that the file can be mapped into memory
+_SMALLEST_SHARED = 1024  # bytes; smaller constants, such as shapes, stay in the ONNX files
+_ALIGNMENT = 4096  # bytes; lets a runtime map the weights into memory
 _DIMENSIONS = {
     "source": ("batch", "source_length"),
     "source_mask": ("batch", "source_length"),
@@ -29,29 +29,30 @@ _DIMENSIONS = {
 def export_onnx(translator: Translator, directory: str | os.PathLike) -> pathlib.Path:
     """Writes `encode.onnx`, `decode.onnx`, their `weights.bin`, and the tokenizer's file.
 
-    Both are in float32, with batch and lengths dynamic; each weight is stored once.
+    Both models are in float32, with dynamic batch and lengths. Each weight is stored once.
 
-    - `encode.onnx`: `source` int32 `[batch, source_length]`, each row with EOS, padded with 0
-      -> `source_mask` and, for every decoder block i, `cross_key_i` and `cross_value_i`.
-    - `decode.onnx`: `tokens` int32 `[rows]`, the last token of each row (BOS at first), the outputs
-      of `encode.onnx`, and `self_key_i`, `self_value_i` `[rows, heads, target_length, dim]`, of
-      length 0 at first -> `logits` float32 `[rows, vocabulary]`, and `new_self_key_i`,
-      `new_self_value_i`, which are inputs of the next step. `rows` may be a multiple of `batch`:
-      the rows of a sentence (its beams) follow each other.
+    - `encode.onnx` takes `source`, int32 `[batch, source_length]`; each row ends with EOS, padded
+      with 0. It returns `source_mask` and, for every decoder block i, `cross_key_i` and
+      `cross_value_i`.
+    - `decode.onnx` takes `tokens`, int32 `[rows]`, the last token of each row (BOS at first); the
+      outputs of `encode.onnx`; and `self_key_i` and `self_value_i` of shape
+      `[rows, heads, target_length, dim]`, of length 0 at first. It returns `logits`, float32
+      `[rows, vocabulary]`, and `new_self_key_i` and `new_self_value_i`, which are inputs of the
+      next step. `rows` may be a multiple of `batch`; the beams of a sentence are adjacent rows.
 
-    docs/runtimes.md has a greedy search around them. The export does not include the translator's
-    own search; a warning names its constraints.
+    docs/runtimes.md shows a greedy search that uses them. The translator's own search is not
+    exported; a warning names its constraints.
 
     Args:
         translator: a `Translator`.
-        directory: the folder to write; missing, empty, or an earlier export.
+        directory: a new or empty folder, or an earlier export, which is replaced.
 
     Returns:
         `pathlib.Path`: the directory.
 
     Raises:
-        UserError: if onnx or tf2onnx is not installed, Keras does not run on TensorFlow, the model
-            is an `Ensemble`, or the directory holds other files.
+        UserError: if onnx or tf2onnx is not installed, tf2onnx cannot convert the model, Keras does
+            not run on TensorFlow, the model is an `Ensemble`, or the directory holds other files.
 
     Example:
 
@@ -60,7 +61,7 @@ def export_onnx(translator: Translator, directory: str | os.PathLike) -> pathlib
     >>> export_onnx(translator, "exports/en_de")  # doctest: +SKIP
     """
     with export_folder(translator, directory, "onnx") as aside:
-        # The functions do not keep the variables of a model that is not held by a name.
+        # A variable, because `functions` do not keep the model's weights alive.
         model = with_dtype(translator.model, "float32")
         functions = concrete_functions(model)
         _write({name: _convert(function) for name, function in functions.items()}, aside)
@@ -87,8 +88,8 @@ def _convert(function):
             tensors_to_rename=names,
             custom_op_handlers=_HANDLERS,
         )
-    # Without tf2onnx's optimisations: one of them merges reshapes that are not the same, and a
-    # runtime optimises the graphs that it loads.
+    # Without tf2onnx's optimisations: one of them merges different reshapes, and runtimes optimise
+    # the graphs that they load.
     model = converted.make_model("keras_transformer")
     try:
         onnx.checker.check_model(model)
@@ -103,7 +104,7 @@ def _convert(function):
 
 
 def _convert_erfc(context, node, *_):
-    """Converts TensorFlow's 1 - erf(x), which is in GELU and which tf2onnx does not know."""
+    """Converts TensorFlow's `Erfc`, 1 - erf(x), which GELU uses and tf2onnx does not support."""
     one = context.make_const(f"{node.name}_one", np.array(1.0, "float32"))
     erf, shape = f"{node.name}_erf", context.get_shape(node.output[0])
     result, dtype = node.output[0], context.get_dtype(node.output[0])
@@ -117,7 +118,7 @@ _HANDLERS = {"Erfc": (_convert_erfc, [])}
 
 
 def _write(models, directory) -> None:
-    """Writes ONNX models. Their large constants share one file, which has equal ones once."""
+    """Writes ONNX models. One file has the large constants of all models, equal ones once."""
     import onnx
 
     places = {}  # content -> offset
@@ -145,7 +146,7 @@ def _write(models, directory) -> None:
 
 
 def _insert_transpose(graph, tensor):
-    """Stores a constant of a graph transposed, and transposes it back where it is used."""
+    """Reverses the shape of a stored constant, and adds a node that transposes it back."""
     import onnx
 
     name, rank = tensor.name, len(tensor.dims)

@@ -1,4 +1,4 @@
-"""TensorFlow SavedModel: text in, translation or tree out, for TensorFlow Serving or in-process."""
+"""Export to a TensorFlow SavedModel, which takes text and returns translations or trees."""
 
 import os
 import pathlib
@@ -12,7 +12,7 @@ from keras_transformer.inference.precision import choose_precision
 from keras_transformer.inference.tasks import get_task, load_entry
 from keras_transformer.models import Ensemble
 
-# Numbers of subwords of the texts in each request to warm up: one short text, then a padded batch.
+# Numbers of subwords of the texts in each warm-up request: one short text, then a padded batch.
 _LENGTHS = ((8,), (24, 16, 8, 1))
 
 
@@ -23,49 +23,48 @@ def export_saved_model(
     dtype: str | None = None,
     num_streams: int = 1,
 ) -> pathlib.Path:
-    """Writes a SavedModel from raw strings to answers, with the tokenizers and the search.
+    """Writes a SavedModel that maps raw strings to answers, with the tokenizers and the search.
 
-    The SavedModel holds each weight of the model once and no optimizer. It needs only TensorFlow
-    and the SentencePiece operations of `tensorflow_text`. Batch and lengths are dynamic, and every
-    output has one row for each text. The signatures of a translator:
+    The SavedModel contains each weight once and no optimizer. It needs only TensorFlow and the
+    SentencePiece operations of `tensorflow_text`. Batch and lengths are dynamic, and every output
+    has one row for each text. A translator has these signatures:
 
     - `serving_default`: `text` -> `translation`, `score`, `truncated`;
     - `n_best`: `text` -> `translations` and `scores` `[batch, n]`, best first, and `truncated`.
-      `n` is the search's `n_best`, or the beam size if that is 1;
-    - `score`: `text` and `translation` -> `log_probability`, `num_tokens`, and for each token
-      `tokens` and `token_log_probabilities`, padded with `""` and 0; `truncated`;
-    - `attention`: `text` and `translation` -> `attention` `[batch, target, source]`, the mean over
-      the heads of the last but one decoder block, 0 where padded; row t belongs to the step that
-      predicts target token t; `source_tokens`, `target_tokens`; `truncated`;
+      `n` is the search's number of answers; the beam size if a beam search has `n_best=1`;
+    - `score`: `text`, `translation` -> `log_probability`, `num_tokens`, `truncated`, and for each
+      token `tokens` and `token_log_probabilities`, padded with `""` and 0;
+    - `attention`: `text`, `translation` -> `attention` `[batch, target, source]`, `source_tokens`,
+      `target_tokens`, `truncated`. The attention is the mean over the heads of the second-to-last
+      decoder block, 0 at padding. Row t belongs to the step that predicts target token t;
     - `limits`: `text` -> `num_tokens` of the text, `max_source_tokens`, `max_translation_tokens`,
       `truncated`, and `settings`, JSON with the search and the lengths.
 
-    The answers are those of `Translator.translate` with `long_texts="truncate"`, `hypotheses` and
-    `score`. A translator's `shortlist` becomes a table in the graph; the sentences that are
-    searched together share their candidates. Text without subwords gives an empty translation and
-    score 0. Invalid UTF-8 is read as U+FFFD. A source longer than the translator's
-    `max_source_length`, or a given translation longer than any that can be found, is cut, and
-    `truncated` says so. docs/parsing.md lists the signatures of a parser.
+    The answers equal those of `Translator.translate` with `long_texts="truncate"`, `hypotheses` and
+    `score`. A translator's `shortlist` becomes a table in the graph; sentences that are searched
+    together share their candidates. Text without subwords gives an empty translation and score 0.
+    Invalid UTF-8 is read as U+FFFD. If a source is longer than the translator's
+    `max_source_length`, or a given translation is longer than the longest possible answer, it is
+    cut, and `truncated` is true. docs/parsing.md lists the signatures of a parser.
 
-    `assets.extra/tf_serving_warmup_requests` holds requests for every signature, which TensorFlow
-    Serving answers before it serves the model. `assets.extra/model` is a model directory without
-    weights; `keras-transformer attend` reads it with the weights of the SavedModel. An `Ensemble`
-    has none. The files are written aside and renamed; a complete export replaces an
-    earlier one.
+    TensorFlow Serving warms up with `assets.extra/tf_serving_warmup_requests`, which has requests
+    for every signature. `assets.extra/model` is a model directory without weights, with which
+    `keras-transformer attend` reads the SavedModel; an `Ensemble` has none. The files are written
+    aside and renamed: only a complete export replaces an earlier one.
 
     Args:
         translator: a `Translator` or another `Pipeline`.
-        directory: the folder to write; missing, empty, or an earlier export. TensorFlow Serving
+        directory: a new or empty folder, or an earlier export, which is replaced. TensorFlow Serving
             expects its last part to be a version number, as in `models/en_de/1`.
         search: a `BeamSearch`, `GreedySearch` or `Sampling`; None for the translator's.
-        dtype: `"float32"`, or `"bfloat16"` to store and compute in half the bytes, whose
-            rounding changes some answers; `"auto"` for the one that this machine multiplies
-            faster; None for the dtype of the model.
+        dtype: `"float32"`; `"bfloat16"`, which halves the size but changes some answers by
+            rounding; `"auto"` for the one that this machine multiplies faster; None for the dtype
+            of the model.
         num_streams: number of parts of a request that are searched at the same time, each by one
-            thread. On a CPU, as many streams as cores with one thread per operation
-            (`tf.config.threading.set_intra_op_parallelism_threads(1)`, or the model server's
-            `--tensorflow_intra_op_parallelism=1`) are faster for many sentences than one stream
-            with several threads per operation. The answers stay the same.
+            thread. On a CPU, many sentences are translated faster with one stream per core and one
+            thread per operation (`tf.config.threading.set_intra_op_parallelism_threads(1)`, or the
+            model server's `--tensorflow_intra_op_parallelism=1`). The answers stay the same, unless
+            they are sampled or use a shortlist.
 
     Returns:
         `pathlib.Path`: the directory.
@@ -112,10 +111,10 @@ def export_saved_model(
 
 
 def warmup_texts(tokenizer: Any) -> list[list[str]]:
-    """Returns the texts of each request, made of the vocabulary's own pieces."""
-    # The reserved pieces come first and, in some vocabularies, the 256 single bytes.
+    """Returns the texts of each warm-up request, made of pieces of the vocabulary."""
+    # The special pieces come first, followed in some vocabularies by the 256 bytes.
     first = 260 if tokenizer.vocab_size > 300 else 4
-    # The stride leaves no piece of a usual vocabulary out, and neighbours are far apart.
+    # The stride is prime, so the pieces differ and come from the whole vocabulary.
     pieces = [
         first + 7919 * place % (tokenizer.vocab_size - first) for place in range(max(_LENGTHS[1]))
     ]
@@ -125,8 +124,8 @@ def warmup_texts(tokenizer: Any) -> list[list[str]]:
 def _write_warmup_requests(directory, requests, model_name: str) -> None:
     """Writes `assets.extra/tf_serving_warmup_requests` into a SavedModel.
 
-    The file holds `PredictionLog` messages of tensorflow_serving/apis/prediction_log.proto. A
-    request is a signature's name and its texts by name of the input.
+    The file has `PredictionLog` messages of tensorflow_serving/apis/prediction_log.proto. Each of
+    `requests` is the name of a signature and a dict from the names of its inputs to texts.
     """
     import tensorflow as tf
 
@@ -139,7 +138,7 @@ def _write_warmup_requests(directory, requests, model_name: str) -> None:
             for name, texts in inputs.items():
                 tensor = tf.make_tensor_proto(texts, dtype=tf.string).SerializeToString()
                 request += _field(2, _field(1, name.encode()) + _field(2, tensor))
-            # `request` is the first field of a PredictLog, the sixth of a PredictionLog.
+            # `request` is field 1 of a PredictLog, which is field 6 of a PredictionLog.
             writer.write(_field(6, _field(1, request)))
 
 

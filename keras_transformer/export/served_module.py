@@ -1,4 +1,4 @@
-"""`ServedModule`, a SavedModel of any task, and `ServedFunctions`, the base of its signatures."""
+"""`ServedModule`, which becomes a SavedModel, and `ServedFunctions`, the base of its signatures."""
 
 import abc
 import dataclasses
@@ -22,9 +22,9 @@ from keras_transformer.models import Ensemble, Transformer
 
 
 class ServedModule(tf.Module):
-    """A SavedModel: the weights once, the tokenizers, and a function for every signature.
+    """The weights, the tokenizers and a function for each signature, to save as a SavedModel.
 
-    `model` is the pipeline's, or a copy of another dtype.
+    `model` is the pipeline's model, or a copy with another dtype.
     """
 
     def __init__(
@@ -36,13 +36,11 @@ class ServedModule(tf.Module):
         num_streams: int,
     ):
         super().__init__(name="translator")
-        # The model stays in the closures. If it were tracked, its optimizer would be saved, and
-        # each weight twice.
+        # Not `self.model`: TensorFlow would save its optimizer, and each weight twice.
         self.model_variables, transposes = stored_variables(model)
         self.source_tokenizer = self.target_tokenizer = pipeline.source_tokenizer.in_graph()
         if pipeline.target_tokenizer is not pipeline.source_tokenizer:
             self.target_tokenizer = pipeline.target_tokenizer.in_graph()
-        # A `tf.function` holds the object of a method by a weak reference only.
         self._functions = functions(self, pipeline, model, search, num_streams)
         for name, inputs in functions.inputs.items():
             method = getattr(self._functions, name)
@@ -53,13 +51,14 @@ class ServedModule(tf.Module):
 
 
 class ServedFunctions(abc.ABC):
-    """The signatures of a task, one method for each; every task has a subclass.
+    """Base class of the signatures of a task, which are its methods.
 
-    The `ServedModule` tracks the variables and tokenizers; the other arguments are as there.
+    `module` is the `ServedModule`, which tracks the variables and tokenizers; the other arguments
+    are those of its constructor.
 
     Attributes:
-        inputs: names of the inputs, all strings `[batch]`, by the name of their signature.
-        outputs: names of the output for the best answer, and for several.
+        inputs: names of the inputs of each signature, all strings `[batch]`.
+        outputs: name of the output for the best answer, and name of the one for several answers.
     """
 
     inputs: ClassVar[dict[str, tuple[str, ...]]]
@@ -94,13 +93,13 @@ class ServedFunctions(abc.ABC):
 
     @abc.abstractmethod
     def _answer(self, text, search):
-        """Returns the result of `_search`, and bool `[batch]`, whether a source was cut."""
+        """Returns the result of `_search`, and bool `[batch]`: whether each source was cut."""
 
     def _encode_source(self, text):
         return encode(self._module.source_tokenizer, text, self._pipeline.max_source_length)
 
     def _limits(self, text):
-        """Returns the outputs of the signature `limits` that all tasks have."""
+        """Returns the outputs of the signature `limits` that all tasks share."""
         lengths = self._module.source_tokenizer.tokenize(text).row_lengths()
         num_tokens = tf.cast(lengths, tf.int32) + 1  # and EOS
         longest = self._pipeline.max_source_length
@@ -114,9 +113,9 @@ class ServedFunctions(abc.ABC):
     def _search(self, sources, lengths, search, write, constrain=None):
         """Returns the `answers` and `scores` `[batch, n]` of ragged sources.
 
-        The rows are searched in chunks, the longest first; `num_streams` chunks at the same time.
-        `write(tokens, scores)` returns the answers `[batch, n]`; `constrain` a constraint from
-        `lengths`, the argument of `Pipeline.max_lengths`.
+        The rows are sorted by length, longest first, and searched in chunks, `num_streams` at the
+        same time. `lengths` is the argument of `Pipeline.max_lengths`. `write(tokens, scores)`
+        returns the answers `[batch, n]`; `constrain(lengths)` returns a constraint for some rows.
         """
         pipeline = self._pipeline
         limits = pipeline.max_lengths(lengths)
@@ -145,7 +144,7 @@ class ServedFunctions(abc.ABC):
         dtypes = {"tokens": tf.int32, "scores": tf.float32}
 
         def search_chunks():
-            # Nothing in a chunk may have side effects, or TensorFlow runs one after the other.
+            # A chunk must not have side effects: TensorFlow would run the chunks one by one.
             found = tf.map_fn(
                 search_chunk,
                 tf.range(tf.size(starts) - 1),
@@ -168,13 +167,13 @@ class ServedFunctions(abc.ABC):
         return {"answers": write(found["tokens"], scores), "scores": scores}
 
     def _starts_of_chunks(self, positions):
-        """Returns the first row of each chunk, and the number of rows.
+        """Returns the index of the first row of each chunk, followed by the number of rows.
 
-        `positions`, in descending order, are the lengths of source plus answers of each row.
+        `positions` has the maximum length of source plus answers of each row, in descending order.
         """
         num_rows = tf.size(positions)
         sizes = self._pipeline.max_batch_tokens // self._num_streams // positions
-        # Even shares of a small request.
+        # A small request is divided evenly among the streams.
         sizes = tf.clip_by_value(sizes, 1, tf.minimum(MAX_ROWS, -(-num_rows // self._num_streams)))
 
         def add_chunk(starts):
@@ -195,14 +194,14 @@ class ServedFunctions(abc.ABC):
 
 
 def _with_weights(method, weights, transposes, num_parts):
-    """Returns a function of the same arguments, which reads the weights once, before all loops.
+    """Returns `method` as a function that reads the weights once, before all loops.
 
-    TensorFlow runs loops in parallel only if they read no variables.
+    TensorFlow runs the iterations of a loop in parallel only if they read no variables.
     """
 
     @functools.wraps(method)
     def function(*texts):
-        # A request may ignore the shapes of a signature, which makes operations fail obscurely.
+        # Requests with other shapes than the signature's would fail later with obscure errors.
         texts = [tf.ensure_shape(text, [None]) for text in texts]
         values = [
             (weight, tf.convert_to_tensor(weight.value))
@@ -223,13 +222,13 @@ def _with_weights(method, weights, transposes, num_parts):
 
 Rows = dict[str, Tensor]
 
-# Maximum numbers of padded positions of source and target, and of rows, in a chunk of rows.
+# Maximum padded positions (of the longer side) in a chunk to score, and rows in one to search.
 MAX_TOKENS = 32_768
 MAX_ROWS = 64
 
 
 def encode(tokenizer: Any, text: Tensor, max_length: int) -> tuple[tf.RaggedTensor, Tensor]:
-    """Returns ragged ids `[batch, None]` with EOS, and bool `[batch]`, whether a text was cut."""
+    """Returns ragged ids `[batch, None]` with EOS, and bool `[batch]`: whether a text was cut."""
     ids = tf.cast(tokenizer.tokenize(text), tf.int32)
     is_cut = ids.row_lengths() > max_length - 1
     ends = tf.fill([tf.shape(text)[0], 1], EOS_ID)
@@ -237,12 +236,12 @@ def encode(tokenizer: Any, text: Tensor, max_length: int) -> tuple[tf.RaggedTens
 
 
 def padded(ids: tf.RaggedTensor, length: Tensor | None = None) -> Tensor:
-    """Returns ragged ids as int32 `[batch, length]`; None for the length of the longest row."""
+    """Returns ragged ids padded to int32 `[batch, length]`; None pads to the longest row."""
     return ids.to_tensor(PAD_ID, shape=None if length is None else tf.stack([-1, length]))
 
 
 def token_ids(shortlist: Shortlist | None, source: Tensor) -> Tensor | None:
-    """Returns `Shortlist.token_ids` of a source, int32 `[batch, length]`; None for all tokens."""
+    """Returns `Shortlist.token_ids` for sources, int32 `[batch, length]`; None for all tokens."""
     if shortlist is None or shortlist.vocab_size < SIZES[0]:
         return None
     candidates = tf.reshape(tf.gather(shortlist.candidates, source), [-1])
@@ -264,14 +263,14 @@ def longest_row(*rows: tf.RaggedTensor) -> Tensor:
 
 
 def rows_per_chunk(*limits: tuple) -> Tensor:
-    """Returns the maximum number of rows, at least 1, within all `(size of a row, bound)`."""
+    """Returns how many rows fit each bound, at least 1; `limits` are `(size of a row, bound)`."""
     return tf.reduce_min([tf.maximum(bound // tf.maximum(size, 1), 1) for size, bound in limits])
 
 
 def in_chunks(
     function: Callable[[Tensor, Tensor], Rows], num_rows: Tensor, chunk_size: Tensor, empty: Rows
 ) -> Rows:
-    """Joins the results of `function(start, end)` for chunks of rows; `empty` is for no rows."""
+    """Joins the results of `function(start, end)` for chunks of rows; `empty` has no rows."""
 
     def extend(start, found):
         end = tf.minimum(start + chunk_size, num_rows)

@@ -1,8 +1,8 @@
 """`TranslatorFunctions`: the signatures of a translator's SavedModel, from raw strings to tensors.
 
-Every output has one row for each input string, so that a server may join requests to a batch and
-split the answers again. A request is processed in chunks of bounded padded size: its memory does
-not grow with its number of rows. The answer to a row does not depend on other rows.
+Every output has one row for each input string, so that a server can batch requests and split the
+answers. A request is processed in chunks of bounded size, which limits its memory. The answer to a
+row does not depend on the other rows, unless it is sampled or uses a shortlist.
 """
 
 import tensorflow as tf
@@ -17,7 +17,7 @@ _MAX_NUMBERS = 2**26
 
 
 class TranslatorFunctions(served.ServedFunctions):
-    """The signatures of a translator; arguments as in `ServedFunctions`."""
+    """The signatures of a translator; the arguments are those of `ServedFunctions`."""
 
     inputs = {
         **dict.fromkeys(("serving_default", "n_best", "limits"), ("text",)),
@@ -28,7 +28,7 @@ class TranslatorFunctions(served.ServedFunctions):
     def __init__(self, module, pipeline, model, search, num_streams):
         super().__init__(module, pipeline, model, search, num_streams)
         longest = pipeline.max_source_length + pipeline.extra_length
-        # Maximum number of tokens of any translation, given or found, with EOS.
+        # Maximum number of tokens, EOS included, of a given or generated translation.
         self._max_target_length = min(longest, model.config.max_length or longest)
         profile = pipeline.sentence_profile
         self._settings |= {
@@ -125,6 +125,6 @@ class TranslatorFunctions(served.ServedFunctions):
 
 
 def _decoder_inputs(labels):
-    """Returns BOS and all labels but the last of each row, with the padding of the labels."""
+    """Returns the labels shifted right, with BOS first; the padding stays where it is."""
     shifted = tf.pad(labels[:, :-1], [[0, 0], [1, 0]], constant_values=BOS_ID)
     return tf.where(labels == PAD_ID, PAD_ID, shifted)

@@ -1,4 +1,4 @@
-"""The encoder and one step of the decoder as functions of named tensors, for other runtimes.
+"""The encoder and one decoder step as functions of named tensors, for other runtimes.
 
 `export_onnx` describes the tensors.
 """
@@ -20,7 +20,7 @@ _PARTS = ("key", "value")
 
 
 def with_dtype(model: Transformer | Ensemble, dtype: str) -> Transformer | Ensemble:
-    """Returns `model`, or a copy of it with the weights and the arithmetic of `dtype`."""
+    """Returns `model`, or a copy with weights and computation in `dtype` if it has another."""
     if isinstance(model, Ensemble):
         return Ensemble([with_dtype(member, dtype) for member in model.models])
     if model.dtype_policy.name == dtype:
@@ -31,7 +31,7 @@ def with_dtype(model: Transformer | Ensemble, dtype: str) -> Transformer | Ensem
 
 
 def concrete_functions(model: Transformer) -> dict[str, Any]:
-    """Returns `encode` and `decode` of a model as TensorFlow functions of any batch and length."""
+    """Returns concrete functions `encode` and `decode` of a model, for any batch and lengths."""
     import tensorflow as tf
 
     def encode(source):
