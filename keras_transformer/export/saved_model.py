@@ -54,8 +54,8 @@ def export_saved_model(
 
     Args:
         translator: a `Translator` or another `Pipeline`.
-        directory: a new or empty folder, or an earlier export, which is replaced. TensorFlow Serving
-            expects its last part to be a version number, as in `models/en_de/1`.
+        directory: a new or empty folder, or an earlier export, which is replaced. TensorFlow
+            Serving expects its last part to be a version number, as in `models/en_de/1`.
         search: a `BeamSearch`, `GreedySearch` or `Sampling`; None for the translator's.
         dtype: `"float32"`; `"bfloat16"`, which halves the size but changes some answers by
             rounding; `"auto"` for the one that this machine multiplies faster; None for the dtype
