@@ -1,6 +1,6 @@
-"""Weights to and from other libraries: Keras, torch, transformers and KerasHub.
+"""Conversions of layers and models to and from Keras, KerasHub, torch and transformers.
 
-Their packages are imported when a function is called.
+A function imports the other library when it is called.
 """
 
 from keras_transformer import lazy_names

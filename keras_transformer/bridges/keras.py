@@ -1,7 +1,7 @@
-"""Keras' `MultiHeadAttention`, and KerasHub's encoder and decoder blocks, to and from ours.
+"""Conversions of Keras' `MultiHeadAttention` and KerasHub's encoder and decoder blocks.
 
 Their attention kernels have an axis for the heads: `[width, heads, dim]`, and `[heads, dim, width]`
-for the output. Ours have the same numbers in the same order in matrices, so a copy is a reshape.
+for the output. Ours are matrices of the same values in the same order, so a copy is a reshape.
 """
 
 from typing import Any
@@ -16,7 +16,7 @@ from keras_transformer.layers import DecoderBlock, EncoderBlock, MultiHeadAttent
 _MAPS = {"query": "query", "key": "key", "value": "value", "output": "attention_output"}
 _SETTINGS = ("num_heads", "key_dim", "value_dim", "dropout", "use_bias", "sliding_window", "seed")
 _SETTINGS += ("kernel_initializer", "bias_initializer", "kernel_regularizer")
-# Settings of Keras' layer that ours does not have, with the values at which they do nothing.
+# Settings of Keras' layer that ours lacks, with the values at which they have no effect.
 _UNSUPPORTED = {
     **dict.fromkeys(("output_shape", "bias_regularizer", "activity_regularizer"), (None,)),
     **dict.fromkeys(("kernel_constraint", "bias_constraint"), (None,)),
@@ -24,7 +24,7 @@ _UNSUPPORTED = {
     "use_gate": (False,),
 }
 _CLASSES = {EncoderBlock: "TransformerEncoder", DecoderBlock: "TransformerDecoder"}
-# Attentions of our blocks -> KerasHub's name of the attention.
+# Attentions of our blocks -> KerasHub's.
 _ATTENTIONS = {
     EncoderBlock: {"attention": "self_attention_layer"},
     DecoderBlock: {"self_attention": "self_attention", "cross_attention": "cross_attention"},
@@ -36,20 +36,20 @@ _DENSE = {"inner": "feedforward_intermediate_dense", "outer": "feedforward_outpu
 
 
 def from_keras(layer: keras.layers.MultiHeadAttention, dtype: Any = None) -> MultiHeadAttention:
-    """Returns our attention with the weights of Keras' layer: the two compute the same.
+    """Returns our attention layer with the weights of Keras' layer; both compute the same.
 
-    Differs from Keras: a query that may attend to nothing gets zeros here and an average there.
+    Difference: a query that may attend to no key gets zeros here and the average of values there.
 
     Args:
-        layer: `keras.layers.MultiHeadAttention`, built, of exactly this class.
+        layer: A built `keras.layers.MultiHeadAttention`, not a subclass.
         dtype: Dtype policy of the copy; None for the layer's.
 
     Returns:
         A built `MultiHeadAttention`.
 
     Raises:
-        ValueError: If the layer is another one, is not built, or has a setting that ours does
-            not have, such as `use_gate`.
+        ValueError: If the layer is of another class, is not built, or has a setting that ours
+            lacks, such as `use_gate`.
 
     Example:
 
@@ -73,16 +73,16 @@ def from_keras(layer: keras.layers.MultiHeadAttention, dtype: Any = None) -> Mul
 
 
 def to_keras(layer: MultiHeadAttention) -> keras.layers.MultiHeadAttention:
-    """Returns Keras' attention with the weights of ours: the two compute the same.
+    """Returns Keras' attention layer with the weights of ours; both compute the same.
 
     Args:
-        layer: A built `MultiHeadAttention` with the default score function and no `position`.
+        layer: A built `MultiHeadAttention` with the default attention and no `position`.
 
     Returns:
         A built `keras.layers.MultiHeadAttention`.
 
     Raises:
-        ValueError: If the layer is another one, is not built, or computes what Keras' does not.
+        ValueError: If the layer is of another class, is not built, or has what Keras' lacks.
 
     Example:
 
@@ -102,26 +102,26 @@ def to_keras(layer: MultiHeadAttention) -> keras.layers.MultiHeadAttention:
 
 
 def from_keras_hub(layer: keras.layers.Layer, dtype: Any = None) -> EncoderBlock | DecoderBlock:
-    """Returns our block with the weights of a KerasHub layer: the two compute the same.
+    """Returns our block with the weights of a KerasHub layer; both compute the same.
 
     | keras_hub.layers | here |
     |---|---|
     | `TransformerEncoder` | `EncoderBlock` |
     | `TransformerDecoder`, with or without cross-attention | `DecoderBlock` |
 
-    Masks are the same, `True` = attend. Differs from KerasHub: its `decoder_padding_mask` and
-    `decoder_attention_mask` are `padding_mask` and `attention_mask` here, our decoder is always
-    causal, and a query that may attend to nothing gets zeros here and an average there.
+    Masks are the same, `True` = attend. Differences: KerasHub's `decoder_padding_mask` and
+    `decoder_attention_mask` are `padding_mask` and `attention_mask` here; our decoder is always
+    causal; a query that may attend to no key gets zeros here and the average of all values there.
 
     Args:
-        layer: One of these layers, built, of exactly this class.
+        layer: A built layer of one of these classes, not of a subclass.
         dtype: Dtype policy of the block; None for the layer's.
 
     Returns:
-        A built block, with the layer's rate of dropout at sub-layers and attention weights.
+        A built block; `dropout` and `attention_dropout` are the layer's `dropout`.
 
     Raises:
-        ValueError: If the layer is another one, or is not built.
+        ValueError: If the layer is of another class, or is not built.
         ImportError: If KerasHub is not installed.
 
     Example:
@@ -138,7 +138,7 @@ def from_keras_hub(layer: keras.layers.Layer, dtype: Any = None) -> EncoderBlock
     block_class = classes[type(layer)]
     weights = _by_path(layer, 3)
     d_model = weights["feedforward_layer_norm/gamma"].shape[0]
-    head_dim = d_model // layer.num_heads  # Heads that do not divide the width are rounded down.
+    head_dim = d_model // layer.num_heads  # Rounded down, as in KerasHub.
     block = block_class(
         key_dim=head_dim,
         value_dim=head_dim,
@@ -157,18 +157,18 @@ def from_keras_hub(layer: keras.layers.Layer, dtype: Any = None) -> EncoderBlock
 
 
 def to_keras_hub(layer: EncoderBlock | DecoderBlock) -> keras.layers.Layer:
-    """Returns a KerasHub layer with the weights of our block: the two compute the same.
+    """Returns a KerasHub layer with the weights of our block; both compute the same.
 
     Args:
         layer: A built `EncoderBlock` or `DecoderBlock`.
 
     Returns:
         A new, built `keras_hub.layers.TransformerEncoder` or `TransformerDecoder`. Its attentions
-        have biases, zero where ours have none. Its single rate of dropout is our `dropout`.
+        have biases, which are zero if ours have none. Its only dropout rate is our `dropout`.
 
     Raises:
-        ValueError: If the layer is another one, is not built, or has keys or values of another
-            size than width / heads.
+        ValueError: If the layer is of another class, is not built, or KerasHub lacks its attention:
+            keys or values of another size than width / heads, positions, or a sliding window.
         ImportError: If KerasHub is not installed.
 
     Example:
@@ -195,13 +195,13 @@ def to_keras_hub(layer: EncoderBlock | DecoderBlock) -> keras.layers.Layer:
 
 
 def _keras_hub_classes():
-    """Returns our classes -> KerasHub's."""
+    """Returns a dict from our classes to KerasHub's."""
     layers = peer.import_peer("keras_hub", "oracles").layers
     return {ours: getattr(layers, name) for ours, name in _CLASSES.items()}
 
 
 def _by_path(layer, depth):
-    """Returns their weights by path; that of an attention's weight has `depth` parts, others 2."""
+    """Returns weights by path: the last `depth` parts in attentions, the last two elsewhere."""
     found = {}
     for weight in layer.weights:
         parts = weight.path.split("/")
@@ -210,27 +210,27 @@ def _by_path(layer, depth):
 
 
 def _read(variables, weights):
-    """Sets our variables to their weights of the same path."""
+    """Sets our variables to the weights with the same paths."""
     for path, variable in variables.items():
         if variable is not None:
             variable.assign(ops.reshape(weights[path], variable.shape))
 
 
 def _write(variables, weights):
-    """Sets their weights to our variables; the bias of an attention without biases is zero."""
+    """Sets the weights to our variables with the same paths; a bias that ours lacks is zero."""
     for path, weight in weights.items():
         is_missing = (variable := variables[path]) is None
         weight.assign(np.zeros(weight.shape) if is_missing else ops.reshape(variable, weight.shape))
 
 
 def _attentions(block):
-    """Returns the attentions of our block by name, those that it has."""
+    """Returns the attentions that our block has, by name."""
     attentions = {name: getattr(block, name) for name in _ATTENTIONS[type(block)]}
     return {name: layer for name, layer in attentions.items() if layer is not None}
 
 
 def _of_attention(layer):
-    """Returns the variables of our attention, None where it has none, by their path in Keras."""
+    """Returns the variables of our attention by their path in Keras; a missing bias is None."""
     return {
         f"{theirs}/{kind}": getattr(layer, f"{ours}_{kind}")
         for ours, theirs in _MAPS.items()
@@ -239,7 +239,7 @@ def _of_attention(layer):
 
 
 def _of_block(block):
-    """Returns the variables of our block by the path that KerasHub gives them."""
+    """Returns the variables of our block by their path in KerasHub."""
     variables = {}
     norms = {"feedforward": block.feed_forward_norm}
     for name, attention in _attentions(block).items():

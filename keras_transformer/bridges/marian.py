@@ -1,11 +1,11 @@
-"""transformers' `MarianMTModel`, to and from our `Transformer`.
+"""Conversions of transformers' `MarianMTModel` to and from our `Transformer`.
 
-Marian is the paper's model with biases in the attentions and another order of channels: its
-sinusoids are all sines followed by all cosines, `[sin_0, sin_1, ..., cos_0, cos_1, ...]`, and ours
-alternate, `[sin_0, cos_0, sin_1, cos_1, ...]`. A Transformer does not depend on the order of the
-channels of its residual stream if every weight has the same one: maps sum over the channels, and
-layer norm takes their mean and variance. So a copy permutes the stream's axis of every weight. The
-axes inside heads and feed-forward networks stay.
+Marian is the paper's model with biases in the attentions and another order of channels. Its
+sinusoids are all sines, then all cosines: `[sin_0, sin_1, ..., cos_0, cos_1, ...]`. Ours alternate:
+`[sin_0, cos_0, sin_1, cos_1, ...]`. If all weights use the same order of the channels of the
+residual stream, the order does not change the output: linear maps sum over the channels, and layer
+norm takes their mean and variance. So a copy permutes the stream's axis of every weight. The axes
+inside heads and feed-forward networks keep their order.
 """
 
 import functools
@@ -17,7 +17,7 @@ from keras_transformer.bridges import peer, torch_tensors
 from keras_transformer.data.special_tokens import BOS_ID, EOS_ID, PAD_ID
 from keras_transformer.models import Transformer, TransformerConfig
 
-# Marian's activation_function -> Keras activation; Marian knows the names of Keras as well.
+# Marian's activation_function -> Keras activation; Marian accepts Keras' names too.
 _ACTIVATIONS = {"relu": "relu", "swish": "silu", "silu": "silu", "gelu": "gelu"}
 _SETTINGS = {
     "scale_embedding": True,
@@ -27,7 +27,7 @@ _SETTINGS = {
     "encoder_layerdrop": 0,
     "decoder_layerdrop": 0,
 }
-# Our settings -> Marian's, which has some for each side.
+# Our settings -> Marian's; some have one name for the encoder and one for the decoder.
 _NAMES = {
     **{name: (name,) for name in ("vocab_size", "d_model")},
     **{name: (name,) for name in ("dropout", "attention_dropout", "activation_dropout")},
@@ -42,7 +42,7 @@ _ATTENTIONS = {
     "decoder": {"self_attention": "self_attn", "cross_attention": "encoder_attn"},
 }
 _FEED_FORWARD = {"inner": "fc1", "outer": "fc2", "feed_forward_norm": "final_layer_norm"}
-# Our variables that have the residual stream as an axis, and that axis.
+# The axis of the residual stream in our variables that have one.
 _STREAM_AXES = {
     **dict.fromkeys(("query_kernel", "key_kernel", "value_kernel", "inner_kernel"), 0),
     **dict.fromkeys(("output_bias", "outer_bias", "gamma", "beta"), 0),
@@ -53,23 +53,23 @@ _STREAM_AXES = {
 def from_marian(model: Any, dtype: Any = None) -> Transformer:
     """Returns a `Transformer` with the weights of a `transformers.MarianMTModel`.
 
-    The logits at real positions are the same in teacher forcing and step by step. Differs from
-    Marian: padding is id 0, found in the ids themselves, and looked up as zeros; Marian takes
-    `attention_mask`, `True` = attend.
+    The logits at real positions equal Marian's, with teacher forcing and step by step. One
+    difference: our model finds padding by its id, 0, and gives it a zero embedding; Marian takes
+    an `attention_mask`, `True` = attend.
 
     Args:
         model: A `MarianMTModel` whose configuration has `scale_embedding=True`,
             `share_encoder_decoder_embeddings=True`, `tie_word_embeddings=True`, `pad_token_id=0`,
-            another `decoder_start_token_id` than 0, equal numbers of heads and equal feed-forward
-            widths in encoder and decoder, and a `final_logits_bias` of zeros.
+            a `decoder_start_token_id` other than 0, no layer dropout, equal numbers of heads and
+            feed-forward widths in encoder and decoder, and a `final_logits_bias` of zeros.
         dtype: Dtype policy of the model; None for the dtype of Marian's weights.
 
     Returns:
-        A `Transformer` with `use_bias=True`, with Marian's rates of dropout.
+        A `Transformer` with `use_bias=True` and Marian's dropout rates.
 
     Raises:
-        ValueError: If the model is another one. The published Helsinki-NLP models are refused: they
-            start from the padding id and add a bias to the logits.
+        ValueError: If the model is another one. The published Helsinki-NLP models are refused,
+            because they start from the padding id and add a bias to the logits.
         ImportError: If transformers or torch is not installed.
 
     Example:
@@ -114,13 +114,13 @@ def to_marian(model: Transformer, max_length: int = 1024) -> Any:
 
     Returns:
         A new model on the CPU, in evaluation mode, whose `generate` starts from BOS 2 and ends at
-        EOS 3. Attentions have biases, zero where ours have none. Marian's configuration does
-        not hold the epsilon of the layer norms: after `save_pretrained` and `from_pretrained` it is
-        torch's 1e-5, and outputs of a model with the default `norm_epsilon` of 1e-6 move in the
-        sixth digit.
+        EOS 3. Its attentions have biases, which are zero if ours have none. Marian's configuration
+        does not store the epsilon of the layer norms: after `save_pretrained` and `from_pretrained`
+        it is torch's 1e-5. The outputs of a model with the default `norm_epsilon` of 1e-6 then
+        change in the sixth digit.
 
     Raises:
-        ValueError: If Marian has no such model.
+        ValueError: If the model is not such a `Transformer`, or is not built.
         ImportError: If transformers or torch is not installed.
 
     Example:

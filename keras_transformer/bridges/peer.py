@@ -23,9 +23,9 @@ def import_peer(name: str, extra: str) -> ModuleType:
 
 
 def check_supported(is_supported: bool, rule: str, *received: str, **values: Any) -> None:
-    """Raises a `ValueError` with a rule, a sentence without its full stop, unless `is_supported`.
+    """Raises a `ValueError` with `rule`, a sentence without a full stop, unless `is_supported`.
 
-    `received` are words for what was received, and `values` are settings.
+    The message also lists `received`, which are descriptions, and `values`, which are settings.
     """
     if not is_supported:
         parts = [*received, *(f"{name}={value!r}" for name, value in values.items())]
@@ -33,7 +33,7 @@ def check_supported(is_supported: bool, rule: str, *received: str, **values: Any
 
 
 def check_type(name: str, value: Any, supported: Iterable[type]) -> None:
-    """Raises `ValueError` unless `value` is of a supported type; a subclass may differ."""
+    """Raises `ValueError` unless `value` is of a supported type; subclasses are not supported."""
     allowed = ", ".join(sorted(one.__name__ for one in supported))
     rule, received = f"`{name}` must be one of {allowed}", f"{name} of type {type(value).__name__}"
     check_supported(type(value) in supported, rule, received)
@@ -60,7 +60,7 @@ def check_function(attention: keras.layers.Layer, library: str) -> None:
 
 
 def check_attention(attention: keras.layers.Layer, head_dim: float, library: str) -> None:
-    """Raises a `ValueError` unless the other library has this kind of attention."""
+    """Raises a `ValueError` unless the other library can compute an attention."""
     check_function(attention, library)
     rule = f"{library} has attention to all keys only"
     check_supported(attention.sliding_window is None, rule, sliding_window=attention.sliding_window)

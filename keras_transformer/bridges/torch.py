@@ -1,4 +1,4 @@
-"""`from_torch` and `to_torch`: `torch.nn`'s attention and Transformer modules."""
+"""Conversions of the attention and Transformer modules of `torch.nn`."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ _ATTENTIONS = {
 
 
 def from_torch(module: Any, dtype: Any = None) -> keras.layers.Layer:
-    """Returns our layer with the weights of a torch module: the two compute the same.
+    """Returns our layer with the weights of a torch module; both compute the same.
 
     | torch.nn | here |
     |---|---|
@@ -33,20 +33,20 @@ def from_torch(module: Any, dtype: Any = None) -> keras.layers.Layer:
     | `TransformerEncoderLayer`, `TransformerDecoderLayer` | `EncoderBlock`, `DecoderBlock` |
     | `TransformerEncoder`, `TransformerDecoder` | `Encoder`, `Decoder`, without positions |
 
-    Differs from torch: boolean masks are inverse, `True` hides in torch and shows here. Our decoder
-    is causal by itself, torch's needs `tgt_mask`. Our layers are batch-first, whatever
-    `batch_first` is. A query that may attend to nothing gets zeros here and NaN there.
+    Differences: boolean masks are inverted, `True` hides a position in torch and shows it here. Our
+    decoder is always causal, torch's needs `tgt_mask`. Our layers are batch-first, even if the
+    module is not. A query that may attend to no key gets zeros here and NaN in torch.
 
     Args:
-        module: One of these modules, of exactly this class.
+        module: A module of one of these classes, not of a subclass.
         dtype: Dtype policy of the layer; None for the dtype of the module's weights.
 
     Returns:
-        A built layer, with the module's rates of dropout.
+        A built layer, with the module's dropout rates.
 
     Raises:
-        ValueError: If our layers do not have a part of the module: another activation than ReLU and
-            exact GELU, `add_bias_kv`, `add_zero_attn`, norms of several epsilons.
+        ValueError: If our layers lack a feature of the module: another activation than ReLU and
+            exact GELU, `add_bias_kv`, `add_zero_attn`, norms with different epsilons.
         ImportError: If torch is not installed.
 
     Example:
@@ -67,22 +67,22 @@ def from_torch(module: Any, dtype: Any = None) -> keras.layers.Layer:
 
 
 def to_torch(layer: keras.layers.Layer) -> Any:
-    """Returns a torch module with the weights of our layer: the two compute the same.
+    """Returns a torch module with the weights of our layer; both compute the same.
 
-    See `from_torch` for the classes and the masks, which are inverse.
+    `from_torch` lists the classes and the differences; masks are inverted.
 
     Args:
-        layer: A built layer, of exactly one of these classes.
+        layer: A built layer of one of these classes, not of a subclass.
 
     Returns:
-        A new module on the CPU, batch-first and in evaluation mode. The attentions of a block
-        without biases have biases of zero. Rates of dropout are kept, except for the inputs of a
-        stack, which torch's stacks do not drop.
+        A new module on the CPU, batch-first and in evaluation mode. If the attentions of a block
+        have no biases, the module's are zero. Dropout rates are kept, except the dropout of a
+        stack's inputs, which torch lacks.
 
     Raises:
         ValueError: If the layer is not built, or torch has no such module: keys or values of
-            another size than width / heads, another activation than ReLU and GELU, positions in a
-            stack, a decoder without cross-attention.
+            another size than width / heads, another activation than ReLU and GELU, positions, a
+            sliding window, a decoder without cross-attention or of another width than the encoder.
         ImportError: If torch is not installed.
 
     Example:
@@ -231,7 +231,7 @@ def _export_stack(stack):
         dtype = torch_tensors.torch_dtype(stack)
         norm = torch.nn.LayerNorm(d_model, eps=stack.epsilon, dtype=dtype)
         torch_tensors.write(torch_tensors.norm_pairs(stack.norm_layer, norm))
-    # A nested tensor would cut the padding off the outputs.
+    # With nested tensors, torch would remove padding from the outputs.
     options = {"enable_nested_tensor": False} if type(stack) is Encoder else {}
     module = getattr(torch.nn, _STACKS[type(stack)])(layers[0], 1, norm, **options)
     module.layers = torch.nn.ModuleList(layers)
@@ -240,7 +240,7 @@ def _export_stack(stack):
 
 
 def _names(block_class):
-    """Returns the names that `block_pairs` takes; torch numbers its norms."""
+    """Returns the `names` for `block_pairs`; torch numbers its norms."""
     attentions = _ATTENTIONS[block_class]
     norms = {f"{one}_norm": f"norm{i}" for i, one in enumerate((*attentions, "feed_forward"), 1)}
     return {**attentions, **norms, "inner": "linear1", "outer": "linear2"}

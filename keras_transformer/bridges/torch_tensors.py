@@ -1,7 +1,7 @@
 """Pairs of our variables and tensors of torch modules, and copies in both directions.
 
 A pair is `(variable, tensor)`. The tensor is a view of a torch parameter in the layout of our
-variable: writing to it writes to the parameter. One of them is None where a bias is missing.
+variable: writing to it writes to the parameter. A bias that one side lacks is None.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -11,7 +11,7 @@ from keras import ops
 
 
 def block_pairs(block, module, names: Mapping[str, str]) -> list[tuple]:
-    """Returns the pairs of tensors of a block and of a torch module.
+    """Returns the pairs of our block and a torch module.
 
     `names` maps attributes of the block to attributes of the module. `inner` and `outer` stand for
     the two maps of the feed-forward network.
@@ -29,7 +29,7 @@ def block_pairs(block, module, names: Mapping[str, str]) -> list[tuple]:
 
 
 def attention_pairs(layer, module) -> list[tuple]:
-    """Returns the pairs of an attention of `torch.nn` or of transformers."""
+    """Returns the pairs of our attention and one of `torch.nn` or transformers."""
     out = module.out_proj
     pairs = _linear_pairs(layer, "output", out.weight, out.bias)
     if not hasattr(module, "in_proj_weight"):
@@ -62,7 +62,7 @@ def _detached(parameter):
 
 
 def read(pairs: Iterable[tuple], arrange: Callable = lambda variable, values: values) -> None:
-    """Sets our variables to torch's tensors, as `arrange` returns them; a missing bias is zero."""
+    """Sets our variables to torch's tensors, changed by `arrange`; a missing bias is zero."""
     for variable, tensor in pairs:
         if variable is not None:
             is_missing = tensor is None
@@ -71,7 +71,7 @@ def read(pairs: Iterable[tuple], arrange: Callable = lambda variable, values: va
 
 
 def write(pairs: Iterable[tuple], arrange: Callable = lambda variable, values: values) -> None:
-    """Sets torch's tensors to our variables, as `arrange` returns them; a missing bias is zero."""
+    """Sets torch's tensors to our variables, changed by `arrange`; a missing bias is zero."""
     import torch
 
     for variable, tensor in pairs:
@@ -84,7 +84,7 @@ def write(pairs: Iterable[tuple], arrange: Callable = lambda variable, values: v
 
 
 def tensor_values(tensor) -> np.ndarray:
-    """Returns the values of a torch tensor in float64, which holds all narrower ones."""
+    """Returns the values of a torch tensor in float64, which is exact for all narrower types."""
     return tensor.detach().cpu().double().numpy()
 
 
