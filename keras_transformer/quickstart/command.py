@@ -65,7 +65,7 @@ def run(arguments: argparse.Namespace) -> None:
     from keras_transformer.quickstart.corpus import number_corpus
     from keras_transformer.training import TrainingSettings, train
 
-    check_export_directory(arguments.saved_model)  # before the training, not after it
+    check_export_directory(arguments.saved_model)  # fails before the training, not after
     train_pairs, valid_pairs, test_pairs = number_corpus(**_SIZES)
     limits = {"max_minutes": arguments.minutes, "streams": streams}
     settings = TrainingSettings(**_SETTINGS, **limits)
@@ -87,7 +87,7 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def _command() -> str:
-    """Returns the command for a shell, whose PATH may lack it."""
+    """Returns the command for a shell, also if `keras-transformer` is not on the PATH."""
     if shutil.which("keras-transformer"):
         return "keras-transformer"
     if os.path.basename(sys.argv[0]) == "keras-transformer":

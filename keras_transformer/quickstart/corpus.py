@@ -1,8 +1,8 @@
-"""An English-German corpus of numbers in words, made on the spot: no download.
+"""A generated English-German corpus of numbers in words, which needs no download.
 
-Its sentences fill in the patterns of `number_corpus.toml`, with one German answer for each English
-source. Together they have the difficulties of the language pair: reversed digits, verbs at the end
-or before the subject, agreement.
+The sentences follow the patterns of `number_corpus.toml`, with one German answer for each English
+source. They have typical difficulties of the language pair: reversed digits, verbs at the end or
+before the subject, agreement.
 """
 
 import random
@@ -10,7 +10,7 @@ import re
 
 from keras_transformer.quickstart import number_words as words
 
-# More draws per new pair mean that the patterns are used up.
+# Maximum average number of draws per new pair; with more, the patterns are used up.
 _MAX_DRAWS_PER_PAIR = 50
 
 
@@ -19,14 +19,13 @@ def number_corpus(
 ) -> tuple[list[tuple[str, str]], list[tuple[str, str]], list[tuple[str, str]]]:
     """Makes training, validation and test pairs of numbers, dates, times and money in words.
 
-    Phrases and sentences such as ("at half past seven", "um halb acht"), each with one right German
-    answer. All sources and all targets are distinct over the three parts together: neither source
-    nor target of a held-out pair is in another part. The test pairs are drawn first and depend on
-    `seed` alone (a shorter list is the beginning of a longer one), so scores stay comparable when
-    the training set grows.
+    The pairs are phrases and sentences such as ("at half past seven", "um halb acht"), each with
+    one correct German answer. No source and no target occurs twice, in one part or in several. The
+    test pairs are drawn first and depend only on `seed` (a shorter list is the beginning of a
+    longer one), so scores stay comparable when the training set grows.
 
     Args:
-        seed: any integer; it determines the pairs, on every machine.
+        seed: any integer; the same seed gives the same pairs on every machine.
         num_train, num_valid, num_test: number of pairs of each part.
 
     Returns:
@@ -55,7 +54,7 @@ def number_corpus(
 
 
 def _draw_new(rng, number, sources, targets):
-    """Draws pairs of new sources and targets, and adds these to the sets."""
+    """Draws pairs with a new source and a new target, and adds these to the sets."""
     pairs = []
     draws_left = _MAX_DRAWS_PER_PAIR * number
     while len(pairs) < number:
@@ -73,17 +72,17 @@ def _draw_new(rng, number, sources, targets):
     return pairs
 
 
-# --- Slots with computed words; each function draws one (English, German) ---
+# --- Slots with computed words; each function draws one (English, German) pair ---
 
 
 def _number(rng):
-    # Every length of number is frequent; short ones, as in real text, are more so.
+    # Numbers of every length are frequent; short ones are more frequent, as in real text.
     ranges = ((1, 20), (1, 20), (21, 99), (21, 99), (100, 999), (1000, 9999))
     return rng.randint(*rng.choice(ranges))
 
 
 def _count(rng):
-    # A number of things. Usage wavers between "hunderteins Stühle" and "hundertundein Stuhl".
+    # No 101, 201, ...: usage varies between "hunderteins Stühle" and "hundertundein Stuhl".
     while (number := _number(rng)) > 1 and number % 100 == 1:
         pass
     return number
@@ -141,7 +140,7 @@ def _time(rng):
 
 
 def _hours(rng):
-    # Opens from six to eleven and closes from noon to five, so that the two always differ.
+    # Opening is from six to eleven and closing from twelve to five, so that they always differ.
     opening = words.clock_time(rng.randint(6, 11), rng.randrange(0, 60, 15))
     closing = words.clock_time(rng.choice((12, 1, 2, 3, 4, 5)), rng.randrange(0, 60, 15))
     return f"from {opening[0]} to {closing[0]}", f"von {opening[1]} bis {closing[1]}"
@@ -202,11 +201,11 @@ _SLOT = re.compile(r"\{(([a-z_]+)\d?)\}")
 
 
 def draw_pair(rng: random.Random) -> tuple[str, str]:
-    """Draws one (English, German) pair: phrases in lower case, or sentences with a full stop."""
+    """Draws one (English, German) pair: a phrase in lower case, or a sentence with a full stop."""
     family = rng.choices(words.FAMILIES, [weight for weight, _ in words.FAMILIES])[0][1]
     patterns = rng.choice(family)
     fillings = {}
-    # The subject comes first because its verbs agree with it.
+    # The subject is drawn first, because the verbs agree with it.
     person = None
     if "{subject}" in patterns[0]:
         *fillings["subject"], person = rng.choice(words.SUBJECTS)

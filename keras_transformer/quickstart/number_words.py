@@ -22,7 +22,7 @@ class Noun(NamedTuple):
 
 
 class Currency(NamedTuple):
-    """A currency and the coin of a hundredth; None if that coin is not in use."""
+    """A currency and its coin of a hundredth, which is None if it is not in use."""
 
     unit: Noun
     hundredth: Noun | None = None
@@ -47,7 +47,7 @@ MONTHS = tuple((*names, days) for names, days in zip(CHOICES["month"], _DAYS, st
 
 
 def _declined(**forms):
-    """Returns German forms by (gender, case) from the nominative, accusative and dative."""
+    """Returns German forms by (gender, case); values list nominative, accusative and dative."""
     return {
         (gender, case): form
         for gender, of_gender in forms.items()
@@ -116,7 +116,7 @@ def day_of_month(day, month, ending="n"):
 def clock_time(hour, minute):
     """Returns a time in conversation: (7, 25) -> ("twenty-five past seven", "fünf vor halb acht").
 
-    From 25 to 35 minutes past, German counts from the half hour of the hour to come.
+    From 25 to 35 minutes past, German names the half hour by the next hour and counts from it.
     """
     english, german = cardinal(hour)
     next_english, next_german = cardinal(hour % 12 + 1)
