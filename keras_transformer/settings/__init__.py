@@ -1,4 +1,4 @@
 """The settings of models and trainings: each is declared once, with its text and its check.
 
-Nothing here imports Keras, so that the command line can show every setting at once.
+Keras is imported only when a check needs it, so that the command line shows settings quickly.
 """

@@ -1,4 +1,4 @@
-"""The presets: named models with the hyper-parameters that train them, from `presets.toml`."""
+"""The presets in `presets.toml`: named models with their training hyper-parameters."""
 
 import dataclasses
 
@@ -12,9 +12,9 @@ class Preset:
 
     Args:
         name: Name of the preset.
-        description: One line for lists.
+        description: One-line description.
         config: The fields of `TransformerConfig` that differ from the base model.
-        recipe: The hyper-parameters of the paper, or of the source in the description.
+        recipe: `TrainingRecipe` with its training hyper-parameters.
 
     Example:
 
@@ -36,7 +36,7 @@ for _name, _values in read_toml(__file__, "presets.toml").items():
 
 
 def list_presets() -> list[str]:
-    """Returns the names of all presets, the paper's first.
+    """Returns the names of all presets, beginning with the paper's.
 
     Example:
 
@@ -47,7 +47,7 @@ def list_presets() -> list[str]:
 
 
 def get_preset(name: str) -> Preset:
-    """Returns the preset of a name.
+    """Returns the preset with this name.
 
     Args:
         name: One of `list_presets()`.

@@ -1,4 +1,4 @@
-"""`setting`, which declares a field of settings, and `FrozenSettings`, the base of such classes."""
+"""`setting`, which declares a field, and `FrozenSettings`, the base class of all settings."""
 
 import argparse
 import dataclasses
@@ -22,10 +22,10 @@ class Rule:
     accepts: Callable[[Any], bool] = lambda value: True  # for values of this type
     metavar: str | None = None  # in the help
     choices: tuple[str, ...] | None = None  # all values, if they are few
-    parse: Callable[[str], Any] | None = None  # makes a value of a text; None for `kind`
+    parse: Callable[[str], Any] | None = None  # converts text to a value; None for `kind`
 
     def allows(self, value: Any) -> bool:
-        """Returns whether a value is allowed. An int is a float too; a bool is neither."""
+        """Returns whether a value is allowed. An int may be used as a float, but a bool may not."""
         kinds = (int, float) if self.kind is float else self.kind
         if not isinstance(value, kinds) or isinstance(value, bool) != (self.kind is bool):
             return False
@@ -71,15 +71,15 @@ COUNTS = Rule(
 
 @dataclasses.dataclass(frozen=True)
 class Setting:
-    """One setting, as the documentation, the command line and a TOML file show it."""
+    """One setting, for the documentation, the command line and TOML files."""
 
     name: str  # on the command line (with dashes) and in a TOML file
     default: Any
     text: str  # its meaning, without a capital and a full stop
     rule: Rule
-    metavar: str | None = None  # in the help, if another than the rule's
+    metavar: str | None = None  # in the help; None for the rule's
     unset: str | None = None  # the meaning of None
-    table: str | None = None  # of the TOML file, and group of the help; None if it is in neither
+    table: str | None = None  # TOML table and group of the help; None if it is in neither
     may_change: bool = False  # whether it may differ when a training is resumed
 
     @property
@@ -91,8 +91,8 @@ class Setting:
 def setting(default: Any, text: str, rule: Rule = TEXT, **options: Any) -> Any:
     """Returns a dataclass field with a `Setting`, which defines its docstring, option and check.
 
-    If `default` is a type, it is called for each new default; `dataclasses.MISSING` is no default.
-    A bool default always has the rule `SWITCH`. `name` is needed if it differs from the field's.
+    If `default` is a type, it is called to make each default; `dataclasses.MISSING` is no default.
+    With a bool default, the rule is `SWITCH`. Pass `name` only if it differs from the field's.
     """
     rule = SWITCH if isinstance(default, bool) else rule
     values = {"default_factory": default} if isinstance(default, type) else {"default": default}
@@ -110,7 +110,7 @@ def declarations(one: type) -> dict[str, Setting]:
 
 
 class FrozenSettings:
-    """Base of frozen dataclasses of settings, which are checked and saved as JSON.
+    """Base class of frozen dataclasses of settings; checks the values and converts them for JSON.
 
     `{settings}` in the docstring of a subclass is replaced by the list of its settings.
     """
@@ -122,7 +122,7 @@ class FrozenSettings:
             for name, field in vars(cls).items()
             if isinstance(field, dataclasses.Field) and "setting" in field.metadata
         }
-        # Python 3.13 takes the indentation of docstrings away.
+        # The indentation must be searched for, because Python 3.13 removes it.
         if place := re.search(r"^( *)\{settings\}$", cls.__doc__ or "", re.MULTILINE):
             rows = [_describe(name, one, place[1]) for name, one in declared.items()]
             cls.__doc__ = cls.__doc__.replace(place[0], "\n".join(rows))
@@ -167,7 +167,7 @@ class FrozenSettings:
 
 
 def _describe(name: str, one: Setting, indent: str) -> str:
-    """Returns the entry of the `Args` of a docstring."""
+    """Returns the entry of a setting in the `Args` of a docstring."""
     unset = f"; None for {one.unset}" if one.unset else ""
     row = f"{name}: {one.text[0].upper()}{one.text[1:]}{unset}."
     return textwrap.fill(row, 100, initial_indent=indent, subsequent_indent=indent + "    ")

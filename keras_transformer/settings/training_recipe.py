@@ -1,4 +1,4 @@
-"""`TrainingRecipe`: the hyper-parameters that a model is trained and searched with."""
+"""`TrainingRecipe`: the hyper-parameters of training and search."""
 
 import dataclasses
 import functools

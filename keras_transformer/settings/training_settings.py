@@ -36,7 +36,7 @@ _parsing = functools.partial(setting, table="parsing", may_change=True)
 
 @dataclasses.dataclass(frozen=True)
 class TrainingSettings(FrozenSettings):
-    """The settings of `train`, besides the text.
+    """The settings of `train`, except the corpora.
 
     Args:
         {settings}
@@ -224,14 +224,14 @@ class TrainingSettings(FrozenSettings):
     def check_resumes(self, directory: str | Path, fingerprint: Mapping) -> None:
         """Raises if the training in a model directory was started with other settings or data.
 
-        Arguments as of `save`.
+        The arguments are those of `save`.
 
         Raises:
             UserError: If a setting differs, or the file is damaged.
         """
         content = read_settings_file(directory)
         try:
-            # Older files lack newer settings, which had their defaults.
+            # Files of older versions lack newer settings, which get their defaults.
             defaults = {"row_multiple": 8, **TrainingSettings().to_dict()}
             before = _filled({**defaults, **content["fingerprint"], **content["settings"]})
         except (ValueError, TypeError) as error:
@@ -242,7 +242,7 @@ class TrainingSettings(FrozenSettings):
         for changes, whole in (("model", "config"), ("recipe", "train_recipe")):
             if whole in now and whole in before:
                 free.add(changes)
-        # Files written before there was this entry do not have it.
+        # Files of older versions do not have this entry.
         before.setdefault("line_ends", now.get("line_ends"))
         now = {name: value for name, value in now.items() if name not in free}
         differences = _differences("", {name: before.get(name) for name in now}, now)
@@ -265,7 +265,7 @@ def read_settings_file(directory: str | Path) -> dict:
 
 
 def _filled(values):
-    """Returns the values, with defaults for settings that are newer than the saved values."""
+    """Returns the values, with defaults for settings that are newer than the file."""
     defaults = {"config": TransformerConfig(1), "train_recipe": TrainingRecipe()}
     filled = {
         name: {**new.to_dict(), **values[name]} for name, new in defaults.items() if name in values

@@ -1,4 +1,4 @@
-"""`TransformerConfig`: the shape of a Transformer."""
+"""`TransformerConfig`: the sizes and the architecture of a Transformer."""
 
 import dataclasses
 import functools
