@@ -38,7 +38,7 @@ _DENSE = {"inner": "feedforward_intermediate_dense", "outer": "feedforward_outpu
 def from_keras(layer: keras.layers.MultiHeadAttention, dtype: Any = None) -> MultiHeadAttention:
     """Returns our attention layer with the weights of Keras' layer; both compute the same.
 
-    Difference: a query that may attend to no key gets zeros here and the average of values there.
+    Difference: a query that may attend to no key gets zeros here, in Keras the mean of all values.
 
     Args:
         layer: A built `keras.layers.MultiHeadAttention`, not a subclass.

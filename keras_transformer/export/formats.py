@@ -1,7 +1,7 @@
 """The registry of export formats, and the checks before an export.
 
 A new format is one entry in `FORMATS` and one module of the same name with the function
-`export_<name>(pipeline, directory, **options)`. Importing this module does not import Keras.
+`export_<name>(pipeline, directory, **options)`. Keras is imported when a function needs it.
 """
 
 import contextlib
