@@ -1,7 +1,7 @@
-"""Runs programs by turns, each in a process of its own, and compares their medians.
+"""Runs programs in turn, each in its own process, and returns their results.
 
-A program prints one JSON object as its last line. By turns, since a machine that others use is
-faster at one time than at another; the ratios of medians hold, the absolute figures drift.
+A program prints one JSON object as its last line. The programs take turns because the speed of a
+shared machine changes: absolute figures drift, but the ratios of medians are reliable.
 """
 
 import json
@@ -22,15 +22,15 @@ def run_program(
     """Runs one program.
 
     Args:
-        command: its file and arguments.
-        more: variables of its environment beside those of this process.
+        command: the program's file and arguments.
+        more: environment variables to add to those of this process.
         timeout: seconds.
 
     Returns:
-        The object that it printed.
+        The JSON object that the program printed.
 
     Raises:
-        RuntimeError: if it failed, with the end of what it said.
+        RuntimeError: if the program failed; the message has the end of its error output.
     """
     environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", **(more or {})}
     environment["PYTHONPATH"] = os.pathsep.join(
@@ -47,15 +47,15 @@ def run_program(
 def alternate(
     programs: Mapping[str, Sequence[str]], rounds: int, environment: Mapping[str, str] | None = None
 ) -> dict[str, list[dict]]:
-    """Runs every program once in each round, and says how far it is.
+    """Runs every program once per round, and prints the progress.
 
     Args:
-        programs: command by name; one that fails is reported and left out.
-        rounds: int.
-        environment: variables for all of them.
+        programs: command by name; the runs that fail are reported and left out.
+        rounds: number of rounds.
+        environment: environment variables for all programs.
 
     Returns:
-        what each printed, by name.
+        The results of each program that succeeded at least once, by name.
     """
     results: dict[str, list[dict]] = {name: [] for name in programs}
     start = time.monotonic()
@@ -76,7 +76,7 @@ def median(results: Sequence[dict], key: str) -> float:
 
 
 def hardware() -> str:
-    """Returns the machine in a line: processor, cores, and what it can compute with."""
+    """Returns a line about the machine: processor, number of cores, and instruction sets."""
     text = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
     names = [line.split(":", 1)[1].strip() for line in text.splitlines() if "model name" in line]
     flags = " ".join(

@@ -1,12 +1,12 @@
-"""Translating with base-size models: our SavedModel, KerasHub, transformers, CTranslate2, by turns.
+"""Translation with base-size models: our SavedModel, KerasHub, transformers and CTranslate2.
 
 pip install '.[oracles,ctranslate2]'
 Usage: python benchmarks/decoding.py [--rounds 3] [--batch 1 32] [--beam 1 4] [--threads 2]
                                      [--without NAME ...]
 
-Sources of 32 tokens, answers of exactly 32, vocabulary 32,000, random weights; the SavedModel and
-CTranslate2 have the same weights. Ours includes tokenising and joining, the others take ids or
-tokens. Prints the tables of docs/benchmarks.md.
+Sources have 32 tokens and answers exactly 32; the vocabulary is 32,000, and weights are random. The
+SavedModel and CTranslate2 have the same weights. Our times include tokenization and detokenization;
+the others take ids or tokens. Programs run in turn. Prints the tables of docs/benchmarks.md.
 """
 
 import argparse
@@ -38,7 +38,7 @@ def programs(models: Path, batch: int, beam_size: int) -> dict[str, list[str]]:
         "KerasHub, bfloat16": [*kerashub, "bfloat16"],
         "KerasHub, float32, XLA": [*kerashub, "float32", "xla"],
     }
-    if batch == 1:  # There is one part.
+    if batch == 1:  # One sentence cannot be divided among workers.
         chosen = {name: command for name, command in chosen.items() if "workers" not in name}
     return {name: [str(part) for part in command] for name, command in chosen.items()}
 

@@ -1,11 +1,11 @@
-"""How translating with our SavedModel grows: with the length of the answers, and with the batch.
+"""The cost of translation with our SavedModel by length of the answers and by batch size.
 
 Usage: python benchmarks/decoding_scale.py [--rounds 2] [--precision bfloat16] [--beam 1]
                                            [--lengths 32 128 512] [--batches 1 4 16 64 256]
 
-The base model of benchmarks/decoding.py, sources of 32 tokens. The first table has answers of each
-length, of one sentence and of a batch; the second one batch after the other, with answers of 32
-tokens and the memory that docs/decoding.md predicts. Prints the tables of docs/benchmarks.md.
+Uses the base model of benchmarks/decoding.py and sources of 32 tokens. The first table shows each
+length of answers, for one sentence and for a batch of 32. The second table shows each batch size,
+with answers of 32 tokens. Prints the tables of docs/benchmarks.md.
 """
 
 import argparse

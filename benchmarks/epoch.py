@@ -1,11 +1,11 @@
-"""An epoch of Multi30k English-German: ours and KerasHub's blocks, the same model, by turns.
+"""An epoch of Multi30k English-German with the same model from our library and from KerasHub.
 
 pip install '.[oracles]'
 Usage: KERAS_TRANSFORMER_DATA=DIR python benchmarks/epoch.py [--rounds 2] [--before DIR]
 
-DIR holds multi30k/train.en.gz and multi30k/train.de.gz. Target tokens a second: padding does not
-count. Prints the tables of docs/benchmarks.md: the same model of ours and of KerasHub, and the
-preset `tiny`, each of ours also without streams and, with --before, of an older version.
+DIR has multi30k/train.en.gz and multi30k/train.de.gz. Target tokens per second do not count
+padding. Programs run in turn. Prints the tables of docs/benchmarks.md: our model and KerasHub's,
+and our preset `tiny`. Ours also runs without streams and, with --before, in an older version.
 """
 
 import argparse
@@ -35,7 +35,7 @@ def main():
 
 
 def _compare(programs, rounds):
-    """Prints the table of some programs; the first one is ours."""
+    """Prints a table that compares programs with the first one, which is ours."""
     results = alternate(programs, rounds)
     ours = median(next(iter(results.values())), "tokens_per_second")
     print("| | seconds an epoch | target tokens/s | ours is faster by | peak memory, MB |")

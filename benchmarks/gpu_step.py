@@ -1,10 +1,10 @@
-"""A training step on one GPU in bfloat16: ours on JAX, and torch, plain and compiled, by turns.
+"""A training step on one GPU in bfloat16: our library on JAX, and torch, plain and compiled.
 
-pip install '.[jax,torch]', with the builds for the GPU
+pip install '.[jax,torch]', with GPU builds of both
 Usage: python benchmarks/gpu_step.py [--model base big] [--batch 390] [--rounds 3]
 
-390 x 32 source and 390 x 32 target tokens are half of the paper's batch. On a CPU it runs too, to
-try it: `--batch 16`.
+A batch of 390 x 32 source and 390 x 32 target tokens is half of the paper's. The programs run in
+turn. To try it on a CPU, use `--batch 16`.
 """
 
 import argparse

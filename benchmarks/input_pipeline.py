@@ -1,10 +1,12 @@
-"""A corpus of WMT's size through vocabulary, preparation, loading and batching: time and memory.
+"""Time and memory of the input pipeline for a corpus of WMT's size.
 
 Usage: python benchmarks/input_pipeline.py [--pairs 4500000] [--folder DIR]
 
-Words are drawn by their frequency from real lines ($KERAS_TRANSFORMER_DATA/wmt) or from the number
-corpus, one in thirty is two words joined, for a long tail of rare ones; lengths are log-normal,
-about 25 words. Every stage runs in a process of its own, whose peak of resident memory is reported.
+Measures learning the vocabulary, preparing, loading, batching and the first step. The text is
+random: words are drawn by their frequency in real lines ($KERAS_TRANSFORMER_DATA/wmt) or in the
+number corpus, and one in thirty is joined with another word, which makes rare words. Lengths are
+log-normal with a mean of 25 words. Each stage runs in its own process; its peak resident memory is
+reported.
 """
 
 import argparse
@@ -102,7 +104,7 @@ def prepare(folder: Path) -> dict:
 
 
 def feed(folder: Path) -> list[dict]:
-    """Loads the corpus, makes the first batch and many more, in one process."""
+    """Loads the corpus and makes the first batch and then many more, in one process."""
     from keras_transformer.data import PreparedCorpus, TokenBatches
 
     start = time.monotonic()

@@ -1,11 +1,9 @@
-"""Attention to long inputs: dense, by blocks, and restricted; and the recomputation of blocks.
+"""Attention to long inputs (dense, by blocks, restricted), and recomputation of blocks.
 
 Usage: python benchmarks/long_inputs.py [--rounds 3]
 
-The longest dense attention needs 16 GB.
-
-Each figure is a forward and a backward pass, in a process of its own. Memory is the peak beyond
-what the process had before. Prints the tables of docs/benchmarks.md.
+Each figure is of a forward and a backward pass in its own process. Memory is the increase of the
+peak. The longest dense attention needs 16 GB. Prints the tables of docs/benchmarks.md.
 """
 
 import argparse

@@ -1,13 +1,13 @@
-"""Translating a test set with a trained model: ours and the same weights in CTranslate2, by turns.
+"""Translation of a test set with a trained model: our library and CTranslate2, same weights.
 
 pip install '.[ctranslate2]'
 Usage: python benchmarks/real_text.py --model DIR --source FILE --reference FILE
                                       [--rounds 3] [--beam 1 4] [--threads 2] [--batch 64]
                                       [--shortlist]
 
-From text to text, tokenising and joining included, lines sorted by length and cut into batches by
-each. A SavedModel is asked in one request, and by clients that send 64 lines at a time. With
---shortlist, ours choose from the shortlist in the model directory. Prints a table of
+Each program takes and returns text, and sorts and batches the lines itself. The programs run in
+turn. A SavedModel gets all lines in one request, or 64 lines at a time (--batch) from several
+clients. With --shortlist, our programs use the shortlist in the model directory. Prints a table of
 docs/benchmarks.md.
 """
 
@@ -26,7 +26,7 @@ def programs(model: str, exports: Path, files: list[str], beam_size: str) -> dic
     saved_model = str(PEERS / "text_saved_model.py")
     engine = [str(PEERS / "text_ctranslate2.py"), str(exports / "ctranslate2"), *files, beam_size]
     found = {"`translate`, float32": [*ours, "float32", "None"]}
-    # CTranslate2 stops a sentence as `patience=1` does; greedy search has no such choice.
+    # CTranslate2's beam search stops like ours with `patience=1`; greedy search has no patience.
     for patience in ("None",) if beam_size == "1" else ("None", "1"):
         text = "bfloat16" if patience == "None" else "bfloat16, `patience=1`"
         directory = str(exports / f"{beam_size}-{patience}")

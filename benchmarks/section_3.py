@@ -1,10 +1,10 @@
-"""Sections 3.2 and 3.5 of the paper, measured: attention functions, heads and positions.
+"""Measures sections 3.2 and 3.5 of the paper: attention functions, heads and positions.
 
 Usage: python benchmarks/section_3.py [--rounds 1] [--plot section_3.png]
 
-Times are of a forward and a backward pass on one thread, in a process of its own. The trainings use
-one thread each and run two at a time. The text is synthetic. Prints the tables of
-docs/benchmarks.md and draws accuracy over length by the kind of positions.
+Times are of a forward and a backward pass on one thread, in its own process. Each training uses one
+thread, and two run at a time. The sequences are random. Prints the tables of docs/benchmarks.md and
+plots the accuracy over the length for each kind of positions.
 """
 
 import argparse
@@ -30,7 +30,7 @@ ATTENTION = {
     "unscaled": "dot products",
     "additive": "additive",
 }
-# kind -> colour, which colour-blind readers can tell apart, and marker
+# kind -> colour (distinct for colour-blind readers) and marker
 POSITIONS = {
     "sinusoidal": ("#0072b2", "o"),
     "learned": ("#d55e00", "s"),
@@ -56,7 +56,7 @@ def print_functions(rounds):
 
 
 def softmax_gradients(scores):
-    """Returns mean and median over queries of the Frobenius norm of `diag(p) - p p^T`."""
+    """Returns mean and median, over queries, of the Frobenius norm of `diag(p) - p p^T`."""
     weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
     weights /= weights.sum(axis=-1, keepdims=True)
     diagonal = weights[:, :, None] * np.eye(weights.shape[-1])
@@ -66,7 +66,7 @@ def softmax_gradients(scores):
 
 
 def print_variances():
-    """Footnote 4: the products of long vectors push the softmax to where it has no gradient."""
+    """Prints footnote 4: products of long vectors push the softmax to where gradients are small."""
     header = "| d_k | variance of q . k | paper | with the factor | paper "
     for part in ("gradient", "with the factor"):
         header += f"| {part}, mean | median "
@@ -109,7 +109,7 @@ def print_attention_trainings():
 
 
 def flops(length):
-    """Returns the operations of a pass forward and backward, the same for any number of heads."""
+    """Returns the operations of a forward and a backward pass, for any number of heads."""
     projections = 4 * 2 * length * D_MODEL**2
     products = 2 * 2 * length**2 * D_MODEL  # Q K^T, and the weights times V
     return 3 * BATCH * (projections + products)
@@ -176,7 +176,7 @@ def plot(found, path):
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False, labelcolor=TEXT_COLOUR, fontsize=8)
     figure.savefig(path, dpi=150)
-    # A palette: a quarter of the size.
+    # A palette makes the file four times smaller.
     Image.open(path).convert("RGB").quantize(64).save(path, optimize=True)
 
 

@@ -1,9 +1,9 @@
-"""One request of many sentences: the cores for each operation, or a stream of sentences for each.
+"""One request of many sentences: all cores per operation, or one stream of sentences per core.
 
 Usage: python benchmarks/streams.py [--rounds 3] [--batches 1 8 32 128] [--beam 1 4]
 
-The base model of benchmarks/decoding.py in bfloat16 on two threads: exported without streams and
-with two, in a process whose operations have two threads or one. Prints a table of docs/serving.md.
+Uses the base model of benchmarks/decoding.py in bfloat16, exported with one and with two streams.
+Each export runs with one and with two threads per operation. Prints a table of docs/serving.md.
 """
 
 import argparse
@@ -14,7 +14,7 @@ from pathlib import Path
 from alternate import alternate, hardware, median, run_program
 
 PEERS = Path(__file__).resolve().parent / "peers"
-# Streams of the export, and threads of an operation.
+# Number of streams of the export, and of threads per operation.
 WAYS = ((1, 2), (1, 1), (2, 1), (2, 2))
 
 

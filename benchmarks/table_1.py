@@ -1,12 +1,11 @@
-"""Table 1 of the paper, measured: time, memory and path length of the kinds of layers.
+"""Measures Table 1 of the paper: time, memory and path length of the kinds of layers.
 
 Usage: python benchmarks/table_1.py [--rounds 1] [--plot table_1.png]
 
-Each figure is a forward and a backward pass on one thread, in a process of its own. The exponent is
-the slope of log(seconds) over log(size) between the two largest sizes, beside that of the paper's
-number of operations. Path lengths are found by
-gradients: an output is reached by the inputs with a gradient that is not zero. Prints the tables of
-docs/benchmarks.md.
+Each figure is of a forward and a backward pass on one thread, in its own process. The exponent is
+the slope of log(seconds) over log(size) between the two largest sizes; beside it is the exponent of
+the paper's number of operations. Path lengths are found by gradients: an output depends on the
+inputs whose gradient is not zero. Prints the tables of docs/benchmarks.md.
 """
 
 import argparse
@@ -18,7 +17,7 @@ from alternate import alternate, hardware, median
 
 PEER = str(Path(__file__).resolve().parent / "peers" / "layer_of_table_1.py")
 LENGTHS, WIDTHS, SIZES = (1024, 2048, 4096, 8192), (128, 256, 512, 1024), (16, 32, 64, 128)
-# kind -> operations of a layer as the paper counts them, of length n, width d and size k or r
+# kind -> the paper's number of operations of a layer, for length n, width d and size k or r
 OPERATIONS = {
     "self-attention": ("n^2 d", lambda n, d, size: n**2 * d),
     "LSTM": ("n d^2", lambda n, d, size: n * d**2),
@@ -33,18 +32,18 @@ OPERATIONS = {
 def sweeps():
     """Yields (kind, what grows, its sizes, size -> (n, d, k or r)).
 
-    What does not grow is chosen so that attention outweighs its projections, which the paper does
-    not count.
+    The fixed sizes are chosen so that attention takes longer than its projections, which the paper
+    does not count.
     """
     for kind in OPERATIONS:
         is_attention, is_restricted = kind in ("self-attention", "restricted"), kind == "restricted"
         is_recurrent = kind in ("LSTM", "GRU")
         width = 64 if is_attention else 256
-        # TensorFlow's gradient of a loop copies lists: beyond 1,024 steps a step takes longer.
+        # TensorFlow copies lists in a loop's gradient: beyond 1,024 steps, each step takes longer.
         lengths = (128, 256, 512, 1024) if is_recurrent else LENGTHS
         yield kind, "n", lengths, lambda n, d=width: (n, d, 16)
         length, size = (8192, 2048) if is_attention else (128 if is_recurrent else 1024, 16)
-        # Smaller matrices of a recurrent layer or a convolution stay in the cache.
+        # Wider: small matrices of a recurrent layer or a convolution would fit in the cache.
         factor = {"self-attention": 1, "restricted": 0.5}.get(kind, 2)
         widths = tuple(int(factor * width) for width in WIDTHS)
         yield kind, "d", widths, lambda d, n=length, size=size: (n, d, size)
@@ -59,7 +58,7 @@ def exponent(sizes, values):
 
 
 def measured(rounds):
-    """Returns (kind, what grows, its sizes, seconds, megabytes, the exponent of the paper)."""
+    """Returns rows of (kind, what grows, its sizes, seconds, megabytes, the paper's exponent)."""
     rows = []
     for kind, name, sizes, shape in sweeps():
         programs = {size: [PEER, kind, *map(str, shape(size))] for size in sizes}
@@ -83,7 +82,7 @@ def print_exponents(rows):
 
 
 def path_length(make, length):
-    """Returns the number of layers until the first output depends on the last input."""
+    """Returns the number of layers after which the first output depends on the last input."""
     import numpy as np
     import tensorflow as tf
 

@@ -1,10 +1,10 @@
-"""One training step at base size: ours, KerasHub's blocks and torch, by turns.
+"""One training step of a base-size model: our library, KerasHub's blocks and torch.
 
 pip install '.[oracles]'
 Usage: python benchmarks/train_step.py [--rounds 3] [--precision float32 bfloat16] [--xla]
 
-64 x 32 source and 64 x 32 target tokens, vocabulary 32,000, dropout 0.1, Adam. Prints the table of
-docs/benchmarks.md.
+A step has 64 x 32 source and 64 x 32 target tokens, a vocabulary of 32,000, dropout 0.1 and Adam.
+The programs run in turn. Prints the table of docs/benchmarks.md.
 """
 
 import argparse

@@ -1,9 +1,9 @@
-"""A forward and backward pass of attention: seconds, and peak memory beyond the start.
+"""Measures a forward and a backward pass of attention: seconds, and increase of peak memory.
 
 Usage: attention_of_section_3.py KIND BATCH LENGTH HEADS KEY_DIM
 
-KIND is `dot-product` or `additive`, the attention function alone, `Keras, additive`, that of Keras
-without heads of its own, or `multi-head`, self-attention with its projections.
+KIND is `dot-product` or `additive`, our attention functions; `Keras, additive`, Keras' attention
+function, which has no heads; or `multi-head`, self-attention with its projections.
 """
 
 import json

@@ -1,9 +1,9 @@
-"""The same weights in CTranslate2, tokens in and tokens out.
+"""Measures CTranslate2 with the same weights as ours, from tokens to tokens.
 
 pip install ctranslate2
 Usage: decode_ctranslate2.py DIRECTORY BATCH BEAM_SIZE COMPUTE_TYPE [workers]
 
-With `workers` every thread has a part of the batch, otherwise all work on all of it.
+With `workers`, each thread computes a part of the batch; otherwise all threads share it.
 """
 
 import sys

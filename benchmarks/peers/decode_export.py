@@ -1,9 +1,9 @@
-"""Exports a base model with random weights, for decode_ours.py or decode_ctranslate2.py to run.
+"""Exports a base model with random weights for decode_ours.py or decode_ctranslate2.py.
 
 Usage: decode_export.py DIRECTORY FORMAT BEAM_SIZE, FORMAT: float32, bfloat16 or ctranslate2
 
-The embedding of EOS is zero: its logit is 0 where the best of 32,000 random ones is far above it,
-so that every answer has the greatest length. The vocabulary is of whole words, `w5` to `w31999`.
+The embedding of EOS is zero, so its logit is 0, far below the largest of 32,000 random logits, and
+every answer has the maximum length. The vocabulary consists of whole words, `w5` to `w31999`.
 """
 
 import json
@@ -27,7 +27,7 @@ model = Transformer.from_preset("base", vocab_size=tokenizer.vocab_size, dtype=p
 embeddings[EOS_ID] = 0.0
 model.target_embedding.set_weights([embeddings])
 search = BeamSearch(beam_size) if beam_size > 1 else GreedySearch()
-# The subwords of a source are counted without its EOS.
+# The maximum length is the number of subwords without EOS, plus `extra_length`.
 extra_length = TARGET_LENGTH - (SOURCE_LENGTH - 1)
 translator = Translator(model, tokenizer, search=search, extra_length=extra_length)
 if form == "ctranslate2":

@@ -1,4 +1,4 @@
-"""KerasHub's BART of base size with random weights, `generate`, ids in and ids out.
+"""Measures `generate` of KerasHub's BART, base size with random weights, from ids to ids.
 
 pip install keras-hub
 Usage: decode_kerashub.py BATCH BEAM_SIZE float32|bfloat16 [xla]

@@ -1,9 +1,8 @@
-"""Our SavedModel in a process that imports only TensorFlow, text in and text out.
+"""Measures our SavedModel in a process with TensorFlow alone, from text to text.
 
 Usage: decode_ours.py DIRECTORY BATCH [OPERATION_THREADS]
 
-An operation has one thread unless said otherwise; decode_export.py gives the model as many streams
-as there are threads.
+OPERATION_THREADS is 1 by default, because decode_export.py gives the model one stream per thread.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""What every peer decodes: sources of 32 tokens, answers of exactly 32, on two threads or one."""
+"""The task of all decoding peers: by default 32 source and 32 answer tokens, on two threads."""
 
 import json
 import os
@@ -19,17 +19,17 @@ def source_ids(batch: int) -> np.ndarray:
     """Returns the sources without EOS, int `[batch, SOURCE_LENGTH - 1]`.
 
     Args:
-        batch: sentences.
+        batch: number of sentences.
     """
     return np.random.default_rng(0).integers(5, VOCAB, (batch, SOURCE_LENGTH - 1))
 
 
 def measure(translate, batch: int) -> None:
-    """Times calls and prints the result: the median of those after the first.
+    """Times calls and prints the result; `seconds` is the median of all calls but the first.
 
     Args:
-        translate: called without arguments, for one batch.
-        batch: sentences in it.
+        translate: function without arguments, which translates one batch.
+        batch: number of sentences in the batch.
     """
     seconds = []
     for _ in range(1 + CALLS):

@@ -1,4 +1,4 @@
-"""transformers' MarianMTModel of base size with random weights, ids in and ids out.
+"""Measures transformers' MarianMTModel, base size with random weights, from ids to ids.
 
 pip install transformers torch
 Usage: decode_transformers.py BATCH BEAM_SIZE float32|bfloat16

@@ -1,4 +1,4 @@
-"""KerasHub's blocks on Multi30k as its guides compose them: padded batches of 64, in bfloat16."""
+"""Trains a model of KerasHub's blocks, as in its guides, on Multi30k: batches of 64, bfloat16."""
 
 import tempfile
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""keras_transformer on Multi30k: batches by number of tokens, `model.fit`, mixed_bfloat16.
+"""Trains our model on Multi30k with `fit`: batches by number of tokens, mixed_bfloat16.
 
 Usage: epoch_ours.py [--library DIR] [--streams N] [--preset NAME] [--logits | --packed WIDTH]
 """
@@ -28,7 +28,7 @@ parser.add_argument("--packed", type=int, metavar="WIDTH", help="several pairs i
 options = parser.parse_args()
 if options.library:
     sys.path.insert(0, options.library)
-if options.streams:  # Before anything computes. Version 1.0.0 has no streams.
+if options.streams:  # Before any computation, and only on request: old versions lack streams.
     from keras_transformer.cli.backend import load_backend_in_streams
 
     load_backend_in_streams(options.streams)

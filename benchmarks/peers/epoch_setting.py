@@ -1,4 +1,4 @@
-"""The model and the text of the epoch benchmark: Multi30k, 3+3 layers of 256, 8,000 BPE pieces."""
+"""The model and text of the epoch benchmark: 3+3 layers of width 256, Multi30k, 8,000 pieces."""
 
 import gzip
 import json
@@ -15,7 +15,7 @@ WARM_UP_STEPS = 60
 
 
 def read_pairs() -> list[tuple[str, str]]:
-    """The training pairs, English and German."""
+    """Returns the training pairs, English and German."""
     folder = Path(os.environ["KERAS_TRANSFORMER_DATA"]) / "multi30k"
     sides = [
         gzip.decompress((folder / f"train.{language}.gz").read_bytes()).decode().splitlines()
@@ -25,11 +25,11 @@ def read_pairs() -> list[tuple[str, str]]:
 
 
 class Clock(keras.callbacks.Callback):
-    """Counts steps and, after the first ones, in which batches are traced, their time.
+    """Counts the steps and times those after the warm-up, in which batch shapes are traced.
 
     Attributes:
-        steps: int, all of them.
-        seconds: float, of those after `WARM_UP_STEPS`.
+        steps: number of all steps.
+        seconds: time of the steps after `WARM_UP_STEPS`.
     """
 
     def __init__(self):
@@ -37,7 +37,7 @@ class Clock(keras.callbacks.Callback):
         self.steps = 0
 
     def on_train_batch_end(self, batch, logs=None):
-        float(logs["loss"])  # The step is done.
+        float(logs["loss"])  # waits for the step
         self.steps += 1
         if self.steps == WARM_UP_STEPS:
             self.start = time.perf_counter()
@@ -47,7 +47,7 @@ class Clock(keras.callbacks.Callback):
 
 
 def report(tokens: int, seconds: float, tokens_per_epoch: int) -> None:
-    """Prints the result: target tokens a second without padding, and the seconds of an epoch."""
+    """Prints target tokens per second, without padding, and the seconds of an epoch."""
     result = {
         "tokens_per_second": tokens / seconds,
         "epoch_seconds": tokens_per_epoch * seconds / tokens,

@@ -1,8 +1,8 @@
-"""A forward and backward pass of one layer of Table 1: seconds, and peak memory beyond the start.
+"""Measures a forward and a backward pass of a layer of Table 1: seconds, increase of peak memory.
 
 Usage: layer_of_table_1.py KIND LENGTH WIDTH SIZE
 
-SIZE is the kernel of a convolution, or the window of restricted self-attention.
+SIZE is the kernel size of a convolution, or the window of restricted self-attention.
 """
 
 import json

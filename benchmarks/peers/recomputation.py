@@ -1,4 +1,4 @@
-"""A training step of 12 + 12 blocks: seconds, and peak memory beyond that of the weights.
+"""Measures a training step of 12 + 12 blocks: seconds, and increase of peak memory.
 
 Usage: recomputation.py kept|recomputed
 """

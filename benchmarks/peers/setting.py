@@ -1,6 +1,6 @@
-"""The step that every peer does: base size unless told otherwise, fixed shapes, only tokens.
+"""The training step of all peers: fixed shapes without padding, by default of the base model.
 
-BENCHMARK_MODEL, base or big, and BENCHMARK_BATCH, sentences in a batch, change it.
+BENCHMARK_MODEL, base or big, and BENCHMARK_BATCH, the number of sentences, change the step.
 """
 
 import json
@@ -20,11 +20,11 @@ WARM_UP, STEPS = 3, 8
 
 
 def report(seconds: list[float], **more) -> None:
-    """Prints the result of a program: the median step after the first ones, and its memory.
+    """Prints the result of a program: the median time of a step after the warm-up, and its memory.
 
     Args:
-        seconds: of each step.
-        **more: further figures; `peak_memory_mb` is that of the process unless given.
+        seconds: time of each step.
+        **more: further figures; `peak_memory_mb` replaces the peak memory of the process.
     """
     median = statistics.median(seconds[WARM_UP:])
     result = {
@@ -38,7 +38,7 @@ def report(seconds: list[float], **more) -> None:
 
 
 def time_steps(step) -> list[float]:
-    """Returns the seconds of each step; `step()` returns when it is done."""
+    """Returns the seconds of each step; `step()` must wait until the step is done."""
     seconds = []
     for _ in range(WARM_UP + STEPS):
         start = time.perf_counter()

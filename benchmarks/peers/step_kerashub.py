@@ -1,4 +1,4 @@
-"""KerasHub's encoder and decoder blocks, composed as its guides do: one training step.
+"""Measures a training step of KerasHub's encoder and decoder blocks, composed as in its guides.
 
 Usage: step_kerashub.py POLICY [xla]
 """

@@ -1,9 +1,9 @@
-"""keras_transformer, base preset, `model.fit`: one training step.
+"""Measures a training step of our base or big preset with `fit`.
 
 Usage: step_ours.py POLICY [xla] [limit] [loss_model]
 
-With "loss_model" projection and loss are one. With "limit" it also measures what the matrix
-products alone would take in this process.
+With "loss_model", `LossModel` computes projection and loss together. With "limit", the program also
+measures the time of the matrix products alone.
 """
 
 import sys
@@ -32,7 +32,7 @@ from keras_transformer.training import LossModel, compile_model
 
 
 class Clock(keras.callbacks.Callback):
-    """Seconds of each step; the loss is read, so that the step is done."""
+    """Measures the seconds of each step; reading the loss waits for the step."""
 
     def __init__(self):
         super().__init__()
@@ -47,7 +47,7 @@ class Clock(keras.callbacks.Callback):
 
 
 def product_seconds(dtype):
-    """Seconds of all matrix products of a step, forward and backward, each timed alone."""
+    """Returns the seconds of all matrix products of a step, forward and backward, timed alone."""
     tokens = BATCH * TARGET
     products = {
         (D_MODEL, D_MODEL): LAYERS * (4 + 8),
@@ -88,7 +88,7 @@ def product_seconds(dtype):
 
 
 def device_memory_mb():
-    """The peak of the accelerator's memory, or None without one."""
+    """Returns the peak memory of the accelerator, or None without one."""
     if keras.backend.backend() != "jax":
         return None
     import jax

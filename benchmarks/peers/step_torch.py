@@ -1,4 +1,4 @@
-"""torch.nn.Transformer: one training step.
+"""Measures a training step of torch.nn.Transformer.
 
 Usage: step_torch.py float32|bfloat16 [compile]
 """

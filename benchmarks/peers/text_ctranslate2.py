@@ -1,4 +1,4 @@
-"""The same weights in CTranslate2, with SentencePiece before and behind it, a worker a thread.
+"""Measures CTranslate2 with our weights, from text to text, with one worker per thread.
 
 pip install ctranslate2 sentencepiece
 Usage: text_ctranslate2.py DIRECTORY SOURCE REFERENCE BEAM_SIZE float32|int8
@@ -18,7 +18,7 @@ pieces = sentencepiece.SentencePieceProcessor(model_file=f"{directory}/tokenizer
 
 
 def translate(lines):
-    # It sorts by length itself.
+    # `translate_batch` sorts by length itself.
     results = engine.translate_batch(
         pieces.encode(lines, out_type=str),
         beam_size=int(beam_size),

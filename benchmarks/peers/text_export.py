@@ -1,4 +1,4 @@
-"""Exports a trained translator, for text_saved_model.py or text_ctranslate2.py to run.
+"""Exports a trained translator for text_saved_model.py or text_ctranslate2.py.
 
 Usage: text_export.py MODEL DIRECTORY FORMAT BEAM_SIZE PATIENCE, FORMAT: bfloat16 or ctranslate2
 """

@@ -1,4 +1,4 @@
-"""`Translator.translate`: lines sorted, cut into batches, searched in as many streams as threads.
+"""Measures `Translator.translate`, which sorts and batches the lines, with a stream per thread.
 
 Usage: text_ours.py MODEL SOURCE REFERENCE BEAM_SIZE float32|bfloat16 PATIENCE
 """

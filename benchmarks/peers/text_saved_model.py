@@ -1,8 +1,8 @@
-"""Our SavedModel, in a process that imports TensorFlow: one request, or several clients.
+"""Measures our SavedModel in a process with TensorFlow alone: one request, or several clients.
 
 Usage: text_saved_model.py DIRECTORY SOURCE REFERENCE CLIENTS
 
-One client sends all lines in one request; several send 64 at a time, in the order of the file.
+One client sends all lines in one request; several clients send 64 lines at a time, in file order.
 """
 
 import sys

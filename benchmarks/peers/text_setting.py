@@ -1,4 +1,4 @@
-"""What every peer translates: the lines of a file, from text to text, on two threads."""
+"""The task of all text peers: translate the lines of a file, on two threads by default."""
 
 import gzip
 import json
@@ -25,7 +25,7 @@ def lines_of(path: str) -> list[str]:
 
 
 def load_translator(model: str, dtype: str | None = None) -> Any:
-    """Returns our translator, with the shortlist of its directory if the benchmark asks for it."""
+    """Returns our translator, with the shortlist of its directory if BENCHMARK_SHORTLIST is 1."""
     from keras_transformer import Translator
     from keras_transformer.inference import Shortlist
 
@@ -36,7 +36,7 @@ def load_translator(model: str, dtype: str | None = None) -> Any:
 
 
 def make_search(beam_size: str, patience: str) -> Any:
-    """Returns our search."""
+    """Returns our search: greedy for a beam size of 1."""
     from keras_transformer.decoding import BeamSearch, GreedySearch
 
     if beam_size == "1":
@@ -45,12 +45,12 @@ def make_search(beam_size: str, patience: str) -> Any:
 
 
 def measure(translate: Callable[[list[str]], list[str]], source: str, reference: str) -> None:
-    """Times translations of a whole file and prints the result: the median after the first.
+    """Times translations of a file and prints the median of all but the first, and BLEU.
 
     Args:
-        translate: lines to lines.
-        source: file.
-        reference: file.
+        translate: function from lines to translated lines.
+        source: path of the text to translate.
+        reference: path of its reference translation.
     """
     lines, references = lines_of(source), lines_of(reference)
     seconds = []

@@ -1,12 +1,12 @@
-"""A short training of a small model on random tokens, on one thread.
+"""Trains a small model on random tokens for a short time, on one thread.
 
 Usage: training_of_section_3.py attention NAME SEED
        training_of_section_3.py position NAME SEED
 
-`attention` trains an encoder of one wide head with an attention function to reverse sequences, and
-prints its loss on new ones after some steps. `position` trains a Transformer with a kind of
-positions to copy sequences of up to 30 tokens, and prints loss and accuracy on new ones, most of
-them longer. The decoder gets the right earlier tokens (teacher forcing).
+`attention` trains an encoder with one wide head to reverse sequences; NAME is its attention
+function. It prints loss and accuracy on new sequences after several numbers of steps. `position`
+trains a Transformer to copy sequences of up to 30 tokens; NAME is its kind of positions. It prints
+loss and accuracy on new sequences of 30 to 120 tokens, with teacher forcing.
 """
 
 import json
@@ -38,13 +38,13 @@ ATTENTION = {
     "additive": AdditiveAttention,
 }
 HEAD = 256  # d_k and d_model of the encoder with one head
-WIDTH = 64  # of the Transformers
+WIDTH = 64  # d_model of the Transformers
 LONGEST, LENGTHS = 30, (30, 45, 60, 90, 120)
 POSITION_STEPS, ATTENTION_STEPS = 3000, (100, 200, 400, 800)
 
 
 def random_tokens(lengths, generator):
-    """Returns sequences `[batch, length]` that end with EOS, which the lengths count."""
+    """Returns sequences `[batch, length]` that end with EOS; the lengths include EOS."""
     tokens = np.full((len(lengths), max(lengths)), PADDING, "int32")
     for row, length in zip(tokens, lengths, strict=True):
         row[:length] = [*generator.integers(FIRST, VOCABULARY, length - 1), EOS]
@@ -52,13 +52,13 @@ def random_tokens(lengths, generator):
 
 
 def to_copy(tokens):
-    """Returns the inputs of a Transformer that copies; the target begins with BOS."""
+    """Returns the inputs of a Transformer that copies tokens; the target begins with BOS."""
     shifted = np.pad(tokens, ((0, 0), (1, 0)), constant_values=BOS)[:, :-1]
     return {"source": tokens, "target": np.where(tokens == PADDING, PADDING, shifted)}
 
 
 def encoder_with(attention):
-    """Returns a model of one head, whose queries and keys begin with a variance near 1."""
+    """Returns a model of one head, whose queries and keys initially have a variance near 1."""
     tokens = keras.Input([None], dtype="int32")
     embedding = TiedEmbedding(VOCABULARY, HEAD)
     states = SinusoidalPositionEncoding()(embedding(tokens))
@@ -97,7 +97,7 @@ def compiled(model, width, rate):
 
 
 def train_attention(name, generator):
-    """Returns the loss and the accuracy by the number of steps."""
+    """Returns loss and accuracy by number of steps."""
     model = compiled(encoder_with(name), HEAD, 1e-3)
     weights = np.full((BATCH, LONGEST), 1 / (BATCH * LONGEST), "float32")
 
@@ -115,12 +115,12 @@ def train_attention(name, generator):
 
 
 def train_position(name, generator):
-    """Returns the loss and the accuracy by the length."""
+    """Returns loss and accuracy by length."""
     model = compiled(transformer_with(name), WIDTH, 4e-3)
 
     def batches():
         while True:
-            # One sequence of every batch is longest, so that all batches have one shape.
+            # One sequence of every batch has the maximum length, so that batches have one shape.
             lengths = [LONGEST, *generator.integers(2, LONGEST + 1, BATCH - 1)]
             tokens = random_tokens(lengths, generator)
             mask = tokens != PADDING
