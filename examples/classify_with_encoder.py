@@ -1,7 +1,7 @@
-"""An encoder-only classifier from our layers in a functional Keras model.
+"""Trains an encoder-only classifier: a functional Keras model with our layers.
 
-The task needs attention: does the first token of the sequence occur a second time? It takes half a
-minute on two CPU cores and ends above 95 % accuracy.
+The task needs attention: does the first token of a sequence occur a second time? The training takes
+half a minute on two CPU cores and reaches more than 95 % accuracy.
 
     python examples/classify_with_encoder.py
 """
@@ -18,7 +18,7 @@ VOCAB_SIZE, LENGTH = 20, 12
 
 
 def make_examples(count, seed):
-    """Return token ids `[count, LENGTH]`, padded with 0, and labels `[count]`."""
+    """Returns token ids `[count, LENGTH]`, padded with 0, and labels `[count]`."""
     random = np.random.default_rng(seed)
     tokens = random.integers(1, VOCAB_SIZE, (count, LENGTH))
     lengths = random.integers(LENGTH // 2, LENGTH + 1, count)
@@ -28,7 +28,7 @@ def make_examples(count, seed):
 
 
 def make_classifier():
-    """Return an encoder of two blocks with a classifier on its first position."""
+    """Returns an encoder of two blocks with a classifier on its first position."""
     tokens = keras.Input((None,), dtype="int32")
     padding_mask = ops.not_equal(tokens, 0)
     states = TiedEmbedding(VOCAB_SIZE, d_model=64)(tokens)

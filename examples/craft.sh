@@ -3,11 +3,11 @@
 #
 #     examples/craft.sh SETTING [TREES]
 #
-# SETTING: what stands for a word in the trees, numbers, placeholders, words or tags, where the source
-# is words; subwords (the source is BPE, the trees have numbers); or large, numbers again. TREES: learn
-# from so many of the trees. MINUTES=15 says how long. KERAS_TRANSFORMER_DATA names the folder that holds
-# `treebank/craft.train.trees.gz` and `treebank/craft.dev.trees.gz`: the trees of CRAFT, one a line, from
-# github.com/UCDenver-ccp/CRAFT.
+# SETTING is what stands for a word in the trees: numbers, placeholders, words or tags, if the source
+# is words; subwords, if the source is BPE (the trees have numbers); or large, a larger model with
+# numbers. TREES is the number of training trees (default: all). MINUTES=15 sets the training time.
+# KERAS_TRANSFORMER_DATA is the folder with `treebank/craft.train.trees.gz` and
+# `treebank/craft.dev.trees.gz`: the trees of github.com/UCDenver-ccp/CRAFT, one per line.
 set -euo pipefail
 
 setting="${1:?usage: craft.sh numbers|placeholders|words|tags|subwords|large [TREES]}"
@@ -30,7 +30,7 @@ case "$setting" in
     exit 2
     ;;
 esac
-# On a CPU, bfloat16 pays off with AMX.
+# On CPUs with AMX, bfloat16 is faster.
 if grep -qs amx_bf16 /proc/cpuinfo; then options+=(--mixed-precision); fi
 if [[ -n "${2:-}" ]]; then
   options+=(--limit-trees "$2")
@@ -41,7 +41,7 @@ keras-transformer train --task parsing --output "$output" --preset parsing_small
   --checkpoint-every 500 --evaluate-every 1000 --max-minutes "${MINUTES:-15}"
 for how in "--beam-size 1" "--beam-size 1 --unconstrained" "--beam-size 8"; do
   echo "== $how =="
-  # shellcheck disable=SC2086  # several words are meant
+  # shellcheck disable=SC2086  # `$how` has several words
   keras-transformer evaluate --task parsing --model "$output" $how \
     --reference "$data/craft.dev.trees.gz"
 done

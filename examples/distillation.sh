@@ -3,18 +3,18 @@
 #
 #     examples/distillation.sh
 #
-# A teacher, `tiny`, translates the English of its training text. A student, `tiny_deep`, learns these
-# translations instead of the German references; another one learns the references, to compare. All
-# have one vocabulary. MINUTES=60 says how long each of the three trains. KERAS_TRANSFORMER_DATA names
-# the folder that holds `multi30k/`: train, val and test_2016_flickr, `.en.gz` and `.de.gz`, from
-# github.com/multi30k/dataset.
+# A teacher, `tiny`, translates the English side of its training text. A student, `tiny_deep`,
+# learns these translations instead of the German references. For comparison, another student learns
+# the references. All three share a vocabulary. MINUTES=60 sets the time of each training.
+# KERAS_TRANSFORMER_DATA is the folder with `multi30k/`: train, val and test_2016_flickr, `.en.gz`
+# and `.de.gz`, from github.com/multi30k/dataset.
 set -euo pipefail
 
 data="${KERAS_TRANSFORMER_DATA:?set KERAS_TRANSFORMER_DATA to the folder that holds multi30k/}/multi30k"
 output="runs/distillation"
 regularised=(--attention-dropout 0.1 --activation-dropout 0.1 --max-steps 100000
   --bleu-every 5 --average-windows 5,10,15,20)
-# On a CPU, bfloat16 pays off with AMX.
+# On CPUs with AMX, bfloat16 is faster.
 if grep -qs amx_bf16 /proc/cpuinfo; then regularised+=(--mixed-precision); fi
 
 train() { # NAME GERMAN OPTIONS...
@@ -31,8 +31,8 @@ keras-transformer translate --model "$output/teacher" --beam-size 5 \
   --input "$data/train.en.gz" --output "$output/translations.de.gz"
 train distilled "$output/translations.de.gz" "${student[@]}"
 
-# The seconds of `evaluate` include the compilation of the search. Ten copies of the test set, which
-# have the same scores, make it a small part.
+# The seconds of `evaluate` include compiling the search. With ten copies of the test set, which do
+# not change the scores, this is a small part.
 for language in en de; do
   for _ in {1..10}; do cat "$data/test_2016_flickr.$language.gz"; done > "$output/test.$language.gz"
 done

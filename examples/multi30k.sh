@@ -3,10 +3,10 @@
 #
 #     examples/multi30k.sh SETTING [OPTIONS of train...]
 #
-# SETTING: en-de, de-en or en-fr (raw text, own BPE), or bpe10k (lower-cased, tokenised, joint BPE
-# of 10,000 merges: the files behind the published 41.02 BLEU). KERAS_TRANSFORMER_DATA names the
-# folder that holds `multi30k/`: train, val and test_2016_flickr, `.en.gz`, `.de.gz` and `.fr.gz`,
-# from github.com/multi30k/dataset, and bpe10k.* from github.com/LividWo/Revisit-MMT.
+# SETTING is en-de, de-en or en-fr (raw text, our BPE), or bpe10k (lower-cased, tokenised, joint BPE
+# of 10,000 merges: the files of the published 41.02 BLEU). KERAS_TRANSFORMER_DATA is the folder
+# with `multi30k/`: train, val and test_2016_flickr, `.en.gz`, `.de.gz` and `.fr.gz`, from
+# github.com/multi30k/dataset, and bpe10k.* from github.com/LividWo/Revisit-MMT.
 set -euo pipefail
 
 setting="${1:?usage: multi30k.sh en-de|de-en|en-fr|bpe10k [OPTIONS of train...]}"
@@ -14,7 +14,7 @@ data="${KERAS_TRANSFORMER_DATA:?set KERAS_TRANSFORMER_DATA to the folder that ho
 output="runs/multi30k-$setting"
 regularised=(--preset tiny --attention-dropout 0.1 --activation-dropout 0.1 --max-steps 100000
   --bleu-every 5 --average-windows 5,10,15,20 "${@:2}")
-# On a CPU, bfloat16 pays off with AMX.
+# On CPUs with AMX, bfloat16 is faster.
 if grep -qs amx_bf16 /proc/cpuinfo; then regularised+=(--mixed-precision); fi
 
 case "$setting" in
@@ -23,7 +23,7 @@ case "$setting" in
       --source "$data/bpe10k.train.en.gz" --target "$data/bpe10k.train.de.gz" \
       --valid-source "$data/bpe10k.valid.en.gz" --valid-target "$data/bpe10k.valid.de.gz" \
       --max-minutes "${MINUTES:-110}"
-    # The text is tokenised and lower-cased already: BLEU over its own tokens, subwords joined.
+    # The text is already tokenised and lower-cased: BLEU uses its tokens, with subwords joined.
     zcat "$data/bpe10k.test.2016.de.gz" | sed 's/@@ //g' > "$output/reference.de"
     keras-transformer evaluate --model "$output" --source "$data/bpe10k.test.2016.en.gz" \
       --reference "$output/reference.de" --tokenize none

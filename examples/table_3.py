@@ -3,9 +3,9 @@
     python examples/table_3.py --data multi30k --output runs/table_3
 
 A row is the paper's preset with half the layers and an eighth of the widths. All rows are trained
-on Multi30k, English to German, for equal steps, with two seeds. A training takes one core, and one
-runs on each core at a time. After an interruption, the same command goes on. It writes table.md,
-table_3.png and, for each training, result.json into the output.
+on Multi30k, English to German, for the same number of steps, with two seeds. Each core runs one
+training at a time. After an interruption, the same command continues. It writes table.md,
+table_3.png and a result.json for each training into the output folder.
 """
 
 import argparse
@@ -20,7 +20,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-# Perplexity and BLEU on the development set in the paper.
+# The paper's perplexity and BLEU on the development set.
 PAPER = {
     "base": (4.92, 25.8),
     "table3_a_h1": (5.29, 24.9),
@@ -42,7 +42,7 @@ PAPER = {
     "table3_d_smoothing02": (5.47, 25.7),
     "table3_e": (4.92, 25.7),
 }
-# The paper's effects up to these are none.
+# Largest effects on perplexity and BLEU in the paper that count as none.
 PAPER_TIES = (0.03, 0.1)
 MEASURES = ("perplexity", "BLEU")
 RECIPE = {"tokens_per_batch": 2048, "warmup_steps": 400, "max_length": 128}
@@ -119,7 +119,7 @@ def learn_vocabulary(data, output):
 
 
 def train_all(arguments):
-    """Trains what has no result yet, each training in a process on a core of its own."""
+    """Trains the rows and seeds that have no result yet, each in a process on its own core."""
     runs = [(row, seed) for seed in range(1, arguments.seeds + 1) for row in arguments.rows]
     waiting = [run for run in runs if not result_path(arguments.output, *run).exists()]
     cores = queue.SimpleQueue()
@@ -165,10 +165,10 @@ def read_results(output, rows, num_seeds):
 
 
 def effects(results):
-    """Returns for each row and measure the paper's effect, ours, and the spread between seeds.
+    """Returns the paper's effect, our effect, and the spread between seeds, by row and measure.
 
-    An effect is the difference to base. The spread is the largest difference between seeds, of base
-    or of the row.
+    An effect is the difference from base. The spread is the difference between seeds of base or of
+    the row, whichever is larger.
     """
     found = {}
     for row in results:
@@ -182,7 +182,7 @@ def effects(results):
 
 
 def verdict(paper, ours, spread, tie):
-    """Says whether an effect of ours agrees with the paper's."""
+    """Returns in words whether our effect agrees with the paper's."""
     if abs(paper) <= tie:
         return "yes: none" if abs(ours) <= spread else "no: paper has none"
     answer = "yes" if paper * ours > 0 else "no"
@@ -227,7 +227,7 @@ def print_table(results, file):
 
 
 def draw(results, path):
-    """Draws the effects of all rows, the paper's and ours."""
+    """Plots the effects of all rows in the paper and in our results."""
     import matplotlib
 
     matplotlib.use("agg")

@@ -1,8 +1,8 @@
-"""`model.fit` on several GPUs with `tf.distribute.MirroredStrategy`.
+"""Trains on several GPUs with `fit` and `tf.distribute.MirroredStrategy`.
 
-The result equals that of one device on the same batches: the weights of `TokenBatches` count the
-tokens of the global batch, and the loss is a sum. Without GPUs it shows the same on two logical CPU
-devices.
+The result is the same as on one device with the same batches: the weights of `TokenBatches` are
+1 / (number of tokens in the global batch), and the loss is a sum. Without GPUs, the script uses two
+logical CPU devices.
 
     python examples/train_on_several_gpus.py
 """
@@ -33,7 +33,7 @@ def main():
     num_devices = len(tf.config.list_physical_devices("GPU")) or 2
     strategy = mirrored_strategy(num_devices)
     batches = TokenBatches(encoded, tokens_per_batch=2_048, num_replicas=num_devices)
-    with strategy.scope():  # Model, optimiser and compile all belong inside.
+    with strategy.scope():  # Model and optimizer must be created inside.
         model = Transformer.from_preset("tiny", vocab_size=tokenizer.vocab_size)
         compile_model(model, get_preset("tiny").recipe)
     steps = batches.steps_per_epoch()

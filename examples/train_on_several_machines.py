@@ -1,12 +1,12 @@
-"""Trains on several machines as one: Keras on JAX, one process on each machine.
+"""Trains on several machines with Keras on JAX, with one process on each machine.
 
-Every process runs the same command with a number of its own. On one machine, in two terminals:
+Every process runs the same command with its own number. To try it on one machine, in two terminals:
 
     python examples/train_on_several_machines.py --coordinator localhost:12345 --processes 2 --id 0
     python examples/train_on_several_machines.py --coordinator localhost:12345 --processes 2 --id 1
 
-Each process makes the same batches, from the seed, and hands its rows of each to Keras, which sums
-the gradients over all. The weights are those of one process on the whole batches.
+All processes make the same batches, from the same seed. Each passes its rows of a batch to Keras,
+which sums the gradients. The weights equal those of one process that trains on the whole batches.
 """
 
 import argparse
@@ -25,7 +25,7 @@ from keras_transformer.training import compile_model
 
 
 def rows_of(batches, process, num_processes):
-    """Yields the rows of a process, epoch after epoch."""
+    """Yields the rows of each batch that a process trains on, epoch after epoch."""
     epoch = 0
     while True:
         for inputs, labels, weights in batches.batches(epoch):
@@ -46,7 +46,7 @@ def main():
     arguments = parser.parse_args()
     if arguments.coordinator:
         jax.distributed.initialize(arguments.coordinator, arguments.processes, arguments.id)
-        # Every process cuts the batches itself.
+        # Each process passes only its own rows.
         distribution = keras.distribution.DataParallel(auto_shard_dataset=False)
         keras.distribution.set_distribution(distribution)
     keras.utils.set_random_seed(1)
@@ -54,7 +54,7 @@ def main():
     pairs, _, _ = number_corpus(num_train=2_000, num_valid=10, num_test=10)
     tokenizer = train_sentencepiece((text for pair in pairs for text in pair), vocab_size=500)
     encoded = EncodedCorpus.from_corpus(PairsCorpus(pairs), tokenizer)
-    # Each shape is compiled once: a few are enough. Rows divide over the processes.
+    # Few shapes, because each is compiled. Replicas make the rows a multiple of the processes.
     batches = TokenBatches(
         encoded, tokens_per_batch=2_048, num_replicas=arguments.processes, max_shapes=2
     )
@@ -67,7 +67,7 @@ def main():
         verbose=2 if arguments.id == 0 else 0,
     )
     if arguments.weights:
-        # By all: Keras makes variables while it saves, and they are made by all processes or none.
+        # All processes save: Keras creates variables then, which every process must create.
         with tempfile.TemporaryDirectory() as folder:
             elsewhere = f"{folder}/copy.weights.h5"
             model.save_weights(arguments.weights if arguments.id == 0 else elsewhere)

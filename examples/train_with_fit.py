@@ -1,6 +1,6 @@
-"""The whole road in plain Keras: text files, vocabulary, batches, `compile`, `fit`, translations.
+"""From text files to translations in plain Keras: vocabulary, batches, `compile` and `fit`.
 
-What `keras-transformer train` does, step by step, for those who want to change a step:
+These are the main steps of `keras-transformer train`, for those who want to change one of them:
 
     python examples/train_with_fit.py train.en train.de --epochs 10
 """
@@ -43,7 +43,7 @@ def main():
         batches.dataset(),
         epochs=arguments.epochs,
         steps_per_epoch=batches.steps_per_epoch(),
-        shuffle=False,  # They are shuffled already.
+        shuffle=False,  # `TokenBatches` shuffles them.
     )
 
     translator = Translator(model, tokenizer, search=BeamSearch(beam_size=4, length_penalty=0.6))
