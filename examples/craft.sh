@@ -3,9 +3,9 @@
 #
 #     examples/craft.sh SETTING [TREES]
 #
-# SETTING is what stands for a word in the trees: numbers, placeholders, words or tags, if the source
-# is words; subwords, if the source is BPE (the trees have numbers); or large, a larger model with
-# numbers. TREES is the number of training trees (default: all). MINUTES=15 sets the training time.
+# SETTING is what stands for a word in the trees: numbers, placeholders, words or tags, if the
+# source is words; subwords, if the source is BPE (the trees have numbers); or large, a larger model
+# with numbers. TREES is the number of training trees (default: all). MINUTES=15 sets the time.
 # KERAS_TRANSFORMER_DATA is the folder with `treebank/craft.train.trees.gz` and
 # `treebank/craft.dev.trees.gz`: the trees of github.com/UCDenver-ccp/CRAFT, one per line.
 set -euo pipefail

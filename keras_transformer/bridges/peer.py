@@ -60,7 +60,7 @@ def check_function(attention: keras.layers.Layer, library: str) -> None:
 
 
 def check_attention(attention: keras.layers.Layer, head_dim: float, library: str) -> None:
-    """Raises a `ValueError` unless the other library can compute an attention."""
+    """Raises a `ValueError` unless the other library can compute this attention."""
     check_function(attention, library)
     rule = f"{library} has attention to all keys only"
     check_supported(attention.sliding_window is None, rule, sliding_window=attention.sliding_window)

@@ -263,7 +263,7 @@ def longest_row(*rows: tf.RaggedTensor) -> Tensor:
 
 
 def rows_per_chunk(*limits: tuple) -> Tensor:
-    """Returns how many rows fit each bound, at least 1; `limits` are `(size of a row, bound)`."""
+    """Returns how many rows fit all bounds, at least 1; `limits` are `(size of a row, bound)`."""
     return tf.reduce_min([tf.maximum(bound // tf.maximum(size, 1), 1) for size, bound in limits])
 
 

@@ -41,7 +41,7 @@ FAMILIES = tuple(
     (family["weight"], tuple(family["patterns"].items()))
     for family in _CONTENT["families"].values()
 )
-# English, German and days; February has 28 so that a date never depends on its year.
+# (English, German, days) of each month; February has 28, so that dates are valid in any year.
 _DAYS = (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 MONTHS = tuple((*names, days) for names, days in zip(CHOICES["month"], _DAYS, strict=True))
 
