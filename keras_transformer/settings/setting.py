@@ -25,7 +25,7 @@ class Rule:
     parse: Callable[[str], Any] | None = None  # converts text to a value; None for `kind`
 
     def allows(self, value: Any) -> bool:
-        """Returns whether a value is allowed. An int is allowed as a float; a bool is not a number."""
+        """Returns whether a value is allowed. An int is also a float; a bool is not a number."""
         kinds = (int, float) if self.kind is float else self.kind
         if not isinstance(value, kinds) or isinstance(value, bool) != (self.kind is bool):
             return False
