@@ -1,4 +1,4 @@
-"""Entry point of `keras-transformer`: runs a subcommand, and prints an error as one line."""
+"""Entry point of `keras-transformer`: runs a subcommand and prints an error as one line."""
 
 import contextlib
 import importlib
@@ -21,7 +21,7 @@ from keras_transformer.quickstart import command as quickstart
 
 PROGRAM = "keras-transformer"
 # A command is a module with `define_options(parser)`, which adds its options, and `run(arguments)`,
-# which does its work with the parsed ones; `help.toml` in its folder has the rest of its help.
+# which does its work. `help.toml` in its folder has the rest of its help.
 COMMANDS = {
     "quickstart": quickstart,
     "vocab": vocab,
@@ -38,13 +38,13 @@ COMMANDS = {
 }
 
 _UNEXPECTED_ERROR = 1
-_BY_SIGNAL = 128  # and the signal's number
+_BY_SIGNAL = 128  # plus the signal's number
 _BROKEN_PIPE = _BY_SIGNAL + 13  # SIGPIPE, which Windows does not have
 _LONGEST_ERROR = 400  # characters
 
 
 def build_parser() -> CommandParser:
-    """Returns the parser of all subcommands, whose modules import TensorFlow only when they run."""
+    """Returns the parser of all subcommands; their modules import TensorFlow only when they run."""
     parser = CommandParser(prog=PROGRAM, **_help(__file__, PROGRAM))
     parser.add_argument("--version", action="version", version=f"{PROGRAM} {__version__}")
     commands = parser.add_subparsers(
@@ -58,14 +58,14 @@ def build_parser() -> CommandParser:
 
 
 def _help(module: str, name: str) -> dict[str, str]:
-    """Returns the help of a command as arguments of its parser, by the path of its module."""
+    """Returns the help of a command as arguments of its parser; `module` is its file."""
     texts = read_toml(module, "help.toml")[name]
     example = textwrap.indent(texts.pop("example"), "  ")
     return {**texts, "epilog": f"example:\n\n{example}"}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one subcommand; `keras_transformer.cli.main` describes it."""
+    """Runs one subcommand; see `keras_transformer.cli.main`."""
     parser = build_parser()
     try:
         arguments, unknown = parser.parse_known_args(argv)
@@ -100,7 +100,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 @contextlib.contextmanager
 def _library_messages(command: str) -> Iterator[None]:
-    """Writes the library's log messages to standard error, with the level of warnings."""
+    """Writes the library's log messages to standard error; warnings begin with their level."""
     logger = logging.getLogger("keras_transformer")
     before = logger.level, logger.propagate
     handler = _MessageHandler()
@@ -112,7 +112,7 @@ def _library_messages(command: str) -> Iterator[None]:
         yield
     finally:
         logger.removeHandler(handler)
-        logger.setLevel(before[0])  # unlike an assignment, forgets what loggers below have cached
+        logger.setLevel(before[0])  # unlike an assignment, clears the caches of child loggers
         logger.propagate = before[1]
 
 
@@ -125,14 +125,14 @@ class _MessageHandler(logging.Handler):
 
 
 def describe(error: BaseException) -> str:
-    """Returns an error as one line, without its type and with the file where one is known."""
+    """Returns an error as one line, without its type, and with the file if it is known."""
     text = str(error)
     if full := _no_room(error):
         return full
     if type(error).__name__ in ("ResourceExhaustedError", "MemoryError"):
         return "out of memory; use a smaller --batch-size, or --tokens-per-batch in training"
     if "Detected at node" in text or text.startswith("in user code"):
-        # The error of a graph has a trace, and the reason in its last line.
+        # An error in a graph has a trace; its last line is the reason.
         lines = [line.strip() for line in text.splitlines()]
         text = [line for line in lines if line and not line.startswith("[[")][-1]
     text = " ".join(text.split()) or type(error).__name__
@@ -147,7 +147,7 @@ def describe(error: BaseException) -> str:
 
 
 def _no_room(error: BaseException) -> str | None:
-    """Returns the system's words for a full disk if an error of TensorFlow has them, else None."""
+    """Returns the system's message of a full disk if a TensorFlow error contains it, else None."""
     for number in NO_ROOM if type(error).__module__.startswith("tensorflow.") else ():
         reason = os.strerror(number)
         match = re.search(rf"(?:(/[^;{{}}\n]*); )?{re.escape(reason)}", str(error))
@@ -159,7 +159,7 @@ def _no_room(error: BaseException) -> str | None:
 def _name_flags(line: str, arguments) -> str:
     """Returns an error with `--vocab-size 9` where the library has `vocab_size=9`."""
     if getattr(arguments, "config", None):
-        return line  # The file has Python's names.
+        return line  # A TOML file has Python's names.
     for action in arguments.fail.__self__._actions:
         flag = next((name for name in action.option_strings if name.startswith("--")), None)
         if flag:
@@ -177,10 +177,10 @@ def _report(command: str, line: str, status: int) -> int:
 
 
 def _silence_stdout() -> None:
-    """Silences standard output if a flush fails: Python's own, when it exits, would fail again."""
+    """Silences standard output if a flush fails, because Python's flush at exit would fail too."""
     try:
         sys.stdout.flush()
     except (OSError, ValueError):
-        # The stream of a test is not a real file.
+        # In tests, the stream is not a real file.
         with contextlib.suppress(OSError, ValueError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

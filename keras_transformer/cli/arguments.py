@@ -1,4 +1,4 @@
-"""The parser of commands, with errors of one line, and groups of options that several have."""
+"""The parser of commands, with one-line errors, and options that several commands share."""
 
 import argparse
 import dataclasses
@@ -12,13 +12,13 @@ from keras_transformer.settings.training_recipe import TrainingRecipe
 USAGE_ERROR = 2
 
 
-# The values that an option may have, by their name in the help.
+# Rules for the values of options, by metavar.
 _RULES = {"N": COUNT, "P": POSITIVE, "M": POSITIVE, "GB": POSITIVE}
 _LAYOUT = functools.partial(argparse.RawDescriptionHelpFormatter, max_help_position=28, width=100)
 
 
 class CommandParser(argparse.ArgumentParser):
-    """An `ArgumentParser` whose errors are one line, and whose help keeps texts in shape."""
+    """An `ArgumentParser` with one-line errors, whose help keeps the line breaks of texts."""
 
     def __init__(self, **options):
         super().__init__(formatter_class=_LAYOUT, allow_abbrev=False, **options)
@@ -29,7 +29,7 @@ class CommandParser(argparse.ArgumentParser):
 
 
 def add_options(group: argparse._ActionsContainer, texts: Mapping[str, str], **common: Any) -> None:
-    """Adds options such as `{"--last N": "help"}`, with `_RULES`; without a value, a switch."""
+    """Adds options such as `{"--last N": "help"}`, or `{"--plan": "help"}` for a switch."""
     for option, text in texts.items():
         flag, *metavar = option.split()
         kind = {"metavar": metavar[0]} if metavar else {"action": "store_true"}
@@ -39,7 +39,7 @@ def add_options(group: argparse._ActionsContainer, texts: Mapping[str, str], **c
 
 
 def add_setting(group: argparse._ActionsContainer, one: Setting) -> None:
-    """Adds the option of a setting to a group of a parser; without the option it is None."""
+    """Adds the option of a setting to a group of a parser; None means that it is not given."""
     default = one.unset if one.default is None else one.default
     if isinstance(default, bool):
         default = str(default).lower()
@@ -54,7 +54,7 @@ def add_setting(group: argparse._ActionsContainer, one: Setting) -> None:
 
 
 def add_model_option(group: argparse._ActionsContainer, **options) -> None:
-    """Adds `--model`, which may be given several times: a list, as `Translator.load` takes it."""
+    """Adds `--model`, which may be given several times; its value is a list of directories."""
     text = (
         "model directory; several models of one vocabulary answer together, by their average and "
         "with the settings of the first"
@@ -63,7 +63,7 @@ def add_model_option(group: argparse._ActionsContainer, **options) -> None:
 
 
 def add_search_options(parser: argparse.ArgumentParser, n_best: bool = True) -> None:
-    """Adds the options of beam search, whose defaults are those of the model."""
+    """Adds the options of beam search, which default to the model's own."""
     group = parser.add_argument_group("search")
     recipe = declarations(TrainingRecipe)
     for name in ("beam_size", "length_penalty"):
@@ -84,7 +84,7 @@ def is_given(arguments: argparse.Namespace, option: str) -> bool:
     return value is not None and value is not False
 
 
-# The options of constraints with a number, and their classes.
+# Options of constraints that take a number, and the classes of the constraints.
 _CONSTRAINTS = {
     "min_length": "MinimumLength",
     "no_repeat_ngram": "NoRepeatNgrams",
@@ -95,7 +95,7 @@ CONSTRAINT_OPTIONS = (*_FLAGS, "--suppress-unknown")
 
 
 def add_constraint_options(parser: argparse.ArgumentParser) -> None:
-    """Adds the options of constraints, which come on top of the model's own."""
+    """Adds the options of constraints, which are added to the model's own constraints."""
     group = parser.add_argument_group("constraints")
     options = {
         "--min-length N": "minimum number of subwords in an answer, its end included",
@@ -109,7 +109,7 @@ def add_constraint_options(parser: argparse.ArgumentParser) -> None:
 
 
 def choose_search(arguments: argparse.Namespace, search: Any) -> Any:
-    """Returns the search of a model with the options; a constraint replaces one of its kind."""
+    """Returns a model's search, changed by the options; a constraint replaces one of its kind."""
     from keras_transformer import decoding
     from keras_transformer.data.special_tokens import UNK_ID
 
@@ -121,7 +121,7 @@ def choose_search(arguments: argparse.Namespace, search: Any) -> Any:
     elif options:
         search = decoding.BeamSearch(**options)
     asked = [getattr(decoding, kind)(given[n]) for n, kind in _CONSTRAINTS.items() if n in given]
-    # The search may suppress other tokens, which stay suppressed.
+    # If the search suppresses other tokens, they stay suppressed.
     replaced = tuple(map(type, asked))
     if given.get("suppress_unknown"):
         asked.append(decoding.SuppressTokens([UNK_ID]))
@@ -134,7 +134,7 @@ def choose_search(arguments: argparse.Namespace, search: Any) -> Any:
 def add_batch_options(
     parser: argparse.ArgumentParser, searches: bool = True
 ) -> argparse._ArgumentGroup:
-    """Adds `--batch-size`, and `--streams` to a command that searches; returns their group."""
+    """Adds `--batch-size`; if the command searches, also `--streams` and `--precision`."""
     group = parser.add_argument_group("batches")
     text = "number of sentences computed at once (default: %(default)s)"
     add_options(group, {"--batch-size N": text}, default=32)

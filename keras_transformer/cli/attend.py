@@ -1,4 +1,4 @@
-"""`keras-transformer attend`: pictures of a model's attention."""
+"""`keras-transformer attend`: draws a model's attention."""
 
 import argparse
 import pathlib

@@ -1,4 +1,4 @@
-"""`keras-transformer average`: the mean of several checkpoints' weights."""
+"""`keras-transformer average`: averages the weights of several checkpoints."""
 
 import argparse
 import pathlib

@@ -1,27 +1,27 @@
-"""Imports of Keras and its backend, without the start-up lines of TensorFlow."""
+"""Imports Keras and its backend, without the start-up messages of TensorFlow."""
 
 import contextlib
 import os
 import sys
 from collections.abc import Iterator
 
-# Parts of a batch that `train` computes at the same time on a CPU, by default.
+# Default number of parts of a batch that `train` computes at the same time on a CPU.
 TRAINING_STREAMS = 2
 
 
 def import_keras() -> None:
-    """Imports Keras without the lines of its backend on standard error."""
+    """Imports Keras without the messages of its backend on standard error."""
     with _hidden_standard_error():
         import keras  # noqa: F401
 
 
 @contextlib.contextmanager
 def _hidden_standard_error() -> Iterator[None]:
-    """Hides standard error, where TensorFlow writes lines that no setting of its own stops."""
+    """Hides standard error, because TensorFlow has no setting that stops all of its messages."""
     if os.environ.get("KERAS_TRANSFORMER_DEBUG") == "1":
         yield
         return
-    # TensorFlow reads it once, when it is imported; 3 leaves fatal errors only.
+    # TensorFlow reads this once, when it is imported; 3 shows only fatal errors.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     try:
         # C++ writes to the file descriptor, not to `sys.stderr`.
@@ -41,9 +41,9 @@ def _hidden_standard_error() -> Iterator[None]:
 
 
 def load_backend() -> bool:
-    """Imports Keras and finds the GPUs: after a command's checks, before anything that computes.
+    """Imports Keras and finds the GPUs. Commands call it after their checks, before computing.
 
-    Returns whether TensorFlow computes, and on the CPU.
+    Returns whether the backend is TensorFlow on a CPU.
     """
     with _hidden_standard_error():
         import keras
@@ -52,25 +52,25 @@ def load_backend() -> bool:
             return False
         import tensorflow as tf
 
-        # Complains where there is no GPU.
+        # Prints messages if there is no GPU.
         return not tf.config.list_physical_devices("GPU")
 
 
 def load_backend_in_streams(num_streams: int | None, most: int | None = None) -> int:
-    """Calls `load_backend`, divides the cores of a CPU among streams and returns their number.
+    """Calls `load_backend`, divides the cores of a CPU among streams, and returns their number.
 
-    Small operations are faster with one thread than with several. By default there is a stream for
-    each core, up to the maximum `most`.
+    Small operations are faster with one thread than with several. The default is one stream for
+    each core, at most `most`.
     """
     if not load_backend():
         return num_streams or 1
     import tensorflow as tf
 
-    # The cores that the process may use, if the system has this call.
+    # The number of cores that the process may use, if the system can tell.
     has_call = hasattr(os, "sched_getaffinity")
     cores = len(os.sched_getaffinity(0)) if has_call else os.cpu_count()
     num_streams = num_streams or min(cores, most or cores)
-    # TensorFlow's own setting wins. After the first computation the number cannot be set.
+    # TensorFlow's own setting has priority. The number cannot be set after the first computation.
     if "TF_NUM_INTRAOP_THREADS" not in os.environ:
         with contextlib.suppress(RuntimeError):
             tf.config.threading.set_intra_op_parallelism_threads(max(1, cores // num_streams))

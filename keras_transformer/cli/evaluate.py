@@ -1,4 +1,4 @@
-"""`keras-transformer evaluate`: the scores of a model, or of answers that exist already."""
+"""`keras-transformer evaluate`: scores a model, or answers that already exist."""
 
 import argparse
 import json

@@ -1,4 +1,4 @@
-"""Values of the settings of `train` that nobody has given: by experiment, or by corpus size."""
+"""Values of settings of `train` that are not given: by experiment, or by corpus size."""
 
 from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
@@ -8,7 +8,7 @@ from keras_transformer.cli.task_commands import Experiment, task_commands
 from keras_transformer.inference.tasks import get_commands
 from keras_transformer.settings.training_settings import read_settings_file
 
-# The settings that the number of training pairs decides, each with a reason.
+# Settings that depend on the number of training pairs, each with the reason for its value.
 CHOSEN: dict[str, str] = {
     "preset": "a model size that suits this number of pairs",
     "num_encoder_layers": "fewer layers learn faster from little text",
@@ -22,7 +22,7 @@ CHOSEN: dict[str, str] = {
     "checkpoint_every": "far enough apart that averaging the checkpoints helps",
     "patience": "stop after this many validations without improvement",
 }
-# Maximum number of training pairs, and their values in the order of `CHOSEN`.
+# Maximum number of training pairs, and the values of the settings in the order of `CHOSEN`.
 _BY_PAIRS = (
     (5_000, ("small", 2, 2, 0.3, 1_000, 1_024, 400, 4_000, 200, 100, 5)),
     (20_000, ("small", 2, 2, 0.2, 2_000, 1_024, 400, 12_000, 400, 100, 8)),
@@ -41,7 +41,7 @@ EXPERIMENTS: dict[str, Experiment] = {
 
 
 def experiment_values(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the settings of an experiment that are not given, without its data if other is."""
+    """Returns an experiment's settings that are not given; other data replaces its own."""
     experiment = EXPERIMENTS[name]
     kinds = get_commands(experiment.values["task"]).data_kinds
     others = [one for kind, names in kinds.items() if kind not in experiment.data for one in names]
@@ -55,9 +55,9 @@ def choose_settings(
     corpus: Iterable[tuple[str, str]] | None,
     say: Callable[[str], object],
 ) -> dict[str, Any]:
-    """Returns the settings with values for this number of training pairs in place of None.
+    """Returns the settings; unset ones get values for this number of training pairs.
 
-    A named preset keeps its own values; `corpus` has a length, and is None if it is not known.
+    With a named preset, nothing changes. `corpus` has a length; None if the corpus is not known.
     """
     if values["preset"]:
         return dict(values)
@@ -75,7 +75,7 @@ def choose_settings(
 
 
 def keep_settings(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the settings, where None becomes the setting of the training to resume."""
+    """Returns the settings; unset ones get the values of the training to resume, if any."""
     try:
         saved = read_settings_file(values["output"])["settings"]
         saved = {**saved, **saved["model"], **saved["recipe"]}
@@ -85,8 +85,8 @@ def keep_settings(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def choose_vocab_size(corpus: Iterable[tuple[str, str]]) -> int:
-    """Returns the number of subwords for a corpus with a length."""
-    # A script of many characters needs more, because each of these is a subword.
+    """Returns the vocabulary size for a corpus, which has a length."""
+    # Scripts with many characters need more subwords, because each character is one.
     characters = set()
     for source, target in islice(corpus, _CHARACTER_PAIRS):
         characters.update(source, target)
@@ -99,7 +99,7 @@ def _unset(values: Mapping[str, Any]) -> list[str]:
         return []
     unset = [name for name in CHOSEN if values[name] is None]
     if values["vocabulary"] or values["prepared"] or values["vocabulary_type"] == "subword":
-        return [name for name in unset if name != "vocab_size"]  # it has a size of its own
+        return [name for name in unset if name != "vocab_size"]  # the vocabulary decides its size
     return unset
 
 

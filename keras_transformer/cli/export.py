@@ -53,7 +53,7 @@ def run(arguments: argparse.Namespace) -> None:
     from keras_transformer.inference.model_directory import read_config
     from keras_transformer.inference.tasks import get_task
 
-    # Before the model is loaded, not after.
+    # Raises an error before the model is loaded.
     export.check_export_directory(arguments.output, chosen.name)
     task = read_config(arguments.model[0])["task"]
     chosen.check_task(task)
@@ -61,7 +61,7 @@ def run(arguments: argparse.Namespace) -> None:
     given = {name: getattr(arguments, one.name) for name, one in chosen.options.items()}
     options = {name: value for name, value in given.items() if value is not None}
     pipeline = get_task(task).pipeline.load(arguments.model, dtype=options.get("dtype"))
-    if options.get("dtype") == "auto":  # It has been measured.
+    if options.get("dtype") == "auto":  # The pipeline has measured it.
         options["dtype"] = pipeline.model.dtype_policy.name
     if chosen.includes_search:
         options["search"] = choose_search(arguments, pipeline.search)
@@ -71,6 +71,6 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def _options(one: ExportFormat) -> list[str]:
-    """Returns the options that a format allows and others may not."""
+    """Returns the options of a format that other formats may not have."""
     own = [option.flag for option in one.options.values()]
     return own + list(_SEARCH_OPTIONS) if one.includes_search else own

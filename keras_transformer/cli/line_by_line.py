@@ -1,4 +1,4 @@
-"""Answers of a model to the lines of a file or a pipe, for commands."""
+"""Answers the lines of a file or a pipe with a model, for commands."""
 
 import argparse
 import dataclasses
@@ -32,9 +32,9 @@ _ADVICE = "split the line, or use --long-lines split or truncate"
 
 
 def add_line_options(parser: argparse.ArgumentParser, done: str) -> tuple[Any, Any]:
-    """Adds the options of a command by which lines are `done`, such as "translated".
+    """Adds the options of a command that answers lines; `done` is a word such as "translated".
 
-    Returns the groups of files and of batches.
+    Returns the option groups of files and of batches.
     """
     files = parser.add_argument_group("model and files")
     add_model_option(files, required=True)
@@ -58,7 +58,7 @@ def add_line_options(parser: argparse.ArgumentParser, done: str) -> tuple[Any, A
 def add_long_lines(
     group: argparse._ArgumentGroup, choices: Sequence[str], default: str, note: str = ""
 ) -> None:
-    """Adds `--long-lines` with some of the choices; `default` and `note` are words of the help."""
+    """Adds `--long-lines` with these choices; `default` and `note` are texts for the help."""
     actions = "; ".join(_ACTIONS[name] for name in choices)
     text = f"treatment of a source line that is longer than the model reads: {actions} (default: "
     add_options(group, {"--long-lines HOW": f"{text}{default}){note}"}, choices=choices)
@@ -74,7 +74,7 @@ def check_lengths(
     tokenizer: Any,
     lines: Sequence[str],
     limit: int,  # maximum number of subwords, with the end of the sentence
-    name: str,  # of the file
+    name: str,  # name of the file in the error
     first: int = 1,  # number of the first line
     advice: str = _ADVICE,
 ) -> None:
@@ -88,7 +88,7 @@ def check_lengths(
 
 
 def check_input(arguments: argparse.Namespace) -> int | None:
-    """Returns the number of lines of a file, None for a pipe; a terminal gets chunks of one."""
+    """Returns a file's number of lines, None for a pipe; sets chunks of one line for a terminal."""
     if arguments.input in (None, "-"):
         if sys.stdin.isatty():
             arguments.chunk_size = 1
@@ -102,7 +102,7 @@ def check_input(arguments: argparse.Namespace) -> int | None:
 
 
 def load_pipeline(arguments: argparse.Namespace, task: str) -> tuple[Any, dict[str, Any]]:
-    """Returns the pipeline in `--model`, and options of its methods that search."""
+    """Returns the pipeline in `--model`, and the options of its search methods."""
     num_streams = load_backend_in_streams(arguments.streams)
     pipeline = get_task(task).pipeline.load(arguments.model, dtype=arguments.precision)
     use_shortlist(pipeline, arguments)
@@ -111,7 +111,7 @@ def load_pipeline(arguments: argparse.Namespace, task: str) -> tuple[Any, dict[s
 
 
 def answer_all(method: Callable, inputs: Sequence, progress: Progress, **options) -> tuple:
-    """Returns the answers of a method of a pipeline to all inputs, and the seconds that it took."""
+    """Returns the answers of a pipeline's method to all inputs, and the seconds that it took."""
     start = time.monotonic()
     with progress:
         answers = method(inputs, progress=progress.update, **options)
@@ -119,7 +119,7 @@ def answer_all(method: Callable, inputs: Sequence, progress: Progress, **options
 
 
 def save_answers(path: str | None, answers: Iterable[str]) -> None:
-    """Writes answers to the file of `--output`, if there is one, a line for each."""
+    """Writes answers to the file of `--output`, if it is given, one per line."""
     if path:
         with open_output(path) as file:
             file.writelines(answer + "\n" for answer in answers)
@@ -136,13 +136,13 @@ def write_answers(
     """Writes the answers to all lines and returns the number of lines that were read.
 
     `answers` takes a chunk, the number of its first line and the options of a pipeline's method.
-    A search that samples gets another seed for each chunk, because each batch uses one.
+    A search that samples gets a new seed for each chunk, because each batch uses one seed.
     """
     number, num_batches = 1, 0
     search = options["search"]
 
     def show(output: TextIO, num_lines: int) -> None:
-        # On a terminal the answers themselves show the progress.
+        # On a terminal, the answers themselves show the progress.
         if not output.isatty():
             progress.update(num_lines, note=f"batch {num_batches:,}")
 

@@ -13,7 +13,7 @@ from keras_transformer.errors import UserError
 from keras_transformer.inference.tasks import get_commands
 from keras_transformer.settings.training_settings import TrainingSettings
 
-# Only `train` has these, or they have another default here.
+# Only `train` has these, or their defaults differ here.
 _NOT_HERE = ("task", "prepared", "max_length", "bpe_dropout")
 
 

@@ -11,10 +11,10 @@ _WIDEST_BAR, _NARROWEST_BAR = 24, 4  # characters
 _TEXT_WIDTH = 75  # columns for the text beside the bar
 _TERMINAL_INTERVAL = 0.1  # seconds between redraws
 _FILE_INTERVAL = 30.0  # seconds between lines when standard error is a file
-_TICK = 1.0  # seconds without news until a terminal is redrawn
+_TICK = 1.0  # seconds between redraws by a bar's own thread
 
-_lock = threading.RLock()  # bars redraw themselves from threads of their own
-_shown: list["Progress"] = []  # bars that now stand on the last line of the terminal
+_lock = threading.RLock()  # bars also redraw themselves, in their own threads
+_shown: list["Progress"] = []  # bars that are now on the last line of the terminal
 
 
 def say(line: str) -> None:
@@ -32,7 +32,7 @@ def say(line: str) -> None:
 
 
 def format_seconds(seconds: float) -> str:
-    """Returns a duration as people write it: `7s`, `2:05`, `1:02:03`."""
+    """Returns a duration as text, such as `7s`, `2:05` or `1:02:03`."""
     whole = int(round(seconds))
     hours, minutes, seconds = whole // 3600, whole // 60 % 60, whole % 60
     if hours:
@@ -41,9 +41,9 @@ def format_seconds(seconds: float) -> str:
 
 
 class Progress:
-    """A progress bar on standard error: a line redrawn in place, in a file one every 30 seconds.
+    """A progress bar on standard error: redrawn in place, or a new line every 30 seconds in a file.
 
-    Of the total and the minutes the bar shows the nearer end.
+    If it has a total and a time limit, the bar shows the one that will be reached first.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class Progress:
         self._stream = sys.stderr if stream is None else stream
         self._is_terminal = self._stream.isatty()
         self._start = self._last_draw = time.monotonic()
-        # The rate counts from the first report, after loading, compiling and earlier runs.
+        # The rate is measured from the first report, after loading, compiling and earlier runs.
         self._first: tuple[int, float] | None = None
         self._width = 0
         self._closed = threading.Event()
@@ -85,7 +85,7 @@ class Progress:
                 self._write(self.line(shutil.get_terminal_size().columns) + "\n")
 
     def update(self, done: int, total: int | None = None, note: str = "") -> None:
-        """Sets the units that are done, the total if it is new, and a note such as the loss."""
+        """Sets the number of finished units, the total if given, and a note such as the loss."""
         self.done = max(self.done, done)
         self.total = self.total if total is None else total
         self.note = note
@@ -128,7 +128,7 @@ class Progress:
             self._last_draw = time.monotonic()
             if not self._is_terminal:
                 self._write(self.line() + "\n")
-            elif not self._closed.is_set():  # the other thread may come once more
+            elif not self._closed.is_set():  # the bar's thread may draw once more
                 columns = shutil.get_terminal_size().columns
                 line = self.line(columns)[: columns - 1]  # a line that wraps could not be redrawn
                 self._write("\r" + line.ljust(self._width))

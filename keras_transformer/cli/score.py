@@ -1,4 +1,4 @@
-"""`keras-transformer score`: how probable a model finds given translations."""
+"""`keras-transformer score`: scores given translations by their probability."""
 
 import argparse
 import math

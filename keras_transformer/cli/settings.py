@@ -1,4 +1,4 @@
-"""The settings of `train`: where their values come from, and a TOML file with comments."""
+"""The settings of `train`: from options, a TOML file, an experiment or the defaults."""
 
 import argparse
 import dataclasses
@@ -32,7 +32,7 @@ from keras_transformer.settings.transformer_config import TransformerConfig
 
 @dataclasses.dataclass(frozen=True)
 class RunSettings(FrozenSettings):
-    """The settings of `train` that are arguments of the function of this name.
+    """The settings of the command `train` that become arguments of the function `train`.
 
     Args:
         {settings}
@@ -69,7 +69,7 @@ TABLES: dict[str, str] = {
 def _settings_of_train() -> dict[str, Setting]:
     classes = (TrainingSettings, *(task.settings for task in task_commands()), RunSettings)
     found = {one.name: one for kind in classes for one in declarations(kind).values()}
-    # Other defaults than in the library, because the command line knows the number of pairs.
+    # Defaults that differ from the library's, because the command line knows the number of pairs.
     presets = [f"with --task {task.name} {task.defaults['preset']}"
                for task in task_commands() if "preset" in task.defaults]  # fmt: skip
     named = sorted(name for name in list_presets() if not name.startswith("table3"))
@@ -113,7 +113,7 @@ def settings_in(table: str) -> list[Setting]:
 def add_tables(
     parser: argparse.ArgumentParser, tables: Iterable[str] = TABLES, left_out: Collection[str] = ()
 ) -> None:
-    """Adds a group of options for each table, with its settings except for some."""
+    """Adds a group of options for each table, with its settings except `left_out`."""
     for table in tables:
         group = parser.add_argument_group(TABLES[table])
         for one in settings_in(table):
@@ -158,7 +158,7 @@ def _describe_unknown(name: str, table: str) -> str:
 
 
 def resolve(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Returns every setting: of an option, else the TOML file, the experiment or the defaults."""
+    """Returns all settings: from options, else the TOML file, the experiment or the defaults."""
     values = {name: one.default for name, one in SETTINGS.items()}
     options = {name: value for name, value in vars(arguments).items() if value is not None}
     given = read_config(options["config"]) if options.get("config") else {}
@@ -180,7 +180,7 @@ def check_task(values: Mapping[str, Any]) -> None:
 
 
 def render_config(values: Mapping[str, Any], preset_values: Mapping[str, Any]) -> str:
-    """Returns a TOML file of all settings; `preset_values` are examples of those that are None."""
+    """Returns a TOML file of all settings; `preset_values` are examples for those that are None."""
     lines = [
         "# Settings of `keras-transformer train --config THIS_FILE`.",
         "# A setting behind # is not set: its value there is the preset's, or an example. Options",
@@ -205,7 +205,7 @@ def render_config(values: Mapping[str, Any], preset_values: Mapping[str, Any]) -
 
 
 def training_settings(values: Mapping[str, Any]) -> TrainingSettings:
-    """Returns the `TrainingSettings` of settings by name."""
+    """Returns the `TrainingSettings` with the values of settings by name."""
     given = {name: value for name, value in values.items() if value is not None}
     if values["vocabulary_type"] == "subword":
         given["vocab_size"] = values["vocab_size"]
@@ -222,7 +222,7 @@ def training_settings(values: Mapping[str, Any]) -> TrainingSettings:
 
 
 def _learned_positions(given: Mapping[str, Any]) -> dict[str, int]:
-    """Returns the number of learned positions if any are: the maximum length of a sentence."""
+    """Returns the `max_length` of learned positions, the maximum length of a sentence, or `{}`."""
     preset = get_preset(given["preset"])
     position = given.get("position", preset.config.get("position"))
     if position != "learned" or not given.keys() & {"position", "max_length"}:
@@ -231,7 +231,7 @@ def _learned_positions(given: Mapping[str, Any]) -> dict[str, int]:
 
 
 def data_kind(values: Mapping[str, Any]) -> str:
-    """Returns the one kind of data that the settings name, a key of `TaskCommands.data_kinds`."""
+    """Returns the kind of data that the settings name, a key of `TaskCommands.data_kinds`."""
     commands = get_commands(values["task"])
     given = commands.data_kinds.items()
     kinds = [kind for kind, names in given if any(values[name] for name in names)]

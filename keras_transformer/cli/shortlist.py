@@ -1,4 +1,4 @@
-"""`keras-transformer shortlist`: the subwords that translations may have, beside a model."""
+"""`keras-transformer shortlist`: learns which subwords a model's translations may have."""
 
 import argparse
 from typing import Any

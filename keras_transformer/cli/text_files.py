@@ -1,4 +1,4 @@
-"""Lines that commands read and write: strict UTF-8, in files or standard streams."""
+"""Reads and writes lines of strict UTF-8, in files or standard streams."""
 
 import contextlib
 import gzip
@@ -14,12 +14,12 @@ from typing import TextIO
 from keras_transformer.errors import UserError
 from keras_transformer.files import atomic_write
 
-# The files of a model directory that commands read. Others in it may be replaced.
+# Files of a model directory that commands read. An output may replace other files in it.
 _MODEL_FILES = ("config.json", "recipe.json", "training.json", "*.weights.h5", "*tokenizer.*")
 
 
 def read_lines(path: str | None) -> Iterator[str]:
-    """Returns the lines of a UTF-8 file, as `open_text`; of standard input for None and `"-"`."""
+    """Returns the lines of a UTF-8 file, like `open_text`; None and `"-"` are standard input."""
     from keras_transformer.data.lines import decode_line, open_text
 
     if path not in (None, "-"):
@@ -30,7 +30,7 @@ def read_lines(path: str | None) -> Iterator[str]:
 
 
 def read_all_lines(path: str, what: str) -> list[str]:
-    """Returns the lines of a file; an error calls it by `what` it holds if it is empty."""
+    """Returns the lines of a file; raises a `UserError` about the `what` file if it is empty."""
     lines = list(read_lines(path))
     if not lines:
         raise UserError(f"The {what} file {path!r} is empty.")
@@ -38,7 +38,7 @@ def read_all_lines(path: str, what: str) -> list[str]:
 
 
 def require_same_length(files: Iterable[tuple[str, list[str]]]) -> None:
-    """Raises a `UserError` unless files, pairs of name and lines, have equal numbers of lines."""
+    """Raises a `UserError` unless all files (name and lines) have the same number of lines."""
     (first, lines), *others = files
     for name, other in others:
         if len(other) != len(lines):
@@ -49,22 +49,22 @@ def require_same_length(files: Iterable[tuple[str, list[str]]]) -> None:
 
 
 def chunks(lines: Iterable[str], size: int) -> Iterator[list[str]]:
-    """Yields lists of `size` lines, the last one shorter."""
+    """Yields lists of `size` lines; the last one may be shorter."""
     iterator = iter(lines)
     while chunk := list(itertools.islice(iterator, size)):
         yield chunk
 
 
 def as_line(text: str) -> str:
-    """Returns text on one line, because a line break in an answer would shift all that follow."""
+    """Returns text on one line; a line break in an answer would shift the lines after it."""
     return text.replace("\r", " ").replace("\n", " ")
 
 
 def check_output(path: str | None, others: Iterable[str | None] = ()) -> None:
-    """Raises a `UserError` if an output cannot be written, before the work rather than after it.
+    """Raises a `UserError` if an output cannot be written; called before the work, not after it.
 
-    It must be none of the `others`, files and model directories that the command also reads or
-    writes; None is none of these.
+    The output must not be one of the `others`: files and model directories that the command also
+    reads or writes. None among them is ignored.
     """
     identity = _identity(path, sys.stdout)
     for other in others:
@@ -78,7 +78,7 @@ def check_output(path: str | None, others: Iterable[str | None] = ()) -> None:
             )
     if path in (None, "-"):
         return
-    target = pathlib.Path(os.path.realpath(path))  # of a link to a file, the file is written
+    target = pathlib.Path(os.path.realpath(path))  # a link stays, its file is written
     if target.is_dir():
         raise UserError(f"The output must be a file. Received a folder: {path!r}.")
     if not target.parent.is_dir() and not _is_special(path):
@@ -89,9 +89,9 @@ def check_output(path: str | None, others: Iterable[str | None] = ()) -> None:
 
 @contextlib.contextmanager
 def open_output(path: str | None) -> Iterator[TextIO]:
-    """Opens an output for UTF-8 text; a file appears under its name only when it is complete."""
+    """Opens an output for UTF-8 text; a file gets its name only when it is complete."""
     if path in (None, "-"):
-        # Answers are UTF-8 in every locale. The stream of a test may not have this method.
+        # Answers are UTF-8 in every locale. In tests, the stream may not have this method.
         if hasattr(sys.stdout, "reconfigure"):
             sys.stdout.reconfigure(encoding="utf-8", newline="\n")
         yield sys.stdout
@@ -110,19 +110,19 @@ def open_output(path: str | None) -> Iterator[TextIO]:
                 yield text
     except OSError as error:
         if error.errno is not None and error.filename in (None, str(temporary)):
-            error.filename = path  # a full disk names no file
+            error.filename = path  # the error of a full disk names no file
         raise
 
 
 def _identity(path: str | pathlib.Path | None, stream: TextIO) -> tuple | str | None:
-    """Returns what all names of a file have in common, or None for a special file."""
+    """Returns a value that is the same for all names of a file, or None for a special file."""
     try:
         status = os.stat(stream.fileno() if path in (None, "-") else path)
         return (status.st_dev, status.st_ino) if stat.S_ISREG(status.st_mode) else None
     except FileNotFoundError:
         return os.path.realpath(path)  # an output that does not exist yet
     except (OSError, ValueError, AttributeError):
-        return None  # a closed stream, or the stream of a test
+        return None  # a closed stream, or a stream in a test
 
 
 def _is_special(path: str | os.PathLike) -> bool:

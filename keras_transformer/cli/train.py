@@ -1,4 +1,4 @@
-"""`keras-transformer train`: trains a model, or goes on with a training."""
+"""`keras-transformer train`: trains a model, or resumes a training."""
 
 import argparse
 import pathlib
@@ -79,7 +79,7 @@ def run(arguments: argparse.Namespace) -> None:
     corpora = commands.open_corpora(kind, values)
     values = choose_settings(values, corpora.train, say)
     say("Loading Keras and its backend.")
-    # XLA joins the small operations itself.
+    # XLA fuses small operations itself, so the default is one stream.
     values["streams"] = load_backend_in_streams(
         values["streams"] or (1 if values["jit_compile"] else None), TRAINING_STREAMS
     )
@@ -103,7 +103,7 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def training_progress(output: str, max_minutes: float | None) -> Progress:
-    """Returns the bar of a training; `max_minutes` includes the minutes of earlier runs."""
+    """Returns a training's progress bar; `max_minutes` includes the minutes of earlier runs."""
     from keras_transformer.training.checkpoints import Checkpoints
     from keras_transformer.training.checkpoints import Progress as Reached
     from keras_transformer.training.output_directory import CHECKPOINT_FOLDER
@@ -123,7 +123,7 @@ def _print_config(values: Mapping[str, Any]) -> None:
         values = choose_settings(values, corpus, say)
     examples = choose_settings(values, None, lambda line: None)  # for settings that are still None
     preset = get_preset(examples["preset"])
-    load_backend()  # a config checks its activation
+    load_backend()  # `TransformerConfig` checks its activation with Keras
     model = TransformerConfig(vocab_size=1, **preset.config).to_dict()
     of_preset = {**model, **preset.recipe.to_dict(), "vocab_size": TrainingSettings.vocab_size}
     chosen = {name: value for name, value in examples.items() if value is not None}

@@ -1,4 +1,4 @@
-"""`keras-transformer train --plan`: the memory and the time of a training, before it begins."""
+"""`keras-transformer train --plan`: estimates the memory and the time of a training."""
 
 import math
 import sys
@@ -21,7 +21,7 @@ _LABEL_WIDTH = 20
 def print_plan(
     recipe_name: str | None, values: Mapping[str, Any], device_memory: float | None
 ) -> None:
-    """Prints the model, the memory of a device (in gigabytes), the steps and the hours."""
+    """Prints the model, the steps, the memory and the time; `device_memory` is in gigabytes."""
     vocabulary = load_vocabulary(values["vocabulary"])
     load_backend()
     import tensorflow as tf

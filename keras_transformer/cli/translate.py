@@ -1,4 +1,4 @@
-"""`keras-transformer translate`: text in, text out, line by line."""
+"""`keras-transformer translate`: translates text line by line."""
 
 import argparse
 import functools
@@ -52,7 +52,7 @@ def run(arguments: argparse.Namespace) -> None:
     translator, options = load_pipeline(arguments, "translation")
     if total is not None and arguments.long_lines == "error":
         for _ in _chunks(translator, arguments, prefixes):
-            pass  # a line of a file that is too long is found before anything is translated
+            pass  # finds lines that are too long before anything is translated
     num_lines = write_answers(
         arguments,
         Progress("translating", total=total, unit="lines"),
@@ -64,7 +64,7 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def _chunks(translator, arguments: argparse.Namespace, prefixes) -> Iterator[list[str]]:
-    """Yields the lines, checked for their length and for having a prefix each."""
+    """Yields chunks of lines; checks their lengths and the number of prefixes."""
     name = "standard input" if arguments.input in (None, "-") else repr(arguments.input)
     options = {} if arguments.n_best is None else {"advice": _N_BEST_ADVICE}
     tokenizer, limit = translator.source_tokenizer, translator.max_source_length

@@ -1,4 +1,4 @@
-"""`TranslationCommands`: what the command line asks about translation."""
+"""`TranslationCommands`: the commands, options and data of translation."""
 
 import argparse
 import dataclasses
@@ -65,7 +65,7 @@ class PairSettings(FrozenSettings):
     data_dir: str | None = _data("folder of tensorflow-datasets for its files", "DIR")
 
 
-# The text of `evaluate`, in place of --source and --reference.
+# Options of `evaluate` that replace --source and --reference.
 _DATASET = ("dataset", "source_language", "target_language", "data_dir")
 _DATASET_FLAGS = ("--split", *("--" + name.replace("_", "-") for name in _DATASET))
 
@@ -196,7 +196,7 @@ def _open_text(values: Mapping[str, Any], part: str = "") -> Any:
 
 
 def _texts_to_score(arguments: argparse.Namespace) -> tuple[list[str], list[list[str]], dict]:
-    """Returns the sources or the hypothesis, the references, and what a report says of them."""
+    """Returns the sources or the hypotheses, the references, and their entries in the report."""
     if arguments.dataset:
         return _dataset_to_score(arguments)
     for flag in _DATASET_FLAGS:
@@ -233,7 +233,7 @@ def _dataset_to_score(arguments: argparse.Namespace) -> tuple[list[str], list[li
 
 
 def _open_prepared(values: dict[str, Any]) -> Corpora:
-    """Opens a prepared corpus, whose vocabularies and maximum length become settings."""
+    """Opens a prepared corpus, and sets `shared_vocabulary` and `max_length` from it."""
     from keras_transformer.data import PreparedCorpus
 
     for name in ("vocabulary", "vocab_size", "bpe_dropout"):

@@ -1,4 +1,4 @@
-"""`keras-transformer vocab`: a subword vocabulary from text files."""
+"""`keras-transformer vocab`: learns a subword vocabulary from text files."""
 
 import argparse
 import itertools
@@ -64,7 +64,7 @@ def _counted(lines: Iterable[str]) -> Iterator[str]:
 
 
 def load_vocabulary(path: str | None) -> Any:
-    """Returns the tokenizer in a file that this command wrote; None for no file."""
+    """Returns the tokenizer in a file that this command wrote; None without a file."""
     if not path:
         return None
     from keras_transformer.data.tokenizer_pair import load_tokenizer_file

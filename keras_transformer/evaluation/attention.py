@@ -1,4 +1,4 @@
-"""Attention of all layers and heads to one sentence and its answer, and a page that shows it."""
+"""Attention weights for one text and its answer, and an HTML page that shows them."""
 
 import base64
 import dataclasses
@@ -21,13 +21,13 @@ _TEMPLATE = pathlib.Path(__file__).with_name("attention_page.html")
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class AttentionWeights:
-    """The attention of all layers and heads of a model, for one text and its answer.
+    """Attention weights of all layers and heads of a model, for one text and its answer.
 
     Args:
         source, target: pieces of the text and of the answer, EOS last.
-        encoder, decoder, cross: float32 `[layers, heads, query_length, key_length]`. The queries of
-            `decoder` and `cross` are the target's pieces, at the steps that predict them. The keys
-            of `decoder` are the pieces that it reads: `<s>`, and all of the target but the last.
+        encoder, decoder, cross: float32 `[layers, heads, query_length, key_length]`. Each query of
+            `decoder` and `cross` is the step that predicts a target piece. The keys of `decoder`
+            are the pieces that the decoder reads: `<s>` and the target without its last piece.
 
     Example:
 
@@ -49,14 +49,14 @@ class AttentionWeights:
     def view(
         self, attention: str = "cross", layer: int | None = None, head: int | None = None
     ) -> tuple[np.ndarray, tuple[str, ...], tuple[str, ...]]:
-        """Returns a part of the weights, and its pieces, as `plot_attention` takes them.
+        """Returns the chosen weights with their keys and queries, as arguments of `plot_attention`.
 
         Args:
             attention: `"encoder"`, `"decoder"` or `"cross"`.
             layer, head: numbers from 1; None for all. A head needs a layer.
 
         Raises:
-            ValueError: if there is no such attention, layer or head, or a head has no layer.
+            ValueError: if there is no such attention, layer or head, or only a head is given.
         """
         check_choice("attention", attention, KINDS)
         weights = getattr(self, attention)
@@ -76,16 +76,16 @@ class AttentionWeights:
 def attention_weights(
     pipeline: Pipeline, source: str, target: str | None = None
 ) -> AttentionWeights:
-    """Returns the attention of a model to a text and its answer, of all layers and heads.
+    """Returns the attention weights of all layers and heads for a text and its answer.
 
     Args:
         pipeline: a `Translator` or `Parser`; an `Ensemble` has the heads of all its models.
         source, target: the text, and its translation or its tree in brackets; None for the answer
-            of the search.
+            that the search finds.
 
     Raises:
-        UserError: if the source is empty, source or target is longer than the model reads, or a
-            tree does not have the words of the source.
+        UserError: if the source is empty, source or target is longer than the model reads, or the
+            words of a tree differ from the source.
 
     Example:
 
@@ -124,22 +124,22 @@ def attention_page(
     head: int | None = None,
     title: str | None = None,
 ) -> pathlib.Path:
-    """Writes an HTML page that shows attention as lines between pieces, a colour for each head.
+    """Writes an HTML page that draws attention as lines between pieces, with a colour per head.
 
     The page needs no network. Its weights are rounded to multiples of 1/255.
 
     Args:
         weights: the `AttentionWeights` to show.
-        path: the page to write; .html.
-        attention, layer, head: shown first, as in `AttentionWeights.view`; None for the last layer
-            and all its heads. The reader of the page chooses others.
+        path: the HTML file to write.
+        attention, layer, head: the first view, as in `AttentionWeights.view`; None for the last
+            layer or all heads. The page has controls to choose others.
         title: heading of the page; None for "Attention".
 
     Returns:
         `path` as a `pathlib.Path`.
 
     Raises:
-        ValueError: if there is no such layer or head.
+        ValueError: if there is no such attention, layer or head, or only a head is given.
 
     Example:
 
@@ -151,14 +151,14 @@ def attention_page(
     >>> attention_page(weights, path, layer=1, head=2).name
     'attention.html'
     """
-    weights.view(attention, layer, head)  # Raises if there is no such head.
+    weights.view(attention, layer, head)  # Raises an error if the view does not exist.
     data = {"title": title or "Attention", "attention": attention, "layer": layer, "head": head}
     for kind in KINDS:
         part, keys, queries = weights.view(kind)
         values = zlib.compress(np.round(part * 255).astype("uint8").tobytes(), level=9)
         values = base64.b64encode(values).decode("ascii")
         data[kind] = {"shape": part.shape, "keys": keys, "queries": queries, "values": values}
-    # In a script element only this character could end the data.
+    # Only "<" could end the script element that holds the data.
     text = json.dumps(data).replace("<", "\\u003c")
     with atomic_write(path) as temporary:
         page = _TEMPLATE.read_text(encoding="utf-8").replace("DATA_OF_THE_PAGE", text)
@@ -167,7 +167,7 @@ def attention_page(
 
 
 def _of_all_keys(weights, window):
-    """Returns the weights of all keys, given those in the window: 0 for keys outside of it."""
+    """Expands the weights of a sliding window to all keys, with 0 for keys outside the window."""
     *rows, length, width = weights.shape
     padded = np.zeros((*rows, length, length + width - 1), "float32")
     for query in range(length):

@@ -1,4 +1,4 @@
-"""Scores of translations with their signatures: BLEU, chrF, the paper's BLEU, and exact match."""
+"""Scores of translations: BLEU, chrF, the paper's BLEU and exact match, with their signatures."""
 
 import dataclasses
 import functools
@@ -16,13 +16,13 @@ _QUOTES = str.maketrans(dict.fromkeys("„“”‟«»", '"'))
 
 @dataclasses.dataclass(frozen=True)
 class Score:
-    """One figure of an evaluation.
+    """A score and the way it was computed.
 
     Attributes:
-        name: name of the measure, e.g. "BLEU".
-        score: the figure, 0 to 100.
-        signature: the way of measuring; figures with different signatures are not comparable.
-        details: parts of the figure, e.g. BLEU's precisions and brevity penalty.
+        name: name of the metric, e.g. "BLEU".
+        score: the value, 0 to 100.
+        signature: settings of the metric; scores with different signatures are not comparable.
+        details: parts of the score, e.g. BLEU's precisions and brevity penalty.
 
     Example:
 
@@ -40,7 +40,7 @@ class Score:
         return f"{self.name} {self.score:.2f} ({self.signature})"
 
     def to_dict(self) -> dict:
-        """Returns the fields as a dict that JSON can hold."""
+        """Returns the fields as a dict for JSON."""
         return dataclasses.asdict(self)
 
 
@@ -52,8 +52,8 @@ def corpus_bleu(
 ) -> Score:
     """Returns the BLEU of a whole corpus, computed by sacreBLEU.
 
-    Both sides are plain text: detokenised output, and references as they were written. Text that is
-    already tokenised (as in older papers) is scored with `tokenize="none"`.
+    Hypotheses and references are plain text: the output detokenised, the references as they were
+    written. Use `tokenize="none"` for text that is already tokenised, as in older papers.
 
     Args:
         hypotheses: the translations, one string per sentence.
@@ -82,7 +82,7 @@ def corpus_bleu(
 
 
 def make_bleu(tokenize: str = "13a", lowercase: bool = False):
-    """Returns sacreBLEU's metric; raises a `UserError` if its tokenizer cannot be loaded."""
+    """Returns sacreBLEU's metric; raises a `UserError` if the tokenizer is unknown or missing."""
     if tokenize not in BLEU.TOKENIZERS:
         rule = f"tokenize must be one of {', '.join(sorted(BLEU.TOKENIZERS))}"
         raise UserError(f"{rule}. Received: {tokenize=}")
@@ -104,7 +104,7 @@ def corpus_chrf(
 
     Args:
         hypotheses, references, lowercase: as in `corpus_bleu`.
-        word_order: maximum order of word n-grams, which count besides the character n-grams.
+        word_order: maximum order of word n-grams, counted in addition to character n-grams.
 
     Example:
 
@@ -128,7 +128,7 @@ def exact_match(
     """Returns the share of translations that equal one of their references, in percent.
 
     Args:
-        hypotheses, references, lowercase: as in `corpus_bleu`; outer white space does not count.
+        hypotheses, references, lowercase: as in `corpus_bleu`; surrounding white space is ignored.
 
     Returns:
         `Score`; its details are `num_matches` and `num_sentences`.
@@ -186,7 +186,7 @@ def bleu_score(name, metric, hypotheses, streams) -> Score:
         "hypothesis_length": result.sys_len,
         "reference_length": result.ref_len,
     }
-    # Rounding errors of the geometric mean can leave a perfect score a hair above 100.
+    # Rounding errors of the geometric mean can leave a perfect score slightly above 100.
     return Score(name, min(result.score, 100.0), str(metric.get_signature()), details)
 
 
@@ -200,23 +200,23 @@ def paper_bleu(
     The paper scored newstest2014 with the procedure of its authors' toolkit: typographic quotes are
     replaced, Moses' tokenizer for German is applied, hyphenated compounds are split ("rich-text
     format" becomes "rich ##AT##-##AT## text format"), and Moses' multi-bleu scores without
-    smoothing. It gives 0.7 to 1.5 more than sacreBLEU for the same output. Use it only to compare
-    with papers of that time.
+    smoothing. The result is 0.7 to 1.5 points above sacreBLEU's for the same output. Use it only to
+    compare with papers of that time.
 
-    Both sides are given as plain text, as for `corpus_bleu`, and are tokenised here.
+    Hypotheses and references are plain text, as for `corpus_bleu`; this function tokenises them.
 
-    Differs from the original: the tokenizer is that of `sacremoses`, without XML escapes, and the
-    references are prepared like the hypotheses, where the original used a tokenised reference file
-    whose typographic quotes were `"`. So all of „ “ ” « » become `"` here, on both sides: this is
-    what tensor2tensor's figures need (transformer_base on newstest2014: 27.52 by sacreBLEU, 29.02
-    by its script).
+    Differences from the original: the tokenizer is from `sacremoses`, without XML escapes, and the
+    references are prepared like the hypotheses. The original used a tokenised reference file whose
+    typographic quotes were already `"`, so here „ “ ” ‟ « » become `"` on both sides. A
+    comparison with tensor2tensor's figures needs this (transformer_base on newstest2014: 27.52 by
+    sacreBLEU, 29.02 by its script).
 
     Args:
         hypotheses, references, lowercase: as in `corpus_bleu`.
 
     Returns:
-        `Score`, with the details of `corpus_bleu`; its name and signature ("tok:moses-de+atat")
-        keep it apart from sacreBLEU.
+        `Score`, with the same details as `corpus_bleu`. Its name and signature
+        ("tok:moses-de+atat") distinguish it from sacreBLEU.
 
     Raises:
         UserError: if the numbers of lines differ or there are none.
@@ -242,7 +242,7 @@ def paper_bleu(
 def tokenize_for_paper(text: str) -> str:
     """Returns German text tokenised for `paper_bleu`, with hyphenated compounds split."""
     tokens = _moses().tokenize(text.translate(_QUOTES), return_str=True, escape=False)
-    # As in the original, "a-b-c" is split once: the match of "a-b" has used up the "b".
+    # As in the original, "a-b-c" is split once: the match of "a-b" has consumed the "b".
     return _COMPOUND.sub(r"\1 ##AT##-##AT## \2", tokens)
 
 

@@ -17,8 +17,8 @@ from keras_transformer.inference.tasks import get_task, task_names
 TEXT_COLOUR = "#333333"
 GRID_COLOUR = "#dddddd"
 
-# (keys of a history row, label, colour); of several keys the first one present is taken. The
-# colours can be told apart by colour-blind readers too.
+# (keys of a history row, label, colour); the first key with a value is used. Colour-blind readers
+# can tell the colours apart.
 _LOSSES = (
     (("loss",), "training", "#0072b2"),
     (("train_loss",), "training, label-smoothed", "#0072b2"),
@@ -37,13 +37,13 @@ _SMALLEST_FONT = 4.0  # points
 def plot_learning_curve(
     rows: Iterable[Mapping], path: str | os.PathLike, title: str | None = None
 ) -> pathlib.Path:
-    """Draws loss, and scores where there are any, over the training steps.
+    """Draws the loss, and the scores if there are any, over the training steps.
 
     Args:
         rows: the history, one mapping per entry with "step" and any of "loss", "train_loss",
             "val_loss", "valid_loss" (nats per token), and a task's score such as "bleu" or
             "exact_match" (0 to 100; also with the prefix "val_" or "valid_"). Values may be numbers
-            or their text; missing values, None, "" and not-a-number are skipped.
+            or strings; missing, infinite and other values are skipped.
         path: the picture to write; .png, .pdf or .svg.
         title: text above the plot.
 
@@ -80,11 +80,11 @@ def plot_learning_curve(
         axes = figure.add_subplot(1, len(panels), number)
         _draw(axes, curves, label)
         if curves is scores:
-            # Room above 100 for the figure at the end of a curve.
+            # Leaves room above 100 for the value at the end of a curve.
             axes.set_ylim(0, 112)
             axes.set_yticks(range(0, 101, 20))
             _write_last_values(axes, curves)
-        # Losses fall and scores rise: these corners stay free.
+        # Losses fall and scores rise, so these corners stay free.
         corner = "lower right" if curves is scores else "upper right"
         axes.legend(frameon=False, labelcolor=TEXT_COLOUR, loc=corner)
     return save_figure(figure, path)
@@ -115,7 +115,7 @@ def _number(value):
 
 def _draw(axes, curves, label):
     for name, colour, steps, values in curves:
-        # A few points are shown one by one; many only as a line.
+        # Markers show a few points, but would hide the line if there were many.
         style = {"marker": "o" if len(steps) <= 30 else None, "markersize": 4, "linewidth": 1.8}
         axes.plot(steps, values, color=colour, label=name, **style)
     axes.set_xlabel("training step", color=TEXT_COLOUR)
@@ -156,18 +156,18 @@ def plot_attention(
     path: str | os.PathLike,
     title: str | None = None,
 ) -> pathlib.Path:
-    """Draws attention weights as a map, one small map for every head.
+    """Draws attention weights as maps, one for each head.
 
-    Rows are target pieces (the queries), columns source pieces (the keys); for self-attention both
-    are of the same text. The maps share one colour scale, from 0 to the largest weight. Weights of
-    several layers give a row of maps for each layer. Pieces without room for them are not written.
+    Rows are target pieces (queries) and columns are source pieces (keys); in self-attention both
+    come from the same text. The maps share one colour scale, from 0 to the largest weight. Weights
+    of several layers give a row of maps for each layer. Large maps are drawn without the pieces.
 
     Args:
         weights: float `[query_length, key_length]`, `[num_heads, query_length, key_length]` or
             `[num_layers, num_heads, query_length, key_length]`: attention after the softmax. Any
             array that NumPy can read.
-        source_pieces: key_length texts.
-        target_pieces: query_length texts.
+        source_pieces: `key_length` strings.
+        target_pieces: `query_length` strings.
         path: the picture to write; .png, .pdf or .svg.
         title: text above the plot.
 
@@ -175,7 +175,7 @@ def plot_attention(
         `path` as a `pathlib.Path`.
 
     Raises:
-        ValueError: if the shape of `weights` and the numbers of pieces do not agree.
+        ValueError: if the shape of `weights` does not match the numbers of pieces.
         UserError: if matplotlib is missing, or cannot write such a file.
 
     Example:
@@ -211,7 +211,7 @@ def plot_attention(
         if number >= len(maps):
             axes.set_axis_off()
             continue
-        # White lines between the cells, so that a row can be followed to its piece.
+        # White lines between the cells guide the eye along a row to its piece.
         colours = {"cmap": "Blues", "vmin": 0.0, "vmax": weights.max()}
         edges = {"edgecolors": "white" if has_names else "none", "linewidth": 2 * cell}
         mesh = axes.pcolormesh(maps[number], **colours, **edges)
@@ -221,7 +221,7 @@ def plot_attention(
         heading = ("" if layer is None else f"layer {layer + 1}\n") + f"head {head + 1}"
         if weights.ndim > 2:
             axes.set_title(heading, fontsize=9, color=TEXT_COLOUR)
-        # Pieces are written once: under the last map of a column, left of the first of a row.
+        # Pieces are written only under the last map of a column and left of the first map of a row.
         is_last, is_first = number + columns >= len(maps), number % columns == 0
         _name_cells(axes.xaxis, source_pieces if has_names and is_last else (), font_size)
         _name_cells(axes.yaxis, target_pieces if has_names and is_first else (), font_size)
@@ -245,7 +245,7 @@ def _name_cells(axis, pieces, font_size):
 
 
 def new_figure(width: float, height: float, title: str | None = None):
-    """Returns an empty figure, sizes in inches, that can only be saved."""
+    """Returns an empty figure, with its size in inches, that can be saved but not shown."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
@@ -259,7 +259,7 @@ def new_figure(width: float, height: float, title: str | None = None):
 
 
 def save_figure(figure, path: str | os.PathLike) -> pathlib.Path:
-    """Writes a figure in the format of the path's ending; returns the path."""
+    """Writes a figure in the format of the path's suffix; returns the path."""
     path = pathlib.Path(path)
     formats = figure.canvas.get_supported_filetypes()
     kind = path.suffix.lower().removeprefix(".")

@@ -1,8 +1,8 @@
-"""From text to answers: a model with its tokenizers and a search, and model directories."""
+"""Inference: pipelines from text to answers, and model directories."""
 
 from keras_transformer import lazy_names
 
-# Without Keras: the command line asks the registry of tasks when it starts.
+# Imported on first use: the command line reads the registry of tasks without importing Keras.
 _MODULES = {
     "sentence_profile": ["SentenceProfile"],
     "shortlist": ["Shortlist"],

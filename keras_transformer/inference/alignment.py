@@ -1,4 +1,4 @@
-"""Word alignments from attention: each target word with the source word that it attends to."""
+"""Word alignments from attention: the source word that each target word attends to most."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -9,14 +9,14 @@ from keras_transformer.layers.checks import check_argument
 
 
 class Alignment(NamedTuple):
-    """The words of a source and of its translation that belong together, split at white space.
+    """The word alignment of a source and its translation, whose words are split at white space.
 
     Attributes:
-        pairs: `(source word, target word)`, indices from 0, sorted; one pair for every target word
-            that has subwords, unless no word of the source has any.
+        pairs: `(source word, target word)` as sorted indices from 0. Each target word with subwords
+            has one pair, unless the source has no subwords.
         attention: float `[target words, source words]`, the attention between words: the sum over
-            a source word's subwords, the mean over a target word's. Rows sum to less than 1,
-            because EOS, which is not a word, has its share.
+            the subwords of a source word, the mean over the subwords of a target word. Rows sum to
+            less than 1, because EOS also receives attention.
 
     Example:
 
@@ -37,7 +37,7 @@ class Alignment(NamedTuple):
 def align_words(
     attention: np.ndarray, source_words: Sequence[int], target_words: Sequence[int]
 ) -> Alignment:
-    """Aligns words, given as their numbers of subwords, by attention `[target, source]`."""
+    """Aligns words by attention `[target, source]`, given the number of subwords of each word."""
     source, target = _membership(source_words), _membership(target_words)
     counts = np.maximum(target.sum(axis=1, keepdims=True), 1)  # [target words, 1]
     between_words = (target / counts) @ attention @ source[:, : attention.shape[1]].T
@@ -50,12 +50,12 @@ def align_words(
 
 
 def _membership(num_subwords):
-    """1 where a subword belongs to a word: float `[words, subwords]`."""
+    """Returns float `[words, subwords]`, with 1 where a subword belongs to a word."""
     return np.repeat(np.eye(len(num_subwords)), num_subwords, axis=1)
 
 
 def layer_index(layer: int, num_layers: int) -> int:
-    """Returns the index of a layer from 0; -2 stands for the only layer if there is one."""
+    """Returns the index of a layer, counted from 0; with one layer, -2 is also allowed."""
     if layer == -2 and num_layers == 1:
         return 0
     is_int = isinstance(layer, int) and not isinstance(layer, bool)

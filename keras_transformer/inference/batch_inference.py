@@ -1,4 +1,4 @@
-"""Compiled search, scores and attention of padded batches of token ids."""
+"""Compiled search, scores and attention for padded batches of token ids."""
 
 import dataclasses
 import threading
@@ -16,17 +16,17 @@ from keras_transformer.inference import memory
 from keras_transformer.layers.checks import check_positive_integer
 from keras_transformer.models.cross_entropy import cross_entropy
 
-# JAX compiles a function for each shape, and TensorFlow's oneDNN a kernel: lengths of sources are
-# rounded up to a multiple. On JAX, lengths of answers are too, and numbers of rows to powers of 2.
+# Source lengths are rounded up to a multiple, because each shape compiles a function on JAX and a
+# oneDNN kernel on TensorFlow. On JAX, answer lengths are too, and numbers of rows to powers of 2.
 _LENGTH_MULTIPLE = 32 if keras.config.backend() == "jax" else 8
 
 
 def search_ids(model, source, max_lengths, search, max_length=None, token_ids=None, **options):
     """Encodes the source once and searches, as one function to compile or export.
 
-    `source` is int32 `[batch, length]` with EOS, `max_lengths` int32 `[batch]` counts EOS. Their
-    maximum `max_length` is an int where shapes must be static; None computes it. `token_ids` are
-    the tokens of a `Shortlist`; None for the whole vocabulary.
+    `source` is int32 `[batch, length]` with EOS; `max_lengths` is int32 `[batch]` and counts EOS.
+    `max_length` is the length of the result, an int where shapes must be static; None for the
+    largest of `max_lengths`. `token_ids` are from a `Shortlist`; None for the whole vocabulary.
     """
     if max_length is None:
         max_length = ops.max(max_lengths)
@@ -44,7 +44,7 @@ def search_ids(model, source, max_lengths, search, max_length=None, token_ids=No
             ops.full((size,), num_columns, dtype="int32"),
             ops.expand_dims(token_ids, 1),
             ops.arange(num_columns, dtype="int32"),
-        )  # [vocabulary]; the last column is that of the other tokens
+        )  # [vocabulary]; the other tokens have the last column, -inf
 
     def step(tokens, rows, state):
         if needs_all:
@@ -58,14 +58,14 @@ def search_ids(model, source, max_lengths, search, max_length=None, token_ids=No
 
 
 def one_answer(search):
-    """Returns the search for the best answer alone, with which a beam search can stop earlier."""
+    """Returns the search with `n_best=1` if it has this field, so that it can stop earlier."""
     return dataclasses.replace(search, n_best=1) if hasattr(search, "n_best") else search
 
 
 class BatchInference:
     """Compiled inference with one model; each search is compiled once.
 
-    The weights are read at each call, so that training the model further changes the answers.
+    Each call reads the current weights, so further training changes the answers.
     `make_constraint` returns a constraint from `constraint_numbers`, int32 `[batch]`.
 
     Attributes:
@@ -82,10 +82,11 @@ class BatchInference:
     def search_batches(
         self, sources, max_lengths, search, batch_size, max_positions, num_streams=1, **rows
     ) -> Iterator[tuple[list[int], SearchResult]]:
-        """Yields the indices of the sources of a batch, the largest first, and its `SearchResult`.
+        """Yields the indices of the sources of each batch, largest first, and its `SearchResult`.
 
-        A batch has at most `max_positions` positions of sources (without EOS) and answers.
-        `num_streams` threads search, or fewer; a `UserError` says that no search fits into memory.
+        `max_positions` limits the positions of sources (without EOS) and answers in a batch, times
+        the search's width. At most `num_streams` threads search, as many as fit into memory. Raises
+        a `UserError` if none fits.
         """
         sizes = [
             search.width * (len(source) - 1 + limit)
@@ -98,8 +99,8 @@ class BatchInference:
             num_streams = memory.streams_that_fit(
                 self.model, search, len(sources[largest]), max_lengths[largest], num_streams
             )
-        if not hasattr(search, "seed"):  # Drawn answers depend on the batch.
-            # Even shares, and the memory of one stream.
+        if not hasattr(search, "seed"):  # Samples depend on the batches, which must not change.
+            # Each stream gets an equal share of the texts and of the memory of one batch.
             batch_size = min(batch_size, max(1, -(-len(sizes) // num_streams)))
             max_positions //= num_streams
         rows |= {"sources": sources, "max_lengths": max_lengths}
@@ -114,21 +115,21 @@ class BatchInference:
             yield from map(search_batch, batches)
             return
         with ThreadPoolExecutor(num_streams) as executor:
-            # If the reader stops (Ctrl-C), `map` cancels the rest.
+            # If the caller stops (Ctrl-C), `map` cancels the remaining batches.
             yield from executor.map(search_batch, batches)
 
     def search(
         self, sources, max_lengths, search, seed_offset=0, prefixes=None, constraint_numbers=None
     ) -> SearchResult:
-        """Searches for the answers of one batch, and returns NumPy arrays.
+        """Returns the `SearchResult` of one batch, as NumPy arrays.
 
         Sources are ids with EOS, and `max_lengths` count EOS; `prefixes` are ids that the answers
-        begin with. With other values of `seed_offset`, a search draws other numbers.
+        begin with. `seed_offset` is added to the seed of a search that samples.
         """
         inputs = {"source": self._padded(sources)}
         num_rows = len(inputs["source"])
-        inputs["max_lengths"] = _filled_up(max_lengths, num_rows)  # Rows of padding end at once.
-        # An int where shapes must be static (`sizes` below), otherwise a tensor.
+        inputs["max_lengths"] = _filled_up(max_lengths, num_rows)  # Padding rows end at once.
+        # `run` gets an int where shapes must be static (`sizes` below), on TensorFlow a tensor.
         max_length = int(max(max_lengths))
         is_static = keras.config.backend() == "jax"
         inputs["max_length"] = rounded_up(max_length) if is_static else max_length
@@ -156,9 +157,9 @@ class BatchInference:
         return SearchResult(*self._run((search, *inputs), run, len(sources), **inputs))
 
     def log_probabilities(self, sources, targets, batch_size, progress) -> Iterator[tuple]:
-        """Yields the index of each pair, the log-probability of its target, and of each token.
+        """Yields the index of each pair, and the log-probabilities of its target and of each token.
 
-        Sources and targets are ids without BOS and EOS; both values are with EOS.
+        Sources and targets are ids without BOS and EOS; the log-probabilities include EOS.
         """
 
         def score(source, target, labels):
@@ -173,10 +174,10 @@ class BatchInference:
         return self._run_pairs("score", score, *pairs)
 
     def cross_attention(self, sources, targets, layer, batch_size, progress) -> Iterator[tuple]:
-        """Yields the index of each pair, and the attention of its target's tokens to its source's.
+        """Yields the index of each pair, and the attention from its target to its source.
 
-        Float `[length + 1, source length]`: row t is the mean over the heads of a decoder block at
-        the position that predicts token t. Sources and targets are as in `log_probabilities`.
+        Float `[target length, source length]`, padded: row t is the mean over a decoder block's
+        heads at the position that predicts token t. Sources and targets: see `log_probabilities`.
         """
 
         def attention(source, target, **_):
@@ -187,7 +188,7 @@ class BatchInference:
         return self._run_pairs(("attention", layer), attention, *pairs)
 
     def _run_pairs(self, key, function, sources, targets, batch_size, max_positions, progress):
-        """Yields the index of each pair of ids and its results of a function, in batches."""
+        """Yields the index of each pair of ids, and its results of `function`; works in batches."""
         sizes = [max(len(s), len(t)) + 1 for s, t in zip(sources, targets, strict=True)]
         num_done = 0
         for indices in memory.cut_batches(sizes, batch_size, max_positions):
@@ -205,7 +206,7 @@ class BatchInference:
                 progress(num_done, len(sizes))
 
     def _run(self, key, function, num_rows, **inputs):
-        """Returns a function's results, without rows of padding; it is compiled once for a key."""
+        """Returns the results of a function without padding rows; compiles it once for each key."""
         with self._compiling:
             if key not in self._compiled:
                 self._compiled[key] = _compile(function, inputs, self.model.variables)
@@ -213,7 +214,7 @@ class BatchInference:
         return [ops.convert_to_numpy(part)[:num_rows] for part in found]
 
     def _padded(self, rows: Sequence[Sequence[int]]):
-        """Pads rows of ids to int32 `[batch, length]`, one of a few shapes."""
+        """Pads rows of ids to int32 `[batch, length]`, with sizes that are rounded up."""
         num_rows, length = len(rows), rounded_up(max(map(len, rows)))
         if keras.config.backend() == "jax":
             num_rows = 2 ** (num_rows - 1).bit_length()
@@ -229,7 +230,7 @@ def _compile(function, inputs, variables):
         return compile_search(function, variables, sizes=("max_length",))
     import tensorflow as tf
 
-    # With a signature one trace serves all shapes, from the first call on.
+    # With this signature, one trace serves all shapes.
     signature = {
         name: tf.TensorSpec([None] * np.ndim(value), tf.int32, name)
         for name, value in inputs.items()
@@ -244,5 +245,5 @@ def _filled_up(values, num_rows):
 
 
 def rounded_up(length: Any) -> Any:
-    """Returns the length, an int or a tensor, to which sources of a length are padded."""
+    """Rounds a length (an int or a tensor) up to the length that sources are padded to."""
     return -(-length // _LENGTH_MULTIPLE) * _LENGTH_MULTIPLE

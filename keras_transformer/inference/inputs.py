@@ -1,4 +1,4 @@
-"""The inputs of a pipeline: checked, encoded, and if they are long split, cut or refused."""
+"""Inputs of a pipeline: checks and encodes texts, and splits, cuts or refuses long ones."""
 
 import logging
 import textwrap
@@ -60,7 +60,7 @@ def encode_prefixes(
 
 
 def check_targets(method: str, sources, targets, max_length: int | None) -> None:
-    """Raises an error unless each source has a target that the model's positions reach."""
+    """Raises an error if their numbers differ, or a target is longer than the model's positions."""
     if len(sources) != len(targets):
         rule = f"{method}() needs as many targets as sources"
         raise ValueError(f"{rule}. Received: {len(sources)} sources and {len(targets)} targets")
@@ -79,12 +79,12 @@ LARGEST_LENGTH = 2**20  # Sums of lengths are int32, and arrays of this length f
 
 
 class SourceParts:
-    """The parts of texts that a model reads: one for each text, or several for a long one.
+    """The parts of texts that a model reads: one for each text, or several for a long text.
 
     Texts of more than `max_subwords` subwords are split, cut or refused, see `long_texts` of
     `Translator.translate`. With the `profile` of the training text, `"split"` also splits texts
-    that have more sentences than was usual in training. `ids` has the ids of every part, without
-    EOS, `owners` the indices of their texts; `num_split` is the number of texts in several parts.
+    that have more sentences than was usual in training. `ids` has the ids of each part, without
+    EOS, and `owners` the index of its text. `num_split` is the number of texts in several parts.
     """
 
     def __init__(
@@ -128,7 +128,7 @@ class SourceParts:
                 )
 
     def spread(self, prefixes: Sequence[str] | None) -> list[str] | None:
-        """Returns a prefix for each part; only the first part with subwords of a text has one."""
+        """Returns a prefix for each part: `""` except for a text's first part with subwords."""
         if prefixes is None:
             return None
         prefixes = checked_prefixes(prefixes, len(self._parts))
@@ -157,7 +157,7 @@ def cut_sources(subwords: list[list[int]], max_subwords: int, advice: str = "") 
 def whole_sources(
     texts, tokenizer, max_subwords: int, profile: SentenceProfile | None = None
 ) -> list[list[int]]:
-    """Returns the ids of whole texts, cut; warns of cuts and of too many sentences."""
+    """Returns the ids of unsplit texts, cut if too long; warns of cuts and of several sentences."""
     texts = checked_texts("texts", texts)
     encoded = tokenizer.encode_batch(texts)
     if profile is not None:

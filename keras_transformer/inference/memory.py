@@ -1,4 +1,4 @@
-"""Batches of bounded size, and estimates of the memory that a search needs."""
+"""Batches of limited size, and estimates of the memory that a search needs."""
 
 import pathlib
 from collections.abc import Sequence
@@ -6,22 +6,22 @@ from collections.abc import Sequence
 from keras_transformer.errors import UserError
 from keras_transformer.layers.checks import check_positive_integer
 
-# Bounds the memory of a batch: padded source and target positions of all its rows and beams.
+# Maximum number of padded source and target positions in a batch, over all rows and beams.
 MAX_BATCH_TOKENS = 32_768
-# Bounds the logits of a batch that is scored, `[batch, length, vocabulary]`: 256 MB.
+# Maximum size of the logits of a scored batch, `[batch, length, vocabulary]`: 256 MB.
 MAX_BATCH_LOGITS = 2**26
-# Bounds the attention of a batch that is aligned; its size grows with the square of the length.
+# Maximum number of positions in an aligned batch; attention grows with the square of the length.
 MAX_ALIGNED_TOKENS = 8_192
 
-# Share of the free memory: the estimate may be too small, and other programs need some.
+# Usable share of the free memory: estimates may be too small, and other programs need memory.
 _USABLE = 0.8
 _GIGABYTE = 1e9
 
 
 def cut_batches(sizes: Sequence[int], max_rows: int, max_total: int) -> list[list[int]]:
-    """Returns batches of row indices, largest rows first, whose padded sizes are bounded.
+    """Returns batches of row indices, largest rows first, of limited padded size.
 
-    `max_total` bounds rows times largest size in a batch; a larger row is alone.
+    `max_total` limits the number of rows times their largest size; a larger row is a batch alone.
 
     Example:
 
@@ -40,7 +40,7 @@ def cut_batches(sizes: Sequence[int], max_rows: int, max_total: int) -> list[lis
 
 
 def search_bytes(model, search, source_length: int, limit: int) -> int:
-    """Estimates the bytes of a search; fitted to measured peaks, in float32 on a CPU."""
+    """Estimates the bytes of a search for one source; fitted to float32 peaks on a CPU."""
     vocab_size = model.config.output_vocab_size
     configs = [member.config for member in getattr(model, "models", [model])]
     per_position = sum(config.num_decoder_layers * config.d_model for config in configs)
@@ -51,7 +51,7 @@ def search_bytes(model, search, source_length: int, limit: int) -> int:
 
 
 def streams_that_fit(model, search, source_length: int, limit: int, num_streams: int) -> int:
-    """Returns how many of `num_streams` parallel searches fit into free memory; 0 is an error."""
+    """Returns how many of `num_streams` searches fit into free memory; raises an error if none."""
     free = free_memory()
     needed = search_bytes(model, search, source_length, limit)
     if free is None or num_streams * needed <= free:
@@ -67,7 +67,7 @@ def streams_that_fit(model, search, source_length: int, limit: int, num_streams:
 
 def free_memory() -> float | None:
     """Returns the bytes that a search or a step may use; None if they are unknown."""
-    # An accelerator rarely has more memory than its machine.
+    # Also the limit for accelerators, which rarely have more memory than their machine.
     try:
         lines = pathlib.Path("/proc/meminfo").read_text(encoding="utf-8").splitlines()
     except OSError:

@@ -1,7 +1,7 @@
 """Model directories: config, weights, tokenizers and recipe, written together and read with checks.
 
-A directory is written aside and moved into place as a whole. A process that is killed leaves the
-old model or the new one: `read_config` completes what was complete aside.
+New files are written to a temporary folder and then moved into place. If the process is killed, the
+directory holds the old or the new model: `read_config` finishes a move that was interrupted.
 """
 
 import json
@@ -18,12 +18,12 @@ CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.weights.h5"
 RECIPE_FILE = "recipe.json"
 FORMAT = 1
-# Folder in a SavedModel with its model directory, except the weights.
+# Folder in a SavedModel that holds a model directory without weights.
 IN_SAVED_MODEL = "assets.extra/model"
 
 
 def read_config(directory: str | os.PathLike) -> dict:
-    """Returns `config.json` with objects for model and search; the task's settings as they are."""
+    """Returns `config.json`, with objects for model and search; other entries stay as they are."""
     from keras_transformer.decoding import search_from_dict
     from keras_transformer.layers.checks import check_boolean, check_choice
     from keras_transformer.models import TransformerConfig
@@ -80,7 +80,7 @@ def read_recipe(directory: str | os.PathLike):
 
 
 def read_model(directory: str | os.PathLike, config: dict, dtype=None):
-    """Builds the `Transformer` of a model directory by its config, and loads its weights."""
+    """Builds the `Transformer` of a model directory from its config, and loads its weights."""
     from keras_transformer.models import Transformer, weight_files
     from keras_transformer.settings.transformer_config import count_parameters
 
@@ -91,7 +91,7 @@ def read_model(directory: str | os.PathLike, config: dict, dtype=None):
         return model
     if not path.is_file():
         raise UserError(f"{path} is missing.")
-    # Compared before the model is built: a damaged config may ask for more than the memory.
+    # Compared before the model is built: a model of a damaged config may not fit into memory.
     stored, expected = weight_files.count_stored_parameters(path), count_parameters(config["model"])
     if stored != expected:
         raise UserError(
@@ -124,8 +124,8 @@ def write_model_directory(
 ) -> pathlib.Path:
     """Writes a model directory; `settings` are further entries of `config.json`.
 
-    Nothing of an earlier model in the folder remains; files of other names stay. If the precision
-    of a SavedModel is among the settings, the weights are left to it.
+    Files of an earlier model in the folder are replaced or removed; other files stay. If `settings`
+    has the precision of a SavedModel, no weights are written, because the SavedModel has them.
     """
     import keras_transformer
     from keras_transformer.models import TrainingRecipe

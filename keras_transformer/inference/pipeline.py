@@ -1,4 +1,4 @@
-"""Pipeline: a model, its tokenizers and a search, as `Translator` and `Parser` have them."""
+"""Pipeline: the base class of `Translator` and `Parser`."""
 
 import abc
 import collections
@@ -39,18 +39,18 @@ Progress = Callable[[int, int], object]
 
 
 class Pipeline(abc.ABC):
-    """A model, its tokenizers and a search: text in, answers out.
+    """A model with its tokenizers and a search, which turns texts into answers.
 
-    The arguments are those of `Translator`; `make_constraint` is for `BatchInference`.
+    The arguments are those of `Translator`; `make_constraint` is passed to `BatchInference`.
     """
 
     task: ClassVar[str]
     # Maps each setting saved in `config.json` to its class, or to None for a plain value. The class
     # must define `to_dict` and `from_dict`. Arguments and attributes have the same names.
     settings: ClassVar[dict[str, Any]] = {"extra_length": None, "max_source_length": None}
-    # Settings that the members of an ensemble have in common.
+    # Settings that must be the same for all members of an ensemble.
     common_settings: ClassVar[tuple[str, ...]] = ()
-    # Bounds the memory of a batch: padded source and target positions of all its rows and beams.
+    # Maximum number of padded source and target positions in a batch, over all rows and beams.
     max_batch_tokens: ClassVar[int] = MAX_BATCH_TOKENS
 
     def __init__(
@@ -86,20 +86,20 @@ class Pipeline(abc.ABC):
 
     @classmethod
     def load(cls, directory: str | os.PathLike | Sequence, dtype: str | None = None) -> Self:
-        """Loads a model directory, as `save` and `keras-transformer train` write it, or several.
+        """Loads one or more model directories, written by `save` or `keras-transformer train`.
 
         Args:
             directory: the model directory; or a list of directories, whose models become an
-                `Ensemble`. Their vocabularies, and a parser's linearisations, must be the same; the
-                other settings, such as the search, are those of the first.
-            dtype: dtype policy to compute in, such as `"bfloat16"`; `"auto"` for the one of float32
-                and bfloat16 that multiplies faster on this machine; None for the global one.
+                `Ensemble`. Their vocabularies, and a parser's linearisations, must be the same;
+                other settings, such as the search, come from the first.
+            dtype: dtype policy to compute in, such as `"bfloat16"`; `"auto"` for float32 or
+                bfloat16, whichever multiplies faster on this machine; None for the global policy.
 
         Returns:
             An object of this class.
 
         Raises:
-            ValueError: for a list without a directory.
+            ValueError: if the list is empty.
             UserError: if a file is missing, damaged, or does not fit the others, the directories
                 do not fit each other, or one is for another task.
         """
@@ -138,13 +138,13 @@ class Pipeline(abc.ABC):
         """Writes a model directory: config, weights, tokenizers, and the recipe if there is one.
 
         Args:
-            directory: the folder; files of other names that are there already stay.
+            directory: the folder; files in it that do not belong to a model stay.
 
         Returns:
             `pathlib.Path`: the directory.
 
         Raises:
-            UserError: if a file there would be read as a part of the model and is not one.
+            UserError: if a file there has the name of a tokenizer or recipe, but is not one.
         """
         self.write(directory, self.search)
         return pathlib.Path(directory)
@@ -198,7 +198,7 @@ class Pipeline(abc.ABC):
             return {
                 name: config[name] if kind is None else kind.from_dict(config[name])
                 for name, kind in cls.settings.items()
-                # null is the default, but not of a setting that decides what the answers mean.
+                # null means the default, except in settings that decide what the answers mean.
                 if name in config and (config[name] is not None or name in cls.common_settings)
             }
         except (ValueError, TypeError, AttributeError, OverflowError) as error:
@@ -231,8 +231,8 @@ class Pipeline(abc.ABC):
     ) -> list[list[Hypothesis] | None]:
         """Returns the hypotheses of each source, best first; None for a source that is None.
 
-        `limits` count EOS, which the ids of the sources do not have. `owners` are the ascending
-        indices of the texts that the sources are parts of; None if each text is one source.
+        `limits` count EOS; the ids of the sources do not include it. `owners` has the index of the
+        text that each source is a part of, in ascending order; None if each text is one source.
         """
         owners = range(len(sources)) if owners is None else owners
         todo = [index for index, ids in enumerate(sources) if ids is not None]
@@ -272,7 +272,7 @@ def _check_length(name, ids, longest):
 
 
 def _check_same_vocabularies(directories, tokenizers):
-    """Raises an error that names the first difference unless all ids mean the same."""
+    """Raises an error that names the first difference between the vocabularies, if any."""
     for directory, other in zip(directories[1:], tokenizers[1:], strict=True):
         for side, name in (("source", "source"), ("target", "of_target")):
             both = getattr(tokenizers[0], name), getattr(other, name)

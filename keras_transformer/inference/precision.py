@@ -1,4 +1,4 @@
-"""The choice of the precision that this machine multiplies fastest in."""
+"""Chooses the precision in which this machine multiplies fastest."""
 
 import logging
 import time
@@ -10,14 +10,14 @@ from keras_transformer.settings.transformer_config import TransformerConfig
 
 _LOGGER = logging.getLogger(__name__)
 _NUM_ROWS, _NUM_RUNS = 64, 9
-# Operations other than products are no faster in bfloat16.
+# Minimum speedup of products; other operations are no faster in bfloat16.
 _WORTHWHILE = 1.25
 
 
 def choose_precision(dtype: str | None, config: TransformerConfig) -> str | None:
-    """Returns the dtype, or for `"auto"` the faster one of `"float32"` and `"bfloat16"`.
+    """Returns the dtype; for `"auto"`, `"bfloat16"` if it is clearly faster, else `"float32"`.
 
-    It measures the product of 64 rows and the largest matrix of a model, and logs the result.
+    `"auto"` measures the product of 64 rows and the output projection, and logs the result.
 
     Args:
         dtype: Dtype policy, `"auto"` or None.
@@ -41,7 +41,7 @@ def choose_precision(dtype: str | None, config: TransformerConfig) -> str | None
 
 
 def _seconds(dtype, config):
-    """Returns the time of a product, without interruptions."""
+    """Returns the shortest of several measured times of a product, in seconds."""
     rows = keras.random.normal((_NUM_ROWS, config.d_model), dtype=dtype)
     matrix = keras.random.normal((config.d_model, config.output_vocab_size), dtype=dtype)
     times = []

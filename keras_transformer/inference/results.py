@@ -7,7 +7,7 @@ class Hypothesis(NamedTuple):
     """A translation that a search found.
 
     Attributes:
-        text: `str`.
+        text: the translation.
         score: the value that the search ranks by: the log-probability, which a beam search divides
             by its length penalty.
         log_probability: natural logarithm of the probability, with EOS.
@@ -33,8 +33,7 @@ class Score(NamedTuple):
     """The probability of a given translation.
 
     Attributes:
-        log_probability: natural logarithm of the probability, with EOS, without length
-            penalty.
+        log_probability: natural logarithm of the probability, with EOS, without length penalty.
         num_tokens: number of tokens, with EOS.
         tokens: the ids, with EOS.
         token_log_probabilities: natural logarithm of the probability of each token, given the

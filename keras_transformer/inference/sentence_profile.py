@@ -1,4 +1,4 @@
-"""Profile of the sentences in a training text, by which longer texts are split."""
+"""Profile of the sentences in a training text, which decides how longer texts are split."""
 
 import collections
 import dataclasses
@@ -82,7 +82,7 @@ class SentenceProfile(FrozenSettings):
         )
 
     def is_several(self, text: str, num_subwords: int) -> bool:
-        """Returns whether a text has more sentences than the texts of the training.
+        """Returns whether a text has more sentences than was usual in the training text.
 
         Args:
             text: the text.
@@ -94,7 +94,7 @@ class SentenceProfile(FrozenSettings):
 
 
 def _find_abbreviations(texts: Iterable[str]) -> tuple[str, ...]:
-    """Finds short words that nearly always have a full stop, also inside a text."""
+    """Returns short words that, inside a text, have a full stop more often than not."""
     with_stop, without = collections.Counter(), collections.Counter()
     for text in texts:
         words = text.split()
@@ -104,7 +104,7 @@ def _find_abbreviations(texts: Iterable[str]) -> tuple[str, ...]:
                 with_stop[key] += 1
             elif key.strip("0"):  # A number may be an ordinal in one place and not in another.
                 without[key] += 1
-        # The full stop of the last word ends the sentence.
+        # A full stop after the last word ends the sentence, so the word counts as one without.
         without.update(map(word_key, words[-1:]))
     return tuple(
         sorted(

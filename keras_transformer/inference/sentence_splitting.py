@@ -1,7 +1,7 @@
 """Splits long texts at sentence ends, then between words, and inside a word if necessary.
 
-The text is tokenized a few times, in sentences, words and parts, not once for each possible length
-of a part: the time grows linearly with the length of the text.
+The text is tokenized a few times (in sentences, words and parts) and not once for each possible
+part, so the time grows linearly with the length of the text.
 """
 
 import itertools
@@ -13,10 +13,10 @@ from typing import NamedTuple
 
 EncodeBatch = Callable[[list[str]], list[list[int]]]
 
-# Characters of many scripts that end a sentence before white space, and that always end it.
+# Sentence ends in many scripts: before white space, and (full-width) in any place.
 _ENDS = ".!?…‽؟۔։।॥።．"
 _FULL_WIDTH_ENDS = "。！？｡"
-# Quotation marks and brackets behind the end.
+# Quotation marks and brackets that may follow an end.
 _CLOSING = "”’)]}」』）】》〉］｝〗〙"
 # These open a quotation in some languages and close it in others.
 _EITHER = "\"'“‘«»‹›"
@@ -28,12 +28,12 @@ _SENTENCE_END = re.compile(
     r"|\n\s*\n\s*"  # a blank line
 )
 _MARKS = ".,;:!?-–" + _CLOSING + _EITHER + "([{„"
-# Number of characters before and after an end that are searched.
+# Number of characters that are searched before and after an end.
 _SEARCHED = 20
-# White space, but not that inside a word in subword-nmt's notation: `play@@ house`.
+# White space, except inside a word in subword-nmt's notation: `play@@ house`.
 _WORD_END = re.compile(r"(?<!\s)(?<!@@)\s+")
 _JOINER = "\u200d"  # zero-width
-# A piece of a word has a few more subwords alone than inside the word.
+# A piece of a word may have slightly more subwords alone than inside the word.
 _SPARE = 1.1
 
 
@@ -49,8 +49,9 @@ def split_sentences(text: str, abbreviations: Sequence[str] = ()) -> list[str]:
     """Splits a text into sentences, each with the white space after it.
 
     A sentence ends at `.`, `!`, `?`, `…` and similar characters before white space, at their
-    full-width forms, and at a blank line. It does not end after a single capital letter or one of
-    the `abbreviations` (`word_key`s), nor before a small letter, unless the text begins with one.
+    full-width forms, and at a blank line. A full stop after a single capital letter (except "I") or
+    one of the `abbreviations` (`word_key`s) does not end a sentence. Unless the text begins with a
+    small letter, no sentence ends before a small letter.
 
     Example:
 
@@ -74,7 +75,7 @@ def split_sentences(text: str, abbreviations: Sequence[str] = ()) -> list[str]:
 
 
 def word_key(word: str) -> str:
-    """Returns a word without marks around it, in lower case, with 0 for each digit."""
+    """Returns a word in lower case, without punctuation around it and with 0 for each digit."""
     return re.sub(r"\d", "0", word.strip(_MARKS).lower())
 
 
@@ -87,11 +88,10 @@ def split_text(
 ) -> list[TextPart]:
     """Splits a text into parts of a bounded number of subwords.
 
-    Each part takes as many whole sentences as fit. A sentence that does not fit is split between
-    words into parts of about the same length, and a word that does not fit into pieces. A single
-    character may have more subwords than `max_subwords`. Several sentences are joined
-    into one part only up to `usual_length` subwords: with 0, each sentence is a part of its own;
-    with None, the limit is `max_subwords`.
+    Each part takes as many whole sentences as fit. A sentence that is too long is split between
+    words into parts of similar length, and a word that is too long is split into pieces. Only a
+    single character may exceed `max_subwords`. Sentences share a part only up to `usual_length`
+    subwords: with 0, each sentence is a part; with None, the limit is `max_subwords`.
     """
     groups_of = max_subwords if usual_length is None else min(usual_length, max_subwords)
     sentences = split_sentences(text, abbreviations)
@@ -99,7 +99,7 @@ def split_text(
 
 
 def join_answers(parts: Sequence[TextPart], answers: Sequence[str]) -> str:
-    """Joins the answers to the parts of a text with spaces, where no word was cut."""
+    """Joins the answers to the parts of a text, with spaces except where a word was cut."""
     joined, gap = "", ""
     for part, answer in zip(parts, answers, strict=True):
         if answer:
@@ -119,7 +119,7 @@ def _units(text, matches):
 
 
 def _join_while_they_fit(units, limit, encode_batch, groups_of, are_words=False):
-    """Joins neighbouring sentences or words to parts; one that does not fit alone is cut.
+    """Joins neighbouring sentences or words into parts; cuts one that does not fit alone.
 
     Several units together have at most `groups_of` subwords, a unit alone at most `limit`.
     """
@@ -131,7 +131,7 @@ def _join_while_they_fit(units, limit, encode_batch, groups_of, are_words=False)
         if len(ids) <= limit:
             parts.append(TextPart(text, ids))
         elif len(group) > 1:
-            # A tokenizer may split units that stand together into more subwords than alone.
+            # Units may have more subwords together than alone.
             parts += [TextPart(units[index], encoded[index]) for index in group]
         elif are_words:
             *pieces, last = _cut(text, len(ids), limit, encode_batch)
@@ -143,9 +143,9 @@ def _join_while_they_fit(units, limit, encode_batch, groups_of, are_words=False)
 
 
 def _group(sizes, limit, is_even):
-    """Groups as many neighbours as fit; a size above the limit has a group of its own."""
+    """Groups the indices of neighbours up to the limit; a larger size is a group of its own."""
     if is_even:
-        # A last part of a single word would be translated without its context.
+        # Groups of similar size: a last part of a single word would lack context.
         num_groups = max(math.ceil(sum(sizes) / limit), 1)
         limit = min(limit, math.ceil(sum(sizes) / num_groups) + max(sizes) - 1)
     groups, total = [], 0
@@ -160,7 +160,7 @@ def _group(sizes, limit, is_even):
 
 def _cut(text, num_subwords, limit, encode_batch):
     """Returns pieces of a word, about equally long, each with its ids."""
-    # Where a letter begins for a reader: not at accents or joined emoji.
+    # Where a visible character begins: not at combining accents or joined emoji.
     starts = [
         place
         for place, letter in enumerate(text)
@@ -175,7 +175,7 @@ def _cut(text, num_subwords, limit, encode_batch):
     texts = [text[start:stop] for start, stop in itertools.pairwise([*bounds, len(text)])]
     pieces = []
     for piece, ids in zip(texts, encode_batch(texts), strict=True):
-        # Cut again where subwords are dense; each time less than half is left.
+        # A piece with too many subwords is cut again, into pieces of at most about half its length.
         fits = len(ids) <= limit or len(piece) == 1
         pieces += [(piece, ids)] if fits else _cut(piece, len(ids), limit, encode_batch)
     return pieces

@@ -1,4 +1,4 @@
-"""`Shortlist`: the target tokens that a translation may have, by the tokens of its source."""
+"""`Shortlist`: the target tokens that a translation may have, chosen by its source."""
 
 import dataclasses
 import os
@@ -17,7 +17,7 @@ from keras_transformer.files import atomic_write
 from keras_transformer.layers.checks import check_positive_integer
 
 SHORTLIST_FILE = "shortlist.npz"
-# Allowed numbers of tokens. They are few, because each number compiles further kernels.
+# Allowed numbers of tokens; only a few, because each number compiles more kernels.
 _SCALES = SMALLEST_DYNAMIC_SIZE, SMALLEST_DYNAMIC_SIZE * 3 // 2
 SIZES = tuple(sorted(scale * 2**exponent for scale in _SCALES for exponent in range(16)))
 # Maximum numbers of sentence pairs to learn from, and of pairs of tokens in a chunk.
@@ -27,18 +27,17 @@ _NUM_ITERATIONS = 5
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Shortlist:
-    """The target tokens that a translation may have, by the tokens of its source.
+    """The target tokens that a translation may have, chosen by the tokens of its source.
 
-    A search that chooses from a shortlist computes the logits of a few hundred tokens instead of
-    the whole vocabulary. These are the most frequent target tokens, and for each token of the batch
-    its most probable translations. Scores are then relative to these tokens: the probabilities of
-    the shortlist sum to 1.
+    A search with a shortlist computes the logits of a few hundred tokens instead of the whole
+    vocabulary: the most frequent target tokens, and the most probable translations of each source
+    token in the batch. Scores are relative to these tokens, whose probabilities sum to 1.
 
     Args:
         candidates: int32 `[source vocabulary, n]`, the translations of each source token.
         frequent: int32 `[m]`, tokens that are always allowed.
         vocab_size: size of the target vocabulary.
-        checksum: number that other vocabularies do not have.
+        checksum: checksum of the vocabularies that it was learned with.
 
     Example:
 
@@ -69,13 +68,13 @@ class Shortlist:
         num_candidates: int = 100,
         num_frequent: int = 100,
     ) -> "Shortlist":
-        """Returns a shortlist learned from sentence pairs, by IBM model 1.
+        """Returns a shortlist learned from sentence pairs with IBM model 1.
 
         Args:
             corpus: an `EncodedCorpus` of the training text. At most 500,000 of its pairs are read.
             tokenizers: `TokenizerPair` of the model.
-            num_candidates: number of translations of each source token. A source token of a shared
-                vocabulary is a candidate itself, too.
+            num_candidates: number of translations of each source token. With a shared vocabulary,
+                each source token is also its own candidate.
             num_frequent: number of the most frequent target tokens, which are always allowed.
 
         Raises:
@@ -111,7 +110,8 @@ class Shortlist:
 
         Returns:
             int32 `[columns]`, ascending, the special tokens first. Other tokens with low ids are
-            added until the number is one of `SIZES`. None if the vocabulary is smaller than these.
+            added to reach one of `SIZES` or the whole vocabulary. None for a vocabulary smaller
+            than all `SIZES`.
         """
         if self.vocab_size < SIZES[0]:
             return None
@@ -186,7 +186,7 @@ def _translations(corpus, source_size, target_size):
         counts = np.zeros(len(keys))
         for places, starts in cells:
             found = probabilities[places]
-            # Each target token is the translation of one of the source tokens (equation 17).
+            # Divides each target token among the source tokens of its sentence (equation 17).
             sums = np.add.reduceat(found, starts)
             lengths = np.diff(starts, append=len(found))
             counts += np.bincount(places, found / np.repeat(sums, lengths), len(keys))
@@ -195,10 +195,10 @@ def _translations(corpus, source_size, target_size):
 
 
 def _cells(corpus: EncodedCorpus, target_size: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yields the pairs of tokens in chunks of sentence pairs, one target token after the other.
+    """Yields the token pairs of sentence pairs in chunks, one target token after the other.
 
-    A pair is the number `source * target_size + target`. The second array has the place of the
-    first pair of each target token. EOS of the source stands for the empty word.
+    A pair is the number `source * target_size + target`. The second array has the index of the
+    first pair of each target token. EOS of the source stands for the empty word of IBM model 1.
     """
     rows = np.arange(0, len(corpus), -(-len(corpus) // _MAX_PAIRS))
     source_lengths, target_lengths = (
@@ -219,6 +219,6 @@ def _cells(corpus: EncodedCorpus, target_size: int) -> Iterator[tuple[np.ndarray
 
 
 def _ranges(starts, lengths):
-    """Returns the numbers `start, ..., start + length - 1` of all ranges, joined."""
+    """Returns the numbers `start, ..., start + length - 1` of all ranges, concatenated."""
     ends = np.cumsum(lengths)
     return np.arange(lengths.sum()) + np.repeat(starts - ends + lengths, lengths)

@@ -1,4 +1,4 @@
-"""The registry of tasks: what models are trained for, and the code that knows how."""
+"""Registry of the tasks that models are trained for."""
 
 import abc
 import functools
@@ -8,23 +8,23 @@ from typing import Any, ClassVar
 
 
 class Task(abc.ABC):
-    """Base of tasks: the interface that `train`, model directories and exports use."""
+    """Base class of tasks: the interface that `train`, model directories and exports use."""
 
-    name: ClassVar[str]  # in settings and files
+    name: ClassVar[str]  # name in settings and files
     command: ClassVar[str]  # the subcommand that uses such a model
-    score_name: ClassVar[str]  # of the score on the validation set, as a key
-    score_label: ClassVar[str]  # the same for people
-    result_name: ClassVar[str]  # field of `TrainingResult` that holds the trained pipeline
+    score_name: ClassVar[str]  # key of the score on the validation set
+    score_label: ClassVar[str]  # name of this score in messages and plots
+    result_name: ClassVar[str]  # attribute of `TrainingResult` that is the trained pipeline
     served_functions: ClassVar[str]  # module and class of the SavedModel's `ServedFunctions`
-    own_settings: ClassVar[tuple[str, ...]] = ()  # names of `TrainingSettings` that need this task
-    shares_a_given_tokenizer: ClassVar[bool] = True  # whether one serves source and target
-    # Whether programs with another search than the pipeline's own cannot use the model.
+    own_settings: ClassVar[tuple[str, ...]] = ()  # fields of `TrainingSettings` that need this task
+    shares_a_given_tokenizer: ClassVar[bool] = True  # whether it serves source and target
+    # Whether the answers need the pipeline's own search, so that an export must include it.
     needs_own_search: ClassVar[bool] = False
 
     @property
     @abc.abstractmethod
     def pipeline(self) -> type:
-        """Returns the class of the models in use, a `Pipeline`, imported when it is asked for."""
+        """Returns the `Pipeline` class of trained models; imports it on first use."""
 
     def check_settings(self, settings) -> dict[str, Any]:
         """Checks the settings, and returns those that the task overrides."""
@@ -32,19 +32,19 @@ class Task(abc.ABC):
 
     @abc.abstractmethod
     def check(self, corpus, settings) -> None:
-        """Raises an error if the task cannot be learned from a corpus as the settings say."""
+        """Raises an error if the task cannot be learned from the corpus with these settings."""
 
     @abc.abstractmethod
     def learn_tokenizers(self, corpus, settings, source, report: Callable[[str], object]):
         """Returns the `TokenizerPair` of a training corpus.
 
         `source` is the tokenizer of the source if it is given and not shared, otherwise None;
-        `report` is called with lines for people.
+        `report` is called with messages.
         """
 
     @abc.abstractmethod
     def make_score(self, corpus, tokenizers, settings, recipe):
-        """Returns the `ScoreOnDev` of a validation corpus, or None if the settings want none."""
+        """Returns the `ScoreOnDev` of a validation corpus, or None if it is not scored."""
 
     @abc.abstractmethod
     def make_result(self, model, tokenizers, settings, recipe, sentence_profile):
@@ -54,7 +54,7 @@ class Task(abc.ABC):
         """Raises a `UserError` if a pipeline cannot become a SavedModel."""
 
 
-# Strings, because a task imports the packages that look it up here.
+# Strings avoid circular imports: a task imports the packages that look it up here.
 _ENTRIES: dict[str, str] = {
     "translation": "keras_transformer.training.translation_task.TranslationTask",
     "parsing": "keras_transformer.parsing.task.ParsingTask",
@@ -67,7 +67,7 @@ _COMMANDS: dict[str, str] = {
 
 
 def register_task(name: str, entry: str, commands: str | None = None) -> None:
-    """Adds a task, by `"package.module.Class"` of its `Task` and, if any, its `TaskCommands`."""
+    """Adds a task, with `"package.module.Class"` of its `Task` and, if any, its `TaskCommands`."""
     _ENTRIES[name] = entry
     if commands is not None:
         _COMMANDS[name] = commands
@@ -81,14 +81,14 @@ def task_names() -> tuple[str, ...]:
 
 @functools.cache
 def get_task(name: str) -> Any:
-    """Returns the `Task` of a name; raises a `ValueError` if there is none."""
+    """Returns the `Task` with a name; raises a `ValueError` if there is none."""
     if name not in _ENTRIES:
         raise ValueError(f"`task` must be one of {task_names()}. Received: task={name!r}")
     return load_entry(_ENTRIES[name])()
 
 
 def load_entry(entry: str) -> Any:
-    """Returns the object of an entry, `"package.module.name"`."""
+    """Imports and returns the object of an entry, `"package.module.name"`."""
     module, _, name = entry.rpartition(".")
     return getattr(importlib.import_module(module), name)
 

@@ -1,4 +1,4 @@
-"""Translator: a model, its tokenizers and a search, from text to text."""
+"""Translator: translates text with a model, its tokenizers and a search."""
 
 from collections.abc import Sequence
 from typing import ClassVar
@@ -26,16 +26,16 @@ class Translator(Pipeline):
 
     Args:
         model: a `keras_transformer.models.Transformer` or `Ensemble`.
-        source_tokenizer: tokenizer of the source, of the model's `vocab_size`.
+        source_tokenizer: tokenizer of the source, with the model's `vocab_size`.
         target_tokenizer: tokenizer of the target; None if source and target share one.
         search: a `BeamSearch`, `GreedySearch` or `Sampling`; None for `BeamSearch()`.
-        extra_length: maximum number of tokens of a translation, beyond the number of subwords of
-            its source (without EOS), as in the paper, section 6.1.
+        extra_length: maximum number of tokens in a translation (with EOS) minus the number of
+            subwords in its source (without EOS), as in the paper, section 6.1.
         max_source_length: maximum number of tokens of a source, with EOS; None for 1024.
             `translate` splits longer texts; the other methods cut them, with a logged warning.
             Learned positions allow at most the model's `max_length`.
-        recipe: a `TrainingRecipe` (or dict) that `save` writes as well.
-        sentence_profile: `SentenceProfile` of the training text, by which `translate` splits texts.
+        recipe: a `TrainingRecipe` (or dict) that `save` also writes.
+        sentence_profile: `SentenceProfile` of the training text; `translate` splits texts with it.
 
     Attributes:
         num_split: number of texts that `translate` has split so far.
@@ -102,29 +102,29 @@ class Translator(Pipeline):
         long_texts: str = "split",
         num_streams: int = 1,
     ) -> list[str]:
-        """Translates texts: sorted by length, in batches, and put back in order.
+        """Translates texts in batches of similar length, and returns the translations in order.
 
         Args:
             texts: sequence of `str`. Text without subwords (empty, white space) gives `""`.
             search: search to use instead of the translator's.
             batch_size: maximum number of texts in a batch; batches of long texts are smaller.
-            progress: called after each batch with the numbers of texts done and of all texts.
+            progress: called after each batch with the numbers of finished texts and of all texts.
             prefixes: the beginning of each translation; `""` or None leaves it free. A prefix is
                 split into subwords on its own, so it should end with a whole word. Spaces at its
                 end are ignored.
-            long_texts: what to do with texts longer than the training text. `"split"` translates
-                them in parts and joins the answers with spaces. If the model was trained on single
-                sentences, each part is a sentence; otherwise it has as many sentences as were usual
-                there. A sentence longer than any in training is split between words. `"truncate"`
-                translates the text as a whole, cut at `max_source_length` with a logged warning.
-                `"error"` raises an error instead of cutting.
+            long_texts: treatment of texts longer than the training texts. `"split"` translates them
+                in parts and joins the answers with spaces. If the model was trained on single
+                sentences, each part is a sentence; otherwise a part has as many sentences as were
+                usual in training. A sentence longer than any in training is split between words.
+                `"truncate"` translates the text as a whole, cut at `max_source_length` with a
+                logged warning. `"error"` raises an error instead of cutting.
             num_streams: number of batches that are searched at the same time, each in its own
                 thread. On a CPU with TensorFlow, many texts are translated fastest with one stream
-                for each core and one thread for each operation; set
+                for each core and one thread for each operation; call
                 `tf.config.threading.set_intra_op_parallelism_threads(1)` before anything else.
 
         Returns:
-            `list[str]`: a translation for every text, its prefix included.
+            `list[str]`: a translation for every text, including its prefix.
 
         Raises:
             ValueError: if `texts` or `prefixes` is not a list of strings, their numbers differ, or
@@ -155,13 +155,13 @@ class Translator(Pipeline):
         Args:
             texts: as in `translate`, but texts longer than `max_source_length` are cut, with a
                 logged warning, because the answers to parts of a text cannot be ranked together.
-                A warning also names texts of several sentences that `translate` would split.
+                Another warning counts the texts of several sentences that `translate` would split.
             search, batch_size, progress, prefixes, num_streams: as in `translate`.
 
         Returns:
             A list of `Hypothesis` for every text, best first; `search.n_best` of them for
             a `BeamSearch`. Text without subwords has one hypothesis, `""` with score 0. If the
-            search's constraints allow no answer to a text, it is `""` with score minus infinity.
+            constraints allow no answer, the hypothesis is `""` with score minus infinity.
         """
         longest, profile = self.max_source_length - 1, self.sentence_profile
         subwords = inputs.whole_sources(texts, self.source_tokenizer, longest, profile)
@@ -171,7 +171,7 @@ class Translator(Pipeline):
         )
 
     def _translate(self, subwords, owners, search, batch_size, progress, prefixes, num_streams):
-        """Translates sources in ids; `owners` has the index of the text of each."""
+        """Translates sources given as ids; `owners` has the index of the text of each source."""
         num_subwords = ops.convert_to_tensor([len(ids) for ids in subwords], "int32")
         limits = ops.convert_to_numpy(self.max_lengths(num_subwords)).tolist()
         answers = self._search(
@@ -197,12 +197,12 @@ class Translator(Pipeline):
 
         Args:
             sources: sequence of `str`; cut at `max_source_length`, with a logged warning.
-            targets: sequence of `str`, one for each source. An empty one is EOS alone.
+            targets: sequence of `str`, one for each source. An empty target is EOS alone.
             batch_size, progress: as in `translate`.
 
         Returns:
-            A `Score` for every pair: natural logarithms, without length penalty, of the whole
-            target and of each token.
+            A `Score` for every pair: log-probabilities (natural logarithms, without length penalty)
+            of the whole target and of each token.
 
         Raises:
             ValueError: if there are not as many targets as sources.
@@ -231,15 +231,15 @@ class Translator(Pipeline):
         """Aligns the words of translations with those of their sources, by the model's attention.
 
         Words are separated by white space. Each target word is aligned with the source word that
-        gets most of the attention, averaged over the heads of one layer, at the positions that
-        predict its subwords. This needs no further training, and is less exact than an aligner that
-        was trained.
+        receives the most attention at the positions that predict the target word's subwords. The
+        attention is the mean over the heads of one layer. This needs no further training, but is
+        less exact than a trained aligner.
 
         Args:
             sources: sequence of `str`; cut at `max_source_length`, with a logged warning.
             translations: sequence of `str`, one for each source, such as `translate` returns.
             layer: index of the decoder block; negative numbers count from the end. The last but one
-                is the usual choice; with a single block, -2 stands for it too.
+                is the usual choice; with a single block, -2 is also allowed.
             batch_size, progress: as in `translate`.
 
         Returns:
