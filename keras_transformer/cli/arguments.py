@@ -119,7 +119,7 @@ def choose_search(arguments: argparse.Namespace, search: Any) -> Any:
     if options and isinstance(search, decoding.BeamSearch):
         search = dataclasses.replace(search, **options)
     elif options:
-        search = decoding.BeamSearch(**options)
+        search = decoding.BeamSearch(**options, constraints=search.constraints)
     asked = [getattr(decoding, kind)(given[n]) for n, kind in _CONSTRAINTS.items() if n in given]
     # If the search suppresses other tokens, they stay suppressed.
     replaced = tuple(map(type, asked))

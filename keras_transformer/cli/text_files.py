@@ -15,7 +15,10 @@ from keras_transformer.errors import UserError
 from keras_transformer.files import atomic_write
 
 # Files of a model directory that commands read. An output may replace other files in it.
-_MODEL_FILES = ("config.json", "recipe.json", "training.json", "*.weights.h5", "*tokenizer.*")
+_MODEL_FILES = (
+    *("config.json", "recipe.json", "training.json"),
+    *("*.weights.h5", "*tokenizer.*", "shortlist.npz"),
+)
 
 
 def read_lines(path: str | None) -> Iterator[str]:

@@ -31,8 +31,11 @@ def test_options_change_the_search_of_the_model_and_keep_the_rest_of_it():
     assert choose_search(options(patience=1.5), BeamSearch()) == BeamSearch(patience=1.5)
 
 
-def test_options_turn_another_search_into_a_choose_search():
+def test_a_beam_replaces_another_search_and_keeps_its_constraints():
     assert choose_search(options(beam_size=3), GreedySearch()) == BeamSearch(beam_size=3)
+    constraints = (MinimumLength(2),)
+    expected = BeamSearch(beam_size=3, constraints=constraints)
+    assert choose_search(options(beam_size=3), GreedySearch(constraints=constraints)) == expected
 
 
 def test_options_of_constraints_replace_those_of_their_kind_and_keep_the_search():

@@ -104,5 +104,13 @@ def test_an_output_that_cannot_be_written_is_found_before_the_work(tmp_path, nam
         check_output(str(tmp_path / name))
 
 
+@pytest.mark.parametrize("name", ["config.json", "source_tokenizer.model", "shortlist.npz"])
+def test_an_output_must_not_replace_a_file_of_the_model(tmp_path, name):
+    (tmp_path / name).touch()
+    with pytest.raises(UserError, match="must not be a file that the command also reads"):
+        check_output(str(tmp_path / name), [str(tmp_path)])
+    check_output(str(tmp_path / "answers.json"), [str(tmp_path)])
+
+
 def test_line_breaks_within_a_text_become_spaces():
     assert as_line("one\ntwo\r\nthree") == "one two  three"
