@@ -6,7 +6,6 @@ Only this module imports TensorFlow; the tokenizers import it when `in_graph()` 
 import tensorflow as tf
 
 from keras_transformer.data.special_tokens import BOS_ID, EOS_ID, PAD_ID, SPECIAL_PIECES, UNK_ID
-from keras_transformer.data.subword_tokenizer import ENDING_SIZES
 from keras_transformer.errors import UserError
 
 _TEXT = tf.TensorSpec([None], tf.string)
@@ -73,19 +72,10 @@ class GraphSubwordTokenizer(GraphTokenizer):
             default_value=UNK_ID,
         )
         self._pieces = tf.constant([piece.encode("utf-8") for piece in SPECIAL_PIECES] + keys)
-        has_endings = any(piece.startswith(SPECIAL_PIECES[UNK_ID]) for piece in pieces)
-        self._ending_sizes = ENDING_SIZES if has_endings else ()
 
     def _tokenize(self, text):
         pieces = tf.strings.split(text)
-        ids = self._ids.lookup(pieces.flat_values)
-        for size in self._ending_sizes:
-            pattern = f"^.+(.{{{size}}})$"
-            ends = tf.strings.regex_replace(
-                pieces.flat_values, pattern, rf"{SPECIAL_PIECES[UNK_ID]}\1"
-            )
-            ids = tf.where(ids == UNK_ID, self._ids.lookup(ends), ids)
-        return pieces.with_flat_values(tf.cast(ids, tf.int32))
+        return pieces.with_flat_values(tf.cast(self._ids.lookup(pieces.flat_values), tf.int32))
 
     def _detokenize(self, ids):
         visible = _visible_ids(ids, self._vocab_size)

@@ -13,9 +13,6 @@ from keras_transformer.errors import UserError
 
 # ASCII only, as in TensorFlow's string operations: a no-break space is part of its piece.
 _WHITESPACE = re.compile(r"[ \t\n\r\f\v]+")
-# Numbers of characters of the endings that stand for unknown pieces, the longest first.
-ENDING_SIZES = (4, 3, 2, 1)
-_MIN_ENDING_COUNT = 5
 _JOIN = re.compile(r"@@( |\Z)")
 
 
@@ -24,8 +21,7 @@ class SubwordTokenizer(Tokenizer):
 
     For text that another program, such as subword-nmt, has tokenised and split. Pieces that are not
     in the vocabulary become the unknown id, which decodes to `<unk>`; so do pieces that spell a
-    reserved one, such as `</s>`. If the vocabulary has endings, such as `<unk>ing`, an unknown
-    piece becomes its longest ending of up to 4 characters instead.
+    reserved one, such as `</s>`.
 
     Args:
         pieces: sequence of `str`, the pieces from id 4 on, usually the most frequent first.
@@ -70,14 +66,8 @@ class SubwordTokenizer(Tokenizer):
         return len(self._pieces)
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        split = _WHITESPACE.split
-        return [[self._find(piece) for piece in split(text) if piece] for text in texts]
-
-    def _find(self, piece):
-        number = self._ids.get(piece)
-        if number is None:
-            number = next((self._ids[end] for end in _endings(piece) if end in self._ids), UNK_ID)
-        return number
+        find, split = self._ids.get, _WHITESPACE.split
+        return [[find(piece, UNK_ID) for piece in split(text) if piece] for text in texts]
 
     def _decode(self, ids):
         return join_subwords(" ".join(self.pieces(ids)))
@@ -115,22 +105,13 @@ class SubwordTokenizer(Tokenizer):
         return GraphSubwordTokenizer(self._pieces[len(SPECIAL_PIECES) :])
 
 
-def _endings(piece):
-    """Returns the entries of a vocabulary that stand for an unknown piece, the longest first."""
-    unknown = SPECIAL_PIECES[UNK_ID]
-    return [unknown + piece[-size:] for size in ENDING_SIZES if size < len(piece)]
-
-
 def join_subwords(text: str) -> str:
     """Returns text with its subwords joined to words: every `@@ ` is removed."""
     return _JOIN.sub("", text)
 
 
 def build_subword_vocabulary(
-    files_or_lines: str | os.PathLike | Iterable,
-    max_size: int | None = None,
-    min_count: int = 1,
-    endings: bool = False,
+    files_or_lines: str | os.PathLike | Iterable, max_size: int | None = None, min_count: int = 1
 ) -> SubwordTokenizer:
     """Returns the vocabulary of text that is already split into subwords.
 
@@ -140,8 +121,6 @@ def build_subword_vocabulary(
         files_or_lines: as in `text_lines`; a corpus gives one vocabulary for both languages.
         max_size: maximum number of ids, the 4 reserved ones included; `None`: every piece.
         min_count: pieces that are rarer are left out.
-        endings: whether to add the endings, such as `<unk>ing`, that at least 5 of the pieces left
-            out have.
 
     Raises:
         UserError: if no piece is left.
@@ -162,11 +141,5 @@ def build_subword_vocabulary(
     frequent = [piece for piece in allowed if counts[piece] >= min_count]
     if not frequent:
         raise UserError("The text for the vocabulary is empty.")
-    if endings:
-        rare = allowed.difference(frequent)
-        found = collections.Counter(end for piece in rare for end in _endings(piece))
-        common = {end for end, count in found.items() if count >= _MIN_ENDING_COUNT}
-        frequent.extend(common.difference(frequent))
-        counts.update(found)
     frequent.sort(key=lambda piece: (-counts[piece], piece))
     return SubwordTokenizer(frequent[: max_size and max_size - len(SPECIAL_PIECES)])

@@ -148,7 +148,7 @@ class ParsingTask(Task):
             size = "all" if settings.vocab_size is None else f"{settings.vocab_size:,}"
             report(f"Learning a vocabulary of {size} {settings.tokenizer} pieces for the words.")
             # Words that occur once become unknown, so that the model learns to read unknown words.
-            source = learn_vocabulary(sentences(), settings, min_count=2, endings=True)
+            source = learn_vocabulary(sentences(), settings, min_count=2)
         else:
             collections.deque(sentences(), maxlen=0)
         if settings.linearization["words"]:

@@ -49,10 +49,10 @@ def choose_tokenizers(
     return TokenizerPair(source or saved.source, saved.target)
 
 
-def learn_vocabulary(lines, settings, **subword_options):
+def learn_vocabulary(lines, settings, min_count: int = 1):
     """Returns a tokenizer whose vocabulary is learned from lines or pairs of them."""
     if settings.tokenizer == "subword":
-        return build_subword_vocabulary(lines, settings.vocab_size, **subword_options)
+        return build_subword_vocabulary(lines, settings.vocab_size, min_count)
     if settings.vocab_size is None:
         raise UserError("`vocab_size` must be set to learn subwords. Received: vocab_size=None")
     return train_sentencepiece(lines, settings.vocab_size, settings.tokenizer, allow_fewer=True)

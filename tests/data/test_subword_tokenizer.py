@@ -29,24 +29,6 @@ def test_the_most_frequent_piece_comes_first_and_ties_do_not_depend_on_the_order
     assert build_subword_vocabulary(["b a a"], min_count=2).encode("a b") == [4, UNK_ID]
 
 
-def test_an_unknown_piece_becomes_its_longest_ending_in_the_vocabulary():
-    tokenizer = SubwordTokenizer(["sing", "<unk>ing", "<unk>g", "<unk>öing"])
-    texts = ["sing", "ring", "ing", "tag", "g", "röing", "öing", "singer"]
-    assert [tokenizer.encode(text) for text in texts] == [
-        *([4], [5], [6], [6], [UNK_ID], [7], [5], [UNK_ID])
-    ]
-    assert tokenizer.decode([5, 4]) == "<unk>ing sing"
-
-
-def test_endings_of_a_vocabulary_are_those_of_five_rare_pieces():
-    lines = ["a a xa ya za xza", "yza b b"]  # 5 rare pieces end in "a", 2 of them in "za"
-    tokenizer = build_subword_vocabulary(lines, min_count=2, endings=True)
-    assert tokenizer.pieces(range(4, tokenizer.vocab_size)) == ["<unk>a", "a", "b"]
-    assert build_subword_vocabulary(lines, min_count=2).pieces(range(4, 6)) == ["a", "b"]
-    spelt = build_subword_vocabulary([*lines, "<unk>a <unk>a"], min_count=2, endings=True)
-    assert spelt.vocab_size == tokenizer.vocab_size
-
-
 def test_decode_joins_at_the_marks_as_subword_nmt_does():
     tokenizer = SubwordTokenizer(["pul@@", "ley", "system", "@@", "x@@y"])
     assert tokenizer.decode(tokenizer.encode("pul@@ ley system")) == "pulley system"
