@@ -97,10 +97,12 @@ def _unset(values: Mapping[str, Any]) -> list[str]:
     """Returns the settings to choose; none if a preset is named."""
     if values["preset"]:
         return []
-    unset = [name for name in CHOSEN if values[name] is None]
-    if values["vocabulary"] or values["prepared"] or values["vocabulary_type"] == "subword":
-        return [name for name in unset if name != "vocab_size"]  # the vocabulary decides its size
-    return unset
+    known = set()
+    if values["start_from"]:
+        known = {"num_encoder_layers", "num_decoder_layers", "dropout", "vocab_size"}
+    elif values["vocabulary"] or values["prepared"] or values["vocabulary_type"] == "subword":
+        known = {"vocab_size"}
+    return [name for name in CHOSEN if values[name] is None and name not in known]
 
 
 def _row(corpus) -> dict[str, Any]:

@@ -7,11 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from keras_transformer.cli.arguments import add_options
-from keras_transformer.cli.backend import (
-    TRAINING_STREAMS,
-    load_backend,
-    load_backend_in_streams,
-)
+from keras_transformer.cli.backend import TRAINING_STREAMS, load_backend, load_backend_in_streams
 from keras_transformer.cli.experiments import EXPERIMENTS, choose_settings, keep_settings
 from keras_transformer.cli.progress import Progress, say
 from keras_transformer.cli.settings import (

@@ -178,8 +178,7 @@ class _StepSeed(keras.random.SeedGenerator):
     traced, so that each step of a compiled loop draws other numbers.
     """
 
-    # torch adds the two halves of a seed. The stride is large, so that neighbouring seeds share no
-    # step.
+    # torch adds the two halves of a seed. The large stride keeps neighbouring seeds apart.
     _STRIDE = 65_537
 
     def __init__(self, seed, index):

@@ -13,12 +13,7 @@ from keras_transformer.decoding.constraints.constraint import (
 )
 from keras_transformer.decoding.constraints.saved_constraints import SavedConstraint
 from keras_transformer.decoding.named_settings import NamedSettings, dict_of
-from keras_transformer.decoding.step import (
-    Step,
-    call_step,
-    check_static_vocabulary,
-    log_sum_exp,
-)
+from keras_transformer.decoding.step import Step, call_step, check_static_vocabulary, log_sum_exp
 from keras_transformer.layers.caches import take_rows
 from keras_transformer.layers.checks import check_positive_integer, check_rank
 from keras_transformer.layers.dtypes import Tensor

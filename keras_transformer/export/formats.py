@@ -101,7 +101,7 @@ FORMATS = {
                     TEXT,
                     metavar="TYPE",
                     unset="float32",
-                ),
+                )
             },
         ),
         ExportFormat(

@@ -78,8 +78,7 @@ class TranslatorFunctions(served.ServedFunctions):
 
         longest = served.longest_row(sources, targets)
         rows = served.rows_per_chunk(
-            (longest, served.MAX_TOKENS),
-            (longest**2 * self._model.config.num_heads, _MAX_NUMBERS),
+            (longest, served.MAX_TOKENS), (longest**2 * self._model.config.num_heads, _MAX_NUMBERS)
         )
         empty = {"attention": tf.zeros([0, *lengths])}
         return {

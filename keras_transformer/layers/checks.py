@@ -35,8 +35,7 @@ def check_positive_number(name: str, value: Any) -> None:
 def checked_number(name: str, value: Any, lowest: float, highest: float) -> float:
     """Returns a number as a `float`, or raises `ValueError` unless it is in the range.
 
-    Other numbers, such as NumPy's, change the dtype of their operands and cannot be written to
-    JSON.
+    Other numbers, such as NumPy's, change the dtype of operands and cannot be written as JSON.
     """
     is_real = isinstance(value, numbers.Real) and not isinstance(value, bool)
     rule = f"a number from {lowest:g} to {highest:g}"

@@ -18,8 +18,7 @@ class Encoder(Stack):
         position: `"sinusoidal"`, a layer that adds positions to `[batch, length, d_model]` (and
             takes `positions=`), or None.
         dropout: Dropout rate of the sum of embedding and position.
-        final_norm: Whether a layer norm follows the last block; None adds one if that block is
-            pre-norm.
+        final_norm: Whether a layer norm follows the last block; None adds one to pre-norm blocks.
         epsilon: Added to the variance in the final norm.
         seed: Integer seed of the dropout, or None.
         remat: Whether the gradient recomputes the blocks (`keras.remat`) instead of storing what

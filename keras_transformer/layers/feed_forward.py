@@ -21,8 +21,7 @@ class FeedForward(KernelLayer):
     Args:
         intermediate_dim: Width between the two maps, 2,048 in the paper.
         activation: Activation between the maps, as in `keras.layers.Dense`.
-        dropout: Dropout rate after the activation; 0 in the paper, 0.1 in tensor2tensor's later
-            settings.
+        dropout: Dropout rate after the activation; 0 in the paper, 0.1 in tensor2tensor.
         use_bias: Whether the maps have biases.
         kernel_initializer, bias_initializer, kernel_regularizer: As in `keras.layers.Dense`.
         seed: Integer seed of the dropout, or None.

@@ -68,8 +68,7 @@ class MultiHeadAttention(TracedLayer, CachedAttention):
         With a cache, a tuple of this tensor and the new cache.
 
     Raises:
-        ValueError: If both a cache and attention scores are asked for, or an argument is not
-            allowed.
+        ValueError: If an argument is wrong, or attention scores are asked for with a cache.
 
     Example:
 

@@ -126,8 +126,7 @@ def _serialize_unbuilt(layer):
 def _serialize_blocks(blocks):
     """Returns one entry per block.
 
-    This is its config or, if the same block occurred earlier in the list, the index of the first
-    occurrence.
+    It is the block's config, or the index of its first occurrence if it occurred before.
     """
     configs, first = [], {}
     for index, block in enumerate(blocks):

@@ -75,16 +75,11 @@ class Gradient(NamedTuple):
 
 
 def losses_and_gradient(
-    labels: Tensor,
-    logits: Tensor,
-    weight: Tensor,
-    r_drop: float = 0.0,
-    mean: Tensor | None = None,
+    labels: Tensor, logits: Tensor, weight: Tensor, r_drop: float = 0.0, mean: Tensor | None = None
 ) -> tuple[Tensor, Callable[[], Gradient]]:
     """Returns the losses of rows of logits, and a function that returns their `Gradient`.
 
-    Without XLA every operation is a pass over `[rows, V]`, so the losses and the gradient share one
-    softmax.
+    Without XLA every operation is a pass over `[rows, V]`, so both share one softmax.
 
     Args:
         labels: int32 `[rows]`; with `r_drop`, both rows of a token have its label.

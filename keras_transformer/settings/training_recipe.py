@@ -39,10 +39,7 @@ class TrainingRecipe(FrozenSettings):
     """
 
     label_smoothing: float = _training(
-        0.1,
-        "probability that is spread over the other tokens, section 5.4",
-        RATE,
-        metavar="EPSILON",
+        0.1, "probability spread over the other tokens, section 5.4", RATE, metavar="EPSILON"
     )
     r_drop: float = _training(
         0.0,
@@ -91,8 +88,7 @@ class TrainingRecipe(FrozenSettings):
     )
     average_checkpoints: int = setting(
         5,
-        "number of last checkpoints whose weights are averaged at the end, section 6.1; see also "
-        "`select_best`",
+        "number of last checkpoints that are averaged at the end, section 6.1; see `select_best`",
         COUNT,
         table="checkpoints",
     )

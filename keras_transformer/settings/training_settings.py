@@ -191,6 +191,14 @@ class TrainingSettings(FrozenSettings):
     f1_trees: int | None = _parsing(
         None, "parse N of the validation trees, drawn at random once", COUNT, unset="all of them"
     )
+    start_from: str | None = setting(
+        None,
+        "model directory with the config, weights and tokenizers to start from, such as those of a "
+        "model to adapt; the preset then gives only the training hyper-parameters",
+        metavar="DIR",
+        table="model",
+        unset="new weights",
+    )
 
     def __post_init__(self):
         from keras_transformer.inference.tasks import get_task

@@ -1,5 +1,6 @@
 """The `train` function, from two corpora to a model directory."""
 
+import dataclasses
 import logging
 import signal
 from collections.abc import Callable, Iterable, Sequence
@@ -9,7 +10,8 @@ import keras
 
 from keras_transformer.data import EncodedCorpus
 from keras_transformer.data.tokenizer import Tokenizer
-from keras_transformer.errors import NO_ROOM, StoppedBySignal, StopSignals, UserError
+from keras_transformer.errors import NO_ROOM, StoppedBySignal, StopSignals, UserError, one_line
+from keras_transformer.inference.model_directory import read_config, read_model, read_tokenizers
 from keras_transformer.inference.tasks import get_task
 from keras_transformer.models import TrainingRecipe, Transformer, TransformerConfig, get_preset
 from keras_transformer.settings.training_settings import TrainingSettings
@@ -119,6 +121,11 @@ def _start(output: Path, corpora, settings, given_tokenizers, report, signals) -
         reached = Progress.from_dict(Checkpoints(output / CHECKPOINT_FOLDER).metadata() or {})
         if reason := reached.why_it_ends(settings.max_steps or recipe.max_steps, settings):
             report(f"Nothing is left to train: {reason}")
+    start = None
+    if settings.start_from is not None:
+        start = _check_start(settings, given_tokenizers)
+        settings = dataclasses.replace(settings, shared_vocabulary=start["shared_tokenizer"])
+        given_tokenizers = read_tokenizers(settings.start_from, start)
     tokenizers = choose_tokenizers(
         output, resumes, train_corpus, settings, task, *given_tokenizers, report
     )
@@ -135,12 +142,14 @@ def _start(output: Path, corpora, settings, given_tokenizers, report, signals) -
     with strategy_scope(strategy):
         policy = "mixed_bfloat16" if settings.mixed_precision else None
         packed = settings.packed_width is not None
-        model = LossModel(
-            Transformer(config, dtype=policy),
-            recipe.label_smoothing,
-            packed=packed,
-            r_drop=recipe.r_drop,
-        )
+        transformer = Transformer(config, dtype=policy)
+        if start is not None and not resumes:
+            try:
+                transformer.set_weights(read_model(settings.start_from, start).get_weights())
+            except ValueError as error:
+                message = "The settings must not change the weights of the model to start from"
+                raise UserError(f"{message}: {one_line(error)}") from error
+        model = LossModel(transformer, recipe.label_smoothing, packed=packed, r_drop=recipe.r_drop)
         model.micro_batches = settings.micro_batches
         model.streams = settings.streams
         compile_model(model, recipe, jit_compile=settings.jit_compile)
@@ -152,6 +161,18 @@ def _start(output: Path, corpora, settings, given_tokenizers, report, signals) -
     return TrainingRun(output, settings, recipe, tokenizers, data, model, score, report, signals)
 
 
+def _check_start(settings, given_tokenizers) -> dict:
+    """Returns the `config.json` of the model to start from, which must be of the same task."""
+    if any(given_tokenizers):
+        raise UserError("`start_from` names a model with its own tokenizers; give no others.")
+    config = read_config(settings.start_from)
+    for name in ("task", *get_task(settings.task).own_settings):
+        if config.get(name) != getattr(settings, name):
+            rule = f"The model to start from must have the {name} {getattr(settings, name)!r}"
+            raise UserError(f"{rule}. Received: {settings.start_from!r} with {config.get(name)!r}")
+    return config
+
+
 def make_recipe(settings) -> TrainingRecipe:
     """Returns the recipe of a preset, with the changes of the settings."""
     recipe = get_preset(settings.preset).recipe.to_dict()
@@ -159,10 +180,12 @@ def make_recipe(settings) -> TrainingRecipe:
 
 
 def make_config(settings, recipe, vocab_size, target_vocab_size=None) -> TransformerConfig:
-    """Returns the config of a preset, with the changes of the settings and the vocabulary sizes."""
+    """Returns the config of a preset or of the model to start from, with the settings' changes."""
     sizes = {"vocab_size": vocab_size, "target_vocab_size": target_vocab_size}
-    preset = get_preset(settings.preset)
-    config = TransformerConfig.from_dict({**preset.config, **settings.model, **sizes})
+    config = get_preset(settings.preset).config
+    if settings.start_from is not None:
+        config = read_config(settings.start_from)["model"].to_dict()
+    config = TransformerConfig.from_dict({**config, **settings.model, **sizes})
     # Equal is enough: the recipe counts EOS, and the decoder's input has BOS in its place.
     if config.max_length is not None and recipe.max_length > config.max_length:
         raise UserError(

@@ -141,7 +141,8 @@ def test_every_setting_reaches_the_training():
         "--checkpoint-every 44 --keep-checkpoints 45 --evaluate-every 46 --bleu-every 47 "
         "--bleu-beam-size 48 --bleu-lowercase --bleu-tokenize intl --mixed-precision "
         "--jit-compile --gpus 2 --streams 52 --vocabulary-type bpe --vocab-size 490 "
-        "--no-shared-vocabulary --bpe-dropout 0.5 --tensorboard --patience 51 --no-select-best"
+        "--no-shared-vocabulary --bpe-dropout 0.5 --tensorboard --patience 51 --no-select-best "
+        "--start-from model"
     )
     settings = training_settings(parse(*arguments.split()))
     assert settings == TrainingSettings(
@@ -206,6 +207,7 @@ def test_every_setting_reaches_the_training():
         jit_compile=True,
         tensorboard=True,
         patience=51,
+        start_from="model",
         seed=41,
     )
     # With all of them set, none of model and recipe is left to the preset.

@@ -14,6 +14,7 @@ from keras_transformer.data import PairsCorpus, SubwordTokenizer, train_sentence
 from keras_transformer.errors import UserError
 from keras_transformer.inference.translator import Translator
 from keras_transformer.models import TrainingRecipe
+from keras_transformer.parsing import TreebankCorpus
 from keras_transformer.training import LossModel, TrainingSettings, train
 from keras_transformer.training.averaging import read_weights
 from keras_transformer.training.metrics import TokenEvaluation, TokenEvaluator
@@ -183,6 +184,50 @@ def test_an_evaluation_that_is_interrupted_is_done_by_the_next_run(
     assert [row["step"] for row in history] == ["3", "6"]
     for name in ("train_loss", "learning_rate", "valid_loss", "valid_accuracy", "averaged"):
         assert [row[name] for row in history] == [row[name] for row in expected]
+
+
+def test_a_training_starts_from_the_weights_and_tokenizers_of_a_model(tmp_path, finished):
+    model, still = str(finished[0]), {**RECIPE, "peak_learning_rate": 1e-9}
+    start = {"start_from": model, "model": {"dropout": 0.3}, "checkpoint_every": 1}
+    run(tmp_path / "still", **start, recipe=still, max_steps=1)
+    expected, found = (
+        read_weights(path / "model.weights.h5") for path in (finished[0], tmp_path / "still")
+    )
+    for name, value in expected.items():
+        np.testing.assert_allclose(found[name], value, atol=1e-7)
+    config = json.loads((tmp_path / "still" / "config.json").read_text())["model"]
+    assert config["d_model"] == 8 and config["dropout"] == 0.3
+    # The second run resumes: the weights of the start are not read again.
+    run(tmp_path / "parts", **start, max_steps=2)
+    parts = run(tmp_path / "parts", **start, max_steps=3)
+    whole = run(tmp_path / "whole", **start, max_steps=3)
+    assert float(parts.history[-1]["valid_loss"]) == float(whole.history[-1]["valid_loss"])
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"model": {"d_model": 16}}, "must not change the weights of the model to start from"),
+        ({"task": "parsing"}, "must have the task 'parsing'.* with 'translation'"),
+        ({"start_from": "missing"}, "Model directory not found: 'missing'"),
+    ],
+)
+def test_a_model_that_a_training_cannot_start_from_is_refused(tmp_path, finished, changes, message):
+    changes = {"start_from": str(finished[0]), "model": {}} | changes
+    lines = corpus(1)
+    if "task" in changes:
+        trees = tmp_path / "trees"
+        trees.write_text("(S (NP (PRP a)) (VP (VBZ b)))\n")
+        lines = TreebankCorpus(trees)
+    with pytest.raises(UserError, match=message):
+        train(tmp_path / "model", lines, None, settings(**changes))
+    assert not (tmp_path / "model").exists()
+
+
+def test_a_model_to_start_from_has_its_own_tokenizers(tmp_path, finished):
+    given = {"source_tokenizer": SubwordTokenizer(WORDS)}
+    with pytest.raises(UserError, match="its own tokenizers"):
+        train(tmp_path, corpus(1), settings=settings(start_from=str(finished[0])), **given)
 
 
 def test_a_finished_training_says_so_before_it_reads(directory):

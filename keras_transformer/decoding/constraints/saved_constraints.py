@@ -120,8 +120,7 @@ class RepetitionPenalty(SavedConstraint, name="repetition_penalty"):
     log-probabilities after the penalty; `Translator.score` returns the model's own.
 
     Args:
-        penalty: From 1e-20 to 1e20; 1 changes nothing, 1.2 is usual, less than 1 favours
-            repetition.
+        penalty: From 1e-20 to 1e20; 1 changes nothing, 1.2 is usual.
 
     Raises:
         ValueError: If `penalty` is not such a number.
