@@ -80,7 +80,7 @@ def _print_run(settings, recipe, config, sides: str, steps: int) -> None:
     _line("vocabulary", f"{config.vocab_size:,} {settings.tokenizer} pieces {sides}")
     _line(
         "model",
-        f"{settings.preset}: {config.num_encoder_layers} + {config.num_decoder_layers} layers, "
+        f"{settings.start_from or settings.preset}: {config.num_encoder_layers} + {config.num_decoder_layers} layers, "
         f"d_model {config.d_model:,}, feed-forward {config.intermediate_dim:,}, "
         f"{config.num_heads} heads",
     )
