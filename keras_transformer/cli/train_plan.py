@@ -80,9 +80,9 @@ def _print_run(settings, recipe, config, sides: str, steps: int) -> None:
     _line("vocabulary", f"{config.vocab_size:,} {settings.tokenizer} pieces {sides}")
     _line(
         "model",
-        f"{settings.start_from or settings.preset}: {config.num_encoder_layers} + {config.num_decoder_layers} layers, "
-        f"d_model {config.d_model:,}, feed-forward {config.intermediate_dim:,}, "
-        f"{config.num_heads} heads",
+        f"{settings.start_from or settings.preset}: {config.num_encoder_layers} + "
+        f"{config.num_decoder_layers} layers, d_model {config.d_model:,}, "
+        f"feed-forward {config.intermediate_dim:,}, {config.num_heads} heads",
     )
     _line("parameters", f"{count_parameters(config):,}")
     limit = "" if settings.max_minutes is None else f", or {settings.max_minutes:g} minutes"

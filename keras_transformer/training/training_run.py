@@ -208,8 +208,9 @@ class TrainingRun:
         if settings.patience is not None:
             plan += f", and an end after {settings.patience} of them without gain"
         return [
-            f"Model {settings.start_from or settings.preset}: {layers}, d_model {config.d_model:,}, "
-            f"{self.model.count_params():,} parameters, on {_devices(self.model)}.",
+            f"Model {settings.start_from or settings.preset}: {layers}, "
+            f"d_model {config.d_model:,}, {self.model.count_params():,} parameters, "
+            f"on {_devices(self.model)}.",
             f"{plan}. The first step takes longer than the others.",
         ]
 
