@@ -12,7 +12,7 @@ from keras_transformer.models.transformer import Transformer
 
 
 class Ensemble:
-    """The average of models that share their vocabularies, for decoding and scoring.
+    """The average of the logits of models that share their vocabularies, for decoding and scoring.
 
     The logits are averaged over the models, so the probabilities are proportional to the geometric
     mean of the models' probabilities. (fairseq averages the probabilities themselves.)

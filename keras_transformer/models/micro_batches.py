@@ -14,7 +14,7 @@ if keras.backend.backend() == "tensorflow":
 class MicroBatchModel(keras.Model):
     """A `keras.Model` whose `fit` can sum the gradient over parts of each batch.
 
-    Set the attributes before `compile`; the loss must be a sum over the whole batch. Keras' own
+    Set the attributes before `fit`; the loss must be a sum over the whole batch. Keras' own
     `gradient_accumulation_steps` takes the mean over unequal parts, and fails on several replicas.
 
     Attributes:
