@@ -9,6 +9,7 @@ import numpy as np
 from keras import ops
 
 from keras_transformer.decoding import compile_search
+from keras_transformer.layers.checks import check_rank
 from keras_transformer.layers.dtypes import Tensor, at_least_float32
 from keras_transformer.models.cross_entropy import cross_entropy
 
@@ -24,6 +25,7 @@ class _TokenMean(keras.metrics.Mean):
     def update_state(
         self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor | None = None
     ) -> None:
+        check_rank("y_pred", y_pred, "[batch, length, V]")  # A `LossModel` returns no logits.
         labels = ops.cast(y_true, "int32")
         values = ops.cast(self.token_values(labels, ops.convert_to_tensor(y_pred)), self.dtype)
         positive = ops.convert_to_tensor(1.0 if sample_weight is None else sample_weight) > 0
@@ -49,6 +51,10 @@ class TokenLoss(_TokenMean):
 
     Returns:
         Scalar, 0 if no token was seen.
+
+    Raises:
+        ValueError: if `y_pred` has no axis of logits, such as the output of a `LossModel`. For that
+            model, use `evaluate_tokens` on its `transformer`.
 
     Example:
 

@@ -80,6 +80,12 @@ def test_work_as_weighted_metrics_of_fit_and_evaluate(batches):
 
 
 @pytest.mark.parametrize("metric_class", [TokenLoss, Perplexity, TokenAccuracy])
+def test_refuse_the_losses_of_a_loss_model(metric_class):
+    with pytest.raises(ValueError, match=r"`y_pred` must have the shape \[batch, length, V\]"):
+        metric_class()(np.array([[1, 2]]), np.zeros((1, 2)))
+
+
+@pytest.mark.parametrize("metric_class", [TokenLoss, Perplexity, TokenAccuracy])
 def test_config_round_trip(metric_class):
     metric = keras.metrics.deserialize(keras.metrics.serialize(metric_class(name="mine")))
     assert type(metric) is metric_class
