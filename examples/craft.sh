@@ -1,18 +1,21 @@
 #!/usr/bin/env bash
 # Trains and scores the parsers of the results table in README.md, on the CPU.
 #
-#     examples/craft.sh SETTING [TREES]
+#     examples/craft.sh SETTING [TREES [OPTIONS of train...]]
 #
 # SETTING is what stands for a word in the trees: numbers, placeholders, words or tags, if the
 # source is words; subwords, if the source is BPE (the trees have numbers); or large, a larger model
-# with numbers. TREES is the number of training trees (default: all). MINUTES=15 sets the time.
+# with numbers, first trained without R-Drop and then with it. TREES is the number of training trees
+# (default: all). MINUTES=15 sets the time; the default for large is 60.
 # KERAS_TRANSFORMER_DATA is the folder with `treebank/craft.train.trees.gz` and
 # `treebank/craft.dev.trees.gz`: the trees of github.com/UCDenver-ccp/CRAFT, one per line.
 set -euo pipefail
 
-setting="${1:?usage: craft.sh numbers|placeholders|words|tags|subwords|large [TREES]}"
+setting="${1:?usage: craft.sh numbers|placeholders|words|tags|subwords|large [TREES [OPTIONS of train...]]}"
+trees="${2:-all}"
 data="${KERAS_TRANSFORMER_DATA:?set KERAS_TRANSFORMER_DATA to the folder that holds treebank/}/treebank"
-output="runs/craft-$setting${2:+-$2}"
+output="runs/craft-$setting"
+minutes="${MINUTES:-15}"
 options=(--vocabulary-type subword --vocab-size 12000)
 
 case "$setting" in
@@ -22,8 +25,8 @@ case "$setting" in
   tags) options+=(--emit-tags) ;;
   subwords) options=(--vocabulary-type bpe --vocab-size 8000) ;;
   large)
-    options+=(--num-encoder-layers 3 --d-model 256 --intermediate-dim 1024 --dropout 0.15
-      --peak-learning-rate 2e-3 --warmup-steps 800 --max-steps 60000)
+    minutes="${MINUTES:-60}"
+    options+=(--num-encoder-layers 3 --d-model 256 --intermediate-dim 1024 --max-steps 60000)
     ;;
   *)
     echo "craft.sh: no such setting: $setting" >&2
@@ -32,13 +35,26 @@ case "$setting" in
 esac
 # On CPUs with AMX, bfloat16 is faster.
 if grep -qs amx_bf16 /proc/cpuinfo; then options+=(--mixed-precision); fi
-if [[ -n "${2:-}" ]]; then
-  options+=(--limit-trees "$2")
+if [[ "$trees" != all ]]; then
+  options+=(--limit-trees "$trees")
+  output+="-$trees"
 fi
+more=("${@:3}")
 
-keras-transformer train --task parsing --output "$output" --preset parsing_small "${options[@]}" \
-  --trees "$data/craft.train.trees.gz" --valid-trees "$data/craft.dev.trees.gz" --f1-trees 300 \
-  --checkpoint-every 500 --evaluate-every 1000 --max-minutes "${MINUTES:-15}"
+train() { # OUTPUT MINUTES OPTIONS...
+  keras-transformer train --task parsing --output "$1" --preset parsing_small "${options[@]}" \
+    --trees "$data/craft.train.trees.gz" --valid-trees "$data/craft.dev.trees.gz" --f1-trees 300 \
+    --checkpoint-every 500 --evaluate-every 1000 --max-minutes "$2" "${@:3}" "${more[@]}"
+}
+
+if [[ "$setting" == large ]]; then
+  first="$(awk "BEGIN { print $minutes * 5 / 12 }")"
+  train "$output-first" "$first" --dropout 0.15 --peak-learning-rate 2e-3 --warmup-steps 800
+  train "$output" "$(awk "BEGIN { print $minutes - $first }")" --start-from "$output-first" \
+    --r-drop 2 --dropout 0.2 --peak-learning-rate 1e-3 --warmup-steps 300 --average-windows 5,10
+else
+  train "$output" "$minutes"
+fi
 for how in "--beam-size 1" "--beam-size 1 --unconstrained" "--beam-size 8"; do
   echo "== $how =="
   # shellcheck disable=SC2086  # `$how` has several words
