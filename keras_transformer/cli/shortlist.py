@@ -18,7 +18,7 @@ def define_options(parser: argparse.ArgumentParser) -> None:
     add_options(parser, options, required=True)
     default = "(default: %(default)s)"
     text = f"number of candidates for each source subword {default}"
-    add_options(parser, {"--candidates N": text}, default=100)
+    add_options(parser, {"--candidates N": text}, default=50)
     text = f"number of the most frequent target subwords, which are always allowed {default}"
     add_options(parser, {"--frequent N": text}, default=100)
 

@@ -65,7 +65,7 @@ class Shortlist:
         cls,
         corpus: EncodedCorpus,
         tokenizers: TokenizerPair,
-        num_candidates: int = 100,
+        num_candidates: int = 50,
         num_frequent: int = 100,
     ) -> "Shortlist":
         """Returns a shortlist learned from sentence pairs with IBM model 1.
