@@ -49,7 +49,8 @@ def main():
     parser.add_argument("--rounds", type=int, default=3, help="runs of each program (default: 3)")
     parser.add_argument("--beam", nargs="+", default=["1", "4"], help="default: 1 4")
     parser.add_argument("--threads", type=int, default=2, help="of each program (default: 2)")
-    parser.add_argument("--batch", type=int, default=64, help="sentences at a time (default: 64)")
+    text = "sentences in a batch of CTranslate2 and in a request of a client (default: 64)"
+    parser.add_argument("--batch", type=int, default=64, help=text)
     parser.add_argument("--shortlist", action="store_true", help="ours use the model's shortlist")
     arguments = parser.parse_args()
     print(f"{datetime.date.today()}, {hardware()}, medians of {arguments.rounds} runs by turns")

@@ -136,8 +136,9 @@ def add_batch_options(
 ) -> argparse._ArgumentGroup:
     """Adds `--batch-size`; if the command searches, also `--streams` and `--precision`."""
     group = parser.add_argument_group("batches")
-    text = "number of sentences computed at once (default: %(default)s)"
-    add_options(group, {"--batch-size N": text}, default=32)
+    default = "128, or fewer with more than two beams" if searches else "%(default)s"
+    text = f"number of sentences computed at once (default: {default})"
+    add_options(group, {"--batch-size N": text}, default=None if searches else 32)
     if searches:
         text = (
             "number of batches searched at the same time, which share the CPU's cores "

@@ -9,6 +9,9 @@ from keras import ops
 from keras_transformer.layers.caches import take_rows
 from keras_transformer.layers.dtypes import Tensor
 
+# Maximum number of steps between two calls of `keep_sentences`, which keep copies small.
+_STEPS_IN_A_ROUND = 32
+
 
 class Step(Protocol):
     """One step of a decoder, for all rows of a batch: `step(tokens, rows, state)`.
@@ -107,7 +110,8 @@ def run_search(
     """Calls `extend(search, state) -> (search, state)` until all is done, and returns the search.
 
     The search is a named tuple of scalars and of tensors with the leading axis `batch`. Its
-    `is_done`, bool `[batch]` or `[batch, width]`, marks final answers, which `extend` must keep.
+    `is_done`, bool `[batch]` or `[batch, width]`, marks final answers, which `extend` must keep;
+    its `index` counts the steps. `keep_sentences` is called after rounds of a few steps.
     """
     # Shapes are static on JAX.
     if keep_sentences is None or keras.config.backend() == "jax":
@@ -115,10 +119,15 @@ def run_search(
         return search
     places = ops.arange(ops.shape(search.is_done)[0], dtype="int32")
 
-    # Two loops rather than a condition inside the step, which would slow down every step.
+    # Two loops rather than conditions inside the step, which would slow down every step.
     # `found` has the answers of all sentences, `left` the search for those that are not done.
     def extend_until_few_are_left(found, places, left, state):
-        left, state = ops.while_loop(_are_most_left, extend, (left, state))
+        end = left.index + _STEPS_IN_A_ROUND
+
+        def goes_on(left, _):
+            return ops.logical_and(_are_most_left(left), left.index < end)
+
+        left, state = ops.while_loop(goes_on, extend, (left, state))
         indices = ops.expand_dims(places, 1)
 
         def put(old, new):
@@ -146,7 +155,7 @@ def _is_any_left(search, *_):
     return ops.logical_not(ops.all(search.is_done))
 
 
-def _are_most_left(search, *_):
+def _are_most_left(search):
     """Returns whether more than half of the sentences go on; if fewer do, copying soon pays off."""
     is_done = _is_done(search)
     return 2 * _num_left(is_done) > ops.shape(is_done)[0]

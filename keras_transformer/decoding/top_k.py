@@ -13,6 +13,8 @@ from keras_transformer.layers.dtypes import Tensor
 _STABLE_BACKENDS = ("tensorflow", "jax")
 # Minimum length of rows whose length is not static; only TensorFlow has such rows.
 SMALLEST_DYNAMIC_SIZE = 512
+# Minimum length of rows in which blocks find the largest value faster.
+_SMALLEST_SIZE_OF_ONE = 2048
 
 
 def top_k(values: Tensor, k: int, terms: Sequence[Tensor] = ()) -> tuple[Tensor, Tensor]:
@@ -31,31 +33,26 @@ def top_k(values: Tensor, k: int, terms: Sequence[Tensor] = ()) -> tuple[Tensor,
     size = ops.shape(values)[-1]
     width = terms[0].shape[-1] if terms else 1
     block_size = _block_size(values.shape[-1], width, k)
-    if block_size is None:
+    if block_size is None or keras.backend.is_int_dtype(values.dtype):  # only a few integers
         return _direct_top_k(_sums(values, terms, width), k)
-    num_whole = (size - 1) // block_size
-    end = num_whole * block_size
-    whole = ops.reshape(values[:, :end], (-1, num_whole, block_size))
-    # The last block has from 1 to `block_size` values.
-    last = ops.max(values[:, end:], axis=-1, keepdims=True)
-    maxima = ops.concatenate([ops.max(whole, axis=-1), last], axis=1)  # [rows, blocks]
-    num_blocks = num_whole + 1
+    missing = -size % block_size
+    if not (isinstance(missing, int) and missing == 0):
+        values = ops.pad(values, [[0, 0], [0, missing]], constant_values=float("-inf"))
+    values = ops.reshape(values, (-1, (size + missing) // block_size, block_size))
+    maxima = ops.max(values, axis=-1)  # [rows, blocks]
+    num_blocks = ops.shape(maxima)[1]
     _, blocks = _direct_top_k(_sums(maxima, terms, width), k)
     # Blocks in ascending order keep the order of places, so that ties go to the lower place.
-    blocks = ops.sort(blocks, axis=-1)  # [batch, k]
-    rows, blocks = blocks // num_blocks, blocks % num_blocks
-    places = ops.expand_dims(block_size * blocks, -1) + ops.arange(block_size, dtype="int32")
-    is_value = places < size
-    places = ops.minimum(places, size - 1) + ops.expand_dims(size * rows, -1)
-    places = ops.reshape(places, (-1, k * block_size))  # within the sentence
-    batch = ops.shape(places)[0]
-    first = (width * size) * ops.expand_dims(ops.arange(batch, dtype="int32"), -1)
-    kept = ops.reshape(ops.take(ops.reshape(values, (-1,)), first + places), (-1, k, block_size))
+    blocks = ops.sort(blocks, axis=-1) if k > 1 else blocks  # [batch, k]
+    rows, places = blocks // num_blocks, block_size * (blocks % num_blocks)
+    batch = ops.shape(blocks)[0]
+    first = (width * num_blocks) * ops.expand_dims(ops.arange(batch, dtype="int32"), -1)
+    kept = ops.take(ops.reshape(values, (-1, block_size)), first + blocks, axis=0)
     for term in terms:
         kept = kept + ops.expand_dims(ops.take_along_axis(term, rows, axis=-1), -1)
-    kept = ops.where(is_value, kept, float("-inf"))
     largest, best = _direct_top_k(ops.reshape(kept, (-1, k * block_size)), k)
-    return largest, ops.take_along_axis(places, best, axis=-1)
+    places = ops.take_along_axis(size * rows + places, best // block_size, axis=-1)
+    return largest, places + best % block_size
 
 
 @functools.cache
@@ -63,9 +60,17 @@ def _block_size(size, width, k):
     """Returns the block size for `width` rows of `size` values; None to rank all of them."""
     if size is None:
         return SMALLEST_DYNAMIC_SIZE // 16 if k > 1 else None
-    # About as many maxima as there are values in k blocks. Multiples of 16 are fastest.
-    block_size = 16 * max(1, round(math.sqrt(width * size / k) / 16))
-    return block_size if k > 1 and width * size >= 4 * k * block_size else None
+    # More values in blocks than maxima, because the maxima of small blocks take long to compute.
+    wanted = 1.5 * math.sqrt(width * size / k)
+    if width * size < max(4 * k * wanted, _SMALLEST_SIZE_OF_ONE if k == 1 else 0):
+        return None
+    # Blocks of equal size need no padding, and multiples of 16 are fastest.
+    for step in (16, 1):
+        divisors = [number for number in range(step, size, step) if size % number == 0]
+        nearest = min(divisors, key=lambda number: abs(number - wanted), default=0)
+        if wanted / 2 <= nearest <= 2 * wanted:
+            return nearest
+    return 16 * max(1, round(wanted / 16))
 
 
 def _sums(values, terms, width):

@@ -14,6 +14,7 @@ import keras_transformer
 from keras_transformer.data.special_tokens import EOS_ID, PAD_ID
 from keras_transformer.decoding import search_to_dict
 from keras_transformer.inference.batch_inference import one_answer, rounded_up, search_ids
+from keras_transformer.inference.memory import default_batch_size
 from keras_transformer.inference.pipeline import Pipeline
 from keras_transformer.inference.shortlist import SIZES, Shortlist
 from keras_transformer.layers.dtypes import Tensor
@@ -123,7 +124,7 @@ class ServedFunctions(abc.ABC):
         order = tf.argsort(source_lengths, direction="DESCENDING", stable=True)
         longest_limit = tf.reduce_max(tf.concat([limits, [1]], axis=0))
         positions = search.width * (tf.gather(source_lengths, order) + longest_limit)
-        starts = self._starts_of_chunks(positions)
+        starts = self._starts_of_chunks(positions, default_batch_size(search.width))
 
         def search_chunk(chunk):
             rows, options = order[starts[chunk] : starts[chunk + 1]], {}
@@ -166,7 +167,7 @@ class ServedFunctions(abc.ABC):
         scores = tf.where((lengths == 0)[:, None], 0.0, found["scores"])
         return {"answers": write(found["tokens"], scores), "scores": scores}
 
-    def _starts_of_chunks(self, positions):
+    def _starts_of_chunks(self, positions, max_rows):
         """Returns the index of the first row of each chunk, followed by the number of rows.
 
         `positions` has the maximum length of source plus answers of each row, in descending order.
@@ -174,7 +175,7 @@ class ServedFunctions(abc.ABC):
         num_rows = tf.size(positions)
         sizes = self._pipeline.max_batch_tokens // self._num_streams // positions
         # A small request is divided evenly among the streams.
-        sizes = tf.clip_by_value(sizes, 1, tf.minimum(MAX_ROWS, -(-num_rows // self._num_streams)))
+        sizes = tf.clip_by_value(sizes, 1, tf.minimum(max_rows, -(-num_rows // self._num_streams)))
 
         def add_chunk(starts):
             start = starts[-1]
@@ -222,9 +223,8 @@ def _with_weights(method, weights, transposes, num_parts):
 
 Rows = dict[str, Tensor]
 
-# Maximum padded positions (of the longer side) in a chunk to score, and rows in one to search.
+# Maximum padded positions (of the longer side) in a chunk to score.
 MAX_TOKENS = 32_768
-MAX_ROWS = 64
 
 
 def encode(tokenizer: Any, text: Tensor, max_length: int) -> tuple[tf.RaggedTensor, Tensor]:

@@ -84,6 +84,7 @@ class BatchInference:
     ) -> Iterator[tuple[list[int], SearchResult]]:
         """Yields the indices of the sources of each batch, largest first, and its `SearchResult`.
 
+        `batch_size` is the maximum number of sources in a batch; None for `default_batch_size`.
         `max_positions` limits the positions of sources (without EOS) and answers in a batch, times
         the search's width. At most `num_streams` threads search, as many as fit into memory. Raises
         a `UserError` if none fits.
@@ -92,6 +93,8 @@ class BatchInference:
             search.width * (len(source) - 1 + limit)
             for source, limit in zip(sources, max_lengths, strict=True)
         ]
+        if batch_size is None:
+            batch_size = memory.default_batch_size(search.width)
         check_positive_integer("batch_size", batch_size)
         check_positive_integer("num_streams", num_streams)
         if sizes:

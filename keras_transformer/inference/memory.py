@@ -12,10 +12,17 @@ MAX_BATCH_TOKENS = 32_768
 MAX_BATCH_LOGITS = 2**26
 # Maximum number of positions in an aligned batch; attention grows with the square of the length.
 MAX_ALIGNED_TOKENS = 8_192
+# Maximum number of sentences in a batch to search by default, and of their beams.
+_MAX_SENTENCES, _MAX_ROWS = 128, 256
 
 # Usable share of the free memory: estimates may be too small, and other programs need memory.
 _USABLE = 0.8
 _GIGABYTE = 1e9
+
+
+def default_batch_size(width: int) -> int:
+    """Returns the number of sentences to search at once, `width` rows each; more are no faster."""
+    return max(1, min(_MAX_SENTENCES, _MAX_ROWS // width))
 
 
 def cut_batches(sizes: Sequence[int], max_rows: int, max_total: int) -> list[list[int]]:

@@ -96,7 +96,7 @@ class Translator(Pipeline):
         self,
         texts: Sequence[str],
         search: Search | None = None,
-        batch_size: int = 32,
+        batch_size: int | None = None,
         progress: Progress | None = None,
         prefixes: Sequence[str] | None = None,
         long_texts: str = "split",
@@ -107,7 +107,8 @@ class Translator(Pipeline):
         Args:
             texts: sequence of `str`. Text without subwords (empty, white space) gives `""`.
             search: search to use instead of the translator's.
-            batch_size: maximum number of texts in a batch; batches of long texts are smaller.
+            batch_size: maximum number of texts in a batch; batches of long texts are smaller. None
+                for 128 texts, or for fewer that have 256 beams.
             progress: called after each batch with the numbers of finished texts and of all texts.
             prefixes: the beginning of each translation; `""` or None leaves it free. A prefix is
                 split into subwords on its own, so it should end with a whole word. Spaces at its
@@ -145,7 +146,7 @@ class Translator(Pipeline):
         self,
         texts: Sequence[str],
         search: Search | None = None,
-        batch_size: int = 32,
+        batch_size: int | None = None,
         progress: Progress | None = None,
         prefixes: Sequence[str] | None = None,
         num_streams: int = 1,

@@ -131,8 +131,9 @@ def _weighted_sum(weights, value):
     if len(parts) == 1:
         return ops.matmul(weights, parts[0])
     start, products = 0, []
-    for part in parts:
+    for part in parts[:-1]:
         end = start + ops.shape(part)[2]
         products.append(ops.matmul(weights[..., start:end], part))
         start = end
-    return sum(products[1:], start=products[0])
+    # Without an end, whose computation takes several operations in a graph.
+    return sum(products, start=ops.matmul(weights[..., start:], parts[-1]))

@@ -9,7 +9,6 @@ from keras_transformer.layers.checks import check_built
 from keras_transformer.layers.dtypes import Tensor
 from keras_transformer.layers.head_projections import HeadProjections
 from keras_transformer.layers.kernels.projection import first_number
-from keras_transformer.layers.kernels.shapes import reshape
 from keras_transformer.layers.masks import combine_masks
 
 
@@ -79,10 +78,8 @@ class CachedAttention(HeadProjections):
         The beams of a sentence share its keys and values, so they are folded into the query axis.
         The mask must then be the same for all queries, `[batch or 1, 1, key_length]`.
         """
-        query_shape = ops.shape(query)
         keys = cache.keys
         cache_batch = ops.shape(keys[0] if isinstance(keys, tuple) else keys)[0]
-        folded = reshape(query, (cache_batch, -1, query.shape[-1]))
-        [queries] = self._project(folded, ("query",))
+        [queries] = self._project(query, ("query",), (cache_batch, -1))
         outputs = self.attention(queries, keys, cache.values, attention_mask=attention_mask)
-        return reshape(self._merge_heads(outputs), query_shape)
+        return self._merge_heads(outputs, ops.shape(query)[:2])

@@ -9,15 +9,12 @@ from keras_transformer.layers.dtypes import Tensor
 from keras_transformer.layers.kernels.shapes import reshape
 from keras_transformer.layers.masks import causal_mask
 
-# Steps between two merges of the parts of a `GrowingCache`: few, so that the last part stays small.
-_STEPS_BETWEEN_MERGES = 32
-
 
 class GrowingCache(NamedTuple):
     """Keys and values that grow with each call, in consecutive parts.
 
     Appending a position to a long tensor copies the whole tensor. So the recent positions are a
-    second part: a step copies only this part, and merges it into the first once it is long.
+    second part: a step copies only this part. A search calls `merged` from time to time.
     """
 
     keys: tuple  # one or two tensors [batch, heads, length, key_dim]
@@ -30,10 +27,9 @@ class GrowingCache(NamedTuple):
 
     def extend(self, keys: Tensor, values: Tensor) -> Self:
         """Returns the cache with the keys and values of new positions at its end."""
-        cache = self._merged(_STEPS_BETWEEN_MERGES * ops.shape(keys)[2])
         return GrowingCache(
-            (*cache.keys[:-1], ops.concatenate([cache.keys[-1], keys], axis=2)),
-            (*cache.values[:-1], ops.concatenate([cache.values[-1], values], axis=2)),
+            (*self.keys[:-1], ops.concatenate([self.keys[-1], keys], axis=2)),
+            (*self.values[:-1], ops.concatenate([self.values[-1], values], axis=2)),
         )
 
     def mask(self, num_queries: Any, is_causal: bool) -> Tensor | None:
@@ -48,19 +44,12 @@ class GrowingCache(NamedTuple):
         keys = ops.arange(self.length, dtype="int32")
         return keys[self.length - num_queries :], keys
 
-    def _merged(self, max_recent):
-        """Returns the cache, its parts merged if the second has at least `max_recent` positions."""
+    def merged(self) -> Self:
+        """Returns the cache with all positions in its first part."""
         if len(self.keys) == 1:
             return self
-
-        def merge():
-            pairs = ((ops.concatenate(parts, axis=2), parts[1][:, :, :0]) for parts in self)
-            return GrowingCache(*pairs)
-
-        length = ops.shape(self.keys[1])[2]
-        if isinstance(length, int) and isinstance(max_recent, int):
-            return merge() if length >= max_recent else self
-        return ops.cond(length >= max_recent, merge, lambda: self)
+        pairs = ((ops.concatenate(parts, axis=2), parts[1][:, :, :0]) for parts in self)
+        return GrowingCache(*pairs)
 
 
 class FixedCache(NamedTuple):
@@ -157,6 +146,12 @@ class DecoderBlockCache(NamedTuple):
         """As `DecoderCache.reorder`."""
         return self._replace(self_attention=take_rows(self.self_attention, rows))
 
+    def merged(self) -> Self:
+        """Returns the cache with the parts of a `GrowingCache` merged."""
+        if not isinstance(self.self_attention, GrowingCache):
+            return self
+        return self._replace(self_attention=self.self_attention.merged())
+
 
 class DecoderCache(NamedTuple):
     """Cache of a decoder."""
@@ -169,6 +164,10 @@ class DecoderCache(NamedTuple):
         if rows is None:
             return self
         return self._replace(blocks=tuple(block.reorder(rows) for block in self.blocks))
+
+    def merged(self) -> Self:
+        """Returns the cache with the parts of each `GrowingCache` merged."""
+        return self._replace(blocks=tuple(block.merged() for block in self.blocks))
 
 
 def take_rows(tensors: Any, rows: Tensor) -> Any:

@@ -33,12 +33,15 @@ class HeadProjections(KernelLayer):
             return self._project(value, ("key", "value"))
         return (*self._project(key, ("key",)), *self._project(value, ("value",)))
 
-    def _project(self, inputs, names):
-        """Returns the queries, keys or values of all heads, `[batch, num_heads, length, dim]`."""
+    def _project(self, inputs, names, leading=None):
+        """Returns the queries, keys or values of all heads, `[batch, num_heads, length, dim]`.
+
+        `leading` is `(batch, length)` of the results; None for the sizes of the inputs.
+        """
         # Keras casts only floats, and only inside `__call__`; caches are made outside of it.
         inputs = ops.cast(inputs, self.compute_dtype)
         # Before the projection: the ONNX export of Keras loses the shape of the product.
-        leading = ops.shape(inputs)[:2]
+        leading = leading or ops.shape(inputs)[:2]
         kernels = tuple(getattr(self, f"{name}_kernel") for name in names)
         biases = tuple(getattr(self, f"{name}_bias") for name in names)
         outputs = project_together(inputs, kernels, biases)
@@ -47,14 +50,19 @@ class HeadProjections(KernelLayer):
     def _split_heads(self, inputs, leading):
         """Returns `[batch, length, heads * dim]` as `[batch, heads, length, dim]`."""
         (batch, length), dim = leading, inputs.shape[-1] // self.num_heads
-        if inputs.shape[1] == 1:  # Nothing to move, as in every step of decoding.
+        if (
+            isinstance(length, int) and length == 1
+        ):  # Nothing to move, as in every step of decoding.
             return reshape(inputs, (batch, self.num_heads, 1, dim))
         heads = reshape(inputs, (batch, length, self.num_heads, dim))
         return ops.transpose(heads, (0, 2, 1, 3))
 
-    def _merge_heads(self, inputs):
-        """Merges and projects `[batch, heads, length, value_dim]` to `[batch, length, d_model]`."""
-        batch, _, length, _ = ops.shape(inputs)
+    def _merge_heads(self, inputs, leading=None):
+        """Merges and projects `[batch, heads, length, value_dim]` to `[batch, length, d_model]`.
+
+        `leading` is `(batch, length)` of the result; None for the sizes of the inputs.
+        """
+        batch, length = leading or (ops.shape(inputs)[0], ops.shape(inputs)[2])
         inputs = ops.cast(inputs, self.compute_dtype)  # `attention` may have a type of its own.
         merged = inputs if inputs.shape[2] == 1 else ops.transpose(inputs, (0, 2, 1, 3))
         merged = reshape(merged, (batch, length, self.num_heads * self.value_dim))

@@ -201,13 +201,17 @@ class Transformer(MicroBatchModel):
     def keep_sentences(self, state: DecodingState, sentences: Tensor) -> DecodingState:
         """Returns the state of some sentences of a batch, for `kept * width` rows.
 
+        The parts of growing caches are merged, which makes later steps faster.
+
         Args:
             state: From `start_decoding` or `decode_step`.
             sentences: int32 `[kept]`, indices of the sentences to keep, in their new order.
         """
         if self._beams_share_a_cache:
             kept = take_rows(state._replace(output_embeddings=()), sentences)
-            return kept._replace(output_embeddings=state.output_embeddings)
+            return kept._replace(
+                cache=kept.cache.merged(), output_embeddings=state.output_embeddings
+            )
         (length, blocks), mask, ancestors, chosen = state
         keys = blocks[0].self_attention.keys
         keys = keys[0] if isinstance(keys, tuple) else keys
@@ -220,7 +224,7 @@ class Transformer(MicroBatchModel):
             )
             for block in blocks
         )
-        cache, mask = DecoderCache(length, blocks), take_rows(mask, sentences)
+        cache, mask = DecoderCache(length, blocks).merged(), take_rows(mask, sentences)
         return DecodingState(cache, mask, ancestors, chosen)
 
     def attention_scores(self, source: Tensor, target: Tensor) -> dict[str, list[Tensor]]:

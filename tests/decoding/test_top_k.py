@@ -76,7 +76,11 @@ def test_the_size_may_be_dynamic(size, k):
 
 
 def test_only_long_rows_go_by_blocks():
-    assert top_k_module._block_size(32_000, 4, 8) == 128
-    assert top_k_module._block_size(6_000, 1, 8) == 32
-    for size, k in ((32_000, 1), (500, 8), (2, 2)):
-        assert top_k_module._block_size(size, 1, k) is None
+    for size, width, k in ((1_000, 1, 1), (200, 1, 8), (2, 1, 2)):
+        assert top_k_module._block_size(size, width, k) is None
+    assert top_k_module._block_size(32_000, 4, 8) == 160
+
+
+def test_blocks_are_equal_and_multiples_of_16_if_possible():
+    for size, block_size in ((8_000, 80), (37_000, 200), (7_993, 96)):
+        assert top_k_module._block_size(size, 4, 8) == block_size

@@ -42,5 +42,5 @@ def test_long_rows_come_in_small_chunks(translator, monkeypatch, lengths, starts
     monkeypatch.setattr(type(translator), "max_batch_tokens", 200)
     arguments = None, translator, translator.model, GreedySearch()
     functions = TranslatorFunctions(*arguments, num_streams=2)
-    found = functions._starts_of_chunks(tf.constant(lengths, tf.int32))
+    found = functions._starts_of_chunks(tf.constant(lengths, tf.int32), max_rows=64)
     assert found.numpy().tolist() == starts

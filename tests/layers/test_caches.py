@@ -29,7 +29,7 @@ def _all(parts):
 def test_positions_stay_in_their_order(apart, num_new):
     keys = RNG.normal(size=(2, 3, 70 * num_new, 4)).astype("float32")
     values = RNG.normal(size=(2, 3, 70 * num_new, 5)).astype("float32")
-    cache, longest_recent = _empty(apart), 0
+    cache = _empty(apart)
     for step in range(70):
         before, after = step * num_new, (step + 1) * num_new
         assert cache.length == before
@@ -39,9 +39,11 @@ def test_positions_stay_in_their_order(apart, num_new):
         assert cache.length == after
         np.testing.assert_array_equal(_all(cache.keys), keys[:, :, :after])
         np.testing.assert_array_equal(_all(cache.values), values[:, :, :after])
-        if apart:
-            longest_recent = max(longest_recent, cache.keys[1].shape[2])
-    assert longest_recent == (32 * num_new if apart else 0)
+        if step == 40:
+            cache = cache.merged()
+    assert [part.shape[2] for part in cache.keys] == (
+        [41 * num_new, 29 * num_new] if apart else [after]
+    )
 
 
 def _visible(mask, length):
@@ -112,7 +114,13 @@ def test_long_answers_have_the_scores_of_the_whole_model(search, longest):
     state = model.start_decoding(ops.array(source), search.width, longest)
     assert len(state.cache.blocks[0].self_attention.keys) == 2
     step = model.decode_step
-    result = search(_never_ending(step), state, [longest, longest - 5], max_length=longest)
+    result = search(
+        _never_ending(step),
+        state,
+        [longest, longest - 5],
+        max_length=longest,
+        keep_sentences=model.keep_sentences,
+    )
     tokens = ops.convert_to_numpy(result.tokens)
     for row, length in enumerate((longest, longest - 5)):
         for rank in range(tokens.shape[1]):
