@@ -15,8 +15,8 @@ output="runs/distillation"
 regularised=(--dropout 0.2 --attention-dropout 0.1 --activation-dropout 0.1
   --tokens-per-batch 2048 --peak-learning-rate 0.003 --max-steps 100000
   --bleu-every 5 --average-windows 5,10,15,20)
-# On CPUs with AMX, bfloat16 is faster.
-if grep -qs amx_bf16 /proc/cpuinfo; then regularised+=(--mixed-precision); fi
+# On Intel's CPUs with AMX and AMD's with AVX512-BF16, bfloat16 is faster.
+if grep -qsE 'amx_bf16|avx512_bf16.*clzero' /proc/cpuinfo; then regularised+=(--mixed-precision); fi
 
 train() { # NAME GERMAN OPTIONS...
   keras-transformer train --output "$output/$1" --target "$2" "${@:3}" \

@@ -14,8 +14,8 @@ data="${KERAS_TRANSFORMER_DATA:?set KERAS_TRANSFORMER_DATA to the folder that ho
 output="runs/multi30k-$setting"
 regularised=(--preset tiny --attention-dropout 0.1 --activation-dropout 0.1 --max-steps 100000
   --bleu-every 5 --average-windows 5,10,15,20 "${@:2}")
-# On CPUs with AMX, bfloat16 is faster.
-if grep -qs amx_bf16 /proc/cpuinfo; then regularised+=(--mixed-precision); fi
+# On Intel's CPUs with AMX and AMD's with AVX512-BF16, bfloat16 is faster.
+if grep -qsE 'amx_bf16|avx512_bf16.*clzero' /proc/cpuinfo; then regularised+=(--mixed-precision); fi
 
 case "$setting" in
   bpe10k)

@@ -125,7 +125,10 @@ def run_search(
         end = left.index + _STEPS_IN_A_ROUND
 
         def goes_on(left, _):
-            return ops.logical_and(_are_most_left(left), left.index < end)
+            # If at most half of the sentences go on, copying them soon pays off.
+            is_done = _is_done(left)
+            are_most_left = 2 * _num_left(is_done) > ops.shape(is_done)[0]
+            return ops.logical_and(are_most_left, left.index < end)
 
         left, state = ops.while_loop(goes_on, extend, (left, state))
         indices = ops.expand_dims(places, 1)
@@ -153,12 +156,6 @@ def _is_done(search):
 
 def _is_any_left(search, *_):
     return ops.logical_not(ops.all(search.is_done))
-
-
-def _are_most_left(search):
-    """Returns whether more than half of the sentences go on; if fewer do, copying soon pays off."""
-    is_done = _is_done(search)
-    return 2 * _num_left(is_done) > ops.shape(is_done)[0]
 
 
 def _num_left(is_done):

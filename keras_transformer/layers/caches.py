@@ -146,12 +146,6 @@ class DecoderBlockCache(NamedTuple):
         """As `DecoderCache.reorder`."""
         return self._replace(self_attention=take_rows(self.self_attention, rows))
 
-    def merged(self) -> Self:
-        """Returns the cache with the parts of a `GrowingCache` merged."""
-        if not isinstance(self.self_attention, GrowingCache):
-            return self
-        return self._replace(self_attention=self.self_attention.merged())
-
 
 class DecoderCache(NamedTuple):
     """Cache of a decoder."""
@@ -167,7 +161,10 @@ class DecoderCache(NamedTuple):
 
     def merged(self) -> Self:
         """Returns the cache with the parts of each `GrowingCache` merged."""
-        return self._replace(blocks=tuple(block.merged() for block in self.blocks))
+        if not isinstance(self.blocks[0].self_attention, GrowingCache):
+            return self
+        merged = (one._replace(self_attention=one.self_attention.merged()) for one in self.blocks)
+        return self._replace(blocks=tuple(merged))
 
 
 def take_rows(tensors: Any, rows: Tensor) -> Any:
