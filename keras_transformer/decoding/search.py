@@ -163,9 +163,10 @@ class Search(NamedSettings, kind="search"):
             keep_sentences: `keep_sentences(state, sentences) -> state`, such as
                 `Transformer.keep_sentences`, returns the part of the step's state that belongs to
                 `sentences`, int32 `[kept]`. With it, finished sentences leave the batch when they
-                are half of it or more, so later steps cost less. It has no effect on JAX, and must
-                be None under XLA, where shapes are static. None keeps all sentences to the end.
-                The results agree up to rounding, but samples depend on the batch.
+                are half of it or more, so later steps cost less. It is called then, and after 32
+                steps without a call. It has no effect on JAX, and must be None under XLA, where
+                shapes are static. None keeps all sentences to the end. The results agree up to
+                rounding, but samples depend on the batch.
 
         Returns:
             A `SearchResult`.

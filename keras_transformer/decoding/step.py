@@ -9,7 +9,7 @@ from keras import ops
 from keras_transformer.layers.caches import take_rows
 from keras_transformer.layers.dtypes import Tensor
 
-# Maximum number of steps between two calls of `keep_sentences`, which keep copies small.
+# Maximum number of steps between two calls of `keep_sentences`, which merges growing caches.
 _STEPS_IN_A_ROUND = 32
 
 
@@ -111,7 +111,7 @@ def run_search(
 
     The search is a named tuple of scalars and of tensors with the leading axis `batch`. Its
     `is_done`, bool `[batch]` or `[batch, width]`, marks final answers, which `extend` must keep;
-    its `index` counts the steps. `keep_sentences` is called after rounds of a few steps.
+    its `index` counts the steps. a call of `keep_sentences` follows each round of steps.
     """
     # Shapes are static on JAX.
     if keep_sentences is None or keras.config.backend() == "jax":
@@ -121,7 +121,7 @@ def run_search(
 
     # Two loops rather than conditions inside the step, which would slow down every step.
     # `found` has the answers of all sentences, `left` the search for those that are not done.
-    def extend_until_few_are_left(found, places, left, state):
+    def extend_for_a_round(found, places, left, state):
         end = left.index + _STEPS_IN_A_ROUND
 
         def goes_on(left, _):
@@ -143,7 +143,7 @@ def run_search(
 
     found, *_ = _shrinking_loop(
         lambda found, places, left, state: _is_any_left(left, state),
-        extend_until_few_are_left,
+        extend_for_a_round,
         (search, places, search, state),
     )
     return keep_shapes(found, search)

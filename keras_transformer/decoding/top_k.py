@@ -33,7 +33,8 @@ def top_k(values: Tensor, k: int, terms: Sequence[Tensor] = ()) -> tuple[Tensor,
     size = ops.shape(values)[-1]
     width = terms[0].shape[-1] if terms else 1
     block_size = _block_size(values.shape[-1], width, k)
-    if block_size is None or keras.backend.is_int_dtype(values.dtype):  # only a few integers
+    # Integers cannot be padded with minus infinity; their rows are short.
+    if block_size is None or keras.backend.is_int_dtype(values.dtype):
         return _direct_top_k(_sums(values, terms, width), k)
     missing = -size % block_size
     if not (isinstance(missing, int) and missing == 0):
@@ -60,7 +61,7 @@ def _block_size(size, width, k):
     """Returns the block size for `width` rows of `size` values; None to rank all of them."""
     if size is None:
         return SMALLEST_DYNAMIC_SIZE // 16 if k > 1 else None
-    # More values in blocks than maxima, because the maxima of small blocks take long to compute.
+    # The factor makes blocks larger, because the maxima of small blocks take long to compute.
     wanted = 1.5 * math.sqrt(width * size / k)
     if width * size < max(4 * k * wanted, _SMALLEST_SIZE_OF_ONE if k == 1 else 0):
         return None

@@ -108,7 +108,7 @@ class Translator(Pipeline):
             texts: sequence of `str`. Text without subwords (empty, white space) gives `""`.
             search: search to use instead of the translator's.
             batch_size: maximum number of texts in a batch; batches of long texts are smaller. None
-                for 128 texts, or for fewer that have 256 beams.
+                for 128, or fewer with more than two beams.
             progress: called after each batch with the numbers of finished texts and of all texts.
             prefixes: the beginning of each translation; `""` or None leaves it free. A prefix is
                 split into subwords on its own, so it should end with a whole word. Spaces at its

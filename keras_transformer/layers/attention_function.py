@@ -135,5 +135,5 @@ def _weighted_sum(weights, value):
         end = start + ops.shape(part)[2]
         products.append(ops.matmul(weights[..., start:end], part))
         start = end
-    # Without an end, whose computation takes several operations in a graph.
+    # The last part needs no end, which would take several operations in a graph.
     return sum(products, start=ops.matmul(weights[..., start:], parts[-1]))

@@ -50,9 +50,8 @@ class HeadProjections(KernelLayer):
     def _split_heads(self, inputs, leading):
         """Returns `[batch, length, heads * dim]` as `[batch, heads, length, dim]`."""
         (batch, length), dim = leading, inputs.shape[-1] // self.num_heads
-        if (
-            isinstance(length, int) and length == 1
-        ):  # Nothing to move, as in every step of decoding.
+        # Nothing to move, as in every step of decoding. A tensor must not be compared here.
+        if isinstance(length, int) and length == 1:
             return reshape(inputs, (batch, self.num_heads, 1, dim))
         heads = reshape(inputs, (batch, length, self.num_heads, dim))
         return ops.transpose(heads, (0, 2, 1, 3))

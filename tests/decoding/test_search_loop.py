@@ -274,3 +274,19 @@ def test_a_model_that_keeps_sentences_answers_as_one_that_does_not(kind, search_
     np.testing.assert_allclose(
         ops.convert_to_numpy(found.scores), ops.convert_to_numpy(expected.scores), atol=1e-5
     )
+
+
+@leaves_the_batch
+def test_sentences_are_kept_after_32_steps_at_the_latest():
+    calls = []
+
+    def never_ending(tokens, rows, state):
+        return ops.one_hot(ops.full_like(tokens, 5), 10), state + 1
+
+    def keep(state, sentences):
+        calls.append((int(state[0]), len(sentences)))
+        return ops.take(state, sentences)
+
+    state = ops.zeros((4,), dtype="int32")
+    GreedySearch()(never_ending, state, [70, 70, 70, 10], 70, keep_sentences=keep)
+    assert calls[:2] == [(32, 4), (64, 4)]

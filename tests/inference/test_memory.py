@@ -44,3 +44,8 @@ def test_a_search_that_does_not_fit_is_refused_before_it_begins(search, memory, 
     with pytest.raises(UserError, match=r"about .* GB .*Received: 5,000 beams or samples"):
         tiny_translator().translate(["a dog"], search=search)
     assert tiny_translator().translate([""], search=search) == [""]
+
+
+def test_batches_of_several_beams_have_fewer_sentences():
+    sizes = {width: batch_memory.default_batch_size(width) for width in (1, 2, 4, 5, 300)}
+    assert sizes == {1: 128, 2: 128, 4: 64, 5: 51, 300: 1}
