@@ -3,7 +3,7 @@
 Usage: decode_export.py DIRECTORY FORMAT BEAM_SIZE, FORMAT: float32, bfloat16 or ctranslate2
 
 The embedding of EOS is zero, so its logit is 0, far below the largest of 32,000 random logits, and
-every answer has the maximum length. The vocabulary consists of whole words, `w5` to `w31999`.
+every answer has the maximum length. The vocabulary consists of whole words, `w4` to `w31999`.
 """
 
 import json
@@ -21,7 +21,7 @@ from keras_transformer.export import export_ctranslate2, export_saved_model
 directory, form, beam_size = sys.argv[1], sys.argv[2], int(sys.argv[3])
 policy = "float32" if form == "ctranslate2" else form
 keras.utils.set_random_seed(0)
-tokenizer = SubwordTokenizer([f"w{number}" for number in range(5, VOCAB)])
+tokenizer = SubwordTokenizer([f"w{number}" for number in range(4, VOCAB)])
 model = Transformer.from_preset("base", vocab_size=tokenizer.vocab_size, dtype=policy)
 [embeddings] = model.target_embedding.get_weights()
 embeddings[EOS_ID] = 0.0

@@ -14,7 +14,7 @@ import sacrebleu
 THREADS = int(os.environ.get("BENCHMARK_THREADS", "2"))
 BATCH = int(os.environ.get("BENCHMARK_BATCH", "64"))
 SHORTLIST = os.environ.get("BENCHMARK_SHORTLIST", "") == "1"
-CALLS = 3
+CALLS = 5
 
 
 def lines_of(path: str) -> list[str]:

@@ -12,6 +12,7 @@ from keras_transformer.data.special_tokens import BOS_ID, EOS_ID
 from keras_transformer.decoding import GreedySearch, Sampling, search_from_dict
 from keras_transformer.export import export_saved_model
 from keras_transformer.inference.translator import Translator
+from keras_transformer.layers.kernels import stored_kernels
 from keras_transformer.models import Ensemble
 from tests.tiny_translator import sentence, tiny_model, tiny_tokenizer, tiny_translator
 
@@ -204,8 +205,12 @@ class TestBatches:
 
 
 class TestKinds:
+    @pytest.mark.parametrize("has_amx", [False, True])
     @pytest.mark.slow
-    def test_bfloat16_halves_the_weights(self, translator, exported, tmp_path):
+    def test_bfloat16_halves_the_weights(
+        self, has_amx, translator, exported, monkeypatch, tmp_path
+    ):
+        monkeypatch.setattr(stored_kernels, "has_amx", lambda: has_amx)
         directory = export_saved_model(translator, tmp_path / "m", dtype="bfloat16")
         data = "variables/variables.data-00000-of-00001"
         small, whole = ((path / data).stat().st_size for path in (directory, exported))
@@ -214,11 +219,11 @@ class TestKinds:
         assert {v.dtype for v in loaded.model_variables} == {tf.bfloat16}
         numbers = sum(math.prod(variable.shape) for variable in loaded.model_variables)
         assert numbers == translator.model.count_params()
-        # Transposes, those of a layer's queries, keys and values in one matrix.
+        # With AMX, transposes, those of a layer's queries, keys and values in one matrix.
         matrices = []
         for kernel in (w for w in translator.model.weights if w.name.endswith("_kernel")):
-            width, rows = kernel.shape
-            if kernel.name in ("key_kernel", "value_kernel"):
+            rows, width = reversed(kernel.shape) if has_amx else kernel.shape
+            if has_amx and kernel.name in ("key_kernel", "value_kernel"):
                 rows += matrices.pop()[0]
             matrices.append((rows, width))
         stored = collections.Counter(tuple(v.shape) for v in loaded.model_variables)
@@ -240,11 +245,12 @@ class TestKinds:
 
     @pytest.mark.parametrize("dtype", [None, "bfloat16"])
     @pytest.mark.slow
-    def test_ensemble(self, dtype, tmp_path):
+    def test_ensemble(self, dtype, monkeypatch, tmp_path):
+        monkeypatch.setattr(stored_kernels, "has_amx", lambda: True)
         ensemble = Ensemble([tiny_model(1), tiny_model(2, num_decoder_layers=2)])
         translator = Translator(ensemble, tiny_tokenizer(), extra_length=12)
         loaded = tf.saved_model.load(export_saved_model(translator, tmp_path / "m", dtype=dtype))
-        # In bfloat16, kernels of a layer are stored in one matrix.
+        # In bfloat16, with AMX, kernels of a layer are stored in one matrix.
         numbers = sum(math.prod(variable.shape) for variable in loaded.model_variables)
         assert numbers == sum(math.prod(weight.shape) for weight in ensemble.weights)
         if dtype is None:

@@ -1,5 +1,8 @@
 """Kernels that are stored as their transposes, together and in parts."""
 
+import math
+import types
+
 import keras
 import numpy as np
 import pytest
@@ -93,6 +96,26 @@ def test_products_run_as_parts_only_where_a_part_is_large_enough(monkeypatch):
         return sum(operation.type == "MatMul" for operation in graph.get_operations())
 
     assert [num_products(smallest) for smallest in (10, 14, 21, 40)] == [3, 2, 1, 1]
+
+
+@pytest.mark.parametrize("has_amx, num_stored", [(True, 2), (False, 1)])
+def test_small_kernels_are_transposed_only_with_amx(has_amx, num_stored, monkeypatch):
+    monkeypatch.setattr(stored_kernels, "_MIN_PART_SIZE", 40)
+    monkeypatch.setattr(stored_kernels, "has_amx", lambda: has_amx)
+    layers = [FeedForward(width, dtype="bfloat16") for width in (5, 10)]  # 40 and 80 numbers
+    for layer in layers:
+        layer.build((None, None, 8))
+    model = types.SimpleNamespace(
+        weights=[weight for layer in layers for weight in layer.weights],
+        dtype_policy=keras.DTypePolicy("bfloat16"),
+    )
+    variables, transposes = stored_kernels.stored_variables(model)
+    assert len(transposes) == 2 * num_stored
+    sizes = [sum(math.prod(one.shape) for one in some) for some in (variables, model.weights)]
+    assert sizes[0] == sizes[1]
+    for kernel in (weight for weight in model.weights if id(weight) in transposes):
+        place = transposes[id(kernel)]
+        np.testing.assert_array_equal(place.matrix[place.start : place.end], ops.transpose(kernel))
 
 
 def one_by_one(layer):

@@ -1,9 +1,8 @@
 """Kernels as a SavedModel stores them: transposed, several in a matrix, multiplied in parts.
 
-In bfloat16, on a processor with AMX, the product of a transposed kernel and a few columns is the
-fastest, because oneDNN copies a kernel in Keras' own order at every call. Reading the weights takes
-most of the time of a step that decodes one sentence, so several threads read the parts of a product
-at the same time.
+In bfloat16 with AMX, the product of a transposed kernel and a few columns is the fastest, because
+oneDNN copies a kernel in Keras' own order at every call. A step that decodes one sentence mostly
+reads weights, so several threads read the parts of a large product at the same time.
 """
 
 import contextlib
@@ -11,6 +10,7 @@ import contextvars
 import dataclasses
 import functools
 import itertools
+import math
 import pathlib
 import types
 from collections.abc import Iterator, Mapping, Sequence
@@ -76,9 +76,11 @@ def stored_variables(model: Any) -> tuple[list, dict[int, StoredTranspose]]:
 def _transposes(model):
     import tensorflow as tf
 
+    # Without AMX, small kernels are faster in Keras' own order; large ones are read in parts.
+    smallest = 1 if has_amx() else 2 * _MIN_PART_SIZE
     groups = []
     for weight in model.weights:
-        if not weight.name.endswith("_kernel"):
+        if not weight.name.endswith("_kernel") or math.prod(weight.shape) < smallest:
             continue
         # Queries, keys and values of self-attention are one product.
         is_next = weight.name in ("key_kernel", "value_kernel")
