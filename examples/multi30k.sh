@@ -14,7 +14,7 @@ data="${KERAS_TRANSFORMER_DATA:?set KERAS_TRANSFORMER_DATA to the folder that ho
 output="runs/multi30k-$setting"
 regularised=(--preset tiny --attention-dropout 0.1 --activation-dropout 0.1 --max-steps 100000
   --bleu-every 5 --average-windows 5,10,15,20 "${@:2}")
-# On Intel's CPUs with AMX and AMD's with AVX512-BF16, bfloat16 is faster.
+# On Intel's CPUs with AMX and AMD's (with clzero) with AVX512-BF16, bfloat16 is faster.
 if grep -qsE 'amx_bf16|avx512_bf16.*clzero' /proc/cpuinfo; then regularised+=(--mixed-precision); fi
 
 case "$setting" in

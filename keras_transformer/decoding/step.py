@@ -111,7 +111,7 @@ def run_search(
 
     The search is a named tuple of scalars and of tensors with the leading axis `batch`. Its
     `is_done`, bool `[batch]` or `[batch, width]`, marks final answers, which `extend` must keep;
-    its `index` counts the steps. a call of `keep_sentences` follows each round of steps.
+    its `index` counts the steps. `keep_sentences` is called after each round of steps.
     """
     # Shapes are static on JAX.
     if keep_sentences is None or keras.config.backend() == "jax":

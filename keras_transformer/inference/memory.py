@@ -12,7 +12,7 @@ MAX_BATCH_TOKENS = 32_768
 MAX_BATCH_LOGITS = 2**26
 # Maximum number of positions in an aligned batch; attention grows with the square of the length.
 MAX_ALIGNED_TOKENS = 8_192
-# Maximum number of sentences in a batch to search by default, and of their beams.
+# Default maximum of sentences in a batch to search, and of rows: sentences times beams.
 _MAX_SENTENCES, _MAX_ROWS = 128, 256
 
 # Usable share of the free memory: estimates may be too small, and other programs need memory.
