@@ -290,3 +290,18 @@ def test_sentences_are_kept_after_32_steps_at_the_latest():
     state = ops.zeros((4,), dtype="int32")
     GreedySearch()(never_ending, state, [70, 70, 70, 10], 70, keep_sentences=keep)
     assert calls[:2] == [(32, 4), (64, 4)]
+
+
+@leaves_the_batch
+@pytest.mark.parametrize("position, length", [("sinusoidal", 6), ("rotary", 3)])
+def test_a_model_that_keeps_sentences_merges_its_caches(position, length):
+    """With sinusoidal positions, the two beams of a sentence share a cache."""
+    model = transformer(position=position)
+    state = model.start_decoding(ops.ones((3, 5), dtype="int32"), 2, 8)
+    rows = ops.arange(6, dtype="int32")
+    for _ in range(3):
+        _, state = model.decode_step(ops.ones_like(rows), rows, state)
+    caches = [state.cache, model.keep_sentences(state, ops.array([2, 0], dtype="int32")).cache]
+    for cache, lengths in zip(caches, ([0, length], [length, 0]), strict=True):
+        for block in cache.blocks:
+            assert [part.shape[2] for part in block.self_attention.keys] == lengths

@@ -18,6 +18,8 @@ from keras_transformer.decoding import top_k as top_k_module
         (600, 8),
         (601, 8),
         (1024, 2),
+        (4096, 1),
+        (4099, 1),
         (4096, 8),
         (4099, 8),
         (2999, 3),

@@ -178,7 +178,7 @@ class TestBatches:
         from keras_transformer.export import served_module
         from keras_transformer.layers.kernels import stored_kernels
 
-        used, parts, map_fn = [], [], tf.map_fn
+        used, parts, widths, map_fn = [], [], [], tf.map_fn
 
         def counted(*arguments, **options):
             used.append(options["parallel_iterations"])
@@ -190,10 +190,16 @@ class TestBatches:
             parts.append(num_parts)
             return stored_kernels.stored_kernels(transposes, num_parts)
 
+        def rows_of_a_chunk(width):
+            widths.append(width)
+            return 2
+
         monkeypatch.setattr(served_module, "stored_kernels", kernels)
+        monkeypatch.setattr(served_module, "default_batch_size", rows_of_a_chunk)
         monkeypatch.setattr(stored_kernels, "_MIN_PART_SIZE", 8)
         directory = export_saved_model(translator, tmp_path / "m", num_streams=num_streams)
         assert used == [num_streams] * 2  # the signatures that search
+        assert widths == [translator.search.width] * 2
         assert set(parts) == {num_streams}
         streamed = tf.saved_model.load(directory)
         for texts in (TEXTS, TEXTS[:1], [], ["", *TEXTS[:3]]):
