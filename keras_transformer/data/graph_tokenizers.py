@@ -3,6 +3,8 @@
 Only this module imports TensorFlow; the tokenizers import it when `in_graph()` is called.
 """
 
+import hashlib
+
 import tensorflow as tf
 
 from keras_transformer.data.special_tokens import BOS_ID, EOS_ID, PAD_ID, SPECIAL_PIECES, UNK_ID
@@ -44,8 +46,13 @@ class GraphSentencePieceTokenizer(GraphTokenizer):
                 "(there is none for Windows)."
             ) from error
         super().__init__(vocab_size)
-        # An attribute, so that a SavedModel of this module holds the model.
-        self._tokenizer = tensorflow_text.SentencepieceTokenizer(model=model, out_type=tf.int32)
+        # An attribute, so that a SavedModel of this module holds the model. Loaded SavedModels
+        # share the tokenizers of one name in a process, so the name is a digest of the model.
+        self._tokenizer = tensorflow_text.SentencepieceTokenizer(
+            model=model,
+            out_type=tf.int32,
+            name=f"sentencepiece_{hashlib.sha256(model).hexdigest()}",
+        )
 
     def _tokenize(self, text):
         return self._tokenizer.tokenize(text)
