@@ -1,15 +1,16 @@
 """SentencePiece vocabularies: learned from text; the same ids in Python and in a graph."""
 
+import functools
 import io
 import logging
 import os
 import re
-import threading
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import sentencepiece
 
+from keras_transformer.data.bpe_dropout import BpeDropout
 from keras_transformer.data.lines import sample_lines, text_lines
 from keras_transformer.data.special_tokens import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from keras_transformer.data.tokenizer import Tokenizer
@@ -18,8 +19,6 @@ from keras_transformer.errors import UserError
 MODEL_TYPES = ("bpe", "unigram")
 _LONGEST_LINE_BYTES = 16_384
 _LOGGER = logging.getLogger(__name__)
-# sentencepiece takes its seed from one global variable.
-_SAMPLING_LOCK = threading.Lock()
 
 
 class SentencePieceTokenizer(Tokenizer):
@@ -97,13 +96,11 @@ class SentencePieceTokenizer(Tokenizer):
     def _encode(self, texts, dropout, seed):
         if not dropout:
             return self._processor.encode(texts)
-        with _SAMPLING_LOCK:
-            sentencepiece.set_random_generator_seed(seed % 2**32)
-            # One thread: sentencepiece gives the generators of all threads the same seed, and
-            # the distribution of texts over threads is not reproducible.
-            return self._processor.encode(
-                texts, enable_sampling=True, nbest_size=-1, alpha=dropout, num_threads=1
-            )
+        return self._bpe_dropout.encode(texts, dropout, seed)
+
+    @functools.cached_property
+    def _bpe_dropout(self):
+        return BpeDropout(self._processor, _parse_model(self.model))
 
     def _decode(self, ids):
         return self._processor.decode(ids)

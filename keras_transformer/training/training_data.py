@@ -101,9 +101,10 @@ class TrainingData:
             num_replicas=num_replicas,
             packed_width=settings.packed_width,
         )
-        # If sentences are long, the shapes may depend on the number of devices.
-        shapes = sorted(self.batches.shapes(0).items())
-        self.fingerprint["batch_shapes"] = zlib.crc32(repr(shapes).encode())
+        if not settings.bpe_dropout:  # which draws the lengths of the sentences anew
+            # If sentences are long, the shapes may depend on the number of devices.
+            shapes = sorted(self.batches.shapes(0).items())
+            self.fingerprint["batch_shapes"] = zlib.crc32(repr(shapes).encode())
         self.steps_per_epoch = self.batches.steps_per_epoch(0)
         self.tokens_per_step = self.fingerprint["target_tokens"] / self.steps_per_epoch
         report(

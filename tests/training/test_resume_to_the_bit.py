@@ -18,6 +18,10 @@ pytestmark = pytest.mark.tensorflow_only("`train` reads its data with tf.data")
 
 ROOT = Path(__file__).parents[2]
 NUM_STEPS = 200
+TOKENIZERS = {
+    "subwords": "tokenizer='subword', vocab_size=None, streams=2",
+    "bpe_dropout": "tokenizer='bpe', vocab_size=270, bpe_dropout=0.3",
+}
 # Dropout, shuffled batches of several shapes, averages, and the best weights by BLEU.
 PROGRAM = f"""
 import sys
@@ -30,9 +34,9 @@ corpus = PairsCorpus(
 )
 small = dict(num_encoder_layers=1, num_decoder_layers=1, d_model=16, intermediate_dim=32)
 settings = TrainingSettings(
-    preset="tiny", model=small, tokenizer="subword", vocab_size=None, deterministic=True,
+    preset="tiny", model=small, deterministic=True,
     recipe=dict(tokens_per_batch=120, warmup_steps=20, average_checkpoints=3, ema_momentum=0.9),
-    max_steps={NUM_STEPS}, evaluate_every=15, checkpoint_every=4, streams=2,
+    max_steps={NUM_STEPS}, evaluate_every=15, checkpoint_every=4, OPTIONS
 )
 
 def progress(step, total, note):
@@ -43,9 +47,9 @@ print("trained", result.steps, flush=True)
 """
 
 
-def start(directory, **options):
+def start(directory, tokenizer="subwords", **options):
     return subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, str(directory)],
+        [sys.executable, "-c", PROGRAM.replace("OPTIONS", TOKENIZERS[tokenizer]), str(directory)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -54,8 +58,8 @@ def start(directory, **options):
     )
 
 
-def finish(directory):
-    process = start(directory)
+def finish(directory, tokenizer="subwords"):
+    process = start(directory, tokenizer)
     output, errors = process.communicate(timeout=600)
     assert f"trained {NUM_STEPS}" in output, errors[-2000:]
     # The state has the moving average of the weights.
@@ -65,9 +69,9 @@ def finish(directory):
     return weights, (directory / "history.csv").read_text()
 
 
-def kill_after(directory, num_steps, delay):
+def kill_after(directory, num_steps, delay, tokenizer="subwords"):
     """Kills a run some steps after it began, or resumed; returns the step that it was at."""
-    process = start(directory)
+    process = start(directory, tokenizer)
     step = 0
     for _, line in zip(range(num_steps), process.stdout, strict=False):
         step = int(line.split()[-1])
@@ -110,6 +114,15 @@ def test_twenty_kills_change_no_bit(tmp_path, uninterrupted):
     ]
     assert max(reached) > 40 and reached[-1] < NUM_STEPS
     assert_same(finish(tmp_path / "model"), uninterrupted)
+
+
+@pytest.mark.slow
+def test_kills_change_no_bit_with_bpe_dropout(tmp_path):
+    """Which merges of which epoch are dropped is the same in every process."""
+    whole = finish(tmp_path / "whole", "bpe_dropout")
+    reached = [kill_after(tmp_path / "model", 30, 0.02 * n, "bpe_dropout") for n in range(4)]
+    assert 60 < reached[-1] < NUM_STEPS
+    assert_same(finish(tmp_path / "model", "bpe_dropout"), whole)
 
 
 @pytest.mark.slow

@@ -1,0 +1,136 @@
+"""`BpeDropout`: splits text with some merges left out, reproducibly in every process."""
+
+import functools
+import heapq
+import itertools
+import math
+import random
+import re
+from collections.abc import Iterable, Iterator
+
+import sentencepiece
+
+_SPACE = "\u2581"  # SentencePiece writes it for a space.
+_MAX_CACHED_SPLITS = 2**17
+# Maximum length of a word times the dropout: words with more dropped merges are split only once.
+_CACHED_DROPS = 2.0
+
+
+class BpeDropout:
+    """BPE-dropout of a SentencePiece model, with random numbers of Python's `random.Random`.
+
+    The algorithm is that of sentencepiece, whose random numbers differ from process to process
+    since version 0.2.2: the best of all possible merges comes next, and is dropped with the given
+    probability.
+
+    Args:
+        processor: The loaded model.
+        model: The same model as a `ModelProto`.
+
+    Reference: Provilkov et al., 2020, "BPE-Dropout", https://arxiv.org/abs/1910.13267.
+    """
+
+    def __init__(self, processor: sentencepiece.SentencePieceProcessor, model):
+        kinds = sentencepiece.sentencepiece_model_pb2.ModelProto.SentencePiece
+        mergeable = kinds.NORMAL, kinds.USER_DEFINED
+        self._normalize = processor.normalize
+        self._unknown_id = processor.unk_id()
+        self._has_bytes = model.trainer_spec.byte_fallback
+        self._bytes = [processor.piece_to_id(f"<0x{byte:02X}>") for byte in range(256)]
+        self._pieces = {
+            piece.piece: (-piece.score, number)
+            for number, piece in enumerate(model.pieces)
+            if piece.type in mergeable
+        }
+        # User-defined pieces are found first and take part in no merge.
+        self._whole = {piece.piece for piece in model.pieces if piece.type == kinds.USER_DEFINED}
+        longest_first = sorted(self._whole, key=len, reverse=True)
+        self._symbols = re.compile("|".join([*map(re.escape, longest_first), "."]), re.DOTALL)
+        # If no piece crosses a space, words are split independently.
+        crosses = any(_SPACE in piece[1:] for piece in self._pieces)
+        self._words = re.compile(".+" if crosses else f"{_SPACE}?[^{_SPACE}]+|{_SPACE}", re.DOTALL)
+        self._cached_split = functools.lru_cache(_MAX_CACHED_SPLITS)(self._split)
+
+    def encode(self, texts: Iterable[str], dropout: float, seed: int) -> list[list[int]]:
+        """Returns the ids of every text; a function of the arguments and the model alone."""
+        gaps, longest = _gaps(dropout, random.Random(seed)), _CACHED_DROPS / dropout
+        return [self._encode_text(text, gaps, longest) for text in self._normalize(list(texts))]
+
+    def _encode_text(self, text, gaps, longest):
+        ids = []
+        for word in self._words.findall(text):
+            ids += self._encode_word(word, gaps, len(word) <= longest)
+        if not self._has_bytes:  # Neighboring unknown characters are one unknown piece.
+            runs = itertools.groupby(ids)
+            ids = [
+                one
+                for token, run in runs
+                for one in ([token] if token == self._unknown_id else run)
+            ]
+        return ids
+
+    def _encode_word(self, word, gaps, is_cached):
+        """Draws which merges are dropped, and returns the ids."""
+        split, dropped, position = self._cached_split, frozenset(), next(gaps)
+        if not is_cached:
+            # Draws them all before. A merge opens two others at most: fewer than three per symbol.
+            split, dropped = self._split, set()
+            while position < 3 * len(word):
+                dropped.add(position)
+                position += 1 + next(gaps)
+        while True:
+            ids, num_tried = split(word, dropped)
+            if position >= num_tried:
+                return ids
+            dropped |= {position}
+            position += 1 + next(gaps)
+
+    def _split(self, word, dropped):
+        """Returns the ids of a word, and the number of merges that were tried.
+
+        `dropped` are the positions, in the order in which merges are tried, of those left out.
+        """
+        symbols, whole = self._symbols.findall(word), self._whole
+        before = list(range(-1, len(symbols) - 1))  # index of the previous symbol
+        after = [*range(1, len(symbols)), -1]
+        agenda = []
+
+        def add(left, right):
+            if left < 0 or right < 0:
+                return
+            merged = symbols[left] + symbols[right]
+            known = self._pieces.get(merged)
+            if known and (not whole or whole.isdisjoint((symbols[left], symbols[right]))):
+                heapq.heappush(agenda, (known[0], left, right, merged))
+
+        for right in range(1, len(symbols)):
+            add(right - 1, right)
+        num_tried = 0
+        while agenda:
+            _, left, right, merged = heapq.heappop(agenda)
+            if not symbols[left] or not symbols[right] or symbols[left] + symbols[right] != merged:
+                continue  # Another merge took one of the two.
+            num_tried += 1
+            if num_tried - 1 in dropped:
+                continue
+            symbols[left], symbols[right] = merged, ""
+            after[left] = after[right]
+            if after[right] >= 0:
+                before[after[right]] = left
+            add(before[left], left)
+            add(left, after[left])
+        return [token for symbol in symbols if symbol for token in self._ids(symbol)], num_tried
+
+    def _ids(self, symbol):
+        if symbol in self._pieces:
+            return [self._pieces[symbol][1]]
+        if self._has_bytes:
+            return [self._bytes[byte] for byte in symbol.encode()]
+        return [self._unknown_id]
+
+
+def _gaps(dropout: float, generator: random.Random) -> Iterator[int]:
+    """Yields how many merges are kept before the next dropped one."""
+    scale = 1.0 / math.log1p(-dropout)
+    while True:
+        yield int(math.log(1.0 - generator.random()) * scale)

@@ -1,0 +1,129 @@
+"""BPE-dropout: the merges of sentencepiece, with the same random numbers in every process."""
+
+import collections
+import itertools
+import os
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import sentencepiece
+from sentencepiece import sentencepiece_model_pb2
+
+from keras_transformer.data import SentencePieceTokenizer, train_sentencepiece
+
+ROOT = pathlib.Path(__file__).parents[2]
+LINES = ["the red house", "the blue house", "a red door and a blue door", "rotes Häuschen"] * 3
+TEXTS = [
+    "the red house and a blue door",
+    "häuser",
+    "a  b ▁▁c",
+    "",
+    " ",
+    "\0x </s>",
+    "红色的房子 😀",
+]
+
+
+def changed(model, change):
+    """A tokenizer of the model, after `change(message)`."""
+    message = sentencepiece_model_pb2.ModelProto.FromString(model)
+    change(message)
+    return SentencePieceTokenizer(message.SerializeToString())
+
+
+def with_tag(message):
+    piece = message.pieces[-1]  # one of the characters, which is found first as a whole word
+    piece.piece, piece.type = "red", piece.USER_DEFINED
+
+
+def without_bytes(message):
+    message.trainer_spec.byte_fallback = False
+    del message.pieces[4:260]
+
+
+def with_a_piece_of_two_words(message):
+    pieces = {piece.piece for piece in message.pieces}
+    assert {"▁house", "▁blue"} <= pieces
+    message.pieces.add(piece="▁blue▁house", score=-900.0)
+
+
+@pytest.mark.parametrize("normalization", ["nmt_nfkc", "identity"])
+@pytest.mark.parametrize(
+    "change", [lambda message: None, with_tag, without_bytes, with_a_piece_of_two_words]
+)
+def test_without_a_dropped_merge_the_ids_are_those_of_sentencepiece(normalization, change):
+    trained = train_sentencepiece(LINES, 300, normalization=normalization).model
+    tokenizer = changed(trained, change)
+    texts = TEXTS + ["red redred xred", "x" * 300, "你你 好 你", "a blue house"]
+    assert tokenizer.encode_batch(texts, dropout=1e-18, seed=0) == tokenizer.encode_batch(texts)
+
+
+def test_probabilities_are_those_of_the_paper():
+    """Of two merges, ▁ + a and ▁a + b: each is left out with probability p when it is tried."""
+
+    def two_merges(message):
+        for piece, score in (("▁ab", 3.0), ("▁a", 4.0), ("a", 0.0), ("b", 0.0), ("c", 0.0)):
+            message.pieces.add(piece=piece, score=score)
+
+    tokenizer = changed(train_sentencepiece(["x y"], 263).model, two_merges)
+    rows = tokenizer.encode_batch(["abc"] * 20_000, dropout=0.3, seed=1)
+    found = collections.Counter(" ".join(tokenizer.pieces(ids)) for ids in rows)
+    expected = {"▁ab c": 0.7 * 0.7, "▁a b c": 0.7 * 0.3, "▁ a b c": 0.3}
+    assert found.keys() == expected.keys()
+    for split, probability in expected.items():
+        assert found[split] / 20_000 == pytest.approx(probability, abs=0.012)  # 3.5 sigma
+
+
+@pytest.mark.parametrize("dropout", [0.1, 0.5])
+@pytest.mark.parametrize("text", ["house", "the red house and a blue door and a door"])
+def test_splits_are_as_frequent_as_those_of_sentencepiece(dropout, text):
+    """Short words are split from a cache, long ones (as those with many drops) are not."""
+    tokenizer, num_samples = train_sentencepiece(LINES, 300), 8_000
+    texts = [text] * num_samples
+    processor = sentencepiece.SentencePieceProcessor(model_proto=tokenizer.model)
+    sampling = {"enable_sampling": True, "nbest_size": -1, "alpha": dropout}
+    samples = tokenizer.encode_batch(texts, dropout, seed=3), processor.encode(texts, **sampling)
+    counts = [collections.Counter(map(tuple, rows)) for rows in samples]
+    for split, count in itertools.chain(*(some.most_common(20) for some in counts)):
+        difference = counts[0][split] - counts[1][split]
+        assert abs(difference) < 6 * np.sqrt(2 * count) + 6, split
+
+
+def test_the_seed_decides_in_every_process():
+    def split(seed):
+        return train_sentencepiece(LINES, 300).encode_batch(TEXTS * 9, 0.2, seed)
+
+    seeds = 0, 5, 2**64 + 5
+    assert len({str(split(seed)) for seed in seeds}) == 3
+    program = (
+        "from tests.data.test_bpe_dropout import LINES, TEXTS, train_sentencepiece\n"
+        "tokenizer = train_sentencepiece(LINES, 300)\n"
+        f"print([tokenizer.encode_batch(TEXTS * 9, 0.2, seed) for seed in {seeds}])"
+    )
+    output = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONHASHSEED": "1"},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    assert output.strip() == str([split(seed) for seed in seeds])
+
+
+def test_earlier_texts_and_calls_change_nothing():
+    """The cache of splits is not part of the result."""
+    tokenizer = train_sentencepiece(LINES, 300)
+    expected = tokenizer.encode_batch(TEXTS * 50, 0.2, seed=9)
+    tokenizer.encode_batch(LINES, 0.4, seed=2)
+    assert tokenizer.encode_batch(TEXTS * 50, 0.2, seed=9) == expected
+    fresh = SentencePieceTokenizer(tokenizer.model)
+    assert fresh.encode_batch(TEXTS * 50, 0.2, seed=9) == expected
+
+
+def test_lone_surrogates_become_replacement_characters():
+    tokenizer = train_sentencepiece(LINES, 300)
+    found = tokenizer.encode_batch(["red \ud800 house"], 0.2, seed=1)
+    assert found == tokenizer.encode_batch(["red \ufffd\ufffd\ufffd house"], 0.2, seed=1)
