@@ -66,7 +66,7 @@ class PairSettings(FrozenSettings):
 
 
 # Options of `evaluate` that replace --source and --reference.
-_DATASET = ("dataset", "source_language", "target_language", "data_dir")
+_DATASET = ("dataset", "source_language", "data_dir")
 _DATASET_FLAGS = ("--split", *("--" + name.replace("_", "-") for name in _DATASET))
 
 
@@ -101,7 +101,11 @@ class TranslationCommands(TaskCommands):
         "prepared": ("prepared",),
     }
     model_options = ("--source", "--long-lines", "--shortlist", *CONSTRAINT_OPTIONS)
-    evaluate_options = ("--lowercase", "--tokenize", *_DATASET_FLAGS, *model_options)
+    evaluate_options = (
+        *("--lowercase", "--tokenize", "--target-language"),
+        *_DATASET_FLAGS,
+        *model_options,
+    )
     evaluate_inputs = ("source",)
 
     def open_corpora(self, kind: str, values: dict[str, Any]) -> Corpora:
@@ -157,6 +161,11 @@ class TranslationCommands(TaskCommands):
         add_options(group, options)
         for name in _DATASET:
             add_setting(group, declarations(PairSettings)[name])
+        text = (
+            "language to translate into; for de and en, the tokenised BLEU of older papers is "
+            "printed too"
+        )
+        add_options(group, {"--target-language CODE": text})
         text = f"sacreBLEU's tokenizer: {', '.join(BLEU_TOKENIZERS)} (default: 13a)"
         add_options(group, {"--tokenize NAME": text}, choices=BLEU_TOKENIZERS)
         add_long_lines(group, ("split", "truncate", "error"), "split")
@@ -173,13 +182,15 @@ class TranslationCommands(TaskCommands):
             lines, details = _translate(arguments, lines)
             report |= details
         from keras_transformer.evaluation import corpus_bleu, corpus_chrf, paper_bleu
+        from keras_transformer.evaluation.bleu import PAPER_LANGUAGES
 
-        case = {"lowercase": arguments.lowercase}
-        scores = (
+        case, language = {"lowercase": arguments.lowercase}, arguments.target_language
+        scores = [
             corpus_bleu(lines, references, tokenize=arguments.tokenize or "13a", **case),
             corpus_chrf(lines, references, **case),
-            paper_bleu(lines, references, **case),
-        )
+        ]
+        if language in PAPER_LANGUAGES:
+            scores.append(paper_bleu(lines, references, language=language, **case))
         width = max(len(one.name) for one in scores)
         for one in scores:
             sys.stdout.write(f"{one.name:<{width}}  {one.score:6.2f}  {one.signature}\n")

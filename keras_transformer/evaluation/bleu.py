@@ -9,6 +9,8 @@ from sacrebleu.metrics import BLEU, CHRF
 
 from keras_transformer.errors import UserError, one_line
 
+# Languages that `paper_bleu` has rules for.
+PAPER_LANGUAGES = "de", "en"
 # Perl's s/(\S)-(\S)/$1 ##AT##-##AT## $2/g.
 _COMPOUND = re.compile(r"(\S)-(\S)")
 _QUOTES = str.maketrans(dict.fromkeys("„“”‟«»", '"'))
@@ -194,14 +196,16 @@ def paper_bleu(
     hypotheses: Sequence[str],
     references: Sequence[str] | Sequence[Sequence[str]],
     lowercase: bool = False,
+    language: str = "de",
 ) -> Score:
-    """Tokenised BLEU with compounds split, comparable to the paper's English-German figures.
+    """Tokenised BLEU, for German with compounds split as in the paper's English-German figures.
 
     The paper scored newstest2014 with the procedure of its authors' toolkit: typographic quotes are
     replaced, Moses' tokenizer for German is applied, hyphenated compounds are split ("rich-text
     format" becomes "rich ##AT##-##AT## text format"), and Moses' multi-bleu scores without
     smoothing. The result is 0.7 to 1.5 points above sacreBLEU's for the same output. Use it only to
-    compare with papers of that time.
+    compare with papers of that time. For English, Moses' tokenizer for English is applied and no
+    compound is split, as those papers did.
 
     Hypotheses and references are plain text, as for `corpus_bleu`; this function tokenises them.
 
@@ -213,13 +217,14 @@ def paper_bleu(
 
     Args:
         hypotheses, references, lowercase: as in `corpus_bleu`.
+        language: language of the texts, `"de"` or `"en"`.
 
     Returns:
         `Score`, with the same details as `corpus_bleu`. Its name and signature
-        ("tok:moses-de+atat") distinguish it from sacreBLEU.
+        ("tok:moses-de+atat" or "tok:moses-en") distinguish it from sacreBLEU.
 
     Raises:
-        UserError: if the numbers of lines differ or there are none.
+        UserError: if the numbers of lines differ, there are none, or `language` is another.
 
     Example:
 
@@ -230,24 +235,31 @@ def paper_bleu(
     Reference: Vaswani et al. (2017), section 6.1; tensor2tensor's `get_ende_bleu.sh` and its issue
     317.
     """
+    if language not in PAPER_LANGUAGES:
+        rule = f"language must be one of {', '.join(PAPER_LANGUAGES)}"
+        raise UserError(f"{rule}. Received: {language=}")
     streams = reference_streams(hypotheses, references)
     metric = BLEU(lowercase=lowercase, tokenize="none", smooth_method="none", force=True)
-    sides = ([tokenize_for_paper(line) for line in side] for side in (hypotheses, *streams))
+    sides = (
+        [tokenize_for_paper(line, language) for line in side] for side in (hypotheses, *streams)
+    )
     hypotheses, *streams = sides
-    score = bleu_score("BLEU (tokenised, compounds split)", metric, hypotheses, streams)
-    signature = score.signature.replace("tok:none", "tok:moses-de+atat")
-    return dataclasses.replace(score, signature=signature)
+    is_split = language == "de"
+    name = "BLEU (tokenised, compounds split)" if is_split else "BLEU (tokenised)"
+    score = bleu_score(name, metric, hypotheses, streams)
+    tokens = f"tok:moses-{language}{'+atat' if is_split else ''}"
+    return dataclasses.replace(score, signature=score.signature.replace("tok:none", tokens))
 
 
-def tokenize_for_paper(text: str) -> str:
-    """Returns German text tokenised for `paper_bleu`, with hyphenated compounds split."""
-    tokens = _moses().tokenize(text.translate(_QUOTES), return_str=True, escape=False)
+def tokenize_for_paper(text: str, language: str) -> str:
+    """Returns text tokenised for `paper_bleu`; in German, with hyphenated compounds split."""
+    tokens = _moses(language).tokenize(text.translate(_QUOTES), return_str=True, escape=False)
     # As in the original, "a-b-c" is split once: the match of "a-b" has consumed the "b".
-    return _COMPOUND.sub(r"\1 ##AT##-##AT## \2", tokens)
+    return _COMPOUND.sub(r"\1 ##AT##-##AT## \2", tokens) if language == "de" else tokens
 
 
 @functools.cache
-def _moses():
+def _moses(language):
     from sacremoses import MosesTokenizer
 
-    return MosesTokenizer(lang="de")
+    return MosesTokenizer(lang=language)

@@ -28,7 +28,7 @@ def test_a_split_is_scored_as_its_text_in_files(
     hypothesis.write_text("ein rotes Haus\n" + "der Hund schläft jetzt nicht\n" * 3, "utf-8")
     dataset = ["--dataset", "wmt14_translate/de-en", "--data-dir", data_dir]
     dataset += ["--source-language", "en", "--target-language", "de"]
-    files = ["--reference", reference]
+    files = ["--reference", reference, "--target-language", "de"]
     if answers == "model":
         files += ["--source", source]
     answer = saved_model_directory if answers == "model" else hypothesis
@@ -45,6 +45,23 @@ def test_a_split_is_scored_as_its_text_in_files(
     assert results[0]["scores"] == results[1]["scores"] == results[2]["scores"]
     assert (results[2]["dataset"], results[2]["split"]) == ("wmt14_translate/de-en", "test")
     assert results[2]["num_lines"] == 4
+
+
+@pytest.mark.parametrize(
+    "language, rules",
+    [(None, None), ("fr", None), ("de", "tok:moses-de+atat"), ("en", "tok:moses-en")],
+)
+def test_the_tokenised_bleu_has_the_rules_of_the_target_language_or_is_left_out(
+    language, rules, run, tmp_path
+):
+    for name in ("out", "reference"):
+        (tmp_path / name).write_text("It isn't a well-known fact that it rains.\n", "utf-8")
+    files = "--hypothesis", tmp_path / "out", "--reference", tmp_path / "reference"
+    outcome = run("evaluate", *files, *(["--target-language", language] if language else []))
+    assert outcome.status == 0, outcome.errors
+    found = [line for line in outcome.output.splitlines() if "tokenised" in line]
+    assert len(found) == (rules is not None)
+    assert all(f"|{rules}|" in line for line in found)
 
 
 def test_a_hypothesis_of_another_split_is_refused(run, data_dir, tmp_path):

@@ -86,7 +86,8 @@ def test_the_base_recipe_from_vocabulary_to_bleu(wmt, data_dir, tmp_path, capfd)
         (tmp_path / f"test.{language}").write_text("\n".join(lines) + "\n", encoding="utf-8")
     scores = tmp_path / "scores.json"
     assert main(["evaluate", "--model", str(model), "--source", f"{tmp_path}/test.en",
-                 "--reference", f"{tmp_path}/test.de", "--json", str(scores)]) == 0  # fmt: skip
+                 "--reference", f"{tmp_path}/test.de", "--target-language", "de",
+                 "--json", str(scores)]) == 0  # fmt: skip
     printed = capfd.readouterr().out
     assert "BLEU" in printed and "tok:13a" in printed and "version:" in printed
     of_files = json.loads(scores.read_text())
