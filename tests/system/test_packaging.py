@@ -1,9 +1,13 @@
 """What is published: an sdist with everything needed to build and test, a wheel with the package.
 
-Both are built from a copy of the repository in which files lie about that belong in neither.
+Both are built from a copy of the repository in which files lie about that belong in neither, and
+again from another copy, in which everything differs that must not matter.
 """
 
 import ast
+import datetime
+import functools
+import hashlib
 import importlib.metadata
 import os
 import pathlib
@@ -19,21 +23,22 @@ import pytest
 import keras_transformer
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-FILES = ["CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "MANIFEST.in", "README.md", "mkdocs.yml"]
-FILES += ["pyproject.toml", "setup.py"]
-FOLDERS = ["benchmarks", "docs", "examples", "keras_transformer", "tests"]
+# Files of a clone that the sdist leaves out: both are of use with git only.
+LEFT_OUT = {".ci/run", ".gitignore"}
 FOREIGN = [
     ".env",
     "notes.txt",
     "runs/en-de/model.weights.h5",
     "saved_models/en-de/saved_model.pb",
     "scratch/module.py",
+    "docs/.ipynb_checkpoints/tutorial-checkpoint.ipynb",
     "keras_transformer/notes.txt",
     "keras_transformer/layers/attention.py.orig",
     "tests/layers/failure.log",
 ]
 VERSION = keras_transformer.__version__
 NAME = f"keras_transformer_toolkit-{VERSION}"
+METADATA = "keras_transformer_toolkit.egg-info"
 
 
 def relative_files(*folders, suffixes):
@@ -50,8 +55,18 @@ PACKAGE = relative_files("keras_transformer", suffixes={".html", ".py", ".toml"}
 PACKAGE.add("keras_transformer/py.typed")
 
 
+@functools.cache
+def files_of_a_commit(*options):
+    """Paths of the files that git tracks, and with `--others`, of those that it does not ignore."""
+    if not (ROOT / ".git").exists() or not shutil.which("git"):
+        pytest.skip("needs git and a clone")
+    output = run("git", "ls-files", "-z", "--cached", *options, "--exclude-standard", cwd=ROOT)
+    return {name for name in output.split("\0") if name and (ROOT / name).exists()}
+
+
 def run(*command, **kwargs):
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    left_out = ("PYTHONPATH", "SOURCE_DATE_EPOCH")
+    environment = {name: value for name, value in os.environ.items() if name not in left_out}
     environment.update(kwargs.pop("env", {}))
     result = subprocess.run(
         command, capture_output=True, text=True, env=environment, timeout=600, **kwargs
@@ -68,25 +83,35 @@ def require_build_tools():
     if "setuptools" not in installed:
         pytest.skip("needs setuptools")
     major, minor = importlib.metadata.version("setuptools").split(".")[:2]
-    if "wheel" not in installed and (int(major), int(minor)) < (70, 1):
-        pytest.skip("needs wheel, or setuptools 70.1")
+    if (int(major), int(minor)) < (70, 1):
+        pytest.skip("needs setuptools 70.1")
+
+
+def copy_of_the_repository(folder):
+    for name in files_of_a_commit("--others"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, folder / name)
+    return folder
+
+
+def build(folder, *options, **kwargs):
+    """Returns the paths of the sdist and of the wheel."""
+    run(sys.executable, "-m", "build", "--no-isolation", *options, cwd=folder, **kwargs)
+    (sdist,), (wheel,) = (folder / "dist").glob("*.tar.gz"), (folder / "dist").glob("*.whl")
+    return sdist, wheel
 
 
 @pytest.fixture(scope="module")
 def distributions(tmp_path_factory):
     """Paths of the sdist and of the wheel that is built from it."""
     require_build_tools()
-    copy = tmp_path_factory.mktemp("repository")
-    for name in FILES:
-        shutil.copy(ROOT / name, copy / name)
-    for name in FOLDERS:
-        shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("*.egg-info"))
-    for name in FOREIGN:
+    copy = copy_of_the_repository(tmp_path_factory.mktemp("repository"))
+    for name in [*FOREIGN, f"{METADATA}/SOURCES.txt"]:
         (copy / name).parent.mkdir(parents=True, exist_ok=True)
         (copy / name).write_text("This belongs in no distribution.")
-    run(sys.executable, "-m", "build", "--no-isolation", "--outdir", "dist", cwd=copy)
-    (sdist,), (wheel,) = (copy / "dist").glob("*.tar.gz"), (copy / "dist").glob("*.whl")
-    return sdist, wheel
+    # As an earlier build leaves it, whose sdist had more files.
+    (copy / METADATA / "SOURCES.txt").write_text("\n".join(FOREIGN))
+    return build(copy)
 
 
 @pytest.fixture(scope="module")
@@ -111,17 +136,54 @@ def test_the_wheel_holds_the_package_and_nothing_else(distributions, in_wheel):
     assert names == {"LICENSE", "METADATA", "RECORD", "WHEEL", "entry_points.txt", "top_level.txt"}
 
 
-def test_the_sdist_holds_what_building_and_testing_need_and_nothing_else(in_sdist):
-    expected = {
-        *FILES,
-        *PACKAGE,
-        *relative_files("tests", "benchmarks", suffixes={".py"}),
-        *relative_files("tests", suffixes={".gld", ".prm", ".rsl", ".tst"}),
-        *relative_files("docs", suffixes={".css", ".ipynb", ".md", ".png", ".py"}),
-        *relative_files("examples", suffixes={".md", ".py", ".sh"}),
-    }
-    made = {name for name in in_sdist if ".egg-info/" in name} | {"PKG-INFO", "setup.cfg"}
-    assert in_sdist - made == expected
+def test_the_sdist_holds_every_tracked_file_and_nothing_else(in_sdist):
+    made = {name for name in in_sdist if name.startswith(f"{METADATA}/")}
+    found = in_sdist - made - {"PKG-INFO", "setup.cfg"}
+    assert not files_of_a_commit() - LEFT_OUT - found
+    assert not found - files_of_a_commit("--others")
+    assert not found & LEFT_OUT
+
+
+def test_equal_files_give_equal_bytes(distributions, tmp_path):
+    """In another folder at another time, with other dates, modes, locale, time zone and umask."""
+    copy = copy_of_the_repository(tmp_path / "another folder")
+    for number, path in enumerate(sorted(copy.rglob("*"))):
+        path.chmod(0o700 if path.is_dir() or path.stat().st_mode & 0o100 else 0o660)
+        os.utime(path, (10**9 + number, 10**9 + number))
+    environment = {"LC_ALL": "C", "PYTHONHASHSEED": "7", "TZ": "Pacific/Auckland"}
+    # The wheel is built from the folder, without the sdist between.
+    again = build(copy, "--sdist", "--wheel", umask=0o077, env=environment)
+    for first, second in zip(distributions, again, strict=True):
+        assert first.name == second.name
+        assert digest(first) == digest(second), first.name
+
+
+def digest(path):
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def test_the_date_of_the_files_can_be_chosen(distributions, tmp_path):
+    copy = copy_of_the_repository(tmp_path)
+    chosen = build(copy, "--sdist", "--wheel", env={"SOURCE_DATE_EPOCH": "1000000000"})
+    for (sdist, wheel), year in ((distributions, 2026), (chosen, 2001)):
+        with tarfile.open(sdist) as archive:
+            members = archive.getmembers()
+        (date,) = {member.mtime for member in members}
+        assert datetime.datetime.fromtimestamp(date, datetime.UTC).year == year
+        assert {(m.uid, m.gid, m.uname, m.gname) for m in members} == {(0, 0, "", "")}
+        with zipfile.ZipFile(wheel) as archive:
+            assert {info.date_time[0] for info in archive.infolist()} == {year}
+
+
+@pytest.mark.slow
+def test_the_tests_of_the_sdist_can_be_collected(distributions, tmp_path):
+    """All of them, with what they read while they are imported."""
+    with tarfile.open(distributions[0]) as archive:
+        archive.extractall(tmp_path, filter="data")
+    listing = (sys.executable, "-m", "pytest", "--collect-only", "-qq", "-m", "")
+    unpacked, here = (run(*listing, cwd=folder) for folder in (tmp_path / NAME, ROOT))
+    assert "tests/release_0_1/" in unpacked
+    assert unpacked == here
 
 
 def test_every_install_command_of_docs_and_messages_works_in_a_clone():
