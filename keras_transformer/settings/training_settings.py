@@ -161,8 +161,8 @@ class TrainingSettings(FrozenSettings):
     )
     jit_compile: bool = _machine(
         False,
-        "compile the training step with XLA, which takes many seconds for each batch shape and is "
-        "faster on GPUs afterwards",
+        "compile the training step with XLA, which takes many seconds for each batch shape and may "
+        "be faster on GPUs afterwards",
     )
     deterministic: bool = _machine(
         False,
