@@ -38,6 +38,7 @@ class AdditiveAttention(AttentionFunction):
     """
 
     def build(self, query_shape: tuple, key_shape: tuple, value_shape: tuple) -> None:
+        super().build(query_shape, key_shape, value_shape)
         _, num_heads, *_, key_dim = query_shape
         self.score_kernel = self.add_weight(
             name="score_kernel", shape=(num_heads, key_dim), initializer="glorot_uniform"

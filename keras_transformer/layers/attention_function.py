@@ -58,7 +58,7 @@ class AttentionFunction(TracedLayer, abc.ABC):
         self.dropout_layer = Dropout(dropout, seed=seed, dtype=self.dtype_policy, name="dropout")
 
     def build(self, query_shape: tuple, key_shape: tuple, value_shape: tuple) -> None:
-        self.built = True
+        self.dropout_layer.build((*query_shape[:-1], key_shape[-2]))
 
     def _scaled(self, query: Tensor) -> Tensor:
         """Returns the queries as `score` takes them."""

@@ -67,6 +67,7 @@ class FeedForward(KernelLayer):
         self.outer_kernel = self._add_kernel("outer_kernel", self.intermediate_dim, d_model)
         self.inner_bias = self._add_bias("inner_bias", self.intermediate_dim)
         self.outer_bias = self._add_bias("outer_bias", d_model)
+        self.dropout_layer.build((*input_shape[:-1], self.intermediate_dim))
 
     def call(self, inputs: Tensor) -> Tensor:
         inputs = ops.cast(inputs, self.compute_dtype)  # Keras casts only floats.

@@ -113,6 +113,7 @@ class ResidualBlock(CompositeLayer, KernelLayer):
         setattr(self, f"{name}_norm", norm)
         seed = derive_seed(self.seed, f"{name}_dropout")
         dropout = Dropout(self.dropout, seed, dtype=self.dtype_policy, name=f"{name}_dropout")
+        dropout.build(shape)
         setattr(self, f"{name}{self._dropout_suffix}", dropout)
 
     def _apply_residual(self, inputs: Tensor, name: str, sublayer: Callable) -> tuple:

@@ -60,8 +60,9 @@ class Stack(CompositeLayer):
         raise ValueError(f"{rule}. Received: {position=}")
 
     def _build_ends(self, inputs_shape):
-        """Builds the position and the final norm."""
+        """Builds the position, the dropout and the final norm."""
         self._build_once(self.position, inputs_shape)
+        self.dropout_layer.build(inputs_shape)
         # Pre-norm blocks do not normalise their last sum; post-norm blocks do.
         needs_norm = getattr(self.blocks[-1], "norm", None) == "pre"
         self.norm_layer = None

@@ -76,6 +76,7 @@ def check_layer(
         _check_integers(layer, inputs)
         _check_no_positions(layer, inputs, expected_shape)
         model = _check_symbolic(layer, inputs, expected_shape)
+        _check_quantize(make, inputs)
         _check_reload(model, inputs, path)
         if is_quick:
             return
@@ -236,6 +237,22 @@ def _check_symbolic(layer, inputs, expected_shape):
     error = np.abs(array(model(inputs)) - array(eager)).max()
     assert error <= 1e-6, f"functional: an error of {error:.1e}"
     return model
+
+
+def _check_quantize(make, inputs):
+    """A model can be quantized before its first call: all parts of the layer are built."""
+    symbolic = {}
+    for name, value in inputs.items():
+        dtype = keras.backend.standardize_dtype(value.dtype)
+        symbolic[name] = keras.Input(batch_shape=value.shape, dtype=dtype, name=name)
+    model = keras.Model(symbolic, call(make(), symbolic))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Keras warns of every layer that it leaves unchanged.
+        try:
+            model.quantize("int8")
+        except ValueError as error:
+            raise AssertionError(f"quantize: {error}") from error
+    assert np.isfinite(array(model(inputs))).all(), "quantize: outputs are not finite"
 
 
 def _check_reload(model, inputs, path):

@@ -200,6 +200,13 @@ class IsRandomAtInference(Sound):
 
 
 @register
+class HasAPartThatIsNotBuilt(Sound):
+    def build(self, inputs_shape):
+        self.part = keras.layers.Dense(inputs_shape[-1])
+        super().build(inputs_shape)
+
+
+@register
 class ForgetsItsWeights(Sound):
     def save_own_variables(self, store):
         pass
@@ -264,6 +271,7 @@ BROKEN = {
     "inference": [IsRandomAtInference],
     "integers": [ComputesInIntegers],
     "no positions": [PutsAPositionInPlaceOfNone],
+    "quantize": [HasAPartThatIsNotBuilt],
     "reload": [ForgetsItsWeights],
     "training": [LosesAGradient],
     "compiled": [tensorflow_only(ChangesWhenCompiled, "its eager tensors are told by `numpy`")],
