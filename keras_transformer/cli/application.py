@@ -162,10 +162,11 @@ def _name_flags(line: str, arguments) -> str:
         return line  # A TOML file has Python's names.
     for action in arguments.fail.__self__._actions:
         flag = next((name for name in action.option_strings if name.startswith("--")), None)
-        if flag:
+        # A value that no option gave, such as the model's, keeps Python's name.
+        if flag and getattr(arguments, action.dest, action.default) != action.default:
             line = re.sub(rf"\b{action.dest}=", f"{flag} ", line)
         if flag and "_" in action.dest:
-            line = re.sub(rf"(?<![-\w/.'\"]){action.dest}(?![-\w/.'\"])", flag, line)
+            line = re.sub(rf"(?<![-\w/.'\"]){action.dest}(?![-\w/.'\"=])", flag, line)
     return line
 
 

@@ -51,7 +51,7 @@ def run(arguments: argparse.Namespace) -> None:
         for option in set(other.evaluate_options) - set(commands.evaluate_options):
             if is_given(arguments, option):
                 rule = f"{option} goes with --task {other.name}"
-                raise UserError(f"{rule}. Received: --task {commands.name}")
+                raise UserError(f"{rule}. Received: task={commands.name!r}")
     for option in (*_MODEL_OPTIONS, *commands.model_options):
         if arguments.hypothesis and is_given(arguments, option):
             raise UserError(f"{option} goes with --model: with --hypothesis nothing is searched.")

@@ -5,6 +5,7 @@ from itertools import islice
 from typing import Any
 
 from keras_transformer.cli.task_commands import Experiment, task_commands
+from keras_transformer.errors import UserError
 from keras_transformer.inference.tasks import get_commands
 from keras_transformer.settings.training_settings import read_settings_file
 
@@ -43,10 +44,15 @@ EXPERIMENTS: dict[str, Experiment] = {
 def experiment_values(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
     """Returns an experiment's settings that are not given; other data replaces its own."""
     experiment = EXPERIMENTS[name]
-    kinds = get_commands(experiment.values["task"]).data_kinds
+    task = experiment.values["task"]
+    if given.get("task", task) != task:
+        raise UserError(f"--recipe {name} is for --task {task}. Received: task={given['task']!r}")
+    kinds = get_commands(task).data_kinds
     others = [one for kind, names in kinds.items() if kind not in experiment.data for one in names]
     has_other_data = any(given.get(one) for one in others)
     values = {**experiment.values, **({} if has_other_data else experiment.data)}
+    if given.get("prepared"):  # It brings a vocabulary.
+        del values["vocab_size"]
     return {key: value for key, value in values.items() if key not in given}
 
 

@@ -46,7 +46,7 @@ def run(arguments: argparse.Namespace) -> None:
         for option in _options(one):
             if is_given(arguments, option) and option not in _options(chosen):
                 raise UserError(
-                    f"{option} is for --format {one.name}. Received: --format {chosen.name}"
+                    f"{option} is for --format {one.name}. Received: format={chosen.name!r}"
                 )
     load_backend()
     from keras_transformer import export

@@ -3,6 +3,7 @@
 import argparse
 import dataclasses
 import difflib
+import itertools
 import json
 import tomllib
 from collections.abc import Collection, Iterable, Mapping
@@ -176,7 +177,7 @@ def check_task(values: Mapping[str, Any]) -> None:
         for name in own if other.name != commands.name else ():
             if values[name] != commands.defaults.get(name, SETTINGS[name].default):
                 rule = f"{SETTINGS[name].flag} goes with --task {other.name}"
-                raise UserError(f"{rule}. Received: --task {commands.name}")
+                raise UserError(f"{rule}. Received: task={commands.name!r}")
 
 
 def render_config(values: Mapping[str, Any], preset_values: Mapping[str, Any]) -> str:
@@ -233,13 +234,16 @@ def _learned_positions(given: Mapping[str, Any]) -> dict[str, int]:
 def data_kind(values: Mapping[str, Any]) -> str:
     """Returns the kind of data that the settings name, a key of `TaskCommands.data_kinds`."""
     commands = get_commands(values["task"])
-    given = commands.data_kinds.items()
-    kinds = [kind for kind, names in given if any(values[name] for name in names)]
-    if len(kinds) != 1:
-        received = " and ".join("--" + kind for kind in kinds) or "none of them"
+    given = {
+        kind: [SETTINGS[name].flag for name in names if values[name]]
+        for kind, names in commands.data_kinds.items()
+    }
+    given = {kind: flags for kind, flags in given.items() if flags}
+    if len(given) != 1:
+        received = ", ".join(itertools.chain(*given.values())) or "none of them"
         raise UserError(f"{commands.missing_data} Received: {received}")
-    [kind] = kinds
+    [(kind, flags)] = given.items()
     missing = [SETTINGS[name].flag for name in commands.data_kinds[kind] if not values[name]]
     if missing:
-        raise UserError(f"--{kind} also needs {' and '.join(missing)}.")
+        raise UserError(f"{flags[0]} also needs {' and '.join(missing)}.")
     return kind

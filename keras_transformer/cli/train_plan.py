@@ -26,10 +26,16 @@ def print_plan(
     load_backend()
     import tensorflow as tf
 
+    from keras_transformer.data import PreparedCorpus
     from keras_transformer.inference.memory import free_memory
     from keras_transformer.training.trainer import make_config, make_recipe
     from keras_transformer.training.training_plan import CPU_TOKENS, estimate_memory, measure_step
 
+    if values["prepared"]:
+        prepared = PreparedCorpus.load(values["prepared"])
+        is_shared = prepared.target_tokenizer is None
+        size = prepared.source_tokenizer.vocab_size
+        values = {**values, "vocab_size": size, "shared_vocabulary": is_shared}
     settings = training_settings(values)
     recipe = make_recipe(settings)
     size = settings.vocab_size if vocabulary is None else vocabulary.vocab_size

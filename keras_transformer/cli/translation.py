@@ -75,8 +75,8 @@ class TranslationCommands(TaskCommands):
 
     name, learns_from = "translation", "sentence pairs"
     missing_data = (
-        "Sentence pairs come from --source and --target, from --tsv, or from --dataset; in `train` "
-        "also from --prepared."
+        "Sentence pairs come from --source and --target, from --tsv, or from --dataset with "
+        "--source-language and --target-language; in `train` also from --prepared."
     )
     modules = (
         "keras_transformer.cli.prepare",

@@ -121,7 +121,7 @@ WRONG_MODEL = {
 WRONG_VALUES = {
     "train preset": ("--preset huge --tsv {tsv} --valid-tsv {tsv} --output {out}", "'huge'"),
     "train nothing": ("--output {out}", "--source and --target, from --tsv, or from --dataset"),
-    "train both": ("--tsv {tsv} --source {good} --output {out}", "--source and --tsv"),
+    "train both": ("--tsv {tsv} --source {good} --output {out}", "Received: --source, --tsv"),
     "train half": ("--source {good} --output {out}", "also needs --target and --valid-source"),
     "train output": ("--tsv {tsv} --valid-tsv {tsv}", "--output DIR is required"),
     "train dataset": (
@@ -144,7 +144,7 @@ WRONG_VALUES = {
     "evaluate source": ("--model {model} --reference {good}", "--model needs --source"),
     "evaluate both": ("--hypothesis {good} --source {good} --reference {good}", "--source goes"),
     "evaluate nothing": ("--hypothesis {good}", "--reference FILE or from --dataset NAME"),
-    "evaluate trees": ("--task parsing --hypothesis {good}", "--reference with 0 files"),
+    "evaluate trees": ("--task parsing --hypothesis {good}", "of gold trees. Received: 0 files"),
     "evaluate split": ("--hypothesis {good} --reference {good} --split test", "with --dataset"),
     "evaluate languages": ("--hypothesis {good} --dataset a/b", "needs --source-language"),
     "evaluate dataset": (

@@ -5,6 +5,9 @@ import json
 import numpy as np
 import pytest
 
+from keras_transformer.cli.application import build_parser
+from keras_transformer.cli.settings import resolve
+from keras_transformer.inference.tasks import get_commands
 from tests.tiny_translator import sentence, tiny_tokenizer
 
 LINES = [sentence(2 + seed % 6, seed) for seed in range(120)]
@@ -93,7 +96,7 @@ def test_a_vocabulary_for_each_language_and_the_longest_sentence_are_kept(run, f
     [
         ({"--source": "missing.en"}, "File not found: 'missing.en'"),
         ({"--target": None}, "--source also needs --target"),
-        ({"--tsv": "pairs.tsv"}, "Received: --source and --tsv"),
+        ({"--tsv": "pairs.tsv"}, "--valid-source, --valid-target, --tsv"),
         ({"--output": "valid.en"}, "must be a directory. Received a file"),
         ({"--output": "."}, "is not a prepared corpus that can be replaced"),
         ({"--max-length": 70_000}, "--max-length must be from 1 to 65535"),
@@ -128,7 +131,7 @@ def test_files_of_different_lengths_are_named(run, files, text, vocabulary, tmp_
         ),
         (["--vocab-size", 500], "Received: --prepared and --vocab-size"),
         (["--bpe-dropout", 0.1], "Received: --prepared and --bpe-dropout"),
-        (["--source", "train.en"], "Received: --source and --prepared"),
+        (["--source", "train.en"], "Received: --source, --prepared"),
     ],
 )
 def test_train_says_what_does_not_go_with_it(run, files, vocabulary, tmp_path, arguments, message):
@@ -138,6 +141,18 @@ def test_train_says_what_does_not_go_with_it(run, files, vocabulary, tmp_path, a
     assert outcome.status == 2
     assert message in outcome.errors
     assert outcome.errors.count("\n") == 1
+
+
+def test_a_recipe_takes_the_vocabulary_of_the_corpus(run, files, vocabulary, tmp_path, unmeasured):
+    prepared, arguments = tmp_path / "prepared", ["--recipe", "wmt14-en-de-base", "--prepared"]
+    run("prepare", *options(files), "--vocabulary", vocabulary, "--output", prepared)
+    outcome = run("train", *arguments, prepared, "--plan")
+    assert outcome.status == 0, outcome.errors
+    size = tiny_tokenizer().vocab_size
+    assert f"vocabulary          {size} bpe pieces for both languages" in outcome.output
+    values = resolve(build_parser().parse_args(["train", *arguments, str(prepared)]))
+    corpora = get_commands("translation").open_corpora("prepared", values)
+    assert corpora.source_tokenizer.vocab_size == size and len(corpora.train) == 100
 
 
 def test_train_names_what_is_not_prepared(run, tmp_path):

@@ -1,6 +1,8 @@
 """Settings of `train`: a commented TOML file, read back strictly, and overruled by options."""
 
 import dataclasses
+import itertools
+import re
 import tomllib
 
 import pytest
@@ -9,11 +11,14 @@ from keras_transformer.cli.application import build_parser
 from keras_transformer.cli.settings import (
     SETTINGS,
     TABLES,
+    check_task,
+    data_kind,
     read_config,
     render_config,
     resolve,
     training_settings,
 )
+from keras_transformer.cli.task_commands import task_commands
 from keras_transformer.errors import UserError
 from keras_transformer.models import (
     TrainingRecipe,
@@ -240,3 +245,52 @@ def test_the_text_of_a_value_may_hold_quotes():
     values["output"] = 'a "b"\\c'
     parsed = tomllib.loads(render_config(values, {}))
     assert parsed["machine"]["output"] == 'a "b"\\c'
+
+
+DATA = [
+    SETTINGS[name].flag
+    for task in task_commands()
+    for names in task.data_kinds.values()
+    for name in names
+]
+
+
+@pytest.mark.parametrize("task", [(), ("--task", "translation"), ("--task", "parsing")])
+def test_an_error_about_data_says_that_it_received_what_was_given(task):
+    """Every pair of options of data, which is always too few or too many of them."""
+    num_errors = 0
+    for flags in [(), *itertools.combinations(DATA, 1), *itertools.combinations(DATA, 2)]:
+        values = parse(*task, *(word for flag in flags for word in (flag, "x")))
+        try:
+            check_task(values)
+            data_kind(values)
+        except UserError as error:
+            num_errors += 1
+            rule, _, received = str(error).partition(" Received: ")
+            assert set(re.findall(r"--[\w-]+", received)) <= {*flags, *task}, error
+            if needs := re.fullmatch(r"(--\S+) also needs (.*)\.", rule):
+                assert needs[1] in flags, error
+                assert not set(re.findall(r"--[\w-]+", needs[2])) & set(flags), error
+    assert num_errors > 70
+
+
+def test_a_language_does_not_make_a_dataset_of_text_files():
+    files = [f"--{name}=x" for name in ("source", "target", "valid-source", "valid-target")]
+    with pytest.raises(UserError) as error:
+        data_kind(parse(*files, "--source-language=es"))
+    assert "--dataset with --source-language and --target-language" in str(error.value)
+    received = "--source, --target, --valid-source, --valid-target, --source-language"
+    assert str(error.value).endswith(f"Received: {received}")
+
+
+def test_an_option_that_was_not_given_keeps_its_name_in_python(run, saved_model_directory):
+    """The format and the task are defaults."""
+    options = ("--model", saved_model_directory, "--output", "new", "--quantization", "int8")
+    outcome = run("export", *options)
+    assert outcome.errors.endswith("Received: format='saved_model'\n")
+    outcome = run("evaluate", "--hypothesis", __file__, "--table", "new")
+    assert outcome.errors.endswith("Received: task='translation'\n")
+    outcome = run("train", "--trees", __file__)
+    assert outcome.errors.endswith("Received: task='translation'\n")
+    outcome = run("train", "--trees", __file__, "--task", "translation", "--plan")
+    assert outcome.errors.endswith("Received: --task 'translation'\n")

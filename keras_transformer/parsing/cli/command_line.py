@@ -121,8 +121,8 @@ class ParsingCommands(TaskCommands):
     def evaluate(self, arguments: argparse.Namespace) -> dict[str, Any]:
         num_files = len(arguments.reference or ())
         if num_files != 1:
-            rule = "--task parsing takes one file of gold trees"
-            raise UserError(f"{rule}. Received: --reference with {num_files} files")
+            rule = "--task parsing takes one --reference FILE, of gold trees"
+            raise UserError(f"{rule}. Received: {num_files} files")
         parameters = _parameters(arguments.parameters or "collins")
         [reference] = arguments.reference
         details = {}

@@ -165,7 +165,7 @@ def test_a_parser_is_scored_by_its_parses(run, files, model, tmp_path, monkeypat
         ("--hypothesis {parses} --reference {empty}", "empty' has no trees"),
         ("--model {model} --reference {broken}", "broken', line 2: the word 'the'"),
         ("--hypothesis {parses} --reference {text}", "text', line 1: there is text outside"),
-        ("--hypothesis {parses} --reference {gold} {gold}", "takes one file of gold trees"),
+        ("--hypothesis {parses} --reference {gold} {gold}", "takes one --reference FILE"),
         ("--hypothesis {parses} --output {new}", "--output goes with --model"),
         ("--hypothesis {parses} --beam-size 2", "--beam-size goes with --model"),
         ("--hypothesis {parses} --unconstrained", "--unconstrained goes with --model"),
