@@ -4,18 +4,22 @@ The blocks of a page run in order, in one folder, with the names of the blocks b
 holds what a reader has: texts of their own, and trained models (tiny ones, so that it is fast).
 """
 
+import gzip
 import importlib.util
 import io
+import os
 import re
 import shutil
 import subprocess
 import sys
+import textwrap
 
 import pytest
 
 from keras_transformer.cli import main
-from keras_transformer.cli.application import build_parser
-from tests.docs.page_blocks import PAGES, ROOT, blocks_of
+from keras_transformer.cli.application import COMMANDS, build_parser
+from keras_transformer.errors import UserError
+from tests.docs.page_blocks import PAGES, ROOT, Block, blocks_of
 from tests.loaded_once import load_once
 from tests.tiny_parser import tiny_parser
 from tests.tiny_translator import sentence, tiny_translator
@@ -104,6 +108,93 @@ def test_every_block_of_a_page_is_understood(page):
                     assert f'"{option}"' in source, (page, words)
             else:
                 assert not block.is_run or words[0] in ("echo", "saved_model_cli"), (page, words)
+
+
+# How errors about missing files begin.
+MISSING = [
+    "(File|Model directory|Dataset) not found: ",
+    "'.*' is not a prepared corpus",
+    "The folder of the output does not exist",
+]
+
+
+@pytest.fixture
+def lacks_only_files(tmp_path, monkeypatch, capfd):
+    """Checks that a command fails in an empty folder, and because its files are missing."""
+    monkeypatch.chdir(tmp_path)
+
+    def no_dataset(name, *_, **__):
+        raise UserError(f"Dataset not found: {name!r}")
+
+    monkeypatch.setattr("keras_transformer.data.TfdsCorpus", no_dataset)
+
+    def check(words):
+        capfd.readouterr()
+        assert main(words) == 2, words
+        *_, line = capfd.readouterr().err.splitlines()
+        assert re.search(f"error: ({'|'.join(MISSING)})", line), (words, line)
+
+    return check
+
+
+def needs_files(words):
+    """Whether it is a complete command of ours that reads files before it computes anything."""
+    is_ours = words[0] == "keras-transformer" and words[1] != "quickstart"
+    return is_ours and not {"--plan", "--print-config", "..."} & set(words)
+
+
+@pytest.mark.parametrize("page", WITH_BLOCKS)
+def test_a_command_that_is_not_run_lacks_nothing_but_its_files(page, lacks_only_files):
+    for block in blocks_of(page):
+        for words in block.commands() if block.language == "bash" and not block.is_run else ():
+            if needs_files(words):
+                lacks_only_files(words[1:])
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_examples_in_a_help_lack_nothing_but_their_files(name, lacks_only_files, capfd):
+    assert main([name, "--help"]) == 0
+    examples = textwrap.dedent(capfd.readouterr().out.split("\nexample:\n\n")[1])
+    commands = list(Block("bash", examples, None, None).commands())
+    assert any(words[:2] == ["keras-transformer", name] for words in commands)
+    for words in filter(needs_files, commands):
+        lacks_only_files(words[1:])
+
+
+# A script, its arguments, and the commands that it runs.
+SCRIPTS = [
+    ("craft.sh numbers", "train" + 3 * " evaluate"),
+    ("craft.sh tags 50 --r-drop 3", "train" + 3 * " evaluate"),
+    ("craft.sh large", "train train" + 3 * " evaluate"),
+    ("distillation.sh", "train train translate train" + 3 * " evaluate"),
+    ("multi30k.sh en-fr --mixed-precision", "train evaluate"),
+    ("multi30k.sh bpe10k", "train evaluate"),
+]
+
+
+@pytest.mark.parametrize("script, expected", SCRIPTS)
+def test_the_commands_of_a_script_lack_nothing_but_their_files(
+    script, expected, tmp_path_factory, lacks_only_files
+):
+    """The script runs with a `keras-transformer` that only writes its arguments down."""
+    folder = tmp_path_factory.mktemp("script")
+    (folder / "data" / "multi30k").mkdir(parents=True)
+    for name in ("test_2016_flickr.en", "test_2016_flickr.de", "bpe10k.test.2016.de"):
+        (folder / "data" / "multi30k" / f"{name}.gz").write_bytes(gzip.compress(b"A dog .\n"))
+    for name in ("distillation", "multi30k-bpe10k"):
+        (folder / "runs" / name).mkdir(parents=True)
+    program = folder / "keras-transformer"
+    program.write_text('#!/bin/sh\nprintf "%s\\n" "$@" "" >> calls\n')
+    program.chmod(0o755)
+    path = os.pathsep.join((str(folder), os.environ["PATH"]))
+    environment = {**os.environ, "PATH": path, "KERAS_TRANSFORMER_DATA": "data"}
+    name, *arguments = script.split()
+    command = ["bash", ROOT / "examples" / name, *arguments]
+    subprocess.run(command, cwd=folder, env=environment, check=True, stdout=subprocess.DEVNULL)
+    calls = [call.split("\n") for call in (folder / "calls").read_text().split("\n\n") if call]
+    assert [words[0] for words in calls] == expected.split()
+    for words in calls:
+        lacks_only_files(words)
 
 
 def source_of(words):
