@@ -98,8 +98,9 @@ class _Blocks:
         else:
             first = ops.arange(self.number, dtype="int32") * self.size - self.before
             columns = ops.expand_dims(first, 1) + self.keys  # [number, keys]
-            columns = ops.expand_dims(ops.clip(columns, 0, self.length - 1), 1)
-            rows = self.cut(attention_mask, 1)  # [batch or 1, number, size, length]
+            columns = ops.expand_dims(ops.clip(columns, 0, self.length), 1)
+            # With one key more, because TensorFlow cannot gather from an axis of length 0.
+            rows = self.cut(ops.pad(attention_mask, [[0, 0], [0, 0], [0, 1]]), 1)
             columns = ops.broadcast_to(columns, (*ops.shape(rows)[:3], ops.shape(self.keys)[0]))
             own = ops.take_along_axis(rows, columns, axis=3)
         return ops.logical_and(mask, own)

@@ -65,6 +65,18 @@ def test_a_window_wider_than_the_sequence_attends_to_all():
         np.testing.assert_allclose(array(found), array(dense(inputs, inputs)), atol=1e-5)
 
 
+@pytest.mark.parametrize("rows", [0, 2])
+@pytest.mark.parametrize("mask_rows", [0, 1])
+@pytest.mark.parametrize("is_causal", [False, True])
+def test_no_positions_are_no_error_with_any_mask(is_causal, mask_rows, rows):
+    layer, _ = pair(window=3)
+    states, mask = np.zeros((rows, 0, 12), "float32"), np.ones((rows, mask_rows, 0), bool)
+    options = {"use_causal_mask": is_causal, "return_attention_scores": True}
+    outputs, weights = layer(states, states, attention_mask=mask, **options)
+    assert outputs.shape == (rows, 0, 12)
+    assert weights.shape == (rows, 3, 0, 3 if is_causal else 5)
+
+
 @pytest.mark.parametrize("is_causal", [False, True])
 def test_it_is_the_window_of_keras(is_causal):
     keras_layer = keras.layers.MultiHeadAttention(3, 4, sliding_window=6, use_bias=False)
