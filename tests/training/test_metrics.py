@@ -16,11 +16,11 @@ CLASSES = 7
 
 @pytest.fixture
 def batches():
-    """Two batches of very different token counts, with weights that sum to 1 in each."""
+    """Two batches of other widths and token counts, with weights that sum to 1 in each."""
     generator = np.random.default_rng(0)
     result = []
-    for lengths in ([5, 5, 5], [1, 0, 1]):
-        mask = np.arange(5) < np.array(lengths)[:, None]
+    for width, lengths in ((5, [5, 5, 5]), (2, [1, 0, 1])):
+        mask = np.arange(width) < np.array(lengths)[:, None]
         labels = generator.integers(0, CLASSES, mask.shape)
         logits = generator.normal(0, 2, (*mask.shape, CLASSES)).astype("float32")
         result.append((labels, logits, (mask / mask.sum()).astype("float32"), mask))
@@ -68,7 +68,7 @@ def test_nothing_seen_is_zero_and_nan_on_padding_is_ignored(batches):
 
 
 def test_work_as_weighted_metrics_of_fit_and_evaluate(batches):
-    inputs = keras.Input((5, CLASSES))
+    inputs = keras.Input((2, CLASSES))
     model = keras.Model(inputs, keras.layers.Activation("linear")(inputs))
     labels, logits, weights, mask = batches[1]
     metrics = [TokenLoss(), TokenAccuracy(), Perplexity()]
