@@ -144,8 +144,9 @@ def _start(output: Path, corpora, settings, given_tokenizers, report, signals) -
         packed = settings.packed_width is not None
         transformer = Transformer(config, dtype=policy)
         if start is not None and not resumes:
+            weights = read_model(settings.start_from, start).get_weights()
             try:
-                transformer.set_weights(read_model(settings.start_from, start).get_weights())
+                transformer.set_weights(weights)
             except ValueError as error:
                 message = "The settings must not change the weights of the model to start from"
                 raise UserError(f"{message}: {one_line(error)}") from error
