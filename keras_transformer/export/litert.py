@@ -5,7 +5,7 @@ import pathlib
 import tempfile
 
 from keras_transformer.export.formats import export_folder
-from keras_transformer.export.steps import concrete_functions, with_dtype
+from keras_transformer.export.steps import concrete_functions, convertible
 from keras_transformer.inference.translator import Translator
 
 
@@ -22,8 +22,8 @@ def export_litert(translator: Translator, directory: str | os.PathLike) -> pathl
         `pathlib.Path`: the directory.
 
     Raises:
-        UserError: if Keras does not run on TensorFlow, the model is an `Ensemble`, or the directory
-            holds other files.
+        UserError: if Keras does not run on TensorFlow, the model has a sliding window or is an
+            `Ensemble`, or the directory holds other files.
 
     Example:
 
@@ -34,7 +34,7 @@ def export_litert(translator: Translator, directory: str | os.PathLike) -> pathl
     with export_folder(translator, directory, "litert") as aside:
         import tensorflow as tf
 
-        model = with_dtype(translator.model, "float32")
+        model = convertible(translator.model)
         functions = concrete_functions(model)
         module = tf.Module()
         # The module makes TensorFlow save the weights, which the conversion turns into constants.

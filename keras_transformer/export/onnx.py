@@ -7,7 +7,7 @@ import numpy as np
 
 from keras_transformer.errors import UserError
 from keras_transformer.export.formats import export_folder
-from keras_transformer.export.steps import concrete_functions, with_dtype
+from keras_transformer.export.steps import concrete_functions, convertible
 from keras_transformer.inference.translator import Translator
 
 # The newest opset that tf2onnx is tested with.
@@ -52,7 +52,8 @@ def export_onnx(translator: Translator, directory: str | os.PathLike) -> pathlib
 
     Raises:
         UserError: if onnx or tf2onnx is not installed, tf2onnx cannot convert the model, Keras does
-            not run on TensorFlow, the model is an `Ensemble`, or the directory holds other files.
+            not run on TensorFlow, the model has a sliding window or is an `Ensemble`, or the
+            directory holds other files.
 
     Example:
 
@@ -62,7 +63,7 @@ def export_onnx(translator: Translator, directory: str | os.PathLike) -> pathlib
     """
     with export_folder(translator, directory, "onnx") as aside:
         # A variable, because `functions` do not keep the model's weights alive.
-        model = with_dtype(translator.model, "float32")
+        model = convertible(translator.model)
         functions = concrete_functions(model)
         _write({name: _convert(function) for name, function in functions.items()}, aside)
     return pathlib.Path(directory)

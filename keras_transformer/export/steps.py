@@ -3,10 +3,12 @@
 `export_onnx` describes the tensors.
 """
 
+import dataclasses
 from typing import Any
 
 from keras import ops
 
+from keras_transformer.errors import UserError
 from keras_transformer.layers.caches import (
     CompleteCache,
     DecoderBlockCache,
@@ -19,15 +21,29 @@ from keras_transformer.models.transformer import DecodingState
 _PARTS = ("key", "value")
 
 
-def with_dtype(model: Transformer | Ensemble, dtype: str) -> Transformer | Ensemble:
-    """Returns `model`, or a copy with weights and computation in `dtype` if it has another."""
+def with_dtype(
+    model: Transformer | Ensemble, dtype: str, **settings: Any
+) -> Transformer | Ensemble:
+    """Returns `model`, or a copy with weights and computation in `dtype` if it has another.
+
+    `settings` are fields of its `TransformerConfig` that the copy has instead.
+    """
     if isinstance(model, Ensemble):
-        return Ensemble([with_dtype(member, dtype) for member in model.models])
-    if model.dtype_policy.name == dtype:
+        return Ensemble([with_dtype(member, dtype, **settings) for member in model.models])
+    config = dataclasses.replace(model.config, **settings)
+    if model.dtype_policy.name == dtype and config == model.config:
         return model
-    copy = Transformer(model.config, dtype=dtype)
+    copy = Transformer(config, dtype=dtype)
     copy.set_weights(model.get_weights())
     return copy
+
+
+def convertible(model: Transformer) -> Transformer:
+    """Returns the model, or a copy, in float32 and without loops, which converters do not know."""
+    if model.config.sliding_window is not None:
+        rule = "ONNX and LiteRT exports have no sliding window; a SavedModel has it"
+        raise UserError(f"{rule}. Received: sliding_window={model.config.sliding_window}")
+    return with_dtype(model, "float32", flash_attention=None)
 
 
 def concrete_functions(model: Transformer) -> dict[str, Any]:

@@ -19,6 +19,8 @@ def recomputed(block: keras.layers.Layer, training: bool | None) -> Callable[...
         training: Whether to apply dropout; None for no.
     """
     seeds = [one for one in block.variables if all(one is not weight for weight in block.weights)]
+    if not training:  # Nothing draws from them, and an export cannot hold them.
+        seeds = []
     # On JAX the new seeds are results of the function; elsewhere they are set in it.
     is_functional = keras.backend.backend() == "jax"
 

@@ -5,6 +5,7 @@ import pytest
 import sentencepiece
 
 from keras_transformer.decoding import GreedySearch
+from keras_transformer.errors import UserError
 from keras_transformer.inference.translator import Translator
 from tests.tiny_translator import sentence, tiny_model, tiny_tokenizer
 
@@ -17,6 +18,15 @@ CONFIGS = [
 ]
 # In the default run of the tests the first alone.
 SLOW_CONFIGS = [pytest.param(config, marks=pytest.mark.slow) for config in CONFIGS[1:]]
+# What `encode` and `decode` support besides: the second has loops, which are left out.
+OF_STEPS = [
+    pytest.param({"key_dim": 4}, marks=pytest.mark.slow),
+    {"remat": True, "flash_attention": True},
+    *(
+        pytest.param({"position": position, "key_dim": 6, "value_dim": 10}, marks=pytest.mark.slow)
+        for position in ("rotary", "relative")
+    ),
+]
 TEXTS = [sentence(1 + seed % 9, seed) for seed in range(20)]
 BOS_ID, EOS_ID = 2, 3
 
@@ -53,6 +63,12 @@ def check_logits(runtime, translator):
     target[:, 0] = BOS_ID
     expected = translator.model({"source": np.repeat(source, 2, axis=0), "target": target})
     np.testing.assert_allclose(step_logits(runtime, source, target), expected, atol=1e-4)
+
+
+def check_refused_window(export, path):
+    with pytest.raises(UserError, match="no sliding window; .* Received: sliding_window=3"):
+        export(random_translator(sliding_window=3), path / "m")
+    assert not list(path.iterdir())
 
 
 def greedy_answers(runtime, directory, translator):

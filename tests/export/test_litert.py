@@ -7,9 +7,11 @@ import pytest
 from keras_transformer.errors import UserError
 from keras_transformer.export import export_litert
 from tests.export.models import (
+    OF_STEPS,
     SLOW_CONFIGS,
     TEXTS,
     check_logits,
+    check_refused_window,
     greedy_answers,
     random_translator,
 )
@@ -49,9 +51,7 @@ def test_logits_are_the_models(directory, greedy_translator):
     check_logits(Runtime(directory), greedy_translator)
 
 
-@pytest.mark.parametrize(
-    "config", [*SLOW_CONFIGS, pytest.param({"key_dim": 4}, marks=pytest.mark.slow)], ids=str
-)
+@pytest.mark.parametrize("config", [*SLOW_CONFIGS, *OF_STEPS], ids=str)
 def test_every_kind_of_model(config, tmp_path):
     translator = random_translator(**config)
     check_logits(Runtime(export_litert(translator, tmp_path / "m")), translator)
@@ -75,6 +75,9 @@ def test_weights_are_stored_once_and_operations_are_the_runtimes_own(tmp_path):
 
 
 class TestRefusals:
+    def test_sliding_window(self, tmp_path):
+        check_refused_window(export_litert, tmp_path)
+
     def test_other_backend(self, greedy_translator, tmp_path, monkeypatch):
         monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
         with pytest.raises(UserError, match="KERAS_BACKEND=tensorflow"):

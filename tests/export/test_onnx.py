@@ -11,9 +11,11 @@ from keras_transformer.export import export_onnx
 from keras_transformer.inference.translator import Translator
 from keras_transformer.models import Transformer
 from tests.export.models import (
+    OF_STEPS,
     SLOW_CONFIGS,
     TEXTS,
     check_logits,
+    check_refused_window,
     greedy_answers,
     random_translator,
 )
@@ -61,9 +63,7 @@ def test_logits_are_the_models(directory, greedy_translator):
     check_logits(Runtime(directory), greedy_translator)
 
 
-@pytest.mark.parametrize(
-    "config", [*SLOW_CONFIGS, pytest.param({"key_dim": 4}, marks=pytest.mark.slow)], ids=str
-)
+@pytest.mark.parametrize("config", [*SLOW_CONFIGS, *OF_STEPS], ids=str)
 def test_every_kind_of_model(config, tmp_path):
     translator = random_translator(**config)
     check_logits(Runtime(export_onnx(translator, tmp_path / "m")), translator)
@@ -119,6 +119,9 @@ class TestContent:
 
 
 class TestRefusals:
+    def test_sliding_window(self, tmp_path):
+        check_refused_window(export_onnx, tmp_path)
+
     @pytest.mark.parametrize("package", ["onnx", "tf2onnx"])
     def test_missing_package(self, package, greedy_translator, tmp_path, monkeypatch):
         monkeypatch.setitem(sys.modules, package, None)

@@ -165,6 +165,16 @@ class TestSettings:
         assert found == translator.translate([LONG, NORMAL], long_texts="truncate")
 
     @pytest.mark.slow
+    def test_a_model_trained_in_little_memory(self, tmp_path):
+        model = tiny_model(remat=True, flash_attention=True)
+        translator = Translator(model, tiny_tokenizer(), search=GreedySearch(), extra_length=12)
+        loaded = tf.saved_model.load(export_saved_model(translator, tmp_path / "m"))
+        inputs = {"text": [NORMAL], "translation": [NORMAL]}
+        found = loaded.signatures["score"](**{key: tf.constant(x) for key, x in inputs.items()})
+        expected = translator.score(*inputs.values())[0].log_probability
+        np.testing.assert_allclose(found["log_probability"], [expected], rtol=1e-5)
+
+    @pytest.mark.slow
     def test_subword_vocabulary_needs_no_tensorflow_text(self, tmp_path):
         tokenizer = SubwordTokenizer(["re@@", "d", "house", "a"])
         model = tiny_model(vocab_size=tokenizer.vocab_size)

@@ -55,3 +55,15 @@ def test_scores_and_saving(tmp_path):
     loaded = keras.saving.load_model(tmp_path / "model.keras")
     assert loaded.layers[1].remat
     np.testing.assert_array_equal(array(loaded(states)), array(model(states)))
+
+
+@pytest.mark.tensorflow_only("its graphs say which variables they read")
+def test_without_dropout_only_weights_are_read():
+    """So that a function of it can be exported, which holds the weights alone."""
+    import tensorflow as tf
+
+    encoder = Encoder([EncoderBlock(2, 12, dropout=0.5)], remat=True)
+    encoder.build((None, None, 8))
+    function = tf.function(lambda states: encoder(states, training=False))
+    read = function.get_concrete_function(tf.TensorSpec((2, 5, 8))).graph.variables
+    assert {id(one) for one in read} == {id(weight.value) for weight in encoder.weights}
