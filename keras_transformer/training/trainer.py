@@ -123,9 +123,15 @@ def _start(output: Path, corpora, settings, given_tokenizers, report, signals) -
             report(f"Nothing is left to train: {reason}")
     start = None
     if settings.start_from is not None:
-        start = _check_start(settings, given_tokenizers)
+        start = _check_start(settings)
         settings = dataclasses.replace(settings, shared_vocabulary=start["shared_tokenizer"])
-        given_tokenizers = read_tokenizers(settings.start_from, start)
+        own_tokenizers = read_tokenizers(settings.start_from, start)
+        if any(given_tokenizers) and _contents(given_tokenizers) != _contents(own_tokenizers):
+            raise UserError(
+                "`start_from` names a model with its own tokenizers; give no others, and no data "
+                "that others encoded."
+            )
+        given_tokenizers = own_tokenizers
     tokenizers = choose_tokenizers(
         output, resumes, train_corpus, settings, task, *given_tokenizers, report
     )
@@ -162,16 +168,18 @@ def _start(output: Path, corpora, settings, given_tokenizers, report, signals) -
     return TrainingRun(output, settings, recipe, tokenizers, data, model, score, report, signals)
 
 
-def _check_start(settings, given_tokenizers) -> dict:
+def _check_start(settings) -> dict:
     """Returns the `config.json` of the model to start from, which must be of the same task."""
-    if any(given_tokenizers):
-        raise UserError("`start_from` names a model with its own tokenizers; give no others.")
     config = read_config(settings.start_from)
     for name in ("task", *get_task(settings.task).own_settings):
         if config.get(name) != getattr(settings, name):
             rule = f"The model to start from must have the {name} {getattr(settings, name)!r}"
             raise UserError(f"{rule}. Received: {settings.start_from!r} with {config.get(name)!r}")
     return config
+
+
+def _contents(tokenizers) -> list[bytes | None]:
+    return [one and one._file_content() for one in tokenizers]
 
 
 def make_recipe(settings) -> TrainingRecipe:

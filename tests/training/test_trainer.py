@@ -10,7 +10,13 @@ import keras
 import numpy as np
 import pytest
 
-from keras_transformer.data import PairsCorpus, SubwordTokenizer, train_sentencepiece
+from keras_transformer.data import (
+    PairsCorpus,
+    SubwordTokenizer,
+    load_tokenizer,
+    prepare_corpus,
+    train_sentencepiece,
+)
 from keras_transformer.errors import UserError
 from keras_transformer.inference.translator import Translator
 from keras_transformer.models import TrainingRecipe
@@ -235,6 +241,14 @@ def test_a_model_to_start_from_has_its_own_tokenizers(tmp_path, finished):
     given = {"source_tokenizer": SubwordTokenizer(WORDS)}
     with pytest.raises(UserError, match="its own tokenizers"):
         train(tmp_path, corpus(1), settings=settings(start_from=str(finished[0])), **given)
+
+
+def test_a_model_to_start_from_takes_data_that_its_own_tokenizers_encoded(tmp_path, finished):
+    tokenizer = load_tokenizer(finished[0])
+    prepared = prepare_corpus(tmp_path / "prepared", corpus(1), None, tokenizer)
+    start = settings(start_from=str(finished[0]), model={}, max_steps=1)
+    given = {"source_tokenizer": prepared.source_tokenizer}
+    assert train(tmp_path / "model", prepared.read("train"), None, start, **given).steps == 1
 
 
 def test_a_finished_training_says_so_before_it_reads(directory):
