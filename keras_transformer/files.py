@@ -11,8 +11,9 @@ import shutil
 import time
 import tomllib
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
+from typing import Any
 
 from keras_transformer.errors import UserError, one_line
 
@@ -28,24 +29,24 @@ def atomic_write(path: str | os.PathLike) -> AbstractContextManager[pathlib.Path
 
     A reader of `path` sees the old content or the whole new content, even after a power cut. A
     block that fails leaves `path` as it was. Leftovers of a killed process are removed once they
-    are an hour old. A symbolic link stays a link, and a missing folder is created.
+    are an hour old. A symbolic link is replaced, not followed, because it may come with a folder
+    from elsewhere: resolve a path that the user names. A missing folder is created.
     """
-    return _written_aside(path, os.replace)
+    return _written_aside(pathlib.Path(path), os.replace)
 
 
 def atomic_folder(directory: str | os.PathLike) -> AbstractContextManager[pathlib.Path]:
     """Yields a path beside `directory`, for a folder that replaces it if the block succeeds.
 
-    Like `atomic_write`, for a whole folder. On Linux the two folders change places in one
-    operation; elsewhere, a kill between two renames leaves the old folder under a name that begins
-    with `.replaced-`.
+    Like `atomic_write`, for a whole folder, but a symbolic link stays a link. On Linux the two
+    folders change places in one operation; elsewhere, a kill between two renames leaves the old
+    folder under a name that begins with `.replaced-`.
     """
-    return _written_aside(directory, _replace_folder)
+    return _written_aside(pathlib.Path(os.path.realpath(directory)), _replace_folder)
 
 
 @contextlib.contextmanager
 def _written_aside(path, replace):
-    path = pathlib.Path(os.path.realpath(path))
     path.parent.mkdir(parents=True, exist_ok=True)
     remove_leftovers(path)
     temporary = name_beside(path)
@@ -94,11 +95,12 @@ def atomic_files(
     """Yields a new folder whose files move into `directory`, all or none, if the block succeeds.
 
     Other files of `directory` stay, except the `obsolete` ones, which are removed. A process that
-    is killed while the files move leaves the rest in a folder `.replacing`. `finish_replacing`
-    moves them; readers of the files call it first.
+    is killed while the files move leaves the rest in a folder `.replacing`, where `current_file`
+    finds them; `finish_replacing`, which is also called here first, moves them.
     """
     directory = pathlib.Path(os.path.realpath(directory))
     exists = directory.is_dir()
+    finish_replacing(directory)
     remove_leftovers(directory)
     with _written_aside(directory / _COMPLETE if exists else directory, os.rename) as aside:
         aside.mkdir()
@@ -113,9 +115,54 @@ def atomic_files(
     finish_replacing(directory)
 
 
+def current_file(directory: str | os.PathLike, name: str) -> pathlib.Path:
+    """Returns the path of a file of `atomic_files`, which may still be in `.replacing`.
+
+    Reading changes nothing: whoever writes next moves the file. If nothing is at the path, the
+    file is missing, or is to be removed.
+    """
+    aside = pathlib.Path(directory, _COMPLETE)
+    names = (name, f"{name}{_OBSOLETE}")
+    is_aside = not aside.is_symlink() and any(os.path.lexists(aside / each) for each in names)
+    return (aside if is_aside else aside.parent) / name
+
+
+def read_unchanged(
+    directories: Iterable[str | os.PathLike], name: str, read: Callable[[], Any]
+) -> Any:
+    """Returns `read()`, which is called again if `atomic_files` replaced the files meanwhile.
+
+    So all that it reads is of one state. `name` is a file that is replaced every time.
+    """
+
+    def versions():
+        return [_version(directory, name) for directory in directories]
+
+    while True:
+        before = versions()
+        try:
+            result = read()
+        except (UserError, OSError):
+            if versions() == before:
+                raise
+        else:
+            if versions() == before:
+                return result
+
+
+def _version(directory, name):
+    aside = pathlib.Path(directory, _COMPLETE)
+    with contextlib.suppress(OSError):
+        names = [] if aside.is_symlink() or not aside.is_dir() else sorted(os.listdir(aside))
+        return names, os.stat(current_file(directory, name)).st_mtime_ns
+    return None
+
+
 def finish_replacing(directory: str | os.PathLike) -> None:
     """Moves the files that a killed `atomic_files` left complete, if there are any."""
     directory = pathlib.Path(directory)
+    if (directory / _COMPLETE).is_symlink():
+        (directory / _COMPLETE).unlink()  # It is not ours, and may point anywhere.
     # Another process may be doing the same.
     with contextlib.suppress(FileNotFoundError, NotADirectoryError):
         for path in list((directory / _COMPLETE).iterdir()):
@@ -144,8 +191,10 @@ def remove_leftovers(path: pathlib.Path, prefix: str = ".writing-") -> None:
         for leftover in path.parent.iterdir():
             if not pattern.fullmatch(leftover.name):
                 continue
-            # A folder's own time does not change while a file in it grows.
-            times = [item.lstat().st_mtime for item in (leftover, *leftover.rglob("*"))]
+            # A folder's own time does not change while a file in it grows. `rglob` would list the
+            # folder that a link points to.
+            inside = () if leftover.is_symlink() else leftover.rglob("*")
+            times = [item.lstat().st_mtime for item in (leftover, *inside)]
             if max(times) < time.time() - _LEFTOVER_SECONDS:
                 remove(leftover)
 

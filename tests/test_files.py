@@ -152,10 +152,15 @@ sys.modules["keras_transformer"] = package
 FOLDER = pathlib.Path(files.__file__).parent
 KILLED = """
 import os, pathlib, sys
-from keras_transformer.files import atomic_files, atomic_folder, finish_replacing
+from keras_transformer.files import atomic_files, atomic_folder, current_file, finish_replacing
+
+NAMES = ("model.txt", "words.txt", "old.txt")
 
 def content(folder):
     return {path.name: path.read_text() for path in folder.iterdir() if path.is_file()}
+
+def listing(folder):
+    return sorted((path, path.lstat().st_mtime_ns) for path in folder.rglob("*"))
 
 def save(kind, target):
     if kind == "files":
@@ -180,7 +185,7 @@ found = []
 for number in range(100):
     target = root / f"{number}" / "target"
     target.mkdir(parents=True)
-    for name in ("model.txt", "words.txt", "old.txt"):
+    for name in NAMES:
         (target / name).write_text("old")
     child = os.fork()
     if not child:
@@ -190,8 +195,13 @@ for number in range(100):
         save(kind, target)
         os._exit(0)
     is_killed = os.waitpid(child, 0)[1] != 0
+    before = listing(target)
+    paths = {name: current_file(target, name) for name in NAMES}
+    read = {name: path.read_text() for name, path in paths.items() if path.exists()}
+    assert listing(target) == before, "reading has changed something"
     finish_replacing(target)
     found.append(content(target))
+    assert read == found[-1], (read, found[-1])
     if not is_killed:
         break
 print(repr(found))
@@ -214,7 +224,7 @@ def test_a_kill_at_any_operation_leaves_the_old_state_or_the_new(tmp_path, kind)
     assert len(found) > 5 and all(state in (old, new) for state in found), found
 
 
-def test_what_is_written_through_a_link_goes_where_the_link_points(tmp_path):
+def test_a_link_to_a_folder_stays_and_a_link_to_a_file_is_replaced(tmp_path):
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "old.txt").write_text("old")
     for name, target in [("file", "data/old.txt"), ("new", "data/new.txt"), ("folder", "data/f")]:
@@ -228,11 +238,85 @@ def test_what_is_written_through_a_link_goes_where_the_link_points(tmp_path):
             (temporary / content).write_text("")
         with atomic_files(tmp_path / "folder") as temporary:
             (temporary / "more").write_text("")
-    assert all((tmp_path / name).is_symlink() for name in ("file", "new", "folder"))
+    assert (tmp_path / "folder").is_symlink()
     files = [path for path in (tmp_path / "data").iterdir() if path.is_file()]
-    found = {path.name: path.read_text() for path in files}
-    assert found == {"old.txt": "written", "new.txt": "written"}
+    assert {path.name: path.read_text() for path in files} == {"old.txt": "old"}
+    for name in ("file", "new"):
+        assert not (tmp_path / name).is_symlink()
+        assert (tmp_path / name).read_text() == "written"
     assert sorted(path.name for path in (tmp_path / "data" / "f").iterdir()) == ["more", "second"]
+
+
+@pytest.mark.parametrize("victim", ["full", "empty", "missing"])
+def test_a_link_in_place_of_the_complete_files_is_not_followed(tmp_path, victim):
+    """A folder from elsewhere may hold `.replacing -> ../victim`."""
+    target = tmp_path / "target"
+    target.mkdir()
+    (target / "model.txt").write_text("old")
+    if victim != "missing":
+        (tmp_path / "victim").mkdir()
+    if victim == "full":
+        for name in ("model.txt", "thesis.txt", "model.txt.obsolete"):
+            (tmp_path / "victim" / name).write_text("years of work")
+    (target / ".replacing").symlink_to("../victim")
+    before = sorted(tmp_path.rglob("*"))
+    assert files.current_file(target, "model.txt").read_text() == "old"
+    assert sorted(tmp_path.rglob("*")) == before
+    with atomic_files(target) as aside:
+        (aside / "model.txt").write_text("new")
+    assert [(path.name, path.read_text()) for path in target.iterdir()] == [("model.txt", "new")]
+    before.remove(target / ".replacing")
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_leftover_that_is_a_link_is_removed_and_what_it_points_to_not_even_listed(
+    tmp_path, monkeypatch
+):
+    (tmp_path / "victim").mkdir()
+    (tmp_path / "victim" / "thesis.txt").write_text("years of work")
+    link = tmp_path / ".writing-0123456789ab-result.txt"
+    link.symlink_to("victim")
+    os.utime(link, (1e9, 1e9), follow_symlinks=False)
+    monkeypatch.setattr(pathlib.Path, "rglob", lambda path, _: pytest.fail(f"{path} is listed"))
+    files.remove_leftovers(tmp_path / "result.txt")
+    assert not link.is_symlink()
+    assert (tmp_path / "victim" / "thesis.txt").read_text() == "years of work"
+
+
+def test_files_that_are_replaced_while_they_are_read_are_read_again(tmp_path):
+    names = ("config.txt", "words.txt")
+    read, waiting = [], [["new", "newer"], ["newer"], []]
+
+    def save(content):
+        with atomic_files(tmp_path) as aside:
+            for name in names:
+                (aside / name).write_text(content)
+
+    def read_both():
+        config = files.current_file(tmp_path, names[0]).read_text()
+        for content in waiting.pop(0):
+            save(content)
+        words = files.current_file(tmp_path, names[1]).read_text()
+        read.append((config, words))
+        if config != words:
+            raise UserError("they do not fit each other")
+        return config
+
+    save("old")
+    assert files.read_unchanged([tmp_path], names[0], read_both) == "newer"
+    assert read == [("old", "newer"), ("newer", "newer"), ("newer", "newer")]
+
+
+def test_an_error_of_files_that_stay_as_they_are_is_raised_at_once(tmp_path):
+    def read():
+        calls.append(1)
+        raise UserError("damaged")
+
+    for directory in (tmp_path, tmp_path / "missing"):
+        calls = []
+        with pytest.raises(UserError, match="damaged"):
+            files.read_unchanged([directory], "config.txt", read)
+        assert calls == [1]
 
 
 @pytest.mark.parametrize("name", ["x" * 255, "ß" * 127, "a\\b\n c:", "x" * 251 + ".txt"])

@@ -1,6 +1,7 @@
 """`keras-transformer average`: averages the weights of several checkpoints."""
 
 import argparse
+import os
 import pathlib
 
 from keras_transformer.cli.arguments import add_options
@@ -8,7 +9,7 @@ from keras_transformer.cli.backend import load_backend
 from keras_transformer.cli.progress import say
 from keras_transformer.cli.text_files import check_output
 from keras_transformer.errors import UserError
-from keras_transformer.files import require_file
+from keras_transformer.files import finish_replacing, require_file
 
 
 def define_options(parser: argparse.ArgumentParser) -> None:
@@ -29,7 +30,7 @@ def run(arguments: argparse.Namespace) -> None:
     from keras_transformer.training import Checkpoints, average_checkpoints
     from keras_transformer.training.output_directory import CHECKPOINT_FOLDER
 
-    paths, output = list(map(pathlib.Path, arguments.checkpoints)), arguments.output
+    paths = list(map(pathlib.Path, arguments.checkpoints))
     if not paths:
         read_config(arguments.model)  # raises if the folder is not a model directory
         model, number = pathlib.Path(arguments.model), arguments.last
@@ -37,8 +38,12 @@ def run(arguments: argparse.Namespace) -> None:
         if len(paths) < number:
             rule = f"{arguments.model!r} keeps {len(paths)} checkpoints"
             raise UserError(f"{rule}. Received: --last {number}")
-        output = output or model / WEIGHTS_FILE
-    average_checkpoints(paths, output)
+    output = arguments.output or model / WEIGHTS_FILE
+    if arguments.output:
+        average_checkpoints(paths, os.path.realpath(output))
+    else:
+        finish_replacing(model)
+        average_checkpoints(paths, output)
     say(f"wrote {output}: the average of {', '.join(path.name for path in paths)}")
 
 

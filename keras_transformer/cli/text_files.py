@@ -103,7 +103,11 @@ def open_output(path: str | None) -> Iterator[TextIO]:
     check_output(path)
     target = pathlib.Path(path)
     # A device or a named pipe must not be replaced by a file.
-    place = contextlib.nullcontext(target) if _is_special(target) else atomic_write(target)
+    place = (
+        contextlib.nullcontext(target)
+        if _is_special(target)
+        else atomic_write(os.path.realpath(path))
+    )
     temporary = None
     try:
         with place as temporary, open(temporary, "wb") as file:

@@ -96,12 +96,12 @@ def check_prepared_directory(directory: str | os.PathLike) -> None:
     directory = pathlib.Path(directory)
     if directory.exists() and not directory.is_dir():
         raise UserError(f"The output must be a directory. Received a file: {str(directory)!r}.")
-    names = sorted(path.name for path in directory.iterdir()) if directory.exists() else []
-    foreign = [name for name in names if not _OWN_FILES.fullmatch(name)]
-    if names and (foreign or DESCRIPTION_FILE not in names):
+    paths = sorted(directory.iterdir()) if directory.exists() else []
+    foreign = [path for path in paths if path.is_dir() or not _OWN_FILES.fullmatch(path.name)]
+    if paths and (foreign or directory / DESCRIPTION_FILE not in paths):
         raise UserError(
             f"{str(directory)!r} is not a prepared corpus that can be replaced: it holds "
-            f"{(foreign or names)[0]!r}. Choose another output directory."
+            f"{(foreign or paths)[0].name!r}. Choose another output directory."
         )
 
 

@@ -106,6 +106,6 @@ class Tokenizer(abc.ABC):
             Path of the file.
         """
         path = pathlib.Path(directory) / f"{name}{self.suffix}"
-        with atomic_write(path) as temporary:
+        with atomic_write(os.path.realpath(path)) as temporary:
             temporary.write_bytes(self._file_content())
         return path

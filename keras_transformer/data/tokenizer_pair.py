@@ -8,6 +8,7 @@ from keras_transformer.data.sentencepiece_tokenizer import SentencePieceTokenize
 from keras_transformer.data.subword_tokenizer import SubwordTokenizer
 from keras_transformer.data.tokenizer import Tokenizer
 from keras_transformer.errors import UserError
+from keras_transformer.files import current_file
 
 _KINDS = (SentencePieceTokenizer, SubwordTokenizer)
 _SHARED_NAME = "tokenizer"
@@ -136,7 +137,7 @@ def _obsolete(directory, name, tokenizer: Tokenizer | None) -> list[pathlib.Path
 
 
 def _files(directory, name) -> list[pathlib.Path]:
-    paths = [pathlib.Path(directory) / f"{name}{kind.suffix}" for kind in _KINDS]
+    paths = [current_file(directory, f"{name}{kind.suffix}") for kind in _KINDS]
     return [path for path in paths if path.is_file()]
 
 

@@ -160,7 +160,7 @@ def attention_page(
         data[kind] = {"shape": part.shape, "keys": keys, "queries": queries, "values": values}
     # Only "<" could end the script element that holds the data.
     text = json.dumps(data).replace("<", "\\u003c")
-    with atomic_write(path) as temporary:
+    with atomic_write(os.path.realpath(path)) as temporary:
         page = _TEMPLATE.read_text(encoding="utf-8").replace("DATA_OF_THE_PAGE", text)
         temporary.write_text(page, encoding="utf-8")
     return pathlib.Path(path)

@@ -266,7 +266,7 @@ def save_figure(figure, path: str | os.PathLike) -> pathlib.Path:
     if kind not in formats:
         rule = f"A plot's file must end in .{', .'.join(sorted(formats))}"
         raise UserError(f"{rule}. Received: {str(path)!r}")
-    with atomic_write(path) as temporary, warnings.catch_warnings():
+    with atomic_write(os.path.realpath(path)) as temporary, warnings.catch_warnings():
         # Pieces may be in any script; a character that the font lacks is drawn as a box.
         warnings.filterwarnings("ignore", message=r"Glyph .* missing from")
         figure.savefig(temporary, format=kind, dpi=150)

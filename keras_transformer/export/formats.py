@@ -6,6 +6,7 @@ A new format is one entry in `FORMATS` and one module of the same name with the 
 
 import contextlib
 import dataclasses
+import fnmatch
 import importlib
 import logging
 import os
@@ -26,6 +27,8 @@ _TOKENIZER_FILES = {
     for side in ("", "source_", "target_")
     for suffix in (".model", ".txt")
 }
+# In a SavedModel, the weights are elsewhere.
+_MODEL_FILES = _TOKENIZER_FILES | {"config.json", "recipe.json"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,7 +38,7 @@ class ExportFormat:
     name: str  # also the name of its module and of the pip extra that installs `packages`
     title: str  # name in messages
     marker: str  # the file that every export in this format has
-    entries: Set[str]  # names of the other files and folders that an export may have
+    entries: Set[str]  # the other files that an export may have; `*` stands for anything
     packages: tuple[str, ...] = ()  # modules that an export needs
     needs_tensorflow: bool = True  # whether Keras must run on TensorFlow
     # Whether the export itself tokenizes and searches. If not, the program that runs it must do
@@ -63,7 +66,9 @@ FORMATS = {
             "saved_model",
             "SavedModel",
             "saved_model.pb",
-            {"variables", "assets", "assets.extra", "fingerprint.pb", "keras_metadata.pb"},
+            {"variables/variables.*", "fingerprint.pb", "keras_metadata.pb"}
+            | {"assets.extra/tf_serving_warmup_requests"}
+            | {f"assets.extra/model/{name}" for name in _MODEL_FILES},
             includes_search=True,
             options={
                 "dtype": Setting(
@@ -178,13 +183,15 @@ def check_export_directory(directory: str | os.PathLike, format: str = "saved_mo
         return
     if not directory.is_dir():
         raise UserError(f"Expected a directory to export to but {str(directory)!r} is a file.")
-    names = {path.name for path in directory.iterdir()}
-    if names and not (directory / one.marker).is_file():
+    if any(directory.iterdir()) and not (directory / one.marker).is_file():
         raise UserError(
             f"{str(directory)!r} holds other files and no {one.title}: name a new directory, "
             "an empty one, or an earlier export."
         )
-    foreign = sorted(names - one.entries - {one.marker})
+    files = (path for path in directory.rglob("*") if path.is_symlink() or not path.is_dir())
+    names = sorted(path.relative_to(directory).as_posix() for path in files)
+    entries = {one.marker, *one.entries}
+    foreign = [name for name in names if not any(fnmatch.fnmatchcase(name, e) for e in entries)]
     if foreign:
         more = f" and {len(foreign) - 1} more" if len(foreign) > 1 else ""
         raise UserError(

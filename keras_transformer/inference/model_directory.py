@@ -1,7 +1,8 @@
 """Model directories: config, weights, tokenizers and recipe, written together and read with checks.
 
 New files are written to a temporary folder and then moved into place. If the process is killed, the
-directory holds the old or the new model: `read_config` finishes a move that was interrupted.
+directory holds the old or the new model. Reading changes nothing; the next writing finishes a move
+that was interrupted.
 """
 
 import json
@@ -10,7 +11,7 @@ import pathlib
 
 from keras_transformer.data.tokenizer_pair import TokenizerPair
 from keras_transformer.errors import UserError, one_line
-from keras_transformer.files import atomic_files, finish_replacing, read_json
+from keras_transformer.files import atomic_files, current_file, finish_replacing, read_json
 from keras_transformer.inference.tasks import task_names
 from keras_transformer.settings.training_settings import SETTINGS_FILE
 
@@ -33,14 +34,7 @@ def read_config(directory: str | os.PathLike) -> dict:
         raise UserError(f"Model directory not found: {str(directory)!r}.")
     if not directory.is_dir():
         raise UserError(f"Expected a model directory but {str(directory)!r} is a file.")
-    try:
-        finish_replacing(directory)
-    except OSError as error:
-        raise UserError(
-            f"{str(directory)!r} was being saved when the process was killed, and saving cannot be "
-            f"completed: {error.strerror}. Load it once from where it can be written."
-        ) from error
-    path = directory / CONFIG_FILE
+    path = current_file(directory, CONFIG_FILE)
     if not path.exists():
         reason = f"{path} is missing."
         if (directory / SETTINGS_FILE).exists():
@@ -69,7 +63,7 @@ def read_recipe(directory: str | os.PathLike):
     """Returns the `TrainingRecipe` of a model directory, or None if it has none."""
     from keras_transformer.models import TrainingRecipe
 
-    path = pathlib.Path(directory) / RECIPE_FILE
+    path = current_file(directory, RECIPE_FILE)
     if not path.exists():
         return None
     content = read_json(path)
@@ -84,11 +78,12 @@ def read_model(directory: str | os.PathLike, config: dict, dtype=None):
     from keras_transformer.models import Transformer, weight_files
     from keras_transformer.settings.transformer_config import count_parameters
 
-    path = pathlib.Path(directory) / WEIGHTS_FILE
     if "precision" in config:
         model = Transformer(config["model"], dtype=config["precision"])
-        weight_files.load_saved_model_weights(model, path.parent / "../../variables/variables")
+        path = pathlib.Path(directory) / "../../variables/variables"
+        weight_files.load_saved_model_weights(model, path)
         return model
+    path = current_file(directory, WEIGHTS_FILE)
     if not path.is_file():
         raise UserError(f"{path} is missing.")
     # Compared before the model is built: a model of a damaged config may not fit into memory.

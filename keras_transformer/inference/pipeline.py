@@ -17,6 +17,7 @@ from keras_transformer.data.tokenizer_pair import TokenizerPair
 from keras_transformer.decoding import search_to_dict
 from keras_transformer.decoding.search import Search
 from keras_transformer.errors import UserError, one_line
+from keras_transformer.files import read_unchanged
 from keras_transformer.inference.batch_inference import BatchInference, one_answer
 from keras_transformer.inference.inputs import LARGEST_LENGTH
 from keras_transformer.inference.memory import MAX_BATCH_TOKENS
@@ -107,6 +108,11 @@ class Pipeline(abc.ABC):
         directories = [directory] if is_one else list(directory)
         if not directories:
             raise ValueError("There is no model directory to load. Received: directory=[]")
+        # Another process may save a model there meanwhile.
+        return read_unchanged(directories, CONFIG_FILE, lambda: cls._load(directories, dtype))
+
+    @classmethod
+    def _load(cls, directories, dtype):
         configs = [read_config(directory) for directory in directories]
         pairs = list(zip(directories, configs, strict=True))
         settings = [cls._read_settings(*pair) for pair in pairs]

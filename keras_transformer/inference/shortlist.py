@@ -13,7 +13,7 @@ from keras_transformer.data.special_tokens import SPECIAL_PIECES
 from keras_transformer.data.tokenizer_pair import TokenizerPair
 from keras_transformer.decoding.top_k import SMALLEST_DYNAMIC_SIZE
 from keras_transformer.errors import UserError
-from keras_transformer.files import atomic_write
+from keras_transformer.files import atomic_files, current_file
 from keras_transformer.layers.checks import check_positive_integer
 
 SHORTLIST_FILE = "shortlist.npz"
@@ -135,10 +135,9 @@ class Shortlist:
         Returns:
             `pathlib.Path`: the file.
         """
-        path = pathlib.Path(directory) / SHORTLIST_FILE
-        with atomic_write(path) as aside, aside.open("wb") as file:
-            np.savez_compressed(file, **dataclasses.asdict(self))
-        return path
+        with atomic_files(directory) as aside:
+            np.savez_compressed(aside / SHORTLIST_FILE, **dataclasses.asdict(self))
+        return pathlib.Path(directory) / SHORTLIST_FILE
 
     @classmethod
     def load(cls, directory: str | os.PathLike, tokenizers: TokenizerPair) -> "Shortlist":
@@ -151,7 +150,7 @@ class Shortlist:
         Raises:
             UserError: if there is none, it is damaged, or it was learned with other vocabularies.
         """
-        path = pathlib.Path(directory) / SHORTLIST_FILE
+        path = current_file(directory, SHORTLIST_FILE)
         if not path.is_file():
             advice = "`keras-transformer shortlist` makes one from the training text"
             raise UserError(f"{path} is missing; {advice}.")

@@ -107,7 +107,7 @@ def write_trees(path: str | os.PathLike, trees: Iterable[Tree | None]) -> None:
     >>> [tree.words() for tree in read_trees(path)]
     [['a', 'dog']]
     """
-    with atomic_write(path) as temporary:
+    with atomic_write(os.path.realpath(path)) as temporary:
         opener = gzip.open if temporary.name.endswith(".gz") else open
         with opener(temporary, "wt", encoding="utf-8", newline="\n") as file:
             file.writelines(f"{'' if tree is None else tree}\n" for tree in trees)

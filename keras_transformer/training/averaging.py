@@ -154,5 +154,6 @@ def _candidates(run, files: list[Path]):
         optimizer.averages_at_end = True
         optimizer.finalize_variable_values(run.loss_model.trainable_variables)
         path = files[-1].with_name(f"average-moving{WEIGHTS_SUFFIX}")
-        save_weights_only(run.model, path)
+        with atomic_write(path) as temporary:
+            save_weights_only(run.model, temporary)
         yield "moving average of the weights", path, 1

@@ -48,7 +48,7 @@ def training_lock(directory: Path) -> Iterator[None]:
 
 def _locked(path: Path) -> TextIO:
     while True:
-        file = open(path, "a+", encoding="utf-8")
+        file = open(path, "a+", encoding="utf-8", opener=_open_no_link)
         try:
             if fcntl is not None:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -73,6 +73,11 @@ def _locked(path: Path) -> TextIO:
         file.write(f"process {os.getpid()} on {socket.gethostname()}, since {started}\n")
         file.flush()
     return file
+
+
+def _open_no_link(path, flags):
+    # The lock is emptied: a link that came with the folder may point to any file.
+    return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0), 0o666)
 
 
 def check_output(output: Path) -> bool:

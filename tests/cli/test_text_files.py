@@ -62,6 +62,15 @@ def test_an_output_appears_when_it_is_complete(tmp_path):
     assert path.read_text() == "one\n"
 
 
+def test_an_output_that_is_a_link_stays_one_and_the_file_is_written(tmp_path):
+    (tmp_path / "link").symlink_to("out.txt")
+    for content in ("one", "two"):
+        with open_output(str(tmp_path / "link")) as file:
+            file.write(content)
+        assert (tmp_path / "out.txt").read_text() == content
+    assert (tmp_path / "link").is_symlink()
+
+
 def test_an_output_whose_name_ends_in_gz_is_packed(tmp_path):
     path = tmp_path / "out.txt.gz"
     with open_output(str(path)) as file:

@@ -247,6 +247,10 @@ def test_an_earlier_one_is_replaced_whole_and_nothing_else_is(prepared, tmp_path
     (prepared.directory / "notes.txt").write_text("mine")
     with pytest.raises(UserError, match="cannot be replaced|that can be replaced: .* 'notes.txt'"):
         prepare_corpus(prepared.directory, pairs(20), None, LETTERS)
+    (prepared.directory / "notes.txt").unlink()
+    (prepared.directory / "valid.jsonl").mkdir()  # a folder of anything is no part of a corpus
+    with pytest.raises(UserError, match="that can be replaced: it holds 'valid.jsonl'"):
+        prepare_corpus(prepared.directory, pairs(20), None, LETTERS)
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="must be a directory. Received a file"):
         prepare_corpus(tmp_path / "file", pairs(20), None, LETTERS)

@@ -218,7 +218,7 @@ class TestFiles:
         directory.mkdir()
         (directory / "saved_model.pb").write_bytes(b"old")
         (directory / "variables").mkdir()
-        (directory / "variables" / "old").write_text("old")
+        (directory / "variables" / "variables.index").write_text("old")
         # Left by exports that were killed.
         for name in (".writing-0123456789ab-m", ".replaced-0123456789ab-m"):
             (tmp_path / name).mkdir()
@@ -243,15 +243,17 @@ class TestFiles:
             export_saved_model(translator, tmp_path / "thesis.txt")
         assert (tmp_path / "thesis.txt").read_text() == "years of work"
 
-    def test_export_with_a_file_of_another_origin_is_refused(self, translator, tmp_path):
+    @pytest.mark.parametrize("name", ["thesis.txt", "assets.extra/thesis.txt", "variables/a/b"])
+    def test_export_with_a_file_of_another_origin_is_refused(self, translator, tmp_path, name):
         (tmp_path / "saved_model.pb").write_bytes(b"old")
         check_export_directory(tmp_path)
         check_export_directory(str(tmp_path / "missing"))
-        (tmp_path / "thesis.txt").write_text("years of work")
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("years of work")
         for check in (check_export_directory, lambda path: export_saved_model(translator, path)):
-            with pytest.raises(UserError, match="holds 'thesis.txt', which replacing"):
+            with pytest.raises(UserError, match=f"holds '{name}', which replacing"):
                 check(tmp_path)
-        assert (tmp_path / "thesis.txt").read_text() == "years of work"
+        assert (tmp_path / name).read_text() == "years of work"
         assert (tmp_path / "saved_model.pb").read_bytes() == b"old"
 
     def test_an_export_can_be_replaced(self, exported):

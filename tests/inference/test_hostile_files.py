@@ -177,6 +177,74 @@ def test_a_value_out_of_range_is_named(directories, tmp_path, name, place, value
     assert "\n" not in str(caught.value)
 
 
+def listing(folder):
+    return sorted(
+        (path, path.lstat().st_ino, path.lstat().st_mtime_ns) for path in folder.rglob("*")
+    )
+
+
+def test_reading_a_model_changes_nothing_where_a_link_points(directories, tmp_path):
+    directory = shutil.copytree(directories / "translator", tmp_path / "translator")
+    victim = shutil.copytree(directories / "parser", tmp_path / "victim")
+    (victim / "thesis.txt").write_text("years of work")
+    (victim / "config.json.obsolete").touch()
+    (directory / ".replacing").symlink_to("../victim")
+    before = listing(tmp_path)
+    Translator.load(directory)
+    assert listing(tmp_path) == before
+
+
+@pytest.fixture
+def two_models(tmp_path):
+    """Two translators whose tokenizers have different files, and the directory of the first."""
+    first, second = SubwordTokenizer(WORDS), SubwordTokenizer(WORDS[::-1])
+    old = Translator(tiny_model(1, vocab_size=first.vocab_size), first, recipe={})
+    new = Translator(
+        tiny_model(2, vocab_size=first.vocab_size, target_vocab_size=first.vocab_size),
+        *(first, second),
+    )
+    return old, new, old.save(tmp_path / "model")
+
+
+def is_model(found, expected):
+    weights = zip(found.model.get_weights(), expected.model.get_weights(), strict=True)
+    same_pieces = found.target_tokenizer.pieces([9]) == expected.target_tokenizer.pieces([9])
+    return same_pieces and all(np.array_equal(*pair) for pair in weights)
+
+
+@pytest.mark.parametrize("num_moved", [0, 2])
+def test_a_save_that_was_killed_is_read_without_finishing_it(two_models, monkeypatch, num_moved):
+    old, new, directory = two_models
+    with monkeypatch.context() as patch:
+        patch.setattr("keras_transformer.files.finish_replacing", lambda directory: None)
+        new.save(directory)
+    for path in sorted((directory / ".replacing").iterdir())[:num_moved]:
+        path.rename(directory / path.name)
+    before = listing(directory)
+    found = Translator.load(directory)
+    assert is_model(found, new) and found.recipe is None
+    assert listing(directory) == before
+    old.save(directory)
+    assert is_model(Translator.load(directory), old)
+    names = ["config.json", "model.weights.h5", "recipe.json", "tokenizer.txt"]
+    assert sorted(path.name for path in directory.iterdir()) == names
+
+
+def test_a_model_that_is_saved_while_it_is_loaded_is_loaded_as_a_whole(two_models, monkeypatch):
+    old, new, directory = two_models
+
+    def read_and_save(*arguments):
+        found = read_tokenizers(*arguments)
+        if waiting:
+            waiting.pop().save(directory)
+        return found
+
+    monkeypatch.setattr("keras_transformer.inference.pipeline.read_tokenizers", read_and_save)
+    waiting = [new, old, new]
+    assert is_model(Translator.load(directory), new)
+    assert not waiting
+
+
 def test_sizes_are_compared_with_the_file_before_a_model_is_made(
     directories, tmp_path, monkeypatch
 ):

@@ -165,6 +165,15 @@ def test_a_file_is_read_back(translator, tmp_path):
     assert (read.vocab_size, read.checksum) == (learned.vocab_size, learned.checksum)
 
 
+def test_a_link_is_replaced_and_not_written_through(translator, tmp_path):
+    (tmp_path / "thesis.txt").write_text("years of work")
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "shortlist.npz").symlink_to("../thesis.txt")
+    learned = Shortlist.learn(_corpus(translator.source_tokenizer), translator.tokenizers)
+    assert not learned.save(tmp_path / "model").is_symlink()
+    assert (tmp_path / "thesis.txt").read_text() == "years of work"
+
+
 def test_a_bad_file_is_refused_in_one_line(translator, tmp_path):
     tokenizers = translator.tokenizers
     with pytest.raises(UserError, match=r"shortlist.npz is missing; `keras-transformer shortlist`"):

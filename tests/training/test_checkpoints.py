@@ -53,6 +53,20 @@ def test_nothing_saved_restores_nothing(tmp_path):
     assert Checkpoints(tmp_path / "none").restore_state(make_model()) is None
 
 
+def test_links_are_replaced_and_not_written_through(tmp_path):
+    (tmp_path / "thesis.txt").write_text("years of work")
+    folder = tmp_path / "checkpoints"
+    folder.mkdir()
+    for name in ("state.npz", "state.previous.npz", "step-00000003.weights.h5"):
+        (folder / name).symlink_to("../thesis.txt")
+    model = make_model()
+    for _ in range(2):
+        Checkpoints(folder).save_state(model, {"step": 3})
+    load_weights_only(model, Checkpoints(folder).save_weights(model, 3))
+    assert (tmp_path / "thesis.txt").read_text() == "years of work"
+    assert not any(path.is_symlink() for path in folder.iterdir())
+
+
 def flip_a_byte(path):
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 0xFF

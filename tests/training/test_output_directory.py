@@ -60,6 +60,22 @@ def test_a_second_training_is_refused_until_the_first_is_killed(tmp_path, holder
     assert not list((tmp_path / "model").iterdir())
 
 
+def test_no_link_in_the_directory_is_written_through(tmp_path):
+    from keras_transformer.training import HistoryFile, TrainingSettings
+
+    (tmp_path / "thesis.txt").write_text("years,of\n9,work\n")
+    directory = tmp_path / "model"
+    directory.mkdir()
+    for name in (LOCK_FILE, "training.json", "history.csv"):
+        (directory / name).symlink_to("../thesis.txt")
+    with pytest.raises(OSError, match=LOCK_FILE), training_lock(directory):
+        pass
+    TrainingSettings().save(directory, {})
+    HistoryFile(directory / "history.csv", ["step"]).start()
+    assert (tmp_path / "thesis.txt").read_text() == "years,of\n9,work\n"
+    assert [path.name for path in directory.iterdir() if path.is_symlink()] == [LOCK_FILE]
+
+
 def test_the_lock_removes_the_folders_that_it_made_if_they_stay_empty(tmp_path):
     with training_lock(tmp_path / "runs" / "model"):
         pass
