@@ -75,7 +75,7 @@ def check_targets(method: str, sources, targets, max_length: int | None) -> None
 _LOGGER = logging.getLogger(__name__)
 
 CUT_ADVICE = "; split them into sentences first, so that nothing is lost"
-LARGEST_LENGTH = 2**20  # Sums of lengths are int32, and arrays of this length fit in memory.
+LARGEST_LENGTH = 2**14  # A search that never finds an end takes a step for each token.
 
 
 class SourceParts:

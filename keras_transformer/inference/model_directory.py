@@ -26,7 +26,7 @@ IN_SAVED_MODEL = "assets.extra/model"
 def read_config(directory: str | os.PathLike) -> dict:
     """Returns `config.json`, with objects for model and search; other entries stay as they are."""
     from keras_transformer.decoding import search_from_dict
-    from keras_transformer.layers.checks import check_boolean, check_choice
+    from keras_transformer.layers.checks import check_argument, check_boolean, check_choice
     from keras_transformer.models import TransformerConfig
 
     directory = pathlib.Path(directory)
@@ -51,6 +51,8 @@ def read_config(directory: str | os.PathLike) -> dict:
             raise ValueError("the entry 'model' is missing or is not an object.")
         check_choice("task", config["task"], task_names())
         check_boolean("shared_tokenizer", config["shared_tokenizer"])
+        precision = config.get("precision", "float32")
+        check_argument(isinstance(precision, str), "precision", "the name of a dtype", precision)
         config["model"] = TransformerConfig.from_dict(config["model"])
         search = config.get("search")
         config["search"] = None if search is None else search_from_dict(search)
@@ -73,32 +75,54 @@ def read_recipe(directory: str | os.PathLike):
         raise UserError(f"{path}: {one_line(error)}") from error
 
 
-def read_model(directory: str | os.PathLike, config: dict, dtype=None):
-    """Builds the `Transformer` of a model directory from its config, and loads its weights."""
-    from keras_transformer.models import Transformer, weight_files
+def check_sizes(directory: str | os.PathLike, config: dict) -> None:
+    """Raises a `UserError` unless the weights of a model directory fit its config.
+
+    This comes before the model is built: one of a damaged config may not fit into memory.
+    """
+    from keras_transformer.models import weight_files
     from keras_transformer.settings.transformer_config import count_parameters
 
+    path = _weights_path(directory, config)
+    count = weight_files.count_stored_parameters
     if "precision" in config:
-        model = Transformer(config["model"], dtype=config["precision"])
-        path = pathlib.Path(directory) / "../../variables/variables"
-        weight_files.load_saved_model_weights(model, path)
-        return model
-    path = current_file(directory, WEIGHTS_FILE)
-    if not path.is_file():
+        count = weight_files.count_saved_model_parameters
+    elif not path.is_file():
         raise UserError(f"{path} is missing.")
-    # Compared before the model is built: a model of a damaged config may not fit into memory.
-    stored, expected = weight_files.count_stored_parameters(path), count_parameters(config["model"])
+    stored, expected = count(path), count_parameters(config["model"])
     if stored != expected:
         raise UserError(
             f"{path} does not fit the model in {CONFIG_FILE}: "
             f"it stores {stored:,} parameters, the model has {expected:,}."
         )
+
+
+def read_model(directory: str | os.PathLike, config: dict, dtype=None):
+    """Builds the `Transformer` of a model directory from its config, and loads its weights."""
+    from keras_transformer.models import Transformer, weight_files
+
+    check_sizes(directory, config)
     try:
-        model = Transformer(config["model"], dtype=dtype)
+        model = Transformer(config["model"], dtype=config.get("precision", dtype))
     except ValueError as error:
         raise UserError(f"{str(directory)!r}: {one_line(error)}") from error
-    weight_files.load_weights_only(model, path)
+    is_saved_model = "precision" in config
+    load = (
+        weight_files.load_saved_model_weights if is_saved_model else weight_files.load_weights_only
+    )
+    load(model, _weights_path(directory, config))
     return model
+
+
+def _weights_path(directory, config):
+    if "precision" not in config:
+        return current_file(directory, WEIGHTS_FILE)
+    root = pathlib.Path(os.path.abspath(directory))
+    if root.parts[-2:] != pathlib.PurePath(IN_SAVED_MODEL).parts:
+        raise UserError(
+            f"{str(directory)!r} has no weights of its own: it belongs in a SavedModel."
+        )
+    return root.parents[1] / "variables" / "variables"
 
 
 def read_tokenizers(directory: str | os.PathLike, config: dict) -> TokenizerPair:

@@ -23,6 +23,7 @@ from keras_transformer.inference.inputs import LARGEST_LENGTH
 from keras_transformer.inference.memory import MAX_BATCH_TOKENS
 from keras_transformer.inference.model_directory import (
     CONFIG_FILE,
+    check_sizes,
     read_config,
     read_model,
     read_recipe,
@@ -126,6 +127,8 @@ class Pipeline(abc.ABC):
                 )
         tokenizers = [read_tokenizers(*pair) for pair in pairs]
         _check_same_vocabularies(directories, tokenizers)
+        for pair in pairs:
+            check_sizes(*pair)
         dtype = choose_precision(dtype, configs[0]["model"])
         models = [read_model(*pair, dtype=dtype) for pair in pairs]
         try:

@@ -5,7 +5,9 @@ import errno
 import math
 import os
 import pathlib
+import re
 from collections.abc import Iterator
+from typing import Any
 
 import keras
 from keras import ops
@@ -14,6 +16,8 @@ from keras_transformer.errors import UserError, one_line
 from keras_transformer.files import name_beside, remove
 from keras_transformer.layers.kernels.stored_kernels import stored_variables
 
+# Name of a variable in a SavedModel.
+_SAVED_VARIABLE = "model_variables/{}/.ATTRIBUTES/VARIABLE_VALUE"
 # Upper bound of the bytes for each array besides its values: groups, names, alignment.
 _HDF5_BYTES = 4096
 
@@ -101,6 +105,31 @@ def load_weights_only(model: keras.Model, path: str | os.PathLike) -> None:
             f"Weights cannot be loaded from {str(path)!r}: damaged file, or another model "
             f"({one_line(error)})."
         ) from error
+    _check_finite(model, path)
+
+
+def load_saved_model_weights(model: keras.Model, path: str | os.PathLike) -> None:
+    """Loads the variables of a SavedModel that `export_saved_model` wrote, with TensorFlow."""
+    import tensorflow as tf
+
+    variables, transposes = stored_variables(model)
+    plain = [weight for weight in model.weights if id(weight) not in transposes]
+    try:
+        reader = tf.train.load_checkpoint(str(path))
+        for number, variable in enumerate([*plain, *variables[len(plain) :]]):
+            variable.assign(reader.get_tensor(_SAVED_VARIABLE.format(number)))
+    except (tf.errors.OpError, ValueError, TypeError) as error:
+        raise UserError(
+            f"Weights cannot be loaded from {str(path)!r}: damaged files, or of another model "
+            f"({one_line(error)})."
+        ) from error
+    for weight in model.weights:
+        if place := transposes.get(id(weight)):
+            weight.assign(ops.transpose(place.matrix[place.start : place.end]))
+    _check_finite(model, path)
+
+
+def _check_finite(model, path):
     for weight in model.weights:
         if not ops.all(ops.isfinite(weight)):
             raise UserError(
@@ -109,40 +138,67 @@ def load_weights_only(model: keras.Model, path: str | os.PathLike) -> None:
             )
 
 
-def load_saved_model_weights(model: keras.Model, path: str | os.PathLike) -> None:
-    """Loads the variables of a SavedModel that `export_saved_model` wrote, with TensorFlow."""
-    import tensorflow as tf
+@contextlib.contextmanager
+def stored_arrays(path: str | os.PathLike) -> Iterator[dict[str, Any]]:
+    """Yields the HDF5 datasets of a weight file by name.
 
-    variables, transposes = stored_variables(model)
-    reader = tf.train.load_checkpoint(str(path))
-    plain = [weight for weight in model.weights if id(weight) not in transposes]
-    for number, variable in enumerate([*plain, *variables[len(plain) :]]):
-        name = f"model_variables/{number}/.ATTRIBUTES/VARIABLE_VALUE"
-        variable.assign(reader.get_tensor(name))
-    for weight in model.weights:
-        if place := transposes.get(id(weight)):
-            weight.assign(ops.transpose(place.matrix[place.start : place.end]))
+    A `UserError` is raised if the file is missing or damaged, also when a dataset is read in the
+    `with` block, or if it declares more than it holds or values of other files.
+    """
+    import h5py
+
+    arrays = {}
+
+    def visit(name, item):
+        if isinstance(item, h5py.Dataset):
+            arrays[name] = item
+
+    try:
+        if not os.path.isfile(path):
+            raise FileNotFoundError("there is no such file")
+        with h5py.File(path, "r") as file:
+            file.visititems(visit)
+            if any(item.external or item.is_virtual for item in arrays.values()):
+                raise ValueError("its values are in other files")
+            _check_size(sum(item.nbytes for item in arrays.values()), [path])
+            yield arrays
+    except (OSError, ValueError, KeyError, RuntimeError, TypeError) as error:
+        raise UserError(
+            f"{str(path)!r} is missing or damaged, or not a weights file: {one_line(error)}"
+        ) from error
 
 
 def count_stored_parameters(path: str | os.PathLike) -> int:
-    """Returns the number of weights in a file, not counting random seeds and an optimiser."""
-    import h5py
+    """Returns the number of weights in a file, not counting random seeds and an optimizer."""
+    with stored_arrays(path) as arrays:
+        return sum(
+            item.size
+            for name, item in arrays.items()
+            if "seed_generator" not in name and not name.startswith("optimizer/")
+        )
 
-    sizes = [0]
 
-    def visit(name, item):
-        is_weight = "seed_generator" not in name and not name.startswith("optimizer/")
-        if isinstance(item, h5py.Dataset) and is_weight:
-            sizes.append(item.size)
-            # HDF5 stores a dataset without values, of any size, in a few bytes.
-            if item.nbytes > os.path.getsize(path):
-                raise ValueError(f"{name} is larger than the file")
+def count_saved_model_parameters(path: str | os.PathLike) -> int:
+    """Returns the number of weights in the variables of a SavedModel."""
+    import tensorflow as tf
 
+    path = pathlib.Path(path)
     try:
-        with h5py.File(path, "r") as file:
-            file.visititems(visit)
-    except (OSError, ValueError, KeyError, RuntimeError) as error:
-        raise UserError(
-            f"{str(path)!r} is cut short or not a weights file: {one_line(error)}"
-        ) from error
-    return sum(sizes)
+        reader = tf.train.load_checkpoint(str(path))
+        dtypes = reader.get_variable_to_dtype_map()
+        sizes = {
+            name: math.prod(shape)
+            for name, shape in reader.get_variable_to_shape_map().items()
+            if re.fullmatch(_SAVED_VARIABLE.format(r"\d+"), name)
+        }
+        num_bytes = sum(size * dtypes[name].size for name, size in sizes.items())
+        _check_size(num_bytes, path.parent.glob(f"{path.name}.data-*"))
+    except (tf.errors.OpError, ValueError) as error:
+        raise UserError(f"{str(path)!r} is missing or damaged: {one_line(error)}") from error
+    return sum(sizes.values())
+
+
+def _check_size(num_bytes, files):
+    # Both formats declare values that are not stored, of any size, in a few bytes.
+    if num_bytes > sum(map(os.path.getsize, files)):
+        raise ValueError(f"its arrays, of {num_bytes:,} bytes, are larger than the file")

@@ -55,6 +55,10 @@ COUNT = Rule(int, "a whole number of at least 1", lambda value: value >= 1, "N")
 COUNT_OR_ZERO = Rule(int, "a whole number of at least 0", lambda value: value >= 0, "N")
 # Ids and shapes are int32.
 SIZE = Rule(int, f"a whole number from 1 to {2**31 - 1}", lambda value: 1 <= value < 2**31, "N")
+# Each layer takes time to build, whatever its size.
+LAYERS = Rule(int, "a whole number from 1 to 1000", lambda value: 1 <= value <= 1000, "N")
+# A cache has room for the whole window, whatever the length.
+WINDOW = Rule(int, f"a whole number from 1 to {2**16}", lambda value: 1 <= value <= 2**16, "N")
 # NumPy's generators take no larger seed.
 SEED = Rule(int, f"a whole number from 0 to {2**32 - 1}", lambda value: 0 <= value < 2**32, "N")
 POSITIVE = Rule(float, "a number above 0", lambda value: value > 0)

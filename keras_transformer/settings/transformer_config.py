@@ -4,10 +4,12 @@ import dataclasses
 import functools
 
 from keras_transformer.settings.setting import (
+    LAYERS,
     POSITIVE,
     RATE,
     SIZE,
     SWITCH,
+    WINDOW,
     FrozenSettings,
     choice,
     setting,
@@ -48,8 +50,8 @@ class TransformerConfig(FrozenSettings):
         SIZE,
         unset="one vocabulary, and one matrix shared by source, target and softmax",
     )
-    num_encoder_layers: int = _model(6, "number of encoder blocks", SIZE)
-    num_decoder_layers: int = _model(6, "number of decoder blocks", SIZE)
+    num_encoder_layers: int = _model(6, "number of encoder blocks", LAYERS)
+    num_decoder_layers: int = _model(6, "number of decoder blocks", LAYERS)
     d_model: int = _model(512, "width of the model", SIZE)
     intermediate_dim: int = _model(2048, "width inside the feed-forward networks", SIZE)
     num_heads: int = _model(8, "number of attention heads, a divisor of the width", SIZE)
@@ -101,7 +103,7 @@ class TransformerConfig(FrozenSettings):
     sliding_window: int | None = _model(
         None,
         "number of positions to each side that self-attention sees, a position itself included",
-        SIZE,
+        WINDOW,
         unset="all positions",
     )
     flash_attention: bool | None = _model(

@@ -10,7 +10,11 @@ import numpy as np
 
 from keras_transformer.errors import UserError
 from keras_transformer.files import atomic_write
-from keras_transformer.models.weight_files import load_weights_only, save_weights_only
+from keras_transformer.models.weight_files import (
+    load_weights_only,
+    save_weights_only,
+    stored_arrays,
+)
 
 _LOGGER = logging.getLogger(__name__)
 WEIGHTS_SUFFIX = ".weights.h5"
@@ -82,19 +86,9 @@ def average_checkpoints(paths: Sequence[str | os.PathLike], output: str | os.Pat
 
 def read_weights(path: str | os.PathLike) -> dict[str, np.ndarray]:
     """Returns the floating-point arrays of a `.weights.h5` file by their names; all are finite."""
-    import h5py
-
-    weights: dict[str, np.ndarray] = {}
-
-    def visit(name, item):
-        if isinstance(item, h5py.Dataset) and np.issubdtype(item.dtype, np.floating):
-            weights[name] = item[...]
-
-    try:
-        with h5py.File(path, "r") as file:
-            file.visititems(visit)
-    except (OSError, RuntimeError, KeyError) as error:
-        raise UserError(f"Weight file is missing or damaged: {str(path)!r}") from error
+    with stored_arrays(path) as arrays:
+        floats = {k: v for k, v in arrays.items() if np.issubdtype(v.dtype, np.floating)}
+        weights = {name: array[...] for name, array in floats.items()}
     if not weights:
         raise UserError(f"Weight file holds no weights: {str(path)!r}")
     for name, value in weights.items():

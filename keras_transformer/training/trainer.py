@@ -11,7 +11,12 @@ import keras
 from keras_transformer.data import EncodedCorpus
 from keras_transformer.data.tokenizer import Tokenizer
 from keras_transformer.errors import NO_ROOM, StoppedBySignal, StopSignals, UserError, one_line
-from keras_transformer.inference.model_directory import read_config, read_model, read_tokenizers
+from keras_transformer.inference.model_directory import (
+    check_sizes,
+    read_config,
+    read_model,
+    read_tokenizers,
+)
 from keras_transformer.inference.tasks import get_task
 from keras_transformer.models import TrainingRecipe, Transformer, TransformerConfig, get_preset
 from keras_transformer.settings.training_settings import TrainingSettings
@@ -171,6 +176,7 @@ def _start(output: Path, corpora, settings, given_tokenizers, report, signals) -
 def _check_start(settings) -> dict:
     """Returns the `config.json` of the model to start from, which must be of the same task."""
     config = read_config(settings.start_from)
+    check_sizes(settings.start_from, config)
     for name in ("task", *get_task(settings.task).own_settings):
         if config.get(name) != getattr(settings, name):
             rule = f"The model to start from must have the {name} {getattr(settings, name)!r}"

@@ -6,6 +6,7 @@ import pathlib
 import random
 import shutil
 
+import keras
 import numpy as np
 import pytest
 
@@ -14,6 +15,7 @@ from keras_transformer.decoding import BeamSearch, MinimumLength, SuppressTokens
 from keras_transformer.errors import UserError
 from keras_transformer.files import read_json
 from keras_transformer.inference.model_directory import (
+    IN_SAVED_MODEL,
     read_config,
     read_model,
     read_recipe,
@@ -22,7 +24,7 @@ from keras_transformer.inference.model_directory import (
 from keras_transformer.inference.translator import Translator
 from keras_transformer.models import TrainingRecipe, Transformer
 from keras_transformer.parsing.parser import Parser
-from keras_transformer.training import TrainingSettings, average_checkpoints
+from keras_transformer.training import TrainingSettings, average_checkpoints, train
 from tests.tiny_parser import tiny_parser
 from tests.tiny_translator import WORDS, tiny_model
 
@@ -156,11 +158,15 @@ def change(directory, place, value):
         ("translator", ("model", "activation"), "foo", "`activation`.*'foo'"),
         ("translator", ("model", "activation"), "glu", "`activation`.*'glu'"),
         ("translator", ("model", "intermediate_dim"), 10**6, "the model has"),
-        ("translator", ("model", "num_encoder_layers"), 2**31 - 1, "the model has"),
+        ("translator", ("model", "num_encoder_layers"), 1000, "the model has"),
+        ("translator", ("model", "num_encoder_layers"), 1001, "num_encoder_layers=1001"),
+        ("translator", ("model", "num_decoder_layers"), 2**31 - 1, "num_decoder_layers=2147483647"),
+        ("translator", ("model", "sliding_window"), 2**31 - 1, "sliding_window=2147483647"),
         ("translator", ("model", "vocab_size"), 2**31, "vocab_size"),
         ("translator", ("model", "norm_epsilon"), float("inf"), "norm_epsilon=inf"),
-        ("translator", ("extra_length",), 2**31, "`extra_length` must be at most 1,048,576"),
-        ("translator", ("max_source_length",), 2**31, "max_source_length"),
+        ("translator", ("extra_length",), 2**31, "`extra_length` must be at most 16,384"),
+        ("translator", ("extra_length",), 10**6, "extra_length=1000000"),
+        ("translator", ("max_source_length",), 10**6, "max_source_length=1000000"),
         ("translator", ("shared_tokenizer",), "false", "shared_tokenizer='false'"),
         ("translator", ("task",), ["parsing"], r"task=\['parsing'\]"),
         ("translator", ("search", "name"), ["beam"], r"name=\['beam'\]"),
@@ -245,24 +251,113 @@ def test_a_model_that_is_saved_while_it_is_loaded_is_loaded_as_a_whole(two_model
     assert not waiting
 
 
+def save_as_in_a_saved_model(translator, root):
+    """Writes the model directory of a SavedModel, and the weights as TensorFlow stores them."""
+    import tensorflow as tf
+
+    directory = root / IN_SAVED_MODEL
+    translator.write(directory, translator.search, precision="float32")
+    holder = tf.Module()
+    holder.model_variables = [tf.Variable(weight) for weight in translator.model.get_weights()]
+    tf.train.Checkpoint(holder).write(str(root / "variables" / "variables"))
+    return directory
+
+
+@pytest.fixture
+def served(directories, tmp_path):
+    pytest.importorskip("tensorflow")
+    return save_as_in_a_saved_model(Translator.load(directories / "translator"), tmp_path / "1")
+
+
+@pytest.fixture
+def no_model_is_made(monkeypatch):
+    monkeypatch.setattr(Transformer, "__init__", lambda *_, **__: pytest.fail("a model is made"))
+
+
+@pytest.mark.parametrize(
+    "name, value, size",
+    [
+        ("intermediate_dim", 10**6, "130,013,888"),
+        ("d_model", 400_000, "1,920,122,400,128"),
+        ("num_encoder_layers", 1000, "8,429,792"),
+    ],
+)
+@pytest.mark.parametrize("precision", [None, "auto"])
 def test_sizes_are_compared_with_the_file_before_a_model_is_made(
-    directories, tmp_path, monkeypatch
+    directories, tmp_path, served, no_model_is_made, monkeypatch, name, value, size, precision
+):
+    monkeypatch.setattr(keras.random, "normal", lambda *_, **__: pytest.fail("speed is measured"))
+    directory = shutil.copytree(directories / "translator", tmp_path / "translator")
+    for one, file in ((directory, "model.weights.h5"), (served, "variables/variables")):
+        change(one, ("model", name), value)
+        with pytest.raises(UserError, match=f"{file} does not fit.*the model has {size}"):
+            Translator.load(one, dtype=precision)
+
+
+def test_training_compares_the_sizes_of_the_model_to_start_from(
+    directories, tmp_path, no_model_is_made
 ):
     directory = shutil.copytree(directories / "translator", tmp_path / "translator")
     change(directory, ("model", "intermediate_dim"), 10**6)
-    monkeypatch.setattr(Transformer, "__init__", lambda *_, **__: pytest.fail("a model is made"))
-    with pytest.raises(UserError, match="model.weights.h5 does not fit.*the model has 130,013,888"):
-        Translator.load(directory)
+    settings = TrainingSettings(preset="tiny", start_from=str(directory))
+    with pytest.raises(UserError, match="the model has 130,013,888"):
+        train(tmp_path / "run", PairsCorpus([("a", "a")]), settings=settings)
 
 
-def test_a_weight_file_that_declares_more_than_it_holds_is_refused(directories, tmp_path):
+def test_the_weights_of_a_saved_model_are_loaded_or_refused(directories, served):
+    expected = Translator.load(directories / "translator")
+    assert is_model(Translator.load(served), expected)
+    generator = random.Random(1)
+    for path in sorted((served.parents[1] / "variables").iterdir()):
+        original = path.read_bytes()
+        for number in range(6):
+            content = bytearray(original)
+            content[generator.randrange(len(content))] ^= 1 << generator.randrange(8)
+            path.write_bytes(content if number % 2 else original[: len(original) * number // 6])
+            try:
+                Translator.load(served)
+            except UserError as error:
+                assert "\n" not in str(error) and "variables" in str(error)
+        path.write_bytes(original)
+
+
+@pytest.mark.parametrize("value", [None, 5, "floatX", {"class_name": "DTypePolicy"}, ["float32"]])
+def test_a_precision_of_no_kind_is_refused(served, value):
+    change(served, ("precision",), value)
+    with pytest.raises(UserError, match="precision|dtype|floatX"):
+        Translator.load(served)
+
+
+def test_a_directory_reads_no_variables_but_those_of_its_saved_model(served, tmp_path):
+    stranger = shutil.copytree(served, tmp_path / "1" / "models" / "stranger")
+    with pytest.raises(UserError, match="stranger' has no weights of its own: it belongs in a SavedModel"):
+        Translator.load(stranger)
+
+
+@pytest.mark.parametrize("kind", ["one", "many", "external", "virtual"])
+def test_a_weight_file_that_declares_more_than_it_holds_is_refused(directories, tmp_path, kind):
     import h5py
 
     directory = shutil.copytree(directories / "translator", tmp_path / "translator")
-    with h5py.File(directory / "model.weights.h5", "r+") as file:
-        file.create_dataset("huge", (2**20, 2**20), "float32")  # takes no room before it is written
-    with pytest.raises(UserError, match="huge is larger than the file"):
-        Translator.load(directory)
+    path = directory / "model.weights.h5"
+    with h5py.File(path, "r+") as file:
+        if kind == "one":  # takes no room before it is written
+            file.create_dataset("huge", (2**20, 2**20), "float32")
+        elif kind == "many":  # each is smaller than the file
+            for number in range(9):
+                zeros = np.zeros(path.stat().st_size // 5, "float32")
+                file.create_dataset(f"zeros{number}", data=zeros, compression="gzip")
+        elif kind == "external":
+            external = [(str(tmp_path / "secret"), 0, 64)]
+            file.create_dataset("secret", (16,), "float32", external=external)
+        else:
+            layout = h5py.VirtualLayout((16,), "float32")
+            layout[:] = h5py.VirtualSource(str(tmp_path / "secret"), "data", (16,))
+            file.create_virtual_dataset("secret", layout)
+    message = "are larger than the file" if kind in ("one", "many") else "are in other files"
+    for read in (Translator.load, lambda _: average_checkpoints([path], tmp_path / "a.weights.h5")):
+        with pytest.raises(UserError, match=f"model.weights.h5.*{message}"):
+            read(directory)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
