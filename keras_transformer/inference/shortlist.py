@@ -23,6 +23,7 @@ SIZES = tuple(sorted(scale * 2**exponent for scale in _SCALES for exponent in ra
 # Maximum numbers of sentence pairs to learn from, and of pairs of tokens in a chunk.
 _MAX_PAIRS, _CHUNK = 500_000, 2**22
 _NUM_ITERATIONS = 5
+_MAX_CANDIDATES = 1000  # of each source token
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -78,11 +79,11 @@ class Shortlist:
             num_frequent: number of the most frequent target tokens, which are always allowed.
 
         Raises:
-            ValueError: if a number is not positive.
+            ValueError: if a number is not positive, or `num_candidates` is above 1000.
 
         Reference: Brown et al. (1993), https://aclanthology.org/J93-2003, section 4.1.
         """
-        check_positive_integer("num_candidates", num_candidates)
+        check_positive_integer("num_candidates", num_candidates, _MAX_CANDIDATES)
         check_positive_integer("num_frequent", num_frequent)
         source_size, target_size = tokenizers.source.vocab_size, tokenizers.of_target.vocab_size
         itself = np.arange(source_size) if tokenizers.is_shared else np.zeros(source_size)
@@ -154,17 +155,36 @@ class Shortlist:
         if not path.is_file():
             advice = "`keras-transformer shortlist` makes one from the training text"
             raise UserError(f"{path} is missing; {advice}.")
+        sizes = tokenizers.source.vocab_size, tokenizers.of_target.vocab_size
         try:
             with path.open("rb") as file, np.load(file) as arrays:
+                # A few bytes of a zip file unpack to any number of them; the 1000 are headers.
+                most = 4 * (sizes[0] * (1 + _MAX_CANDIDATES) + sizes[1] + 1000)
+                if sum(member.file_size for member in arrays.zip.infolist()) > most:
+                    raise ValueError("larger than any shortlist of the model")
                 values = {field.name: arrays[field.name] for field in dataclasses.fields(cls)}
             numbers = {name: int(values[name]) for name in ("vocab_size", "checksum")}
             one = cls(**values | numbers)
+            is_of_model = one.checksum == _checksum(tokenizers)
+            if is_of_model:
+                one._check(*sizes)
         except Exception as error:
             raise UserError(f"The shortlist is damaged: {str(path)!r}") from error
-        if one.checksum != _checksum(tokenizers):
+        if not is_of_model:
             rule = "was learned with other vocabularies than those of the model: learn it again"
             raise UserError(f"{path} {rule}.")
         return one
+
+    def _check(self, source_size, target_size):
+        """Raises a `ValueError` unless the arrays have ids of the target for each source token."""
+        arrays = self.candidates, self.frequent
+        are_ids = all(
+            array.dtype == "int32" and array.min() >= 0 and array.max() < target_size
+            for array in arrays
+        )
+        shapes = len(self.candidates), self.vocab_size, *(array.ndim for array in arrays)
+        if not are_ids or shapes != (source_size, target_size, 2, 1):
+            raise ValueError("other arrays than those of a shortlist")
 
 
 def _checksum(tokenizers):

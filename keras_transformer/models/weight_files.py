@@ -158,6 +158,8 @@ def stored_arrays(path: str | os.PathLike) -> Iterator[dict[str, Any]]:
             raise FileNotFoundError("there is no such file")
         with h5py.File(path, "r") as file:
             file.visititems(visit)
+            if not all(isinstance(name, str) for name in arrays):
+                raise ValueError("a name in it is not UTF-8")
             if any(item.external or item.is_virtual for item in arrays.values()):
                 raise ValueError("its values are in other files")
             _check_size(sum(item.nbytes for item in arrays.values()), [path])

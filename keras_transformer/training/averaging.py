@@ -73,12 +73,23 @@ def average_checkpoints(paths: Sequence[str | os.PathLike], output: str | os.Pat
                     f"{str(paths[0])!r} and {here} in {str(path)!r}"
                 )
             sums[name] += weights[name]
-    # A copy of the last file contains the groups, their attributes and the seeds. It is made in
-    # memory, because the HDF5 library crashes the process when the disk is full.
-    content = io.BytesIO(paths[-1].read_bytes())
-    with h5py.File(content, "r+") as file:
-        for name, total in sums.items():
-            file[name][...] = (total / len(paths)).astype(file[name].dtype)
+    # The other arrays and all attributes come from the last file. The mean is made in memory and
+    # as a new file: the HDF5 library crashes when the disk is full, and in some damaged files.
+    content = io.BytesIO()
+    with stored_arrays(paths[-1]), h5py.File(paths[-1]) as last, h5py.File(content, "w") as mean:
+
+        def copy(name, item):
+            if name in sums:
+                values = (sums[name] / len(paths)).astype(item.dtype)
+                made = mean.create_dataset(name, data=values)
+            elif isinstance(item, h5py.Dataset):
+                made = mean.create_dataset(name, data=item[...])
+            else:
+                made = mean.require_group(name)
+            made.attrs.update(item.attrs)
+
+        last.visititems(copy)
+        mean.attrs.update(last.attrs)
     with atomic_write(output) as temporary:
         temporary.write_bytes(content.getvalue())
     return output

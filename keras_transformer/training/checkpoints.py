@@ -169,6 +169,7 @@ class Checkpoints:
         for path in (self.state_path, self.previous_state_path):
             # `restore_state` reports any damage.
             with contextlib.suppress(Exception), np.load(path, allow_pickle=False) as file:
+                _check_size(file, path)
                 return dict(json.loads(file[_METADATA].tobytes().decode("utf-8"))["metadata"])
         return None
 
@@ -219,8 +220,15 @@ def _variables(model) -> dict[str, list]:
     return {"model": list(model.variables), "optimizer": list(optimizer.variables)}
 
 
+def _check_size(file, path: Path) -> None:
+    # Ours are not compressed: a few bytes could unpack to any number of them.
+    if sum(member.file_size for member in file.zip.infolist()) > path.stat().st_size:
+        raise ValueError("its arrays are larger than the file")
+
+
 def _read_state(path: Path) -> tuple[dict, dict[str, np.ndarray]]:
     with np.load(path, allow_pickle=False) as file:
+        _check_size(file, path)
         content = json.loads(file[_METADATA].tobytes().decode("utf-8"))
         if not isinstance(content, dict) or content.get("format") != 1:
             raise ValueError("unknown format")

@@ -165,6 +165,34 @@ def test_a_file_is_read_back(translator, tmp_path):
     assert (read.vocab_size, read.checksum) == (learned.vocab_size, learned.checksum)
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"candidates": np.zeros(2**24, "int32")},
+        {"more": np.zeros(2**24, "int32")},
+        {"candidates": np.zeros((1403, 2), "int32")},
+        {"candidates": np.zeros((1404, 2), "float32")},
+        {"candidates": np.full((1404, 2), 1404, "int32")},
+        {"candidates": np.full((1404, 2), -1, "int32")},
+        {"candidates": np.zeros((1404, 0), "int32")},
+        {"frequent": np.zeros((2, 2), "int32")},
+        {"frequent": np.array(["a"])},
+        {"vocab_size": 10**12},
+    ],
+)
+def test_arrays_of_another_kind_are_refused(translator, tmp_path, changes, monkeypatch):
+    tokenizers = translator.tokenizers
+    path = Shortlist.learn(_corpus(tokenizers.source), tokenizers).save(tmp_path)
+    with np.load(path) as arrays:
+        values = {**arrays, **changes}
+    np.savez_compressed(path, **values)
+    if max(value.nbytes for value in map(np.asarray, values.values())) > 2**24:
+        # A zip bomb is refused before anything is unpacked.
+        monkeypatch.setattr(np.lib.npyio.NpzFile, "__getitem__", lambda *_: pytest.fail("read"))
+    with pytest.raises(UserError, match="shortlist is damaged"):
+        Shortlist.load(tmp_path, tokenizers)
+
+
 def test_a_link_is_replaced_and_not_written_through(translator, tmp_path):
     (tmp_path / "thesis.txt").write_text("years of work")
     (tmp_path / "model").mkdir()

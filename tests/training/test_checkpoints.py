@@ -91,6 +91,15 @@ def test_a_damaged_state_is_noticed_and_the_one_before_is_used(tmp_path, damage,
         checkpoints.restore_state(make_model(units=300))
 
 
+def test_a_state_that_unpacks_to_more_than_its_size_is_not_read(tmp_path, monkeypatch):
+    checkpoints = Checkpoints(tmp_path)
+    np.savez_compressed(checkpoints.state_path, metadata=np.zeros(2**20, "uint8"))
+    monkeypatch.setattr(np.lib.npyio.NpzFile, "__getitem__", lambda *_: pytest.fail("read"))
+    assert checkpoints.metadata() is None
+    with pytest.raises(UserError, match="damaged"):
+        checkpoints.restore_state(make_model())
+
+
 def test_a_kill_between_the_two_renames_leaves_the_previous_state(tmp_path):
     checkpoints, model = Checkpoints(tmp_path), make_model()
     checkpoints.save_state(model, {"step": 1})
