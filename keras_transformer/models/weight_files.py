@@ -150,7 +150,7 @@ def stored_arrays(path: str | os.PathLike) -> Iterator[dict[str, Any]]:
     arrays = {}
 
     def visit(name, item):
-        if isinstance(item, h5py.Dataset):
+        if isinstance(item, h5py.Dataset) and item.shape is not None:
             arrays[name] = item
 
     try:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 
 from keras_transformer.errors import UserError
@@ -80,8 +81,10 @@ def average_checkpoints(paths: Sequence[str | os.PathLike], output: str | os.Pat
 
         def copy(name, item):
             if name in sums:
-                values = (sums[name] / len(paths)).astype(item.dtype)
-                made = mean.create_dataset(name, data=values)
+                values = sums[name] / len(paths)
+                if _is_bfloat16(item):
+                    values = values.astype(ml_dtypes.bfloat16).view(item.dtype)
+                made = mean.create_dataset(name, data=values.astype(item.dtype))
             elif isinstance(item, h5py.Dataset):
                 made = mean.create_dataset(name, data=item[...])
             else:
@@ -97,15 +100,24 @@ def average_checkpoints(paths: Sequence[str | os.PathLike], output: str | os.Pat
 
 def read_weights(path: str | os.PathLike) -> dict[str, np.ndarray]:
     """Returns the floating-point arrays of a `.weights.h5` file by their names; all are finite."""
+    weights: dict[str, np.ndarray] = {}
     with stored_arrays(path) as arrays:
-        floats = {k: v for k, v in arrays.items() if np.issubdtype(v.dtype, np.floating)}
-        weights = {name: array[...] for name, array in floats.items()}
+        for name, array in arrays.items():
+            if _is_bfloat16(array):
+                weights[name] = array[...].view(ml_dtypes.bfloat16).astype("float32")
+            elif np.issubdtype(array.dtype, np.floating):
+                weights[name] = array[...]
     if not weights:
         raise UserError(f"Weight file holds no weights: {str(path)!r}")
     for name, value in weights.items():
         if not np.isfinite(value).all():
             raise UserError(f"Weight file has values that are not finite in {name}: {str(path)!r}")
     return weights
+
+
+def _is_bfloat16(array) -> bool:
+    # HDF5 has no such numbers: Keras stores their bytes, with this attribute.
+    return array.attrs.get("dtype") == "bfloat16"
 
 
 def choose_final_weights(

@@ -360,6 +360,15 @@ def test_a_weight_file_that_declares_more_than_it_holds_is_refused(directories, 
             read(directory)
 
 
+def test_an_array_without_a_shape_is_no_weight(directories, tmp_path):
+    import h5py
+
+    directory = shutil.copytree(directories / "translator", tmp_path / "translator")
+    with h5py.File(directory / "model.weights.h5", "r+") as file:
+        file["nothing"] = h5py.Empty("float32")
+    assert Translator.load(directory).model.count_params()
+
+
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_weights_that_are_not_finite_are_refused(directories, tmp_path, value):
     translator = Translator.load(directories / "translator")

@@ -73,12 +73,32 @@ def test_weight_files_of_compiled_models_hold_no_optimizer(tmp_path):
     assert model.optimizer.iterations.numpy() == 1
 
 
+def test_weights_in_bfloat16_are_the_mean(tmp_path):
+    """HDF5 has no such numbers; beside them, the model has weights in float32."""
+    layers = keras.layers.Dense(3, dtype="bfloat16"), keras.layers.Dense(3)
+    model = keras.Sequential([keras.Input((2,)), *layers])
+    paths = [tmp_path / f"{number}.weights.h5" for number in range(2)]
+    for path, value in zip(paths, (1.0, 4.0), strict=True):
+        model.set_weights([np.full(weight.shape, value) for weight in model.weights])
+        model.save_weights(path)
+    model.load_weights(average_checkpoints(paths, tmp_path / "mean.weights.h5"))
+    for weight in model.weights:
+        assert set(keras.ops.convert_to_numpy(weight).ravel().tolist()) == {2.5}
+    assert {weight.dtype for weight in model.weights} == {"bfloat16", "float32"}
+
+
 def truncate(path):
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 
 
 def empty(path):
     path.write_bytes(b"")
+
+
+def huge(path):
+    """An array of 36 TB without values, which takes a few bytes."""
+    with h5py.File(path, "r+") as file:
+        file.create_dataset("layers/huge", shape=(10**13,), dtype="float32")
 
 
 def other_model(path):
@@ -91,6 +111,7 @@ def other_model(path):
         (lambda path: path.unlink(), "missing or damaged"),
         (truncate, "damaged"),
         (empty, "damaged"),
+        (huge, "damaged"),
         (other_model, "different models"),
     ],
 )
