@@ -136,7 +136,7 @@ def _write_shard(path: pathlib.Path, blocks: Iterable[EncodedCorpus]) -> None:
                     stored[f"{side}_ids"] = ids.astype(ids.dtype.newbyteorder("<"), copy=False)
                     for name, array in stored.items():
                         example.features.feature[name].bytes_list.value.append(array.tobytes())
-                writer.write(example.SerializeToString())
+                writer.write(example.SerializeToString(deterministic=True))
     except tf.errors.OpError as error:
         raise OSError(f"{str(path.parent)!r} cannot be written: {error.message}") from error
 

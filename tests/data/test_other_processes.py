@@ -1,0 +1,76 @@
+"""What is a function of its arguments is the same in every process, whatever its environment."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.tensorflow_only("a corpus is prepared with TensorFlow")
+
+ROOT = Path(__file__).parents[2]
+PROGRAM = """
+import json, pathlib, random, sys, zlib
+import keras, numpy as np
+from keras_transformer.data import (
+    EncodedCorpus, PairsCorpus, TokenBatches, build_subword_vocabulary, prepare_corpus,
+    train_sentencepiece,
+)
+from keras_transformer.data.lines import sample_lines
+from keras_transformer.models import Transformer
+
+def checksum(*values):
+    return [zlib.crc32(keras.ops.convert_to_numpy(value).tobytes()) for value in values]
+
+draw = random.Random(0)
+words = ["".join(draw.choices("abcdefgh", k=draw.randint(1, 5))) for _ in range(80)]
+lines = [" ".join(draw.choices(words, k=draw.randint(1, 9))) for _ in range(400)]
+corpus = PairsCorpus(list(zip(lines[::2], lines[1::2])))
+found = {"sample": sample_lines(lines, 5, seed=3)}
+vocabularies = {kind: train_sentencepiece(lines, 290, kind) for kind in ("bpe", "unigram")}
+vocabularies["subword"] = build_subword_vocabulary(lines, 60)
+for kind, tokenizer in vocabularies.items():
+    found[kind] = tokenizer.pieces(range(tokenizer.vocab_size)), tokenizer.encode_batch(lines)
+encoded = EncodedCorpus.from_corpus(corpus, tokenizer)
+for packed_width in (None, 40):
+    batches = TokenBatches(encoded, 200, seed=7, packed_width=packed_width)
+    for epoch in (0, 3):
+        batch = [(*inputs.values(), labels) for inputs, labels, _ in batches.batches(epoch)]
+        found[f"{packed_width} {epoch}"] = [checksum(*arrays) for arrays in batch]
+prepared = prepare_corpus(sys.argv[1], corpus, corpus, tokenizer)
+for path in sorted(prepared.directory.iterdir()):
+    found[path.name] = zlib.crc32(path.read_bytes())
+keras.utils.set_random_seed(5)
+model = Transformer.from_preset("tiny", vocab_size=50, num_encoder_layers=1, num_decoder_layers=1)
+found["weights"] = checksum(*model.variables)
+json.dump(found, sys.stdout)
+"""
+
+
+def test_vocabularies_batches_files_and_first_weights_are_the_same_in_two_processes(tmp_path):
+    processes = []
+    for number in range(2):
+        environment = {
+            **os.environ,
+            "PYTHONPATH": str(ROOT),
+            "PYTHONHASHSEED": str(number),
+            "TF_NUM_INTRAOP_THREADS": str(1 + 2 * number),
+            "TF_ENABLE_ONEDNN_OPTS": str(number),
+            "OMP_NUM_THREADS": str(1 + number),
+        }
+        processes.append(
+            subprocess.Popen(
+                [sys.executable, "-c", PROGRAM, str(tmp_path / str(number))],
+                env=environment,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+        )
+    outputs = [process.communicate(timeout=300) for process in processes]
+    one, other = (json.loads(output or errors[-2000:]) for output, errors in outputs)
+    assert len(one) == 14
+    for name, value in one.items():
+        assert other[name] == value, name
