@@ -184,9 +184,13 @@ def _ending(path: pathlib.Path) -> str:
     return path.name[-50:]  # File systems have room for 255 bytes, 63 characters of UTF-8.
 
 
-def remove_leftovers(path: pathlib.Path, prefix: str = ".writing-") -> None:
-    """Removes files of killed processes at `name_beside(path, prefix)` that are an hour old."""
-    pattern = re.compile(f"{re.escape(prefix)}[0-9a-f]{{12}}-{re.escape(_ending(path))}")
+def remove_leftovers(path: pathlib.Path, prefix: str = ".writing-", any_name: bool = False) -> None:
+    """Removes files of killed processes at `name_beside(path, prefix)` that are an hour old.
+
+    With `any_name`, also those of all other paths in the same folder.
+    """
+    ending = ".*" if any_name else re.escape(_ending(path))
+    pattern = re.compile(f"{re.escape(prefix)}[0-9a-f]{{12}}-{ending}")
     with contextlib.suppress(OSError):
         for leftover in path.parent.iterdir():
             if not pattern.fullmatch(leftover.name):

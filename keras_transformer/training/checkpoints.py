@@ -15,7 +15,7 @@ import keras
 import numpy as np
 
 from keras_transformer.errors import UserError
-from keras_transformer.files import atomic_write
+from keras_transformer.files import atomic_write, remove_leftovers
 from keras_transformer.layers.checks import check_positive_integer
 from keras_transformer.models.weight_files import save_weights_only
 from keras_transformer.training.averaging import WEIGHTS_SUFFIX
@@ -119,6 +119,8 @@ class Checkpoints:
             save_weights_only(model, temporary)
         for old in self.weight_files()[: -self.keep]:
             old.unlink(missing_ok=True)
+        # A killed process left a file of another step, which is not written again.
+        remove_leftovers(path, any_name=True)
         return path
 
     def save_state(self, model: keras.Model, metadata: Mapping) -> None:

@@ -1,18 +1,21 @@
 """The evaluations and checkpoints of a training, between its steps."""
 
 import dataclasses
+import logging
 import time
 
 import keras
 import numpy as np
 from keras import ops
 
+from keras_transformer.errors import UserError
 from keras_transformer.files import atomic_write
 from keras_transformer.models.weight_files import load_weights_only, save_weights_only
 from keras_transformer.training.averaging import average_checkpoints
 from keras_transformer.training.callbacks import DivergedError
 from keras_transformer.training.checkpoints import step_of
 
+_LOGGER = logging.getLogger(__name__)
 _FIGURES = {
     "step": "step {:,}",
     "epoch": "epoch {:g}",
@@ -214,7 +217,12 @@ class EvaluationLoop(keras.callbacks.Callback):
         files = run.checkpoints.weight_files()[-run.windows[0] :]
         if len(files) < 2:
             return 1
-        path = average_checkpoints(files, run.checkpoints.directory / "average.weights.h5")
+        path = run.checkpoints.directory / "average.weights.h5"
+        try:
+            average_checkpoints(files, path)
+        except UserError as problem:
+            _LOGGER.warning("The average is left out: %s", problem)
+            return 1
         load_weights_only(run.model, path)
         path.unlink()
         if run.evaluator(self._valid_batches).loss < loss:

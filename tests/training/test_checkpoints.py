@@ -1,5 +1,8 @@
 """Checkpoints: the whole state comes back; a damaged file is noticed and the one before used."""
 
+import os
+import time
+
 import keras
 import numpy as np
 import pytest
@@ -9,6 +12,7 @@ from keras_transformer.training import Checkpoints, load_weights_only
 from keras_transformer.training.checkpoints import Progress
 from tests.training.uncompiled import RUN_EAGERLY
 
+ENDING = ".weights.h5"
 INPUTS, TARGETS = np.linspace(0, 1, 24).reshape(12, 2), np.linspace(1, 0, 36).reshape(12, 3)
 
 
@@ -47,6 +51,18 @@ def test_a_restored_training_goes_on_as_if_it_had_never_stopped(tmp_path):
     train(other, 4)
     for expected, value in zip(values(model), values(other), strict=True):
         np.testing.assert_array_equal(expected, value)
+
+
+def test_files_that_a_kill_left_of_another_step_are_removed_once_they_are_old(tmp_path):
+    first, second = ".writing-0123456789ab-", ".writing-ba9876543210-"
+    names = [f"{first}step-00000004{ENDING}", f"{first}{second}average{ENDING}"]
+    names.append(f"{second}step-00000004{ENDING}")  # still being written
+    for name in names:
+        (tmp_path / name).write_text("half")
+    for name in names[:2]:
+        os.utime(tmp_path / name, (0, time.time() - 2 * 3600))
+    Checkpoints(tmp_path).save_weights(make_model(), 6)
+    assert {path.name for path in tmp_path.iterdir()} == {names[2], f"step-00000006{ENDING}"}
 
 
 def test_nothing_saved_restores_nothing(tmp_path):

@@ -569,6 +569,32 @@ def test_a_truncated_best_file_does_not_stop_the_end_of_a_training(directory, ca
     assert not any("best at" in line for line in lines)
 
 
+class Damage(keras.callbacks.Callback):
+    """Cuts a file after a step."""
+
+    def __init__(self, step, path):
+        super().__init__()
+        self.step = step
+        self.path = path
+
+    def on_train_batch_end(self, batch, logs=None):
+        if self.model.optimizer.iterations == self.step:
+            self.path.write_bytes(self.path.read_bytes()[:1000])
+
+
+def test_a_damaged_checkpoint_does_not_stop_an_evaluation(tmp_path, caplog):
+    damaged = tmp_path / "checkpoints" / "step-00000001.weights.h5"
+    result = train(
+        tmp_path,
+        corpus(1),
+        corpus(2, 8),
+        settings(max_steps=3, checkpoint_every=1, evaluate_every=2, bleu_every=1),
+        callbacks=[Damage(1, damaged)],
+    )
+    assert [(row["step"], row["averaged"]) for row in result.history][0] == ("2", "1")
+    assert "average is left out" in caplog.text and damaged.name in caplog.text
+
+
 @pytest.mark.slow
 def test_train_loss_is_the_mean_since_the_last_evaluation_after_a_resume_too(tmp_path):
     """Without dropout and with equal batches, whole and resumed runs have the same losses."""
