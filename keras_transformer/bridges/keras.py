@@ -48,8 +48,8 @@ def from_keras(layer: keras.layers.MultiHeadAttention, dtype: Any = None) -> Mul
         A built `MultiHeadAttention`.
 
     Raises:
-        ValueError: If the layer is of another class, is not built, or has a setting that ours
-            lacks, such as `use_gate`.
+        ValueError: If the layer is of another class, is not built, has a setting that ours lacks,
+            such as `use_gate`, or has the weights of LoRA or quantization.
 
     Example:
 
@@ -121,7 +121,8 @@ def from_keras_hub(layer: keras.layers.Layer, dtype: Any = None) -> EncoderBlock
         A built block; `dropout` and `attention_dropout` are the layer's `dropout`.
 
     Raises:
-        ValueError: If the layer is of another class, or is not built.
+        ValueError: If the layer is of another class, is not built, or has the weights of LoRA or
+            quantization.
         ImportError: If KerasHub is not installed.
 
     Example:
@@ -210,7 +211,12 @@ def _by_path(layer, depth):
 
 
 def _read(variables, weights):
-    """Sets our variables to the weights with the same paths."""
+    """Sets our variables to the weights with the same paths; all weights must have one."""
+    others = sorted(weights.keys() - variables.keys())
+    rule = (
+        "A layer may have only kernels, biases and norms, not the weights of LoRA or quantization"
+    )
+    peer.check_supported(not others, rule, weights=others)
     for path, variable in variables.items():
         if variable is not None:
             variable.assign(ops.reshape(weights[path], variable.shape))

@@ -15,6 +15,7 @@ import numpy as np
 
 from keras_transformer.bridges import peer, torch_tensors
 from keras_transformer.data.special_tokens import BOS_ID, EOS_ID, PAD_ID
+from keras_transformer.layers.checks import check_positive_integer
 from keras_transformer.models import Transformer, TransformerConfig
 
 # Marian's activation_function -> Keras activation; Marian accepts Keras' names too.
@@ -132,6 +133,7 @@ def to_marian(model: Transformer, max_length: int = 1024) -> Any:
     transformers = peer.import_peer("transformers", "oracles")
     torch = peer.import_peer("torch", "oracles")
     peer.check_built("model", model, [Transformer])
+    check_positive_integer("max_length", max_length)
     config = model.config
     dims = [None, config.d_model / config.num_heads]
     allowed = {"target_vocab_size": [None], "norm": ["post"], "position": ["sinusoidal"]}
@@ -210,6 +212,11 @@ def _check_marian(model):
     largest = float(model.final_logits_bias.abs().max())
     rule = "`final_logits_bias` must be zero: the logits have no bias here"
     peer.check_supported(largest == 0, rule, f"final_logits_bias of up to {largest}")
+    inner = model.model
+    tied = inner.encoder.embed_tokens, inner.decoder.embed_tokens, model.lm_head
+    are_shared = all(one.weight.equal(inner.shared.weight) for one in tied)
+    rule = "Encoder, decoder and logits must have the embedding matrix of `model.shared`"
+    peer.check_supported(are_shared, rule, "another matrix in `embed_tokens` or `lm_head`")
     for table in _position_tables(model):
         values = torch_tensors.tensor_values(table)
         is_marians = np.allclose(values, _sinusoids(*values.shape), atol=1e-2)

@@ -138,6 +138,9 @@ def _import_block(block_class, module, dtype):
     norms = [getattr(module, theirs) for ours, theirs in names.items() if ours.endswith("_norm")]
     for attention in attentions:
         _check_attention(attention)
+        widths = {name: getattr(attention, name) for name in ("embed_dim", "kdim", "vdim")}
+        rule = "The attentions of a block must have keys and values as wide as the block"
+        peer.check_supported(len(set(widths.values())) == 1, rule, **widths)
     for norm in norms:
         _check_norm(norm)
     dropouts = [getattr(module, f"dropout{i + 1}") for i in range(len(norms))]
@@ -247,6 +250,9 @@ def _names(block_class):
 
 
 def _check_attention(module):
+    import torch
+
+    peer.check_type("attention", module, [torch.nn.MultiheadAttention])
     has = {"add_bias_kv": module.bias_k is not None, "add_zero_attn": module.add_zero_attn}
     rule = "A torch.nn.MultiheadAttention must have no keys and values of its own"
     peer.check_supported(not any(has.values()), rule, **has)
@@ -255,7 +261,9 @@ def _check_attention(module):
 def _check_norm(norm):
     import torch
 
-    is_plain = type(norm) is torch.nn.LayerNorm and norm.weight is not None
+    is_plain = (
+        type(norm) is torch.nn.LayerNorm and norm.weight is not None and norm.weight.ndim == 1
+    )
     peer.check_supported(is_plain, "A norm must be a torch.nn.LayerNorm with weights", repr(norm))
 
 

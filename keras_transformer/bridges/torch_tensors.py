@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable, Mapping
 import numpy as np
 from keras import ops
 
+from keras_transformer.bridges import peer
+
 
 def block_pairs(block, module, names: Mapping[str, str]) -> list[tuple]:
     """Returns the pairs of our block and a torch module.
@@ -20,6 +22,7 @@ def block_pairs(block, module, names: Mapping[str, str]) -> list[tuple]:
     for ours, theirs in names.items():
         part = getattr(module, theirs)
         if ours in ("inner", "outer"):
+            _check_linear(part)
             pairs += _linear_pairs(block.feed_forward, ours, part.weight, part.bias)
         elif ours.endswith("_norm"):
             pairs += norm_pairs(getattr(block, ours), part)
@@ -31,9 +34,12 @@ def block_pairs(block, module, names: Mapping[str, str]) -> list[tuple]:
 def attention_pairs(layer, module) -> list[tuple]:
     """Returns the pairs of our attention and one of `torch.nn` or transformers."""
     out = module.out_proj
+    _check_linear(out)
     pairs = _linear_pairs(layer, "output", out.weight, out.bias)
     if not hasattr(module, "in_proj_weight"):
         maps = [module.q_proj, module.k_proj, module.v_proj]
+        for linear in maps:
+            _check_linear(linear)
         weights, biases = [one.weight for one in maps], [one.bias for one in maps]
     else:
         weights = module.q_proj_weight, module.k_proj_weight, module.v_proj_weight
@@ -49,6 +55,15 @@ def attention_pairs(layer, module) -> list[tuple]:
 def norm_pairs(norm, torch_norm) -> list[tuple]:
     """Returns the pairs of a layer norm."""
     return [(norm.gamma, _detached(torch_norm.weight)), (norm.beta, _detached(torch_norm.bias))]
+
+
+def _check_linear(module):
+    """Raises a `ValueError` for a map that has more than its weight and bias, such as LoRA's."""
+    import torch
+
+    # A subclass may compute its weight, as for weight normalization.
+    is_linear = isinstance(module, torch.nn.Linear)
+    peer.check_supported(is_linear, "A linear map must be a torch.nn.Linear", repr(module))
 
 
 def _linear_pairs(layer, name, torch_weight, torch_bias):

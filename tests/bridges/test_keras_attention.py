@@ -60,6 +60,18 @@ def test_what_ours_does_not_have_is_named(settings, named):
         MultiHeadAttention(2, 4, **settings)
 
 
+@pytest.mark.parametrize("change, named", [
+    (lambda dense: dense.enable_lora(2), "weights=.'query/lora_kernel_a', 'query/lora_kernel_b'."),
+    (lambda dense: dense.quantize("int8"), "weights=.'query/kernel_scale'."),
+], ids=["lora", "int8"])  # fmt: skip
+def test_weights_that_ours_does_not_have_are_named(change, named):
+    layer = keras.layers.MultiHeadAttention(2, 4)
+    layer.build(QUERY.shape, QUERY.shape)
+    change(layer.query_dense)
+    with pytest.raises(ValueError, match=f"LoRA or quantization. Received: {named}"):
+        from_keras(layer)
+
+
 @pytest.mark.parametrize("settings, named", [
     ({"attention": AdditiveAttention()}, "attention of type AdditiveAttention"),
     ({"position": RotaryPosition()}, "position="),

@@ -177,6 +177,17 @@ def test_a_bias_of_the_logits_other_positions_and_other_models_are_refused():
     marian.model.decoder.embed_positions.weight[1] = 0.0
     with pytest.raises(ValueError, match="sinusoids. Received: embed_positions"):
         from_marian(marian)
+    for name in ("lm_head", "model.encoder.embed_tokens"):
+        marian = make_marian(Case())
+        part = marian.get_submodule(name)
+        part.weight = torch.nn.Parameter(2 * part.weight.detach())
+        with pytest.raises(ValueError, match="matrix of `model.shared`. Received: another matrix"):
+            from_marian(marian)
+    marian = make_marian(Case())
+    attention = marian.model.encoder.layers[0].self_attn
+    attention.q_proj = torch.nn.ModuleDict({"base_layer": attention.q_proj})  # as LoRA wraps it
+    with pytest.raises(ValueError, match="torch.nn.Linear. Received: ModuleDict"):
+        from_marian(marian)
     with pytest.raises(ValueError, match="one of MarianMTModel. Received: .*type MarianModel"):
         from_marian(marian.model)
 
@@ -196,3 +207,9 @@ def test_what_marian_does_not_have_is_refused(settings, message):
     model = Transformer(TransformerConfig(**{**SMALL, **settings}))
     with pytest.raises(ValueError, match=message):
         to_marian(model)
+
+
+@pytest.mark.parametrize("max_length", [0, -3, 2.5])
+def test_the_number_of_positions_is_checked(max_length):
+    with pytest.raises(ValueError, match=f"positive integer. Received: max_length={max_length}"):
+        to_marian(Transformer(TransformerConfig(**SMALL)), max_length)

@@ -152,9 +152,41 @@ def with_(module, **attributes):
     return module
 
 
+class LowRank(nn.Module):
+    """A linear map with an addition beside its weight, as LoRA replaces one."""
+
+    def __init__(self, linear):
+        super().__init__()
+        self.weight, self.bias = linear.weight, linear.bias
+        self.in_features, self.out_features = linear.in_features, linear.out_features
+
+
+def with_other_maps(module, number):
+    return with_(module, **{f"linear{number}": LowRank(getattr(module, f"linear{number}"))})
+
+
 @pytest.mark.parametrize(
     "module,message",
     [
+        (with_other_maps(nn.TransformerEncoderLayer(8, 2, 6), 1), "Linear. Received: LowRank"),
+        (with_other_maps(nn.TransformerDecoderLayer(8, 2, 6), 2), "Linear. Received: LowRank"),
+        (
+            with_(nn.TransformerEncoderLayer(8, 2, 6), self_attn=nn.Linear(8, 8)),
+            "must be one of MultiheadAttention. Received: attention of type Linear",
+        ),
+        (
+            with_(
+                nn.TransformerDecoderLayer(8, 2, 6, dropout=0.0),
+                multihead_attn=nn.MultiheadAttention(8, 2, kdim=5, vdim=5),
+            ),
+            "as wide as the block. Received: embed_dim=8, kdim=5, vdim=5",
+        ),
+        (
+            nn.TransformerEncoder(
+                nn.TransformerEncoderLayer(8, 2, 6, batch_first=True), 1, nn.LayerNorm((3, 8))
+            ),
+            "LayerNorm with weights",
+        ),
         (nn.Linear(2, 2), "one of MultiheadAttention, .*Received: module of type Linear"),
         (nn.MultiheadAttention(8, 2, add_bias_kv=True), "Received: add_bias_kv=True"),
         (nn.MultiheadAttention(8, 2, add_zero_attn=True), "add_zero_attn=True"),
