@@ -118,6 +118,21 @@ def test_small_kernels_are_transposed_only_with_amx(has_amx, num_stored, monkeyp
         np.testing.assert_array_equal(place.matrix[place.start : place.end], ops.transpose(kernel))
 
 
+def test_only_kernels_in_bfloat16_are_transposed(monkeypatch):
+    """The members of an ensemble may differ in their dtypes."""
+    monkeypatch.setattr(stored_kernels, "has_amx", lambda: True)
+    dtypes = "bfloat16", "mixed_bfloat16", "float32"
+    layers = [FeedForward(5, dtype=dtype) for dtype in dtypes]
+    for layer in layers:
+        layer.build((None, None, 8))
+    weights = [weight for layer in layers for weight in layer.weights]
+    policy = keras.DTypePolicy("bfloat16")  # that of the first
+    ensemble = types.SimpleNamespace(weights=weights, dtype_policy=policy)
+    variables, transposes = stored_kernels.stored_variables(ensemble)
+    assert set(transposes) == {id(kernel) for kernel in kernels_of(layers[0])}
+    assert len(variables) == len(weights)
+
+
 def one_by_one(layer):
     return {
         id(kernel): StoredTranspose(transposed(kernel), 0, kernel.shape[1])

@@ -65,8 +65,7 @@ def stored_kernels(transposes: Mapping[int, StoredTranspose], num_parts: int = 1
 
 def stored_variables(model: Any) -> tuple[list, dict[int, StoredTranspose]]:
     """Returns the variables that a SavedModel holds, and the `StoredTranspose`s by kernel id."""
-    # Products with transposed kernels are faster only in bfloat16.
-    transposes = _transposes(model) if model.dtype_policy.name == "bfloat16" else {}
+    transposes = _transposes(model)
     others = [weight.value for weight in model.weights if id(weight) not in transposes]
     # A matrix that several kernels share is saved once.
     matrices = {id(stored.matrix): stored.matrix for stored in transposes.values()}
@@ -81,6 +80,9 @@ def _transposes(model):
     groups = []
     for weight in model.weights:
         if not weight.name.endswith("_kernel") or math.prod(weight.shape) < smallest:
+            continue
+        # Products with transposed kernels are faster only in bfloat16.
+        if keras.backend.standardize_dtype(weight.dtype) != "bfloat16":
             continue
         # Queries, keys and values of self-attention are one product.
         is_next = weight.name in ("key_kernel", "value_kernel")
