@@ -39,7 +39,8 @@ def export_litert(translator: Translator, directory: str | os.PathLike) -> pathl
         module = tf.Module()
         # The module makes TensorFlow save the weights, which the conversion turns into constants.
         module.model_variables = [weight.value for weight in model.weights]
-        with tempfile.TemporaryDirectory() as path:
+        # In `aside`, so that what a killed process leaves is removed with it.
+        with tempfile.TemporaryDirectory(dir=aside) as path:
             tf.saved_model.save(module, path, signatures=functions)
             names = list(functions)
             converter = tf.lite.TFLiteConverter.from_saved_model(path, signature_keys=names)

@@ -1,5 +1,7 @@
 """LiteRT: its interpreter gives our logits and answers from the exported folder, without Flex."""
 
+import pathlib
+
 import keras
 import numpy as np
 import pytest
@@ -72,6 +74,24 @@ def test_weights_are_stored_once_and_operations_are_the_runtimes_own(tmp_path):
     size = 4 * translator.model.count_params()
     assert size < len(content) < size + 100_000
     assert b"Flex" not in content
+
+
+def test_all_files_are_written_where_leftovers_are_removed(
+    greedy_translator, tmp_path, monkeypatch
+):
+    """A process may be killed. Elsewhere, its temporary files would stay, with the weights."""
+    import tensorflow as tf
+
+    parents, save = [], tf.saved_model.save
+
+    def recorded(module, path, **options):
+        parents.extend(pathlib.Path(path).parents)
+        return save(module, path, **options)
+
+    monkeypatch.setattr(tf.saved_model, "save", recorded)
+    directory = export_litert(greedy_translator, tmp_path / "m")
+    assert tmp_path in parents
+    assert {path.name for path in directory.iterdir()} == {"model.tflite", "tokenizer.model"}
 
 
 class TestRefusals:
