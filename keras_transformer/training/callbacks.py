@@ -64,7 +64,7 @@ class StepWindow(keras.callbacks.Callback):
         loss = self._recent_loss()  # Waits for the step, so it comes before the clock is read.
         first, start = self._window
         tokens = (self._step - first) * self._tokens_per_step
-        return loss, tokens / (time.monotonic() - start)
+        return loss, tokens / max(time.monotonic() - start, 1e-9)  # a clock may be coarse
 
 
 class StopOnNonFiniteLoss(StepWindow):

@@ -1,5 +1,7 @@
 """Callbacks of plain Keras: BLEU on the validation set, limits, history, progress."""
 
+import time
+
 import keras
 import numpy as np
 import pytest
@@ -98,6 +100,11 @@ def test_step_progress_tells_steps_loss_and_speed():
     assert told[0][2] == "preparing the first step"
     assert [note == "" for *_, note in told[1:]] == [True, True, False, False, False, False]
     assert "tokens/s" in told[-1][2]
+
+
+def test_a_clock_that_stands_still_stops_no_training(monkeypatch):
+    monkeypatch.setattr(time, "monotonic", lambda: 7.0)
+    fit([StepProgress(lambda *values: None, 6, tokens_per_step=7.0, every=1)])
 
 
 class Losses(keras.callbacks.Callback):
