@@ -19,6 +19,7 @@ from keras_transformer.errors import UserError, one_line
 
 # Temporary files that are older are leftovers of killed processes.
 _LEFTOVER_SECONDS = 3600
+_LARGEST_JSON = 2**22  # bytes; the values take some 30 times as much memory
 _REPLACED = ".replaced-"  # begins the name that an earlier folder has while it is replaced
 _COMPLETE = ".replacing"  # a folder whose files are complete and about to move to its parent
 _OBSOLETE = ".obsolete"  # ends the name of an empty file there that stands for a file to remove
@@ -226,10 +227,22 @@ def read_toml(module: str, name: str) -> dict:
     return tomllib.loads(pathlib.Path(module).with_name(name).read_text(encoding="utf-8"))
 
 
+def read_small_file(path: str | os.PathLike, max_bytes: int) -> str:
+    """Returns the text of a file; raises a ValueError if it is larger, or not UTF-8."""
+    with open(path, "rb") as file:
+        content = file.read(max_bytes + 1)
+    if len(content) > max_bytes:
+        raise ValueError(f"it is larger than {max_bytes:,} bytes")
+    return content.decode("utf-8")
+
+
 def read_json(path: str | os.PathLike) -> dict:
     """Reads a JSON object; raises a `UserError` if a file is missing, damaged or not an object."""
+    path = pathlib.Path(path)
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise UserError(f"{str(path)!r} is a pipe or a device, not a file.")
     try:
-        content = json.loads(pathlib.Path(path).read_text(encoding="utf-8"))
+        content = json.loads(read_small_file(path, _LARGEST_JSON))
     except FileNotFoundError as error:
         raise UserError(f"{str(path)!r} is missing.") from error
     except OSError as error:

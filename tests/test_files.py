@@ -114,6 +114,18 @@ def test_open_text_ends_lines_at_newlines_only(tmp_path, name):
     assert list(open_text(str(path))) == lines
 
 
+@pytest.mark.parametrize("name", ["text.txt", "text.txt.gz"])
+def test_a_line_that_may_not_fit_into_memory_is_refused(tmp_path, name):
+    path = tmp_path / name
+    opener = gzip.open if name.endswith(".gz") else open
+    with opener(path, "wb") as file:
+        file.write(b"fine\n" + b"a" * (2**22 - 1) + b"\n" + b"a" * 2**22 + b"\n")
+    lines = open_text(path)
+    assert [len(next(lines)) for _ in range(2)] == [4, 2**22 - 1]
+    with pytest.raises(UserError, match=r"text\.txt.*', line 3: .* longer than 4,194,304 bytes"):
+        next(lines)
+
+
 def test_open_text_names_file_line_and_byte_of_what_is_not_utf8(tmp_path):
     path = tmp_path / "latin.txt"
     path.write_bytes(b"fine\nalso fine\ncaf\xe9\n")

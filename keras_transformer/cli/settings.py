@@ -13,8 +13,8 @@ from keras_transformer.cli.arguments import add_setting
 from keras_transformer.cli.backend import TRAINING_STREAMS
 from keras_transformer.cli.experiments import CHOSEN, experiment_values
 from keras_transformer.cli.task_commands import task_commands
-from keras_transformer.errors import UserError
-from keras_transformer.files import require_file
+from keras_transformer.errors import UserError, one_line
+from keras_transformer.files import read_small_file, require_file
 from keras_transformer.inference.tasks import command_names, get_commands
 from keras_transformer.settings.presets import get_preset, list_presets
 from keras_transformer.settings.setting import (
@@ -53,6 +53,9 @@ class RunSettings(FrozenSettings):
         table="machine",
     )
 
+
+# Maximum number of bytes of a TOML file; `tomllib` reads `a.b.c` in quadratic time and memory.
+_LARGEST_CONFIG = 2**15
 
 # Tables of the TOML file, and headings of the help.
 TABLES: dict[str, str] = {
@@ -125,10 +128,12 @@ def add_tables(
 def read_config(path: str) -> dict[str, Any]:
     """Returns the settings in a TOML file by name, or raises a `UserError`."""
     try:
-        with open(require_file(path), "rb") as file:
-            tables = tomllib.load(file)
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: not a valid TOML file: {error}") from error
+        tables = tomllib.loads(read_small_file(require_file(path), _LARGEST_CONFIG))
+    except UserError:
+        raise
+    # As in JSON: text that is not UTF-8, numbers of thousands of digits, deep nesting.
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{path}: not a valid TOML file: {one_line(error)}") from error
     values = {}
     for table, entries in tables.items():
         if table not in TABLES or not isinstance(entries, Mapping):

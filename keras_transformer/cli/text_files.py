@@ -3,7 +3,6 @@
 import contextlib
 import gzip
 import io
-import itertools
 import os
 import pathlib
 import stat
@@ -19,16 +18,17 @@ _MODEL_FILES = (
     *("config.json", "recipe.json", "training.json"),
     *("*.weights.h5", "*tokenizer.*", "shortlist.npz"),
 )
+# Maximum number of characters in a chunk of lines; their ids take some 100 bytes for each.
+_CHUNK_CHARACTERS = 2**22
 
 
 def read_lines(path: str | None) -> Iterator[str]:
     """Returns the lines of a UTF-8 file, like `open_text`; None and `"-"` are standard input."""
-    from keras_transformer.data.lines import decode_line, open_text
+    from keras_transformer.data.lines import decode_line, open_text, raw_lines
 
     if path not in (None, "-"):
         return open_text(path)
-    # Iteration over a pipe reads ahead, `readline` does not.
-    numbered = enumerate(iter(sys.stdin.buffer.readline, b""), start=1)
+    numbered = enumerate(raw_lines(sys.stdin.buffer), start=1)
     return (decode_line(raw, "standard input", number) for number, raw in numbered)
 
 
@@ -51,11 +51,11 @@ def require_same_length(files: Iterable[tuple[str, list[str]]]) -> None:
             )
 
 
-def chunks(lines: Iterable[str], size: int) -> Iterator[list[str]]:
-    """Yields lists of `size` lines; the last one may be shorter."""
-    iterator = iter(lines)
-    while chunk := list(itertools.islice(iterator, size)):
-        yield chunk
+def chunks(lines: Iterable[str | tuple[str, ...]], size: int) -> Iterator[list]:
+    """Yields lists of `size` lines, or tuples of lines; fewer at the end and of long lines."""
+    from keras_transformer.data.lines import line_chunks
+
+    return line_chunks(lines, size, _CHUNK_CHARACTERS)
 
 
 def as_line(text: str) -> str:

@@ -6,13 +6,15 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 
+from keras_transformer.data.lines import line_chunks
 from keras_transformer.data.special_tokens import EOS_ID
 from keras_transformer.data.tokenizer import Tokenizer
 from keras_transformer.errors import UserError
 
 # TensorFlow's kernels need memory that begins at a multiple of this number of bytes.
 _ALIGNMENT = 64
-_CHUNK = 8192
+# Maximum numbers of pairs and of characters that are encoded at once.
+_CHUNK, _CHUNK_CHARACTERS = 8192, 2**24
 _LOGGER = logging.getLogger(__name__)
 
 
@@ -152,8 +154,7 @@ def encode_blocks(
     corpus, tokenizers: tuple[Tokenizer, Tokenizer], max_length: int | None, dropout=0.0, seed=0
 ) -> Iterator[EncodedCorpus]:
     """Yields an `EncodedCorpus` for every few thousand pairs, in order; it may be empty."""
-    iterator = iter(corpus)
-    for number, chunk in enumerate(iter(lambda: list(itertools.islice(iterator, _CHUNK)), [])):
+    for number, chunk in enumerate(line_chunks(corpus, _CHUNK, _CHUNK_CHARACTERS)):
         pairs = [(source, target) for source, target in chunk if source.strip() and target.strip()]
         rows = []
         for side, tokenizer in enumerate(tokenizers):

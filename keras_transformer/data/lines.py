@@ -1,16 +1,20 @@
 """Lines of UTF-8 text, from files (plain or gzip), from memory or from a corpus."""
 
 import codecs
+import functools
 import gzip
 import os
 import pathlib
 import random
 import zlib
 from collections.abc import Iterable, Iterator
+from typing import BinaryIO
 
 from keras_transformer.errors import UserError
 from keras_transformer.files import require_file
 
+# Maximum number of bytes of a line. A small gzip file can hold one that does not fit into memory.
+LONGEST_LINE = 2**22
 _BYTE_ORDER_MARK = "\ufeff"
 # UTF-32 first: its mark begins with the mark of UTF-16.
 _OTHER_MARKS = {
@@ -74,6 +78,21 @@ def sample_lines(lines: Iterable[str], max_lines: int, seed: int) -> list[str]:
     return kept
 
 
+def line_chunks(
+    lines: Iterable[str | tuple[str, ...]], max_lines: int, max_characters: int
+) -> Iterator[list]:
+    """Yields lists of `max_lines` lines, or tuples of lines; fewer where the lines are long."""
+    chunk, room = [], max_characters
+    for line in lines:
+        chunk.append(line)
+        room -= len(line) if isinstance(line, str) else sum(map(len, line))
+        if len(chunk) == max_lines or room <= 0:
+            yield chunk
+            chunk, room = [], max_characters
+    if chunk:
+        yield chunk
+
+
 def open_text(path: str | os.PathLike) -> Iterator[str]:
     """Yields the lines of a UTF-8 text file, without their line ends; `.gz` is unpacked.
 
@@ -87,7 +106,7 @@ def open_text(path: str | os.PathLike) -> Iterator[str]:
     number = 0
     try:
         with opener(path, "rb") as file:
-            for number, raw in enumerate(file, start=1):
+            for number, raw in enumerate(raw_lines(file), start=1):
                 yield decode_line(raw, repr(str(path)), number)
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise UserError(f"{str(path)!r} is not a complete gzip file: {error}") from error
@@ -95,8 +114,16 @@ def open_text(path: str | os.PathLike) -> Iterator[str]:
         raise UserError(f"{str(path)!r} cannot be read: permission denied.") from error
 
 
+def raw_lines(file: BinaryIO) -> Iterator[bytes]:
+    """Yields the lines of a binary stream; of one that is too long, only the beginning."""
+    # Iteration over a pipe reads ahead, `readline` does not.
+    return iter(functools.partial(file.readline, LONGEST_LINE + 1), b"")
+
+
 def decode_line(raw: bytes, name: str, number: int) -> str:
     """Returns a UTF-8 line without its line end; errors contain `name` and `number` (from 1)."""
+    if len(raw) > LONGEST_LINE:
+        raise UserError(f"{name}, line {number}: the line is longer than {LONGEST_LINE:,} bytes.")
     if number == 1:
         other = next((found for mark, found in _OTHER_MARKS.items() if raw.startswith(mark)), None)
         # Without a mark, Latin letters show: every second byte is zero.

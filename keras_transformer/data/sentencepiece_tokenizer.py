@@ -121,6 +121,7 @@ def _load_processor(model: bytes) -> sentencepiece.SentencePieceProcessor:
     try:
         processor = sentencepiece.SentencePieceProcessor(model_proto=model)
         message = _parse_model(model)
+        processor.id_to_piece(list(range(processor.get_piece_size())))  # are they UTF-8?
     except Exception as error:  # sentencepiece and protobuf each have their own
         raise UserError("This is not a SentencePiece model, or a damaged one.") from error
     # A file cut between two pieces is still a valid message, but what follows the pieces is gone.

@@ -11,6 +11,8 @@ from keras_transformer.errors import UserError
 from keras_transformer.files import current_file
 
 _KINDS = (SentencePieceTokenizer, SubwordTokenizer)
+# Empty pieces take two bytes in a file and some 80 in memory.
+_LARGEST_FILE = 2**26
 _SHARED_NAME = "tokenizer"
 _NAMES = ("source_tokenizer", "target_tokenizer")
 TOKENIZER_FILES = [f"{name}{kind.suffix}" for name in (_SHARED_NAME, *_NAMES) for kind in _KINDS]
@@ -143,6 +145,9 @@ def _files(directory, name) -> list[pathlib.Path]:
 
 def load_tokenizer_file(path: pathlib.Path) -> Tokenizer:
     """Returns the tokenizer in a file, of the kind that its suffix says."""
+    if path.stat().st_size > _LARGEST_FILE:
+        rule = f"{str(path)!r} is larger than a vocabulary can be, {_LARGEST_FILE:,} bytes"
+        raise UserError(f"{rule}. Received: {path.stat().st_size:,} bytes")
     content = path.read_bytes()
     try:
         if path.suffix == SentencePieceTokenizer.suffix:

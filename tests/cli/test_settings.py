@@ -96,6 +96,9 @@ def test_a_switch_that_is_on_in_the_file_can_be_switched_off(tmp_path):
         ("[checkpoints]\naverage_windows = [5, 0]", "whole numbers of at least 1"),
         ("[checkpoints]\naverage_windows = 5", "must be whole numbers of at least 1"),
         ("[training\nseed = 5", "not a valid TOML file"),
+        ("a = " + "[" * 9_999, "not a valid TOML file: maximum recursion depth"),
+        ("[training]\nseed = " + "9" * 9_999, "not a valid TOML file: Exceeds the limit"),
+        ("a" + ".a" * 2**15 + " = 1", "not a valid TOML file: it is larger than 32,768 bytes"),
     ],
 )
 def test_a_wrong_file_is_named_with_what_is_wrong(tmp_path, content, message):

@@ -52,6 +52,20 @@ def test_files_of_different_lengths_are_both_named():
 
 def test_chunks_keep_every_line_in_order():
     assert list(chunks("abcde", 2)) == [["a", "b"], ["c", "d"], ["e"]]
+    assert list(chunks([], 2)) == []
+
+
+def test_chunks_of_long_lines_are_small():
+    long = "x" * 3_000_000
+    assert [len(chunk) for chunk in chunks([long] * 5, 1000)] == [2, 2, 1]
+    assert [len(chunk) for chunk in chunks([(long, long), ("a", "b"), ("c", "d")], 8)] == [1, 2]
+
+
+def test_an_endless_line_is_refused_before_it_fills_the_memory(monkeypatch):
+    with open("/dev/zero", encoding="utf-8") as zeros:
+        monkeypatch.setattr("sys.stdin", zeros)
+        with pytest.raises(UserError, match="standard input, line 1: the line is longer than"):
+            next(read_lines(None))
 
 
 def test_an_output_appears_when_it_is_complete(tmp_path):

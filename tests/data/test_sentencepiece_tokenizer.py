@@ -111,3 +111,10 @@ def test_models_with_other_reserved_ids_are_refused(tmp_path):
     model = (tmp_path / "other.model").read_bytes()
     with pytest.raises(UserError, match="pad_id=-1, unk_id=0, bos_id=1, eos_id=2"):
         SentencePieceTokenizer(model)
+
+
+def test_a_piece_that_is_not_utf8_is_refused(tokenizer):
+    piece = max(tokenizer.pieces(range(260, tokenizer.vocab_size)), key=len).encode()
+    assert tokenizer.model.count(piece) == 1
+    with pytest.raises(UserError, match="not a SentencePiece model, or a damaged one"):
+        SentencePieceTokenizer(tokenizer.model.replace(piece, b"\xff" + piece[1:]))

@@ -2,6 +2,7 @@
 
 import copy
 import json
+import os
 import pathlib
 import random
 import shutil
@@ -10,7 +11,13 @@ import keras
 import numpy as np
 import pytest
 
-from keras_transformer.data import PairsCorpus, PreparedCorpus, SubwordTokenizer, prepare_corpus
+from keras_transformer.data import (
+    PairsCorpus,
+    PreparedCorpus,
+    SubwordTokenizer,
+    load_tokenizer,
+    prepare_corpus,
+)
 from keras_transformer.decoding import BeamSearch, MinimumLength, SuppressTokens
 from keras_transformer.errors import UserError
 from keras_transformer.files import read_json
@@ -382,6 +389,48 @@ def test_weights_that_are_not_finite_are_refused(directories, tmp_path, value):
     with pytest.raises(UserError, match="not finite.*model.weights.h5"):
         average_checkpoints([path], tmp_path / "mean.weights.h5")
     assert not (tmp_path / "mean.weights.h5").exists()
+
+
+@pytest.mark.parametrize(
+    "name", ["config.json", "recipe.json", "tokenizer.txt", "model.weights.h5"]
+)
+@pytest.mark.parametrize("kind", ["pipe", "device"])
+def test_no_pipe_and_no_device_is_read(directories, tmp_path, name, kind):
+    """A pipe would be waited for, and a device read, without end."""
+    directory = shutil.copytree(directories / "translator", tmp_path / "translator")
+    path = directory / name
+    path.unlink()
+    if kind == "pipe":
+        os.mkfifo(path)
+    else:
+        path.symlink_to("/dev/zero")
+    with pytest.raises(UserError, match=name.partition(".")[0]) as caught:
+        Translator.load(directory)
+    assert "\n" not in str(caught.value)
+    if name == "model.weights.h5":
+        with pytest.raises(UserError, match=name):
+            average_checkpoints([path], tmp_path / "mean.weights.h5")
+
+
+def test_the_text_of_a_prepared_corpus_is_no_pipe(directories, tmp_path):
+    corpus = PreparedCorpus.load(shutil.copytree(directories / "prepared", tmp_path / "prepared"))
+    (corpus.directory / "valid.jsonl").unlink()
+    os.mkfifo(corpus.directory / "valid.jsonl")
+    with pytest.raises(UserError, match="valid.jsonl' is missing or damaged"):
+        corpus.valid_text  # noqa: B018
+
+
+def test_files_larger_than_any_of_their_kind_are_refused(tmp_path):
+    with open(tmp_path / "config.json", "wb") as file:
+        file.truncate(2**22 + 1)  # a sparse file, which takes no room
+    with pytest.raises(UserError, match="config.json.*larger than 4,194,304 bytes"):
+        read_config(tmp_path)
+    for name in ("tokenizer.txt", "tokenizer.model"):
+        with open(tmp_path / name, "wb") as file:
+            file.truncate(2**26 + 1)
+        with pytest.raises(UserError, match=f"{name}' is larger than a vocabulary can be"):
+            load_tokenizer(tmp_path)
+        (tmp_path / name).unlink()
 
 
 @pytest.mark.parametrize("content", ["[" * 100_000, "9" * 5000, "[]", "{", "", '{"a": \x00}'])
