@@ -83,9 +83,11 @@ def prepare_corpus(
         description = {
             "format": FORMAT,
             "max_length": max_length,
-            "tokenizers": {path.name: zlib.crc32(path.read_bytes()) for path in files},
+            "tokenizers": {path.name: _checksum(path) for path in files},
             "splits": {name: dataclasses.asdict(split) for name, split in splits.items()},
         }
+        if valid_corpus is not None:
+            description["valid_text"] = _checksum(aside / VALID_TEXT_FILE)
         text = json.dumps(description, indent=2) + "\n"
         (aside / DESCRIPTION_FILE).write_text(text, encoding="utf-8")
     return PreparedCorpus.load(directory)
@@ -145,7 +147,7 @@ class PreparedCorpus:
             UserError: if it is not a prepared corpus, has another format, or is incomplete.
         """
         directory = pathlib.Path(directory)
-        max_length, checksums, splits = _read_description(directory)
+        max_length, checksums, valid_text, splits = _read_description(directory)
         for split in splits.values():
             for name, size in split.shards.items():
                 path = directory / name
@@ -154,12 +156,14 @@ class PreparedCorpus:
                         f"The shard {str(path)!r} is missing, or was cut or changed: prepare the "
                         "corpus again."
                     )
-        for name, checksum in checksums.items():
+        # A corpus without validation pairs has no such text, and older ones no checksum of it.
+        of_text = {} if valid_text is None else {VALID_TEXT_FILE: valid_text}
+        for name, checksum in (checksums | of_text).items():
             path = directory / name
-            if not path.is_file() or zlib.crc32(path.read_bytes()) != checksum:
+            if not path.is_file() or _checksum(path) != checksum:
                 raise UserError(
-                    f"{str(path)!r} is not the tokenizer that the corpus was encoded "
-                    "with: prepare the corpus again."
+                    f"{str(path)!r} is not the file that was written with the corpus: prepare the "
+                    "corpus again."
                 )
         tokenizers = TokenizerPair.load(directory, is_shared=len(checksums) == 1)
         return cls(directory, *tokenizers, max_length, splits)
@@ -198,7 +202,7 @@ class PreparedCorpus:
 
 
 def _read_description(directory: pathlib.Path):
-    """Returns the maximal length, the tokenizers' checksums and the splits."""
+    """Returns the maximal length, checksums of tokenizers and validation text, and the splits."""
     path = directory / DESCRIPTION_FILE
     if not path.is_file():
         raise UserError(
@@ -222,7 +226,11 @@ def _read_description(directory: pathlib.Path):
             raise ValueError("it has no training pairs")
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(f"{str(path)!r} is damaged: {one_line(error)}.") from error
-    return max_length, checksums, splits
+    return max_length, checksums, content.get("valid_text"), splits
+
+
+def _checksum(path: pathlib.Path) -> int:
+    return zlib.crc32(path.read_bytes())
 
 
 def _check_max_length(max_length) -> None:

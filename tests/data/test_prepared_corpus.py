@@ -182,9 +182,13 @@ def change(path, old, new):
         ),
         (
             lambda folder: change(folder / "tokenizer.txt", "\na\nb\n", "\nb\na\n"),
-            "tokenizer.txt' is not the tokenizer that the corpus was encoded with",
+            "tokenizer.txt' is not the file that was written with the corpus",
         ),
-        (lambda folder: (folder / "tokenizer.txt").unlink(), "is not the tokenizer that"),
+        (lambda folder: (folder / "tokenizer.txt").unlink(), "tokenizer.txt' is not the file that"),
+        (
+            lambda folder: change(folder / "valid.jsonl", '"d"', '"f"'),
+            "valid.jsonl' is not the file that",
+        ),
     ],
 )
 def test_a_damaged_directory_is_refused_before_it_is_read(prepared, damage, message):
@@ -238,6 +242,14 @@ def test_what_is_missing_of_the_validation_text_is_named(prepared, tmp_path):
     alone = prepare_corpus(tmp_path / "alone", pairs(20), None, LETTERS)
     with pytest.raises(UserError, match="has no 'valid' text"):
         alone.read("valid")
+
+
+def test_a_corpus_of_an_older_version_has_no_checksum_of_its_text(prepared):
+    path = prepared.directory / "prepared.json"
+    description = json.loads(path.read_text())
+    del description["valid_text"]
+    path.write_text(json.dumps(description))
+    assert next(iter(PreparedCorpus.load(prepared.directory).valid_text)) == ("a\u2028 b\n", 'c "')
 
 
 def test_an_earlier_one_is_replaced_whole_and_nothing_else_is(prepared, tmp_path):
