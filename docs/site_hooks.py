@@ -58,3 +58,10 @@ def on_page_content(html, page, config, files):
         html = link.sub(lambda m: files.src_uris[m[1]].url_relative_to(page.file), html)
         html = re.sub(r"(?<=<p>)\$\$(.+?)\$\$", lambda m: convert(m[1], display="block"), html)
     return html
+
+
+def on_post_build(config):
+    """Removes the sitemap of a site without an address, which has no pages in it."""
+    if not config["site_url"]:
+        for path in pathlib.Path(config["site_dir"]).glob("sitemap.xml*"):
+            path.unlink()

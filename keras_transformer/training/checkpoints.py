@@ -203,7 +203,13 @@ class Checkpoints:
                 if step_of(file) > metadata.get("step", step_of(file)):
                     file.unlink(missing_ok=True)
             return metadata
-        raise UserError(f"The training state in {str(self.directory)!r} is damaged.")
+        message = f"The training state in {str(self.directory)!r} is damaged, and so is its copy"
+        if self.weight_files():
+            message += (
+                ": the training cannot go on. Its weight files can still be averaged, with "
+                "`keras-transformer average FILE ... --output FILE`"
+            )
+        raise UserError(f"{message}.")
 
 
 def step_of(path: str | os.PathLike) -> int:

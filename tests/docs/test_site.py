@@ -21,12 +21,14 @@ class Links(html.parser.HTMLParser):
 
     def __init__(self, text):
         super().__init__()
-        self.links, self.loaded, self.anchors = [], [], set()
+        self.links, self.loaded, self.anchors, self.description = [], [], set(), None
         self.feed(text)
 
     def handle_starttag(self, tag, attrs):
         attrs = dict(attrs)
         self.anchors |= {attrs.get("id"), attrs.get("name")} - {None}
+        if tag == "meta" and attrs.get("name") == "description":
+            self.description = attrs["content"]
         if tag == "a" and attrs.get("href"):
             self.links.append(attrs["href"])
         elif tag in ("img", "link", "script"):
@@ -80,6 +82,22 @@ def test_no_link_leads_nowhere(site, pages):
             if url.fragment and target in pages:
                 anchor = urllib.parse.unquote(url.fragment)
                 assert anchor in pages[target].anchors, (name, link)
+
+
+def test_every_page_has_the_whole_description(pages):
+    assert {page.description for page in pages.values()} == {
+        "The Transformer of “Attention Is All You Need” as Keras layers, and as a command."
+    }
+
+
+def test_a_sitemap_lists_the_pages_if_the_address_of_the_site_is_known(site, tmp_path, pages):
+    assert not list(site.glob("sitemap*"))
+    command = [sys.executable, "-m", "mkdocs", "build", "--site-dir", str(tmp_path), "--quiet"]
+    address = {"SITE_URL": "https://example.org/docs/", "NO_MKDOCS_2_WARNING": "1"}
+    subprocess.run(command, cwd=ROOT, env={**os.environ, **address}, check=True)
+    listed = (tmp_path / "sitemap.xml").read_text("utf-8")
+    assert "<loc>https://example.org/docs/api/layers/</loc>" in listed
+    assert listed.count("<loc>") == len(pages)
 
 
 def test_no_page_loads_anything_from_another_host(pages):

@@ -103,7 +103,10 @@ def test_a_damaged_state_is_noticed_and_the_one_before_is_used(tmp_path, damage,
     assert checkpoints.restore_state(make_model(units=300)) == {"step": 1}
     assert "damaged" in caplog.text
     damage(checkpoints.previous_state_path)
-    with pytest.raises(UserError, match="damaged"):
+    with pytest.raises(UserError, match="is damaged, and so is its copy.$"):
+        checkpoints.restore_state(make_model(units=300))
+    checkpoints.save_weights(model, 2)
+    with pytest.raises(UserError, match="can still be averaged, with `keras-transformer average"):
         checkpoints.restore_state(make_model(units=300))
 
 
