@@ -99,22 +99,30 @@ class Bracketed(NamedTuple):
     @classmethod
     def of(cls, source: Tree | str | None) -> "Bracketed":
         """Reads a tree, a line of text by the rules of EVALB, or None; an unnamed root is TOP."""
-        leaves, brackets, opened, error = [], [], [], None
+        leaves, brackets, ends, label, error = [], [], {}, None, None
+        # EVALB's stack of open brackets. It notices a closing bracket without an open one only at
+        # the second one, or at the end, where the numbers of both kinds must be equal.
+        stack, top = {}, 0
         for tag, word, label, closing in _read(source):
             if tag is not None:
                 leaves.append((tag, word))
             elif label is not None:
-                opened.append(len(brackets))
-                brackets.append([label or "TOP" * (len(opened) == 1), len(leaves), None])
+                stack[top], top = len(brackets), top + 1
+                brackets.append((label or "TOP" * (top == 1), len(leaves)))
             elif not closing:
                 # EVALB never gets past such a word; here it is left out.
                 error = "More than two elements in a bracket"
-            elif opened:
-                brackets[opened.pop()][2] = len(leaves)
             else:
-                error = error or "Bracketing is unbalanced (too many close bracket)"
-        if opened and not error:
-            error = "Bracketing is unbalanced (too many open bracket)"
+                if top < 0:
+                    error = error or "Bracketing is unbalanced (too many close bracket)"
+                top -= 1
+                ends[stack.get(top, 0)] = len(leaves)  # It reads 0 below its stack.
+        if label is not None:  # The line ends behind a bracket that opens.
+            error = error or "More than two elements in a bracket"
+        if top:
+            more = "open" if top > 0 else "close"
+            error = error or f"Bracketing is unbalanced (too many {more} bracket)"
+        brackets = [[*bracket, ends.get(number)] for number, bracket in enumerate(brackets)]
         return cls(leaves, brackets, error)
 
 

@@ -56,6 +56,21 @@ def test_a_line_may_be_anything(line, status, error):
     assert error is None and not sentence.errors or error in sentence.errors[0]
 
 
+@pytest.mark.parametrize(
+    "line, row",
+    [
+        (")(NP (DT a) (NN dog)", "0    0.00   0.00     0      1    0"),
+        ("(NP (DT a))) (VP (NN dog)", "0    0.00   0.00     0      1    2"),
+        (")) (NP (NP (DT a) (NN dog)", "1    0.00   0.00     0      1    1"),
+        ("(NP (DT a)) (NN dog)) (NP", "1  100.00  50.00     1      1    2"),
+    ],
+)
+def test_rows_of_unbalanced_lines_are_those_of_evalb(line, row):
+    """Its stack reaches below 0; only unequal numbers, or two at once, are an error."""
+    score = parseval(["(NP (DT a) (NN dog))"], [line])
+    assert score.table().splitlines()[-1] == f"   1    2    {row}      0      2     2   100.00"
+
+
 def test_a_broken_line_has_no_bracket_right_in_the_strict_f1():
     gold = "(NP (DT a) (NN dog))"
     score = parseval([gold, gold], [gold, gold + ")"])
