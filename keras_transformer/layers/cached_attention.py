@@ -80,6 +80,8 @@ class CachedAttention(HeadProjections):
         """
         keys = cache.keys
         cache_batch = ops.shape(keys[0] if isinstance(keys, tuple) else keys)[0]
-        [queries] = self._project(query, ("query",), (cache_batch, -1))
+        # The number of queries is inferred, except from no rows, where torch cannot infer it.
+        is_empty = isinstance(cache_batch, int) and cache_batch == 0
+        [queries] = self._project(query, ("query",), (cache_batch, 0 if is_empty else -1))
         outputs = self.attention(queries, keys, cache.values, attention_mask=attention_mask)
         return self._merge_heads(outputs, ops.shape(query)[:2])

@@ -71,8 +71,8 @@ def segment_positions(segments: Tensor) -> Tensor:
 
     The tokens of a segment must be adjacent.
     """
-    # `argmax` returns the first token of the same segment, where the segment begins.
-    begin = ops.argmax(ops.cast(segment_mask(segments, segments), "int32"), axis=2)
     # Not `ops.arange`, which needs the length: in functional models it is unknown.
-    places = ops.cumsum(ops.ones_like(segments), axis=1) - 1
-    return places - ops.cast(begin, "int32")
+    places = ops.cumsum(ops.ones_like(segments), axis=1)
+    is_earlier = ops.expand_dims(places, 1) < ops.expand_dims(places, 2)
+    earlier = ops.logical_and(segment_mask(segments, segments), is_earlier)
+    return ops.sum(ops.cast(earlier, "int32"), axis=2)

@@ -6,6 +6,7 @@ mean(logits))` and its gradient `softmax(logits) - target`: neither needs a `[..
 """
 
 import functools
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -30,8 +31,10 @@ def smoothing_weight(label_smoothing: float, num_classes: int, convention: str =
 
 def cross_entropy(labels: Tensor, logits: Tensor, weight: float = 0.0) -> Tensor:
     """Returns the cross-entropy of every position; the backend differentiates it."""
-    # The largest logit becomes 0, so that no digits cancel.
-    shifted = logits - ops.stop_gradient(ops.max(logits, axis=-1, keepdims=True))
+    # The largest logit becomes 0, so that no digits cancel. Without `initial`, Keras refuses to
+    # compute the maximum of no rows.
+    largest = ops.max(logits, axis=-1, keepdims=True, initial=-math.inf)
+    shifted = logits - ops.stop_gradient(largest)
     log_sum = ops.log(ops.sum(ops.exp(shifted), axis=-1))
     label_logits = ops.take_along_axis(shifted, labels[..., None], axis=-1)[..., 0]
     return log_sum - (1.0 - weight) * label_logits - weight * ops.mean(shifted, axis=-1)

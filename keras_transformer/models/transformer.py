@@ -9,6 +9,7 @@ from keras import ops
 from keras_transformer.layers.caches import DecoderCache, FixedCache, take_rows
 from keras_transformer.layers.composite_layer import set_trainable_parts, trainable_parts
 from keras_transformer.layers.dtypes import Tensor
+from keras_transformer.layers.sequence_blocks import greatest
 from keras_transformer.models.ancestors import Ancestors
 from keras_transformer.models.micro_batches import MicroBatchModel
 from keras_transformer.models.parts import Parts, is_token, make_parts
@@ -215,7 +216,7 @@ class Transformer(MicroBatchModel):
         (length, blocks), mask, ancestors, chosen = state
         keys = blocks[0].self_attention.keys
         keys = keys[0] if isinstance(keys, tuple) else keys
-        width = ops.shape(keys)[0] // ops.shape(mask)[0]
+        width = ops.shape(keys)[0] // greatest(ops.shape(mask)[0], 1)
         beams = ops.arange(width, dtype=sentences.dtype)
         rows = ops.reshape(ops.expand_dims(sentences * width, 1) + beams, (-1,))
         blocks = tuple(

@@ -20,3 +20,8 @@ def test_tokens_see_their_own_segment():
 def test_positions_begin_anew_in_each_segment():
     expected = [[0, 1, 0, 0], [0, 0, 1, 2]]
     np.testing.assert_array_equal(array(segment_positions(QUERIES)), expected)
+
+
+def test_no_tokens_have_no_positions():
+    for shape in ((0, 3), (2, 0), (0, 0)):
+        assert tuple(segment_positions(np.ones(shape, "int32")).shape) == shape

@@ -143,6 +143,19 @@ def test_rows_go_on_where_other_rows_were():
     np.testing.assert_allclose(array(logits), array(want)[:, -1], atol=within(1e-12))
 
 
+@pytest.mark.parametrize("length", [0, 4])
+@pytest.mark.parametrize("width", [1, 3])
+@pytest.mark.parametrize("variant", [{}, {"position": "rotary"}, {"sliding_window": 2}])
+def test_no_sentences_are_decoded_without_an_error(variant, width, length):
+    model, tokens = shared(**variant), np.zeros((0,), "int32")
+    state = model.start_decoding(np.zeros((0, length), "int32"), width, max_length=5)
+    logits, state = model.decode_step(tokens, None, state)
+    logits, state = model.decode_step(tokens, tokens, state)
+    state = model.keep_sentences(state, ops.convert_to_tensor(tokens))
+    logits, state = model.decode_step(tokens, tokens, state)
+    assert tuple(logits.shape) == (0, 12)
+
+
 def test_the_state_of_decoding_keeps_its_dtypes():
     for dtype in ("float32", "float64", "mixed_float16", "mixed_bfloat16"):
         model = shared(dtype)

@@ -6,7 +6,12 @@ import pytest
 
 from keras_transformer.data import EncodedCorpus, TokenBatches
 from keras_transformer.models import TrainingRecipe, Transformer, TransformerConfig
-from keras_transformer.training import LabelSmoothedCrossEntropy, LossModel, compile_model
+from keras_transformer.training import (
+    LabelSmoothedCrossEntropy,
+    LossModel,
+    TokenLoss,
+    compile_model,
+)
 from keras_transformer.training import projected_cross_entropy as projection
 from tests.layers.oracle_parameters import array
 from tests.precision.gradients import has_float64
@@ -94,6 +99,18 @@ def test_any_sample_weights_have_the_gradient_of_logits_and_loss(monkeypatch):
     expected = loss_and_gradients(model, (inputs, labels, weights))
     found = loss_and_gradients(LossModel(model), LossModel.arrange(inputs, labels, weights))
     check_equal(found, expected)
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (0, 0), (2, 0)])
+@pytest.mark.parametrize("packed, r_drop", [(False, 0.0), (True, 0.0), (False, 1.0)])
+def test_no_tokens_have_no_losses(packed, r_drop, shape):
+    model = LossModel(small(), packed=packed, r_drop=r_drop)
+    ids = np.ones(shape, "int32")
+    inputs = dict.fromkeys(model.input, ids)
+    for training in (False, True):
+        assert tuple(model(inputs, training=training).shape) == shape
+    logits = np.zeros((*shape, VOCAB), "float32")
+    assert float(TokenLoss()(ids, logits, np.ones(shape, "float32"))) == 0.0
 
 
 def test_the_output_is_the_loss_of_every_token_and_zero_on_padding():
