@@ -18,6 +18,10 @@ from keras_transformer.errors import UserError
 
 MODEL_TYPES = ("bpe", "unigram")
 _LONGEST_LINE_BYTES = 16_384
+_NO_TEXT = (
+    "The text for the vocabulary is empty, or all of its lines are longer than "
+    f"{_LONGEST_LINE_BYTES} bytes."
+)
 _LOGGER = logging.getLogger(__name__)
 
 
@@ -193,10 +197,15 @@ def train_sentencepiece(
         if isinstance(value, bool) or not isinstance(value, int) or not 0 < value < 2**31:
             message = f"{argument} must be a positive integer below 2**31"
             raise ValueError(f"{message}. Received: {argument}={value!r}")
-    lines = (line for line in text_lines(files_or_lines) if line.strip())
+    # sentencepiece ignores lines that are too long, but they would stay in memory.
+    lines = (
+        line
+        for line in text_lines(files_or_lines)
+        if line.strip() and len(line) <= _LONGEST_LINE_BYTES
+    )
     kept = sample_lines(lines, max_sentences, seed)
     if not kept:
-        raise UserError("The text for the vocabulary is empty.")
+        raise UserError(_NO_TEXT)
     model = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(
@@ -246,8 +255,5 @@ def _training_problem(message: str, vocab_size: int, model_type: str) -> str:
             f"at least {too_small[1]} pieces. Received: vocab_size={vocab_size}"
         )
     if "sentences_.empty" in message or "all_chars_count" in message:
-        return (
-            "The text for the vocabulary is empty, or all of its lines are longer than "
-            f"{_LONGEST_LINE_BYTES} bytes."
-        )
+        return _NO_TEXT
     return f"The vocabulary could not be trained: {' '.join(message.split())}"
