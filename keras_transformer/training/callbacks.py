@@ -28,6 +28,24 @@ class DivergedError(UserError):
         self.step = step
 
 
+def loss_sums(model: keras.Model) -> list[float] | None:
+    """Returns the sum of the losses in Keras' mean, and their number; None without that mean."""
+    variables = _loss_variables(model)
+    return variables and [float(ops.convert_to_numpy(variable)) for variable in variables]
+
+
+def set_loss_sums(model: keras.Model, sums: Sequence[float]) -> None:
+    """Sets the sum and the number of losses in Keras' mean, as `loss_sums` returned them."""
+    for variable, value in zip(_loss_variables(model), sums, strict=True):
+        variable.assign(value)
+
+
+def _loss_variables(model):
+    # Reading `model.metrics` updates the values on JAX.
+    tracker = next((one for one in model.metrics if one.name == "loss"), None)
+    return None if tracker is None else (tracker.total, tracker.count)
+
+
 class StepWindow(keras.callbacks.Callback):
     """Base of callbacks that report the loss and the speed of the last steps."""
 
@@ -43,19 +61,16 @@ class StepWindow(keras.callbacks.Callback):
     def on_epoch_begin(self, epoch: int, logs: dict | None = None) -> None:
         # The evaluation between two epochs does not count as training time.
         self._window = (self._step, time.monotonic())
-        self._sums = (0.0, 0.0)  # Keras resets its mean.
+        self._sums = loss_sums(self.model)
 
     def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
         self._step += 1
 
     def _recent_loss(self):
         """Returns the mean loss since the last call, or None; Keras reports the epoch's mean."""
-        # Reading `model.metrics` updates the values on JAX.
-        tracker = next((one for one in self.model.metrics if one.name == "loss"), None)
-        if tracker is None or self._sums is None:
+        before, self._sums = self._sums, loss_sums(self.model)
+        if before is None or self._sums is None:
             return None
-        before = self._sums
-        self._sums = tuple(float(ops.convert_to_numpy(v)) for v in (tracker.total, tracker.count))
         total, count = (now - then for now, then in zip(self._sums, before, strict=True))
         return total / count if count > 0 else None
 

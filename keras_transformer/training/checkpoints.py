@@ -35,6 +35,8 @@ class Progress:
     minutes: float = 0.0
     evaluations: int = 0
     unfinished_row: dict | None = None  # of the history: its evaluation was interrupted
+    loss_sums: list | None = None  # sum and number of the losses since step `loss_start`
+    loss_start: int = 0
     best_score: float | None = None
     best_step: int = 0
     best_loss: float | None = None

@@ -12,7 +12,7 @@ from keras_transformer.errors import UserError
 from keras_transformer.files import atomic_write
 from keras_transformer.models.weight_files import load_weights_only, save_weights_only
 from keras_transformer.training.averaging import average_checkpoints
-from keras_transformer.training.callbacks import DivergedError
+from keras_transformer.training.callbacks import DivergedError, loss_sums, set_loss_sums
 from keras_transformer.training.checkpoints import step_of
 
 _LOGGER = logging.getLogger(__name__)
@@ -89,6 +89,17 @@ class EvaluationLoop(keras.callbacks.Callback):
             self.progress.unfinished_row = self._training_figures(logs)
         self._evaluate_and_save_state()
 
+    def _loss_start(self) -> int:
+        """Returns the step after which Keras' mean loss begins, that of the last evaluation."""
+        return (self.progress.step - 1) // self.evaluate_every * self.evaluate_every
+
+    def restore_loss(self) -> None:
+        """Sets Keras' mean loss to that of the state, if it began after the same step."""
+        progress = self.progress
+        begins = progress.step % self.evaluate_every == 0
+        if not begins and progress.loss_sums and progress.loss_start == self._loss_start():
+            set_loss_sums(self.model, progress.loss_sums)
+
     def finish_evaluation(self) -> None:
         """Repeats the evaluation that the previous run was interrupted in, if there is one."""
         if self.progress.unfinished_row:
@@ -107,6 +118,8 @@ class EvaluationLoop(keras.callbacks.Callback):
 
     def _save_state(self):
         self.progress.minutes = self._run.time_limit.elapsed_minutes
+        self.progress.loss_sums = loss_sums(self.model)
+        self.progress.loss_start = self._loss_start()
         self._run.checkpoints.save_state(self.model, dataclasses.asdict(self.progress))
         self.saved_step = self.progress.step
 

@@ -148,7 +148,9 @@ class TrainingRun:
         for line in self._description():
             self.report(line)
         # A failed start leaves nothing behind.
-        begins = keras.callbacks.LambdaCallback(on_train_batch_end=self._begin)
+        begins = keras.callbacks.LambdaCallback(
+            on_train_batch_end=self._begin, on_epoch_begin=self._begin_window
+        )
         stop = StopOnNonFiniteLoss(every=1, limit=_EXPLODED_LOSS)
         # After the others: the loop sees whether the time is up, and they do not time the loop.
         watchers = [begins, self.time_limit, stop, *filter(None, [self.board]), self.loop]
@@ -156,7 +158,7 @@ class TrainingRun:
             watchers.append(StepProgress(show, self.total_steps, self.data.tokens_per_step))
         callbacks = [*watchers, *callbacks]
         # Keras resets its mean loss in each of its epochs. These end at evaluations, so the first
-        # epoch of a run that resumes between two evaluations is shorter.
+        # epoch of a run that resumes between two evaluations is shorter, and restores the mean.
         every = self.loop.evaluate_every
         started, steps = divmod(progress.step, every)
         if steps:
@@ -171,6 +173,10 @@ class TrainingRun:
         if not self.progress.step:
             start_directory(self.output, self.tokenizers, self.settings, self.data.fingerprint)
             self.history.start()
+
+    def _begin_window(self, epoch, logs):
+        # Before the other callbacks, which read the mean loss.
+        self.loop.restore_loss()
 
     def _fit(self, callbacks, first_epoch, epochs, steps_per_epoch, is_verbose):
         batches, progress = self.data.batches, self.progress

@@ -596,28 +596,33 @@ def test_a_damaged_checkpoint_does_not_stop_an_evaluation(tmp_path, caplog):
 
 
 @pytest.mark.slow
-def test_train_loss_is_the_mean_since_the_last_evaluation_after_a_resume_too(tmp_path):
-    """Without dropout and with equal batches, whole and resumed runs have the same losses."""
-    changes = {
-        "model": {**SMALL, "dropout": 0.0},
-        "evaluate_every": 4,
-        "checkpoint_every": 2,
-    }
-    whole = run(tmp_path / "whole", max_steps=8, **changes)
-    parts = tmp_path / "parts"
-    with pytest.raises(KeyboardInterrupt):
-        train(
-            parts,
-            corpus(1),
-            corpus(2, 8),
-            settings(max_steps=8, **changes),
-            callbacks=[Interrupt(after=3)],
-        )
-    resumed = run(parts, max_steps=8, **changes)
+@pytest.mark.parametrize("after", [[3], [1, 3, 5]])
+def test_train_loss_is_the_mean_since_the_last_evaluation_after_a_resume_too(tmp_path, after):
+    changes = {"evaluate_every": 4, "checkpoint_every": 2, "max_steps": 8}
+    whole = run(tmp_path / "whole", **changes)
+    for step in after:
+        with pytest.raises(KeyboardInterrupt):
+            train(
+                tmp_path / "parts",
+                corpus(1),
+                corpus(2, 8),
+                settings(**changes),
+                callbacks=[Interrupt(after=step)],
+            )
+    resumed = run(tmp_path / "parts", **changes)
     assert [row["step"] for row in resumed.history] == ["4", "8"]
-    # Steps 5 to 8 are one window in both; steps 3 and 4 are all that the resumed run saw before.
-    losses = [float(result.history[1]["train_loss"]) for result in (whole, resumed)]
-    assert losses[0] == pytest.approx(losses[1], abs=1e-4)
+    for row, expected in zip(resumed.history, whole.history, strict=True):
+        assert row["train_loss"] == expected["train_loss"]
+
+
+@pytest.mark.slow
+def test_train_loss_of_another_interval_begins_at_the_resume(tmp_path):
+    changes = {"evaluate_every": 4, "checkpoint_every": 2}
+    run(tmp_path / "parts", max_steps=6, **changes)
+    resumed = run(tmp_path / "parts", max_steps=7, **{**changes, "evaluate_every": 5})
+    assert [row["step"] for row in resumed.history] == ["4", "6", "7"]
+    whole = run(tmp_path / "whole", max_steps=7, evaluate_every=1, checkpoint_every=7)
+    assert resumed.history[-1]["train_loss"] == whole.history[-1]["train_loss"]
 
 
 def test_fewer_positions_than_a_training_sentence_may_have_are_refused(tmp_path):
