@@ -1,12 +1,15 @@
 """Training on several devices of one machine."""
 
 import contextlib
-import functools
 from typing import Any
 
 import keras
 
 from keras_transformer.errors import UserError
+
+# By number of devices. All number their exchanges between devices from 1 on: a second one of as
+# many devices would fail, and so would one of another number.
+_strategies: dict[int, Any] = {}
 
 
 def num_replicas(model: keras.Model | None = None) -> int:
@@ -30,7 +33,8 @@ def mirrored_strategy(num_devices: int | None = None) -> Any:
         num_devices: int, number of devices; None takes all GPUs, or one CPU if there is no GPU.
 
     Raises:
-        UserError: if there are fewer devices, or the backend is not TensorFlow.
+        UserError: if there are fewer devices, the backend is not TensorFlow, or this process has
+            a strategy of another number of devices, with which TensorFlow would confuse it.
 
     Example:
 
@@ -51,15 +55,16 @@ def mirrored_strategy(num_devices: int | None = None) -> Any:
     if wanted > len(devices):
         found = f"{len(gpus)} GPUs" if gpus else "no GPU"
         raise UserError(f"Asked for {wanted} devices, but this machine has {found}.")
-    return _strategy(tuple(device.name for device in devices[:wanted]))
-
-
-@functools.cache
-def _strategy(device_names):
-    """Returns one strategy per set of devices: a second one would reuse its keys and fail."""
-    import tensorflow as tf
-
-    return tf.distribute.MirroredStrategy(list(device_names))
+    for number in _strategies:
+        if number != wanted and 1 not in (number, wanted):
+            raise UserError(
+                f"This process has trained on {number} devices, and can train on no other number. "
+                f"Start a new process. Received: num_devices={wanted}"
+            )
+    if wanted not in _strategies:
+        names = [device.name for device in devices[:wanted]]
+        _strategies[wanted] = tf.distribute.MirroredStrategy(names)
+    return _strategies[wanted]
 
 
 def strategy_scope(strategy: Any) -> contextlib.AbstractContextManager:

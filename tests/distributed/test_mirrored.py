@@ -65,7 +65,11 @@ def test_jit_compile_on_several_replicas_says_what_to_do(few):
 
 
 def test_more_devices_than_there_are_is_one_clear_line(few):
-    assert few["too_many"] == "Asked for 3 devices, but this machine has no GPU."
+    assert few["too_many"] == "Asked for 4 devices, but this machine has no GPU."
+
+
+def test_another_number_of_devices_in_one_process_is_refused(few):
+    assert "This process has trained on 2 devices" in few["another_number"]
 
 
 @pytest.mark.slow
