@@ -2,6 +2,7 @@
 
 import contextlib
 import importlib
+import io
 import logging
 import os
 import re
@@ -136,6 +137,8 @@ def describe(error: BaseException) -> str:
         lines = [line.strip() for line in text.splitlines()]
         text = [line for line in lines if line and not line.startswith("[[")][-1]
     text = " ".join(text.split()) or type(error).__name__
+    if isinstance(error, io.UnsupportedOperation) and text == "not writable":
+        return "standard output is closed"
     if isinstance(error, OSError):
         # HDF5 hides the reason in a long text.
         hidden = re.search(r"name = '([^']*)'.*error message = '([^']*)'", text)

@@ -145,10 +145,10 @@ def _files(directory, name) -> list[pathlib.Path]:
 
 def load_tokenizer_file(path: pathlib.Path) -> Tokenizer:
     """Returns the tokenizer in a file, of the kind that its suffix says."""
-    if path.stat().st_size > _LARGEST_FILE:
-        rule = f"{str(path)!r} is larger than a vocabulary can be, {_LARGEST_FILE:,} bytes"
-        raise UserError(f"{rule}. Received: {path.stat().st_size:,} bytes")
-    content = path.read_bytes()
+    with open(path, "rb") as file:
+        content = file.read(_LARGEST_FILE + 1)
+    if len(content) > _LARGEST_FILE:
+        raise UserError(f"{str(path)!r} is larger than a vocabulary, {_LARGEST_FILE:,} bytes.")
     try:
         if path.suffix == SentencePieceTokenizer.suffix:
             return SentencePieceTokenizer(content)

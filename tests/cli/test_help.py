@@ -67,6 +67,7 @@ def test_closed_standard_streams(text, arguments, closed, status):
     done = subprocess.run(command, shell=True, capture_output=True, text=True)
     assert (done.returncode, done.stderr.count("\n")) == (status, int(status > 0)), done.stderr
     assert "NoneType" not in done.stderr
+    assert not status or done.stderr.endswith(" error: standard output is closed\n")
 
 
 def test_no_command_is_an_error_in_one_line(run):
