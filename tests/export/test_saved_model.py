@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from keras_transformer.data import SubwordTokenizer
-from keras_transformer.decoding import BeamSearch, GreedySearch
+from keras_transformer.decoding import BeamSearch, GreedySearch, Sampling
 from keras_transformer.errors import UserError
 from keras_transformer.export import check_export_directory, export_saved_model
 from keras_transformer.inference.translator import Translator
 from tests.export.graph_operations import ALLOWED, operations
-from tests.tiny_translator import sentence, tiny_model, tiny_tokenizer
+from tests.tiny_translator import sentence, tiny_model, tiny_tokenizer, tiny_translator
 
 tf = pytest.importorskip("tensorflow")
 pytest.importorskip("tensorflow_text")
@@ -48,6 +48,11 @@ several = loaded.signatures["n_best"](text=tf.constant(texts))
 alone = loaded.signatures["serving_default"](text=tf.constant(texts[-1:]))
 none = loaded.signatures["serving_default"](text=tf.constant([], tf.string))
 none_of_several = loaded.signatures["n_best"](text=tf.constant([], tf.string))
+pairs = {"text": tf.constant(texts), "translation": tf.constant(texts[::-1])}
+others = {
+    name: loaded.signatures[name](**{one: pairs[one] for one in inputs})
+    for name, inputs in (("score", pairs), ("attention", pairs), ("limits", ["text"]))
+}
 print(json.dumps({
     "translation": [text.decode() for text in best["translation"].numpy()],
     "score": best["score"].numpy().tolist(),
@@ -56,7 +61,11 @@ print(json.dumps({
     "alone": [alone["translation"].numpy()[0].decode(), float(alone["score"][0])],
     "none": [list(none["translation"].shape), list(none["score"].shape),
              list(none_of_several["translations"].shape)],
-}))
+    "others": {
+        name: {one: output.numpy().tolist() for one, output in outputs.items()}
+        for name, outputs in others.items()
+    },
+}, default=bytes.decode))
 """
 
 
@@ -94,6 +103,20 @@ class TestFreshProcess:
         )
         # Its first column is the other signature's answer.
         assert [row[0] for row in answers["translations"]] == answers["translation"]
+
+    def test_other_signatures_answer_as_in_this_process(self, answers, loaded):
+        inputs = {"text": tf.constant(MIXED), "translation": tf.constant(MIXED[::-1])}
+        for name, found in answers["others"].items():
+            signature = loaded.signatures[name]
+            names = signature.structured_input_signature[1]
+            outputs = signature(**{one: inputs[one] for one in names})
+            assert found.keys() == outputs.keys()
+            for one, output in outputs.items():
+                if output.dtype == tf.string:
+                    expected = json.dumps(output.numpy().tolist(), default=bytes.decode)
+                    assert found[one] == json.loads(expected)
+                else:
+                    np.testing.assert_allclose(found[one], output, rtol=1e-5, atol=1e-5)
 
     def test_padding_changes_nothing(self, answers):
         translation, score = answers["alone"]
@@ -154,6 +177,16 @@ class TestSettings:
         np.testing.assert_allclose(
             outputs["scores"].numpy()[0], [answer.score for answer in expected], rtol=1e-5
         )
+
+    @pytest.mark.slow
+    def test_samples_are_the_translators(self, tmp_path):
+        """With one seed, in another process, as long as the texts are searched together."""
+        translator = tiny_translator(search=Sampling(num_samples=3, seed=2**31 - 1))
+        texts = [NORMAL, sentence(3), sentence(7)]
+        expected = [[one.text for one in row] for row in translator.hypotheses(texts)]
+        directory = export_saved_model(translator, tmp_path / "m")
+        assert _ask(CLIENT, directory, texts)["translations"] == expected
+        assert len({text for row in expected for text in row}) == 9
 
     @pytest.mark.slow
     def test_learned_positions_bound_sources_and_answers(self, tmp_path):
