@@ -58,6 +58,10 @@ def _written_aside(path, replace):
                 with open(file, "rb+") as opened:
                     os.fsync(opened.fileno())  # the file is on the disk, not in a cache only
         replace(temporary, path)
+    except OSError as error:
+        if error.errno is not None and error.filename in (None, str(temporary)):
+            error.filename = str(path)  # the error of a full disk names no file
+        raise
     finally:
         remove(temporary)
 

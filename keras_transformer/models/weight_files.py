@@ -155,7 +155,7 @@ def stored_arrays(path: str | os.PathLike) -> Iterator[dict[str, Any]]:
 
     try:
         if not os.path.isfile(path):
-            raise FileNotFoundError("there is no such file")
+            raise FileNotFoundError("there is no such regular file")
         with h5py.File(path, "r") as file:
             file.visititems(visit)
             if not all(isinstance(name, str) for name in arrays):

@@ -166,7 +166,8 @@ class TrainingSettings(FrozenSettings):
     )
     deterministic: bool = _machine(
         False,
-        "compute the same bits every time, also when resumed, in the whole process; slower on GPUs",
+        "compute the same bits every time on the same machine, also when resumed, in the whole "
+        "process; slower on GPUs",
     )
     tensorboard: bool = _machine(
         False,

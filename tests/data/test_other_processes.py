@@ -19,6 +19,7 @@ from keras_transformer.data import (
     train_sentencepiece,
 )
 from keras_transformer.data.lines import sample_lines
+from keras_transformer.layers import Dropout
 from keras_transformer.models import Transformer
 
 def checksum(*values):
@@ -45,11 +46,13 @@ for path in sorted(prepared.directory.iterdir()):
 keras.utils.set_random_seed(5)
 model = Transformer.from_preset("tiny", vocab_size=50, num_encoder_layers=1, num_decoder_layers=1)
 found["weights"] = checksum(*model.variables)
+dropout = Dropout(0.5, seed=3)
+found["dropout"] = checksum(*(dropout(np.ones(40), training=True) for _ in range(2)))
 json.dump(found, sys.stdout)
 """
 
 
-def test_vocabularies_batches_files_and_first_weights_are_the_same_in_two_processes(tmp_path):
+def test_vocabularies_batches_files_weights_and_dropout_are_the_same_in_two_processes(tmp_path):
     processes = []
     for number in range(2):
         environment = {
@@ -71,6 +74,6 @@ def test_vocabularies_batches_files_and_first_weights_are_the_same_in_two_proces
         )
     outputs = [process.communicate(timeout=300) for process in processes]
     one, other = (json.loads(output or errors[-2000:]) for output, errors in outputs)
-    assert len(one) == 14
+    assert len(one) == 15
     for name, value in one.items():
         assert other[name] == value, name

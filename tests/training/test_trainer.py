@@ -232,7 +232,9 @@ def test_a_model_that_a_training_cannot_start_from_is_refused(tmp_path, finished
 
 def test_a_damaged_model_to_start_from_is_named_and_no_setting_blamed(tmp_path, directory):
     (directory / "model.weights.h5").write_bytes(b"")
-    with pytest.raises(UserError, match="^'[^']*model.weights.h5' is missing or damaged, or not a weights"):
+    with pytest.raises(
+        UserError, match="^'[^']*model.weights.h5' is missing or damaged, or not a weights"
+    ):
         train(tmp_path / "new", corpus(1), None, settings(start_from=str(directory), model={}))
     assert not (tmp_path / "new").exists()
 
