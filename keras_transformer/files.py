@@ -67,18 +67,20 @@ def _written_aside(path, replace):
 
 
 def _replace_folder(new: pathlib.Path, directory: pathlib.Path) -> None:
-    if not directory.exists():
+    try:
         os.rename(new, directory)
-    elif not _exchange(new, directory):
-        # `os.rename` cannot replace a folder that is not empty: the old one moves aside first.
-        old = name_beside(directory, _REPLACED)
-        os.rename(directory, old)
-        try:
-            os.rename(new, directory)
-        except BaseException:
-            os.rename(old, directory)
+    except OSError:  # It replaces no folder that is not empty.
+        if not directory.is_dir():
             raise
-        remove(old)
+        if not _exchange(new, directory):
+            old = name_beside(directory, _REPLACED)
+            os.rename(directory, old)
+            try:
+                os.rename(new, directory)
+            except BaseException:
+                os.rename(old, directory)
+                raise
+            remove(old)
     # Only now: after a kill between the two renames, a leftover may be the only copy.
     remove_leftovers(directory, _REPLACED)
 

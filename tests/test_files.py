@@ -51,6 +51,23 @@ def test_atomic_folder_replaces_the_whole_folder_only_when_the_block_succeeds(tm
     assert [path.name for path in folder.parent.iterdir()] == ["model"]
 
 
+def test_a_folder_that_another_process_writes_at_the_same_moment_is_replaced(tmp_path, monkeypatch):
+    directory, rename = tmp_path / "folder", os.rename
+
+    def rename_after_another(source, target):
+        monkeypatch.undo()
+        directory.mkdir()
+        (directory / "file").write_text("other")
+        rename(source, target)
+
+    monkeypatch.setattr(os, "rename", rename_after_another)
+    with atomic_folder(directory) as aside:
+        aside.mkdir()
+        (aside / "file").write_text("own")
+    assert (directory / "file").read_text() == "own"
+    assert list(tmp_path.iterdir()) == [directory]
+
+
 def test_atomic_write_without_a_written_file_is_an_error_and_keeps_the_old_one(tmp_path):
     path = tmp_path / "result.txt"
     path.write_text("one")
