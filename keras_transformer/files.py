@@ -19,6 +19,7 @@ from keras_transformer.errors import UserError, one_line
 
 # Temporary files that are older are leftovers of killed processes.
 _LEFTOVER_SECONDS = 3600
+_MAX_READINGS = 10  # while another process replaces the files
 _LARGEST_JSON = 2**22  # bytes; the values take some 30 times as much memory
 _REPLACED = ".replaced-"  # begins the name that an earlier folder has while it is replaced
 _COMPLETE = ".replacing"  # a folder whose files are complete and about to move to its parent
@@ -139,13 +140,14 @@ def read_unchanged(
 ) -> Any:
     """Returns `read()`, which is called again if `atomic_files` replaced the files meanwhile.
 
-    So all that it reads is of one state. `name` is a file that is replaced every time.
+    So all that it reads is of one state. `name` is a file that is replaced every time. A
+    `UserError` is raised if that happens again and again.
     """
 
     def versions():
         return [_version(directory, name) for directory in directories]
 
-    while True:
+    for _ in range(_MAX_READINGS):
         before = versions()
         try:
             result = read()
@@ -155,6 +157,8 @@ def read_unchanged(
         else:
             if versions() == before:
                 return result
+    names = ", ".join(repr(str(directory)) for directory in directories)
+    raise UserError(f"The files of {names} are replaced faster than they can be read.")
 
 
 def _version(directory, name):

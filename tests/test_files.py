@@ -336,6 +336,15 @@ def test_files_that_are_replaced_while_they_are_read_are_read_again(tmp_path):
     assert read == [("old", "newer"), ("newer", "newer"), ("newer", "newer")]
 
 
+def test_files_that_are_replaced_all_the_time_are_not_read_for_ever(tmp_path):
+    def read():
+        with atomic_files(tmp_path) as aside:
+            (aside / "config.txt").write_text("new")
+
+    with pytest.raises(UserError, match="are replaced faster than they can be read"):
+        files.read_unchanged([tmp_path], "config.txt", read)
+
+
 def test_an_error_of_files_that_stay_as_they_are_is_raised_at_once(tmp_path):
     def read():
         calls.append(1)
