@@ -179,7 +179,16 @@ class PreparedCorpus:
         """
         if split not in self.splits:
             raise UserError(f"{str(self.directory)!r} has no {split!r} text.")
-        return read_shards(self.directory, self.splits[split])
+        encoded = read_shards(self.directory, self.splits[split])
+        tokenizers = self.source_tokenizer, self.target_tokenizer or self.source_tokenizer
+        for (ids, _), tokenizer in zip(encoded.sides(), tokenizers, strict=True):
+            # On a GPU, TensorFlow reads a missing row of an embedding as zeros.
+            if ids.size and not 0 <= ids.min() <= ids.max() < tokenizer.vocab_size:
+                raise UserError(
+                    f"{str(self.directory)!r} is damaged: the {split!r} shards have ids that are "
+                    "not in the vocabulary."
+                )
+        return encoded
 
     @property
     def valid_text(self) -> PairsCorpus | None:

@@ -16,6 +16,7 @@ from keras_transformer.data import (
     prepare_corpus,
 )
 from keras_transformer.data import corpus_shards as module
+from keras_transformer.data.encoded_corpus import encode_blocks
 from keras_transformer.errors import UserError
 from tests.tiny_translator import sentence, tiny_tokenizer
 
@@ -217,6 +218,19 @@ def test_a_description_of_other_shards_is_found(prepared, difference):
     path.write_text(json.dumps(description))
     with pytest.raises(UserError, match="is damaged: .*(pairs|broadcast)"):
         PreparedCorpus.load(prepared.directory).read()
+
+
+@pytest.mark.parametrize("side", [0, 1])
+def test_ids_that_are_not_in_the_vocabulary_are_found(tmp_path, monkeypatch, side):
+    def broken(*arguments):
+        for block in encode_blocks(*arguments):
+            block.sides()[side][0][5] = LETTERS.vocab_size
+            yield block
+
+    monkeypatch.setattr(module, "encode_blocks", broken)
+    prepare_corpus(tmp_path / "corpus", pairs(20), None, LETTERS)
+    with pytest.raises(UserError, match="the 'train' shards have ids that are not in the voc"):
+        PreparedCorpus.load(tmp_path / "corpus").read()
 
 
 def test_tfrecords_of_another_kind_are_named(prepared):
