@@ -1,6 +1,7 @@
 """Files are written aside and renamed, and read as strict UTF-8 lines from plain text or gzip."""
 
 import ast
+import errno
 import gzip
 import os
 import pathlib
@@ -74,6 +75,13 @@ def test_atomic_write_without_a_written_file_is_an_error_and_keeps_the_old_one(t
     with pytest.raises(FileNotFoundError), atomic_write(path):
         pass
     assert path.read_text() == "one"
+
+
+def test_the_error_of_a_full_disk_names_the_file(tmp_path):
+    with pytest.raises(OSError, match="No space left on device: '.*result.txt'"):
+        with atomic_write(tmp_path / "result.txt") as temporary, open(temporary, "wb"):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    assert not list(tmp_path.iterdir())
 
 
 def test_atomic_write_has_the_content_on_the_disk_before_it_renames(tmp_path, monkeypatch):

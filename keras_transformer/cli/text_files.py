@@ -108,7 +108,6 @@ def open_output(path: str | None) -> Iterator[TextIO]:
         if _is_special(target)
         else atomic_write(os.path.realpath(path))
     )
-    temporary = None
     try:
         with place as temporary, open(temporary, "wb") as file:
             is_packed = target.name.endswith(".gz")
@@ -116,8 +115,8 @@ def open_output(path: str | None) -> Iterator[TextIO]:
             with packed, io.TextIOWrapper(packed, encoding="utf-8", newline="\n") as text:
                 yield text
     except OSError as error:
-        if error.errno is not None and error.filename in (None, str(temporary)):
-            error.filename = path  # the error of a full disk names no file
+        if error.errno is not None and error.filename in (None, os.path.realpath(path)):
+            error.filename = path  # the error of a full device names no file
         raise
 
 

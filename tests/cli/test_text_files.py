@@ -1,5 +1,6 @@
 """Lines in and out: strict UTF-8, outputs that appear complete or not at all."""
 
+import errno
 import gzip
 import io
 import os
@@ -116,6 +117,13 @@ def test_a_device_is_written_to_and_not_replaced_by_a_file():
 def test_a_full_disk_is_reported_with_the_outputs_name():
     with pytest.raises(OSError, match="No space left on device"), open_output("/dev/full") as file:
         file.write("lost\n")
+
+
+def test_the_error_of_a_full_disk_has_the_name_that_the_user_gave(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(OSError) as caught, open_output("out.txt"):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    assert caught.value.filename == "out.txt"
 
 
 @pytest.mark.parametrize(
