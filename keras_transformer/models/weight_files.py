@@ -112,10 +112,10 @@ def load_saved_model_weights(model: keras.Model, path: str | os.PathLike) -> Non
     """Loads the variables of a SavedModel that `export_saved_model` wrote, with TensorFlow."""
     import tensorflow as tf
 
-    variables, transposes = stored_variables(model)
-    plain = [weight for weight in model.weights if id(weight) not in transposes]
     try:
         reader = tf.train.load_checkpoint(str(path))
+        variables, transposes = _stored_like(model, reader.get_variable_to_shape_map())
+        plain = [weight for weight in model.weights if id(weight) not in transposes]
         for number, variable in enumerate([*plain, *variables[len(plain) :]]):
             variable.assign(reader.get_tensor(_SAVED_VARIABLE.format(number)))
     except (tf.errors.OpError, ValueError, TypeError) as error:
@@ -127,6 +127,16 @@ def load_saved_model_weights(model: keras.Model, path: str | os.PathLike) -> Non
         if place := transposes.get(id(weight)):
             weight.assign(ops.transpose(place.matrix[place.start : place.end]))
     _check_finite(model, path)
+
+
+def _stored_like(model, shapes):
+    """Returns the `stored_variables` that have the shapes: another processor may have exported."""
+    for for_amx in (True, False):
+        variables, transposes = stored_variables(model, for_amx)
+        names = map(_SAVED_VARIABLE.format, range(len(variables)))
+        if [shapes.get(name) for name in names] == [list(one.shape) for one in variables]:
+            return variables, transposes
+    raise ValueError("the variables have other shapes")
 
 
 def _check_finite(model, path):

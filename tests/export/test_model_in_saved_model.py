@@ -10,7 +10,9 @@ from keras_transformer.export import export_saved_model
 from keras_transformer.export.steps import with_dtype
 from keras_transformer.inference.model_directory import IN_SAVED_MODEL
 from keras_transformer.inference.translator import Translator
+from keras_transformer.layers.kernels import stored_kernels
 from keras_transformer.models import Ensemble
+from keras_transformer.models.weight_files import load_saved_model_weights
 from tests.layers.oracle_parameters import array
 from tests.tiny_translator import sentence, tiny_model, tiny_tokenizer
 
@@ -34,6 +36,23 @@ def test_attention_is_that_of_the_exported_model(exported, translator):
     check_same_attention(Translator.load(exported / IN_SAVED_MODEL), translator)
     names = {path.name for path in (exported / IN_SAVED_MODEL).iterdir()}
     assert names == {"config.json", "tokenizer.model"}
+
+
+@pytest.mark.parametrize("exporter_has_amx", [False, True])
+@pytest.mark.parametrize("has_amx", [False, True])
+def test_another_processor_may_have_exported_the_weights(
+    tmp_path, monkeypatch, has_amx, exporter_has_amx
+):
+    import tensorflow as tf
+
+    monkeypatch.setattr(stored_kernels, "has_amx", lambda: has_amx)
+    model, holder = with_dtype(tiny_model(1), "bfloat16"), tf.Module()
+    holder.model_variables, _ = stored_kernels.stored_variables(model, exporter_has_amx)
+    tf.train.Checkpoint(holder).write(str(tmp_path / "variables"))
+    loaded = with_dtype(tiny_model(2), "bfloat16")
+    load_saved_model_weights(loaded, tmp_path / "variables")
+    for one, other in zip(loaded.weights, model.weights, strict=True):
+        np.testing.assert_array_equal(array(one), array(other))
 
 
 @pytest.mark.slow

@@ -63,20 +63,25 @@ def stored_kernels(transposes: Mapping[int, StoredTranspose], num_parts: int = 1
         _STORAGE.reset(token)
 
 
-def stored_variables(model: Any) -> tuple[list, dict[int, StoredTranspose]]:
-    """Returns the variables that a SavedModel holds, and the `StoredTranspose`s by kernel id."""
-    transposes = _transposes(model)
+def stored_variables(
+    model: Any, for_amx: bool | None = None
+) -> tuple[list, dict[int, StoredTranspose]]:
+    """Returns the variables that a SavedModel holds, and the `StoredTranspose`s by kernel id.
+
+    `for_amx` says whether they are for a processor with AMX; None for this processor.
+    """
+    transposes = _transposes(model, has_amx() if for_amx is None else for_amx)
     others = [weight.value for weight in model.weights if id(weight) not in transposes]
     # A matrix that several kernels share is saved once.
     matrices = {id(stored.matrix): stored.matrix for stored in transposes.values()}
     return [*others, *matrices.values()], transposes
 
 
-def _transposes(model):
+def _transposes(model, for_amx):
     import tensorflow as tf
 
     # Without AMX, small kernels are faster in Keras' own order; large ones are read in parts.
-    smallest = 1 if has_amx() else 2 * _MIN_PART_SIZE
+    smallest = 1 if for_amx else 2 * _MIN_PART_SIZE
     groups = []
     for weight in model.weights:
         if not weight.name.endswith("_kernel") or math.prod(weight.shape) < smallest:
