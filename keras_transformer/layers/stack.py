@@ -1,5 +1,6 @@
 """Base of the encoder and the decoder: position, blocks, dropout and final norm."""
 
+import functools
 from collections.abc import Sequence
 from typing import Any, Self
 
@@ -85,11 +86,15 @@ class Stack(CompositeLayer):
         """
         if self.position is not None:
             inputs = self.position(inputs, positions=positions)
-        outputs, extras = self.dropout_layer(inputs), []
+        # `stateless_call` sets no context from which the layers would take `training`.
+        outputs, extras = self.dropout_layer(inputs, training=training), []
         for block, cache in zip(self.blocks, caches or [None] * len(self.blocks), strict=True):
             own = {} if cache is None else {"cache": cache}  # Not every block accepts one.
             is_plain = not own and "return_attention_scores" not in arguments
-            apply = recomputed(block, training) if self.remat and is_plain else block
+            if self.remat and is_plain:
+                apply = recomputed(block, training)
+            else:
+                apply = functools.partial(block, training=training)
             outputs = apply(outputs, *others, **own, **arguments)
             if isinstance(outputs, tuple):
                 outputs, extra = outputs

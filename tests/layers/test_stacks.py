@@ -264,6 +264,23 @@ def test_training_reaches_every_dropout_inside(make):
     assert np.abs(first - second).max() > 1e-2
 
 
+@pytest.mark.parametrize("remat", [False, True])
+@pytest.mark.parametrize("stack_class, block", [(Encoder, EncoderBlock), (Decoder, DecoderBlock)])
+def test_training_reaches_every_dropout_of_a_stateless_call(stack_class, block, remat):
+    """`stateless_call` calls `call` alone, and sets no context."""
+    stack = stack_class([block(2, 12, dropout=0.5, seed=1)], dropout=0.3, seed=2, remat=remat)
+    inputs = INPUTS.astype("float32")
+    stack.build(inputs.shape)
+    weights = [variable.value for variable in stack.trainable_variables]
+    states = [array(variable) for variable in stack.non_trainable_variables]
+    outputs, new_states = stack.stateless_call(weights, states, inputs, training=True)
+    np.testing.assert_allclose(array(outputs), array(stack(inputs, training=True)), atol=1e-5)
+    assert len(states) == 3
+    for state, new, variable in zip(states, new_states, stack.non_trainable_variables, strict=True):
+        assert np.any(array(new) != state)
+        np.testing.assert_array_equal(array(new), array(variable))
+
+
 def test_training_reaches_a_block_of_the_user():
     seen = []
 
