@@ -162,7 +162,7 @@ class TranslationCommands(TaskCommands):
         for name in _DATASET:
             add_setting(group, declarations(PairSettings)[name])
         text = (
-            "language to translate into; for de and en, the tokenised BLEU of older papers is "
+            "language to translate into; for de and en, the tokenized BLEU of older papers is "
             "printed too"
         )
         add_options(group, {"--target-language CODE": text})

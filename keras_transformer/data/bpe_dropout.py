@@ -1,4 +1,4 @@
-"""`BpeDropout`: splits text with some merges left out, reproducibly in every process."""
+"""`BpeDropout`: subwords with some merges left out at random, the same in every process."""
 
 import functools
 import heapq
@@ -12,16 +12,17 @@ import sentencepiece
 
 _SPACE = "\u2581"  # SentencePiece writes it for a space.
 _MAX_CACHED_SPLITS = 2**17
-# Maximum length of a word times the dropout: words with more dropped merges are split only once.
+# Maximum length of a word times `dropout`. The splits of longer words rarely occur twice, so they
+# are not cached.
 _CACHED_DROPS = 2.0
 
 
 class BpeDropout:
-    """BPE-dropout of a SentencePiece model, with random numbers of Python's `random.Random`.
+    """Splits text with a BPE model and leaves out each merge with a given probability.
 
-    The algorithm is that of sentencepiece, whose random numbers differ from process to process
-    since version 0.2.2: the best of all possible merges comes next, and is dropped with the given
-    probability.
+    The algorithm is the one of sentencepiece: the best possible merge is tried next, and left out
+    for good with the probability `dropout`. The random numbers come from Python's `random.Random`,
+    because those of sentencepiece differ from process to process since version 0.2.2.
 
     Args:
         processor: The loaded model.
@@ -60,20 +61,18 @@ class BpeDropout:
         ids = []
         for word in self._words.findall(text):
             ids += self._encode_word(word, gaps, len(word) <= longest)
-        if not self._has_bytes:  # Neighboring unknown characters are one unknown piece.
-            runs = itertools.groupby(ids)
-            ids = [
-                one
-                for token, run in runs
-                for one in ([token] if token == self._unknown_id else run)
-            ]
-        return ids
+        if self._has_bytes:
+            return ids
+        # Adjacent unknown characters are one unknown piece.
+        pairs = itertools.pairwise([None, *ids])
+        return [token for before, token in pairs if not before == token == self._unknown_id]
 
     def _encode_word(self, word, gaps, is_cached):
-        """Draws which merges are dropped, and returns the ids."""
+        """Draws the positions of the merges to leave out, and returns the ids."""
         split, dropped, position = self._cached_split, frozenset(), next(gaps)
         if not is_cached:
-            # Draws them all before. A merge opens two others at most: fewer than three per symbol.
+            # Draws all positions first, to split the word only once. A merge makes at most two
+            # others possible, so that fewer than three are tried for each character.
             split, dropped = self._split, set()
             while position < 3 * len(word):
                 dropped.add(position)
@@ -88,7 +87,8 @@ class BpeDropout:
     def _split(self, word, dropped):
         """Returns the ids of a word, and the number of merges that were tried.
 
-        `dropped` are the positions, in the order in which merges are tried, of those left out.
+        Merges have positions 0, 1, ... in the order in which they are tried; those at `dropped`
+        are left out.
         """
         symbols, whole = self._symbols.findall(word), self._whole
         before = list(range(-1, len(symbols) - 1))  # index of the previous symbol
@@ -130,7 +130,7 @@ class BpeDropout:
 
 
 def _gaps(dropout: float, generator: random.Random) -> Iterator[int]:
-    """Yields how many merges are kept before the next dropped one."""
+    """Yields the numbers of merges that are kept between two that are left out."""
     scale = 1.0 / math.log1p(-dropout)
     while True:
         yield int(math.log(1.0 - generator.random()) * scale)

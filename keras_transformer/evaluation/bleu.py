@@ -198,7 +198,7 @@ def paper_bleu(
     lowercase: bool = False,
     language: str = "de",
 ) -> Score:
-    """Tokenised BLEU, for German with compounds split as in the paper's English-German figures.
+    """Tokenized BLEU, for German with compounds split as in the paper's English-German figures.
 
     The paper scored newstest2014 with the procedure of its authors' toolkit: typographic quotes are
     replaced, Moses' tokenizer for German is applied, hyphenated compounds are split ("rich-text
@@ -207,7 +207,7 @@ def paper_bleu(
     compare with papers of that time. For English, Moses' tokenizer for English is applied and no
     compound is split, as those papers did.
 
-    Hypotheses and references are plain text, as for `corpus_bleu`; this function tokenises them.
+    Hypotheses and references are plain text, as for `corpus_bleu`; this function tokenizes them.
 
     Differences from the original: the tokenizer is from `sacremoses`, without XML escapes, and the
     references are prepared like the hypotheses. The original used a tokenised reference file whose
@@ -252,7 +252,7 @@ def paper_bleu(
 
 
 def tokenize_for_paper(text: str, language: str) -> str:
-    """Returns text tokenised for `paper_bleu`; in German, with hyphenated compounds split."""
+    """Returns text tokenized for `paper_bleu`; in German, with hyphenated compounds split."""
     tokens = _moses(language).tokenize(text.translate(_QUOTES), return_str=True, escape=False)
     # As in the original, "a-b-c" is split once: the match of "a-b" has consumed the "b".
     return _COMPOUND.sub(r"\1 ##AT##-##AT## \2", tokens) if language == "de" else tokens

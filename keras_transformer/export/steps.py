@@ -21,29 +21,33 @@ from keras_transformer.models.transformer import DecodingState
 _PARTS = ("key", "value")
 
 
-def with_dtype(
-    model: Transformer | Ensemble, dtype: str, **settings: Any
-) -> Transformer | Ensemble:
-    """Returns `model`, or a copy with weights and computation in `dtype` if it has another.
-
-    `settings` are fields of its `TransformerConfig` that the copy has instead.
-    """
+def with_dtype(model: Transformer | Ensemble, dtype: str) -> Transformer | Ensemble:
+    """Returns `model`, or a copy with weights and computation in `dtype` if it has another."""
     if isinstance(model, Ensemble):
-        return Ensemble([with_dtype(member, dtype, **settings) for member in model.models])
-    config = dataclasses.replace(model.config, **settings)
-    if model.dtype_policy.name == dtype and config == model.config:
+        return Ensemble([with_dtype(member, dtype) for member in model.models])
+    return _with_config(model, model.config, dtype)
+
+
+def convertible(model: Transformer) -> Transformer:
+    """Returns the model in float32 without loops, which the converters do not know.
+
+    It is the model itself or a copy.
+
+    Raises:
+        UserError: If the model has a sliding window.
+    """
+    if model.config.sliding_window is not None:
+        rule = "ONNX and LiteRT exports have no sliding window; a SavedModel has it"
+        raise UserError(f"{rule}. Received: sliding_window={model.config.sliding_window}")
+    return _with_config(model, dataclasses.replace(model.config, flash_attention=None), "float32")
+
+
+def _with_config(model, config, dtype):
+    if (model.config, model.dtype_policy.name) == (config, dtype):
         return model
     copy = Transformer(config, dtype=dtype)
     copy.set_weights(model.get_weights())
     return copy
-
-
-def convertible(model: Transformer) -> Transformer:
-    """Returns the model, or a copy, in float32 and without loops, which converters do not know."""
-    if model.config.sliding_window is not None:
-        rule = "ONNX and LiteRT exports have no sliding window; a SavedModel has it"
-        raise UserError(f"{rule}. Received: sliding_window={model.config.sliding_window}")
-    return with_dtype(model, "float32", flash_attention=None)
 
 
 def concrete_functions(model: Transformer) -> dict[str, Any]:

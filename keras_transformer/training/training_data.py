@@ -101,8 +101,9 @@ class TrainingData:
             num_replicas=num_replicas,
             packed_width=settings.packed_width,
         )
-        if not settings.bpe_dropout:  # which draws the lengths of the sentences anew
-            # If sentences are long, the shapes may depend on the number of devices.
+        # The shapes of long sentences may depend on the number of devices. BPE-dropout draws the
+        # lengths of sentences at random, so that its shapes say nothing about the data.
+        if not settings.bpe_dropout:
             shapes = sorted(self.batches.shapes(0).items())
             self.fingerprint["batch_shapes"] = zlib.crc32(repr(shapes).encode())
         self.steps_per_epoch = self.batches.steps_per_epoch(0)

@@ -149,7 +149,9 @@ class TrainingRun:
             self.report(line)
         # A failed start leaves nothing behind.
         begins = keras.callbacks.LambdaCallback(
-            on_train_batch_end=self._begin, on_epoch_begin=self._begin_window
+            on_train_batch_end=self._begin,
+            # Before the other callbacks, which read the mean loss.
+            on_epoch_begin=lambda epoch, logs: self.loop.restore_loss(),
         )
         stop = StopOnNonFiniteLoss(every=1, limit=_EXPLODED_LOSS)
         # After the others: the loop sees whether the time is up, and they do not time the loop.
@@ -173,10 +175,6 @@ class TrainingRun:
         if not self.progress.step:
             start_directory(self.output, self.tokenizers, self.settings, self.data.fingerprint)
             self.history.start()
-
-    def _begin_window(self, epoch, logs):
-        # Before the other callbacks, which read the mean loss.
-        self.loop.restore_loss()
 
     def _fit(self, callbacks, first_epoch, epochs, steps_per_epoch, is_verbose):
         batches, progress = self.data.batches, self.progress

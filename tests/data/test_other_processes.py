@@ -1,4 +1,4 @@
-"""What is a function of its arguments is the same in every process, whatever its environment."""
+"""Vocabularies, batches, files, weights and dropout are the same in every process."""
 
 import json
 import os

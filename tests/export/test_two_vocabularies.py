@@ -9,7 +9,8 @@ import keras
 import numpy as np
 import pytest
 
-from keras_transformer.data import EOS_ID, train_sentencepiece
+from keras_transformer.data import BOS_ID, EOS_ID, train_sentencepiece
+from keras_transformer.decoding import BeamSearch
 from keras_transformer.export import export_saved_model
 from keras_transformer.inference.translator import Translator
 from tests.tiny_translator import sentence, tiny_model
@@ -38,7 +39,7 @@ for model in models:
         one[name] = {
             key: [[x.decode() if isinstance(x, bytes) else x for x in row] if value.ndim > 1 else
                   row.decode() if isinstance(row, bytes) else row for row in value.numpy().tolist()]
-            for key, value in function(**inputs).items() if key != "attention"
+            for key, value in function(**inputs).items()
         }
     answers.append(one)
 print(json.dumps(answers))
@@ -65,7 +66,7 @@ def translators():
 
 @pytest.fixture(scope="module")
 def answers(translators, tmp_path_factory):
-    """What a process that only loads the two SavedModels answers; the first is asked twice."""
+    """Answers of a process that only loads the two SavedModels, the first one twice."""
     folder = tmp_path_factory.mktemp("two")
     paths = [
         str(export_saved_model(translator, folder / str(number)))
@@ -86,10 +87,14 @@ class TestEachModelInOneProcess:
         assert found["serving_default"]["translation"] == [row[0].text for row in expected]
         scores = [row[0].score for row in expected]
         np.testing.assert_allclose(found["serving_default"]["score"], scores, rtol=1e-4)
-        assert [row[0] for row in found["n_best"]["translations"]] == [
-            row[0].text for row in expected
-        ]
         assert len({row[0].text for row in expected}) > 3
+
+    def test_several_translations(self, answers, translators, number):
+        found, search = answers[number]["n_best"], BeamSearch(n_best=4)
+        expected = translators[number % 2].hypotheses(TEXTS[1:], search)  # The first is empty.
+        assert found["translations"][1:] == [[one.text for one in row] for row in expected]
+        scores = [[one.score for one in row] for row in expected]
+        np.testing.assert_allclose(found["scores"][1:], scores, rtol=1e-4)
 
     def test_lengths(self, answers, translators, number):
         rows = translators[number % 2].source_tokenizer.encode_batch(TEXTS)
@@ -107,6 +112,19 @@ class TestEachModelInOneProcess:
         ):
             pieces = [tokenizer.pieces([*ids, EOS_ID]) for ids in tokenizer.encode_batch(texts)]
             assert [[piece for piece in row if piece] for row in found["attention"][name]] == pieces
+
+    def test_attention(self, answers, translators, number):
+        found, translator, row = (
+            answers[number]["attention"]["attention"],
+            translators[number % 2],
+            5,
+        )
+        source = [*translator.source_tokenizer.encode(TEXTS[row]), EOS_ID]
+        target = [BOS_ID, *translator.target_tokenizer.encode(TRANSLATIONS[row])]
+        scores = translator.model.attention_scores(np.array([source]), np.array([target]))["cross"]
+        expected = np.mean(scores[0], axis=1)[0]
+        weights = np.array(found[row])[: len(target), : len(source)]
+        np.testing.assert_allclose(weights, expected, rtol=1e-4, atol=1e-6)
 
 
 def test_the_vocabularies_differ(translators):

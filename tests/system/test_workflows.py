@@ -1,4 +1,4 @@
-"""What runs on every change, in .github/workflows: pinned actions, limits, and pinned packages."""
+"""Workflows in .github/workflows pin their actions and packages, and limit their jobs."""
 
 import ast
 import pathlib

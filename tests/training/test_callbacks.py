@@ -104,7 +104,9 @@ def test_step_progress_tells_steps_loss_and_speed():
 
 def test_a_clock_that_stands_still_stops_no_training(monkeypatch):
     monkeypatch.setattr(time, "monotonic", lambda: 7.0)
-    fit([StepProgress(lambda *values: None, 6, tokens_per_step=7.0, every=1)])
+    told = []
+    fit([StepProgress(lambda *values: told.append(values), 6, tokens_per_step=7.0, every=1)])
+    assert [done for done, *_ in told] == list(range(7))
 
 
 class Losses(keras.callbacks.Callback):

@@ -100,8 +100,8 @@ class Bracketed(NamedTuple):
     def of(cls, source: Tree | str | None) -> "Bracketed":
         """Reads a tree, a line of text by the rules of EVALB, or None; an unnamed root is TOP."""
         leaves, brackets, ends, label, error = [], [], {}, None, None
-        # EVALB's stack of open brackets. It notices a closing bracket without an open one only at
-        # the second one, or at the end, where the numbers of both kinds must be equal.
+        # EVALB's stack of open brackets has no lower end: a closing bracket may come before its
+        # opening one. An error is the second such bracket, or unequal numbers at the end.
         stack, top = {}, 0
         for tag, word, label, closing in _read(source):
             if tag is not None:
@@ -116,8 +116,8 @@ class Bracketed(NamedTuple):
                 if top < 0:
                     error = error or "Bracketing is unbalanced (too many close bracket)"
                 top -= 1
-                ends[stack.get(top, 0)] = len(leaves)  # It reads 0 below its stack.
-        if label is not None:  # The line ends behind a bracket that opens.
+                ends[stack.get(top, 0)] = len(leaves)  # The memory below the stack is 0.
+        if label is not None:  # The last token of the line is a bracket that opens.
             error = error or "More than two elements in a bracket"
         if top:
             more = "open" if top > 0 else "close"

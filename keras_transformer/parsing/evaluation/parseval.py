@@ -211,7 +211,7 @@ def parseval(
       skipped. EVALB's figures leave out both.
 
     Trees may be as in the file or clean (`clean_tree`); a root without a label counts as TOP. A
-    line may contain several trees or none; unbalanced brackets are an error where EVALB sees one.
+    line may contain several trees or none; unbalanced brackets are an error if EVALB reports one.
 
     Args:
         gold: the trees of the treebank, or their lines.
