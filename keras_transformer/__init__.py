@@ -1,7 +1,6 @@
 """The Transformer of "Attention Is All You Need" for Keras 3."""
 
 import importlib
-import os
 import sys
 
 __version__ = "1.0.0"
@@ -51,17 +50,8 @@ def lazy_names(package: str, modules: dict):
     return sorted(homes), find
 
 
-def _is_command_line():
-    """Returns whether the `keras-transformer` command starts, which must not load Keras yet."""
-    program = os.path.basename(sys.argv[0]) if getattr(sys, "argv", None) else ""
-    if program == "-m":  # Python looks for the module to run.
-        return "keras_transformer.cli" in sys.orig_argv
-    return program in ("keras-transformer", "keras-transformer.exe", "keras-transformer-script.py")
-
-
-# Layers and models are imported now, so that Keras can load a saved model after `import
-# keras_transformer`. The other packages have heavier dependencies and are imported when used.
-if not _is_command_line():
-    if "keras" not in sys.modules:
-        importlib.import_module("keras_transformer.cli.backend").import_keras()
+# Packages are imported when they are used, so that the command line starts quickly. In a program
+# that has Keras, the layers and models register themselves now: `keras.saving.load_model` finds
+# them.
+if "keras" in sys.modules:
     importlib.import_module("keras_transformer.models")

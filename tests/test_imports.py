@@ -1,4 +1,4 @@
-"""`import keras_transformer` needs the backend alone, and on JAX and torch so does training."""
+"""What an import loads and changes: the backend alone, on JAX and torch in training too."""
 
 import ast
 import importlib.util
@@ -19,19 +19,41 @@ assert keras.backend.backend() == sys.argv[1], keras.backend.backend()
 heavy = [name for name in sys.argv[2:] if name in sys.modules]
 assert not heavy, heavy
 """
-# What is heavy comes with the call that needs it; then an answer, with nothing in front of it.
-_QUIET = (
-    "import keras_transformer"
-    + _IMPORT
+# What is heavy comes with the call that needs it.
+_DATA = (
+    _IMPORT
     + """
 import keras_transformer.data as data
 heavy = {"tensorflow_text", "tensorflow_datasets", "num2words"} & set(sys.modules)
 assert not heavy, heavy
 missing = [name for name in data.__all__ if not hasattr(data, name)]
 assert not missing, missing
-print(keras.ops.ones(1) + 1)
 """
 )
+# Modules to import first follow as arguments. The arguments of the command change nothing.
+_STATE = """
+import importlib, os, signal, sys
+for name in sys.argv[1:]:
+    importlib.import_module(name)
+
+def state():
+    files = [(number, os.stat(number)) for number in range(64) if is_open(number)]
+    streams = [id(stream) for stream in (sys.stdin, sys.stdout, sys.stderr)]
+    handlers = [signal.getsignal(number) for number in signal.valid_signals()]
+    return files, streams, handlers, dict(os.environ), list(sys.argv), list(sys.path)
+
+def is_open(number):
+    try:
+        return bool(os.fstat(number))
+    except OSError:
+        return False
+
+sys.argv[0] = "keras-transformer"
+before = state()
+import keras_transformer
+assert state() == before
+assert ("keras_transformer.models" in sys.modules) == ("keras" in sys.argv)
+"""
 # Without saving a `.keras` file, and seeding: Keras itself imports TensorFlow there if it can.
 _TRAIN = (
     _IMPORT
@@ -81,24 +103,26 @@ def test_no_tensorflow_on_another_backend_however_it_is_used(backend):
     for name, reason in ((backend, ""), ("tensorflow", ": nothing could import it")):
         if importlib.util.find_spec(name) is None:
             pytest.skip(f"{name} is not installed{reason}")
-    run(_TRAIN, backend, "tensorflow", "tensorflow_text", "sentencepiece", "sacrebleu")
+    unwanted = ["tensorflow", "tensorflow_text", "sentencepiece", "sacrebleu"]
+    run(_TRAIN, backend, *unwanted, KERAS_BACKEND=backend)
 
 
-def test_no_heavy_package_on_tensorflow_and_nothing_in_front_of_an_answer():
-    """TensorFlow's start-up lines, which no setting of its own stops, are not shown."""
+@pytest.mark.parametrize("before", [[], ["keras"]])
+def test_an_import_changes_nothing_else(before):
+    """No arguments, files, variables and signals; Keras learns the layers if it is there."""
+    run(_STATE, *before)
+
+
+def test_no_heavy_package_on_tensorflow():
     if importlib.util.find_spec("tensorflow") is None:
         pytest.skip("tensorflow is not installed")
     unwanted = ["tensorflow_text", "tensorflow_datasets", "sentencepiece", "sacrebleu", "num2words"]
-    result = run(_QUIET, "tensorflow", *unwanted)
-    assert "[2.]" in result.stdout
-    assert result.stderr == ""
+    run(_DATA, "tensorflow", *unwanted, KERAS_BACKEND="tensorflow")
 
 
-def run(program, backend, *unwanted):
-    environment = {**os.environ, "KERAS_BACKEND": backend}
-    environment.pop("TF_CPP_MIN_LOG_LEVEL", None)
+def run(program, *arguments, **variables):
+    environment = {**os.environ, **variables}
     environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
-    command = [sys.executable, "-W", "error::ImportWarning", "-c", program, backend, *unwanted]
+    command = [sys.executable, "-W", "error::ImportWarning", "-c", program, *arguments]
     result = subprocess.run(command, capture_output=True, text=True, env=environment)
     assert result.returncode == 0, result.stderr
-    return result

@@ -1,4 +1,4 @@
-"""Imports Keras and its backend, without the start-up messages of TensorFlow."""
+"""Imports Keras and its backend for the commands, without the messages of TensorFlow."""
 
 import contextlib
 import os
@@ -7,12 +7,6 @@ from collections.abc import Iterator
 
 # Default number of parts of a batch that `train` computes at the same time on a CPU.
 TRAINING_STREAMS = 2
-
-
-def import_keras() -> None:
-    """Imports Keras without the messages of its backend on standard error."""
-    with _hidden_standard_error():
-        import keras  # noqa: F401
 
 
 @contextlib.contextmanager
