@@ -108,8 +108,10 @@ setup(
             "latex2mathml>=3.81",
             "mkdocs-jupyter>=0.26",
             "mkdocs-material>=9.8",
+            "mkdocstrings[python]>=1",
             "nbclient>=0.10",
             "nbformat>=5",
+            "ruff>=0.9",  # it breaks the lines of long signatures
         ],
         # To build the distributions and sample mutants, as the tests do.
         "build": ["build>=1.2", "setuptools>=70.1"],

@@ -1,7 +1,8 @@
 """Hooks of `mkdocs`: the Markdown pages are written for a forge, where their links are files.
 
 On the site, README.md and other pages outside docs/ are pages too, every other file that is linked
-becomes a page with its text, and links to folders are plain text.
+becomes a page with its text, and links to folders are plain text. The tables of the settings of
+`train` are made here from their declarations.
 """
 
 import pathlib
@@ -10,6 +11,8 @@ import re
 
 from latex2mathml.converter import convert
 from mkdocs.structure.files import File
+
+import keras_transformer.cli.settings as train_settings
 
 ROOT = pathlib.Path(__file__).parents[1]
 PAGES = {"README.md": "index.md", "CHANGELOG.md": "changelog.md"}
@@ -31,6 +34,20 @@ def on_files(files, config):
     return files
 
 
+def settings_tables():
+    """Returns the tables of the settings of `train` in Markdown."""
+    lines = []
+    for table, heading in train_settings.TABLES.items():
+        lines += [f"## {table}", "", f"{heading[0].upper()}{heading[1:]}.", ""]
+        lines += ["| option | default | meaning |", "|---|---|---|"]
+        for setting in train_settings.settings_in(table):
+            default = f"`{setting.default}`" if setting.default is not None else setting.unset or ""
+            meaning = f"{setting.text[0].upper()}{setting.text[1:]}"
+            lines.append(f"| `{setting.flag}` | {default} | {meaning} |")
+        lines.append("")
+    return "\n".join(lines)
+
+
 def _write_for_site(source, file, uris, files, config):
     def link_on_site(match):
         text, target, anchor = match.groups(default="")
@@ -46,6 +63,8 @@ def _write_for_site(source, file, uris, files, config):
     text = file.content_string.replace("```python\n>>> ", "```pycon\n>>> ")
     # In the code of a table, forges need `\|` where Python-Markdown needs `|`.
     text = re.sub(r"`[^`\n]*`", lambda code: code[0].replace("\\|", "|"), text)
+    if "<!-- settings -->" in text:
+        text = text.replace("<!-- settings -->", settings_tables())
     file.content_string = re.sub(r"\[([^]]*)\]\(([^):#]+)(#[^)]*)?\)", link_on_site, text)
 
 

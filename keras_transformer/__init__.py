@@ -39,7 +39,7 @@ def __dir__():
 
 
 def lazy_names(package: str, modules: dict):
-    """Returns `__all__` and `__getattr__` of a package that imports modules when they are used."""
+    """Returns `__all__`, `__getattr__` and `__dir__` of a package with lazily imported modules."""
     homes = {name: module for module, names in modules.items() for name in names}
 
     def find(name):
@@ -47,7 +47,7 @@ def lazy_names(package: str, modules: dict):
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         return getattr(importlib.import_module(f".{homes[name]}", package), name)
 
-    return sorted(homes), find
+    return sorted(homes), find, lambda: sorted(homes)
 
 
 # Packages are imported when they are used, so that the command line starts quickly. In a program

@@ -10,4 +10,4 @@ _MODULES = {
     "marian": ["from_marian", "to_marian"],
     "torch": ["from_torch", "to_torch"],
 }
-__all__, __getattr__ = lazy_names(__name__, _MODULES)
+__all__, __getattr__, __dir__ = lazy_names(__name__, _MODULES)

@@ -15,4 +15,4 @@ _MODULES = {
     "token_batches": ["TokenBatches"],
     "tokenizer_pair": ["load_tokenizer", "save_tokenizer"],
 }
-__all__, __getattr__ = lazy_names(__name__, _MODULES)
+__all__, __getattr__, __dir__ = lazy_names(__name__, _MODULES)

@@ -8,4 +8,4 @@ _MODULES = {
     "bleu": ["Score", "corpus_bleu", "corpus_chrf", "exact_match", "paper_bleu"],
     "plots": ["plot_attention", "plot_learning_curve"],
 }
-__all__, __getattr__ = lazy_names(__name__, _MODULES)
+__all__, __getattr__, __dir__ = lazy_names(__name__, _MODULES)

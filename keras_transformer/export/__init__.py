@@ -10,4 +10,4 @@ _MODULES = {
     "onnx": ["export_onnx"],
     "saved_model": ["export_saved_model"],
 }
-__all__, __getattr__ = lazy_names(__name__, _MODULES)
+__all__, __getattr__, __dir__ = lazy_names(__name__, _MODULES)

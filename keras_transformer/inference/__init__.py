@@ -8,4 +8,4 @@ _MODULES = {
     "shortlist": ["Shortlist"],
     "translator": ["Alignment", "Hypothesis", "Score", "Translator"],
 }
-__all__, __getattr__ = lazy_names(__name__, _MODULES)
+__all__, __getattr__, __dir__ = lazy_names(__name__, _MODULES)

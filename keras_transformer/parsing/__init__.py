@@ -15,4 +15,4 @@ _MODULES = {
     "trees": ["Tree", "draw_tree", "format_tree"],
     "well_formed_trees": ["TreeSymbols", "WellFormedTrees", "tree_symbols"],
 }
-__all__, __getattr__ = lazy_names(__name__, _MODULES)
+__all__, __getattr__, __dir__ = lazy_names(__name__, _MODULES)

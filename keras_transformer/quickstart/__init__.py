@@ -2,4 +2,4 @@
 
 from keras_transformer import lazy_names
 
-__all__, __getattr__ = lazy_names(__name__, {"corpus": ["number_corpus"]})
+__all__, __getattr__, __dir__ = lazy_names(__name__, {"corpus": ["number_corpus"]})

@@ -31,4 +31,4 @@ _MODULES = {
     ".models.weight_files": ["load_weights_only", "save_weights_only"],
     ".settings.training_settings": ["TrainingSettings"],
 }
-__all__, __getattr__ = lazy_names(__name__, _MODULES)
+__all__, __getattr__, __dir__ = lazy_names(__name__, _MODULES)

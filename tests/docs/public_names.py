@@ -1,26 +1,24 @@
 """Every public name of the library: what is in the `__all__` of its packages, and their methods."""
 
-import importlib.util
+import importlib
 import inspect
 import pathlib
+import re
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-
-
-def load_make_api():
-    specification = importlib.util.spec_from_file_location("make_api", ROOT / "docs/make_api.py")
-    module = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(module)
-    return module
-
-
-make_api = load_make_api()
+# Each has a page in docs/api.
+PACKAGES = tuple(
+    sorted({p.stem for p in (ROOT / "docs/api").glob("*.md")} - {"README", "settings"})
+)
+_SECTION = re.compile(
+    r"(Args|Call arguments|Attributes|Returns|Yields|Raises|Example|Reference|Source): ?(.*)"
+)
 
 
 def public_members():
     """Classes and functions by name, "layers.Encoder"."""
     members = {}
-    for package in make_api.PACKAGES:
+    for package in PACKAGES:
         module = importlib.import_module(f"keras_transformer.{package}")
         for name in module.__all__:
             if callable(getattr(module, name)):
@@ -34,5 +32,51 @@ def public_methods():
         f"{name}.{method_name}": method
         for name, member in public_members().items()
         if inspect.isclass(member)
-        for method_name, method in make_api.own_methods(member)
+        for method_name, method in own_methods(member)
     }
+
+
+def own_methods(member):
+    """Yields names and values of the methods and properties that this library documents."""
+    seen = set()
+    for base in inspect.getmro(member):
+        if not base.__module__.startswith("keras_transformer"):
+            continue
+        for name, value in vars(base).items():
+            is_public = not name.startswith("_") or name == "__call__"
+            function = getattr(value, "__func__", getattr(value, "fget", value))
+            if name in seen or not is_public or not inspect.isfunction(function):
+                continue
+            seen.add(name)
+            if function.__doc__:
+                yield name, value if isinstance(value, property) else getattr(member, name)
+
+
+def parameters_of(member):
+    """Returns the parameters of a constructor, function or method without self, by name."""
+    is_class = inspect.isclass(member)
+    if isinstance(member, property) or getattr(member, "_is_protocol", False):
+        return {}
+    if is_class and issubclass(member, Exception):
+        return {}
+    function = member
+    if is_class:
+        # `__new__` of Keras takes anything; that of a named tuple takes its fields.
+        function = member.__new__ if issubclass(member, tuple) else member.__init__
+    parameters = dict(inspect.signature(function).parameters)
+    if is_class or next(iter(parameters), None) == "self":
+        del parameters[next(iter(parameters))]
+    return parameters
+
+
+def sections_of(member):
+    """Returns the texts of a docstring's sections by name; plain text is in ""."""
+    sections, current = {"": ""}, ""
+    for line in inspect.getdoc(member).splitlines():
+        if match := _SECTION.fullmatch(line):
+            current, line = match.groups()
+        # Plain text after a section; but an example is written without indentation.
+        elif current != "Example" and line and not line.startswith(" "):
+            current = ""
+        sections[current] = f"{sections.get(current, '')}{line}\n"
+    return sections

@@ -2,11 +2,17 @@
 
 import ast
 import inspect
+import re
 import textwrap
 
 import pytest
 
-from tests.docs.public_names import make_api, public_members, public_methods
+from tests.docs.public_names import (
+    parameters_of,
+    public_members,
+    public_methods,
+    sections_of,
+)
 
 MEMBERS, METHODS = public_members(), public_methods()
 EVERYTHING = {**MEMBERS, **METHODS}
@@ -17,7 +23,7 @@ def has_own_arguments(member):
     constructor = member.__init__ if inspect.isclass(member) else member
     is_own = getattr(constructor, "__module__", "").startswith("keras_transformer")
     is_tuple = inspect.isclass(member) and issubclass(member, tuple)
-    return make_api.signature_of(member) is not None and (is_own or is_tuple)
+    return bool(parameters_of(member)) and (is_own or is_tuple)
 
 
 def returned_values(member):
@@ -26,19 +32,10 @@ def returned_values(member):
     return [value for value in returns if value is not None]
 
 
-def sections_of(member):
-    sections = {}
-    for name, text in make_api.split_sections(inspect.getdoc(member)):
-        sections[name] = f"{sections[name]}\n{text}" if name in sections else text
-    return sections
-
-
 def names_in(sections):
-    names = set()
-    for section in ("Args", "Attributes"):
-        for name, _ in make_api.entries_of(sections.get(section, "")):
-            names.update(part.strip("* ") for part in name.split(","))
-    return names
+    text = sections.get("Args", "") + sections.get("Attributes", "")
+    entries = re.findall(r"^    (\*{0,2}\w+(?:, \*{0,2}\w+)*): ", text, re.M)
+    return {name.strip("* ") for entry in entries for name in entry.split(",")}
 
 
 @pytest.mark.parametrize("name", EVERYTHING)
@@ -59,7 +56,7 @@ def test_every_argument_is_explained(name):
     text = inspect.getdoc(EVERYTHING[name])
     if "rguments as of `" in text or "rguments are those of `" in text:
         return  # They are explained there.
-    parameters = make_api.signature_of(EVERYTHING[name]).parameters.values()
+    parameters = parameters_of(EVERYTHING[name]).values()
     expected = {p.name for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
     assert expected <= names_in(sections_of(EVERYTHING[name]))
 

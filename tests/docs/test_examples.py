@@ -8,14 +8,17 @@ import doctest
 import importlib
 import inspect
 import pkgutil
+import re
 
 import keras
 import pytest
 
 import keras_transformer
-from tests.docs.public_names import make_api, public_members, public_methods
+from tests.docs.public_names import ROOT, public_members, public_methods
 
 PUBLIC = {**public_members(), **public_methods()}
+_INDEX = (ROOT / "docs/api/README.md").read_text("utf-8")
+BEGINNING = re.search(r"^```python\n(.*?)^```", _INDEX, re.M | re.S)[1]
 # What examples need that is not installed with the library, by the end of their names.
 LIBRARIES = {
     "torch": ["torch"],
@@ -68,7 +71,7 @@ def marked(names):
 def test_the_example_runs(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names = {}
-    exec(make_api.EXAMPLES_BEGIN_WITH, names)
+    exec(BEGINNING, names)
     run(name, PUBLIC[name], names)
 
 

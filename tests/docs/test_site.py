@@ -13,7 +13,7 @@ import pytest
 from tests.docs.public_names import ROOT, public_members
 
 pytestmark = pytest.mark.slow
-NEEDED = ("latex2mathml", "material", "mkdocs", "mkdocs_jupyter")
+NEEDED = ("latex2mathml", "material", "mkdocs", "mkdocs_jupyter", "mkdocstrings")
 
 
 class Links(html.parser.HTMLParser):
@@ -110,7 +110,7 @@ def test_the_search_knows_the_api(site):
     found = {entry["location"] for entry in entries}
     for name in public_members():
         package, _, member = name.rpartition(".")
-        assert f"api/{package}/#{member.lower()}" in found
+        assert f"api/{package}/#keras_transformer.{package}.{member}" in found
 
 
 def test_the_notebook_has_its_pictures_and_formula(site, pages):

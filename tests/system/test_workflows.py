@@ -68,7 +68,7 @@ def test_the_constraints_pin_what_the_workflow_installs():
     pinned = {normalized(name): version for name, version in (line.split("==") for line in lines)}
     assert len(pinned) == len(lines)
     for requirement in required:
-        name, lowest = re.match(r"([\w-]+)>=([\d.]+)", requirement).groups()
+        name, lowest = re.match(r"([\w-]+)(?:\[\w+\])?>=([\d.]+)", requirement).groups()
         assert numbers(pinned[normalized(name)]) >= numbers(lowest), requirement
 
 
