@@ -71,6 +71,7 @@ setup(
     python_requires=">=3.11,<3.14",
     # Lower bounds are the versions the tests ran with.
     install_requires=[
+        "filelock>=4.2",
         # tensorflow-datasets 4.9 imports it without declaring it.
         "importlib_resources>=6",
         "keras>=3.15",

@@ -1,12 +1,14 @@
 """The output directory of a training: its lock, what it may hold, and what is written first."""
 
 import contextlib
+import errno
 import os
 import socket
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TextIO
+
+from filelock import FileLock, Timeout
 
 from keras_transformer.data.tokenizer_pair import TOKENIZER_FILES, TokenizerPair
 from keras_transformer.errors import UserError
@@ -16,14 +18,10 @@ from keras_transformer.settings.training_settings import SETTINGS_FILE, read_set
 from keras_transformer.training.callbacks import DIVERGED_BATCH_FILE
 from keras_transformer.training.checkpoints import Checkpoints
 
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None
-
 CHECKPOINT_FOLDER = "checkpoints"
 HISTORY_FILE = "history.csv"
 LOCK_FILE = ".training.lock"
+_NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)  # errors of file systems without locks
 
 
 @contextlib.contextmanager
@@ -34,50 +32,41 @@ def training_lock(directory: Path) -> Iterator[None]:
     made = [path for path in (directory, *directory.parents) if not path.exists()]
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / LOCK_FILE
+    # The system releases the lock of a killed process. A link at the path is not followed.
+    lock = FileLock(path, blocking=False, on_acquired=_write_holder)
     try:
-        with _locked(path):
-            try:
-                yield
-            finally:
-                path.unlink(missing_ok=True)
+        try:
+            lock.acquire()
+        except Timeout as error:
+            holder = ""
+            with contextlib.suppress(OSError):
+                holder = path.read_text(encoding="utf-8").strip()
+            raise UserError(
+                f"{str(directory)!r} is in use by a training that is running: "
+                f"{holder or 'another process'}. Wait for its end, or choose another output "
+                "directory."
+            ) from error
+        except OSError as error:
+            if error.errno not in _NO_LOCKS:
+                raise
+        try:
+            yield
+        finally:
+            with contextlib.suppress(OSError):  # Windows removes no open file
+                path.unlink()
+            lock.release()
     finally:
         with contextlib.suppress(OSError):
             for folder in made:
                 folder.rmdir()
 
 
-def _locked(path: Path) -> TextIO:
-    while True:
-        file = open(path, "a+", encoding="utf-8", opener=_open_no_link)
-        try:
-            if fcntl is not None:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            with file:
-                file.seek(0)
-                holder = file.read().strip() or "another process"
-            raise UserError(
-                f"{str(path.parent)!r} is in use by a training that is running: {holder}. Wait "
-                "for its end, or choose another output directory."
-            ) from error
-        except OSError:
-            pass  # a file system without locks
-        # The process that held the lock may have removed the file after it was opened here.
-        with contextlib.suppress(FileNotFoundError):
-            if os.path.samestat(os.fstat(file.fileno()), path.stat()):
-                break
-        file.close()
-    with contextlib.suppress(OSError):  # a full disk has no room for the name of the process
-        file.truncate(0)
-        started = time.strftime("%Y-%m-%d %H:%M")
-        file.write(f"process {os.getpid()} on {socket.gethostname()}, since {started}\n")
-        file.flush()
-    return file
-
-
-def _open_no_link(path, flags):
-    # The lock is emptied: a link that came with the folder may point to any file.
-    return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0), 0o666)
+def _write_holder(file_descriptor):
+    started = time.strftime("%Y-%m-%d %H:%M")
+    text = f"process {os.getpid()} on {socket.gethostname()}, since {started}\n"
+    with contextlib.suppress(OSError):  # a full disk has no room for it
+        os.ftruncate(file_descriptor, 0)
+        os.write(file_descriptor, text.encode())
 
 
 def check_output(output: Path) -> bool:
