@@ -85,6 +85,7 @@ setup(
         "tensorflow-datasets>=4.9",
         # No wheels for Windows: layers and models work there, text in the graph does not.
         'tensorflow-text>=2.21; sys_platform != "win32"',
+        "tqdm>=4.67",
     ],
     extras_require={
         "test": ["hypothesis>=6.100", "pytest>=8", "pytest-xdist>=3.6"],

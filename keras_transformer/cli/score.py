@@ -56,7 +56,7 @@ def run(arguments: argparse.Namespace) -> None:
     ):
         for chunk in chunks(zip(sources, targets, strict=True), _CHUNK_SIZE):
             chunk_sources, chunk_targets = map(list, zip(*chunk, strict=True))
-            num_before = progress.done
+            num_before = progress.n
             for score in translator.score(
                 chunk_sources,
                 chunk_targets,

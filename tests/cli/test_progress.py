@@ -1,71 +1,95 @@
 """The progress bar: count, rate and time left on a terminal, and silence where nobody watches."""
 
 import io
+import re
+import shutil
 import threading
 
 import pytest
+import tqdm.std
 
 from keras_transformer.cli import progress as progress_module
-from keras_transformer.cli.progress import Progress, format_seconds, say
+from keras_transformer.cli.progress import Progress, say
 
 
 class Terminal(io.StringIO):
+    columns = 80
+
     def isatty(self):
         return True
+
+    @property
+    def line(self):
+        """The line that is shown last."""
+        return self.getvalue().split("\r")[-1].rstrip()
 
 
 @pytest.fixture
 def clock(monkeypatch):
     """A clock that moves when it is told to."""
     now = [100.0]
-    monkeypatch.setattr(progress_module.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(tqdm.std, "time", lambda: now[0])
     return now
 
 
-@pytest.mark.parametrize(
-    "seconds, text", [(0.4, "0s"), (59.6, "1:00"), (125, "2:05"), (3723, "1:02:03")]
-)
-def test_durations_read_as_people_write_them(seconds, text):
-    assert format_seconds(seconds) == text
+@pytest.fixture
+def terminal(monkeypatch):
+    stream = Terminal()
+    monkeypatch.setattr(
+        shutil, "get_terminal_size", lambda: shutil.os.terminal_size((stream.columns, 24))
+    )
+    return stream
 
 
-def test_the_line_has_count_rate_and_time_left(clock):
-    progress = Progress("translating", total=100, unit="lines", stream=io.StringIO())
+def share(line):
+    """The filled share of a bar."""
+    bar = re.search(r"\|(.*)\|", line)[1]
+    return len(bar.rstrip()) / len(bar)
+
+
+def test_the_line_has_count_rate_time_left_and_note(clock, terminal):
+    progress = Progress("translating", total=100, unit="lines", stream=terminal)
     progress.update(0)
     clock[0] += 10
     progress.update(20, note="loss 2.000")
-    assert progress.line() == (
-        "translating [=====                   ] 20/100 lines  2.0/s  40s left  loss 2.000"
-    )
+    end = " 20/100 lines [00:10<00:40, 2.0/s, loss 2.000]"
+    assert terminal.line.startswith("translating |") and terminal.line.endswith(end)
+    assert len(terminal.line) == 79
+    assert share(terminal.line) == pytest.approx(0.2, abs=0.05)
 
 
-def test_the_nearer_end_of_steps_and_minutes_counts(clock):
-    progress = Progress("training", 100, "steps", minutes=1.0, stream=io.StringIO())
+def test_the_nearer_end_of_steps_and_minutes_counts(clock, terminal):
+    progress = Progress("training", 100, "steps", minutes=1.0, stream=terminal)
     progress.update(0)
     clock[0] += 15
     progress.update(10)
-    assert progress.line() == "training [======                  ] 10/100 steps  0.7/s  45s left"
-    progress.update(75)
-    assert progress.line() == "training [==================      ] 75/100 steps  5.0/s  5s left"
+    assert terminal.line.endswith("10/100 steps [00:15<00:45, 0.7/s]")
+    assert share(terminal.line) == pytest.approx(0.25, abs=0.05)
+    clock[0] += 1
+    progress.update(80)
+    assert terminal.line.endswith("80/100 steps [00:16<00:04, 5.0/s]")
+    assert share(terminal.line) == pytest.approx(0.8, abs=0.05)
 
 
-def test_minutes_alone_make_a_bar(clock):
-    progress = Progress("training", unit="steps", minutes=1.0, stream=io.StringIO())
+def test_minutes_alone_make_a_bar(clock, terminal):
+    progress = Progress("training", unit="steps", minutes=1.0, stream=terminal)
     progress.update(900)
-    clock[0] += 30
-    assert progress.line() == "training [============            ] 900 steps  30s left"
-    clock[0] += 31
-    assert "[========================]" in progress.line() and "left" not in progress.line()
+    for seconds, expected in ((30, 0.5), (31, 1.0)):
+        clock[0] += seconds
+        progress.update(900)
+        assert share(terminal.line) == pytest.approx(expected, abs=0.05)
+    assert terminal.line.endswith("900 steps [01:01<00:00, 0.0/s]")
 
 
-def test_the_bar_never_steps_back(clock):
-    progress = Progress("training", total=100, stream=io.StringIO())
-    filled = []
+def test_the_bar_never_steps_back(clock, terminal):
+    progress = Progress("training", total=100, stream=terminal)
+    shares = []
     for done, note in ((10, ""), (30, "preparing"), (20, "loss 1.268  12,345 tokens/s"), (31, "")):
+        clock[0] += 1
         progress.update(done, note=note)
-        filled.append(progress.line(columns=80).count("="))
-    assert progress.done == 31
-    assert filled == sorted(filled)
+        shares.append(share(terminal.line))
+    assert progress.n == 31
+    assert shares == pytest.approx([0.1, 0.3, 0.3, 0.31], abs=0.1)
 
 
 def test_a_terminal_moves_without_news(monkeypatch):
@@ -78,44 +102,59 @@ def test_a_terminal_moves_without_news(monkeypatch):
         assert drawn.wait(60)
 
 
-def test_a_narrow_terminal_gets_a_shorter_bar_and_all_of_the_note(clock):
-    progress = Progress("training", total=1000, unit="steps", stream=io.StringIO())
-    progress.update(1, note="loss 1.268  12,345 tokens/s")
-    clock[0] += 10
-    progress.update(438, note="loss 1.268  12,345 tokens/s")
-    line = progress.line(columns=80)
-    assert "[==   ]" in line and line.endswith("12,345 tokens/s")
-    assert len(line) < 80
-
-
-def test_steps_of_an_earlier_run_do_not_count_as_speed(clock):
-    progress = Progress("training", total=1000, stream=io.StringIO())
+def test_steps_of_an_earlier_run_do_not_count_as_speed(clock, terminal):
+    progress = Progress("training", total=1000, stream=terminal)
     progress.update(901)
     clock[0] += 10
     progress.update(911)
-    assert "1.0/s  1:29 left" in progress.line()
+    assert "01:29, 1.0/s" in terminal.line
 
 
-def test_a_terminal_is_redrawn_in_place(clock):
-    stream = Terminal()
-    with Progress("reading", total=2, stream=stream) as progress:
+@pytest.mark.parametrize("columns", range(11))
+def test_a_line_is_never_wider_than_the_terminal(clock, terminal, columns):
+    terminal.columns = columns
+    with Progress("training", total=100, stream=terminal) as progress:
+        for _ in range(3):
+            progress.update(progress.n + 1)  # the clock stands still at first
+            clock[0] += 1
+    lines = re.split(r"[\r\n]", terminal.getvalue())
+    assert max(map(len, lines)) == max(1, columns - 1)
+
+
+def test_a_terminal_is_redrawn_in_place(clock, terminal):
+    with Progress("reading", total=2, stream=terminal) as progress:
         for _ in range(2):
             clock[0] += 1
-            progress.update(progress.done + 1)
-    text = stream.getvalue()
+            progress.update(progress.n + 1)
+    text = terminal.getvalue()
     assert text.count("\n") == 1 and text.endswith("\n")
     assert text.count("\r") >= 2
 
 
-def test_a_file_gets_a_line_every_half_minute_only(clock):
+def test_an_error_removes_the_bar(clock, terminal):
+    with pytest.raises(KeyError), Progress("reading", total=2, stream=terminal) as progress:
+        progress.update(1)
+        raise KeyError
+    assert terminal.line == "" and "\n" not in terminal.getvalue()
+
+
+def test_a_file_gets_a_line_every_half_minute_only(clock, monkeypatch):
     stream = io.StringIO()
-    with Progress("reading", total=100, stream=stream) as progress:
+    monkeypatch.setattr("sys.stderr", stream)
+    with Progress("reading", total=100) as progress:
+        progress.update(0)
         for _ in range(100):
             clock[0] += 1
-            progress.update(progress.done + 1)
+            progress.update(progress.n + 1)
+            say("news") if progress.n == 50 else None
     lines = stream.getvalue().splitlines()
-    assert len(lines) == 3
-    assert not any("\r" in line for line in lines)
+    assert [re.search(r"\d+/100|news", line)[0] for line in lines] == [
+        "30/100",
+        "news",
+        "60/100",
+        "90/100",
+    ]
+    assert "\r" not in stream.getvalue()
 
 
 def test_short_work_leaves_nothing_in_a_file():
@@ -125,21 +164,20 @@ def test_short_work_leaves_nothing_in_a_file():
     assert stream.getvalue() == ""
 
 
-def test_news_does_not_run_into_the_bar(clock, monkeypatch):
-    stream = Terminal()
-    monkeypatch.setattr("sys.stderr", stream)
+def test_news_does_not_run_into_the_bar(clock, terminal, monkeypatch):
+    monkeypatch.setattr("sys.stderr", terminal)
     with Progress("training", total=10) as progress:
-        clock[0] += 1
-        progress.update(progress.done + 1)
+        progress.update(progress.n + 1)
         say("step 1  BLEU 12.00")
-    assert "\rstep 1  BLEU 12.00\n" in stream.getvalue()
+    assert "\rstep 1  BLEU 12.00\n" in terminal.getvalue()
 
 
-def test_a_stream_that_is_closed_does_not_stop_the_work(clock):
-    stream = Terminal()
-    progress = Progress("reading", total=2, stream=stream)
-    stream.close = lambda: None
-    stream.write = lambda text: (_ for _ in ()).throw(BrokenPipeError())
-    clock[0] += 1
-    progress.update(progress.done + 1)
-    assert progress.done == 1
+def test_a_stream_that_is_closed_does_not_stop_the_work(clock, terminal, monkeypatch):
+    terminal.write = lambda text: (_ for _ in ()).throw(BrokenPipeError())
+    monkeypatch.setattr("sys.stderr", terminal)
+    with Progress("reading", total=2) as progress:
+        for _ in range(2):
+            clock[0] += 1
+            progress.update(progress.n + 1)
+            say("news")
+    assert progress.n == 2
