@@ -79,6 +79,7 @@ class StopSignals:
     def _retry(self, unraisable) -> None:
         """Sends a signal again if Python ignored its exception, as in `__del__` and in gc."""
         if unraisable.exc_type is StoppedBySignal:
+            # Only later, from another thread: Python would ignore the exception here as well.
             kill = functools.partial(os.kill, os.getpid())  # on Windows, it would end the process
             send = kill if os.name == "posix" else signal.raise_signal
             number = unraisable.exc_value.signal_number

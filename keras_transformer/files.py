@@ -88,6 +88,7 @@ def _replace_folder(new: pathlib.Path, directory: pathlib.Path) -> None:
 
 def _exchange(first: pathlib.Path, second: pathlib.Path) -> bool:
     """Exchanges two names in one operation; returns False where the system cannot."""
+    # `os` has no such rename, and two renames would leave a moment without the folder.
     here, exchange = -100, 2  # AT_FDCWD and RENAME_EXCHANGE of Linux' fcntl.h and fs.h
     try:
         rename = ctypes.CDLL(None, use_errno=True).renameat2
