@@ -11,6 +11,14 @@ if keras.backend.backend() == "tensorflow":
     import tensorflow as tf
 
 
+def num_replicas(model: keras.Model | None = None) -> int:
+    """Returns the number of replicas of `model`, or of the current scope if there is no model."""
+    if keras.backend.backend() != "tensorflow":
+        return 1
+    strategy = getattr(model, "distribute_strategy", None) or tf.distribute.get_strategy()
+    return strategy.num_replicas_in_sync
+
+
 class MicroBatchModel(keras.Model):
     """A `keras.Model` whose `fit` can sum the gradient over parts of each batch.
 
@@ -111,10 +119,9 @@ class MicroBatchModel(keras.Model):
 
     def _track_loss(self, loss, rows):
         # Keras takes the mean over the replicas, but the loss is a sum.
-        replicas = tf.distribute.get_strategy().num_replicas_in_sync
         for metric in self.metrics:
             if metric.name == "loss":
-                metric.update_state(loss * replicas, sample_weight=rows)
+                metric.update_state(loss * num_replicas(), sample_weight=rows)
 
 
 def _some_rows(batch, start, end):

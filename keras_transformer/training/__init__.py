@@ -6,15 +6,14 @@ With the other backends, TensorFlow is imported only when something that needs i
 from keras_transformer import lazy_names
 
 # These imports register the classes that Keras needs to load a compiled model.
-from keras_transformer.training import adam, loss_model, metrics, optimizer  # noqa: F401
+from keras_transformer.training import loss_model, metrics, optimizer  # noqa: F401
 
 _MODULES = {
-    "adam": ["FusedAdam", "GlobalClipAdam", "LayerwiseAdam"],
     "averaging": ["average_checkpoints"],
     "callbacks": ["HistoryFile", "StepProgress", "StopOnNonFiniteLoss", "TimeLimit"],
     "checkpoints": ["Checkpoints"],
     "distribution": ["mirrored_strategy", "model_parallel_layout", "strategy_scope"],
-    "loss_model": ["LabelSmoothedCrossEntropy", "LossModel"],
+    "loss_model": ["LabelSmoothedCrossEntropy", "LossModel", "compile_model"],
     "metrics": [
         "Perplexity",
         "TokenAccuracy",
@@ -23,7 +22,13 @@ _MODULES = {
         "TokenLoss",
         "evaluate_tokens",
     ],
-    "optimizer": ["TransformerSchedule", "compile_model", "make_optimizer"],
+    "optimizer": [
+        "FusedAdam",
+        "GlobalClipAdam",
+        "LayerwiseAdam",
+        "TransformerSchedule",
+        "make_optimizer",
+    ],
     "score_on_dev": ["BleuOnDev", "ScoreOnDev"],
     "trainer": ["train"],
     "training_run": ["TrainingResult"],

@@ -12,16 +12,6 @@ from keras_transformer.errors import UserError
 _strategies: dict[int, Any] = {}
 
 
-def num_replicas(model: keras.Model | None = None) -> int:
-    """Returns the number of replicas of `model`, or of the current scope if there is no model."""
-    if keras.backend.backend() != "tensorflow":
-        return 1
-    import tensorflow as tf
-
-    strategy = getattr(model, "distribute_strategy", None) or tf.distribute.get_strategy()
-    return strategy.num_replicas_in_sync
-
-
 def mirrored_strategy(num_devices: int | None = None) -> Any:
     """Returns a `tf.distribute.MirroredStrategy` over GPUs, or over logical CPU devices.
 

@@ -1,17 +1,16 @@
-"""The paper's learning rate and optimizer, and `compile` with the loss of a recipe."""
+"""The paper's learning rate, and Adam: fast on TensorFlow, with clipping or rates per layer."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
 from keras import ops
 
 from keras_transformer.layers.checks import check_positive_number
-from keras_transformer.layers.dtypes import Tensor, at_least_float32
+from keras_transformer.layers.dtypes import Tensor
+from keras_transformer.models.micro_batches import num_replicas
 from keras_transformer.settings.training_recipe import TrainingRecipe
-from keras_transformer.training.adam import FusedAdam, GlobalClipAdam
-from keras_transformer.training.distribution import model_scope, num_replicas
-from keras_transformer.training.loss_model import LabelSmoothedCrossEntropy, LossModel
+from keras_transformer.training.distribution import model_scope
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -110,60 +109,226 @@ def make_optimizer(recipe: TrainingRecipe, d_model: int) -> keras.optimizers.Opt
     return GlobalClipAdam(schedule, clip_norm=recipe.clip_norm, **settings)
 
 
-def compile_model(
-    model: keras.Model,
-    recipe: TrainingRecipe,
-    metrics: Sequence = (),
-    jit_compile: bool = False,
-    **kwargs: Any,
-) -> keras.Model:
-    """Compiles a Transformer with the loss and the optimizer of its recipe.
+@keras.saving.register_keras_serializable(package="keras_transformer")
+class FusedAdam(keras.optimizers.Adam):
+    """`keras.optimizers.Adam` with TensorFlow's fused operation where that is possible.
 
-    Metrics on logits cost two more passes over [tokens, vocabulary] a step, which takes time on a
-    CPU; `evaluate_tokens` gives the same figures on a validation set.
+    Keras runs about twenty operations on each variable, each with a pass over it; the fused
+    operation needs one pass. The graph is smaller, so a training starts seconds sooner. With other
+    backends, several replicas, `amsgrad` or dtypes other than float32, it is Keras' own Adam. Both
+    are equal up to rounding. The arguments are those of `keras.optimizers.Adam`.
 
-    Args:
-        model: `Transformer` or `LossModel`.
-        recipe: `TrainingRecipe`.
-        metrics: weighted metrics, e.g. `[TokenLoss(), TokenAccuracy()]`.
-        jit_compile: bool, whether to compile with XLA, once for every batch shape. On JAX a step is
-            always compiled, because its operations would otherwise run one by one.
-        **kwargs: further arguments of `keras.Model.compile`.
-
-    Returns:
-        `model`, compiled.
-
-    Raises:
-        ValueError: if `jit_compile` is true with more than one replica.
+    Attributes:
+        gradient_norm: scalar variable with the norm of the last gradient, before any clipping;
+            None without `watch_gradient_norm`.
+        averages_at_end: bool, whether `fit` with `use_ema` ends with the moving average as the
+            weights, as in Keras. `train` sets it to False, to choose among several candidates.
 
     Example:
 
-    >>> from keras_transformer.models import TrainingRecipe, Transformer
-    >>> from keras_transformer.training import compile_model
-    >>> model = Transformer.from_preset("tiny", vocab_size=100)
-    >>> compile_model(model, TrainingRecipe()).loss.label_smoothing
-    0.1
+    >>> from keras_transformer.training import FusedAdam
+    >>> FusedAdam(1e-3, beta_2=0.98).beta_2
+    0.98
+
+    Reference: Kingma and Ba (2015), the variant in the last paragraph of section 2, as in Keras.
     """
-    replicas = num_replicas(model)
-    if jit_compile and replicas > 1:
-        raise ValueError(
-            "`jit_compile=True` does not work with more than one replica: TensorFlow cannot "
-            "compile the exchange of gradients with XLA. Use jit_compile=False. "
-            f"Received: jit_compile={jit_compile!r} with {replicas} replicas"
+
+    _shared = None
+    gradient_norm = None
+    averages_at_end = True
+
+    def watch_gradient_norm(self, model: keras.Model) -> None:
+        """Stores the norm of each whole gradient in `gradient_norm`, from the first step on.
+
+        This costs a pass over the gradient in each step and, with several replicas, an exchange of
+        the gradient between them. TensorFlow only.
+
+        Args:
+            model: the model that is trained.
+        """
+        import tensorflow as tf
+
+        if self.gradient_norm is None:
+            with model_scope(model):
+                # A Keras variable would become a part of the optimizer's saved state.
+                self.gradient_norm = tf.Variable(
+                    0.0, trainable=False, aggregation=tf.VariableAggregation.MEAN
+                )
+
+    def apply(self, grads: Sequence, trainable_variables: Sequence | None = None) -> None:
+        grads = self._prepare(list(grads))
+        self._shared = self._shared_terms()
+        try:
+            super().apply(grads, trainable_variables)
+        finally:
+            self._shared = None
+
+    def finalize_variable_values(self, var_list: Sequence) -> None:
+        if self.averages_at_end:
+            super().finalize_variable_values(var_list)
+
+    def _prepare(self, grads):
+        if self.gradient_norm is not None:
+            self.gradient_norm.assign(_global_norm(_sum_over_replicas(grads)[0]))
+        return grads
+
+    def _shared_terms(self):
+        """Returns the fused operation's arguments that all variables share; None if not fused."""
+        if keras.backend.backend() != "tensorflow" or num_replicas() > 1 or self.amsgrad:
+            return None
+        import tensorflow as tf
+
+        step = tf.cast(self.iterations + 1, "float32")
+        values = {"beta1": self.beta_1, "beta2": self.beta_2, "epsilon": self.epsilon}
+        terms = {name: tf.constant(value, "float32") for name, value in values.items()}
+        powers = {f"{name}_power": tf.pow(terms[name], step) for name in ("beta1", "beta2")}
+        return terms | powers
+
+    def _backend_update_step(self, grads, trainable_variables, learning_rate):
+        if self._shared is None:
+            super()._backend_update_step(grads, trainable_variables, learning_rate)
+            return
+        # Keras sums over a single replica too, with a custom gradient, which TensorFlow keeps
+        # forever, together with the graph of the step.
+        for gradient, variable in zip(grads, trainable_variables, strict=True):
+            self.update_step(gradient, variable, learning_rate)
+
+    def update_step(self, gradient: Tensor, variable: Any, learning_rate: Tensor) -> None:
+        if self._shared is None or variable.dtype != "float32":
+            return super().update_step(gradient, variable, learning_rate)
+        import tensorflow as tf
+
+        index = self._get_variable_index(variable)
+        tf.raw_ops.ResourceApplyAdam(
+            var=_handle(variable),
+            m=_handle(self._momentums[index]),
+            v=_handle(self._velocities[index]),
+            lr=tf.cast(learning_rate, "float32"),
+            grad=tf.cast(tf.convert_to_tensor(gradient), "float32"),
+            **self._shared,
         )
-    loss = None  # a `LossModel` has its own
-    if not isinstance(model, LossModel):
-        dtype = at_least_float32(model.compute_dtype)
-        loss = LabelSmoothedCrossEntropy(recipe.label_smoothing, dtype=dtype)
-    model.compile(
-        optimizer=make_optimizer(recipe, model.config.d_model),
-        loss=loss,
-        weighted_metrics=list(metrics) or None,
-        jit_compile=bool(jit_compile) or keras.backend.backend() == "jax",
-        **kwargs,
-    )
-    if model.built:
-        # If the first step created these variables, it would be traced twice, which takes seconds.
-        with model_scope(model):
-            model.optimizer.build(model.trainable_variables)
-    return model
+
+
+def _handle(variable):
+    """Returns the resource of a `tf.Variable`, or of the one inside a Keras variable."""
+    return (variable.value if isinstance(variable, keras.Variable) else variable).handle
+
+
+@keras.saving.register_keras_serializable(package="keras_transformer")
+class GlobalClipAdam(FusedAdam):
+    """Adam that clips by the norm of the whole gradient, after the sum over the replicas.
+
+    Differs from `keras.optimizers.Adam(global_clipnorm=...)`: under `MirroredStrategy`, Keras clips
+    the gradient of each replica before the sum, so the result differs from training on one device.
+
+    Args:
+        learning_rate, **kwargs: as in `keras.optimizers.Adam`.
+        clip_norm: float, the largest norm of the whole gradient.
+
+    Raises:
+        ValueError: if `clip_norm` is not positive.
+
+    Example:
+
+    >>> from keras_transformer.training import GlobalClipAdam
+    >>> GlobalClipAdam(1e-3, clip_norm=1.0).clip_norm
+    1.0
+    """
+
+    def __init__(self, learning_rate: Any = 0.001, clip_norm: float = 1.0, **kwargs: Any):
+        super().__init__(learning_rate, **kwargs)
+        check_positive_number("clip_norm", clip_norm)
+        self.clip_norm = clip_norm
+
+    def _prepare(self, grads):
+        grads, replicas = _sum_over_replicas(grads)
+        norm = _global_norm(grads)
+        if self.gradient_norm is not None:
+            self.gradient_norm.assign(norm)
+        # Keras sums over the replicas once more, so each replica returns only its share.
+        scale = ops.minimum(1.0, self.clip_norm / ops.maximum(norm, 1e-12)) / replicas
+        return [None if grad is None else grad * ops.cast(scale, grad.dtype) for grad in grads]
+
+    def get_config(self) -> dict:
+        return {**super().get_config(), "clip_norm": self.clip_norm}
+
+
+@keras.saving.register_keras_serializable(package="keras_transformer")
+class LayerwiseAdam(FusedAdam):
+    """Adam that multiplies the learning rate by a factor for each part of a model.
+
+    Scaling gradients has no such effect: Adam divides by their size. Weight decay is not scaled.
+
+    Args:
+        learning_rate, **kwargs: as in `keras.optimizers.Adam`.
+        factors: dict from parts of the `path`s of weights, such as `"encoder"` or
+            `"encoder/block_0"`, to numbers of at least 0. If a path contains several of the parts,
+            the longest one counts; if it contains none, the factor is 1.
+
+    Raises:
+        ValueError: if a factor is negative or not finite or, in `build`, applies to no weight.
+
+    Example:
+
+    >>> from keras_transformer.training import LayerwiseAdam
+    >>> optimizer = LayerwiseAdam(1e-3, factors={"encoder": 0.1, "encoder/block_0": 0.01})
+    >>> model = keras_transformer.models.Transformer.from_preset("tiny", vocab_size=100)
+    >>> model.compile(optimizer, keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+
+    Reference: Howard and Ruder (2018), section 3.2, "discriminative fine-tuning".
+    """
+
+    def __init__(
+        self, learning_rate: Any = 0.001, factors: Mapping[str, float] | None = None, **kwargs: Any
+    ):
+        super().__init__(learning_rate, **kwargs)
+        self.factors = dict(factors or {})
+        for part, factor in self.factors.items():
+            if not 0 <= factor < float("inf"):
+                rule = "A factor must be a number of at least 0"
+                raise ValueError(f"{rule}. Received: factors[{part!r}]={factor!r}")
+        self._factor_of = ()
+
+    def build(self, variables: Sequence) -> None:
+        super().build(variables)
+        paths = [variable.path for variable in variables]
+        for part in self.factors:
+            if not any(_has_part(path, part) for path in paths):
+                raise ValueError(
+                    "A key of `factors` must be a part of the path of a trainable weight, such as "
+                    f"{paths[0]!r}. Received: factors with {part!r}"
+                )
+        parts = ([part for part in self.factors if _has_part(path, part)] for path in paths)
+        factors = (self.factors[max(found, key=len)] if found else 1.0 for found in parts)
+        self._factor_of = tuple(factors)
+
+    def update_step(self, gradient: Tensor, variable: Any, learning_rate: Tensor) -> None:
+        factor = self._factor_of[self._get_variable_index(variable)]
+        super().update_step(gradient, variable, learning_rate * factor)
+
+    def get_config(self) -> dict:
+        return {**super().get_config(), "factors": dict(self.factors)}
+
+
+def _has_part(path, part):
+    """Returns whether `part`, whole names between slashes, is in `path`."""
+    return f"/{part.strip('/')}/" in f"/{path}/"
+
+
+def _global_norm(grads):
+    present = [grad for grad in grads if grad is not None]
+    return ops.sqrt(sum(ops.sum(ops.square(ops.cast(grad, "float32"))) for grad in present))
+
+
+def _sum_over_replicas(grads):
+    """Returns the gradients summed over the replicas, and the number of replicas."""
+    replicas = num_replicas()
+    if keras.backend.backend() != "tensorflow":
+        return grads, replicas
+    import tensorflow as tf
+
+    present = {n: tf.convert_to_tensor(grad) for n, grad in enumerate(grads) if grad is not None}
+    if replicas > 1:
+        context = tf.distribute.get_replica_context()
+        present = context.all_reduce(tf.distribute.ReduceOp.SUM, present)
+    return [present.get(n) for n in range(len(grads))], replicas

@@ -22,8 +22,7 @@ from keras_transformer.models import TrainingRecipe, Transformer, TransformerCon
 from keras_transformer.settings.training_settings import TrainingSettings
 from keras_transformer.training.checkpoints import Checkpoints, Progress
 from keras_transformer.training.distribution import mirrored_strategy, strategy_scope
-from keras_transformer.training.loss_model import LossModel
-from keras_transformer.training.optimizer import compile_model
+from keras_transformer.training.loss_model import LossModel, compile_model
 from keras_transformer.training.output_directory import (
     CHECKPOINT_FOLDER,
     check_output,

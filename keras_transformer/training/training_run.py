@@ -12,6 +12,7 @@ import keras
 from keras_transformer.data.tokenizer_pair import TokenizerPair
 from keras_transformer.errors import StopSignals, UserError
 from keras_transformer.inference.tasks import get_task, task_names
+from keras_transformer.models.micro_batches import num_replicas
 from keras_transformer.settings.training_recipe import TrainingRecipe
 from keras_transformer.settings.training_settings import TrainingSettings
 from keras_transformer.training.averaging import choose_final_weights
@@ -24,7 +25,6 @@ from keras_transformer.training.callbacks import (
     save_diverged_batch,
 )
 from keras_transformer.training.checkpoints import Checkpoints, Progress
-from keras_transformer.training.distribution import num_replicas
 from keras_transformer.training.evaluation_loop import EvaluationLoop, history_columns
 from keras_transformer.training.loss_model import LossModel
 from keras_transformer.training.metrics import TokenEvaluator

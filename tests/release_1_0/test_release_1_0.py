@@ -75,17 +75,17 @@ def test_a_parser(files, answers):
 def test_a_keras_file_with_its_optimizer(files, arrays, name):
     model = keras.models.load_model(files / f"{name}.keras")
     assert int(ops.convert_to_numpy(model.optimizer.iterations)) == 1
-    np.testing.assert_allclose(make.model_answer(model), arrays[name], atol=1e-5)
+    np.testing.assert_allclose(make.model_answer(model), arrays[name], atol=5e-5)
     make.train_a_step(model)
     expected = arrays[f"{name}_after_a_step"]
-    np.testing.assert_allclose(make.model_answer(model), expected, atol=1e-4)
+    np.testing.assert_allclose(make.model_answer(model), expected, atol=2e-4)
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_a_file_of_weights(files, arrays, name):
     model = MODELS[name]()
     model.load_weights(files / f"{name}.weights.h5")
-    np.testing.assert_allclose(make.model_answer(model), arrays[name], atol=1e-5)
+    np.testing.assert_allclose(make.model_answer(model), arrays[name], atol=5e-5)
 
 
 @tensorflow_only

@@ -5,12 +5,9 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_transformer.models.cross_entropy import (
-    cross_entropy,
-    smoothed_cross_entropy,
-    smoothing_weight,
-)
+from keras_transformer.models.cross_entropy import cross_entropy, smoothing_weight
 from keras_transformer.training import LabelSmoothedCrossEntropy
+from keras_transformer.training.projected_cross_entropy import fused_cross_entropy
 from tests.oracle import loss as oracle
 from tests.precision.gradients import array, has_float64, value_and_gradients
 
@@ -51,8 +48,11 @@ def test_equals_the_explicit_soft_target_in_value_and_gradient(example, conventi
     np.testing.assert_allclose(gradient, expected, rtol=TOLERANCE, atol=TOLERANCE)
 
 
-@pytest.mark.parametrize("function", [smoothed_cross_entropy, cross_entropy])
-def test_every_path_gives_the_same_value_and_gradient(example, function):
+@pytest.mark.parametrize(
+    "function",
+    [cross_entropy, pytest.param(fused_cross_entropy, marks=pytest.mark.tensorflow_only(""))],
+)
+def test_both_forms_give_the_same_value_and_gradient(example, function):
     labels, logits = example
     weight = smoothing_weight(0.1, CLASSES)
     upstream = np.random.default_rng(1).normal(size=labels.shape)
