@@ -37,10 +37,10 @@ def on_files(files, config):
 def settings_tables():
     """Returns the tables of the settings of `train` in Markdown."""
     lines = []
-    for table, heading in train_settings.TABLES.items():
+    for table, heading in train_settings.train_tables().items():
         lines += [f"## {table}", "", f"{heading[0].upper()}{heading[1:]}.", ""]
         lines += ["| option | default | meaning |", "|---|---|---|"]
-        for setting in train_settings.settings_in(table):
+        for setting in train_settings.options_in(table):
             default = f"`{setting.default}`" if setting.default is not None else setting.unset or ""
             meaning = f"{setting.text[0].upper()}{setting.text[1:]}"
             lines.append(f"| `{setting.flag}` | {default} | {meaning} |")

@@ -12,64 +12,68 @@ import textwrap
 from collections.abc import Iterator, Sequence
 
 from keras_transformer import __version__
-from keras_transformer.cli import attend, average, evaluate, export, train, vocab
 from keras_transformer.cli.arguments import USAGE_ERROR, CommandParser
 from keras_transformer.cli.progress import say
-from keras_transformer.cli.task_commands import task_commands
 from keras_transformer.errors import NO_ROOM
 from keras_transformer.files import read_toml
-from keras_transformer.quickstart import command as quickstart
+from keras_transformer.inference.tasks import find_installed_tasks, known_tasks
 
 PROGRAM = "keras-transformer"
-# A command is a module with `define_options(parser)`, which adds its options, and `run(arguments)`,
-# which does its work. `help.toml` in its folder has the rest of its help.
-COMMANDS = {
-    "quickstart": quickstart,
-    "vocab": vocab,
-    "train": train,
-    **{
-        name.rpartition(".")[2]: importlib.import_module(name)
-        for task in task_commands()
-        for name in task.modules
-    },
-    "evaluate": evaluate,
-    "attend": attend,
-    "average": average,
-    "export": export,
-}
-
 _UNEXPECTED_ERROR = 1
 _BY_SIGNAL = 128  # plus the signal's number
 _BROKEN_PIPE = _BY_SIGNAL + 13  # SIGPIPE, which Windows does not have
 _LONGEST_ERROR = 400  # characters
 
 
-def build_parser() -> CommandParser:
-    """Returns the parser of all subcommands; their modules import TensorFlow only when they run."""
-    parser = CommandParser(prog=PROGRAM, **_help(__file__, PROGRAM))
+def command_modules() -> dict[str, str]:
+    """Returns the name of each command's module.
+
+    The module has `define_options(parser)`, which adds its options, and `run(arguments)`, which
+    does its work. `help.toml` in its folder has the rest of its help.
+    """
+    return {
+        "quickstart": "keras_transformer.quickstart.command",
+        "vocab": "keras_transformer.cli.vocab",
+        "train": "keras_transformer.cli.train",
+        **{name: module for task in known_tasks() for name, module in task.commands.items()},
+        "evaluate": "keras_transformer.cli.evaluate",
+        "attend": "keras_transformer.cli.attend",
+        "average": "keras_transformer.cli.average",
+        "export": "keras_transformer.cli.export",
+    }
+
+
+def build_parser(command: str | None = None) -> CommandParser:
+    """Returns the parser, with the options of one command; None for those of all commands."""
+    if command not in command_modules():
+        find_installed_tasks()  # The command of an installed package, or the list of all commands.
+    parser = CommandParser(prog=PROGRAM, **_help("keras_transformer.cli", PROGRAM))
     parser.add_argument("--version", action="version", version=f"{PROGRAM} {__version__}")
     commands = parser.add_subparsers(
         dest="command", metavar="COMMAND", title="commands (`COMMAND --help` for each)"
     )
-    for name, command in COMMANDS.items():
-        command_parser = commands.add_parser(name, **_help(command.__file__, name))
-        command.define_options(command_parser)
-        command_parser.set_defaults(run=command.run, fail=command_parser.error)
+    for name, module in command_modules().items():
+        command_parser = commands.add_parser(name, **_help(module.rpartition(".")[0], name))
+        if command in (None, name):
+            imported = importlib.import_module(module)
+            imported.define_options(command_parser)
+            command_parser.set_defaults(run=imported.run, fail=command_parser.error)
     return parser
 
 
-def _help(module: str, name: str) -> dict[str, str]:
-    """Returns the help of a command as arguments of its parser; `module` is its file."""
-    texts = read_toml(module, "help.toml")[name]
+def _help(package: str, name: str) -> dict[str, str]:
+    """Returns the help of a command, in a package, as arguments of its parser."""
+    texts = read_toml(importlib.import_module(package).__file__, "help.toml")[name]
     example = textwrap.indent(texts.pop("example"), "  ")
     return {**texts, "epilog": f"example:\n\n{example}"}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one subcommand; see `keras_transformer.cli.main`."""
-    parser = build_parser()
+    words = sys.argv[1:] if argv is None else list(argv)
+    parser = build_parser(words[0] if words else "")
     try:
-        arguments, unknown = parser.parse_known_args(argv)
+        arguments, unknown = parser.parse_known_args(words)
         if arguments.command is None:
             parser.error("a command is required")
         if unknown:

@@ -27,6 +27,10 @@ class CommandParser(argparse.ArgumentParser):
         line = " ".join(message.split())
         self.exit(USAGE_ERROR, f"{self.prog}: error: {line} (see `{self.prog} --help`)\n")
 
+    def flags(self) -> set[str]:
+        """Returns the options, each by its first name."""
+        return {action.option_strings[0] for action in self._actions if action.option_strings}
+
 
 def add_options(group: argparse._ActionsContainer, texts: Mapping[str, str], **common: Any) -> None:
     """Adds options such as `{"--last N": "help"}`, or `{"--plan": "help"}` for a switch."""

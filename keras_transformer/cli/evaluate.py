@@ -4,16 +4,16 @@ import argparse
 import json
 
 from keras_transformer.cli.arguments import (
+    CommandParser,
     add_batch_options,
     add_model_option,
     add_options,
     add_search_options,
     is_given,
 )
-from keras_transformer.cli.task_commands import task_commands
 from keras_transformer.cli.text_files import check_output, open_output
 from keras_transformer.errors import UserError
-from keras_transformer.inference.tasks import command_names, get_commands
+from keras_transformer.inference.tasks import Task, all_tasks, get_task
 
 _MODEL_OPTIONS = (
     *("--output", "--streams", "--precision"),
@@ -22,7 +22,8 @@ _MODEL_OPTIONS = (
 
 
 def define_options(parser: argparse.ArgumentParser) -> None:
-    names = command_names()
+    tasks = all_tasks()
+    names = [task.name for task in tasks]
     text = f"task of the model: {' or '.join(names)} (default: %(default)s)"
     add_options(parser, {"--task TASK": text}, choices=names, default="translation")
     files = parser.add_argument_group("files: a model with a source, or a hypothesis")
@@ -39,30 +40,34 @@ def define_options(parser: argparse.ArgumentParser) -> None:
         "--json FILE": "file for the scores as JSON",
     }
     add_options(files, outputs)
-    for task in task_commands():
-        task.add_evaluate_options(parser)
+    added = set()
+    for task in tasks:
+        # A task that is a subclass of another one may have the same options.
+        if type(task).add_evaluate_options not in added:
+            added.add(type(task).add_evaluate_options)
+            task.add_evaluate_options(parser)
     add_search_options(parser, n_best=False)
     add_batch_options(parser)
 
 
 def run(arguments: argparse.Namespace) -> None:
-    commands = get_commands(arguments.task)
-    for other in task_commands():
-        for option in set(other.evaluate_options) - set(commands.evaluate_options):
+    task = get_task(arguments.task)
+    for other in all_tasks():
+        for option in sorted(_options(other) - _options(task)):
             if is_given(arguments, option):
                 rule = f"{option} goes with --task {other.name}"
-                raise UserError(f"{rule}. Received: task={commands.name!r}")
-    for option in (*_MODEL_OPTIONS, *commands.model_options):
+                raise UserError(f"{rule}. Received: task={task.name!r}")
+    for option in (*_MODEL_OPTIONS, *task.model_options):
         if arguments.hypothesis and is_given(arguments, option):
             raise UserError(f"{option} goes with --model: with --hypothesis nothing is searched.")
     files = [arguments.hypothesis, *(arguments.reference or []), *(arguments.model or [])]
-    files += [getattr(arguments, name) for name in commands.evaluate_inputs]
-    for name in ("output", "json", *commands.evaluate_outputs):
+    files += [getattr(arguments, name) for name in task.evaluate_inputs]
+    for name in ("output", "json", *task.evaluate_outputs):
         path = getattr(arguments, name)
         if path is not None:
             check_output(path, files)
             files.append(path)
-    report = commands.evaluate(arguments)
+    report = task.evaluate(arguments)
     if arguments.hypothesis:
         report["hypothesis"] = arguments.hypothesis
     else:
@@ -70,3 +75,10 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.json:
         with open_output(arguments.json) as file:
             file.write(json.dumps(report, indent=2, ensure_ascii=False) + "\n")
+
+
+def _options(task: Task) -> set[str]:
+    """Returns the options that only this task and its subclasses have."""
+    parser = CommandParser(add_help=False)
+    task.add_evaluate_options(parser)
+    return parser.flags()

@@ -7,10 +7,10 @@ from keras_transformer.cli.arguments import add_options
 from keras_transformer.cli.backend import load_backend
 from keras_transformer.cli.experiments import choose_vocab_size
 from keras_transformer.cli.progress import Progress, say
-from keras_transformer.cli.settings import SETTINGS, add_tables, data_kind, resolve
+from keras_transformer.cli.settings import add_tables, data_kind, resolve, train_options
 from keras_transformer.cli.vocab import load_vocabulary
 from keras_transformer.errors import UserError
-from keras_transformer.inference.tasks import get_commands
+from keras_transformer.inference.tasks import get_task
 from keras_transformer.settings.training_settings import TrainingSettings
 
 # Only `train` has these, or their defaults differ here.
@@ -19,7 +19,7 @@ _NOT_HERE = ("task", "prepared", "max_length", "bpe_dropout")
 
 def define_options(parser: argparse.ArgumentParser) -> None:
     add_options(parser, {"--output DIR": "folder of the corpus"}, required=True)
-    text = f"{SETTINGS['max_length'].text} (default: %(default)s)"
+    text = f"{train_options()['max_length'].text} (default: %(default)s)"
     add_options(parser, {"--max-length N": text}, default=256)
     add_tables(parser, ("data", "vocabulary"), _NOT_HERE)
 
@@ -31,14 +31,14 @@ def run(arguments: argparse.Namespace) -> None:
 
     check_prepared_directory(arguments.output)
     output = pathlib.Path(arguments.output).resolve()
-    commands = get_commands("translation")
-    for path in (values[name] for name in commands.data_kinds[kind]):
+    task = get_task("translation")
+    for path in (values[name] for name in task.data_kinds[kind]):
         if pathlib.Path(path).resolve().parent == output:
             rule = "The output folder would replace a file that the command reads"
             raise UserError(f"{rule}. Received: {arguments.output!r}, which holds {path!r}.")
     # Errors in files are found before TensorFlow is loaded.
     vocabulary = load_vocabulary(values["vocabulary"])
-    train_corpus, valid_corpus, *_ = commands.open_corpora(kind, values)
+    train_corpus, valid_corpus, *_ = task.open_corpora(kind, values)
     load_backend()
     from keras_transformer.data import prepare_corpus
     from keras_transformer.data.tokenizer_pair import TokenizerPair

@@ -3,82 +3,86 @@
 import argparse
 import dataclasses
 import difflib
+import functools
 import itertools
 import json
 import tomllib
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from keras_transformer.cli.arguments import add_setting
 from keras_transformer.cli.backend import TRAINING_STREAMS
 from keras_transformer.cli.experiments import CHOSEN, experiment_values
-from keras_transformer.cli.task_commands import task_commands
 from keras_transformer.errors import UserError, one_line
 from keras_transformer.files import read_small_file, require_file
-from keras_transformer.inference.tasks import command_names, get_commands
+from keras_transformer.inference.tasks import Task, all_tasks, get_task
 from keras_transformer.settings.presets import get_preset, list_presets
 from keras_transformer.settings.setting import (
     RATE,
-    FrozenSettings,
+    TEXT,
     Rule,
     Setting,
     choice,
     declarations,
-    setting,
 )
 from keras_transformer.settings.training_recipe import TrainingRecipe
 from keras_transformer.settings.training_settings import BLEU_TOKENIZERS, TrainingSettings
 from keras_transformer.settings.transformer_config import TransformerConfig
 
-
-@dataclasses.dataclass(frozen=True)
-class RunSettings(FrozenSettings):
-    """The settings of the command `train` that become arguments of the function `train`.
-
-    Args:
-        {settings}
-    """
-
-    vocabulary: str | None = setting(
+# Options that become arguments of the function `train`.
+_RUN_OPTIONS = (
+    Setting(
+        "vocabulary",
         None,
         "file of `keras-transformer vocab` with the vocabulary; in parsing, of the words",
-        metavar="FILE",
+        TEXT,
+        "FILE",
         unset="a new one",
         table="vocabulary",
-    )
-    output: str | None = setting(
+    ),
+    Setting(
+        "output",
         None,
         "model directory; if it contains a training already, that training is resumed",
-        metavar="DIR",
+        TEXT,
+        "DIR",
         table="machine",
-    )
-
-
+    ),
+)
 # Maximum number of bytes of a TOML file; `tomllib` reads `a.b.c` in quadratic time and memory.
 _LARGEST_CONFIG = 2**15
 
-# Tables of the TOML file, and headings of the help.
-TABLES: dict[str, str] = {
-    "data": "sentence pairs: two text files, one TSV file, or a dataset by name",
-    **{table: text for task in task_commands() for table, text in task.tables.items()},
-    "vocabulary": "vocabulary of subwords, learned from the training text",
-    "model": "model",
-    "training": "training hyper-parameters",
-    "checkpoints": "checkpoints and validation",
-    "search": "search of the finished model",
-    "machine": "machine and output",
-}
+
+def train_tables() -> dict[str, str]:
+    """Returns the tables of the TOML file, with the headings of the help."""
+    return {
+        "data": "sentence pairs: two text files, one TSV file, or a dataset by name",
+        **{table: text for task in all_tasks() for table, text in task.tables.items()},
+        "vocabulary": "vocabulary of subwords, learned from the training text",
+        "model": "model",
+        "training": "training hyper-parameters",
+        "checkpoints": "checkpoints and validation",
+        "search": "search of the finished model",
+        "machine": "machine and output",
+    }
 
 
-def _settings_of_train() -> dict[str, Setting]:
-    classes = (TrainingSettings, *(task.settings for task in task_commands()), RunSettings)
-    found = {one.name: one for kind in classes for one in declarations(kind).values()}
+def train_options() -> dict[str, Setting]:
+    """Returns the settings of `train` by name, those of all tasks included."""
+    return _train_options(tuple(all_tasks()))
+
+
+@functools.cache
+def _train_options(tasks: tuple[Task, ...]) -> dict[str, Setting]:
+    found = {one.name: one for one in declarations(TrainingSettings).values()}
+    found |= {one.name: one for task in tasks for one in task.options}
+    found |= {one.name: one for one in _RUN_OPTIONS}
     # Defaults that differ from the library's, because the command line knows the number of pairs.
     presets = [f"with --task {task.name} {task.defaults['preset']}"
-               for task in task_commands() if "preset" in task.defaults]  # fmt: skip
+               for task in tasks if "preset" in task.defaults]  # fmt: skip
     named = sorted(name for name in list_presets() if not name.startswith("table3"))
     words = f"one of {', '.join(named)} or table3_..."
-    tasks = " or ".join(f"{task.name}, from {task.learns_from}" for task in task_commands())
+    names = " or ".join(f"{task.name}, from {task.learns_from}" for task in tasks)
     changes = {
         "preset": {
             "default": None,
@@ -86,7 +90,10 @@ def _settings_of_train() -> dict[str, Setting]:
             "rule": Rule(str, words, list_presets().__contains__, "NAME"),
         },
         "vocab_size": {"default": None, "unset": f"{TrainingSettings.vocab_size}"},
-        "task": {"text": f"task of the model: {tasks}", "rule": choice("TASK", *command_names())},
+        "task": {
+            "text": f"task of the model: {names}",
+            "rule": choice("TASK", *(task.name for task in tasks)),
+        },
         "bleu_tokenize": {"rule": choice("NAME", *BLEU_TOKENIZERS)},
         "streams": {
             "default": None,
@@ -106,23 +113,23 @@ def _settings_of_train() -> dict[str, Setting]:
     return {name: one for name, one in found.items() if one.table}
 
 
-SETTINGS: dict[str, Setting] = _settings_of_train()
-
-
-def settings_in(table: str) -> list[Setting]:
+def options_in(table: str) -> list[Setting]:
     """Returns the settings of a table."""
-    return [one for one in SETTINGS.values() if one.table == table]
+    return [one for one in train_options().values() if one.table == table]
 
 
 def add_tables(
-    parser: argparse.ArgumentParser, tables: Iterable[str] = TABLES, left_out: Collection[str] = ()
+    parser: argparse.ArgumentParser,
+    tables: Collection[str] | None = None,
+    left_out: Collection[str] = (),
 ) -> None:
-    """Adds a group of options for each table, with its settings except `left_out`."""
-    for table in tables:
-        group = parser.add_argument_group(TABLES[table])
-        for one in settings_in(table):
-            if one.name not in left_out:
-                add_setting(group, one)
+    """Adds a group of options for each table, without `left_out`; None for all tables."""
+    for table, heading in train_tables().items():
+        if tables is None or table in tables:
+            group = parser.add_argument_group(heading)
+            for one in options_in(table):
+                if one.name not in left_out:
+                    add_setting(group, one)
 
 
 def read_config(path: str) -> dict[str, Any]:
@@ -134,17 +141,17 @@ def read_config(path: str) -> dict[str, Any]:
     # As in JSON: text that is not UTF-8, numbers of thousands of digits, deep nesting.
     except (ValueError, RecursionError) as error:
         raise UserError(f"{path}: not a valid TOML file: {one_line(error)}") from error
-    values = {}
+    values, known, allowed = {}, train_options(), train_tables()
     for table, entries in tables.items():
-        if table not in TABLES or not isinstance(entries, Mapping):
+        if table not in allowed or not isinstance(entries, Mapping):
             raise UserError(
                 f"{path}: every setting stands in one of the tables "
-                f"{', '.join(f'[{name}]' for name in TABLES)}. Received: {table!r}"
+                f"{', '.join(f'[{name}]' for name in allowed)}. Received: {table!r}"
             )
         for name, value in entries.items():
-            if name not in SETTINGS or SETTINGS[name].table != table:
+            if name not in known or known[name].table != table:
                 raise UserError(f"{path}: {_describe_unknown(name, table)}")
-            rule = SETTINGS[name].rule
+            rule = known[name].rule
             value = tuple(value) if isinstance(value, list) else value  # TOML has no tuples
             if not rule.allows(value):
                 words = "true or false" if rule.kind is bool else rule.words
@@ -155,34 +162,37 @@ def read_config(path: str) -> dict[str, Any]:
 
 
 def _describe_unknown(name: str, table: str) -> str:
-    if name in SETTINGS:
-        return f"{name} belongs in [{SETTINGS[name].table}]. Received: it in [{table}]"
-    known = [one.name for one in settings_in(table)]
-    close = difflib.get_close_matches(name, known, n=1)
-    hint = f" (did you mean {close[0]}?)" if close else f"; known: {', '.join(known)}"
+    if name in (known := train_options()):
+        return f"{name} belongs in [{known[name].table}]. Received: it in [{table}]"
+    names = [one.name for one in options_in(table)]
+    close = difflib.get_close_matches(name, names, n=1)
+    hint = f" (did you mean {close[0]}?)" if close else f"; known: {', '.join(names)}"
     return f"unknown setting in [{table}]{hint}. Received: {name!r}"
 
 
 def resolve(arguments: argparse.Namespace) -> dict[str, Any]:
     """Returns all settings: from options, else the TOML file, the experiment or the defaults."""
-    values = {name: one.default for name, one in SETTINGS.items()}
+    values = {name: one.default for name, one in train_options().items()}
     options = {name: value for name, value in vars(arguments).items() if value is not None}
     given = read_config(options["config"]) if options.get("config") else {}
-    given |= {name: options[name] for name in SETTINGS if name in options}
+    given |= {name: options[name] for name in values if name in options}
     named = experiment_values(options["recipe"], given) if "recipe" in options else {}
     task = (named | given).get("task", values["task"])
-    return values | dict(get_commands(task).defaults) | named | given
+    return values | get_task(task).defaults | named | given
 
 
 def check_task(values: Mapping[str, Any]) -> None:
     """Raises a `UserError` if a setting of another task has been given."""
-    commands = get_commands(values["task"])
-    for other in task_commands():
-        own = (*(one.name for one in declarations(other.settings).values()), *other.own_settings)
-        for name in own if other.name != commands.name else ():
-            if values[name] != commands.defaults.get(name, SETTINGS[name].default):
-                rule = f"{SETTINGS[name].flag} goes with --task {other.name}"
-                raise UserError(f"{rule}. Received: task={commands.name!r}")
+    task, known = get_task(values["task"]), train_options()
+    for other in all_tasks():
+        for name in _settings_of(other) - _settings_of(task):
+            if name in known and values[name] != task.defaults.get(name, known[name].default):
+                rule = f"{known[name].flag} goes with --task {other.name}"
+                raise UserError(f"{rule}. Received: task={task.name!r}")
+
+
+def _settings_of(task: Task) -> set[str]:
+    return {*task.settings, *(one.name for one in task.options)}
 
 
 def render_config(values: Mapping[str, Any], preset_values: Mapping[str, Any]) -> str:
@@ -192,9 +202,9 @@ def render_config(values: Mapping[str, Any], preset_values: Mapping[str, Any]) -
         "# A setting behind # is not set: its value there is the preset's, or an example. Options",
         "# on the command line win. File names are relative to the folder of the command.",
     ]
-    for table, heading in TABLES.items():
+    for table, heading in train_tables().items():
         lines += ["", f"# {heading[0].upper()}{heading[1:]}.", f"[{table}]"]
-        for one in settings_in(table):
+        for one in options_in(table):
             lines += ["", f"# {one.text[0].upper()}{one.text[1:]}."]
             if one.rule.choices:
                 lines.append(f"# One of: {', '.join(one.rule.choices)}.")
@@ -223,7 +233,7 @@ def training_settings(values: Mapping[str, Any]) -> TrainingSettings:
         }
         for kind in (TrainingSettings, TransformerConfig, TrainingRecipe)
     )
-    own |= get_commands(values["task"]).training_fields(values)
+    own |= get_task(values["task"]).training_fields(values)
     return TrainingSettings(model=model | _learned_positions(given), recipe=recipe, **own)
 
 
@@ -237,18 +247,18 @@ def _learned_positions(given: Mapping[str, Any]) -> dict[str, int]:
 
 
 def data_kind(values: Mapping[str, Any]) -> str:
-    """Returns the kind of data that the settings name, a key of `TaskCommands.data_kinds`."""
-    commands = get_commands(values["task"])
+    """Returns the kind of data that the settings name, a key of `Task.data_kinds`."""
+    task, known = get_task(values["task"]), train_options()
     given = {
-        kind: [SETTINGS[name].flag for name in names if values[name]]
-        for kind, names in commands.data_kinds.items()
+        kind: [known[name].flag for name in names if values[name]]
+        for kind, names in task.data_kinds.items()
     }
     given = {kind: flags for kind, flags in given.items() if flags}
     if len(given) != 1:
         received = ", ".join(itertools.chain(*given.values())) or "none of them"
-        raise UserError(f"{commands.missing_data} Received: {received}")
+        raise UserError(f"{task.missing_data} Received: {received}")
     [(kind, flags)] = given.items()
-    missing = [SETTINGS[name].flag for name in commands.data_kinds[kind] if not values[name]]
+    missing = [known[name].flag for name in task.data_kinds[kind] if not values[name]]
     if missing:
         raise UserError(f"{flags[0]} also needs {' and '.join(missing)}.")
     return kind

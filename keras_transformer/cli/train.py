@@ -8,7 +8,7 @@ from typing import Any
 
 from keras_transformer.cli.arguments import add_options
 from keras_transformer.cli.backend import TRAINING_STREAMS, load_backend, load_backend_in_streams
-from keras_transformer.cli.experiments import EXPERIMENTS, choose_settings, keep_settings
+from keras_transformer.cli.experiments import all_experiments, choose_settings, keep_settings
 from keras_transformer.cli.progress import Progress, say
 from keras_transformer.cli.settings import (
     add_tables,
@@ -20,14 +20,15 @@ from keras_transformer.cli.settings import (
 )
 from keras_transformer.cli.vocab import load_vocabulary
 from keras_transformer.errors import UserError
-from keras_transformer.inference.tasks import get_commands
+from keras_transformer.inference.tasks import get_task
 from keras_transformer.settings.presets import get_preset
 from keras_transformer.settings.training_settings import TrainingSettings
 
 
 def define_options(parser: argparse.ArgumentParser) -> None:
-    width = max(map(len, EXPERIMENTS))
-    rows = (f"  {one.name:<{width}}  {one.description}" for one in EXPERIMENTS.values())
+    known = all_experiments()
+    width = max(map(len, known))
+    rows = (f"  {one.name:<{width}}  {one.description}" for one in known.values())
     heading = "The paper's trainings on WMT 2014, and of parsers on trees of your own:\n"
     experiments = "\n".join((heading, *rows))
     recipes = parser.add_argument_group("recipes: built-in experiments", experiments)
@@ -35,7 +36,7 @@ def define_options(parser: argparse.ArgumentParser) -> None:
         "use the settings of this experiment; --config and options on the command line win over "
         "them"
     )
-    add_options(recipes, {"--recipe NAME": text}, choices=tuple(EXPERIMENTS))
+    add_options(recipes, {"--recipe NAME": text}, choices=tuple(known))
     plan = parser.add_argument_group("plan")
     options = {
         "--plan": "print the model, its memory and the time of its training, and stop; a few steps "
@@ -53,7 +54,7 @@ def define_options(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     values = resolve(arguments)
-    commands = get_commands(values["task"])
+    task = get_task(values["task"])
     if arguments.print_config:
         _print_config(values)
         return
@@ -61,7 +62,7 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.plan:
         from keras_transformer.cli.train_plan import print_plan
 
-        values = choose_settings(values, commands.open_known_corpus(values), say)
+        values = choose_settings(values, task.open_known_corpus(values), say)
         print_plan(arguments.recipe, values, arguments.device_memory)
         return
     if arguments.device_memory:
@@ -72,7 +73,7 @@ def run(arguments: argparse.Namespace) -> None:
     kind = data_kind(values)
     # Errors in files are found before TensorFlow is loaded.
     vocabulary = load_vocabulary(values["vocabulary"])
-    corpora = commands.open_corpora(kind, values)
+    corpora = task.open_corpora(kind, values)
     values = choose_settings(values, corpora.train, say)
     say("Loading Keras and its backend.")
     # XLA fuses small operations itself, so the default is one stream.
@@ -114,7 +115,7 @@ def training_progress(output: str, max_minutes: float | None) -> Progress:
 def _print_config(values: Mapping[str, Any]) -> None:
     from keras_transformer.settings.transformer_config import TransformerConfig
 
-    corpus = get_commands(values["task"]).open_known_corpus(values)
+    corpus = get_task(values["task"]).open_known_corpus(values)
     if corpus is not None:
         values = choose_settings(values, corpus, say)
     examples = choose_settings(values, None, lambda line: None)  # for settings that are still None

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from keras_transformer.cli.backend import load_backend
-from keras_transformer.cli.experiments import EXPERIMENTS
+from keras_transformer.cli.experiments import all_experiments
 from keras_transformer.cli.progress import Progress
 from keras_transformer.cli.settings import training_settings
 from keras_transformer.cli.vocab import load_vocabulary
 from keras_transformer.errors import UserError
-from keras_transformer.inference.tasks import get_commands
+from keras_transformer.inference.tasks import get_task
 from keras_transformer.settings.transformer_config import count_parameters
 
 _GIGABYTE = 10**9
@@ -41,7 +41,7 @@ def print_plan(
     size = settings.vocab_size if vocabulary is None else vocabulary.vocab_size
     if size is None:
         raise UserError("--plan needs --vocab-size N, because it does not read the text.")
-    commands = get_commands(settings.task)
+    commands = get_task(settings.task)
     target_size, sides = commands.plan_vocabulary(settings, size, vocabulary)
     config = make_config(settings, recipe, size, target_size)
     num_devices = settings.gpus or 1
@@ -52,7 +52,7 @@ def print_plan(
     if settings.jit_compile and num_devices > 1:
         raise UserError(f"--jit-compile works on one device only. Received: --gpus {num_devices}")
     if recipe_name:
-        _line("recipe", f"{recipe_name}: {EXPERIMENTS[recipe_name].description}")
+        _line("recipe", f"{recipe_name}: {all_experiments()[recipe_name].description}")
     _line("data", commands.describe_data(values) or "not given yet")
     _print_run(settings, recipe, config, sides, steps)
     _print_memory(config, recipe, settings, share, part, device_memory)

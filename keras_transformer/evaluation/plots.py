@@ -12,7 +12,7 @@ import numpy as np
 
 from keras_transformer.errors import UserError
 from keras_transformer.files import atomic_write
-from keras_transformer.inference.tasks import get_task, task_names
+from keras_transformer.inference.tasks import all_tasks
 
 TEXT_COLOUR = "#333333"
 GRID_COLOUR = "#dddddd"
@@ -63,7 +63,7 @@ def plot_learning_curve(
     'curve.png'
     """
     rows = list(rows)
-    labels = {task.score_name: task.score_label for task in map(get_task, task_names())}
+    labels = {task.score_name: task.score_label for task in all_tasks()}
     series = [*zip(labels, labels.values(), itertools.cycle(_SCORE_COLOURS), strict=False)]
     series.append(("exact_match", "exact match", "#cc79a7"))
     series = [((name, f"val_{name}", f"valid_{name}"), *style) for name, *style in series]

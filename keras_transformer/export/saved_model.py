@@ -9,7 +9,7 @@ from keras_transformer.export.steps import with_dtype
 from keras_transformer.inference.model_directory import IN_SAVED_MODEL
 from keras_transformer.inference.pipeline import Pipeline
 from keras_transformer.inference.precision import choose_precision
-from keras_transformer.inference.tasks import get_task, load_entry
+from keras_transformer.inference.tasks import get_task
 from keras_transformer.models import Ensemble
 
 # Numbers of subwords of the texts in each warm-up request: one short text, then a padded batch.
@@ -90,7 +90,7 @@ def export_saved_model(
         dtype = choose_precision(dtype, translator.model.config)
         task = get_task(translator.task)
         task.check_served(translator)
-        functions = load_entry(task.served_functions)
+        functions = task.served_functions
         model = translator.model if dtype is None else with_dtype(translator.model, dtype)
         search = search or translator.search
         module = ServedModule(functions, translator, model, search, num_streams)

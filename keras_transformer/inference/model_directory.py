@@ -12,7 +12,7 @@ import pathlib
 from keras_transformer.data.tokenizer_pair import TokenizerPair
 from keras_transformer.errors import UserError, one_line
 from keras_transformer.files import atomic_files, current_file, finish_replacing, read_json
-from keras_transformer.inference.tasks import task_names
+from keras_transformer.inference.tasks import get_task
 from keras_transformer.settings.training_settings import SETTINGS_FILE
 
 CONFIG_FILE = "config.json"
@@ -26,7 +26,7 @@ IN_SAVED_MODEL = "assets.extra/model"
 def read_config(directory: str | os.PathLike) -> dict:
     """Returns `config.json`, with objects for model and search; other entries stay as they are."""
     from keras_transformer.decoding import search_from_dict
-    from keras_transformer.layers.checks import check_argument, check_boolean, check_choice
+    from keras_transformer.layers.checks import check_argument, check_boolean
     from keras_transformer.models import TransformerConfig
 
     directory = pathlib.Path(directory)
@@ -49,7 +49,7 @@ def read_config(directory: str | os.PathLike) -> dict:
             raise ValueError(f"{rule}. Received: format={config.get('format')!r}")
         if not isinstance(config.get("model"), dict):
             raise ValueError("the entry 'model' is missing or is not an object.")
-        check_choice("task", config["task"], task_names())
+        get_task(config["task"])
         check_boolean("shared_tokenizer", config["shared_tokenizer"])
         precision = config.get("precision", "float32")
         check_argument(isinstance(precision, str), "precision", "the name of a dtype", precision)

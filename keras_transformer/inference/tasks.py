@@ -1,37 +1,84 @@
-"""Registry of the tasks that models are trained for."""
+"""`Task`, which holds all that belongs to a task of training, and the registry of tasks."""
 
 import abc
+import argparse
 import functools
-import importlib
-from collections.abc import Callable
-from typing import Any, ClassVar
+import logging
+import pkgutil
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, NamedTuple
+
+from keras_transformer.errors import UserError
+from keras_transformer.files import read_toml
+from keras_transformer.settings.setting import Setting
+
+_LOGGER = logging.getLogger(__name__)
+# Entry points of installed distributions: `name = "package.module:Class"`.
+ENTRY_POINTS = "keras_transformer.tasks"
+
+
+class Experiment(NamedTuple):
+    """A published training with a name: its data set, languages, preset and steps."""
+
+    name: str  # the value of `--recipe`
+    description: str  # a few words for the help
+    data: Mapping[str, Any]  # settings of the data set, which the user's own data replaces
+    values: Mapping[str, Any]  # the other settings; a TOML file and options override both
+
+
+class Corpora(NamedTuple):
+    """The data of a training, with tokenizers if the data is already encoded."""
+
+    train: Any
+    valid: Any
+    source_tokenizer: Any = None
+    target_tokenizer: Any = None
 
 
 class Task(abc.ABC):
-    """Base class of tasks: the interface that `train`, model directories and exports use."""
+    """A task that models are trained for: its pipeline, tokenizers, score, exports and commands.
+
+    The command line imports the module of every task, so it must not import Keras at its top. A
+    task without the attributes and methods of the command line is trained in Python only.
+    """
 
     name: ClassVar[str]  # name in settings and files
     command: ClassVar[str]  # the subcommand that uses such a model
     score_name: ClassVar[str]  # key of the score on the validation set
     score_label: ClassVar[str]  # name of this score in messages and plots
     result_name: ClassVar[str]  # attribute of `TrainingResult` that is the trained pipeline
-    served_functions: ClassVar[str]  # module and class of the SavedModel's `ServedFunctions`
-    own_settings: ClassVar[tuple[str, ...]] = ()  # fields of `TrainingSettings` that need this task
+    settings: ClassVar[tuple[str, ...]] = ()  # fields of `TrainingSettings` that need this task
     shares_a_given_tokenizer: ClassVar[bool] = True  # whether it serves source and target
     # Whether the answers need the pipeline's own search, so that an export must include it.
     needs_own_search: ClassVar[bool] = False
 
+    # The command line.
+    learns_from: ClassVar[str] = ""  # the data of the task in a few words
+    commands: ClassVar[Mapping[str, str]] = {}  # modules of its commands, see `cli/application.py`
+    options: ClassVar[tuple[Setting, ...]] = ()  # options of `train` for its data
+    tables: ClassVar[Mapping[str, str]] = {}  # its own tables of settings, with headings
+    defaults: ClassVar[Mapping[str, Any]] = {}  # defaults of `train` that differ in this task
+    data_kinds: ClassVar[Mapping[str, tuple[str, ...]]] = {}  # the options that each kind needs
+    missing_data: ClassVar[str] = "Models of this task are trained in Python."  # without data
+    model_options: ClassVar[tuple[str, ...]] = ()  # options of `evaluate` that need `--model`
+    evaluate_inputs: ClassVar[tuple[str, ...]] = ()  # options of `evaluate` with files to read
+    evaluate_outputs: ClassVar[tuple[str, ...]] = ()  # options of `evaluate` with files to write
+
     @property
     @abc.abstractmethod
     def pipeline(self) -> type:
-        """Returns the `Pipeline` class of trained models; imports it on first use."""
+        """The `Pipeline` class of trained models."""
+
+    @property
+    @abc.abstractmethod
+    def served_functions(self) -> type:
+        """The `ServedFunctions` class of SavedModels."""
 
     def check_settings(self, settings) -> dict[str, Any]:
         """Checks the settings, and returns those that the task overrides."""
         return {}
 
-    @abc.abstractmethod
-    def check(self, corpus, settings) -> None:
+    def check(self, corpus, settings) -> None:  # noqa: B027
         """Raises an error if the task cannot be learned from the corpus with these settings."""
 
     @abc.abstractmethod
@@ -53,51 +100,112 @@ class Task(abc.ABC):
     def check_served(self, pipeline) -> None:  # noqa: B027
         """Raises a `UserError` if a pipeline cannot become a SavedModel."""
 
+    @property
+    def experiments(self) -> tuple[Experiment, ...]:
+        """The values of `train --recipe`, see `read_experiments`."""
+        return ()
 
-# Strings avoid circular imports: a task imports the packages that look it up here.
-_ENTRIES: dict[str, str] = {
-    "translation": "keras_transformer.training.translation_task.TranslationTask",
-    "parsing": "keras_transformer.parsing.task.ParsingTask",
+    def open_corpora(self, kind: str, values: dict[str, Any]) -> Corpora:
+        """Opens the data of `train`; writes the settings that the data decides into `values`.
+
+        `kind` is a key of `data_kinds`.
+        """
+        raise NotImplementedError
+
+    def open_known_corpus(self, values: Mapping[str, Any]) -> Any:
+        """Returns the training corpus if it is in files that exist; otherwise None."""
+        return None
+
+    def describe_data(self, values: Mapping[str, Any]) -> str:
+        """Returns the data of a plan in a few words, `""` if none is given."""
+        return ""
+
+    def training_fields(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the fields of `TrainingSettings` that the task's own options decide."""
+        return {}
+
+    def plan_vocabulary(self, settings, size: int, vocabulary: Any) -> tuple[int | None, str]:
+        """Returns the estimated size of the target vocabulary, None if shared, and a description.
+
+        `size` is the size of the source's vocabulary; `vocabulary` is the tokenizer that was given
+        to the training, or None.
+        """
+        if settings.shared_vocabulary or vocabulary is not None:
+            return None, "for both languages"
+        return size, "for each language"
+
+    def add_evaluate_options(self, parser: argparse.ArgumentParser) -> None:  # noqa: B027
+        """Adds the options of `evaluate` that only this task has."""
+
+    def evaluate(self, arguments: argparse.Namespace) -> dict[str, Any]:
+        """Evaluates a model or existing answers, prints the scores and returns a report."""
+        raise UserError(f"`evaluate` cannot score this task. Received: task={self.name!r}")
+
+
+# A task, or the name of its class, which is imported and called on first use.
+_TASKS: dict[str, Task | str] = {
+    "translation": "keras_transformer.translation.task:TranslationTask",
+    "parsing": "keras_transformer.parsing.task:ParsingTask",
 }
-# The `TaskCommands` of each task, which can be imported without Keras.
-_COMMANDS: dict[str, str] = {
-    "translation": "keras_transformer.cli.translation.TranslationCommands",
-    "parsing": "keras_transformer.parsing.cli.command_line.ParsingCommands",
-}
 
 
-def register_task(name: str, entry: str, commands: str | None = None) -> None:
-    """Adds a task, with `"package.module.Class"` of its `Task` and, if any, its `TaskCommands`."""
-    _ENTRIES[name] = entry
-    if commands is not None:
-        _COMMANDS[name] = commands
-    get_task.cache_clear()
+def register_task(name: str, task: Task | str) -> None:
+    """Adds a task.
+
+    A distribution can declare its tasks instead, as entry points of the group
+    `keras_transformer.tasks`.
+
+    Args:
+        name: The name in settings and files.
+        task: A `Task`, or the name of its class, such as `"package.module:Class"`.
+    """
+    _TASKS[name] = task
 
 
-def task_names() -> tuple[str, ...]:
-    """Returns the names of all tasks."""
-    return tuple(_ENTRIES)
+def get_task(name: str) -> Task:
+    """Returns the task with a name; raises a `ValueError` if there is none."""
+    if name not in tuple(_TASKS):
+        find_installed_tasks()
+    if name not in tuple(_TASKS):  # A damaged file may have a list or a dict.
+        raise ValueError(f"`task` must be one of {tuple(_TASKS)}. Received: task={name!r}")
+    task = _TASKS[name]
+    if isinstance(task, str):
+        _TASKS[name] = task = pkgutil.resolve_name(task)()
+    return task
+
+
+def all_tasks() -> list[Task]:
+    """Returns all tasks, without those of installed packages that cannot be imported."""
+    find_installed_tasks()
+    return known_tasks()
+
+
+def known_tasks() -> list[Task]:
+    """Returns the tasks of this library, and those that were registered or asked for."""
+    tasks = []
+    for name in tuple(_TASKS):
+        try:
+            tasks.append(get_task(name))
+        except Exception as error:  # Another package's mistake must not stop every command.
+            _LOGGER.warning("The task %r cannot be imported: %s", name, error)
+    return tasks
 
 
 @functools.cache
-def get_task(name: str) -> Any:
-    """Returns the `Task` with a name; raises a `ValueError` if there is none."""
-    if name not in _ENTRIES:
-        raise ValueError(f"`task` must be one of {task_names()}. Received: task={name!r}")
-    return load_entry(_ENTRIES[name])()
+def find_installed_tasks() -> None:
+    """Registers the tasks that installed distributions declare."""
+    from importlib.metadata import entry_points  # slow to import
+
+    for point in entry_points(group=ENTRY_POINTS):
+        _TASKS.setdefault(point.name, point.value)
 
 
-def load_entry(entry: str) -> Any:
-    """Imports and returns the object of an entry, `"package.module.name"`."""
-    module, _, name = entry.rpartition(".")
-    return getattr(importlib.import_module(module), name)
-
-
-def command_names() -> tuple[str, ...]:
-    """Returns the names of the tasks that the command line offers."""
-    return tuple(_COMMANDS)
-
-
-def get_commands(name: str) -> Any:
-    """Returns the `TaskCommands` of a task."""
-    return load_entry(_COMMANDS[name])()
+@functools.cache
+def read_experiments(module: str) -> tuple[Experiment, ...]:
+    """Returns the experiments in `experiments.toml` beside a module; `module` is its path."""
+    content = read_toml(module, "experiments.toml")
+    data, values = content.get("data", {}), content["values"]
+    return tuple(
+        Experiment(name, one["description"], data | one.get("data", {}), values | one["values"])
+        for name, one in content["experiments"].items()
+    )

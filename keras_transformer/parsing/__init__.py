@@ -7,11 +7,11 @@ _MODULES = {
     "evaluation.brackets": ["SentenceScore"],
     "evaluation.evalb_parameters": ["EvalbParameters"],
     "evaluation.parseval": ["ParsevalScore", "ParsevalSummary", "parseval"],
+    "f1_on_dev": ["F1OnDev"],
     "linearization": ["Linearization"],
     "parser": ["Parse", "Parser"],
     "repair": ["RebuiltTree"],
     "treebank": ["TreebankCorpus", "clean_tree", "read_tree_lines", "read_trees", "write_trees"],
-    "task": ["F1OnDev"],
     "trees": ["Tree", "draw_tree", "format_tree"],
     "well_formed_trees": ["TreeSymbols", "WellFormedTrees", "tree_symbols"],
 }

@@ -1,105 +1,77 @@
-"""`ParsingTask`: parsing as a task of training, with `F1OnDev` as its score."""
+"""`ParsingTask`: sentences into trees, judged by F1, used by a `Parser`."""
 
+import argparse
 import collections
-import random
-from collections.abc import Sequence
+import dataclasses
+import os
+import sys
+from collections.abc import Mapping
 from typing import Any
 
-from keras_transformer.data import SubwordTokenizer
-from keras_transformer.data.tokenizer import Tokenizer
-from keras_transformer.data.tokenizer_pair import TokenizerPair
-from keras_transformer.decoding import GreedySearch
-from keras_transformer.decoding.search import Search
+from keras_transformer.cli.arguments import add_options
+from keras_transformer.cli.line_by_line import answer_all, load_pipeline, save_answers
+from keras_transformer.cli.progress import Progress, say
+from keras_transformer.cli.text_files import open_output, read_all_lines, read_lines
 from keras_transformer.errors import UserError
-from keras_transformer.inference.tasks import Task
-from keras_transformer.inference.translator import Translator
-from keras_transformer.models import Transformer
+from keras_transformer.inference.tasks import Corpora, Experiment, Task, read_experiments
+from keras_transformer.parsing.evaluation.evalb_parameters import EvalbParameters
 from keras_transformer.parsing.evaluation.parseval import parseval
 from keras_transformer.parsing.linearization import NUMBERS, Linearization
-from keras_transformer.parsing.parser import Parser
-from keras_transformer.parsing.treebank import TreebankCorpus
-from keras_transformer.parsing.trees import Tree
-from keras_transformer.settings.training_settings import TrainingSettings
-from keras_transformer.training.score_on_dev import ScoreOnDev, beam_search, fast_search
-from keras_transformer.training.training_data import learn_vocabulary
+from keras_transformer.parsing.treebank import TreebankCorpus, read_trees
+from keras_transformer.settings.setting import COUNT, SWITCH, TEXT, Rule, Setting
 
 
-class F1OnDev(ScoreOnDev):
-    """Parses the validation set at the end of epochs and logs its F1 as `val_f1`.
+def _option(
+    name: str,
+    default: bool | None,
+    text: str,
+    rule: Rule = SWITCH,
+    metavar: str | None = None,
+    unset: str | None = None,
+) -> Setting:
+    return Setting(name, default, text, rule, metavar, unset, table="parsing")
 
-    The score is EVALB's labelled bracket F1 with the rules of `COLLINS.prm`, but over all
-    sentences: a sentence that EVALB leaves out has no bracket right, so a model cannot win by
-    failing on hard sentences.
 
-    Args:
-        trees: clean gold trees.
-        source_tokenizer, target_tokenizer, linearization: as in `Parser`.
-        search: a search of `keras_transformer.decoding`; None for greedy.
-        every: number of epochs between parses.
-        limit: number of trees to parse, drawn once, in their order; None for all.
-        seed: seed of that choice.
+_OPTIONS = (
+    _option(
+        "trees",
+        None,
+        "training trees in brackets, in the style of the Penn Treebank, .gz too",
+        TEXT,
+        "FILE",
+    ),
+    _option(
+        "valid_trees",
+        None,
+        "trees to choose and watch the model by; never the test set",
+        TEXT,
+        "FILE",
+    ),
+    _option(
+        "limit_trees",
+        None,
+        "train on N of the trees, drawn at random; a larger N includes the trees of a smaller one",
+        COUNT,
+        unset="all",
+    ),
+    _option("emit_words", False, "the model writes the words in trees"),
+    _option("emit_tags", False, "the model writes the tags of words in trees"),
+    _option(
+        "emit_numbers",
+        None,
+        "the model writes a number for each word in trees; without words, tags and numbers it "
+        "writes XX for each, as in the paper",
+        unset="true, unless it writes words or tags",
+    ),
+    _option("unlabelled_closing", False, "the model writes closing brackets without labels"),
+)
+UNCONSTRAINED = {
+    "--unconstrained": "search among all sequences of symbols, and repair those that are not trees"
+}
 
-    Attributes:
-        history, translator: as in `ScoreOnDev`; the `Translator` writes symbols.
-        trees: the gold trees that are parsed.
-        parses: the last parses, `Tree` or None.
-        score, parser: `ParsevalScore` and `Parser` of the last evaluation, or None.
 
-    Raises:
-        ValueError: if there are no trees.
-
-    Example:
-
-    >>> from keras_transformer.data import SubwordTokenizer
-    >>> from keras_transformer.parsing import F1OnDev, Tree
-    >>> tree = Tree.parse("(S (NP (PRP It)) (VP (VBZ works)))")
-    >>> symbols = SubwordTokenizer(["XX", "(S", "(NP", "(VP", ")S", ")NP", ")VP"])
-    >>> callback = F1OnDev([tree], SubwordTokenizer(["It", "works"]), symbols)
-    >>> callback.history
-    []
-    """
-
-    name, label, answer_name = "f1", "F1", "parse"
-
-    def __init__(
-        self,
-        trees: Sequence[Tree],
-        source_tokenizer: Tokenizer,
-        target_tokenizer: Tokenizer,
-        linearization: Linearization | None = None,
-        search: Search | None = None,
-        every: int = 1,
-        limit: int | None = None,
-        seed: int = 0,
-    ):
-        super().__init__(every)
-        if not trees:
-            raise ValueError("`trees` must have at least one tree. Received: trees=[]")
-        self.trees = list(trees)
-        if limit is not None and limit < len(self.trees):
-            chosen = random.Random(seed).sample(range(len(self.trees)), limit)
-            self.trees = [self.trees[number] for number in sorted(chosen)]
-        self.parses: list[Tree | None] = []
-        self.score = self.parser = None
-        self._tokenizers = (source_tokenizer, target_tokenizer)
-        self._linearization = linearization or Linearization()
-        self._search = search
-
-    def evaluate(self, model: Transformer | None = None) -> float:
-        model = self._scored_model(model)
-        # One parser for all calls: its search is compiled once.
-        if self.parser is None or self.parser.model is not model:
-            search = self._search or GreedySearch()
-            self.parser = Parser(model, *self._tokenizers, self._linearization, search=search)
-            self.translator = Translator(model, *self._tokenizers, search=search)
-        words = [tree.words() for tree in self.trees]
-        self.parses = self.parser.parse(words, num_streams=self.num_streams)
-        self.score = parseval(self.trees, self.parses)
-        return self.score.strict_f1
-
-    def samples(self, number: int) -> list[tuple[str, str, str]]:
-        pairs = zip(self.trees[:number], self.parses[:number], strict=True)
-        return [(" ".join(tree.words()), str(parse or ""), str(tree)) for tree, parse in pairs]
+# Approximate number of opening and closing symbols, as in treebanks of English.
+_NUM_SYMBOLS = 64
 
 
 class ParsingTask(Task):
@@ -107,15 +79,40 @@ class ParsingTask(Task):
 
     name, command, result_name = "parsing", "parse", "parser"
     score_name, score_label = "f1", "F1"
-    pipeline = Parser
-    own_settings = ("linearization",)
-    served_functions = "keras_transformer.parsing.signatures.ParserFunctions"
+    settings = ("linearization", "f1_every", "f1_beam_size", "f1_trees")
     # A given tokenizer is for the words; the trees have a vocabulary of their own.
     shares_a_given_tokenizer = False
     # The search is constrained to well-formed trees.
     needs_own_search = True
 
-    def check_settings(self, settings: TrainingSettings) -> dict[str, Any]:
+    learns_from = "trees"
+    missing_data = "--task parsing needs --trees FILE and --valid-trees FILE."
+    commands = {"parse": "keras_transformer.parsing.command"}
+    options = _OPTIONS
+    tables = {"parsing": "trees, for --task parsing"}
+    defaults = {"preset": "parsing_small", "shared_vocabulary": False}
+    data_kinds = {"trees": ("trees", "valid_trees")}
+    model_options = ("--unconstrained",)
+    evaluate_inputs = ("parameters",)
+    evaluate_outputs = ("table",)
+
+    @property
+    def pipeline(self) -> type:
+        from keras_transformer.parsing.parser import Parser
+
+        return Parser
+
+    @property
+    def served_functions(self) -> type:
+        from keras_transformer.parsing.signatures import ParserFunctions
+
+        return ParserFunctions
+
+    @property
+    def experiments(self) -> tuple[Experiment, ...]:
+        return read_experiments(__file__)
+
+    def check_settings(self, settings) -> dict[str, Any]:
         if settings.bpe_dropout:
             raise ValueError(
                 "`bpe_dropout` is for translation. "
@@ -124,7 +121,7 @@ class ParsingTask(Task):
         linearization = Linearization.from_dict(settings.linearization)
         return {"linearization": linearization.to_dict(), "shared_vocabulary": False}
 
-    def check(self, corpus: Any, settings: TrainingSettings) -> None:
+    def check(self, corpus, settings) -> None:
         if not isinstance(corpus, TreebankCorpus):
             message = "The corpus of a parser must be a `TreebankCorpus`"
             raise UserError(f"{message}. Received: a corpus of type {type(corpus).__name__}")
@@ -133,7 +130,11 @@ class ParsingTask(Task):
             rule = "The corpus must have the linearization of the settings"
             raise UserError(f"{rule}. Received: {corpus.linearization} with settings of {expected}")
 
-    def learn_tokenizers(self, corpus, settings, source, report) -> TokenizerPair:
+    def learn_tokenizers(self, corpus, settings, source, report):
+        from keras_transformer.data import SubwordTokenizer
+        from keras_transformer.data.tokenizer_pair import TokenizerPair
+        from keras_transformer.training.training_data import learn_vocabulary
+
         symbols = collections.Counter()
 
         def sentences():
@@ -158,7 +159,10 @@ class ParsingTask(Task):
         symbols = sorted(symbols, key=lambda symbol: (-symbols[symbol], symbol))
         return TokenizerPair(source, SubwordTokenizer(symbols))
 
-    def make_score(self, corpus, tokenizers, settings, recipe) -> F1OnDev | None:
+    def make_score(self, corpus, tokenizers, settings, recipe):
+        from keras_transformer.parsing.f1_on_dev import F1OnDev
+        from keras_transformer.training.score_on_dev import fast_search
+
         if not settings.f1_every:
             return None
         return F1OnDev(
@@ -170,8 +174,10 @@ class ParsingTask(Task):
             limit=settings.f1_trees,
         )
 
-    def make_result(self, model, tokenizers, settings, recipe, sentence_profile) -> Parser:
-        return Parser(
+    def make_result(self, model, tokenizers, settings, recipe, sentence_profile):
+        from keras_transformer.training.score_on_dev import beam_search
+
+        return self.pipeline(
             model,
             *tokenizers,
             Linearization.from_dict(settings.linearization),
@@ -179,7 +185,7 @@ class ParsingTask(Task):
             recipe=recipe,
         )
 
-    def check_served(self, pipeline: Parser) -> None:
+    def check_served(self, pipeline) -> None:
         if not pipeline.constrained:
             why = "constrained=False"
             if pipeline.tree_symbols is None:
@@ -189,3 +195,118 @@ class ParsingTask(Task):
                 "A SavedModel does not repair trees, so its search must be constrained to "
                 f"well-formed ones. Received: a Parser with {why}"
             )
+
+    def open_corpora(self, kind: str, values: dict[str, Any]) -> Corpora:
+        linearization = Linearization(**_linearization(values))
+        corpora = (
+            TreebankCorpus(values["trees"], linearization, limit=values["limit_trees"]),
+            TreebankCorpus(values["valid_trees"], linearization),
+        )
+        for corpus in corpora:
+            len(corpus)  # reads all trees, and raises if one is broken
+        return Corpora(*corpora)
+
+    def describe_data(self, values: Mapping[str, Any]) -> str:
+        return values["trees"] or ""
+
+    def training_fields(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        return {"linearization": _linearization(values)}
+
+    def plan_vocabulary(self, settings, size: int, vocabulary: Any) -> tuple[int | None, str]:
+        if settings.linearization["words"]:
+            return size, "for the words, as many for the trees"
+        num_symbols = _NUM_SYMBOLS + len(NUMBERS) * settings.linearization["numbers"]
+        return num_symbols, f"for the words, about {num_symbols} symbols for the trees"
+
+    def add_evaluate_options(self, parser: argparse.ArgumentParser) -> None:
+        group = parser.add_argument_group("parsing")
+        options = {
+            "--parameters NAME": "EVALB's parameters: collins (COLLINS.prm), new (new.prm), or a "
+            "parameter file (default: collins)",
+            "--table FILE": "file for EVALB's table, with a line for each sentence",
+            **UNCONSTRAINED,
+        }
+        add_options(group, options)
+
+    def evaluate(self, arguments: argparse.Namespace) -> dict[str, Any]:
+        num_files = len(arguments.reference or ())
+        if num_files != 1:
+            rule = "--task parsing takes one --reference FILE, of gold trees"
+            raise UserError(f"{rule}. Received: {num_files} files")
+        parameters = _parameters(arguments.parameters or "collins")
+        [reference] = arguments.reference
+        details = {}
+        if arguments.hypothesis:
+            gold, parses = _read_lines(reference, arguments.hypothesis)
+        else:
+            gold = list(read_trees(reference))
+            parses, details = _parse(arguments, gold)
+        score = parseval(gold, parses, parameters)
+        summary, errors = score.all, [s for s in score.sentences if s.errors]
+        if summary.num_errors or summary.num_skipped:
+            first = f"; the first, {errors[0].number}: {errors[0].errors[0]}" if errors else ""
+            say(
+                f"EVALB's figures leave out {summary.num_errors:,} errors and "
+                f"{summary.num_skipped:,} skipped sentences of {summary.num_sentences:,}{first}"
+            )
+        sys.stdout.write(f"{score.summary()}\n\n{score}\n")
+        if arguments.table:
+            with open_output(arguments.table) as file:
+                file.write(score.table() + "\n")
+        report = {"reference": reference, "parameters": dataclasses.asdict(parameters), **details}
+        return report | {"num_trees": len(gold), "scores": score.to_dict()}
+
+
+def _linearization(values: Mapping[str, Any]) -> dict[str, Any]:
+    words, tags, numbers = (values[f"emit_{part}"] for part in ("words", "tags", "numbers"))
+    return {
+        "words": words,
+        "tags": tags,
+        "numbers": not (words or tags) if numbers is None else numbers,
+        "labelled_closing": not values["unlabelled_closing"],
+    }
+
+
+def _parameters(name: str) -> EvalbParameters:
+    known = {"collins": EvalbParameters, "new": EvalbParameters.new}
+    if name in known:
+        return known[name]()
+    if not os.path.exists(name):
+        rule = "--parameters must be collins, new or an existing parameter file"
+        raise UserError(f"{rule}. Received: {name!r}")
+    return EvalbParameters.from_file(name)
+
+
+def _read_lines(reference: str, path: str) -> tuple[list, list[str]]:
+    """Returns the gold trees and the lines of their parses."""
+    parses = read_all_lines(path, "hypothesis")
+    gold = list(read_lines(reference))
+    # A gold tree may stand on several lines. `read_trees` raises if there is no tree.
+    if len(gold) != len(parses) or not any("(" in line for line in gold):
+        gold = list(read_trees(reference))
+    return gold, parses
+
+
+def _parse(arguments: argparse.Namespace, gold: list) -> tuple[list, dict]:
+    parser, options = load_pipeline(arguments, "parsing")
+    from keras_transformer.decoding import search_to_dict
+    from keras_transformer.inference.batch_inference import one_answer
+
+    options["search"] = search = one_answer(options["search"])
+    options["constrained"] = False if arguments.unconstrained else None
+    sentences = [tree.words() for tree in gold]
+    progress = Progress("parsing", total=len(gold), unit="sentences")
+    found, seconds = answer_all(parser.parses, sentences, progress, **options)
+    parses = [answers[0].tree for answers in found]
+    num_repaired = sum(answers[0].num_repairs > 0 for answers in found)
+    say(
+        f"parsed {len(gold):,} sentences in {seconds:.1f} s; the trees of {num_repaired:,} needed "
+        "repair"
+    )
+    save_answers(arguments.output, map(str, parses))
+    return parses, {
+        "search": search_to_dict(search),
+        "constrained": parser.constrained and not arguments.unconstrained,
+        "num_repaired": num_repaired,
+        "seconds": round(seconds, 2),
+    }

@@ -211,7 +211,7 @@ class TrainingSettings(FrozenSettings):
                 f"Received: bpe_dropout={self.bpe_dropout!r} with tokenizer={self.tokenizer!r}"
             )
         task = get_task(self.task)
-        if self.linearization and "linearization" not in task.own_settings:
+        if self.linearization and "linearization" not in task.settings:
             raise ValueError(
                 "`linearization` is a setting of another task. "
                 f"Received: linearization={self.linearization!r} with task={self.task!r}"

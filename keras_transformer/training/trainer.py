@@ -176,7 +176,7 @@ def _check_start(settings) -> dict:
     """Returns the `config.json` of the model to start from, which must be of the same task."""
     config = read_config(settings.start_from)
     check_sizes(settings.start_from, config)
-    for name in ("task", *get_task(settings.task).own_settings):
+    for name in ("task", *get_task(settings.task).pipeline.common_settings):
         if config.get(name) != getattr(settings, name):
             rule = f"The model to start from must have the {name} {getattr(settings, name)!r}"
             raise UserError(f"{rule}. Received: {settings.start_from!r} with {config.get(name)!r}")

@@ -11,7 +11,7 @@ import keras
 
 from keras_transformer.data.tokenizer_pair import TokenizerPair
 from keras_transformer.errors import StopSignals, UserError
-from keras_transformer.inference.tasks import get_task, task_names
+from keras_transformer.inference.tasks import all_tasks, get_task
 from keras_transformer.models.micro_batches import num_replicas
 from keras_transformer.settings.training_recipe import TrainingRecipe
 from keras_transformer.settings.training_settings import TrainingSettings
@@ -77,7 +77,7 @@ class TrainingResult:
 
     def __getattr__(self, name: str):
         if not name.startswith("_"):
-            for task in map(get_task, task_names()):
+            for task in all_tasks():
                 if name in (task.result_name, task.score_name):
                     value = self.pipeline if name == task.result_name else self.score
                     return value if task.name == self.task else None

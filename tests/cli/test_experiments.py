@@ -5,9 +5,11 @@ import pathlib
 import pytest
 
 from keras_transformer.cli.application import build_parser
-from keras_transformer.cli.experiments import EXPERIMENTS
-from keras_transformer.cli.settings import SETTINGS, resolve, training_settings
+from keras_transformer.cli.experiments import all_experiments
+from keras_transformer.cli.settings import resolve, train_options, training_settings
 from keras_transformer.models import TrainingRecipe, get_preset
+
+EXPERIMENTS = all_experiments()
 
 
 def parse(arguments):
@@ -78,7 +80,7 @@ def test_a_recipe_is_the_papers(name):
 def test_all_of_them_are_settings_and_in_the_help(run):
     text = run("train", "--help").output
     for name, recipe in EXPERIMENTS.items():
-        assert recipe.values.keys() | recipe.data.keys() <= SETTINGS.keys()
+        assert recipe.values.keys() | recipe.data.keys() <= train_options().keys()
         assert f"{name} " in text and recipe.description in text
 
 

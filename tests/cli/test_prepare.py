@@ -7,7 +7,7 @@ import pytest
 
 from keras_transformer.cli.application import build_parser
 from keras_transformer.cli.settings import resolve
-from keras_transformer.inference.tasks import get_commands
+from keras_transformer.inference.tasks import get_task
 from tests.tiny_translator import sentence, tiny_tokenizer
 
 LINES = [sentence(2 + seed % 6, seed) for seed in range(120)]
@@ -151,7 +151,7 @@ def test_a_recipe_takes_the_vocabulary_of_the_corpus(run, files, vocabulary, tmp
     size = tiny_tokenizer().vocab_size
     assert f"vocabulary          {size} bpe pieces for both languages" in outcome.output
     values = resolve(build_parser().parse_args(["train", *arguments, str(prepared)]))
-    corpora = get_commands("translation").open_corpora("prepared", values)
+    corpora = get_task("translation").open_corpora("prepared", values)
     assert corpora.source_tokenizer.vocab_size == size and len(corpora.train) == 100
 
 

@@ -9,17 +9,17 @@ import pytest
 
 from keras_transformer.cli.application import build_parser
 from keras_transformer.cli.settings import (
-    SETTINGS,
-    TABLES,
     check_task,
     data_kind,
     read_config,
     render_config,
     resolve,
+    train_options,
+    train_tables,
     training_settings,
 )
-from keras_transformer.cli.task_commands import task_commands
 from keras_transformer.errors import UserError
+from keras_transformer.inference.tasks import all_tasks
 from keras_transformer.models import (
     TrainingRecipe,
     TransformerConfig,
@@ -27,6 +27,8 @@ from keras_transformer.models import (
     list_presets,
 )
 from keras_transformer.training import TrainingSettings
+
+SETTINGS = train_options()
 
 
 def parse(*arguments):
@@ -61,7 +63,7 @@ def test_every_line_that_is_switched_on_is_accepted(run, tmp_path):
     values = read_config(path)
     missing = {name for name in SETTINGS if name not in values}
     assert not missing
-    assert len(tomllib.loads(switched_on)) == len(TABLES)
+    assert len(tomllib.loads(switched_on)) == len(train_tables())
 
 
 def test_options_win_over_the_file_and_the_file_over_the_defaults(tmp_path):
@@ -252,7 +254,7 @@ def test_the_text_of_a_value_may_hold_quotes():
 
 DATA = [
     SETTINGS[name].flag
-    for task in task_commands()
+    for task in all_tasks()
     for names in task.data_kinds.values()
     for name in names
 ]

@@ -17,7 +17,7 @@ import textwrap
 import pytest
 
 from keras_transformer.cli import main
-from keras_transformer.cli.application import COMMANDS, build_parser
+from keras_transformer.cli.application import build_parser, command_modules
 from keras_transformer.errors import UserError
 from tests.docs.page_blocks import PAGES, ROOT, Block, blocks_of
 from tests.loaded_once import load_once
@@ -151,7 +151,7 @@ def test_a_command_that_is_not_run_lacks_nothing_but_its_files(page, lacks_only_
                 lacks_only_files(words[1:])
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("name", command_modules())
 def test_the_examples_in_a_help_lack_nothing_but_their_files(name, lacks_only_files, capfd):
     assert main([name, "--help"]) == 0
     examples = textwrap.dedent(capfd.readouterr().out.split("\nexample:\n\n")[1])

@@ -26,7 +26,7 @@ from keras_transformer.training.averaging import read_weights
 from keras_transformer.training.metrics import TokenEvaluation, TokenEvaluator
 from keras_transformer.training.score_on_dev import ScoreOnDev
 from keras_transformer.training.training_data import TrainingData, make_tokenizers
-from keras_transformer.training.translation_task import TranslationTask
+from keras_transformer.translation.task import TranslationTask
 from tests.training.uncompiled import uncompiled
 
 # What compiled steps do is tested in test_packed_training.py, test_parsing.py, test_loss_model.py.

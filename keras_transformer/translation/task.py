@@ -1,7 +1,6 @@
-"""`TranslationCommands`: the commands, options and data of translation."""
+"""`TranslationTask`: sentences into sentences, judged by BLEU, used by a `Translator`."""
 
 import argparse
-import dataclasses
 import os
 import sys
 from collections.abc import Mapping
@@ -25,67 +24,50 @@ from keras_transformer.cli.line_by_line import (
 )
 from keras_transformer.cli.progress import Progress, say
 from keras_transformer.cli.shortlist import add_shortlist_option
-from keras_transformer.cli.task_commands import Corpora, TaskCommands, read_experiments
 from keras_transformer.cli.text_files import as_line, read_all_lines, require_same_length
 from keras_transformer.errors import UserError
-from keras_transformer.settings.setting import FrozenSettings, declarations, setting
-from keras_transformer.settings.training_settings import BLEU_TOKENIZERS, TrainingSettings
+from keras_transformer.inference.tasks import Corpora, Experiment, Task, read_experiments
+from keras_transformer.settings.setting import TEXT, Setting
+from keras_transformer.settings.training_settings import BLEU_TOKENIZERS
 
 
-def _data(text: str, metavar: str, default: str | None = None) -> Any:
-    return setting(default, text, metavar=metavar, table="data")
+def _data(name: str, text: str, metavar: str, default: str | None = None) -> Setting:
+    return Setting(name, default, text, TEXT, metavar, table="data")
 
 
-@dataclasses.dataclass(frozen=True)
-class PairSettings(FrozenSettings):
-    """The sentence pairs of a training.
-
-    Args:
-        {settings}
-    """
-
-    source: str | None = _data("training text in the source language, .gz too", "FILE")
-    target: str | None = _data("its translation, line by line", "FILE")
-    valid_source: str | None = _data(
-        "source text to choose and watch the model by; never the test set", "FILE"
-    )
-    valid_target: str | None = _data("its translation", "FILE")
-    tsv: str | None = _data("training pairs as source TAB target", "FILE")
-    valid_tsv: str | None = _data("validation pairs as source TAB target", "FILE")
-    dataset: str | None = _data(
-        "a translation set of tensorflow-datasets, such as wmt14_translate/de-en", "NAME"
-    )
-    source_language: str | None = _data("language to translate from, such as en", "CODE")
-    target_language: str | None = _data("language to translate into, such as de", "CODE")
-    train_split: str = _data("split of the dataset to train on", "SPLIT", "train")
-    valid_split: str = _data("split of the dataset to validate on", "SPLIT", "validation")
-    prepared: str | None = _data(
-        "encoded pairs of `keras-transformer prepare`, validation pairs included", "DIR"
-    )
-    data_dir: str | None = _data("folder of tensorflow-datasets for its files", "DIR")
-
+_OPTIONS = (
+    _data("source", "training text in the source language, .gz too", "FILE"),
+    _data("target", "its translation, line by line", "FILE"),
+    _data(
+        "valid_source", "source text to choose and watch the model by; never the test set", "FILE"
+    ),
+    _data("valid_target", "its translation", "FILE"),
+    _data("tsv", "training pairs as source TAB target", "FILE"),
+    _data("valid_tsv", "validation pairs as source TAB target", "FILE"),
+    _data(
+        "dataset", "a translation set of tensorflow-datasets, such as wmt14_translate/de-en", "NAME"
+    ),
+    _data("source_language", "language to translate from, such as en", "CODE"),
+    _data("target_language", "language to translate into, such as de", "CODE"),
+    _data("train_split", "split of the dataset to train on", "SPLIT", "train"),
+    _data("valid_split", "split of the dataset to validate on", "SPLIT", "validation"),
+    _data(
+        "prepared", "encoded pairs of `keras-transformer prepare`, validation pairs included", "DIR"
+    ),
+    _data("data_dir", "folder of tensorflow-datasets for its files", "DIR"),
+)
 
 # Options of `evaluate` that replace --source and --reference.
 _DATASET = ("dataset", "source_language", "data_dir")
 _DATASET_FLAGS = ("--split", *("--" + name.replace("_", "-") for name in _DATASET))
 
 
-class TranslationCommands(TaskCommands):
-    """The commands, options and data of translation."""
+class TranslationTask(Task):
+    """Sentences into sentences, as `Task` describes it."""
 
-    name, learns_from = "translation", "sentence pairs"
-    missing_data = (
-        "Sentence pairs come from --source and --target, from --tsv, or from --dataset with "
-        "--source-language and --target-language; in `train` also from --prepared."
-    )
-    modules = (
-        "keras_transformer.cli.prepare",
-        "keras_transformer.cli.translate",
-        "keras_transformer.cli.score",
-        "keras_transformer.cli.shortlist",
-    )
-    settings = PairSettings
-    own_settings = (
+    name, command, result_name = "translation", "translate", "translator"
+    score_name, score_label = "bleu", "BLEU"
+    settings = (
         "shared_vocabulary",
         "bpe_dropout",
         "bleu_every",
@@ -93,7 +75,19 @@ class TranslationCommands(TaskCommands):
         "bleu_lowercase",
         "bleu_tokenize",
     )
-    experiments = read_experiments(__file__)
+
+    learns_from = "sentence pairs"
+    missing_data = (
+        "Sentence pairs come from --source and --target, from --tsv, or from --dataset with "
+        "--source-language and --target-language; in `train` also from --prepared."
+    )
+    commands = {
+        "prepare": "keras_transformer.cli.prepare",
+        "translate": "keras_transformer.cli.translate",
+        "score": "keras_transformer.cli.score",
+        "shortlist": "keras_transformer.cli.shortlist",
+    }
+    options = _OPTIONS
     data_kinds = {
         "source": ("source", "target", "valid_source", "valid_target"),
         "tsv": ("tsv", "valid_tsv"),
@@ -101,12 +95,64 @@ class TranslationCommands(TaskCommands):
         "prepared": ("prepared",),
     }
     model_options = ("--source", "--long-lines", "--shortlist", *CONSTRAINT_OPTIONS)
-    evaluate_options = (
-        *("--lowercase", "--tokenize", "--target-language"),
-        *_DATASET_FLAGS,
-        *model_options,
-    )
     evaluate_inputs = ("source",)
+
+    @property
+    def pipeline(self) -> type:
+        from keras_transformer.inference.translator import Translator
+
+        return Translator
+
+    @property
+    def served_functions(self) -> type:
+        from keras_transformer.export.signatures import TranslatorFunctions
+
+        return TranslatorFunctions
+
+    @property
+    def experiments(self) -> tuple[Experiment, ...]:
+        return read_experiments(__file__)
+
+    def check(self, corpus, settings) -> None:
+        """Raises an error if BLEU's tokenizer cannot be loaded; accepts any corpus of pairs."""
+        if settings.bleu_every and settings.bleu_tokenize:
+            from keras_transformer.evaluation.bleu import make_bleu
+
+            make_bleu(settings.bleu_tokenize)
+
+    def learn_tokenizers(self, corpus, settings, source, report):
+        from keras_transformer.training.training_data import make_tokenizers
+
+        return make_tokenizers(corpus, settings, report)
+
+    def make_score(self, corpus, tokenizers, settings, recipe):
+        from keras_transformer.data.subword_tokenizer import SubwordTokenizer, join_subwords
+        from keras_transformer.training.score_on_dev import BleuOnDev, fast_search
+
+        pairs = [(source, target) for source, target in corpus if source and target]
+        if not settings.bleu_every or not pairs:
+            return None
+        is_subword = isinstance(tokenizers.of_target, SubwordTokenizer)
+        return BleuOnDev(
+            [source for source, _ in pairs],
+            [join_subwords(target) if is_subword else target for _, target in pairs],
+            *tokenizers,
+            search=fast_search(recipe, settings.bleu_beam_size),
+            every=settings.bleu_every,
+            lowercase=settings.bleu_lowercase,
+            tokenize=settings.bleu_tokenize or ("none" if is_subword else "13a"),
+        )
+
+    def make_result(self, model, tokenizers, settings, recipe, sentence_profile):
+        from keras_transformer.training.score_on_dev import beam_search
+
+        return self.pipeline(
+            model,
+            *tokenizers,
+            search=beam_search(recipe, recipe.beam_size),
+            recipe=recipe,
+            sentence_profile=sentence_profile,
+        )
 
     def open_corpora(self, kind: str, values: dict[str, Any]) -> Corpora:
         if kind == "prepared":
@@ -144,13 +190,6 @@ class TranslationCommands(TaskCommands):
         names = ("prepared", "tsv", "source", "target")
         return " and ".join(values[name] for name in names if values[name])
 
-    def plan_vocabulary(
-        self, settings: TrainingSettings, size: int, vocabulary: Any
-    ) -> tuple[int | None, str]:
-        if settings.shared_vocabulary or vocabulary is not None:
-            return None, "for both languages"
-        return size, "for each language"
-
     def add_evaluate_options(self, parser: argparse.ArgumentParser) -> None:
         group = parser.add_argument_group("translation")
         options = {
@@ -159,8 +198,9 @@ class TranslationCommands(TaskCommands):
             "--lowercase": "ignore case in the scores",
         }
         add_options(group, options)
-        for name in _DATASET:
-            add_setting(group, declarations(PairSettings)[name])
+        for option in _OPTIONS:
+            if option.name in _DATASET:
+                add_setting(group, option)
         text = (
             "language to translate into; for de and en, the tokenized BLEU of older papers is "
             "printed too"
@@ -179,7 +219,7 @@ class TranslationCommands(TaskCommands):
             make_bleu(arguments.tokenize)
         lines, references, report = _texts_to_score(arguments)
         if arguments.model:
-            lines, details = _translate(arguments, lines)
+            lines, details = _translate(self.name, arguments, lines)
             report |= details
         from keras_transformer.evaluation import corpus_bleu, corpus_chrf, paper_bleu
         from keras_transformer.evaluation.bleu import PAPER_LANGUAGES
@@ -265,8 +305,10 @@ def _open_prepared(values: dict[str, Any]) -> Corpora:
     )
 
 
-def _translate(arguments: argparse.Namespace, sources: list[str]) -> tuple[list[str], dict]:
-    translator, options = load_pipeline(arguments, "translation")
+def _translate(
+    task: str, arguments: argparse.Namespace, sources: list[str]
+) -> tuple[list[str], dict]:
+    translator, options = load_pipeline(arguments, task)
     from keras_transformer.decoding import search_to_dict
 
     long_lines = arguments.long_lines or "split"

@@ -1,0 +1,92 @@
+"""`F1OnDev`: a callback that scores the parses of the validation set."""
+
+import random
+from collections.abc import Sequence
+
+from keras_transformer.data.tokenizer import Tokenizer
+from keras_transformer.decoding import GreedySearch
+from keras_transformer.decoding.search import Search
+from keras_transformer.inference.translator import Translator
+from keras_transformer.models import Transformer
+from keras_transformer.parsing.evaluation.parseval import parseval
+from keras_transformer.parsing.linearization import Linearization
+from keras_transformer.parsing.parser import Parser
+from keras_transformer.parsing.trees import Tree
+from keras_transformer.training.score_on_dev import ScoreOnDev
+
+
+class F1OnDev(ScoreOnDev):
+    """Parses the validation set at the end of epochs and logs its F1 as `val_f1`.
+
+    The score is EVALB's labelled bracket F1 with the rules of `COLLINS.prm`, but over all
+    sentences: a sentence that EVALB leaves out has no bracket right, so a model cannot win by
+    failing on hard sentences.
+
+    Args:
+        trees: clean gold trees.
+        source_tokenizer, target_tokenizer, linearization: as in `Parser`.
+        search: a search of `keras_transformer.decoding`; None for greedy.
+        every: number of epochs between parses.
+        limit: number of trees to parse, drawn once, in their order; None for all.
+        seed: seed of that choice.
+
+    Attributes:
+        history, translator: as in `ScoreOnDev`; the `Translator` writes symbols.
+        trees: the gold trees that are parsed.
+        parses: the last parses, `Tree` or None.
+        score, parser: `ParsevalScore` and `Parser` of the last evaluation, or None.
+
+    Raises:
+        ValueError: if there are no trees.
+
+    Example:
+
+    >>>     >>> from keras_transformer.parsing import F1OnDev, Tree
+    >>> tree = Tree.parse("(S (NP (PRP It)) (VP (VBZ works)))")
+    >>> symbols = SubwordTokenizer(["XX", "(S", "(NP", "(VP", ")S", ")NP", ")VP"])
+    >>> callback = F1OnDev([tree], SubwordTokenizer(["It", "works"]), symbols)
+    >>> callback.history
+    []
+    """
+
+    name, label, answer_name = "f1", "F1", "parse"
+
+    def __init__(
+        self,
+        trees: Sequence[Tree],
+        source_tokenizer: Tokenizer,
+        target_tokenizer: Tokenizer,
+        linearization: Linearization | None = None,
+        search: Search | None = None,
+        every: int = 1,
+        limit: int | None = None,
+        seed: int = 0,
+    ):
+        super().__init__(every)
+        if not trees:
+            raise ValueError("`trees` must have at least one tree. Received: trees=[]")
+        self.trees = list(trees)
+        if limit is not None and limit < len(self.trees):
+            chosen = random.Random(seed).sample(range(len(self.trees)), limit)
+            self.trees = [self.trees[number] for number in sorted(chosen)]
+        self.parses: list[Tree | None] = []
+        self.score = self.parser = None
+        self._tokenizers = (source_tokenizer, target_tokenizer)
+        self._linearization = linearization or Linearization()
+        self._search = search
+
+    def evaluate(self, model: Transformer | None = None) -> float:
+        model = self._scored_model(model)
+        # One parser for all calls: its search is compiled once.
+        if self.parser is None or self.parser.model is not model:
+            search = self._search or GreedySearch()
+            self.parser = Parser(model, *self._tokenizers, self._linearization, search=search)
+            self.translator = Translator(model, *self._tokenizers, search=search)
+        words = [tree.words() for tree in self.trees]
+        self.parses = self.parser.parse(words, num_streams=self.num_streams)
+        self.score = parseval(self.trees, self.parses)
+        return self.score.strict_f1
+
+    def samples(self, number: int) -> list[tuple[str, str, str]]:
+        pairs = zip(self.trees[:number], self.parses[:number], strict=True)
+        return [(" ".join(tree.words()), str(parse or ""), str(tree)) for tree, parse in pairs]

@@ -1,0 +1,1 @@
+"""The task of translation: its data, its tokenizers, its score and its commands."""
