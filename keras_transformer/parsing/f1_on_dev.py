@@ -41,7 +41,8 @@ class F1OnDev(ScoreOnDev):
 
     Example:
 
-    >>>     >>> from keras_transformer.parsing import F1OnDev, Tree
+    >>> from keras_transformer.data import SubwordTokenizer
+    >>> from keras_transformer.parsing import F1OnDev, Tree
     >>> tree = Tree.parse("(S (NP (PRP It)) (VP (VBZ works)))")
     >>> symbols = SubwordTokenizer(["XX", "(S", "(NP", "(VP", ")S", ")NP", ")VP"])
     >>> callback = F1OnDev([tree], SubwordTokenizer(["It", "works"]), symbols)
