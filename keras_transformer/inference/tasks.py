@@ -46,7 +46,6 @@ class Task(abc.ABC):
     command: ClassVar[str]  # the subcommand that uses such a model
     score_name: ClassVar[str]  # key of the score on the validation set
     score_label: ClassVar[str]  # name of this score in messages and plots
-    result_name: ClassVar[str]  # attribute of `TrainingResult` that is the trained pipeline
     settings: ClassVar[tuple[str, ...]] = ()  # fields of `TrainingSettings` that need this task
     shares_a_given_tokenizer: ClassVar[bool] = True  # whether it serves source and target
     # Whether the answers need the pipeline's own search, so that an export must include it.

@@ -77,7 +77,7 @@ _NUM_SYMBOLS = 64
 class ParsingTask(Task):
     """Sentences into trees, as `Task` describes it."""
 
-    name, command, result_name = "parsing", "parse", "parser"
+    name, command = "parsing", "parse"
     score_name, score_label = "f1", "F1"
     settings = ("linearization", "f1_every", "f1_beam_size", "f1_trees")
     # A given tokenizer is for the words; the trees have a vocabulary of their own.

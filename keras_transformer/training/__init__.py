@@ -30,8 +30,7 @@ _MODULES = {
         "make_optimizer",
     ],
     "score_on_dev": ["BleuOnDev", "ScoreOnDev"],
-    "trainer": ["train"],
-    "training_run": ["TrainingResult"],
+    "trainer": ["TrainingResult", "train"],
     # Of the parent package.
     ".models.weight_files": ["load_weights_only", "save_weights_only"],
     ".settings.training_settings": ["TrainingSettings"],

@@ -1,9 +1,8 @@
-"""Averages of weight files, and the choice of the final weights of a training among them."""
+"""Averages of weight files."""
 
 import io
-import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import ml_dtypes
@@ -11,13 +10,8 @@ import numpy as np
 
 from keras_transformer.errors import UserError
 from keras_transformer.files import atomic_write
-from keras_transformer.models.weight_files import (
-    load_weights_only,
-    save_weights_only,
-    stored_arrays,
-)
+from keras_transformer.models.weight_files import stored_arrays
 
-_LOGGER = logging.getLogger(__name__)
 WEIGHTS_SUFFIX = ".weights.h5"
 
 
@@ -118,59 +112,3 @@ def read_weights(path: str | os.PathLike) -> dict[str, np.ndarray]:
 def _is_bfloat16(array) -> bool:
     # HDF5 has no such numbers: Keras stores their bytes, with this attribute.
     return array.attrs.get("dtype") == "bfloat16"
-
-
-def choose_final_weights(
-    run, score: Callable[[], float] | None, score_text: Callable[[float], str]
-) -> float:
-    """Loads the best weights of a finished training into its model; returns their score.
-
-    Without a score, the average over the first window is chosen. Files that cannot be read are
-    left out with a warning.
-    """
-    files = run.checkpoints.weight_files()
-    if not files:
-        raise UserError("No step was trained: allow more steps or minutes.")
-    candidates = []
-    for name, path, size in _candidates(run, files):
-        if score is None and (candidates or path == run.loop.best_path):
-            break
-        try:
-            if size > 1:
-                average_checkpoints(files[-size:], path)
-            load_weights_only(run.model, path)
-        except UserError as problem:
-            error = problem
-            _LOGGER.warning("The weights of %s are left out: %s", name, problem)
-            continue
-        value = 0.0 if score is None else score()
-        if score is not None:
-            run.report(f"{name}: {score_text(value)}")
-        candidates.append((value, name, path))
-    if not candidates:
-        raise error
-    # Of equal candidates, `max` returns the first: the average over the first window.
-    value, name, path = max(candidates, key=lambda candidate: candidate[0])
-    load_weights_only(run.model, path)
-    for path in run.checkpoints.directory.glob(f"average-*{WEIGHTS_SUFFIX}"):
-        path.unlink(missing_ok=True)
-    run.report(f"Final weights: {name}.")
-    return value
-
-
-def _candidates(run, files: list[Path]):
-    """Yields name, path and number of averaged checkpoints of every candidate."""
-    for size in dict.fromkeys([min(window, len(files)) for window in run.windows] + [1]):
-        path = files[-1].with_name(f"average-{size}{WEIGHTS_SUFFIX}")
-        last = (f"step {run.progress.step}", files[-1], 1)
-        yield last if size == 1 else (f"average of the last {size} checkpoints", path, size)
-    if run.loop.best_path.is_file():
-        yield "best at an evaluation", run.loop.best_path, 1
-    if run.recipe.ema_momentum is not None:
-        optimizer = run.loss_model.optimizer
-        optimizer.averages_at_end = True
-        optimizer.finalize_variable_values(run.loss_model.trainable_variables)
-        path = files[-1].with_name(f"average-moving{WEIGHTS_SUFFIX}")
-        with atomic_write(path) as temporary:
-            save_weights_only(run.model, temporary)
-        yield "moving average of the weights", path, 1

@@ -53,11 +53,11 @@ class Progress:
                 raise UserError(f"The training state is damaged. Received: {name}={value!r}")
         return cls(**state)
 
-    def why_it_ends(self, total_steps: int, settings) -> str | None:
+    def why_it_ends(self, max_steps: int, settings) -> str | None:
         """Returns why the training ends, and how to allow more steps; None if it goes on."""
         limit, patience = settings.max_minutes, settings.patience
-        if self.step >= total_steps:
-            return f"all {total_steps:,} steps are done. Allow more steps to go on."
+        if self.step >= max_steps:
+            return f"all {max_steps:,} steps are done. Allow more steps to go on."
         if limit is not None and self.minutes >= limit:
             return f"{limit:g} minutes over all runs are used up. Allow more minutes to go on."
         if patience is not None and self.without_gain >= patience:
@@ -75,6 +75,7 @@ class Checkpoints:
     - `state.npz`: everything that is needed to resume: the variables of the model (with the states
       of its random seeds) and of the optimizer, and a dict of the caller (data position, best
       score, ...). `state.previous.npz` is the state before.
+    - `best.weights.h5`, written by `train`: the weights with the best score so far.
 
     Every file is written to a temporary name and renamed. The members of an `.npz` file carry
     checksums: a damaged state is noticed, and the previous one is used.
@@ -104,6 +105,7 @@ class Checkpoints:
         self.keep = keep
         self.state_path = self.directory / "state.npz"
         self.previous_state_path = self.directory / "state.previous.npz"
+        self.best_path = self.directory / f"best{WEIGHTS_SUFFIX}"
 
     def weight_files(self) -> list[Path]:
         """Returns the weight files, oldest first."""

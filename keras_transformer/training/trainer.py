@@ -3,13 +3,16 @@
 import dataclasses
 import logging
 import signal
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import keras
 
 from keras_transformer.data import EncodedCorpus
 from keras_transformer.data.tokenizer import Tokenizer
+from keras_transformer.data.tokenizer_pair import TokenizerPair
 from keras_transformer.errors import NO_ROOM, StoppedBySignal, StopSignals, UserError, one_line
 from keras_transformer.inference.model_directory import (
     check_sizes,
@@ -19,19 +22,78 @@ from keras_transformer.inference.model_directory import (
 )
 from keras_transformer.inference.tasks import get_task
 from keras_transformer.models import TrainingRecipe, Transformer, TransformerConfig, get_preset
+from keras_transformer.models.micro_batches import num_replicas
 from keras_transformer.settings.training_settings import TrainingSettings
+from keras_transformer.training.callbacks import HistoryFile, StepProgress
 from keras_transformer.training.checkpoints import Checkpoints, Progress
 from keras_transformer.training.distribution import mirrored_strategy, strategy_scope
+from keras_transformer.training.evaluations import Evaluations, history_columns
 from keras_transformer.training.loss_model import LossModel, compile_model
 from keras_transformer.training.output_directory import (
     CHECKPOINT_FOLDER,
+    HISTORY_FILE,
     check_output,
+    start_directory,
     training_lock,
 )
+from keras_transformer.training.score_on_dev import ScoreOnDev
+from keras_transformer.training.tensorboard_log import TENSORBOARD_FOLDER, TensorBoardLog
 from keras_transformer.training.training_data import TrainingData, choose_tokenizers
-from keras_transformer.training.training_run import TrainingResult, TrainingRun
+from keras_transformer.training.training_loop import TrainingLoop
 
 _LOGGER = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainingResult:
+    """The result of a call of `train`.
+
+    Attributes:
+        task: name of the task.
+        pipeline: `Translator` or `Parser` with the final weights, as saved in the directory.
+        score: BLEU or F1 of the final weights on the validation set, or None.
+        steps, epochs, minutes: updates, passes over the data, and time of training in all runs.
+        valid_loss: cross-entropy per token of the final weights on the validation set, or None.
+        history: rows of `history.csv`.
+
+    Example:
+
+    >>> from keras_transformer.training import TrainingResult
+    >>> result = TrainingResult(
+    ...     task="translation", pipeline=None, score=31.4, steps=100, epochs=1.5, minutes=2.0,
+    ...     valid_loss=1.8, history=[])
+    >>> result.bleu, result.f1
+    (31.4, None)
+    """
+
+    task: str
+    pipeline: Any
+    score: float | None
+    steps: int
+    epochs: float
+    minutes: float
+    valid_loss: float | None
+    history: list[dict[str, str]]
+
+    @property
+    def translator(self) -> Any:
+        """The `Translator` of a translation, otherwise None."""
+        return self.pipeline if self.task == "translation" else None
+
+    @property
+    def bleu(self) -> float | None:
+        """The BLEU of a translation, otherwise None."""
+        return self.score if self.task == "translation" else None
+
+    @property
+    def parser(self) -> Any:
+        """The `Parser` of a parsing task, otherwise None."""
+        return self.pipeline if self.task == "parsing" else None
+
+    @property
+    def f1(self) -> float | None:
+        """The F1 of a parsing task, otherwise None."""
+        return self.score if self.task == "parsing" else None
 
 
 def train(
@@ -99,21 +161,43 @@ def train(
     output = Path(output)
     tokenizers = source_tokenizer, target_tokenizer
     with training_lock(output), StopSignals(report) as signals:
-        run = _start(output, corpora, settings, tokenizers, report, signals)
+        run = _start(output, corpora, settings, tokenizers, report)
+        evaluations, loop = _make_loop(run, signals, report)
         try:
-            run.fit(list(callbacks), progress)
-            return run.finish()
+            _fit(run, loop, callbacks, progress)
+            return _finish(run, loop, evaluations)
         except KeyboardInterrupt as interrupt:
             number = getattr(interrupt, "signal_number", signal.SIGINT)
-            raise StoppedBySignal(number, run.checkpoint_text()) from None
+            raise StoppedBySignal(number, loop.interruption()) from None
         except OSError as error:
             if error.errno not in NO_ROOM:
                 raise
-            text = f"{error.strerror}: {str(output)!r}: {run.checkpoint_text()}"
+            text = f"{error.strerror}: {str(output)!r}: {loop.interruption()}"
             raise UserError(text) from error
 
 
-def _start(output: Path, corpora, settings, given_tokenizers, report, signals) -> TrainingRun:
+class _Run(NamedTuple):
+    """What a training is made of."""
+
+    output: Path
+    settings: TrainingSettings
+    recipe: TrainingRecipe
+    tokenizers: TokenizerPair
+    data: TrainingData
+    model: LossModel
+    score: ScoreOnDev | None
+
+    @property
+    def max_steps(self) -> int:
+        return self.settings.max_steps or self.recipe.max_steps
+
+    @property
+    def windows(self) -> tuple[int, ...]:
+        """Numbers of last checkpoints to average."""
+        return self.settings.average_windows or (self.recipe.average_checkpoints,)
+
+
+def _start(output: Path, corpora, settings, given_tokenizers, report) -> _Run:
     """Reads the data and builds the model; writes nothing."""
     train_corpus, valid_corpus = corpora
     task = get_task(settings.task)
@@ -169,7 +253,101 @@ def _start(output: Path, corpora, settings, given_tokenizers, report, signals) -
         score = task.make_score(valid_corpus, tokenizers, settings, recipe)
     if score is not None:
         score.num_streams = settings.streams
-    return TrainingRun(output, settings, recipe, tokenizers, data, model, score, report, signals)
+    return _Run(output, settings, recipe, tokenizers, data, model, score)
+
+
+def _make_loop(run: _Run, signals, report) -> tuple[Evaluations, TrainingLoop]:
+    """Returns the objects that evaluate and train; the model gets the weights of a checkpoint."""
+    settings = run.settings
+    keep = max(settings.keep_checkpoints or 1, *run.windows)
+    checkpoints = Checkpoints(run.output / CHECKPOINT_FOLDER, keep)
+    columns = history_columns(get_task(settings.task).score_name)
+    board = None
+    if settings.tensorboard:
+        padding = run.data.batches.padding_share(0)
+        folder = run.output / TENSORBOARD_FOLDER
+        board = TensorBoardLog(folder, run.data.tokens_per_step, padding)
+    evaluations = Evaluations(
+        run.model.transformer,
+        run.data.valid_batches,
+        run.score,
+        checkpoints,
+        run.windows[0],
+        HistoryFile(run.output / HISTORY_FILE, columns),
+        board,
+        report,
+    )
+    limits = settings, run.max_steps
+    loop = TrainingLoop(run.model, run.data, *limits, checkpoints, evaluations, signals, report)
+    return evaluations, loop
+
+
+def _fit(run: _Run, loop: TrainingLoop, callbacks, progress) -> None:
+    """Trains until a limit of the settings is reached; `callbacks` and `progress` are `train`'s."""
+
+    def begin(batch, logs):
+        # A failed start leaves nothing behind.
+        if not loop.progress.step:
+            start_directory(run.output, run.tokenizers, run.settings, run.data.fingerprint)
+            loop.evaluations.history.start()
+
+    before = [keras.callbacks.LambdaCallback(on_train_batch_end=begin)]
+    before += filter(None, [loop.evaluations.board])
+    after = list(callbacks)
+    if progress is not None:
+        after.insert(0, StepProgress(progress, run.max_steps, run.data.tokens_per_step))
+    is_verbose = progress is None and sys.stdout.isatty()
+    loop.fit(before, after, _introduction(run, loop.evaluate_every), int(is_verbose))
+
+
+def _introduction(run: _Run, evaluate_every: int) -> list[str]:
+    """Returns two lines about the model, the device and the plan of the run."""
+    settings, model = run.settings, run.model.transformer
+    config = model.config
+    layers = f"{config.num_encoder_layers} + {config.num_decoder_layers} layers"
+    epochs = run.max_steps / run.data.steps_per_epoch
+    plan = f"Training until step {run.max_steps:,} ({epochs:.1f} epochs)"
+    if settings.max_minutes is not None:
+        plan += f", or for {settings.max_minutes:g} minutes in total"
+    plan += f"; validation every {evaluate_every:,} steps"
+    if settings.patience is not None:
+        plan += f", and an end after {settings.patience} of them without gain"
+    return [
+        f"Model {settings.start_from or settings.preset}: {layers}, d_model {config.d_model:,}, "
+        f"{model.count_params():,} parameters, on {_devices(model)}.",
+        f"{plan}. The first step takes longer than the others.",
+    ]
+
+
+def _devices(model) -> str:
+    kind, count = "CPU", num_replicas(model)
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        kind = "GPU" if tf.config.list_physical_devices("GPU") else kind
+    return f"{count} {kind}s" if count > 1 else f"one {kind}" if kind == "GPU" else "the CPU"
+
+
+def _finish(run: _Run, loop: TrainingLoop, evaluations: Evaluations) -> TrainingResult:
+    """Chooses the final weights and writes the model directory."""
+    loop.complete()
+    score = evaluations.choose_final_weights(run.model, run.windows, run.settings.select_best)
+    valid_loss = evaluations.loss()
+    pipeline = get_task(run.settings.task).make_result(
+        run.model.transformer, run.tokenizers, run.settings, run.recipe, run.data.sentence_profile
+    )
+    pipeline.save(run.output)
+    progress = loop.progress
+    return TrainingResult(
+        task=run.settings.task,
+        pipeline=pipeline,
+        score=None if run.score is None else score,
+        steps=progress.step,
+        epochs=progress.epoch + progress.batch / run.data.steps_per_epoch,
+        minutes=progress.minutes,
+        valid_loss=valid_loss,
+        history=evaluations.history.rows(),
+    )
 
 
 def _check_start(settings) -> dict:

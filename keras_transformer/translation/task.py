@@ -65,7 +65,7 @@ _DATASET_FLAGS = ("--split", *("--" + name.replace("_", "-") for name in _DATASE
 class TranslationTask(Task):
     """Sentences into sentences, as `Task` describes it."""
 
-    name, command, result_name = "translation", "translate", "translator"
+    name, command = "translation", "translate"
     score_name, score_label = "bleu", "BLEU"
     settings = (
         "shared_vocabulary",

@@ -75,8 +75,8 @@ def test_it_is_trained_in_python_and_scored(tmp_path):
     )
     with uncompiled():
         result = train(tmp_path / "model", corpus, corpus, settings)
-    assert type(result.reverser).__name__ == "Reverser"
-    assert 0.0 <= result.exact <= 100.0
+    assert type(result.pipeline).__name__ == "Reverser"
+    assert 0.0 <= result.score <= 100.0
     assert result.translator is None and result.f1 is None
     with pytest.raises(AttributeError, match="verses"):
         result.verses  # noqa: B018

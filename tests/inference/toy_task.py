@@ -10,7 +10,7 @@ class ReversalTask(TranslationTask):
     """
 
     name = "reversal"
-    score_name, score_label, result_name = "exact", "exact match", "reverser"
+    score_name, score_label = "exact", "exact match"
     learns_from = "sentences and their reversals"
 
     @property

@@ -3,7 +3,7 @@
 import dataclasses
 
 from keras_transformer.training.checkpoints import Progress
-from keras_transformer.training.evaluation_loop import history_columns
+from keras_transformer.training.evaluations import history_columns
 
 
 def test_the_columns_name_the_score():
