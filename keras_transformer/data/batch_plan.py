@@ -1,8 +1,13 @@
-"""A plan of batches: a small set of shapes with little padding, and the batch of each pair.
+"""A plan of batches: a few shapes with little padding, the batch of each pair, and their order.
 
 Every new shape costs a compilation or a trace, and every padded position costs work. So the shapes
 are chosen from the lengths: the rectangle of all (source length, target length) pairs is repeatedly
 cut in two where that saves most padding, and each part is padded to its own maximum lengths.
+
+The order is computed from (seed, epoch, index), so there is no random state to save or to share: a
+resumed training and every worker can compute the order of any epoch, with NumPy or, if its module
+is passed as `tf`, with TensorFlow. The random numbers follow SplitMix64 (Steele et al., 2014, "Fast
+Splittable Pseudorandom Number Generators").
 """
 
 from collections.abc import Sequence
@@ -14,6 +19,11 @@ import numpy as np
 _TARGET_COST = 2
 # Minimum number of batches of a shape: with fewer, filling them up costs what the shape saves.
 _LEAST_BATCHES = 0.25
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+# Random bits of a 63-bit sort key; the other 23 bits are enough for 8 million groups.
+_RANDOM_BITS = 40
+_GROUP_STEP = np.int64(1 << _RANDOM_BITS)
 
 
 class BatchShape(NamedTuple):
@@ -243,3 +253,46 @@ def _last_batches(rest, ends, shapes, size):
 
 def _contains(outer: BatchShape, inner: BatchShape) -> bool:
     return inner.source_width <= outer.source_width and inner.target_width <= outer.target_width
+
+
+def arrange_pairs(groups, seed: int | None, epoch, tf=None):
+    """Returns the indices of the pairs, sorted by group; `groups` and result are int64 `[pairs]`.
+
+    The order within each group is random; without a seed, it is the order of the corpus.
+    """
+    if seed is None:
+        return _argsort(groups, tf)
+    count = len(groups) if tf is None else tf.size(groups, tf.int64)
+    return _argsort(groups * _GROUP_STEP + _random_bits(count, seed, 0, epoch, tf), tf)
+
+
+def shuffle_batches(num_batches: int, seed: int | None, epoch, tf=None):
+    """Returns the numbers of the batches in a random order, int64 `[num_batches]`."""
+    if seed is None:
+        return np.arange(num_batches, dtype=np.int64)
+    return _argsort(_random_bits(num_batches, seed, 1, epoch, tf), tf)
+
+
+def _argsort(keys, tf):
+    if tf is None:
+        return np.argsort(keys, kind="stable")
+    return tf.cast(tf.argsort(keys, stable=True), tf.int64)
+
+
+def _random_bits(count, seed, stream, epoch, tf):
+    # Arrays: NumPy warns where the product of scalars overflows, which is intended here.
+    start = _scramble(np.array([seed], np.uint64) + np.uint64(stream) * _GOLDEN, np)
+    if tf is None:
+        numbers, epoch, bitwise = np.arange(count, dtype=np.uint64), np.uint64([epoch]), np
+    else:
+        numbers, bitwise = tf.cast(tf.range(count, dtype=tf.int64), tf.uint64), tf.bitwise
+        epoch = tf.cast(epoch, tf.uint64)
+    values = _scramble(_scramble(start + epoch * _GOLDEN, bitwise) + numbers * _GOLDEN, bitwise)
+    values = bitwise.right_shift(values, np.uint64(64 - _RANDOM_BITS))
+    return values.astype(np.int64) if tf is None else tf.cast(values, tf.int64)
+
+
+def _scramble(values, bitwise):
+    values = bitwise.bitwise_xor(values, bitwise.right_shift(values, np.uint64(30))) * _FIRST
+    values = bitwise.bitwise_xor(values, bitwise.right_shift(values, np.uint64(27))) * _SECOND
+    return bitwise.bitwise_xor(values, bitwise.right_shift(values, np.uint64(31)))

@@ -7,7 +7,7 @@ too. The pairs of a row are the same in every epoch, which is harmless: no segme
 
 import numpy as np
 
-from keras_transformer.data.batch_arrays import arrange_pairs
+from keras_transformer.data.batch_plan import arrange_pairs
 from keras_transformer.data.encoded_corpus import EncodedCorpus, empty_aligned
 from keras_transformer.data.special_tokens import EOS_ID
 

@@ -5,18 +5,36 @@ import math
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from keras_transformer.data import batch_arrays, batch_plan
-from keras_transformer.data.batch_arrays import Batch, EpochArrays
+from keras_transformer.data import batch_plan
 from keras_transformer.data.batch_plan import BatchPlan, BatchShape, BatchSize
-from keras_transformer.data.encoded_corpus import EncodedCorpus
+from keras_transformer.data.encoded_corpus import EncodedCorpus, shared_tensor
 from keras_transformer.data.packing import pack_corpus
+from keras_transformer.data.special_tokens import BOS_ID, EOS_ID, PAD_ID
 
 # Number of prefetched batches, which are small: no step waits while the next epoch is encoded.
 _PREFETCHED = 16
+
+Batch = tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]
+
+
+class EpochArrays(NamedTuple):
+    """Everything that the batches of an epoch are made of, as arrays or tensors.
+
+    All are int64 except for the ids, which are uint16 or int32.
+    """
+
+    source_ids: np.ndarray  # [source tokens]
+    source_offsets: np.ndarray  # [pairs + 1]
+    target_ids: np.ndarray  # [target tokens]
+    target_offsets: np.ndarray  # [pairs + 1]
+    pairs: np.ndarray  # [pairs], in the order of their batches
+    splits: np.ndarray  # [batches + 1]: batch `i` has `pairs[splits[i]:splits[i + 1]]`
+    shapes: np.ndarray  # [batches, 3]: rows, source width and target width
+    order: np.ndarray  # [batches], the order of the batches
 
 
 class TokenBatches:
@@ -132,7 +150,7 @@ class TokenBatches:
         """
         arrays = self._epoch(epoch)
         for number in arrays.order[start:].tolist():
-            yield batch_arrays.make_batch(arrays, number, self.packed_width is not None)
+            yield make_batch(arrays, number, self.packed_width is not None)
 
     def steps_per_epoch(self, epoch: int = 0) -> int:
         """Returns the number of batches in an epoch; arguments as of `batches`."""
@@ -191,15 +209,30 @@ class TokenBatches:
 
         if start_step < 0:
             raise ValueError(f"start_step must not be negative. Received: {start_step=}")
-        epoch, start = self.position(start_step, epoch)
+        first, start = self.position(start_step, epoch)
+        packed = self.packed_width is not None
         if self._fixed is None:
-            arrange = batch_arrays.loaded_epochs(self._epoch)
+            arrays_of = self._load_in_graph
         else:
-            arrange = batch_arrays.planned_epochs(self._fixed, self._fixed_plan, self._order_seed)
-        dataset = batch_arrays.batch_dataset(
-            arrange, epoch, start, repeat, self.packed_width is not None
-        )
-        count = tf.data.INFINITE_CARDINALITY if repeat else self.steps_per_epoch(epoch) - start
+            corpus = [shared_tensor(array) for array in self._fixed.arrays()]
+            plan = BatchPlan(*map(shared_tensor, self._fixed_plan))
+            arrays_of = functools.partial(arrange_epoch, corpus, plan, self._order_seed, tf=tf)
+
+        # Batches are cut without Python: deleting an iterator blocks Python until the `tf.data`
+        # thread ends, and a thread that waits for Python would never end.
+        def batches(epoch, arrays):
+            begin = tf.where(tf.equal(epoch, first), tf.constant(start, tf.int64), 0)
+            numbers = tf.data.Dataset.range(begin, tf.size(arrays.order, tf.int64))
+            return numbers.map(
+                lambda number: make_batch(arrays, arrays.order[number], packed, tf),
+                tf.data.AUTOTUNE,
+            )
+
+        epochs = tf.data.Dataset.range(first, tf.int64.max if repeat else first + 1)
+        # One epoch ahead, so that no step waits for the next epoch's order.
+        epochs = epochs.map(lambda epoch: (epoch, arrays_of(epoch))).prefetch(1)
+        dataset = epochs.flat_map(batches)
+        count = tf.data.INFINITE_CARDINALITY if repeat else self.steps_per_epoch(first) - start
         dataset = dataset.apply(tf.data.experimental.assert_cardinality(count))
         options = tf.data.Options()
         # The optimization would put a copy of the whole corpus into the graph and gain little.
@@ -224,10 +257,27 @@ class TokenBatches:
                 encoded = self._encoded(number)
                 plan = self._fixed_plan if encoded is self._fixed else self._plan(encoded)
                 corpus = encoded.arrays()
-                arrays = batch_arrays.arrange_epoch(corpus, plan, self._order_seed, number)
+                arrays = arrange_epoch(corpus, plan, self._order_seed, number)
                 self._last = number, arrays
                 self._steps[number] = len(arrays.order)
             return self._last[1]
+
+    def _load_in_graph(self, epoch) -> EpochArrays:
+        """Returns `_epoch` as an operation of a graph."""
+        import tensorflow as tf
+
+        def arrays_of(number):
+            arrays = self._epoch(int(number))
+            ids = {
+                name: getattr(arrays, name).astype("int32") for name in EpochArrays._fields[:3:2]
+            }
+            return tuple(arrays._replace(**ids))
+
+        dtypes = [tf.int32 if name.endswith("_ids") else tf.int64 for name in EpochArrays._fields]
+        arrays = EpochArrays(*tf.numpy_function(arrays_of, [epoch], dtypes))
+        for name, array in arrays._asdict().items():
+            array.set_shape([None] * (2 if name == "shapes" else 1))
+        return arrays
 
     def _encoded(self, epoch: int) -> EncodedCorpus:
         if self._fixed is not None:
@@ -248,6 +298,57 @@ class TokenBatches:
             return batch_plan.plan_equal_batches(len(encoded), *self.batch_shapes)
         lengths = encoded.source_lengths, encoded.target_lengths
         return batch_plan.plan_batches(self.batch_shapes, *lengths, self._size)
+
+
+def arrange_epoch(corpus, plan: BatchPlan, seed: int | None, epoch, tf=None) -> EpochArrays:
+    """Returns the arrays of an epoch; `corpus` is `EncodedCorpus.arrays()`."""
+    arranged = batch_plan.arrange_pairs(plan.groups, seed, epoch, tf)
+    pairs = arranged[plan.places] if tf is None else tf.gather(arranged, plan.places)
+    order = batch_plan.shuffle_batches(len(plan), seed, epoch, tf)
+    return EpochArrays(*corpus, pairs, plan.splits, plan.shapes, order)
+
+
+def make_batch(arrays: EpochArrays, number, packed: bool, tf=None) -> Batch:
+    """Returns `(inputs, labels, weights)` of a batch, as `TokenBatches` describes them.
+
+    With `packed`, a row has several segments, each of which ends with EOS.
+    """
+    xp, arange = (np, np.arange) if tf is None else (tf.experimental.numpy, tf.range)
+    first, end = arrays.splits[number], arrays.splits[number + 1]
+    rows, source_width, target_width = (arrays.shapes[number, side] for side in range(3))
+    filled = arange(rows) < end - first
+    pairs = xp.take(arrays.pairs, first + arange(rows), mode="clip")
+
+    def padded(ids, offsets, width):
+        starts = xp.take(offsets, pairs, mode="clip")
+        lengths = xp.where(filled, xp.take(offsets, pairs + 1, mode="clip") - starts, 0)
+        columns = arange(width)
+        # Positions past the end of a row read the next row, or the last id, and are masked.
+        gathered = xp.take(ids, starts[:, None] + columns, mode="clip")
+        return xp.where(columns < lengths[:, None], gathered, PAD_ID), lengths
+
+    source, _ = padded(arrays.source_ids, arrays.source_offsets, source_width)
+    target, lengths = padded(arrays.target_ids, arrays.target_offsets, target_width)
+    ends = (arange(target_width) == lengths[:, None]) & filled[:, None]
+    source, target = xp.asarray(source, np.int32), xp.asarray(target, np.int32)
+    labels = xp.where(ends, np.int32(EOS_ID), target)
+    # Rows without a pair contain padding only.
+    begin = xp.where(filled, np.int32(BOS_ID), np.int32(PAD_ID))[:, None]
+    target = xp.concatenate([begin, target[:, :-1]], axis=1)
+    inputs = {"source": source, "target": target}
+    if packed:
+        inputs["target"] = xp.where(target == EOS_ID, np.int32(BOS_ID), target)
+        inputs["source_segments"] = _segments(source, xp)
+        inputs["target_segments"] = _segments(labels, xp)
+    mask = xp.asarray(labels != PAD_ID, np.float32)
+    return inputs, labels, mask / xp.sum(mask)
+
+
+def _segments(ids, xp):
+    """Returns 1, 2, ... for the segments of a row, which end with EOS, and 0 on padding."""
+    ends = xp.asarray(ids == EOS_ID, np.int32)
+    ended_before = xp.cumsum(ends, axis=1, dtype=np.int32) - ends
+    return xp.asarray(xp.where(ids == PAD_ID, 0, ended_before + 1), np.int32)
 
 
 def _check_integers(**values):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from keras_transformer.data.batch_arrays import arrange_pairs, shuffle_batches
+from keras_transformer.data.batch_plan import arrange_pairs, shuffle_batches
 
 MASK = (1 << 64) - 1
 

@@ -15,7 +15,7 @@ from keras_transformer.data import (
     TokenBatches,
     prepare_corpus,
 )
-from keras_transformer.data import corpus_shards as module
+from keras_transformer.data import prepared_corpus as module
 from keras_transformer.data.encoded_corpus import encode_blocks
 from keras_transformer.errors import UserError
 from tests.tiny_translator import sentence, tiny_tokenizer

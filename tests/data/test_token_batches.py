@@ -205,7 +205,7 @@ def test_the_graph_makes_the_very_batches_of_numpy(shuffle, encodes, packed_widt
 
 
 def test_no_python_runs_while_a_corpus_is_batched():
-    """A thread of tf.data that waits for Python can hang the process; see `batch_arrays`."""
+    """A thread of tf.data that waits for Python can hang the process; see `dataset`."""
     import tensorflow as tf
 
     def operations(dataset):
