@@ -6,11 +6,13 @@ from typing import Any, NamedTuple
 
 from keras import ops
 
+from keras_transformer.decoding.constraints.constraint import CONSTRAINTS
 from keras_transformer.decoding.search import Search, SearchResult
 from keras_transformer.decoding.step import call_step, keep_shapes, run_search
 from keras_transformer.decoding.top_k import top_k
-from keras_transformer.layers.checks import check_choice, check_positive_integer, checked_number
+from keras_transformer.layers.checks import check_choice, checked_number
 from keras_transformer.layers.dtypes import Tensor
+from keras_transformer.settings.setting import SIZE, choice, number, setting
 
 _MINUS_INFINITY = float("-inf")
 NORMALIZATIONS = ("gnmt", "length")
@@ -45,21 +47,15 @@ def length_penalty(lengths: Tensor, alpha: float, normalization: str = "gnmt") -
     >>> float(length_penalty(7, alpha=1.0))
     2.0
     """
-    alpha = checked_length_penalty(alpha, normalization)
+    # With a negative alpha, longer hypotheses lose score and the early stop is no longer exact.
+    alpha = checked_number("length_penalty", alpha, 0, _LARGEST_ALPHA)
+    check_choice("length_normalization", normalization, NORMALIZATIONS)
     lengths = ops.convert_to_tensor(lengths)
     if "float64" not in str(lengths.dtype):
         lengths = ops.cast(lengths, "float32")
     if normalization == "gnmt":
         return ops.power((5.0 + lengths) / 6.0, alpha)
     return ops.power(ops.maximum(lengths, 1.0), alpha)
-
-
-def checked_length_penalty(alpha: float, normalization: str) -> float:
-    """Returns alpha as a `float`, or raises a ValueError if an argument is not allowed."""
-    # With a negative alpha, longer hypotheses lose score and the early stop is no longer exact.
-    alpha = checked_number("length_penalty", alpha, 0, _LARGEST_ALPHA)
-    check_choice("length_normalization", normalization, NORMALIZATIONS)
-    return alpha
 
 
 class BeamState(NamedTuple):
@@ -105,16 +101,7 @@ class BeamSearch(Search, name="beam"):
     tensor2tensor and fairseq) with a normalised score.
 
     Args:
-        beam_size: Number of beams that stay alive.
-        length_penalty: alpha, from 0 to 10; 0 ranks by log-probability.
-        n_best: Number of hypotheses returned, at most `beam_size`.
-        length_normalization: `"gnmt"`, the paper's `((5 + length) / 6) ** alpha`; or `"length"`,
-            `length ** alpha` as in fairseq and CTranslate2 (alpha 1: score divided by length).
-        constraints: Sequence of `Constraint`, applied in this order.
-        patience: None for the stop above, which never changes an answer. A number from
-            1 / `beam_size` to 1e6 stops a sentence sooner: when `patience * beam_size` hypotheses,
-            and at least `n_best`, have ended among the best `beam_size` extensions of their steps
-            (Kasai et al., 2022). 1 is the rule of fairseq and CTranslate2.
+        {settings}
 
     Raises:
         ValueError: If an argument is not allowed.
@@ -132,25 +119,35 @@ class BeamSearch(Search, name="beam"):
     [[[3, 0, 0], [4, 3, 0]]]
     """
 
-    beam_size: int = 4
-    length_penalty: float = 0.6
-    n_best: int = 1
-    length_normalization: str = "gnmt"
-    constraints: tuple = ()
-    patience: float | None = None
+    beam_size: int = setting(4, "number of beams that stay alive", SIZE)
+    length_penalty: float = setting(
+        0.6, "alpha, from 0 to 10; 0 ranks by log-probability", number(0, _LARGEST_ALPHA)
+    )
+    n_best: int = setting(1, "number of hypotheses returned, at most `beam_size`", SIZE)
+    length_normalization: str = setting(
+        "gnmt",
+        '`"gnmt"`, the paper\'s `((5 + length) / 6) ** alpha`; or `"length"`, `length ** alpha` as '
+        "in fairseq and CTranslate2 (alpha 1: score divided by length)",
+        choice("KIND", *NORMALIZATIONS),
+    )
+    constraints: tuple = setting((), "sequence of `Constraint`, applied in this order", CONSTRAINTS)
+    patience: float | None = setting(
+        None,
+        "a number from 1 / `beam_size` to 1e6 that stops a sentence sooner: when `patience * "
+        "beam_size` hypotheses, and at least `n_best`, have ended among the best `beam_size` "
+        "extensions of their steps (Kasai et al., 2022); 1 is the rule of fairseq and CTranslate2",
+        number(0, _MOST_PATIENT),
+        unset="the stop above, which never changes an answer",
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_positive_integer("beam_size", self.beam_size, 2**31 - 1)
-        check_positive_integer("n_best", self.n_best)
         if self.n_best > self.beam_size:
             rule = f"`n_best` must be at most `beam_size`, which is {self.beam_size}"
             raise ValueError(f"{rule}. Received: n_best={self.n_best!r}")
-        alpha = checked_length_penalty(self.length_penalty, self.length_normalization)
-        object.__setattr__(self, "length_penalty", alpha)
-        if self.patience is not None:
-            patience = checked_number("patience", self.patience, 1 / self.beam_size, _MOST_PATIENT)
-            object.__setattr__(self, "patience", patience)
+        if self.patience is not None and self.patience * self.beam_size < 1:
+            rule = f"`patience` must be at least 1 / `beam_size`, which is {self.beam_size}"
+            raise ValueError(f"{rule}. Received: patience={self.patience!r}")
 
     def to_dict(self) -> dict:
         settings = super().to_dict()

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import keras
 from keras import ops
 
+from keras_transformer.decoding.constraints.constraint import CONSTRAINTS
 from keras_transformer.decoding.search import Search, SearchInputs, SearchResult
 from keras_transformer.decoding.step import (
     Step,
@@ -17,11 +18,12 @@ from keras_transformer.decoding.step import (
     run_search,
 )
 from keras_transformer.decoding.top_k import top_k
-from keras_transformer.layers.checks import check_argument, check_positive_integer, checked_number
 from keras_transformer.layers.dtypes import Tensor
+from keras_transformer.settings.setting import SIZE, Rule, number, setting
 
 # In float32 a smaller number may count as 0, and logits divided by it as infinite.
 _SMALLEST, _LARGEST = 1e-20, 1e20
+_SEED = Rule(int, "an integer in [0, 2**31)", lambda value: 0 <= value < 2**31)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,7 +34,7 @@ class GreedySearch(Search, name="greedy"):
     alpha 0). `BeamSearch(beam_size=1)` finds the same tokens, with a normalised score.
 
     Args:
-        constraints: Sequence of `Constraint`, applied in this order.
+        {settings}
 
     Raises:
         ValueError: If an element of `constraints` is not a `Constraint`.
@@ -48,7 +50,7 @@ class GreedySearch(Search, name="greedy"):
     [[[4, 3, 0, 0]]]
     """
 
-    constraints: tuple = ()
+    constraints: tuple = setting((), "sequence of `Constraint`, applied in this order", CONSTRAINTS)
 
     def _search(self, inputs):
         return decode_rows(inputs, _most_probable, self.width)
@@ -72,12 +74,7 @@ class Sampling(Search, name="sampling"):
     draws others under XLA); a row's random numbers depend on its place in the batch.
 
     Args:
-        temperature: From 1e-20 to 1e20; 1 is the model's distribution.
-        top_k: Number of tokens kept; None for all.
-        top_p: Probability kept, from 1e-20 to 1; None for all.
-        num_samples: Number of samples of each sentence.
-        seed: int in [0, 2**31).
-        constraints: Sequence of `Constraint`, applied in this order, before the temperature.
+        {settings}
 
     Raises:
         ValueError: If an argument is not allowed.
@@ -92,25 +89,18 @@ class Sampling(Search, name="sampling"):
     [[1, 1]]
     """
 
-    temperature: float = 1.0
-    top_k: int | None = None
-    top_p: float | None = None
-    num_samples: int = 1
-    seed: int = 0
-    constraints: tuple = ()
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        temperature = checked_number("temperature", self.temperature, _SMALLEST, _LARGEST)
-        object.__setattr__(self, "temperature", temperature)
-        if self.top_k is not None:
-            check_positive_integer("top_k", self.top_k, 2**31 - 1)
-        if self.top_p is not None:
-            object.__setattr__(self, "top_p", checked_number("top_p", self.top_p, _SMALLEST, 1))
-        check_positive_integer("num_samples", self.num_samples, 2**31 - 1)
-        is_int = isinstance(self.seed, int) and not isinstance(self.seed, bool)
-        is_seed = is_int and 0 <= self.seed < 2**31
-        check_argument(is_seed, "seed", "an integer in [0, 2**31)", self.seed)
+    temperature: float = setting(
+        1.0, "from 1e-20 to 1e20; 1 is the model's distribution", number(_SMALLEST, _LARGEST)
+    )
+    top_k: int | None = setting(None, "number of tokens kept", SIZE, unset="all")
+    top_p: float | None = setting(
+        None, "probability kept, from 1e-20 to 1", number(_SMALLEST, 1), unset="all"
+    )
+    num_samples: int = setting(1, "number of samples of each sentence", SIZE)
+    seed: int = setting(0, "int in [0, 2**31)", _SEED)
+    constraints: tuple = setting(
+        (), "sequence of `Constraint`, applied in this order, before the temperature", CONSTRAINTS
+    )
 
     @property
     def width(self) -> int:

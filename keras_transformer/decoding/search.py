@@ -6,17 +6,13 @@ from typing import Any, NamedTuple, Self
 import keras
 from keras import ops
 
-from keras_transformer.decoding.constraints.constraint import (
-    Constraint,
-    Generated,
-    check_constraints,
-)
+from keras_transformer.decoding.constraints.constraint import CONSTRAINTS, Constraint, Generated
 from keras_transformer.decoding.constraints.saved_constraints import SavedConstraint
-from keras_transformer.decoding.named_settings import NamedSettings, dict_of
 from keras_transformer.decoding.step import Step, call_step, check_static_vocabulary, log_sum_exp
 from keras_transformer.layers.caches import take_rows
-from keras_transformer.layers.checks import check_positive_integer, check_rank
+from keras_transformer.layers.checks import check_argument, check_positive_integer, check_rank
 from keras_transformer.layers.dtypes import Tensor
+from keras_transformer.settings.setting import Settings, check_member
 
 
 class SearchResult(NamedTuple):
@@ -123,15 +119,12 @@ class SearchInputs(NamedTuple):
         )
 
 
-class Search(NamedSettings, kind="search"):
+class Search(Settings, family="search"):
     """Base of `BeamSearch`, `GreedySearch` and `Sampling`.
 
     Subclasses are frozen dataclasses with a field `constraints`, a property `width`, and a method
     `_search(inputs)`.
     """
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "constraints", check_constraints(self.constraints))
 
     @property
     def width(self) -> int:
@@ -183,19 +176,23 @@ class Search(NamedSettings, kind="search"):
         dtypes = [keras.backend.standardize_dtype(leaf.dtype) for leaf in leaves]
         dtype = "float64" if "float64" in dtypes else "float32"
         inputs = SearchInputs(step, state, limits, max_length, *ids, keep_sentences, dtype)
-        constraints = (*self.constraints, *check_constraints(constraints))
-        return self._search(inputs.constrained(constraints, self.width))
+        constraints = tuple(constraints)
+        is_allowed = CONSTRAINTS.allows(constraints)
+        check_argument(is_allowed, "constraints", CONSTRAINTS.words, constraints)
+        return self._search(inputs.constrained((*self.constraints, *constraints), self.width))
 
-    def to_dict(self) -> dict:
+    def to_dict(self) -> dict[str, Any]:
+        for constraint in self.constraints:
+            check_member(SavedConstraint, constraint)
         settings = super().to_dict()
-        constraints = [dict_of(SavedConstraint, one) for one in settings.pop("constraints")]
-        # Without the key, older versions can read the settings.
-        return {**settings, "constraints": constraints} if constraints else settings
+        if not self.constraints:  # Older versions can then read the settings.
+            del settings["constraints"]
+        return settings
 
     @classmethod
-    def from_dict(cls, settings: Mapping) -> Self:
-        constraints = [SavedConstraint.from_dict(one) for one in settings.get("constraints", ())]
-        return super().from_dict({**settings, "constraints": constraints})
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        constraints = [SavedConstraint.from_dict(one) for one in values.get("constraints", ())]
+        return super().from_dict({**values, "constraints": constraints})
 
 
 def search_to_dict(search: Search) -> dict:
@@ -213,7 +210,8 @@ def search_to_dict(search: Search) -> dict:
     >>> search_to_dict(GreedySearch())
     {'name': 'greedy'}
     """
-    return dict_of(Search, search)
+    check_member(Search, search)
+    return search.to_dict()
 
 
 def search_from_dict(settings: Mapping) -> Search:

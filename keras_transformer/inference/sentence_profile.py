@@ -10,7 +10,7 @@ import numpy as np
 from keras_transformer.data.encoded_corpus import EncodedCorpus
 from keras_transformer.data.tokenizer import Tokenizer
 from keras_transformer.inference.sentence_splitting import split_sentences, word_key
-from keras_transformer.settings.setting import COUNT_OR_ZERO, SWITCH, FrozenSettings, Rule, setting
+from keras_transformer.settings.setting import COUNT_OR_ZERO, SWITCH, Rule, Settings, setting
 
 # Maximum number of texts that are searched for sentence ends.
 _MAX_TEXTS = 50_000
@@ -23,7 +23,7 @@ _WORDS = Rule(tuple, "a list of words", lambda words: all(isinstance(one, str) f
 
 
 @dataclasses.dataclass(frozen=True)
-class SentenceProfile(FrozenSettings):
+class SentenceProfile(Settings):
     """Lengths and sentence ends of the sources that a model was trained on.
 
     Args:

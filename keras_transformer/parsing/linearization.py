@@ -5,14 +5,14 @@ from collections.abc import Sequence
 
 from keras_transformer.parsing.repair import RebuiltTree, TreeBuilder
 from keras_transformer.parsing.trees import PLACEHOLDER, Tree, escape_brackets, is_symbol
-from keras_transformer.settings.setting import FrozenSettings, Rule, setting
+from keras_transformer.settings.setting import Rule, Settings, setting
 
 NUMBERS = tuple(map(str, range(100)))  # stand for the words in order; after 99 comes 0 again
 _LABEL = Rule(str, "a label without spaces and round brackets", is_symbol)
 
 
 @dataclasses.dataclass(frozen=True)
-class Linearization(FrozenSettings):
+class Linearization(Settings):
     """A form of trees as sequences of symbols.
 
     A constituent is an opening symbol, its parts, and a closing symbol, `(NP ... )NP`. The symbol

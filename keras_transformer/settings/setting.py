@@ -1,12 +1,14 @@
-"""`setting`, which declares a field, and `FrozenSettings`, the base class of all settings."""
+"""`setting`, which declares a field, and `Settings`, the base class of all settings."""
 
 import argparse
+import copy
 import dataclasses
+import numbers
 import re
 import sys
 import textwrap
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Self
 
 
@@ -24,10 +26,23 @@ class Rule:
     choices: tuple[str, ...] | None = None  # all values, if they are few
     parse: Callable[[str], Any] | None = None  # converts text to a value; None for `kind`
 
+    def convert(self, value: Any) -> Any:
+        """Returns a number as a float, values as a tuple or a mapping as a dict, if it is needed.
+
+        JSON has no tuples, and NumPy's numbers cannot be written as JSON.
+        """
+        kinds = {float: numbers.Real, tuple: Iterable, dict: Mapping}.get(self.kind, ())
+        unlike = (str, Mapping) if self.kind is tuple else bool
+        if not isinstance(value, kinds) or isinstance(value, unlike):
+            return value
+        try:
+            return self.kind(value)
+        except OverflowError:  # a large int has no float
+            return value
+
     def allows(self, value: Any) -> bool:
-        """Returns whether a value is allowed. An int is also a float; a bool is not a number."""
-        kinds = (int, float) if self.kind is float else self.kind
-        if not isinstance(value, kinds) or isinstance(value, bool) != (self.kind is bool):
+        """Returns whether a converted value is allowed. A bool is not a number."""
+        if not isinstance(value, self.kind) or isinstance(value, bool) != (self.kind is bool):
             return False
         is_finite = self.kind is not float or abs(value) <= sys.float_info.max
         return is_finite and bool(self.accepts(value))
@@ -46,6 +61,12 @@ def choice(metavar: str, *choices: str) -> Rule:
     """Returns the rule of a setting with few values."""
     words = f"one of {', '.join(map(repr, choices))}"
     return Rule(str, words, choices.__contains__, metavar, choices)
+
+
+def number(lowest: float, highest: float) -> Rule:
+    """Returns the rule of a number in a range, its ends included."""
+    words = f"a number from {lowest:g} to {highest:g}"
+    return Rule(float, words, lambda value: lowest <= value <= highest)
 
 
 SWITCH = Rule(bool, "True or False")
@@ -104,23 +125,36 @@ def setting(default: Any, text: str, rule: Rule = TEXT, **options: Any) -> Any:
     return dataclasses.field(**values, metadata={"setting": declared})
 
 
-def declarations(one: type) -> dict[str, Setting]:
-    """Returns the settings that a class of `FrozenSettings` declares, by field name."""
+def declarations(settings: type) -> dict[str, Setting]:
+    """Returns the settings that a class of `Settings` declares, by field name."""
     return {
         field.name: dataclasses.replace(declared, name=declared.name or field.name)
-        for field in dataclasses.fields(one)
+        for field in dataclasses.fields(settings)
         if (declared := field.metadata.get("setting"))
     }
 
 
-class FrozenSettings:
+class Settings:
     """Base class of frozen dataclasses of settings; checks the values and converts them for JSON.
 
     `{settings}` in the docstring of a subclass is replaced by the list of its settings.
+
+    `class Search(Settings, family="search")` is a family of settings, whose dicts have a `"name"`;
+    `class BeamSearch(Search, name="beam")` is a member.
     """
 
-    def __init_subclass__(cls, **options):
+    _family: str | None = None
+    _members: dict[str, type] = {}
+    _name: str | None = None
+
+    def __init_subclass__(
+        cls, family: str | None = None, name: str | None = None, **options: Any
+    ) -> None:
         super().__init_subclass__(**options)
+        if family is not None:
+            cls._family, cls._members = family, {}
+        if name is not None:
+            cls._name, cls._members[name] = name, cls
         declared = {
             name: field.metadata["setting"]
             for name, field in vars(cls).items()
@@ -131,24 +165,26 @@ class FrozenSettings:
             rows = [_describe(name, one, place[1]) for name, one in declared.items()]
             cls.__doc__ = cls.__doc__.replace(place[0], "\n".join(rows))
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
             value, declared = getattr(self, field.name), field.metadata.get("setting")
             if declared is None or (value is None and type(None) in typing.get_args(field.type)):
                 continue
-            # JSON has no tuples, and the caller may change a dict.
-            kind = declared.rule.kind
-            if isinstance(value, {tuple: list, dict: Mapping}.get(kind, ())):
-                value = kind(value)
-                object.__setattr__(self, field.name, value)
-            if not declared.rule.allows(value):
-                message = f"`{field.name}` must be {declared.rule.words}"
-                raise ValueError(f"{message}. Received: {field.name}={value!r}")
+            converted = declared.rule.convert(value)
+            if not declared.rule.allows(converted):
+                rule = f"`{field.name}` must be {declared.rule.words}"
+                raise ValueError(f"{rule}. Received: {field.name}={value!r}")
+            object.__setattr__(self, field.name, converted)
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns the fields as a dict that JSON can hold."""
-        values = dataclasses.asdict(self)
-        return {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}
+        """Returns the fields as a dict that JSON can hold, in a family with the `"name"`."""
+        values = {} if self._name is None else {"name": self._name}
+        for field in dataclasses.fields(self):
+            value = copy.deepcopy(getattr(self, field.name))
+            if isinstance(value, tuple):
+                value = [one.to_dict() if isinstance(one, Settings) else one for one in value]
+            values[field.name] = value
+        return values
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
@@ -162,16 +198,35 @@ class FrozenSettings:
         """
         if not isinstance(values, Mapping):
             raise ValueError(f"{cls.__name__} is saved as a dict. Received: {values=}")
-        names = [field.name for field in dataclasses.fields(cls)]
-        unknown = sorted(set(values) - set(names))
-        if unknown:
-            rule = f"{cls.__name__} has no such setting; allowed are {', '.join(names)}"
+        values = dict(values)
+        if cls._family is not None:
+            name = values.pop("name", None)
+            if name not in tuple(cls._members):  # A damaged file may have a list or a dict.
+                rule = f"The name of a {cls._family} must be one of {list(cls._members)}"
+                raise ValueError(f"{rule}. Received: {name=}")
+            cls = cls._members[name]
+        fields = {field.name: field for field in dataclasses.fields(cls)}
+        if unknown := sorted(set(values) - set(fields)):
+            rule = f"{cls.__name__} has no such setting; allowed are {', '.join(fields)}"
             raise ValueError(f"{rule}. Received: {', '.join(unknown)}")
+        for name in fields.keys() - values.keys():
+            if fields[name].default is fields[name].default_factory is dataclasses.MISSING:
+                rule = f"{cls.__name__} must have the setting {name!r}"
+                raise ValueError(f"{rule}. Received: {sorted(values)}")
         return cls(**values)
 
 
-def _describe(name: str, one: Setting, indent: str) -> str:
+def check_member(family: type[Settings], value: Any) -> None:
+    """Raises a `ValueError` unless `value` is of a class that is a member of a family."""
+    members = family._members.values()
+    if type(value) not in members:
+        rule = f"A {family._family} that can be saved must be one of "
+        rule += f"{[member.__name__ for member in members]}"
+        raise ValueError(f"{rule}. Received: {family._family}={value!r}")
+
+
+def _describe(name: str, declared: Setting, indent: str) -> str:
     """Returns the entry of a setting in the `Args` of a docstring."""
-    unset = f"; None for {one.unset}" if one.unset else ""
-    row = f"{name}: {one.text[0].upper()}{one.text[1:]}{unset}."
+    unset = f"; None for {declared.unset}" if declared.unset else ""
+    row = f"{name}: {declared.text[0].upper()}{declared.text[1:]}{unset}."
     return textwrap.fill(row, 100, initial_indent=indent, subsequent_indent=indent + "    ")

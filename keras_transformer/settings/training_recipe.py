@@ -8,7 +8,7 @@ from keras_transformer.settings.setting import (
     NON_NEGATIVE,
     POSITIVE,
     RATE,
-    FrozenSettings,
+    Settings,
     choice,
     setting,
 )
@@ -18,7 +18,7 @@ _search = functools.partial(setting, table="search")
 
 
 @dataclasses.dataclass(frozen=True)
-class TrainingRecipe(FrozenSettings):
+class TrainingRecipe(Settings):
     """The hyper-parameters of training and search that belong to a model.
 
     The defaults describe the base model of the paper.

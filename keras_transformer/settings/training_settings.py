@@ -16,7 +16,7 @@ from keras_transformer.settings.setting import (
     POSITIVE,
     RATE,
     SEED,
-    FrozenSettings,
+    Settings,
     choice,
     declarations,
     setting,
@@ -35,7 +35,7 @@ _parsing = functools.partial(setting, table="parsing", may_change=True)
 
 
 @dataclasses.dataclass(frozen=True)
-class TrainingSettings(FrozenSettings):
+class TrainingSettings(Settings):
     """The settings of `train`, except the corpora.
 
     Args:

@@ -10,7 +10,7 @@ from keras_transformer.settings.setting import (
     SIZE,
     SWITCH,
     WINDOW,
-    FrozenSettings,
+    Settings,
     choice,
     setting,
 )
@@ -19,7 +19,7 @@ _model = functools.partial(setting, table="model")
 
 
 @dataclasses.dataclass(frozen=True)
-class TransformerConfig(FrozenSettings):
+class TransformerConfig(Settings):
     """The sizes of a `Transformer` and the choices of its architecture.
 
     The defaults describe the base model of the paper.

@@ -13,7 +13,7 @@ from keras_transformer.settings.setting import (
     POSITIVE,
     RATE,
     SEED,
-    FrozenSettings,
+    Settings,
     choice,
     declarations,
     setting,
@@ -21,7 +21,7 @@ from keras_transformer.settings.setting import (
 
 
 @dataclasses.dataclass(frozen=True)
-class Toy(FrozenSettings):
+class Toy(Settings):
     """Toy settings.
 
     Args:

@@ -1,12 +1,12 @@
 """The interface of constraints, and `ForcedPrefix`, which has data of each sentence."""
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
 from keras import ops
 
 from keras_transformer.layers.checks import check_rank
 from keras_transformer.layers.dtypes import Tensor
+from keras_transformer.settings.setting import Rule
 
 
 class Generated(NamedTuple):
@@ -92,16 +92,15 @@ class Constraint(Protocol):
     ) -> tuple[Any, Any]: ...
 
 
-def check_constraints(constraints: Sequence[Any]) -> tuple:
-    """Returns constraints as a tuple, or raises a ValueError if one is not a `Constraint`."""
-    constraints = tuple(constraints)
-    for constraint in constraints:
-        # A class is callable and has a `start` too.
-        is_one = callable(constraint) and hasattr(constraint, "start")
-        if not is_one or isinstance(constraint, type):
-            rule = "`constraints` must be a sequence of `Constraint` objects"
-            raise ValueError(f"{rule}. Received: constraints with {constraint!r}")
-    return constraints
+def is_constraint(value: Any) -> bool:
+    """Returns whether a value is a `Constraint`."""
+    # A class is callable and has a `start` too.
+    return callable(value) and hasattr(value, "start") and not isinstance(value, type)
+
+
+CONSTRAINTS = Rule(
+    tuple, "a sequence of `Constraint` objects", lambda values: all(map(is_constraint, values))
+)
 
 
 class ForcedPrefix:

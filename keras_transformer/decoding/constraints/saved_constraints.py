@@ -6,15 +6,24 @@ import numpy as np
 from keras import ops
 
 from keras_transformer.decoding.constraints.constraint import Generated
-from keras_transformer.decoding.named_settings import NamedSettings
-from keras_transformer.layers.checks import check_argument, check_positive_integer, checked_number
 from keras_transformer.layers.dtypes import Tensor
+from keras_transformer.settings.setting import (
+    COUNT_OR_ZERO,
+    SIZE,
+    Rule,
+    Settings,
+    number,
+    setting,
+)
 
 # Each token before the last of an n-gram adds operations to the graph.
-_LARGEST_SIZE = 100
+_NGRAM = Rule(int, "a whole number from 1 to 100", lambda value: 1 <= value <= 100)
+_IDS = Rule(
+    tuple, "ids of at least 0, one or more", lambda ids: ids and all(map(COUNT_OR_ZERO.allows, ids))
+)
 
 
-class SavedConstraint(NamedSettings, kind="constraint"):
+class SavedConstraint(Settings, family="constraint"):
     """Base of constraints that have only settings, and no state.
 
     Most of them implement only `_ruled_out(generated, vocabulary)`, which returns a mask that
@@ -38,7 +47,7 @@ class MinimumLength(SavedConstraint, name="minimum_length"):
     A sentence with a smaller maximum length may end at that length.
 
     Args:
-        length: Minimum number of tokens of a hypothesis, EOS counted, as in `max_lengths`.
+        {settings}
 
     Raises:
         ValueError: If `length` is not a positive integer.
@@ -52,10 +61,11 @@ class MinimumLength(SavedConstraint, name="minimum_length"):
     [4, 4, 3, 0, 0, 0, 0, 0, 0]
     """
 
-    length: int
-
-    def __post_init__(self) -> None:
-        check_positive_integer("length", self.length, 2**31 - 1)
+    length: int = setting(
+        dataclasses.MISSING,
+        "minimum number of tokens of a hypothesis, EOS counted, as in `max_lengths`",
+        SIZE,
+    )
 
     def _ruled_out(self, generated, vocabulary):
         fewest = ops.minimum(generated.max_lengths, self.length)  # [rows]
@@ -72,7 +82,7 @@ class NoRepeatNgrams(SavedConstraint, name="no_repeat_ngrams"):
     is usual.
 
     Args:
-        size: n, from 1 to 100; with 1 no token comes twice.
+        {settings}
 
     Raises:
         ValueError: If `size` is not such an integer.
@@ -88,10 +98,9 @@ class NoRepeatNgrams(SavedConstraint, name="no_repeat_ngrams"):
     Reference: Paulus et al. (2018), section 2.5, https://arxiv.org/abs/1705.04304.
     """
 
-    size: int
-
-    def __post_init__(self) -> None:
-        check_positive_integer("size", self.size, _LARGEST_SIZE)
+    size: int = setting(
+        dataclasses.MISSING, "n, from 1 to 100; with 1 no token comes twice", _NGRAM
+    )
 
     def _ruled_out(self, generated, vocabulary):
         tokens, length = generated.tokens, generated.length
@@ -120,7 +129,7 @@ class RepetitionPenalty(SavedConstraint, name="repetition_penalty"):
     log-probabilities after the penalty; `Translator.score` returns the model's own.
 
     Args:
-        penalty: From 1e-20 to 1e20; 1 changes nothing, 1.2 is usual.
+        {settings}
 
     Raises:
         ValueError: If `penalty` is not such a number.
@@ -137,11 +146,12 @@ class RepetitionPenalty(SavedConstraint, name="repetition_penalty"):
     Reference: Keskar et al. (2019), section 4.1, https://arxiv.org/abs/1909.05858.
     """
 
-    penalty: float
-
-    def __post_init__(self) -> None:
-        # Within these limits, sums of penalised log-probabilities stay finite in float32.
-        object.__setattr__(self, "penalty", checked_number("penalty", self.penalty, 1e-20, 1e20))
+    # Within these limits, sums of penalised log-probabilities stay finite in float32.
+    penalty: float = setting(
+        dataclasses.MISSING,
+        "from 1e-20 to 1e20; 1 changes nothing, 1.2 is usual",
+        number(1e-20, 1e20),
+    )
 
     def __call__(
         self, state: tuple, log_probabilities: Tensor, generated: Generated
@@ -158,7 +168,7 @@ class SuppressTokens(SavedConstraint, name="suppress_tokens"):
     """Rules out tokens; `SuppressTokens([1])` rules out the unknown token.
 
     Args:
-        ids: Ids, in `[0, vocabulary)`.
+        {settings}
 
     Raises:
         ValueError: If `ids` is empty or holds something else; or if an id is not in the vocabulary,
@@ -173,13 +183,7 @@ class SuppressTokens(SavedConstraint, name="suppress_tokens"):
     [[[4, 4, 4]]]
     """
 
-    ids: tuple[int, ...]
-
-    def __post_init__(self) -> None:
-        ids = tuple(self.ids)
-        are_ids = all(isinstance(i, int) and not isinstance(i, bool) and i >= 0 for i in ids)
-        check_argument(ids and are_ids, "ids", "integers >= 0, at least one", ids)
-        object.__setattr__(self, "ids", ids)
+    ids: tuple[int, ...] = setting(dataclasses.MISSING, "ids, in `[0, vocabulary)`", _IDS)
 
     def _ruled_out(self, generated, vocabulary):
         if max(self.ids) >= vocabulary:
