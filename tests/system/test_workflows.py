@@ -1,8 +1,8 @@
 """Workflows in .github/workflows pin their actions and packages, and limit their jobs."""
 
-import ast
 import pathlib
 import re
+import tomllib
 
 import pytest
 
@@ -56,9 +56,8 @@ def test_only_the_weekly_run_has_the_newest_packages():
 
 
 def test_the_constraints_pin_what_the_workflow_installs():
-    setup = (ROOT / "setup.py").read_text("utf-8")
-    extras = ast.literal_eval(re.search(r"extras_require=(\{.*?\n    \})", setup, re.S)[1])
-    required = ast.literal_eval(re.search(r"install_requires=(\[.*?\n    \])", setup, re.S)[1])
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    extras, required = project["optional-dependencies"], project["dependencies"]
     (workflow,) = WORKFLOWS.values()
     for name in re.findall(r"pip install '\.\[(\w+)\]'", workflow):
         required += extras[name]
