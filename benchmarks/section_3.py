@@ -17,7 +17,7 @@ import numpy as np
 from alternate import alternate, hardware, median, run_program
 from PIL import Image
 
-from keras_transformer.evaluation.plots import GRID_COLOUR, TEXT_COLOUR, new_figure
+from keras_transformer.evaluation.plots import GRID_COLOR, TEXT_COLOR, new_figure
 
 PEERS = Path(__file__).resolve().parent / "peers"
 LAYER, TRAINING = (str(PEERS / f"{name}_of_section_3.py") for name in ("attention", "training"))
@@ -30,7 +30,7 @@ ATTENTION = {
     "unscaled": "dot products",
     "additive": "additive",
 }
-# kind -> colour (distinct for colour-blind readers) and marker
+# kind -> color (distinct for color-blind readers) and marker
 POSITIONS = {
     "sinusoidal": ("#0072b2", "o"),
     "learned": ("#d55e00", "s"),
@@ -147,11 +147,11 @@ def plot(found, path):
     figure = new_figure(5.6, 3.8)
     axes = figure.add_subplot()
     for (name, seed), scores in found.items():
-        colour, marker = POSITIONS[name]
+        color, marker = POSITIONS[name]
         axes.plot(
             list(scores),
             [100 * right for _, right in scores.values()],
-            color=colour,
+            color=color,
             marker=marker,
             markersize=5,
             linewidth=1.6,
@@ -162,19 +162,19 @@ def plot(found, path):
     axes.plot(
         lengths,
         [100 * LONGEST / length for length in lengths],
-        color=TEXT_COLOUR,
+        color=TEXT_COLOR,
         linewidth=1,
         label="only the first 30 right",
     )
-    axes.axvline(LONGEST, color=TEXT_COLOUR, linewidth=1, linestyle=":")
-    axes.text(LONGEST + 1, 3, "longest in training", color=TEXT_COLOUR, fontsize=8)
-    axes.set_xlabel("length of the sequence, tokens", color=TEXT_COLOUR)
-    axes.set_ylabel("accuracy of the tokens, %", color=TEXT_COLOUR)
+    axes.axvline(LONGEST, color=TEXT_COLOR, linewidth=1, linestyle=":")
+    axes.text(LONGEST + 1, 3, "longest in training", color=TEXT_COLOR, fontsize=8)
+    axes.set_xlabel("length of the sequence, tokens", color=TEXT_COLOR)
+    axes.set_ylabel("accuracy of the tokens, %", color=TEXT_COLOR)
     axes.set_ylim(0, 103)
     axes.set_xticks(lengths)
-    axes.grid(color=GRID_COLOUR, linewidth=0.8)
+    axes.grid(color=GRID_COLOR, linewidth=0.8)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False, labelcolor=TEXT_COLOUR, fontsize=8)
+    axes.legend(frameon=False, labelcolor=TEXT_COLOR, fontsize=8)
     figure.savefig(path, dpi=150)
     # A palette makes the file four times smaller.
     Image.open(path).convert("RGB").quantize(64).save(path, optimize=True)

@@ -142,9 +142,9 @@ def plot(rows, path):
 
     figure, axes = plt.subplots(1, 3, figsize=(11, 4.2), sharey=True)
     panels = {"n": axes[0], "d": axes[1], "k": axes[2], "r": axes[2]}
-    colours = dict(zip(OPERATIONS, plt.get_cmap("tab10").colors, strict=False))
+    colors = dict(zip(OPERATIONS, plt.get_cmap("tab10").colors, strict=False))
     for kind, name, sizes, seconds, _, _ in rows:
-        options = {"marker": "o", "color": colours[kind], "label": kind}
+        options = {"marker": "o", "color": colors[kind], "label": kind}
         panels[name].loglog(sizes, seconds, base=2, **options)
     for axis, label in zip(axes, ("length n", "width d", "kernel k or window r"), strict=True):
         axis.set_yscale("log", base=10)
@@ -154,7 +154,7 @@ def plot(rows, path):
         axis.set_axisbelow(True)
     axes[0].set_ylabel("seconds, forward and backward")
     handles = axes[0].get_legend_handles_labels()
-    figure.legend(*handles, loc="lower center", ncols=len(colours), frameon=False, fontsize=9)
+    figure.legend(*handles, loc="lower center", ncols=len(colors), frameon=False, fontsize=9)
     figure.tight_layout(rect=(0, 0.07, 1, 1))
     figure.savefig(path, dpi=100)
 

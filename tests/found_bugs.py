@@ -9,7 +9,7 @@ FOUND_BUGS = [
     ),
     (
         "The loss lost digits at large logits, up to 7e-4 at logits of 10,000, because terms as "
-        "large as the logits cancelled.",
+        "large as the logits canceled.",
         "tests/precision/test_huge_logits.py::test_loss_is_exact_and_its_gradient_finite",
     ),
     (

@@ -32,7 +32,7 @@ class SentencePieceTokenizer(Tokenizer):
     BOS 2, EOS 3. Text never maps to them, not even if it spells `</s>`.
 
     Args:
-        model: `bytes`, the serialised SentencePiece model.
+        model: `bytes`, the serialized SentencePiece model.
 
     Raises:
         UserError: if `model` is not a complete SentencePiece model, or reserves other ids.
@@ -74,7 +74,7 @@ class SentencePieceTokenizer(Tokenizer):
         Args:
             texts: sequence of `str`. Lone surrogates, which UTF-8 cannot encode, become U+FFFD.
             dropout: probability of leaving out a merge (BPE-dropout): the same text is then split
-                differently with every seed, which regularises training. 0 gives the one best split.
+                differently with every seed, which regularizes training. 0 gives the one best split.
             seed: needed with dropout; the ids are a function of `texts`, `dropout` and `seed`.
 
         Raises:
@@ -167,7 +167,7 @@ def train_sentencepiece(
     """Returns a subword vocabulary learned from text.
 
     The vocabulary contains every character of the text; other characters are encoded as bytes. So
-    no text is unknown, and only the normalisation changes text.
+    no text is unknown, and only the normalization changes text.
 
     Args:
         files_or_lines: as in `text_lines`; a corpus gives one vocabulary for both languages.

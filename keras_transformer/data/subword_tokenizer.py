@@ -19,7 +19,7 @@ _JOIN = re.compile(r"@@( |\Z)")
 class SubwordTokenizer(Tokenizer):
     """Turns whitespace-separated pieces into ids, and ids into text in which `@@ ` is removed.
 
-    For text that another program, such as subword-nmt, has tokenised and split. Pieces that are not
+    For text that another program, such as subword-nmt, has tokenized and split. Pieces that are not
     in the vocabulary become the unknown id, which decodes to `<unk>`; so do pieces that spell a
     reserved one, such as `</s>`.
 

@@ -31,7 +31,7 @@ def length_penalty(lengths: Tensor, alpha: float, normalization: str = "gnmt") -
     Args:
         lengths: Numbers of generated tokens, with EOS, without BOS; any shape. Lengths below 1
             count as 1 under `"length"`.
-        alpha: Strength, a number from 0 to 10; with 0 there is no normalisation.
+        alpha: Strength, a number from 0 to 10; with 0 there is no normalization.
         normalization: `"gnmt"` or `"length"`.
 
     Returns:
@@ -94,11 +94,11 @@ class BeamSearch(Search, name="beam"):
     `beam_size` others stay alive. A sentence stops at its own maximum length, or when its best
     alive beam could not pass the `n_best`-th finished score even with the same log-probability at
     that length. Its answer does not depend on the other sentences in the batch. If fewer than
-    `n_best` hypotheses finished, alive beams follow them, with normalised scores. Ties go to the
+    `n_best` hypotheses finished, alive beams follow them, with normalized scores. Ties go to the
     lower beam, then to the lower id, then to the hypothesis that finished first.
 
     With `beam_size=1` a step considers one extension, not two: this is greedy search (as in
-    tensor2tensor and fairseq) with a normalised score.
+    tensor2tensor and fairseq) with a normalized score.
 
     Args:
         {settings}

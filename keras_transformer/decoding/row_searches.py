@@ -31,7 +31,7 @@ class GreedySearch(Search, name="greedy"):
     """Takes the most probable token at each step, until EOS or the sentence's maximum length.
 
     Ties go to the lower id. The score is the log-probability (a length penalty with
-    alpha 0). `BeamSearch(beam_size=1)` finds the same tokens, with a normalised score.
+    alpha 0). `BeamSearch(beam_size=1)` finds the same tokens, with a normalized score.
 
     Args:
         {settings}
@@ -65,7 +65,7 @@ def _most_probable(logits, _index, normalizer):
 class Sampling(Search, name="sampling"):
     """Draws each token at random, `num_samples` independent times for each sentence.
 
-    Logits are divided by the temperature and cut to the `top_k` best tokens, then renormalised and
+    Logits are divided by the temperature and cut to the `top_k` best tokens, then renormalized and
     cut to the smallest set of best tokens whose probabilities sum to `top_p` or more (Holtzman et
     al., 2020), as in Hugging Face transformers. Among equal probabilities the lower id comes first.
 
@@ -168,7 +168,7 @@ class _StepSeed(keras.random.SeedGenerator):
     traced, so that each step of a compiled loop draws other numbers.
     """
 
-    # torch adds the two halves of a seed. The large stride keeps neighbouring seeds apart.
+    # torch adds the two halves of a seed. The large stride keeps neighboring seeds apart.
     _STRIDE = 65_537
 
     def __init__(self, seed, index):

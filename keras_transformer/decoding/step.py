@@ -53,7 +53,7 @@ def call_step(
     if keras.config.backend() == "tensorflow":
         import tensorflow as tf
 
-        # The graph optimiser moves a cast past a change of shape, so that every reader of another
+        # The graph optimizer moves a cast past a change of shape, so that every reader of another
         # shape would cast again. It moves nothing past `ensure_shape`.
         logits = tf.ensure_shape(logits, logits.shape)
     return logits, keep_shapes(new_state, state)

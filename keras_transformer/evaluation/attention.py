@@ -124,7 +124,7 @@ def attention_page(
     head: int | None = None,
     title: str | None = None,
 ) -> pathlib.Path:
-    """Writes an HTML page that draws attention as lines between pieces, with a colour per head.
+    """Writes an HTML page that draws attention as lines between pieces, with a color per head.
 
     The page needs no network. Its weights are rounded to multiples of 1/255.
 

@@ -54,8 +54,8 @@ def corpus_bleu(
 ) -> Score:
     """Returns the BLEU of a whole corpus, computed by sacreBLEU.
 
-    Hypotheses and references are plain text: the output detokenised, the references as they were
-    written. Use `tokenize="none"` for text that is already tokenised, as in older papers.
+    Hypotheses and references are plain text: the output detokenized, the references as they were
+    written. Use `tokenize="none"` for text that is already tokenized, as in older papers.
 
     Args:
         hypotheses: the translations, one string per sentence.
@@ -89,7 +89,7 @@ def make_bleu(tokenize: str = "13a", lowercase: bool = False):
         rule = f"tokenize must be one of {', '.join(sorted(BLEU.TOKENIZERS))}"
         raise UserError(f"{rule}. Received: {tokenize=}")
     try:
-        # Tokenised text ends in " ."; without `force`, sacreBLEU warns that this may be a mistake.
+        # Tokenized text ends in " ."; without `force`, sacreBLEU warns that this may be a mistake.
         return BLEU(lowercase=lowercase, tokenize=tokenize, force=tokenize == "none")
     except (RuntimeError, OSError) as error:
         text = f"The tokenizer cannot be loaded: {one_line(error)} Received: {tokenize=}"
@@ -210,7 +210,7 @@ def paper_bleu(
     Hypotheses and references are plain text, as for `corpus_bleu`; this function tokenizes them.
 
     Differences from the original: the tokenizer is from `sacremoses`, without XML escapes, and the
-    references are prepared like the hypotheses. The original used a tokenised reference file whose
+    references are prepared like the hypotheses. The original used a tokenized reference file whose
     typographic quotes were already `"`, so here „ “ ” ‟ « » become `"` on both sides. A
     comparison with tensor2tensor's figures needs this (transformer_base on newstest2014: 27.52 by
     sacreBLEU, 29.02 by its script).
@@ -245,7 +245,7 @@ def paper_bleu(
     )
     hypotheses, *streams = sides
     is_split = language == "de"
-    name = "BLEU (tokenised, compounds split)" if is_split else "BLEU (tokenised)"
+    name = "BLEU (tokenized, compounds split)" if is_split else "BLEU (tokenized)"
     score = bleu_score(name, metric, hypotheses, streams)
     tokens = f"tok:moses-{language}{'+atat' if is_split else ''}"
     return dataclasses.replace(score, signature=score.signature.replace("tok:none", tokens))

@@ -14,17 +14,17 @@ from keras_transformer.errors import UserError
 from keras_transformer.files import atomic_write
 from keras_transformer.inference.tasks import all_tasks
 
-TEXT_COLOUR = "#333333"
-GRID_COLOUR = "#dddddd"
+TEXT_COLOR = "#333333"
+GRID_COLOR = "#dddddd"
 
-# (keys of a history row, label, colour); the first key with a value is used. Colour-blind readers
-# can tell the colours apart.
+# (keys of a history row, label, color); the first key with a value is used. Color-blind readers
+# can tell the colors apart.
 _LOSSES = (
     (("loss",), "training", "#0072b2"),
     (("train_loss",), "training, label-smoothed", "#0072b2"),
     (("val_loss", "valid_loss"), "validation", "#d55e00"),
 )
-_SCORE_COLOURS = ("#009e73", "#56b4e9", "#e69f00")
+_SCORE_COLORS = ("#009e73", "#56b4e9", "#e69f00")
 
 # Sizes of attention maps.
 _CELL_INCHES = 0.27
@@ -64,7 +64,7 @@ def plot_learning_curve(
     """
     rows = list(rows)
     labels = {task.score_name: task.score_label for task in all_tasks()}
-    series = [*zip(labels, labels.values(), itertools.cycle(_SCORE_COLOURS), strict=False)]
+    series = [*zip(labels, labels.values(), itertools.cycle(_SCORE_COLORS), strict=False)]
     series.append(("exact_match", "exact match", "#cc79a7"))
     series = [((name, f"val_{name}", f"valid_{name}"), *style) for name, *style in series]
     losses, scores = _curves(rows, _LOSSES), _curves(rows, series)
@@ -86,14 +86,14 @@ def plot_learning_curve(
             _write_last_values(axes, curves)
         # Losses fall and scores rise, so these corners stay free.
         corner = "lower right" if curves is scores else "upper right"
-        axes.legend(frameon=False, labelcolor=TEXT_COLOUR, loc=corner)
+        axes.legend(frameon=False, labelcolor=TEXT_COLOR, loc=corner)
     return save_figure(figure, path)
 
 
 def _curves(rows, series):
-    """Returns (label, colour, steps, values) of every series that has a value."""
+    """Returns (label, color, steps, values) of every series that has a value."""
     curves = []
-    for keys, label, colour in series:
+    for keys, label, color in series:
         points = []
         for row in rows:
             step, *values = (_number(row.get(key)) for key in ("step", *keys))
@@ -101,7 +101,7 @@ def _curves(rows, series):
             if step is not None and values:
                 points.append((step, values[0]))
         if points:
-            curves.append((label, colour, *zip(*sorted(points), strict=True)))
+            curves.append((label, color, *zip(*sorted(points), strict=True)))
     return curves
 
 
@@ -114,17 +114,17 @@ def _number(value):
 
 
 def _draw(axes, curves, label):
-    for name, colour, steps, values in curves:
+    for name, color, steps, values in curves:
         # Markers show a few points, but would hide the line if there were many.
         style = {"marker": "o" if len(steps) <= 30 else None, "markersize": 4, "linewidth": 1.8}
-        axes.plot(steps, values, color=colour, label=name, **style)
-    axes.set_xlabel("training step", color=TEXT_COLOUR)
-    axes.set_ylabel(label, color=TEXT_COLOUR)
-    axes.grid(color=GRID_COLOUR, linewidth=0.8)
+        axes.plot(steps, values, color=color, label=name, **style)
+    axes.set_xlabel("training step", color=TEXT_COLOR)
+    axes.set_ylabel(label, color=TEXT_COLOR)
+    axes.grid(color=GRID_COLOR, linewidth=0.8)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
     axes.spines[["left", "bottom"]].set_color("#888888")
-    axes.tick_params(colors=TEXT_COLOUR)
+    axes.tick_params(colors=TEXT_COLOR)
     axes.xaxis.set_major_formatter(lambda step, _: f"{step:,.0f}")
     axes.locator_params(axis="x", nbins=6)
     axes.set_xlim(left=0)
@@ -135,7 +135,7 @@ def _draw(axes, curves, label):
 def _write_last_values(axes, curves):
     """Writes each curve's last value at its end, the highest above its curve, the rest below."""
     highest = max(values[-1] for *_, values in curves)
-    for _, colour, steps, values in curves:
+    for _, color, steps, values in curves:
         above = values[-1] == highest
         axes.annotate(
             f"{values[-1]:.1f}",
@@ -144,7 +144,7 @@ def _write_last_values(axes, curves):
             textcoords="offset points",
             ha="right",
             va="bottom" if above else "top",
-            color=colour,
+            color=color,
             fontweight="bold",
         )
 
@@ -159,7 +159,7 @@ def plot_attention(
     """Draws attention weights as maps, one for each head.
 
     Rows are target pieces (queries) and columns are source pieces (keys); in self-attention both
-    come from the same text. The maps share one colour scale, from 0 to the largest weight. Weights
+    come from the same text. The maps share one color scale, from 0 to the largest weight. Weights
     of several layers give a row of maps for each layer. Large maps are drawn without the pieces.
 
     Args:
@@ -212,15 +212,15 @@ def plot_attention(
             axes.set_axis_off()
             continue
         # White lines between the cells guide the eye along a row to its piece.
-        colours = {"cmap": "Blues", "vmin": 0.0, "vmax": weights.max()}
+        colors = {"cmap": "Blues", "vmin": 0.0, "vmax": weights.max()}
         edges = {"edgecolors": "white" if has_names else "none", "linewidth": 2 * cell}
-        mesh = axes.pcolormesh(maps[number], **colours, **edges)
+        mesh = axes.pcolormesh(maps[number], **colors, **edges)
         axes.set_aspect("equal")
         axes.invert_yaxis()
         layer, head = divmod(number, columns) if weights.ndim == 4 else (None, number)
         heading = ("" if layer is None else f"layer {layer + 1}\n") + f"head {head + 1}"
         if weights.ndim > 2:
-            axes.set_title(heading, fontsize=9, color=TEXT_COLOUR)
+            axes.set_title(heading, fontsize=9, color=TEXT_COLOR)
         # Pieces are written only under the last map of a column and left of the first map of a row.
         is_last, is_first = number + columns >= len(maps), number % columns == 0
         _name_cells(axes.xaxis, source_pieces if has_names and is_last else (), font_size)
@@ -228,11 +228,11 @@ def plot_attention(
         axes.tick_params(axis="x", rotation=90)
         for spine in axes.spines.values():
             spine.set_color("#bbbbbb")
-    figure.supxlabel("pieces attended to (keys)", fontsize=10, color=TEXT_COLOUR)
-    figure.supylabel("attending pieces (queries)", fontsize=10, color=TEXT_COLOUR)
+    figure.supxlabel("pieces attended to (keys)", fontsize=10, color=TEXT_COLOR)
+    figure.supylabel("attending pieces (queries)", fontsize=10, color=TEXT_COLOR)
     bar = figure.colorbar(mesh, ax=grid.ravel().tolist(), shrink=0.6, aspect=30, pad=0.02)
-    bar.set_label("attention weight", fontsize=10, color=TEXT_COLOUR)
-    bar.ax.tick_params(colors=TEXT_COLOUR, labelsize=8)
+    bar.set_label("attention weight", fontsize=10, color=TEXT_COLOR)
+    bar.ax.tick_params(colors=TEXT_COLOR, labelsize=8)
     bar.outline.set_visible(False)
     return save_figure(figure, path)
 
@@ -241,7 +241,7 @@ def _name_cells(axis, pieces, font_size):
     axis.set_ticks([number + 0.5 for number in range(len(pieces))])
     axis.set_tick_params(length=0)
     # A "$" in a piece is a dollar, not the start of a formula.
-    axis.set_ticklabels(pieces, fontsize=font_size, color=TEXT_COLOUR, parse_math=False)
+    axis.set_ticklabels(pieces, fontsize=font_size, color=TEXT_COLOR, parse_math=False)
 
 
 def new_figure(width: float, height: float, title: str | None = None):
@@ -254,7 +254,7 @@ def new_figure(width: float, height: float, title: str | None = None):
     figure = Figure(figsize=(width, height), layout="constrained", facecolor="white")
     FigureCanvasAgg(figure)
     if title:
-        figure.suptitle(title, color=TEXT_COLOUR, parse_math=False)
+        figure.suptitle(title, color=TEXT_COLOR, parse_math=False)
     return figure
 
 

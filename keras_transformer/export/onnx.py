@@ -89,7 +89,7 @@ def _convert(function):
             tensors_to_rename=names,
             custom_op_handlers=_HANDLERS,
         )
-    # Without tf2onnx's optimisations: one of them merges different reshapes, and runtimes optimise
+    # Without tf2onnx's optimizations: one of them merges different reshapes, and runtimes optimize
     # the graphs that they load.
     model = converted.make_model("keras_transformer")
     try:

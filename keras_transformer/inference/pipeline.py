@@ -92,7 +92,7 @@ class Pipeline(abc.ABC):
 
         Args:
             directory: the model directory; or a list of directories, whose models become an
-                `Ensemble`. Their vocabularies, and a parser's linearisations, must be the same;
+                `Ensemble`. Their vocabularies, and a parser's linearizations, must be the same;
                 other settings, such as the search, come from the first.
             dtype: dtype policy to compute in, such as `"bfloat16"`; `"auto"` for float32 or
                 bfloat16, whichever multiplies faster on this machine; None for the global policy.

@@ -119,7 +119,7 @@ def _units(text, matches):
 
 
 def _join_while_they_fit(units, limit, encode_batch, groups_of, are_words=False):
-    """Joins neighbouring sentences or words into parts; cuts one that does not fit alone.
+    """Joins neighboring sentences or words into parts; cuts one that does not fit alone.
 
     Several units together have at most `groups_of` subwords, a unit alone at most `limit`.
     """
@@ -143,7 +143,7 @@ def _join_while_they_fit(units, limit, encode_batch, groups_of, are_words=False)
 
 
 def _group(sizes, limit, is_even):
-    """Groups the indices of neighbours up to the limit; a larger size is a group of its own."""
+    """Groups the indices of neighbors up to the limit; a larger size is a group of its own."""
     if is_even:
         # Groups of similar size: a last part of a single word would lack context.
         num_groups = max(math.ceil(sum(sizes) / limit), 1)

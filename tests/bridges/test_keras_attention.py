@@ -17,7 +17,7 @@ CASES = {
     "biases": {"use_bias": True},
     "value_dim": {"value_dim": 7},
     "window": {"sliding_window": 3},
-    "regularised": {"kernel_regularizer": "l2", "dropout": 0.1, "seed": 3},
+    "regularized": {"kernel_regularizer": "l2", "dropout": 0.1, "seed": 3},
 }
 
 

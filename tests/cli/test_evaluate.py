@@ -51,7 +51,7 @@ def test_a_split_is_scored_as_its_text_in_files(
     "language, rules",
     [(None, None), ("fr", None), ("de", "tok:moses-de+atat"), ("en", "tok:moses-en")],
 )
-def test_the_tokenised_bleu_has_the_rules_of_the_target_language_or_is_left_out(
+def test_the_tokenized_bleu_has_the_rules_of_the_target_language_or_is_left_out(
     language, rules, run, tmp_path
 ):
     for name in ("out", "reference"):
@@ -59,7 +59,7 @@ def test_the_tokenised_bleu_has_the_rules_of_the_target_language_or_is_left_out(
     files = "--hypothesis", tmp_path / "out", "--reference", tmp_path / "reference"
     outcome = run("evaluate", *files, *(["--target-language", language] if language else []))
     assert outcome.status == 0, outcome.errors
-    found = [line for line in outcome.output.splitlines() if "tokenised" in line]
+    found = [line for line in outcome.output.splitlines() if "tokenized" in line]
     assert len(found) == (rules is not None)
     assert all(f"|{rules}|" in line for line in found)
 

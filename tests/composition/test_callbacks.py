@@ -49,7 +49,7 @@ def test_early_stopping_gives_back_the_best_weights():
 
 @pytest.mark.slow
 def test_a_training_goes_on_exactly_from_a_checkpoint(tmp_path):
-    """Model and optimiser are in one `.keras` file."""
+    """Model and optimizer are in one `.keras` file."""
     model = make_transformer()
     path = str(tmp_path / "epoch-{epoch}.keras")
     fit(model, keras.callbacks.ModelCheckpoint(path), shuffle=False)

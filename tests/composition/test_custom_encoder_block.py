@@ -1,6 +1,6 @@
 """A block of one's own in our `Encoder`: any layer that takes the call arguments of a block.
 
-The block mixes neighbours with a convolution instead of attention. It is written as most Keras
+The block mixes neighbors with a convolution instead of attention. It is written as most Keras
 layers are: parts made in the constructor, no `build`.
 """
 

@@ -115,7 +115,7 @@ def test_a_transformer_that_is_saved_and_loaded_stays_frozen(freeze, norm, tmp_p
 
 @pytest.mark.slow
 def test_a_training_goes_on_exactly_where_it_was_saved(tmp_path):
-    """With other weights frozen than before, Keras could not load the state of the optimiser."""
+    """With other weights frozen than before, Keras could not load the state of the optimizer."""
     model = make_transformer()
     model.encoder.trainable = False
     fit(model)

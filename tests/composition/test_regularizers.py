@@ -1,4 +1,4 @@
-"""Regularisers of our layers: Keras collects their losses and adds them to that of the training."""
+"""Regularizers of our layers: Keras collects their losses and adds them to that of the training."""
 
 import keras
 import numpy as np
@@ -11,7 +11,7 @@ IDS = np.array([[5, 6, 7], [9, 3, 4]], "int32")
 
 
 def make_model(regularizer=FACTOR):
-    """An encoder-decoder whose embedding, used three times, is regularised as the kernels are."""
+    """An encoder-decoder whose embedding, used three times, is regularized as the kernels are."""
     l2 = keras.regularizers.L2(regularizer) if regularizer else None
     sizes = {"num_heads": 2, "intermediate_dim": 16, "dropout": 0.0, "kernel_regularizer": l2}
     embedding = TiedEmbedding(12, 8, embeddings_regularizer=l2, name="embedding")
@@ -49,7 +49,7 @@ def test_they_are_part_of_the_loss_that_is_trained():
     before = model.get_weights()
     for m in (model, plain):
         m.train_on_batch([IDS, IDS], IDS)
-    # One step of SGD(0.1) moves a matrix by the gradient of the regulariser more, 2 * FACTOR * w.
+    # One step of SGD(0.1) moves a matrix by the gradient of the regularizer more, 2 * FACTOR * w.
     for weight, other, old in zip(model.get_weights(), plain.get_weights(), before, strict=True):
         shrinkage = 0.1 * 2 * FACTOR * old if len(weight.shape) == 2 else 0.0
         np.testing.assert_allclose(other - weight, shrinkage, atol=1e-6)

@@ -1,4 +1,4 @@
-"""Exponential moving averages of the weights: `use_ema` of the optimiser and `SwapEMAWeights`."""
+"""Exponential moving averages of the weights: `use_ema` of the optimizer and `SwapEMAWeights`."""
 
 import keras
 import numpy as np

@@ -64,7 +64,7 @@ def test_long_and_empty_pairs_are_left_out_counted_and_reported(caplog):
     assert "2 of 6 pairs are longer than 4 tokens" in caplog.text
 
 
-def test_text_that_normalises_to_nothing_counts_as_empty():
+def test_text_that_normalizes_to_nothing_counts_as_empty():
     tokenizer = train_sentencepiece(["some text here", "and more text"], 285)
     assert tokenizer.encode("\x01") == []
     encoded = EncodedCorpus.from_corpus(

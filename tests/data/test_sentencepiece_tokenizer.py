@@ -25,7 +25,7 @@ def tokenizer(request):
     return train_sentencepiece(LINES, {"bpe": 283, "unigram": 274}[request.param], request.param)
 
 
-def test_nothing_but_the_normalisation_is_lost(tokenizer):
+def test_nothing_but_the_normalization_is_lost(tokenizer):
     for text in ("the red house", "Zürich 😀 你好 µ", "a\0b", "<s> </s> <unk>", ""):
         ids = tokenizer.encode(text)
         assert all(EOS_ID < token < tokenizer.vocab_size for token in ids)

@@ -130,7 +130,7 @@ def test_patience_stops_when_so_many_hypotheses_have_ended(patience, n_best):
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.6, 3.0])
-def test_beam_size_1_is_greedy_search_with_a_normalised_score(alpha):
+def test_beam_size_1_is_greedy_search_with_a_normalized_score(alpha):
     sentences, max_lengths = list(range(60)), [1 + i % 12 for i in range(60)]
     model = ToyModel(6, seed=5, sharpness=1.0)
     greedy = run(GreedySearch(), model, sentences, max_lengths)
@@ -163,7 +163,7 @@ def test_finished_hypotheses_stop_adding_log_probabilities():
     ]
 
 
-def test_nothing_finished_gives_alive_beams_with_normalised_scores():
+def test_nothing_finished_gives_alive_beams_with_normalized_scores():
     table = np.log(np.array([[0.2, 0.1, 0.05, 1.0, 0.65]] * 5))
     table[:, 3] = -np.inf  # EOS can not follow, though it is among the best candidates
     result = BeamSearch(3, 1.0, n_best=3)(table_step(table), (), [3], 4)
@@ -224,7 +224,7 @@ def test_limits_of_zero_give_empty_hypotheses_and_limits_are_cut_to_the_buffer()
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_half_precision_logits_are_normalised_and_added_in_float32(dtype):
+def test_half_precision_logits_are_normalized_and_added_in_float32(dtype):
     model = ToyModel(12, seed=3, dtype=dtype)
     result = run(BeamSearch(3), model, [7, 8], [10, 10])
     assert keras.backend.standardize_dtype(result.scores.dtype) == "float32"

@@ -238,7 +238,7 @@ def test_without_constraints_the_step_is_called_as_it_is():
     assert all(names == ["caches", "folded"] for names in received)
 
 
-def test_what_stays_possible_is_not_renormalised():
+def test_what_stays_possible_is_not_renormalized():
     step = table_step(np.log(np.array([[0.1, 0.6, 0.1, 0.15, 0.05]] * 5)))
     constraints = [SuppressTokens([1])]
     for search in (GreedySearch(constraints), BeamSearch(2, 0.0, constraints=constraints)):

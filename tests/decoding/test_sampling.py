@@ -103,7 +103,7 @@ def test_seeds_decide():
     np.testing.assert_array_equal(first, tokens(Sampling(seed=3)))
     np.testing.assert_array_equal(first, tokens(Sampling(seed=0), seed=ops.array(3, "int32")))
     others = [tokens(Sampling(seed=seed)) for seed in (2, 4, 5)]
-    # No two steps share their random numbers, of one seed or of neighbouring ones.
+    # No two steps share their random numbers, of one seed or of neighboring ones.
     columns = np.concatenate([first, *others], axis=-1)[:, 0].T  # [steps, batch]
     assert len({tuple(column) for column in columns}) == len(columns)
 

@@ -1,4 +1,4 @@
-"""The page of attention in Chromium: lines, choices, keyboard, both colour schemes, a phone."""
+"""The page of attention in Chromium: lines, choices, keyboard, both color schemes, a phone."""
 
 import os
 import shutil
@@ -37,7 +37,7 @@ def browser():
 
 @pytest.fixture
 def page(browser, tmp_path):
-    """Opens the page in a window of some size and colour scheme."""
+    """Opens the page in a window of some size and color scheme."""
 
     def open_page(width=1280, scheme="light", **options):
         feature = {"name": "prefers-color-scheme", "value": scheme}
@@ -69,7 +69,7 @@ def reading(browser):
 
 
 def inked(browser, part="0, 0, canvas.width, canvas.height"):
-    """The number of pixels of the canvas, or a part of it, that a line has coloured."""
+    """The number of pixels of the canvas, or a part of it, that a line has colored."""
     return browser.execute_script(f"""
         const canvas = document.getElementById("lines");
         const pixels = canvas.getContext("2d").getImageData({part}).data;
@@ -112,9 +112,9 @@ def test_layers_kinds_and_heads_change_the_picture(page):
         choose(browser, "layer", layer)
         seen.add(inked(browser))
     heads = browser.find_elements("css selector", "#heads input")
-    colours = {one.value_of_css_property("border-bottom-color")
+    colors = {one.value_of_css_property("border-bottom-color")
                for one in browser.find_elements("css selector", ".head")}  # fmt: skip
-    assert len(heads) == len(colours) == 4
+    assert len(heads) == len(colors) == 4
     heads[0].click()
     seen.add(inked(browser))
     browser.find_element("id", "none").click()

@@ -108,7 +108,7 @@ def test_a_perfect_translation_scores_exactly_100():
         assert score(GERMAN, GERMAN).score == 100.0
 
 
-def test_tokenised_text_gives_no_warning_about_its_full_stops(caplog):
+def test_tokenized_text_gives_no_warning_about_its_full_stops(caplog):
     corpus_bleu(["das ist gut ."] * 150, ["das ist gut ."] * 150, tokenize="none")
     assert not caplog.records
 

@@ -1,4 +1,4 @@
-"""The paper's BLEU: tokenised as by Moses, compounds split, no smoothing, and labelled."""
+"""The paper's BLEU: tokenized as by Moses, compounds split, no smoothing, and labeled."""
 
 import gzip
 import os
@@ -97,7 +97,7 @@ def test_no_common_four_words_give_zero():
 
 def test_it_cannot_be_mistaken_for_sacrebleu():
     score = paper_bleu(["Ein Text-Format."], ["Ein Text-Format."], lowercase=True)
-    assert score.name == "BLEU (tokenised, compounds split)"
+    assert score.name == "BLEU (tokenized, compounds split)"
     assert "|case:lc|" in score.signature
     assert "|tok:moses-de+atat|smooth:none|" in score.signature
 
@@ -111,7 +111,7 @@ def test_english_has_its_own_rules_and_no_compound_is_split():
     score = paper_bleu(hypothesis, reference, language="en")
     np.testing.assert_allclose(score.details["precisions"], 100 * precisions)
     np.testing.assert_allclose(score.score, expected)
-    assert score.name == "BLEU (tokenised)" and "|tok:moses-en|" in score.signature
+    assert score.name == "BLEU (tokenized)" and "|tok:moses-en|" in score.signature
     assert paper_bleu(hypothesis, reference).score != pytest.approx(expected)
     with pytest.raises(UserError, match=r"one of de, en\. Received: language='fr'"):
         paper_bleu(hypothesis, reference, language="fr")

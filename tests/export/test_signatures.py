@@ -1,4 +1,4 @@
-"""Every signature answers as the Translator; neither padding nor neighbours nor lengths matter."""
+"""Every signature answers as the Translator; neither padding nor neighbors nor lengths matter."""
 
 import collections
 import json
@@ -133,14 +133,14 @@ class TestLimits:
 
 
 class TestBatches:
-    def test_neighbours_and_padding_change_nothing(self, loaded):
+    def test_neighbors_and_padding_change_nothing(self, loaded):
         """Alone, with a long text, and in a batch: the same text, and scores to 1e-5."""
         long = sentence(120, seed=9)
         together = ask(loaded, "serving_default", text=TEXTS)
         pairs = ask(loaded, "score", text=TEXTS, translation=TRANSLATIONS)
         for row, (text, translation) in enumerate(zip(TEXTS, TRANSLATIONS, strict=True)):
-            for neighbours in ([], [long]):
-                found = ask(loaded, "serving_default", text=[text, *neighbours])
+            for neighbors in ([], [long]):
+                found = ask(loaded, "serving_default", text=[text, *neighbors])
                 assert found["translation"][0] == together["translation"][row]
                 assert found["score"][0] == pytest.approx(together["score"][row], abs=1e-5)
             found = ask(loaded, "score", text=[text, long], translation=[translation, long])

@@ -195,7 +195,7 @@ class TestLengths:
 
 
 class TestHypotheses:
-    def test_n_best_is_sorted_distinct_and_normalised(self, translator):
+    def test_n_best_is_sorted_distinct_and_normalized(self, translator):
         search = BeamSearch(n_best=4)
         best = translator.translate(TEXTS, search)
         for text, answers in zip(best, translator.hypotheses(TEXTS, search), strict=True):
@@ -442,8 +442,8 @@ class TestModelDirectory:
 
     @pytest.mark.slow
     def test_recipe_that_could_not_be_read_is_not_written(self, tmp_path):
-        with pytest.raises(ValueError, match="colour"):
-            tiny_translator(recipe={"colour": "red"}).save(tmp_path / "model")
+        with pytest.raises(ValueError, match="color"):
+            tiny_translator(recipe={"color": "red"}).save(tmp_path / "model")
         directory = tiny_translator(recipe={"warmup_steps": 7}).save(tmp_path / "model")
         assert Translator.load(directory).recipe == TrainingRecipe(warmup_steps=7)
 
@@ -499,7 +499,7 @@ class TestModelDirectory:
         assert not leftover.exists()
 
     @pytest.mark.parametrize(
-        "content", ["", "[1]", '{"warmup_steps": 0}', '{"colour": 1}', '{"warmup_steps": "many"}']
+        "content", ["", "[1]", '{"warmup_steps": 0}', '{"color": 1}', '{"warmup_steps": "many"}']
     )
     def test_damaged_recipe_is_named_in_one_line(self, saved, tmp_path, content):
         directory = shutil.copytree(saved, tmp_path / "model")
@@ -532,7 +532,7 @@ class TestModelDirectory:
             ({"model": None}, "config.json"),
             ({"extra_length": -1}, "config.json"),
             ({"model.d_model": 33}, "config.json"),
-            ({"model.colour": "red"}, "config.json"),
+            ({"model.color": "red"}, "config.json"),
             ({"model.vocab_size": "many"}, "config.json"),
             ({"model.vocab_size": 321}, "tokenizer"),
             ({"model.d_model": 64}, "model.weights.h5"),

@@ -29,7 +29,7 @@ def test_greedy_search_takes_the_best_token_each_time_and_the_lower_id_of_two():
 
 
 def test_exhaustive_search_finds_what_greedy_search_misses():
-    """Unnormalised .35 * .98 = .343 is the best, then the end alone, .25, then c after b."""
+    """Unnormalized .35 * .98 = .343 is the best, then the end alone, .25, then c after b."""
     found = search.exhaustive_search(next_log_probabilities, 3, 0.0, 3, 3, EOS)
     assert [one.tokens for one in found] == [(2, 0), (0,), (1, 2, 0)]
     assert math.isclose(found[0].log_probability, math.log(0.343))

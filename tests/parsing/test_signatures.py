@@ -122,7 +122,7 @@ def test_scores_and_n_best_are_the_parser_s(loaded, parser):
 
 
 @pytest.mark.slow
-def test_neither_neighbours_nor_batches_matter(loaded):
+def test_neither_neighbors_nor_batches_matter(loaded):
     together = ask(loaded, "serving_default", TEXTS)
     for place, text in enumerate(TEXTS):
         assert ask(loaded, "serving_default", [text])["tree"][0] == together["tree"][place]

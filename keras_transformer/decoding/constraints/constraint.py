@@ -45,7 +45,7 @@ class Constraint(Protocol):
 
     The call returns the new state and the log-probabilities that the search uses: minus infinity
     for a token that must not come next. They cover the whole vocabulary. The search does not
-    renormalise them, so that scores stay the model's own. They must not exceed 0, because the
+    renormalize them, so that scores stay the model's own. They must not exceed 0, because the
     early stop of a beam search relies on it.
 
     Constraints are applied in order, first those of the search, then those of the call. A row is

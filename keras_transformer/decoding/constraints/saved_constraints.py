@@ -125,7 +125,7 @@ class RepetitionPenalty(SavedConstraint, name="repetition_penalty"):
 
     The penalty applies to log-probabilities, which are never positive, as in the beam search of
     Hugging Face transformers. CTRL divides positive logits and multiplies negative ones, and
-    CTranslate2 penalises raw logits: their results differ. Hypotheses are ranked by their
+    CTranslate2 penalizes raw logits: their results differ. Hypotheses are ranked by their
     log-probabilities after the penalty; `Translator.score` returns the model's own.
 
     Args:
@@ -146,7 +146,7 @@ class RepetitionPenalty(SavedConstraint, name="repetition_penalty"):
     Reference: Keskar et al. (2019), section 4.1, https://arxiv.org/abs/1909.05858.
     """
 
-    # Within these limits, sums of penalised log-probabilities stay finite in float32.
+    # Within these limits, sums of penalized log-probabilities stay finite in float32.
     penalty: float = setting(
         dataclasses.MISSING,
         "from 1e-20 to 1e20; 1 changes nothing, 1.2 is usual",

@@ -1,4 +1,4 @@
-"""Labelled bracket F1 of constituency trees as EVALB counts it, and its tables."""
+"""Labeled bracket F1 of constituency trees as EVALB counts it, and its tables."""
 
 import collections
 import dataclasses
@@ -143,7 +143,7 @@ class ParsevalScore:
 
     @property
     def f1(self) -> float:
-        """EVALB's labelled bracket F1 of all valid sentences, 0 to 100."""
+        """EVALB's labeled bracket F1 of all valid sentences, 0 to 100."""
         return self.all.f1
 
     @property
@@ -201,10 +201,10 @@ def parseval(
     parses: Iterable[Tree | str | None],
     parameters: EvalbParameters | None = None,
 ) -> ParsevalScore:
-    """Returns labelled bracket precision, recall and F1 of parses, by the rules of EVALB.
+    """Returns labeled bracket precision, recall and F1 of parses, by the rules of EVALB.
 
     - Punctuation and traces are deleted by each tree's own tags, or the gold tree's tags where a
-      tag is `XX`. Then constituents without words and brackets labelled TOP are deleted.
+      tag is `XX`. Then constituents without words and brackets labeled TOP are deleted.
     - Labels end before their first `-` or `=`; ADVP and PRT are equal.
     - Brackets match one to one, also in a unary chain, if their spans and labels are equal.
     - Sentences whose words then differ are errors, and sentences whose parse has no words left are
