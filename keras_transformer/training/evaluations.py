@@ -42,15 +42,7 @@ class Evaluations:
     Of the current weights and the average of checkpoints, those with the lower loss are scored. The
     weights with the best score are saved in `checkpoints.best_path`.
 
-    Args:
-        model: `Transformer`.
-        batches: list of the batches of the validation set; None without one.
-        score: `ScoreOnDev`, or None.
-        checkpoints: `Checkpoints` of the training.
-        window: number of last checkpoints to average.
-        history: `HistoryFile`.
-        board: `TensorBoardLog`, or None.
-        report: called with lines of text.
+    `batches` is the validation set, and `window` the number of last checkpoints to average.
     """
 
     def __init__(
@@ -83,11 +75,9 @@ class Evaluations:
         return None if self._score is None else self._score.evaluate(self._model)
 
     def record(self, row: dict, progress: Progress) -> None:
-        """Adds a row of figures to the history, with those of the validation set, and reports it.
+        """Adds a row to the history, with the figures of the validation set, and reports it.
 
-        Args:
-            row: figures of the training, by column.
-            progress: its best figures are updated.
+        The best figures in `progress` are updated.
         """
         score_line = None if self._batches is None else self._evaluate(row, progress)
         self.history.append(row)
@@ -166,12 +156,7 @@ class Evaluations:
 
         The candidates are averages of the last checkpoints, the last one, the best one at an
         evaluation, and the moving average. Files that cannot be read are left out with a warning.
-
-        Args:
-            model: the model that was trained.
-            windows: numbers of checkpoints to average.
-            select_best: whether to choose by score or loss; if not, or if there is no validation
-                set, the average over the first window is chosen.
+        Without `select_best` or a validation set, the average over the first window is chosen.
         """
         files = self._checkpoints.weight_files()
         if not files:

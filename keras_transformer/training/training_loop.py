@@ -31,21 +31,8 @@ _EXPLODED_LOSS = 100.0
 class TrainingLoop(keras.callbacks.Callback):
     """Fits a model to a limit of the settings; saves and evaluates it at the steps that they say.
 
-    Args:
-        model: compiled `LossModel`. It gets the weights of the newest checkpoint, if there is one.
-        data: `TrainingData`.
-        settings: `TrainingSettings`.
-        max_steps: number of steps of the training.
-        checkpoints: `Checkpoints`.
-        evaluations: `Evaluations`.
-        signals: `StopSignals`; a first signal waits for the end of the step.
-        report: called with lines of text.
-
-    Attributes:
-        progress: `Progress` of the training.
-        saved_step: step of the state on the disk, 0 without one.
-        evaluate_every: number of steps between evaluations.
-        evaluations: the argument.
+    `progress` is the state of the training, `saved_step` the step of the state on the disk, and 0
+    without one. A first signal in `signals` waits for the end of the step.
     """
 
     def __init__(
@@ -101,10 +88,8 @@ class TrainingLoop(keras.callbacks.Callback):
     ) -> None:
         """Trains until a limit of the settings is reached.
 
-        Args:
-            before, after: callbacks that run before and after this one.
-            introduction: lines to report before the first step, if there is one.
-            verbose: as in `keras.Model.fit`.
+        The callbacks `before` and `after` run before and after this one; the lines of
+        `introduction` are reported before the first step, if there is one.
         """
         progress = self.progress
         if progress.step:

@@ -1,5 +1,6 @@
 """Checkpoints: the whole state comes back; a damaged file is noticed and the one before used."""
 
+import dataclasses
 import os
 import time
 
@@ -202,3 +203,11 @@ def test_a_state_that_holds_something_else_is_one_line(tmp_path, content, caplog
 def test_progress_of_another_kind_is_one_line(state):
     with pytest.raises(UserError, match=f"damaged. Received: {next(iter(state))}="):
         Progress.from_dict(state)
+
+
+def test_progress_that_says_bleu_is_read():
+    progress = Progress(step=4, best_score=31.5, best_step=3)
+    state = dataclasses.asdict(progress)
+    assert Progress.from_dict(state) == progress
+    old = {name.replace("_score", "_bleu"): value for name, value in state.items()}
+    assert "best_bleu" in old and Progress.from_dict(old | {"last_bleu": 30.0}) == progress

@@ -1,14 +1,16 @@
-"""Metrics per token: every token with a positive weight counts once, over all batches."""
+"""Figures per token: every token with a positive weight counts once, over all batches."""
 
 import keras
 import numpy as np
 import pytest
 
+from keras_transformer.models import Transformer, TransformerConfig
 from keras_transformer.training import (
     LabelSmoothedCrossEntropy,
     Perplexity,
     TokenAccuracy,
     TokenLoss,
+    evaluate_tokens,
 )
 
 CLASSES = 7
@@ -38,17 +40,34 @@ def run(metric, batches):
     return float(metric.result())
 
 
-def test_token_loss_and_perplexity_are_means_over_tokens_not_over_batches(batches):
+def means(batches):
+    """Returns the mean loss and accuracy over the tokens."""
     values = np.concatenate([losses(labels, logits)[mask] for labels, logits, _, mask in batches])
-    np.testing.assert_allclose(run(TokenLoss(), batches), values.mean(), rtol=1e-5)
-    np.testing.assert_allclose(run(Perplexity(), batches), np.exp(values.mean()), rtol=1e-5)
-    batch_means = [losses(*batch[:2])[batch[3]].mean() for batch in batches]
-    assert abs(np.mean(batch_means) - values.mean()) > 1e-3  # the test can tell them apart
-
-
-def test_token_accuracy_counts_right_tokens(batches):
     right = np.concatenate([(logits.argmax(-1) == labels)[m] for labels, logits, _, m in batches])
-    np.testing.assert_allclose(run(TokenAccuracy(), batches), right.mean(), rtol=1e-6)
+    return values.mean(), right.mean()
+
+
+def test_metrics_are_means_over_tokens_not_over_batches(batches):
+    loss, accuracy = means(batches)
+    np.testing.assert_allclose(run(TokenLoss(), batches), loss, rtol=1e-5)
+    np.testing.assert_allclose(run(Perplexity(), batches), np.exp(loss), rtol=1e-5)
+    np.testing.assert_allclose(run(TokenAccuracy(), batches), accuracy, rtol=1e-6)
+    batch_means = [losses(*batch[:2])[batch[3]].mean() for batch in batches]
+    assert abs(np.mean(batch_means) - loss) > 1e-3  # the test can tell them apart
+
+
+def test_evaluate_tokens_has_the_same_means_without_dropout(batches):
+    sizes = {"num_encoder_layers": 1, "num_decoder_layers": 1, "d_model": 8, "num_heads": 2}
+    model = Transformer(TransformerConfig(CLASSES, intermediate_dim=16, dropout=0.5, **sizes))
+    dataset, found = [], []
+    for labels, _, weights, mask in batches:
+        inputs = {"source": labels.astype("int32"), "target": labels.astype("int32")}
+        dataset.append((inputs, labels * mask, weights))
+        logits = keras.ops.convert_to_numpy(model(inputs, training=False)).astype("float64")
+        found.append((labels, logits, weights, mask))
+    result, (loss, accuracy) = evaluate_tokens(model, dataset), means(found)
+    expected = loss, np.exp(loss), accuracy, sum(mask.sum() for *_, mask in batches)
+    np.testing.assert_allclose(result, expected, rtol=1e-4)
 
 
 def test_without_weights_every_position_counts(batches):
