@@ -5,7 +5,7 @@ import pathlib
 
 from keras_transformer.cli.arguments import add_options
 from keras_transformer.cli.backend import load_backend
-from keras_transformer.cli.experiments import choose_vocab_size
+from keras_transformer.cli.corpus_defaults import choose_vocab_size
 from keras_transformer.cli.progress import Progress, say
 from keras_transformer.cli.settings import add_tables, data_kind, resolve, train_options
 from keras_transformer.cli.vocab import load_vocabulary

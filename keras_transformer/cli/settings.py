@@ -6,13 +6,14 @@ import difflib
 import functools
 import itertools
 import json
+import pathlib
 import tomllib
 from collections.abc import Collection, Mapping
 from typing import Any
 
 from keras_transformer.cli.arguments import add_setting
 from keras_transformer.cli.backend import TRAINING_STREAMS
-from keras_transformer.cli.experiments import CHOSEN, experiment_values
+from keras_transformer.cli.corpus_defaults import CHOSEN
 from keras_transformer.errors import UserError, one_line
 from keras_transformer.files import read_small_file, require_file
 from keras_transformer.inference.tasks import Task, all_tasks, get_task
@@ -170,13 +171,40 @@ def _describe_unknown(name: str, table: str) -> str:
     return f"unknown setting in [{table}]{hint}. Received: {name!r}"
 
 
+def all_experiments() -> dict[str, pathlib.Path]:
+    """Returns the TOML files of the experiments of all tasks by name."""
+    return {name: path for task in all_tasks() for name, path in task.experiments.items()}
+
+
+def describe_experiment(name: str) -> str:
+    """Returns the comment in the first line of an experiment's file."""
+    with open(all_experiments()[name], encoding="utf-8") as file:
+        return file.readline().strip("#. \n")
+
+
+def _read_experiment(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns an experiment's settings; other data that is given replaces its own."""
+    values, known = read_config(str(all_experiments()[name])), train_options()
+    task = get_task(values.get("task", known["task"].default))
+    if given.get("task", task.name) != task.name:
+        rule = f"--experiment {name} is for --task {task.name}"
+        raise UserError(f"{rule}. Received: task={given['task']!r}")
+    others = [one for kind, names in task.data_kinds.items() if kind not in values for one in names]
+    if any(given.get(one) for one in others):
+        values = {one: value for one, value in values.items() if known[one].table != "data"}
+        values["task"] = task.name
+    if given.get("prepared"):  # It brings a vocabulary.
+        del values["vocab_size"]
+    return values
+
+
 def resolve(arguments: argparse.Namespace) -> dict[str, Any]:
     """Returns all settings: from options, else the TOML file, the experiment or the defaults."""
     values = {name: one.default for name, one in train_options().items()}
     options = {name: value for name, value in vars(arguments).items() if value is not None}
     given = read_config(options["config"]) if options.get("config") else {}
     given |= {name: options[name] for name in values if name in options}
-    named = experiment_values(options["recipe"], given) if "recipe" in options else {}
+    named = _read_experiment(options["experiment"], given) if "experiment" in options else {}
     task = (named | given).get("task", values["task"])
     return values | get_task(task).defaults | named | given
 

@@ -8,12 +8,14 @@ from typing import Any
 
 from keras_transformer.cli.arguments import add_options
 from keras_transformer.cli.backend import TRAINING_STREAMS, load_backend, load_backend_in_streams
-from keras_transformer.cli.experiments import all_experiments, choose_settings, keep_settings
+from keras_transformer.cli.corpus_defaults import choose_settings, keep_settings
 from keras_transformer.cli.progress import Progress, say
 from keras_transformer.cli.settings import (
     add_tables,
+    all_experiments,
     check_task,
     data_kind,
+    describe_experiment,
     render_config,
     resolve,
     training_settings,
@@ -26,17 +28,18 @@ from keras_transformer.settings.training_settings import TrainingSettings
 
 
 def define_options(parser: argparse.ArgumentParser) -> None:
-    known = all_experiments()
-    width = max(map(len, known))
-    rows = (f"  {one.name:<{width}}  {one.description}" for one in known.values())
+    names = tuple(all_experiments())
+    width = max(map(len, names))
+    rows = (f"  {name:<{width}}  {describe_experiment(name)}" for name in names)
     heading = "The paper's trainings on WMT 2014, and of parsers on trees of your own:\n"
-    experiments = "\n".join((heading, *rows))
-    recipes = parser.add_argument_group("recipes: built-in experiments", experiments)
+    group = parser.add_argument_group("built-in experiments", "\n".join((heading, *rows)))
     text = (
         "use the settings of this experiment; --config and options on the command line win over "
         "them"
     )
-    add_options(recipes, {"--recipe NAME": text}, choices=tuple(known))
+    add_options(group, {"--experiment NAME": text}, choices=names)
+    # The name of this option until version 1.0.
+    group.add_argument("--recipe", dest="experiment", choices=names, help=argparse.SUPPRESS)
     plan = parser.add_argument_group("plan")
     options = {
         "--plan": "print the model, its memory and the time of its training, and stop; a few steps "
@@ -63,7 +66,7 @@ def run(arguments: argparse.Namespace) -> None:
         from keras_transformer.cli.train_plan import print_plan
 
         values = choose_settings(values, task.open_known_corpus(values), say)
-        print_plan(arguments.recipe, values, arguments.device_memory)
+        print_plan(arguments.experiment, values, arguments.device_memory)
         return
     if arguments.device_memory:
         raise UserError("--device-memory goes with --plan.")

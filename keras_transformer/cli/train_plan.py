@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from keras_transformer.cli.backend import load_backend
-from keras_transformer.cli.experiments import all_experiments
 from keras_transformer.cli.progress import Progress
-from keras_transformer.cli.settings import training_settings
+from keras_transformer.cli.settings import describe_experiment, training_settings
 from keras_transformer.cli.vocab import load_vocabulary
 from keras_transformer.errors import UserError
 from keras_transformer.inference.tasks import get_task
@@ -19,7 +18,7 @@ _LABEL_WIDTH = 20
 
 
 def print_plan(
-    recipe_name: str | None, values: Mapping[str, Any], device_memory: float | None
+    experiment: str | None, values: Mapping[str, Any], device_memory: float | None
 ) -> None:
     """Prints the model, the steps, the memory and the time; `device_memory` is in gigabytes."""
     vocabulary = load_vocabulary(values["vocabulary"])
@@ -51,8 +50,8 @@ def print_plan(
 
     if settings.jit_compile and num_devices > 1:
         raise UserError(f"--jit-compile works on one device only. Received: --gpus {num_devices}")
-    if recipe_name:
-        _line("recipe", f"{recipe_name}: {all_experiments()[recipe_name].description}")
+    if experiment:
+        _line("experiment", f"{experiment}: {describe_experiment(experiment)}")
     _line("data", commands.describe_data(values) or "not given yet")
     _print_run(settings, recipe, config, sides, steps)
     _print_memory(config, recipe, settings, share, part, device_memory)

@@ -4,26 +4,17 @@ import abc
 import argparse
 import functools
 import logging
+import pathlib
 import pkgutil
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, NamedTuple
 
 from keras_transformer.errors import UserError
-from keras_transformer.files import read_toml
 from keras_transformer.settings.setting import Setting
 
 _LOGGER = logging.getLogger(__name__)
 # Entry points of installed distributions: `name = "package.module:Class"`.
 ENTRY_POINTS = "keras_transformer.tasks"
-
-
-class Experiment(NamedTuple):
-    """A published training with a name: its data set, languages, preset and steps."""
-
-    name: str  # the value of `--recipe`
-    description: str  # a few words for the help
-    data: Mapping[str, Any]  # settings of the data set, which the user's own data replaces
-    values: Mapping[str, Any]  # the other settings; a TOML file and options override both
 
 
 class Corpora(NamedTuple):
@@ -100,9 +91,9 @@ class Task(abc.ABC):
         """Raises a `UserError` if a pipeline cannot become a SavedModel."""
 
     @property
-    def experiments(self) -> tuple[Experiment, ...]:
-        """The values of `train --recipe`, see `read_experiments`."""
-        return ()
+    def experiments(self) -> dict[str, pathlib.Path]:
+        """TOML files of published trainings by name, the values of `train --experiment`."""
+        return {}
 
     def open_corpora(self, kind: str, values: dict[str, Any]) -> Corpora:
         """Opens the data of `train`; writes the settings that the data decides into `values`.
@@ -199,12 +190,7 @@ def find_installed_tasks() -> None:
         _TASKS.setdefault(point.name, point.value)
 
 
-@functools.cache
-def read_experiments(module: str) -> tuple[Experiment, ...]:
-    """Returns the experiments in `experiments.toml` beside a module; `module` is its path."""
-    content = read_toml(module, "experiments.toml")
-    data, values = content.get("data", {}), content["values"]
-    return tuple(
-        Experiment(name, one["description"], data | one.get("data", {}), values | one["values"])
-        for name, one in content["experiments"].items()
-    )
+def toml_files(folder: pathlib.Path) -> dict[str, pathlib.Path]:
+    """Returns the TOML files of a folder by name, without the ending."""
+    files = sorted(folder.glob("*.toml"), key=lambda path: path.stem)
+    return {path.stem: path for path in files}

@@ -4,6 +4,7 @@ import argparse
 import collections
 import dataclasses
 import os
+import pathlib
 import sys
 from collections.abc import Mapping
 from typing import Any
@@ -13,7 +14,7 @@ from keras_transformer.cli.line_by_line import answer_all, load_pipeline, save_a
 from keras_transformer.cli.progress import Progress, say
 from keras_transformer.cli.text_files import open_output, read_all_lines, read_lines
 from keras_transformer.errors import UserError
-from keras_transformer.inference.tasks import Corpora, Experiment, Task, read_experiments
+from keras_transformer.inference.tasks import Corpora, Task, toml_files
 from keras_transformer.parsing.evaluation.evalb_parameters import EvalbParameters
 from keras_transformer.parsing.evaluation.parseval import parseval
 from keras_transformer.parsing.linearization import NUMBERS, Linearization
@@ -109,8 +110,8 @@ class ParsingTask(Task):
         return ParserFunctions
 
     @property
-    def experiments(self) -> tuple[Experiment, ...]:
-        return read_experiments(__file__)
+    def experiments(self) -> dict[str, pathlib.Path]:
+        return toml_files(pathlib.Path(__file__).with_name("experiments"))
 
     def check_settings(self, settings) -> dict[str, Any]:
         if settings.bpe_dropout:

@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import pathlib
 import sys
 from collections.abc import Mapping
 from typing import Any
@@ -26,7 +27,7 @@ from keras_transformer.cli.progress import Progress, say
 from keras_transformer.cli.shortlist import add_shortlist_option
 from keras_transformer.cli.text_files import as_line, read_all_lines, require_same_length
 from keras_transformer.errors import UserError
-from keras_transformer.inference.tasks import Corpora, Experiment, Task, read_experiments
+from keras_transformer.inference.tasks import Corpora, Task, toml_files
 from keras_transformer.settings.setting import TEXT, Setting
 from keras_transformer.settings.training_settings import BLEU_TOKENIZERS
 
@@ -110,8 +111,8 @@ class TranslationTask(Task):
         return TranslatorFunctions
 
     @property
-    def experiments(self) -> tuple[Experiment, ...]:
-        return read_experiments(__file__)
+    def experiments(self) -> dict[str, pathlib.Path]:
+        return toml_files(pathlib.Path(__file__).with_name("experiments"))
 
     def check(self, corpus, settings) -> None:
         """Raises an error if BLEU's tokenizer cannot be loaded; accepts any corpus of pairs."""

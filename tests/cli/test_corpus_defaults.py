@@ -7,9 +7,9 @@ import tomllib
 
 import pytest
 
-from keras_transformer.cli import experiments
+from keras_transformer.cli import corpus_defaults
 from keras_transformer.cli.application import build_parser
-from keras_transformer.cli.experiments import choose_settings, choose_vocab_size
+from keras_transformer.cli.corpus_defaults import choose_settings, choose_vocab_size
 from keras_transformer.cli.settings import resolve
 from keras_transformer.data import PairsCorpus
 from keras_transformer.errors import UserError
@@ -78,7 +78,7 @@ def test_more_pairs_never_get_less():
     ("options", "names"),
     [
         ("--preset tiny", set()),
-        ("--recipe wmt14-en-de-base", set()),
+        ("--experiment wmt14-en-de-base", set()),
         ("--task parsing", set()),
         ("--dropout 0.25 --max-steps 7", CHOSEN - {"dropout", "max_steps"}),
         ("--vocabulary v.model", CHOSEN - {"vocab_size"}),
@@ -139,7 +139,7 @@ def test_the_printed_file_and_the_training_have_what_was_chosen(run, files, tmp_
     assert (settings["preset"], settings["patience"]) == (chosen["preset"], chosen["patience"])
     assert settings["recipe"]["tokens_per_batch"] == chosen["tokens_per_batch"]
     other = (float("inf"), ("tiny", 1, 1, 0.1, 900, 99, 9, 9, 9, 9, 9))
-    monkeypatch.setattr(experiments, "_BY_PAIRS", (other,))  # As in another release.
+    monkeypatch.setattr(corpus_defaults, "_BY_PAIRS", (other,))  # As in another release.
     outcome = run(*command, 2)
     assert outcome.status == 0 and "Resuming after step 1" in outcome.errors
 

@@ -1,12 +1,17 @@
-"""`train --recipe` and `--plan`: the paper's settings by name, overruled, and what they take."""
+"""`train --experiment` and `--plan`: the settings by name, overruled, and what they take."""
 
 import pathlib
 
 import pytest
 
 from keras_transformer.cli.application import build_parser
-from keras_transformer.cli.experiments import all_experiments
-from keras_transformer.cli.settings import resolve, train_options, training_settings
+from keras_transformer.cli.settings import (
+    all_experiments,
+    describe_experiment,
+    read_config,
+    resolve,
+    training_settings,
+)
 from keras_transformer.models import TrainingRecipe, get_preset
 
 EXPERIMENTS = all_experiments()
@@ -33,14 +38,14 @@ PARSERS = {
 }
 
 
-def test_every_recipe_has_a_row_here():
+def test_every_experiment_has_a_row_here():
     assert EXPERIMENTS.keys() == PAPER.keys() | PARSERS.keys()
 
 
 @pytest.mark.parametrize("name", PARSERS)
-def test_a_recipe_of_a_parser_is_the_papers(name):
+def test_an_experiment_of_a_parser_is_the_papers(name):
     expected, pieces, dropout, warmup_steps = PARSERS[name]
-    values = parse(f"--recipe {name} --trees train --valid-trees dev --output out")
+    values = parse(f"--experiment {name} --trees train --valid-trees dev --output out")
     settings = training_settings(values)
     preset = get_preset(settings.preset)
     config = {**preset.config, **settings.model}
@@ -55,9 +60,9 @@ def test_a_recipe_of_a_parser_is_the_papers(name):
 
 
 @pytest.mark.parametrize("name", PAPER)
-def test_a_recipe_is_the_papers(name):
+def test_an_experiment_is_the_papers(name):
     dataset, target, pieces, d_model, dropout, steps, averaged = PAPER[name]
-    values = parse(f"--recipe {name}")
+    values = parse(f"--experiment {name}")
     settings = training_settings(values)
     preset = get_preset(settings.preset)
     config = {"d_model": 512, "dropout": 0.1, **preset.config, **settings.model}
@@ -77,50 +82,55 @@ def test_a_recipe_is_the_papers(name):
     assert not settings.select_best
 
 
-def test_all_of_them_are_settings_and_in_the_help(run):
+def test_all_of_them_are_in_the_help(run):
     text = run("train", "--help").output
-    for name, recipe in EXPERIMENTS.items():
-        assert recipe.values.keys() | recipe.data.keys() <= train_options().keys()
-        assert f"{name} " in text and recipe.description in text
+    for name in EXPERIMENTS:
+        assert f"{name} " in text and describe_experiment(name) in text
+
+
+def test_the_name_of_the_option_until_version_1_0():
+    assert parse("--recipe wmt14-en-de-big") == parse("--experiment wmt14-en-de-big")
 
 
 @pytest.mark.parametrize("name", PARSERS)
-def test_the_docs_name_a_recipe_of_a_parser(name):
+def test_the_docs_name_an_experiment_of_a_parser(name):
     preset, pieces, _, warmup_steps = PARSERS[name]
     row = f"| `{name}` | {pieces:,} | `{preset}` | {warmup_steps:,} | "
     assert row in (DOCS.parent / "parsing.md").read_text("utf-8")
 
 
 @pytest.mark.parametrize("name", PAPER)
-def test_the_table_in_the_docs_is_that_of_the_recipes(name):
-    values = {**EXPERIMENTS[name].data, **EXPERIMENTS[name].values}
+def test_the_table_in_the_docs_is_that_of_the_experiments(name):
+    values = read_config(EXPERIMENTS[name])
     row = f"| `{name}` | `{values['dataset']}` | {values['vocab_size']:,} | `{values['preset']}` | "
     row += f"{values['max_steps']:,} | {values['average_checkpoints']} |"
     assert row in DOCS.read_text("utf-8")
 
 
-def test_a_file_and_options_win_over_a_recipe(tmp_path):
+def test_a_file_and_options_win_over_an_experiment(tmp_path):
     path = tmp_path / "settings.toml"
     path.write_text("[training]\nmax_steps = 7\ntokens_per_batch = 8\n")
-    values = parse(f"--recipe wmt14-en-de-big --config {path} --tokens-per-batch 9 --preset tiny")
+    values = parse(
+        f"--experiment wmt14-en-de-big --config {path} --tokens-per-batch 9 --preset tiny"
+    )
     assert (values["max_steps"], values["tokens_per_batch"]) == (7, 9)
     assert (values["preset"], values["vocab_size"]) == ("tiny", 37_000)
 
 
 @pytest.mark.parametrize("text", ["--tsv a --valid-tsv b", "--source a --target b", "--prepared c"])
 def test_text_of_ones_own_takes_the_place_of_the_data_set(text):
-    values = parse(f"--recipe wmt14-en-de-base {text}")
+    values = parse(f"--experiment wmt14-en-de-base {text}")
     assert values["dataset"] is None and values["source_language"] is None
     # A prepared corpus also has the vocabulary.
     assert values["vocab_size"] == (None if "prepared" in text else 37_000)
 
 
 def test_a_plan_says_what_will_run(run, unmeasured):
-    outcome = run(*"train --recipe wmt14-en-fr-base --plan --num-encoder-layers 1 --gpus 4 "
+    outcome = run(*"train --experiment wmt14-en-fr-base --plan --num-encoder-layers 1 --gpus 4 "
                   "--num-decoder-layers 1 --d-model 64 --intermediate-dim 128".split())  # fmt: skip
     assert outcome.status == 0, outcome.errors
     lines = {line[:20].strip(): line[20:] for line in outcome.output.splitlines()}
-    assert lines["recipe"] == "wmt14-en-fr-base: English-French, the base model"
+    assert lines["experiment"] == "wmt14-en-fr-base: English-French, the base model"
     assert lines["data"].startswith("wmt14_translate/fr-en, en to fr: train, validated on valid")
     assert lines["vocabulary"] == "32,000 bpe pieces for both languages"
     # Encoder and decoder block, and the embedding, counted by hand.
@@ -166,7 +176,7 @@ def test_a_plan_says_whether_a_step_fits_and_what_else_would(run, unmeasured, me
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        ("--recipe wmt15 --plan", "invalid choice: 'wmt15' (choose from 'wmt14-en-de-base'"),
+        ("--experiment wmt15 --plan", "invalid choice: 'wmt15' (choose from 'wmt14-en-de-base'"),
         ("--plan --preset huge", "argument --preset: expected one of"),
         ("--plan --vocabulary-type subword", "--plan needs --vocab-size"),
         ("--plan --device-memory 0", "--device-memory: expected a number above 0"),

@@ -144,7 +144,7 @@ def test_train_says_what_does_not_go_with_it(run, files, vocabulary, tmp_path, a
 
 
 def test_a_recipe_takes_the_vocabulary_of_the_corpus(run, files, vocabulary, tmp_path, unmeasured):
-    prepared, arguments = tmp_path / "prepared", ["--recipe", "wmt14-en-de-base", "--prepared"]
+    prepared, arguments = tmp_path / "prepared", ["--experiment", "wmt14-en-de-base", "--prepared"]
     run("prepare", *options(files), "--vocabulary", vocabulary, "--output", prepared)
     outcome = run("train", *arguments, prepared, "--plan")
     assert outcome.status == 0, outcome.errors

@@ -8,7 +8,7 @@ import pytest
 
 from keras_transformer import list_presets
 from keras_transformer.cli.application import build_parser
-from keras_transformer.cli.experiments import all_experiments
+from keras_transformer.cli.settings import all_experiments
 from tests.docs.page_blocks import PAGES, ROOT
 from tests.docs.public_names import public_members, public_methods
 
@@ -62,7 +62,7 @@ def exists(name):
     if name.startswith("--"):
         option, *values = name.split()
         known = any(option in options for options in COMMANDS.values())
-        return known and (option != "--recipe" or set(values) <= set(all_experiments()))
+        return known and (option != "--experiment" or set(values) <= set(all_experiments()))
     if name in list_presets() or name.endswith("..."):
         return any(one.startswith(name.rstrip(".")) for one in list_presets())
     if name.startswith('"'):

@@ -90,7 +90,10 @@ def test_a_printed_file_is_read_back(run, tmp_path):
         ("--bleu-lowercase {both}", "--bleu-lowercase goes with --task translation"),
         ("--shared-vocabulary {both}", "--shared-vocabulary goes with --task translation"),
         ("--bpe-dropout 0.1 {both}", "--bpe-dropout goes with --task translation"),
-        ("--recipe wmt14-en-de-base {both}", "--recipe wmt14-en-de-base is for --task translation"),
+        (
+            "--experiment wmt14-en-de-base {both}",
+            "--experiment wmt14-en-de-base is for --task translation",
+        ),
         ("--task translation {both}", "--trees goes with --task parsing"),
         ("--task translation --f1-trees 5 --tsv x --valid-tsv y", "--f1-trees goes with"),
         ("--limit-trees 0 {both}", "--limit-trees: expected a whole number of at least 1"),

@@ -1,11 +1,9 @@
-"""Values of settings of `train` that are not given: by experiment, or by corpus size."""
+"""Values of settings of `train` that are not given, by the number of training pairs."""
 
 from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 from typing import Any
 
-from keras_transformer.errors import UserError
-from keras_transformer.inference.tasks import Experiment, all_tasks, get_task
 from keras_transformer.settings.training_settings import read_settings_file
 
 # Settings that depend on the number of training pairs, each with the reason for its value.
@@ -33,26 +31,6 @@ _BY_PAIRS = (
 _ASSUMED_PAIRS = 100_000  # without a corpus, as for a plan or a TOML file
 _CHARACTER_PAIRS = 100_000
 _RESERVED_PIECES = 260  # 4 special ids and 256 bytes
-
-
-def all_experiments() -> dict[str, Experiment]:
-    """Returns the experiments of all tasks by name."""
-    return {one.name: one for task in all_tasks() for one in task.experiments}
-
-
-def experiment_values(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns an experiment's settings that are not given; other data replaces its own."""
-    experiment = all_experiments()[name]
-    task = experiment.values["task"]
-    if given.get("task", task) != task:
-        raise UserError(f"--recipe {name} is for --task {task}. Received: task={given['task']!r}")
-    kinds = get_task(task).data_kinds
-    others = [one for kind, names in kinds.items() if kind not in experiment.data for one in names]
-    has_other_data = any(given.get(one) for one in others)
-    values = {**experiment.values, **({} if has_other_data else experiment.data)}
-    if given.get("prepared"):  # It brings a vocabulary.
-        del values["vocab_size"]
-    return {key: value for key, value in values.items() if key not in given}
 
 
 def choose_settings(

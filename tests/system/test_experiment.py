@@ -1,4 +1,4 @@
-"""The paper's recipe from a data set of tensorflow-datasets to sacreBLEU, on a slice of WMT.
+"""The paper's experiment from a data set of tensorflow-datasets to sacreBLEU, on a slice of WMT.
 
 The set is written to disk as tensorflow-datasets writes `wmt14_translate`, with the same feature;
 model and number of steps are tiny.
@@ -60,9 +60,9 @@ def data_dir(wmt, tmp_path_factory):
     return store_translation_set(tmp_path_factory.mktemp("tensorflow_datasets"), splits)
 
 
-def test_the_base_recipe_from_vocabulary_to_bleu(wmt, data_dir, tmp_path, capfd):
+def test_the_base_experiment_from_vocabulary_to_bleu(wmt, data_dir, tmp_path, capfd):
     model = tmp_path / "model"
-    arguments = ["--recipe", "wmt14-en-de-base", "--data-dir", str(data_dir), *OVERRIDES]
+    arguments = ["--experiment", "wmt14-en-de-base", "--data-dir", str(data_dir), *OVERRIDES]
     assert main(["train", *arguments, "--output", str(model)]) == 0
     assert "training pairs" in capfd.readouterr().err
     with open(model / "history.csv", newline="") as file:
