@@ -101,7 +101,16 @@ class BeamSearch(Search, name="beam"):
     tensor2tensor and fairseq) with a normalized score.
 
     Args:
-        {settings}
+        beam_size: Number of beams that stay alive.
+        length_penalty: Alpha, from 0 to 10; 0 ranks by log-probability.
+        n_best: Number of hypotheses returned, at most `beam_size`.
+        length_normalization: `"gnmt"`, the paper's `((5 + length) / 6) ** alpha`; or `"length"`,
+            `length ** alpha` as in fairseq and CTranslate2 (alpha 1: score divided by length).
+        constraints: Sequence of `Constraint`, applied in this order.
+        patience: None for the stop above, which never changes an answer. A number from
+            1 / `beam_size` to 1e6 stops a sentence sooner: when `patience * beam_size` hypotheses,
+            and at least `n_best`, have ended among the best `beam_size` extensions of their steps
+            (Kasai et al., 2022). 1 is the rule of fairseq and CTranslate2.
 
     Raises:
         ValueError: If an argument is not allowed.
@@ -119,26 +128,12 @@ class BeamSearch(Search, name="beam"):
     [[[3, 0, 0], [4, 3, 0]]]
     """
 
-    beam_size: int = setting(4, "number of beams that stay alive", SIZE)
-    length_penalty: float = setting(
-        0.6, "alpha, from 0 to 10; 0 ranks by log-probability", number(0, _LARGEST_ALPHA)
-    )
-    n_best: int = setting(1, "number of hypotheses returned, at most `beam_size`", SIZE)
-    length_normalization: str = setting(
-        "gnmt",
-        '`"gnmt"`, the paper\'s `((5 + length) / 6) ** alpha`; or `"length"`, `length ** alpha` as '
-        "in fairseq and CTranslate2 (alpha 1: score divided by length)",
-        choice("KIND", *NORMALIZATIONS),
-    )
-    constraints: tuple = setting((), "sequence of `Constraint`, applied in this order", CONSTRAINTS)
-    patience: float | None = setting(
-        None,
-        "a number from 1 / `beam_size` to 1e6 that stops a sentence sooner: when `patience * "
-        "beam_size` hypotheses, and at least `n_best`, have ended among the best `beam_size` "
-        "extensions of their steps (Kasai et al., 2022); 1 is the rule of fairseq and CTranslate2",
-        number(0, _MOST_PATIENT),
-        unset="the stop above, which never changes an answer",
-    )
+    beam_size: int = setting(4, SIZE)
+    length_penalty: float = setting(0.6, number(0, _LARGEST_ALPHA))
+    n_best: int = setting(1, SIZE)
+    length_normalization: str = setting("gnmt", choice("KIND", *NORMALIZATIONS))
+    constraints: tuple = setting((), CONSTRAINTS)
+    patience: float | None = setting(None, number(0, _MOST_PATIENT))
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -34,7 +34,7 @@ class GreedySearch(Search, name="greedy"):
     alpha 0). `BeamSearch(beam_size=1)` finds the same tokens, with a normalized score.
 
     Args:
-        {settings}
+        constraints: Sequence of `Constraint`, applied in this order.
 
     Raises:
         ValueError: If an element of `constraints` is not a `Constraint`.
@@ -50,7 +50,7 @@ class GreedySearch(Search, name="greedy"):
     [[[4, 3, 0, 0]]]
     """
 
-    constraints: tuple = setting((), "sequence of `Constraint`, applied in this order", CONSTRAINTS)
+    constraints: tuple = setting((), CONSTRAINTS)
 
     def _search(self, inputs):
         return decode_rows(inputs, _most_probable, self.width)
@@ -74,7 +74,12 @@ class Sampling(Search, name="sampling"):
     draws others under XLA); a row's random numbers depend on its place in the batch.
 
     Args:
-        {settings}
+        temperature: From 1e-20 to 1e20; 1 is the model's distribution.
+        top_k: Number of tokens kept; None for all.
+        top_p: Probability kept, from 1e-20 to 1; None for all.
+        num_samples: Number of samples of each sentence.
+        seed: Int in [0, 2**31).
+        constraints: Sequence of `Constraint`, applied in this order, before the temperature.
 
     Raises:
         ValueError: If an argument is not allowed.
@@ -89,18 +94,12 @@ class Sampling(Search, name="sampling"):
     [[1, 1]]
     """
 
-    temperature: float = setting(
-        1.0, "from 1e-20 to 1e20; 1 is the model's distribution", number(_SMALLEST, _LARGEST)
-    )
-    top_k: int | None = setting(None, "number of tokens kept", SIZE, unset="all")
-    top_p: float | None = setting(
-        None, "probability kept, from 1e-20 to 1", number(_SMALLEST, 1), unset="all"
-    )
-    num_samples: int = setting(1, "number of samples of each sentence", SIZE)
-    seed: int = setting(0, "int in [0, 2**31)", _SEED)
-    constraints: tuple = setting(
-        (), "sequence of `Constraint`, applied in this order, before the temperature", CONSTRAINTS
-    )
+    temperature: float = setting(1.0, number(_SMALLEST, _LARGEST))
+    top_k: int | None = setting(None, SIZE)
+    top_p: float | None = setting(None, number(_SMALLEST, 1))
+    num_samples: int = setting(1, SIZE)
+    seed: int = setting(0, _SEED)
+    constraints: tuple = setting((), CONSTRAINTS)
 
     @property
     def width(self) -> int:

@@ -27,7 +27,11 @@ class SentenceProfile(Settings):
     """Lengths and sentence ends of the sources that a model was trained on.
 
     Args:
-        {settings}
+        usual_length: 99th percentile of the number of subwords of a source, without EOS.
+        longest: Number of subwords of the longest source.
+        single_sentences: Whether at least 95 % of the sources are one sentence.
+        abbreviations: Words whose full stop does not end a sentence, in lower case, with 0 for each
+            digit.
 
     Raises:
         ValueError: if a value is of another type, or negative.
@@ -42,22 +46,10 @@ class SentenceProfile(Settings):
     SentenceProfile(usual_length=2, longest=2, single_sentences=True, abbreviations=())
     """
 
-    usual_length: int = setting(
-        dataclasses.MISSING,
-        "99th percentile of the number of subwords of a source, without EOS",
-        COUNT_OR_ZERO,
-    )
-    longest: int = setting(
-        dataclasses.MISSING, "number of subwords of the longest source", COUNT_OR_ZERO
-    )
-    single_sentences: bool = setting(
-        dataclasses.MISSING, "whether at least 95 % of the sources are one sentence", SWITCH
-    )
-    abbreviations: tuple[str, ...] = setting(
-        (),
-        "words whose full stop does not end a sentence, in lower case, with 0 for each digit",
-        _WORDS,
-    )
+    usual_length: int = setting(dataclasses.MISSING, COUNT_OR_ZERO)
+    longest: int = setting(dataclasses.MISSING, COUNT_OR_ZERO)
+    single_sentences: bool = setting(dataclasses.MISSING, SWITCH)
+    abbreviations: tuple[str, ...] = setting((), _WORDS)
 
     @classmethod
     def from_corpus(cls, corpus: EncodedCorpus, tokenizer: Tokenizer) -> "SentenceProfile":

@@ -29,7 +29,11 @@ class Linearization(Settings):
     `(S (NP 0 )NP (VP 1 )VP )S`. Brackets in words are written `-LRB-` and `-RRB-`.
 
     Args:
-        {settings}
+        words: Write the words.
+        tags: Write the tags of words; if False, they are `XX` in a tree made of symbols.
+        labelled_closing: Write `)NP` to close a constituent; if False, `)`.
+        root_label: Label of the root, if the symbols do not have one.
+        numbers: Write the number of each word.
 
     Raises:
         ValueError: if a value is not allowed, or both `words` and `numbers` are True.
@@ -47,13 +51,11 @@ class Linearization(Settings):
     Reference: Vinyals et al. (2015), "Grammar as a Foreign Language", section 2.2.
     """
 
-    words: bool = setting(False, "write the words")
-    tags: bool = setting(
-        False, "write the tags of words; if False, they are `XX` in a tree made of symbols"
-    )
-    labelled_closing: bool = setting(True, "write `)NP` to close a constituent; if False, `)`")
-    root_label: str = setting("S", "label of the root, if the symbols do not have one", _LABEL)
-    numbers: bool = setting(False, "write the number of each word")
+    words: bool = setting(False)
+    tags: bool = setting(False)
+    labelled_closing: bool = setting(True)
+    root_label: str = setting("S", _LABEL)
+    numbers: bool = setting(False)
 
     def __post_init__(self):
         super().__post_init__()

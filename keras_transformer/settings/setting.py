@@ -6,7 +6,6 @@ import dataclasses
 import numbers
 import re
 import sys
-import textwrap
 import typing
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Self
@@ -113,31 +112,58 @@ class Setting:
         return "--" + self.name.replace("_", "-")
 
 
-def setting(default: Any, text: str, rule: Rule = TEXT, **options: Any) -> Any:
-    """Returns a dataclass field with a `Setting`, which defines its docstring, option and check.
+def setting(
+    default: Any,
+    rule: Rule = TEXT,
+    name: str = "",
+    metavar: str | None = None,
+    table: str | None = None,
+    may_change: bool = False,
+) -> Any:
+    """Returns a dataclass field with its check, and its option on the command line.
 
-    If `default` is a type, it is called to make each default; `dataclasses.MISSING` is no default.
-    With a bool default, the rule is `SWITCH`. Pass `name` only if it differs from the field's.
+    The class explains the setting in the `Args` of its docstring, from which `declarations` takes
+    the text for the command line.
+
+    Args:
+        default: The default. A type is called to make each default; `dataclasses.MISSING` is no
+            default.
+        rule: The values that are allowed; `SWITCH` if the default is a bool.
+        name, metavar, table, may_change: As in `Setting`; pass `name` only if it differs from the
+            field's.
     """
     rule = SWITCH if isinstance(default, bool) else rule
     values = {"default_factory": default} if isinstance(default, type) else {"default": default}
-    declared = Setting(options.pop("name", ""), default, text, rule, **options)
+    declared = Setting(name, default, "", rule, metavar, None, table, may_change)
     return dataclasses.field(**values, metadata={"setting": declared})
 
 
 def declarations(settings: type) -> dict[str, Setting]:
-    """Returns the settings that a class of `Settings` declares, by field name."""
-    return {
-        field.name: dataclasses.replace(declared, name=declared.name or field.name)
-        for field in dataclasses.fields(settings)
-        if (declared := field.metadata.get("setting"))
-    }
+    """Returns the settings that a class of `Settings` declares, by field name, with their texts."""
+    found, texts = {}, _arguments(settings.__doc__ or "")
+    for field in dataclasses.fields(settings):
+        if declared := field.metadata.get("setting"):
+            text, _, unset = texts.get(field.name, "").partition("; None for ")
+            found[field.name] = dataclasses.replace(
+                declared,
+                name=declared.name or field.name,
+                text=text[:1].lower() + text[1:],
+                unset=unset or None,
+            )
+    return found
+
+
+def _arguments(docstring: str) -> dict[str, str]:
+    """Returns the texts in the `Args` of a docstring by name, without the full stops."""
+    section = re.split(r"\n *\n", docstring.partition("Args:\n")[2])[0]
+    indent = len(section) - len(section.lstrip())
+    rows = re.split(rf"(?:^|\n) {{{indent}}}(?! )", section)[1:]
+    pairs = (" ".join(row.split()).partition(": ") for row in rows)
+    return {name: text.removesuffix(".") for name, _, text in pairs}
 
 
 class Settings:
     """Base class of frozen dataclasses of settings; checks the values and converts them for JSON.
-
-    `{settings}` in the docstring of a subclass is replaced by the list of its settings.
 
     `class Search(Settings, family="search")` is a family of settings, whose dicts have a `"name"`;
     `class BeamSearch(Search, name="beam")` is a member.
@@ -155,15 +181,6 @@ class Settings:
             cls._family, cls._members = family, {}
         if name is not None:
             cls._name, cls._members[name] = name, cls
-        declared = {
-            name: field.metadata["setting"]
-            for name, field in vars(cls).items()
-            if isinstance(field, dataclasses.Field) and "setting" in field.metadata
-        }
-        # The indentation must be searched for, because Python 3.13 removes it.
-        if place := re.search(r"^( *)\{settings\}$", cls.__doc__ or "", re.MULTILINE):
-            rows = [_describe(name, one, place[1]) for name, one in declared.items()]
-            cls.__doc__ = cls.__doc__.replace(place[0], "\n".join(rows))
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
@@ -223,10 +240,3 @@ def check_member(family: type[Settings], value: Any) -> None:
         rule = f"A {family._family} that can be saved must be one of "
         rule += f"{[member.__name__ for member in members]}"
         raise ValueError(f"{rule}. Received: {family._family}={value!r}")
-
-
-def _describe(name: str, declared: Setting, indent: str) -> str:
-    """Returns the entry of a setting in the `Args` of a docstring."""
-    unset = f"; None for {declared.unset}" if declared.unset else ""
-    row = f"{name}: {declared.text[0].upper()}{declared.text[1:]}{unset}."
-    return textwrap.fill(row, 100, initial_indent=indent, subsequent_indent=indent + "    ")

@@ -39,7 +39,62 @@ class TrainingSettings(Settings):
     """The settings of `train`, except the corpora.
 
     Args:
-        {settings}
+        preset: Name of a model with its training hyper-parameters: tiny, tiny_deep, small,
+            small_deep, base, big, big_en_fr or table3_..., for parsing parsing_small, parsing or
+            parsing_semi_supervised.
+        model: Changes to the preset's `TransformerConfig`, by field.
+        recipe: Changes to the preset's `TrainingRecipe`, by field.
+        tokenizer: Kind of vocabulary: `bpe` and `unigram` learn subwords from raw text; `subword`
+            takes text that is already split by spaces, with @@ where a word goes on, and in parsing
+            the words that occur at least twice.
+        vocab_size: Number of subwords, special ones and single bytes included; for `subword` the
+            maximum; None for all subwords, with `subword`.
+        shared_vocabulary: Whether both languages share one vocabulary and one embedding; words and
+            trees never do.
+        bpe_dropout: Share of bpe merges left out at random, differently in each epoch, which
+            regularizes; try 0.1 on small data.
+        max_steps: Maximum number of steps over all runs; None for the number of the preset.
+        max_minutes: Maximum minutes of training over all runs; None for no limit.
+        evaluate_every: Number of steps between validations; None for one epoch.
+        bleu_every: Translate the validation text at every Nth validation; 0 never does.
+        checkpoint_every: Number of steps between checkpoints; None for one epoch.
+        keep_checkpoints: Number of checkpoints to keep, if the final average does not need more;
+            None for the number that the average needs.
+        patience: Stop after N validations in a row without a better loss, BLEU or F1; None for
+            never.
+        average_windows: Several numbers of last checkpoints, such as 1,5,10: the best average on
+            the validation set, by BLEU or F1, becomes the finished model; None for
+            `average_checkpoints` alone.
+        select_best: Choose the finished model by BLEU or F1 on the validation set, among the
+            averages and the best single checkpoint; without it the first average is final, as in
+            section 6.1.
+        bleu_beam_size: Number of beams of these translations; 1 is greedy and fast.
+        bleu_lowercase: Ignore case in this BLEU.
+        bleu_tokenize: SacreBLEU's tokenizer; None for 13a, or none for `subword` text.
+        mixed_precision: Compute in bfloat16; weights stay in float32.
+        gpus: Number of GPUs; it may change when a training is resumed, if the batches stay the
+            same, as with 1, 2, 4 and 8; None for one, if there is one.
+        micro_batches: Cut each batch into N parts and sum their gradients: less memory for the same
+            step.
+        streams: Compute N parts of each batch at the same time, each with an equal share of the
+            CPU's cores, which is faster with small models.
+        packed_width: Put several pairs into each row of N positions: one batch shape, and less
+            padding; None for one pair in each row.
+        jit_compile: Compile the training step with XLA, which takes many seconds for each batch
+            shape and may be faster on GPUs afterwards.
+        deterministic: Compute the same bits every time on the same machine, also when resumed, in
+            the whole process; slower on GPUs.
+        tensorboard: Write figures, sample translations and attention maps for TensorBoard into the
+            folder tensorboard of the model directory.
+        seed: Seed of weights, order of the data and dropout.
+        task: Task of the model: `translation`, `parsing` or another registered one.
+        linearization: Changes to the default `Linearization`, by field; for parsing.
+        f1_every: Parse the validation trees at every Nth validation; 0 never does.
+        f1_beam_size: Number of beams of these parses; 1 is greedy and fast.
+        f1_trees: Parse N of the validation trees, drawn at random once; None for all of them.
+        start_from: Model directory with the config, weights and tokenizers to start from, such as
+            those of a model to adapt; the preset then gives only the training hyper-parameters;
+            None for new weights.
 
     Raises:
         ValueError: If a value is not allowed.
@@ -51,155 +106,42 @@ class TrainingSettings(Settings):
     1
     """
 
-    preset: str = setting(
-        "base",
-        "name of a model with its training hyper-parameters: tiny, tiny_deep, small, small_deep, "
-        "base, big, big_en_fr or table3_..., for parsing parsing_small, parsing or "
-        "parsing_semi_supervised",
-        metavar="NAME",
-        table="model",
-    )
-    model: Mapping = setting(dict, "changes to the preset's `TransformerConfig`, by field", MAPPING)
-    recipe: Mapping = setting(dict, "changes to the preset's `TrainingRecipe`, by field", MAPPING)
+    preset: str = setting("base", metavar="NAME", table="model")
+    model: Mapping = setting(dict, MAPPING)
+    recipe: Mapping = setting(dict, MAPPING)
     tokenizer: str = _vocabulary(
-        "bpe",
-        "kind of vocabulary: `bpe` and `unigram` learn subwords from raw text; `subword` takes "
-        "text that is already split by spaces, with @@ where a word goes on, and in parsing the "
-        "words that occur at least twice",
-        choice("TYPE", "bpe", "unigram", "subword"),
-        name="vocabulary_type",
+        "bpe", choice("TYPE", "bpe", "unigram", "subword"), name="vocabulary_type"
     )
-    vocab_size: int | None = _vocabulary(
-        8000,
-        "number of subwords, special ones and single bytes included; for `subword` the maximum",
-        COUNT,
-        unset="all subwords, with `subword`",
-    )
-    shared_vocabulary: bool = _vocabulary(
-        True,
-        "whether both languages share one vocabulary and one embedding; words and trees never do",
-    )
-    bpe_dropout: float = _vocabulary(
-        0.0,
-        "share of bpe merges left out at random, differently in each epoch, which regularizes; try "
-        "0.1 on small data",
-        RATE,
-    )
-    max_steps: int | None = _limit(
-        None, "maximum number of steps over all runs", COUNT, unset="the number of the preset"
-    )
-    max_minutes: float | None = _limit(
-        None, "maximum minutes of training over all runs", POSITIVE, metavar="M", unset="no limit"
-    )
-    evaluate_every: int | None = _checkpoints(
-        None, "number of steps between validations", COUNT, unset="one epoch"
-    )
-    bleu_every: int = _checkpoints(
-        1, "translate the validation text at every Nth validation; 0 never does", COUNT_OR_ZERO
-    )
-    checkpoint_every: int | None = _checkpoints(
-        None, "number of steps between checkpoints", COUNT, unset="one epoch"
-    )
-    keep_checkpoints: int | None = _checkpoints(
-        None,
-        "number of checkpoints to keep, if the final average does not need more",
-        COUNT,
-        unset="the number that the average needs",
-    )
-    patience: int | None = _checkpoints(
-        None,
-        "stop after N validations in a row without a better loss, BLEU or F1",
-        COUNT,
-        unset="never",
-    )
-    average_windows: tuple[int, ...] | None = _checkpoints(
-        None,
-        "several numbers of last checkpoints, such as 1,5,10: the best average on the validation "
-        "set, by BLEU or F1, becomes the finished model",
-        COUNTS,
-        unset="`average_checkpoints` alone",
-    )
-    select_best: bool = _checkpoints(
-        True,
-        "choose the finished model by BLEU or F1 on the validation set, among the averages and the "
-        "best single checkpoint; without it the first average is final, as in section 6.1",
-    )
-    bleu_beam_size: int = _checkpoints(
-        1, "number of beams of these translations; 1 is greedy and fast", COUNT
-    )
-    bleu_lowercase: bool = _checkpoints(False, "ignore case in this BLEU")
-    bleu_tokenize: str | None = _checkpoints(
-        None, "sacreBLEU's tokenizer", metavar="NAME", unset="13a, or none for `subword` text"
-    )
-    mixed_precision: bool = _machine(False, "compute in bfloat16; weights stay in float32")
-    gpus: int | None = _machine(
-        None,
-        "number of GPUs; it may change when a training is resumed, if the batches stay the same, "
-        "as with 1, 2, 4 and 8",
-        COUNT,
-        unset="one, if there is one",
-        may_change=True,
-    )
-    micro_batches: int = _machine(
-        1,
-        "cut each batch into N parts and sum their gradients: less memory for the same step",
-        COUNT,
-        may_change=True,
-    )
-    streams: int = _machine(
-        1,
-        "compute N parts of each batch at the same time, each with an equal share of the CPU's "
-        "cores, which is faster with small models",
-        COUNT,
-        may_change=True,
-    )
-    packed_width: int | None = _machine(
-        None,
-        "put several pairs into each row of N positions: one batch shape, and less padding",
-        COUNT,
-        unset="one pair in each row",
-    )
-    jit_compile: bool = _machine(
-        False,
-        "compile the training step with XLA, which takes many seconds for each batch shape and may "
-        "be faster on GPUs afterwards",
-    )
-    deterministic: bool = _machine(
-        False,
-        "compute the same bits every time on the same machine, also when resumed, in the whole "
-        "process; slower on GPUs",
-    )
-    tensorboard: bool = _machine(
-        False,
-        "write figures, sample translations and attention maps for TensorBoard into the folder "
-        "tensorboard of the model directory",
-        may_change=True,
-    )
-    seed: int = setting(1, "seed of weights, order of the data and dropout", SEED, table="training")
-    task: str = setting(
-        "translation",
-        "task of the model: `translation`, `parsing` or another registered one",
-        metavar="TASK",
-        table="data",
-    )
-    linearization: Mapping = setting(
-        dict, "changes to the default `Linearization`, by field; for parsing", MAPPING
-    )
-    f1_every: int = _parsing(
-        1, "parse the validation trees at every Nth validation; 0 never does", COUNT_OR_ZERO
-    )
-    f1_beam_size: int = _parsing(1, "number of beams of these parses; 1 is greedy and fast", COUNT)
-    f1_trees: int | None = _parsing(
-        None, "parse N of the validation trees, drawn at random once", COUNT, unset="all of them"
-    )
-    start_from: str | None = setting(
-        None,
-        "model directory with the config, weights and tokenizers to start from, such as those of a "
-        "model to adapt; the preset then gives only the training hyper-parameters",
-        metavar="DIR",
-        table="model",
-        unset="new weights",
-    )
+    vocab_size: int | None = _vocabulary(8000, COUNT)
+    shared_vocabulary: bool = _vocabulary(True)
+    bpe_dropout: float = _vocabulary(0.0, RATE)
+    max_steps: int | None = _limit(None, COUNT)
+    max_minutes: float | None = _limit(None, POSITIVE, metavar="M")
+    evaluate_every: int | None = _checkpoints(None, COUNT)
+    bleu_every: int = _checkpoints(1, COUNT_OR_ZERO)
+    checkpoint_every: int | None = _checkpoints(None, COUNT)
+    keep_checkpoints: int | None = _checkpoints(None, COUNT)
+    patience: int | None = _checkpoints(None, COUNT)
+    average_windows: tuple[int, ...] | None = _checkpoints(None, COUNTS)
+    select_best: bool = _checkpoints(True)
+    bleu_beam_size: int = _checkpoints(1, COUNT)
+    bleu_lowercase: bool = _checkpoints(False)
+    bleu_tokenize: str | None = _checkpoints(None, metavar="NAME")
+    mixed_precision: bool = _machine(False)
+    gpus: int | None = _machine(None, COUNT, may_change=True)
+    micro_batches: int = _machine(1, COUNT, may_change=True)
+    streams: int = _machine(1, COUNT, may_change=True)
+    packed_width: int | None = _machine(None, COUNT)
+    jit_compile: bool = _machine(False)
+    deterministic: bool = _machine(False)
+    tensorboard: bool = _machine(False, may_change=True)
+    seed: int = setting(1, SEED, table="training")
+    task: str = setting("translation", metavar="TASK", table="data")
+    linearization: Mapping = setting(dict, MAPPING)
+    f1_every: int = _parsing(1, COUNT_OR_ZERO)
+    f1_beam_size: int = _parsing(1, COUNT)
+    f1_trees: int | None = _parsing(None, COUNT)
+    start_from: str | None = setting(None, metavar="DIR", table="model")
 
     def __post_init__(self):
         from keras_transformer.inference.tasks import get_task

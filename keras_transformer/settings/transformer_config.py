@@ -25,7 +25,37 @@ class TransformerConfig(Settings):
     The defaults describe the base model of the paper.
 
     Args:
-        {settings}
+        vocab_size: Number of source tokens; of all tokens if `target_vocab_size` is None.
+        target_vocab_size: Number of target tokens, if the source has a vocabulary and an embedding
+            of its own; None for one vocabulary, and one matrix shared by source, target and
+            softmax.
+        num_encoder_layers: Number of encoder blocks.
+        num_decoder_layers: Number of decoder blocks.
+        d_model: Width of the model.
+        intermediate_dim: Width inside the feed-forward networks.
+        num_heads: Number of attention heads, a divisor of the width.
+        key_dim: Size of the queries and keys of a head; None for d_model / num_heads.
+        value_dim: Size of the values of a head; None for d_model / num_heads.
+        dropout: Dropout rate of sub-layer outputs and of the sum of embedding and position.
+        attention_dropout: Dropout rate of attention weights; 0 in the paper.
+        activation_dropout: Dropout rate inside the feed-forward networks; 0 in the paper.
+        activation: Name of the Keras activation of the feed-forward networks, such as relu or gelu.
+        norm: Place of layer normalization: `post`, after each sub-layer as in the paper, or `pre`,
+            before it, which trains more steadily.
+        position: Kind of positions: `sinusoidal` as in the paper, `learned` with a table of
+            `max_length` for each side, or inside self-attention `relative` (Shaw et al., 2018) or
+            `rotary` (Su et al., 2021).
+        max_length: Maximum length of a sequence, which learned positions need; None for no maximum.
+        use_bias: Whether the attention projections have biases; they have none in the paper.
+        norm_epsilon: Number added to the variance in layer normalization.
+        max_distance: Greatest distance with a vector of its own, for relative positions.
+        sliding_window: Number of positions to each side that self-attention sees, a position itself
+            included; None for all positions.
+        flash_attention: Whether attention computes its scores by blocks, in memory that grows
+            linearly with the length; None for a fused kernel where there is one, and blocks for
+            inputs of a known, great length.
+        remat: Whether to compute the blocks again in the gradient, which saves most of the memory
+            of training and costs a third of its time.
 
     Raises:
         ValueError: If a value is not allowed.
@@ -39,85 +69,30 @@ class TransformerConfig(Settings):
     Reference: Vaswani et al. (2017), section 3 and Table 3.
     """
 
-    vocab_size: int = setting(
-        dataclasses.MISSING,
-        "number of source tokens; of all tokens if `target_vocab_size` is None",
-        SIZE,
-    )
-    target_vocab_size: int | None = setting(
-        None,
-        "number of target tokens, if the source has a vocabulary and an embedding of its own",
-        SIZE,
-        unset="one vocabulary, and one matrix shared by source, target and softmax",
-    )
-    num_encoder_layers: int = _model(6, "number of encoder blocks", LAYERS)
-    num_decoder_layers: int = _model(6, "number of decoder blocks", LAYERS)
-    d_model: int = _model(512, "width of the model", SIZE)
-    intermediate_dim: int = _model(2048, "width inside the feed-forward networks", SIZE)
-    num_heads: int = _model(8, "number of attention heads, a divisor of the width", SIZE)
-    key_dim: int | None = _model(
-        None, "size of the queries and keys of a head", SIZE, unset="d_model / num_heads"
-    )
-    value_dim: int | None = _model(
-        None, "size of the values of a head", SIZE, unset="d_model / num_heads"
-    )
-    dropout: float = _model(
-        0.1, "dropout rate of sub-layer outputs and of the sum of embedding and position", RATE
-    )
-    attention_dropout: float = _model(
-        0.0, "dropout rate of attention weights; 0 in the paper", RATE
-    )
-    activation_dropout: float = _model(
-        0.0, "dropout rate inside the feed-forward networks; 0 in the paper", RATE
-    )
-    activation: str = _model(
-        "relu",
-        "Keras name of the activation of the feed-forward networks, such as relu or gelu",
-        metavar="NAME",
-    )
-    norm: str = _model(
-        "post",
-        "place of layer normalization: `post`, after each sub-layer as in the paper, or `pre`, "
-        "before it, which trains more steadily",
-        choice("PLACE", "post", "pre"),
-    )
+    vocab_size: int = setting(dataclasses.MISSING, SIZE)
+    target_vocab_size: int | None = setting(None, SIZE)
+    num_encoder_layers: int = _model(6, LAYERS)
+    num_decoder_layers: int = _model(6, LAYERS)
+    d_model: int = _model(512, SIZE)
+    intermediate_dim: int = _model(2048, SIZE)
+    num_heads: int = _model(8, SIZE)
+    key_dim: int | None = _model(None, SIZE)
+    value_dim: int | None = _model(None, SIZE)
+    dropout: float = _model(0.1, RATE)
+    attention_dropout: float = _model(0.0, RATE)
+    activation_dropout: float = _model(0.0, RATE)
+    activation: str = _model("relu", metavar="NAME")
+    norm: str = _model("post", choice("PLACE", "post", "pre"))
     position: str = _model(
-        "sinusoidal",
-        "kind of positions: `sinusoidal` as in the paper, `learned` with a table of `max_length` "
-        "for each side, or inside self-attention `relative` (Shaw et al., 2018) or `rotary` (Su "
-        "et al., 2021)",
-        choice("KIND", "sinusoidal", "learned", "relative", "rotary"),
+        "sinusoidal", choice("KIND", "sinusoidal", "learned", "relative", "rotary")
     )
-    max_length: int | None = setting(
-        None, "maximum length of a sequence, which learned positions need", SIZE, unset="no maximum"
-    )
-    use_bias: bool = _model(
-        False, "whether the attention projections have biases; they have none in the paper"
-    )
-    norm_epsilon: float = _model(
-        1e-6, "number added to the variance in layer normalization", POSITIVE, metavar="EPSILON"
-    )
-    max_distance: int = _model(
-        16, "greatest distance with a vector of its own, for relative positions", SIZE
-    )
-    sliding_window: int | None = _model(
-        None,
-        "number of positions to each side that self-attention sees, a position itself included",
-        WINDOW,
-        unset="all positions",
-    )
-    flash_attention: bool | None = _model(
-        None,
-        "whether attention computes its scores by blocks, in memory that grows linearly with the "
-        "length",
-        SWITCH,
-        unset="a fused kernel where there is one, and blocks for inputs of a known, great length",
-    )
-    remat: bool = _model(
-        False,
-        "whether to compute the blocks again in the gradient, which saves most of the memory of "
-        "training and costs a third of its time",
-    )
+    max_length: int | None = setting(None, SIZE)
+    use_bias: bool = _model(False)
+    norm_epsilon: float = _model(1e-6, POSITIVE, metavar="EPSILON")
+    max_distance: int = _model(16, SIZE)
+    sliding_window: int | None = _model(None, WINDOW)
+    flash_attention: bool | None = _model(None, SWITCH)
+    remat: bool = _model(False)
 
     def __post_init__(self):
         super().__post_init__()

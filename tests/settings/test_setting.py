@@ -18,6 +18,9 @@ from keras_transformer.settings.setting import (
     declarations,
     setting,
 )
+from keras_transformer.settings.training_recipe import TrainingRecipe
+from keras_transformer.settings.training_settings import TrainingSettings
+from keras_transformer.settings.transformer_config import TransformerConfig
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,19 +28,37 @@ class Toy(Settings):
     """Toy settings.
 
     Args:
-        {settings}
+        size: Number of toys.
+        colour: Colour of toys, which is written without
+            a capital.
+        weight: Weight in kg; None for any.
+        loud: Whether they make noise.
+        windows: Window sizes; None for no windows.
+
+    Example: `Toy()`.
     """
 
-    size: int = setting(3, "number of toys", COUNT)
-    colour: str = setting("red", "colour of toys", choice("COLOUR", "red", "blue"), name="paint")
-    weight: float | None = setting(None, "weight in kg", POSITIVE, metavar="KG", unset="any")
-    loud: bool = setting(False, "whether they make noise")
-    windows: tuple[int, ...] | None = setting(None, "window sizes", COUNTS, unset="no windows")
+    size: int = setting(3, COUNT)
+    colour: str = setting("red", choice("COLOUR", "red", "blue"), name="paint")
+    weight: float | None = setting(None, POSITIVE, metavar="KG")
+    loud: bool = setting(False)
+    windows: tuple[int, ...] | None = setting(None, COUNTS)
 
 
-def test_the_docstring_lists_the_settings():
-    lines = [line.strip() for line in Toy.__doc__.splitlines()]
-    assert "size: Number of toys." in lines and "weight: Weight in kg; None for any." in lines
+def test_the_texts_of_the_command_line_are_those_of_the_docstring():
+    texts = {name: (one.text, one.unset) for name, one in declarations(Toy).items()}
+    assert texts == {
+        "size": ("number of toys", None),
+        "colour": ("colour of toys, which is written without a capital", None),
+        "weight": ("weight in kg", "any"),
+        "loud": ("whether they make noise", None),
+        "windows": ("window sizes", "no windows"),
+    }
+
+
+@pytest.mark.parametrize("settings", [TransformerConfig, TrainingRecipe, TrainingSettings])
+def test_every_setting_has_a_text(settings):
+    assert all(one.text for one in declarations(settings).values())
 
 
 def test_the_declarations_have_the_names_of_the_command_line():

@@ -47,7 +47,7 @@ class MinimumLength(SavedConstraint, name="minimum_length"):
     A sentence with a smaller maximum length may end at that length.
 
     Args:
-        {settings}
+        length: Minimum number of tokens of a hypothesis, EOS counted, as in `max_lengths`.
 
     Raises:
         ValueError: If `length` is not a positive integer.
@@ -61,11 +61,7 @@ class MinimumLength(SavedConstraint, name="minimum_length"):
     [4, 4, 3, 0, 0, 0, 0, 0, 0]
     """
 
-    length: int = setting(
-        dataclasses.MISSING,
-        "minimum number of tokens of a hypothesis, EOS counted, as in `max_lengths`",
-        SIZE,
-    )
+    length: int = setting(dataclasses.MISSING, SIZE)
 
     def _ruled_out(self, generated, vocabulary):
         fewest = ops.minimum(generated.max_lengths, self.length)  # [rows]
@@ -82,7 +78,7 @@ class NoRepeatNgrams(SavedConstraint, name="no_repeat_ngrams"):
     is usual.
 
     Args:
-        {settings}
+        size: The n, from 1 to 100; with 1 no token comes twice.
 
     Raises:
         ValueError: If `size` is not such an integer.
@@ -98,9 +94,7 @@ class NoRepeatNgrams(SavedConstraint, name="no_repeat_ngrams"):
     Reference: Paulus et al. (2018), section 2.5, https://arxiv.org/abs/1705.04304.
     """
 
-    size: int = setting(
-        dataclasses.MISSING, "n, from 1 to 100; with 1 no token comes twice", _NGRAM
-    )
+    size: int = setting(dataclasses.MISSING, _NGRAM)
 
     def _ruled_out(self, generated, vocabulary):
         tokens, length = generated.tokens, generated.length
@@ -129,7 +123,7 @@ class RepetitionPenalty(SavedConstraint, name="repetition_penalty"):
     log-probabilities after the penalty; `Translator.score` returns the model's own.
 
     Args:
-        {settings}
+        penalty: From 1e-20 to 1e20; 1 changes nothing, 1.2 is usual.
 
     Raises:
         ValueError: If `penalty` is not such a number.
@@ -147,11 +141,7 @@ class RepetitionPenalty(SavedConstraint, name="repetition_penalty"):
     """
 
     # Within these limits, sums of penalized log-probabilities stay finite in float32.
-    penalty: float = setting(
-        dataclasses.MISSING,
-        "from 1e-20 to 1e20; 1 changes nothing, 1.2 is usual",
-        number(1e-20, 1e20),
-    )
+    penalty: float = setting(dataclasses.MISSING, number(1e-20, 1e20))
 
     def __call__(
         self, state: tuple, log_probabilities: Tensor, generated: Generated
@@ -168,7 +158,7 @@ class SuppressTokens(SavedConstraint, name="suppress_tokens"):
     """Rules out tokens; `SuppressTokens([1])` rules out the unknown token.
 
     Args:
-        {settings}
+        ids: Ids, in `[0, vocabulary)`.
 
     Raises:
         ValueError: If `ids` is empty or holds something else; or if an id is not in the vocabulary,
@@ -183,7 +173,7 @@ class SuppressTokens(SavedConstraint, name="suppress_tokens"):
     [[[4, 4, 4]]]
     """
 
-    ids: tuple[int, ...] = setting(dataclasses.MISSING, "ids, in `[0, vocabulary)`", _IDS)
+    ids: tuple[int, ...] = setting(dataclasses.MISSING, _IDS)
 
     def _ruled_out(self, generated, vocabulary):
         if max(self.ids) >= vocabulary:
