@@ -162,10 +162,10 @@ def train(
     tokenizers = source_tokenizer, target_tokenizer
     with training_lock(output), StopSignals(report) as signals:
         run = _start(output, corpora, settings, tokenizers, report)
-        evaluations, loop = _make_loop(run, signals, report)
+        loop = _make_loop(run, signals, report)
         try:
             _fit(run, loop, callbacks, progress)
-            return _finish(run, loop, evaluations)
+            return _finish(run, loop)
         except KeyboardInterrupt as interrupt:
             number = getattr(interrupt, "signal_number", signal.SIGINT)
             raise StoppedBySignal(number, loop.interruption()) from None
@@ -256,8 +256,8 @@ def _start(output: Path, corpora, settings, given_tokenizers, report) -> _Run:
     return _Run(output, settings, recipe, tokenizers, data, model, score)
 
 
-def _make_loop(run: _Run, signals, report) -> tuple[Evaluations, TrainingLoop]:
-    """Returns the objects that evaluate and train; the model gets the weights of a checkpoint."""
+def _make_loop(run: _Run, signals, report) -> TrainingLoop:
+    """Returns the loop of a training, which gives the model the weights of a checkpoint."""
     settings = run.settings
     keep = max(settings.keep_checkpoints or 1, *run.windows)
     checkpoints = Checkpoints(run.output / CHECKPOINT_FOLDER, keep)
@@ -277,9 +277,16 @@ def _make_loop(run: _Run, signals, report) -> tuple[Evaluations, TrainingLoop]:
         board,
         report,
     )
-    limits = settings, run.max_steps
-    loop = TrainingLoop(run.model, run.data, *limits, checkpoints, evaluations, signals, report)
-    return evaluations, loop
+    return TrainingLoop(
+        run.model,
+        run.data,
+        settings,
+        run.max_steps,
+        checkpoints,
+        evaluations,
+        signals,
+        report,
+    )
 
 
 def _fit(run: _Run, loop: TrainingLoop, callbacks, progress) -> None:
@@ -328,16 +335,16 @@ def _devices(model) -> str:
     return f"{count} {kind}s" if count > 1 else f"one {kind}" if kind == "GPU" else "the CPU"
 
 
-def _finish(run: _Run, loop: TrainingLoop, evaluations: Evaluations) -> TrainingResult:
+def _finish(run: _Run, loop: TrainingLoop) -> TrainingResult:
     """Chooses the final weights and writes the model directory."""
     loop.complete()
+    evaluations, progress = loop.evaluations, loop.progress
     score = evaluations.choose_final_weights(run.model, run.windows, run.settings.select_best)
     valid_loss = evaluations.loss()
     pipeline = get_task(run.settings.task).make_result(
         run.model.transformer, run.tokenizers, run.settings, run.recipe, run.data.sentence_profile
     )
     pipeline.save(run.output)
-    progress = loop.progress
     return TrainingResult(
         task=run.settings.task,
         pipeline=pipeline,
