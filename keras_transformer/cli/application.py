@@ -13,7 +13,6 @@ from collections.abc import Iterator, Sequence
 
 from keras_transformer import __version__
 from keras_transformer.cli.arguments import USAGE_ERROR, CommandParser
-from keras_transformer.cli.progress import say
 from keras_transformer.errors import NO_ROOM
 from keras_transformer.files import read_toml
 from keras_transformer.inference.tasks import find_installed_tasks, known_tasks
@@ -123,6 +122,8 @@ def _library_messages(command: str) -> Iterator[None]:
 
 class _MessageHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
+        from keras_transformer.cli.progress import say  # slow to import
+
         line = " ".join(record.getMessage().split())
         if record.levelno >= logging.WARNING:
             line = f"{PROGRAM} {self.name}: {record.levelname.lower()}: {line}"

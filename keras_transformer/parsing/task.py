@@ -2,23 +2,13 @@
 
 import argparse
 import collections
-import dataclasses
-import os
 import pathlib
-import sys
 from collections.abc import Mapping
 from typing import Any
 
-from keras_transformer.cli.arguments import add_options
-from keras_transformer.cli.line_by_line import answer_all, load_pipeline, save_answers
-from keras_transformer.cli.progress import Progress, say
-from keras_transformer.cli.text_files import open_output, read_all_lines, read_lines
+from keras_transformer import parsing
 from keras_transformer.errors import UserError
 from keras_transformer.inference.tasks import Corpora, Task, toml_files
-from keras_transformer.parsing.evaluation.evalb_parameters import EvalbParameters
-from keras_transformer.parsing.evaluation.parseval import parseval
-from keras_transformer.parsing.linearization import NUMBERS, Linearization
-from keras_transformer.parsing.treebank import TreebankCorpus, read_trees
 from keras_transformer.settings.setting import COUNT, SWITCH, TEXT, Rule, Setting
 
 
@@ -66,11 +56,6 @@ _OPTIONS = (
     ),
     _option("unlabelled_closing", False, "the model writes closing brackets without labels"),
 )
-UNCONSTRAINED = {
-    "--unconstrained": "search among all sequences of symbols, and repair those that are not trees"
-}
-
-
 # Approximate number of opening and closing symbols, as in treebanks of English.
 _NUM_SYMBOLS = 64
 
@@ -88,7 +73,7 @@ class ParsingTask(Task):
 
     learns_from = "trees"
     missing_data = "--task parsing needs --trees FILE and --valid-trees FILE."
-    commands = {"parse": "keras_transformer.parsing.command"}
+    commands = {"parse": "keras_transformer.parsing.parse_command"}
     options = _OPTIONS
     tables = {"parsing": "trees, for --task parsing"}
     defaults = {"preset": "parsing_small", "shared_vocabulary": False}
@@ -99,9 +84,7 @@ class ParsingTask(Task):
 
     @property
     def pipeline(self) -> type:
-        from keras_transformer.parsing.parser import Parser
-
-        return Parser
+        return parsing.Parser
 
     @property
     def served_functions(self) -> type:
@@ -119,14 +102,14 @@ class ParsingTask(Task):
                 "`bpe_dropout` is for translation. "
                 f"Received: bpe_dropout={settings.bpe_dropout!r} with task={settings.task!r}"
             )
-        linearization = Linearization.from_dict(settings.linearization)
+        linearization = parsing.Linearization.from_dict(settings.linearization)
         return {"linearization": linearization.to_dict(), "shared_vocabulary": False}
 
     def check(self, corpus, settings) -> None:
-        if not isinstance(corpus, TreebankCorpus):
+        if not isinstance(corpus, parsing.TreebankCorpus):
             message = "The corpus of a parser must be a `TreebankCorpus`"
             raise UserError(f"{message}. Received: a corpus of type {type(corpus).__name__}")
-        expected = Linearization.from_dict(settings.linearization)
+        expected = parsing.Linearization.from_dict(settings.linearization)
         if corpus.linearization != expected:
             rule = "The corpus must have the linearization of the settings"
             raise UserError(f"{rule}. Received: {corpus.linearization} with settings of {expected}")
@@ -134,6 +117,7 @@ class ParsingTask(Task):
     def learn_tokenizers(self, corpus, settings, source, report):
         from keras_transformer.data import SubwordTokenizer
         from keras_transformer.data.tokenizer_pair import TokenizerPair
+        from keras_transformer.parsing.linearization import NUMBERS
         from keras_transformer.training.training_data import learn_vocabulary
 
         symbols = collections.Counter()
@@ -161,12 +145,11 @@ class ParsingTask(Task):
         return TokenizerPair(source, SubwordTokenizer(symbols))
 
     def make_score(self, corpus, tokenizers, settings, recipe):
-        from keras_transformer.parsing.f1_on_dev import F1OnDev
         from keras_transformer.training.score_on_dev import fast_search
 
         if not settings.f1_every:
             return None
-        return F1OnDev(
+        return parsing.F1OnDev(
             list(corpus.trees()),
             *tokenizers,
             corpus.linearization,
@@ -181,7 +164,7 @@ class ParsingTask(Task):
         return self.pipeline(
             model,
             *tokenizers,
-            Linearization.from_dict(settings.linearization),
+            parsing.Linearization.from_dict(settings.linearization),
             search=beam_search(recipe, recipe.beam_size),
             recipe=recipe,
         )
@@ -198,10 +181,10 @@ class ParsingTask(Task):
             )
 
     def open_corpora(self, kind: str, values: dict[str, Any]) -> Corpora:
-        linearization = Linearization(**_linearization(values))
+        linearization = parsing.Linearization(**_linearization(values))
         corpora = (
-            TreebankCorpus(values["trees"], linearization, limit=values["limit_trees"]),
-            TreebankCorpus(values["valid_trees"], linearization),
+            parsing.TreebankCorpus(values["trees"], linearization, limit=values["limit_trees"]),
+            parsing.TreebankCorpus(values["valid_trees"], linearization),
         )
         for corpus in corpora:
             len(corpus)  # reads all trees, and raises if one is broken
@@ -216,46 +199,20 @@ class ParsingTask(Task):
     def plan_vocabulary(self, settings, size: int, vocabulary: Any) -> tuple[int | None, str]:
         if settings.linearization["words"]:
             return size, "for the words, as many for the trees"
+        from keras_transformer.parsing.linearization import NUMBERS
+
         num_symbols = _NUM_SYMBOLS + len(NUMBERS) * settings.linearization["numbers"]
         return num_symbols, f"for the words, about {num_symbols} symbols for the trees"
 
     def add_evaluate_options(self, parser: argparse.ArgumentParser) -> None:
-        group = parser.add_argument_group("parsing")
-        options = {
-            "--parameters NAME": "EVALB's parameters: collins (COLLINS.prm), new (new.prm), or a "
-            "parameter file (default: collins)",
-            "--table FILE": "file for EVALB's table, with a line for each sentence",
-            **UNCONSTRAINED,
-        }
-        add_options(group, options)
+        from keras_transformer.parsing.evaluate_command import define_options
+
+        define_options(parser)
 
     def evaluate(self, arguments: argparse.Namespace) -> dict[str, Any]:
-        num_files = len(arguments.reference or ())
-        if num_files != 1:
-            rule = "--task parsing takes one --reference FILE, of gold trees"
-            raise UserError(f"{rule}. Received: {num_files} files")
-        parameters = _parameters(arguments.parameters or "collins")
-        [reference] = arguments.reference
-        details = {}
-        if arguments.hypothesis:
-            gold, parses = _read_lines(reference, arguments.hypothesis)
-        else:
-            gold = list(read_trees(reference))
-            parses, details = _parse(arguments, gold)
-        score = parseval(gold, parses, parameters)
-        summary, errors = score.all, [s for s in score.sentences if s.errors]
-        if summary.num_errors or summary.num_skipped:
-            first = f"; the first, {errors[0].number}: {errors[0].errors[0]}" if errors else ""
-            say(
-                f"EVALB's figures leave out {summary.num_errors:,} errors and "
-                f"{summary.num_skipped:,} skipped sentences of {summary.num_sentences:,}{first}"
-            )
-        sys.stdout.write(f"{score.summary()}\n\n{score}\n")
-        if arguments.table:
-            with open_output(arguments.table) as file:
-                file.write(score.table() + "\n")
-        report = {"reference": reference, "parameters": dataclasses.asdict(parameters), **details}
-        return report | {"num_trees": len(gold), "scores": score.to_dict()}
+        from keras_transformer.parsing.evaluate_command import evaluate
+
+        return evaluate(arguments)
 
 
 def _linearization(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -265,49 +222,4 @@ def _linearization(values: Mapping[str, Any]) -> dict[str, Any]:
         "tags": tags,
         "numbers": not (words or tags) if numbers is None else numbers,
         "labelled_closing": not values["unlabelled_closing"],
-    }
-
-
-def _parameters(name: str) -> EvalbParameters:
-    known = {"collins": EvalbParameters, "new": EvalbParameters.new}
-    if name in known:
-        return known[name]()
-    if not os.path.exists(name):
-        rule = "--parameters must be collins, new or an existing parameter file"
-        raise UserError(f"{rule}. Received: {name!r}")
-    return EvalbParameters.from_file(name)
-
-
-def _read_lines(reference: str, path: str) -> tuple[list, list[str]]:
-    """Returns the gold trees and the lines of their parses."""
-    parses = read_all_lines(path, "hypothesis")
-    gold = list(read_lines(reference))
-    # A gold tree may stand on several lines. `read_trees` raises if there is no tree.
-    if len(gold) != len(parses) or not any("(" in line for line in gold):
-        gold = list(read_trees(reference))
-    return gold, parses
-
-
-def _parse(arguments: argparse.Namespace, gold: list) -> tuple[list, dict]:
-    parser, options = load_pipeline(arguments, "parsing")
-    from keras_transformer.decoding import search_to_dict
-    from keras_transformer.inference.batch_inference import one_answer
-
-    options["search"] = search = one_answer(options["search"])
-    options["constrained"] = False if arguments.unconstrained else None
-    sentences = [tree.words() for tree in gold]
-    progress = Progress("parsing", total=len(gold), unit="sentences")
-    found, seconds = answer_all(parser.parses, sentences, progress, **options)
-    parses = [answers[0].tree for answers in found]
-    num_repaired = sum(answers[0].num_repairs > 0 for answers in found)
-    say(
-        f"parsed {len(gold):,} sentences in {seconds:.1f} s; the trees of {num_repaired:,} needed "
-        "repair"
-    )
-    save_answers(arguments.output, map(str, parses))
-    return parses, {
-        "search": search_to_dict(search),
-        "constrained": parser.constrained and not arguments.unconstrained,
-        "num_repaired": num_repaired,
-        "seconds": round(seconds, 2),
     }

@@ -14,7 +14,10 @@ from keras_transformer.cli.line_by_line import (
 from keras_transformer.cli.progress import Progress
 from keras_transformer.cli.text_files import check_output, chunks, read_lines
 from keras_transformer.errors import UserError
-from keras_transformer.parsing.task import UNCONSTRAINED
+
+UNCONSTRAINED = {
+    "--unconstrained": "search among all sequences of symbols, and repair those that are not trees"
+}
 
 
 def define_options(parser: argparse.ArgumentParser) -> None:

@@ -1,0 +1,104 @@
+"""`keras-transformer evaluate --task parsing`: scores a parser, or parses that already exist."""
+
+import argparse
+import dataclasses
+import os
+import sys
+from typing import Any
+
+from keras_transformer.cli.arguments import add_options
+from keras_transformer.cli.line_by_line import answer_all, load_pipeline, save_answers
+from keras_transformer.cli.progress import Progress, say
+from keras_transformer.cli.text_files import open_output, read_all_lines, read_lines
+from keras_transformer.errors import UserError
+from keras_transformer.parsing.evaluation.evalb_parameters import EvalbParameters
+from keras_transformer.parsing.evaluation.parseval import parseval
+from keras_transformer.parsing.parse_command import UNCONSTRAINED
+from keras_transformer.parsing.treebank import read_trees
+
+
+def define_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of `evaluate` that only parsing has."""
+    group = parser.add_argument_group("parsing")
+    options = {
+        "--parameters NAME": "EVALB's parameters: collins (COLLINS.prm), new (new.prm), or a "
+        "parameter file (default: collins)",
+        "--table FILE": "file for EVALB's table, with a line for each sentence",
+        **UNCONSTRAINED,
+    }
+    add_options(group, options)
+
+
+def evaluate(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Scores a parser or existing parses, prints the scores and returns a report."""
+    num_files = len(arguments.reference or ())
+    if num_files != 1:
+        rule = "--task parsing takes one --reference FILE, of gold trees"
+        raise UserError(f"{rule}. Received: {num_files} files")
+    parameters = _parameters(arguments.parameters or "collins")
+    [reference] = arguments.reference
+    details = {}
+    if arguments.hypothesis:
+        gold, parses = _read_lines(reference, arguments.hypothesis)
+    else:
+        gold = list(read_trees(reference))
+        parses, details = _parse(arguments, gold)
+    score = parseval(gold, parses, parameters)
+    summary, errors = score.all, [s for s in score.sentences if s.errors]
+    if summary.num_errors or summary.num_skipped:
+        first = f"; the first, {errors[0].number}: {errors[0].errors[0]}" if errors else ""
+        say(
+            f"EVALB's figures leave out {summary.num_errors:,} errors and "
+            f"{summary.num_skipped:,} skipped sentences of {summary.num_sentences:,}{first}"
+        )
+    sys.stdout.write(f"{score.summary()}\n\n{score}\n")
+    if arguments.table:
+        with open_output(arguments.table) as file:
+            file.write(score.table() + "\n")
+    report = {"reference": reference, "parameters": dataclasses.asdict(parameters), **details}
+    return report | {"num_trees": len(gold), "scores": score.to_dict()}
+
+
+def _parameters(name: str) -> EvalbParameters:
+    known = {"collins": EvalbParameters, "new": EvalbParameters.new}
+    if name in known:
+        return known[name]()
+    if not os.path.exists(name):
+        rule = "--parameters must be collins, new or an existing parameter file"
+        raise UserError(f"{rule}. Received: {name!r}")
+    return EvalbParameters.from_file(name)
+
+
+def _read_lines(reference: str, path: str) -> tuple[list, list[str]]:
+    """Returns the gold trees and the lines of their parses."""
+    parses = read_all_lines(path, "hypothesis")
+    gold = list(read_lines(reference))
+    # A gold tree may stand on several lines. `read_trees` raises if there is no tree.
+    if len(gold) != len(parses) or not any("(" in line for line in gold):
+        gold = list(read_trees(reference))
+    return gold, parses
+
+
+def _parse(arguments: argparse.Namespace, gold: list) -> tuple[list, dict]:
+    parser, options = load_pipeline(arguments, "parsing")
+    from keras_transformer.decoding import search_to_dict
+    from keras_transformer.inference.batch_inference import one_answer
+
+    options["search"] = search = one_answer(options["search"])
+    options["constrained"] = False if arguments.unconstrained else None
+    sentences = [tree.words() for tree in gold]
+    progress = Progress("parsing", total=len(gold), unit="sentences")
+    found, seconds = answer_all(parser.parses, sentences, progress, **options)
+    parses = [answers[0].tree for answers in found]
+    num_repaired = sum(answers[0].num_repairs > 0 for answers in found)
+    say(
+        f"parsed {len(gold):,} sentences in {seconds:.1f} s; the trees of {num_repaired:,} needed "
+        "repair"
+    )
+    save_answers(arguments.output, map(str, parses))
+    return parses, {
+        "search": search_to_dict(search),
+        "constrained": parser.constrained and not arguments.unconstrained,
+        "num_repaired": num_repaired,
+        "seconds": round(seconds, 2),
+    }
