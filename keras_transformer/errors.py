@@ -56,7 +56,9 @@ class StopSignals:
         if threading.current_thread() is threading.main_thread():
             for name in ("SIGINT", "SIGTERM", "SIGHUP"):  # Windows has no SIGHUP
                 number = getattr(signal, name, None)
-                handler = number and signal.getsignal(number)
+                if number is None:
+                    continue
+                handler = signal.getsignal(number)
                 is_default = handler in (signal.SIG_DFL, signal.default_int_handler)
                 if is_default or isinstance(getattr(handler, "__self__", None), StopSignals):
                     self._before[number] = signal.signal(number, self._handle)

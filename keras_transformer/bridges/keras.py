@@ -14,7 +14,15 @@ from keras_transformer.bridges import peer
 from keras_transformer.layers import DecoderBlock, EncoderBlock, MultiHeadAttention
 
 _MAPS = {"query": "query", "key": "key", "value": "value", "output": "attention_output"}
-_SETTINGS = ("num_heads", "key_dim", "value_dim", "dropout", "use_bias", "sliding_window", "seed")
+_SETTINGS: tuple[str, ...] = (
+    "num_heads",
+    "key_dim",
+    "value_dim",
+    "dropout",
+    "use_bias",
+    "sliding_window",
+    "seed",
+)
 _SETTINGS += ("kernel_initializer", "bias_initializer", "kernel_regularizer")
 # Settings of Keras' layer that ours lacks, with the values at which they have no effect.
 _UNSUPPORTED = {
@@ -246,7 +254,7 @@ def _of_attention(layer):
 
 def _of_block(block):
     """Returns the variables of our block by their path in KerasHub."""
-    variables = {}
+    variables: dict[str, Any] = {}
     norms = {"feedforward": block.feed_forward_norm}
     for name, attention in _attentions(block).items():
         theirs = _ATTENTIONS[type(block)][name]

@@ -13,8 +13,11 @@ from keras_transformer.layers import (
     MultiHeadAttention,
 )
 
-_BLOCKS = {EncoderBlock: "TransformerEncoderLayer", DecoderBlock: "TransformerDecoderLayer"}
-_STACKS = {Encoder: "TransformerEncoder", Decoder: "TransformerDecoder"}
+_BLOCKS: dict[type, str] = {
+    EncoderBlock: "TransformerEncoderLayer",
+    DecoderBlock: "TransformerDecoderLayer",
+}
+_STACKS: dict[type, str] = {Encoder: "TransformerEncoder", Decoder: "TransformerDecoder"}
 _MODULES = {MultiHeadAttention: "MultiheadAttention", **_BLOCKS, **_STACKS}
 _BLOCK_OF_STACK = {Encoder: EncoderBlock, Decoder: DecoderBlock}
 # Attentions of our blocks -> torch's.

@@ -283,7 +283,11 @@ def _random_bits(count, seed, stream, epoch, tf):
     # Arrays: NumPy warns where the product of scalars overflows, which is intended here.
     start = _scramble(np.array([seed], np.uint64) + np.uint64(stream) * _GOLDEN, np)
     if tf is None:
-        numbers, epoch, bitwise = np.arange(count, dtype=np.uint64), np.uint64([epoch]), np
+        numbers, epoch, bitwise = (
+            np.arange(count, dtype=np.uint64),
+            np.array([epoch], np.uint64),
+            np,
+        )
     else:
         numbers, bitwise = tf.cast(tf.range(count, dtype=tf.int64), tf.uint64), tf.bitwise
         epoch = tf.cast(epoch, tf.uint64)

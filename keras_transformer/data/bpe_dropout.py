@@ -6,7 +6,7 @@ import itertools
 import math
 import random
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import sentencepiece
 
@@ -69,13 +69,15 @@ class BpeDropout:
 
     def _encode_word(self, word, gaps, is_cached):
         """Draws the positions of the merges to leave out, and returns the ids."""
-        split, dropped, position = self._cached_split, frozenset(), next(gaps)
+        split: Callable = self._cached_split
+        dropped: frozenset[int] = frozenset()
+        position = next(gaps)
         if not is_cached:
             # Draws all positions first, to split the word only once. A merge makes at most two
             # others possible, so that fewer than three are tried for each character.
-            split, dropped = self._split, set()
+            split = self._split
             while position < 3 * len(word):
-                dropped.add(position)
+                dropped |= {position}
                 position += 1 + next(gaps)
         while True:
             ids, num_tried = split(word, dropped)
@@ -93,7 +95,7 @@ class BpeDropout:
         symbols, whole = self._symbols.findall(word), self._whole
         before = list(range(-1, len(symbols) - 1))  # index of the previous symbol
         after = [*range(1, len(symbols)), -1]
-        agenda = []
+        agenda: list[tuple[int, int, int, str]] = []
 
         def add(left, right):
             if left < 0 or right < 0:

@@ -5,7 +5,7 @@ import itertools
 import os
 import pathlib
 from collections.abc import Iterator, Sequence
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from keras_transformer.data.lines import open_text
 from keras_transformer.errors import UserError
@@ -295,7 +295,7 @@ def _prepared_builder(name, data_dir, download):
 def _path_to_languages(builder, name, languages) -> tuple[str, ...]:
     """Returns the keys that lead to the languages in an example: none, or one nested feature."""
     features = builder.info.features
-    candidates = {(): features}
+    candidates: dict[tuple[str, ...], Any] = {(): features}
     candidates |= {(key,): feature for key, feature in features.items() if hasattr(feature, "keys")}
     for path, feature in candidates.items():
         if all(language in feature for language in languages):

@@ -103,7 +103,8 @@ class EncodedCorpus:
             counts += len(block), block.num_dropped_long, block.num_dropped_empty
             if progress is not None:
                 progress(int(counts.sum()))
-        report_drops(*counts.tolist(), max_length)
+        num_pairs, num_long, num_empty = counts.tolist()
+        report_drops(num_pairs, num_long, num_empty, max_length)
         num_tokens = [sum(len(block.sides()[side][0]) for block in blocks) for side in (0, 1)]
         dtypes = [_id_dtype(tokenizer) for tokenizer in tokenizers]
         return join_blocks(blocks, int(counts[0]), num_tokens, dtypes, counts[1:].tolist())
@@ -121,7 +122,7 @@ class EncodedCorpus:
         """int64 `[pairs]`: number of labels of each target, which are its tokens and EOS."""
         return np.diff(self.target_offsets) + 1
 
-    def sides(self) -> tuple[tuple[np.ndarray, np.ndarray], ...]:
+    def sides(self) -> tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]:
         """Returns (ids, offsets) of the source and of the target."""
         return (self.source_ids, self.source_offsets), (self.target_ids, self.target_offsets)
 
@@ -143,10 +144,13 @@ class EncodedCorpus:
             return self
         num_long = self.num_dropped_long + len(self) - int(keep.sum())
         report_drops(int(keep.sum()), num_long, self.num_dropped_empty, max_length)
-        arrays = []
-        for ids, offsets in self.sides():
+
+        def kept(ids: np.ndarray, offsets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
             lengths = np.diff(offsets)
-            arrays += ids[np.repeat(keep, lengths)], np.append(0, np.cumsum(lengths[keep]))
+            return ids[np.repeat(keep, lengths)], np.append(0, np.cumsum(lengths[keep]))
+
+        source, target = self.sides()
+        arrays = *kept(*source), *kept(*target)
         return EncodedCorpus(*arrays, num_long, self.num_dropped_empty)
 
 

@@ -8,7 +8,7 @@ import pathlib
 import random
 import zlib
 from collections.abc import Iterable, Iterator
-from typing import BinaryIO
+from typing import IO
 
 from keras_transformer.errors import UserError
 from keras_transformer.files import require_file
@@ -114,7 +114,7 @@ def open_text(path: str | os.PathLike) -> Iterator[str]:
         raise UserError(f"{str(path)!r} cannot be read: permission denied.") from error
 
 
-def raw_lines(file: BinaryIO) -> Iterator[bytes]:
+def raw_lines(file: IO[bytes] | gzip.GzipFile) -> Iterator[bytes]:
     """Yields the lines of a binary stream; of one that is too long, only the beginning."""
     # Iteration over a pipe reads ahead, `readline` does not.
     return iter(functools.partial(file.readline, LONGEST_LINE + 1), b"")

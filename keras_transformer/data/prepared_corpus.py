@@ -14,6 +14,7 @@ import pathlib
 import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 import numpy as np
 
@@ -270,7 +271,8 @@ def _read_description(directory: pathlib.Path):
         splits = {name: PreparedSplit(**split) for name, split in content["splits"].items()}
         max_length, checksums = content["max_length"], content["tokenizers"]
         _check_max_length(max_length)
-        names = sorted(re.fullmatch(_TOKENIZERS, file)[1] for file in checksums)
+        matches = [re.fullmatch(_TOKENIZERS, file) for file in checksums]
+        names = sorted(match[1] if match else "" for match in matches)
         if names not in (["tokenizer"], ["source_tokenizer", "target_tokenizer"]):
             raise ValueError(f"other tokenizers are expected. Received: {names}")
         if "train" not in splits:
@@ -302,7 +304,7 @@ def _write_shards(
     blocks = encode_blocks(corpus, (tokenizers.source, tokenizers.of_target), max_length)
     counts = dict.fromkeys(("pairs", "dropped_long", "dropped_empty"), 0)
     tokens, dtypes = dict.fromkeys(_SIDES, 0), {}
-    paths = []
+    paths: list[pathlib.Path] = []
 
     def counted(blocks: Iterable[EncodedCorpus]) -> Iterator[EncodedCorpus]:
         for block in blocks:
@@ -320,7 +322,8 @@ def _write_shards(
         paths.append(folder / f"{split}-{len(paths)}.tfrecord")
         rest = itertools.islice(blocks, _BLOCKS_PER_SHARD - 1)
         _write_shard(paths[-1], counted(itertools.chain([first], rest)))
-    report_drops(*counts.values(), max_length)
+    num_pairs, num_long, num_empty = counts.values()
+    report_drops(num_pairs, num_long, num_empty, max_length)
     shards = {}
     for number, path in enumerate(paths):
         path = path.rename(folder / _SHARD.format(split, number, len(paths)))
@@ -336,7 +339,7 @@ def _read_shards(directory: pathlib.Path, split: PreparedSplit) -> EncodedCorpus
         nonlocal path
         for path in (directory / name for name in split.shards):
             for record in _records(path):
-                arrays = []
+                arrays: list[Any] = []
                 for side in _SIDES:
                     lengths = np.frombuffer(record[f"{side}_lengths"], "<u2")
                     dtype = np.dtype(split.dtypes[side]).newbyteorder("<")

@@ -125,7 +125,7 @@ class TokenBatches:
         self.row_multiple = math.lcm(int(row_multiple), self.num_replicas)
         self._size = BatchSize(self.tokens_per_batch, self.row_multiple, self.num_replicas)
         self._fixed = self._packed(encoded) if isinstance(encoded, EncodedCorpus) else None
-        self._encode_epoch = encoded
+        self._encode_epoch: Any = encoded  # a function, unless `_fixed` is the corpus
         self._last: tuple[int, EpochArrays] | None = None
         self._steps: dict[int, int] = {}
         self._lock = threading.RLock()  # tf.data encodes epochs in another thread
@@ -137,7 +137,7 @@ class TokenBatches:
                 lengths = first.source_lengths, first.target_lengths
                 batch_shapes = batch_plan.choose_shapes(*lengths, self._size, max_shapes)
             else:
-                widths = self.packed_width, self.packed_width
+                widths = int(packed_width), int(packed_width)
                 batch_shapes = [BatchShape(self._size.rows(*widths), *widths)]
         self.batch_shapes = tuple(batch_shapes)
 
@@ -214,7 +214,7 @@ class TokenBatches:
         if self._fixed is None:
             arrays_of = self._load_in_graph
         else:
-            corpus = [shared_tensor(array) for array in self._fixed.arrays()]
+            corpus: Any = [shared_tensor(array) for array in self._fixed.arrays()]
             plan = BatchPlan(*map(shared_tensor, self._fixed_plan))
             arrays_of = functools.partial(arrange_epoch, corpus, plan, self._order_seed, tf=tf)
 
@@ -291,7 +291,7 @@ class TokenBatches:
 
     @functools.cached_property
     def _fixed_plan(self) -> BatchPlan:
-        return self._plan(self._fixed)
+        return self._plan(self._encoded(0))
 
     def _plan(self, encoded: EncodedCorpus) -> BatchPlan:
         if self.packed_width is not None:
@@ -300,7 +300,9 @@ class TokenBatches:
         return batch_plan.plan_batches(self.batch_shapes, *lengths, self._size)
 
 
-def arrange_epoch(corpus, plan: BatchPlan, seed: int | None, epoch, tf=None) -> EpochArrays:
+def arrange_epoch(
+    corpus: tuple[Any, Any, Any, Any], plan: BatchPlan, seed: int | None, epoch, tf=None
+) -> EpochArrays:
     """Returns the arrays of an epoch; `corpus` is `EncodedCorpus.arrays()`."""
     arranged = batch_plan.arrange_pairs(plan.groups, seed, epoch, tf)
     pairs = arranged[plan.places] if tf is None else tf.gather(arranged, plan.places)

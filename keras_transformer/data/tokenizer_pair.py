@@ -58,7 +58,7 @@ class TokenizerPair(NamedTuple):
         """Returns the tokenizers by the name of their file."""
         if self.target is None:
             return {_SHARED_NAME: self.source}
-        return dict(zip(_NAMES, self, strict=True))
+        return dict(zip(_NAMES, (self.source, self.target), strict=True))
 
 
 def save_tokenizer(

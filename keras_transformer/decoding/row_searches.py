@@ -106,7 +106,7 @@ class Sampling(Search, name="sampling"):
         """Number of rows of a sentence in the step's batch."""
         return self.num_samples
 
-    def __call__(
+    def __call__(  # type: ignore[override]  # with `seed` in front of the optional arguments
         self,
         step: Step,
         state: Any,

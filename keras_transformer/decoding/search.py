@@ -103,11 +103,13 @@ class SearchInputs(NamedTuple):
                 "length": length + 1,
             }
 
+        keep_model_sentences: Any = self.keep_sentences
+
         def keep_sentences_and_rows(state, sentences):
             rows = width * ops.expand_dims(sentences, 1) + ops.arange(width, dtype="int32")
             rows = ops.reshape(rows, (-1,))
             of_rows = {name: state[name] for name in ("constraints", "max_lengths", "tokens")}
-            model_state = self.keep_sentences(state["model"], sentences)
+            model_state = keep_model_sentences(state["model"], sentences)
             return {**state, "model": model_state, **take_rows(of_rows, rows)}
 
         return self._replace(
@@ -125,6 +127,11 @@ class Search(Settings, family="search"):
     Subclasses are frozen dataclasses with a field `constraints`, a property `width`, and a method
     `_search(inputs)`.
     """
+
+    constraints: tuple
+
+    def _search(self, inputs: SearchInputs) -> SearchResult:
+        raise NotImplementedError
 
     @property
     def width(self) -> int:

@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import zlib
+from typing import Any
 
 import numpy as np
 from keras import ops
@@ -152,7 +153,12 @@ def attention_page(
     'attention.html'
     """
     weights.view(attention, layer, head)  # Raises an error if the view does not exist.
-    data = {"title": title or "Attention", "attention": attention, "layer": layer, "head": head}
+    data: dict[str, Any] = {
+        "title": title or "Attention",
+        "attention": attention,
+        "layer": layer,
+        "head": head,
+    }
     for kind in KINDS:
         part, keys, queries = weights.view(kind)
         values = zlib.compress(np.round(part * 255).astype("uint8").tobytes(), level=9)

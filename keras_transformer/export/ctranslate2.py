@@ -92,7 +92,8 @@ def export_ctranslate2(
 
 def _specification(translator: Translator, specs: Any) -> Any:
     """Returns the CTranslate2 specification of the model, with its weights."""
-    model, config = translator.model, translator.model.config
+    model: Any = translator.model  # not an ensemble
+    config = model.config
     if config.sliding_window is not None or config.position in ("relative", "rotary"):
         raise UserError(
             "CTranslate2 is given only models with sinusoidal or learned positions and attention "

@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+from typing import Any
 
 import numpy as np
 
@@ -115,7 +116,7 @@ def _convert_erfc(context, node, *_):
     context.make_node("Sub", [one.output[0], erf], outputs=[result], shapes=[shape], dtypes=[dtype])
 
 
-_HANDLERS = {"Erfc": (_convert_erfc, [])}
+_HANDLERS: dict[str, tuple[Any, list]] = {"Erfc": (_convert_erfc, [])}
 
 
 def _write(models, directory) -> None:

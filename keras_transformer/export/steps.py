@@ -17,6 +17,7 @@ from keras_transformer.layers.caches import (
 )
 from keras_transformer.models import Ensemble, Transformer
 from keras_transformer.models.transformer import DecodingState
+from keras_transformer.settings.transformer_config import TransformerConfig
 
 _PARTS = ("key", "value")
 
@@ -24,11 +25,12 @@ _PARTS = ("key", "value")
 def with_dtype(model: Transformer | Ensemble, dtype: str) -> Transformer | Ensemble:
     """Returns `model`, or a copy with weights and computation in `dtype` if it has another."""
     if isinstance(model, Ensemble):
-        return Ensemble([with_dtype(member, dtype) for member in model.models])
+        members = [_with_config(member, member.config, dtype) for member in model.models]
+        return Ensemble(members)
     return _with_config(model, model.config, dtype)
 
 
-def convertible(model: Transformer) -> Transformer:
+def convertible(model: Any) -> Transformer:
     """Returns the model in float32 without loops, which the converters do not know.
 
     It is the model itself or a copy.
@@ -42,7 +44,7 @@ def convertible(model: Transformer) -> Transformer:
     return _with_config(model, dataclasses.replace(model.config, flash_attention=None), "float32")
 
 
-def _with_config(model, config, dtype):
+def _with_config(model: Transformer, config: TransformerConfig, dtype: str) -> Transformer:
     if (model.config, model.dtype_policy.name) == (config, dtype):
         return model
     copy = Transformer(config, dtype=dtype)

@@ -13,6 +13,7 @@ from keras import ops
 from keras_transformer.data.special_tokens import BOS_ID, EOS_ID, PAD_ID
 from keras_transformer.decoding import ForcedPrefix, SearchResult, compile_search
 from keras_transformer.inference import memory
+from keras_transformer.inference.shortlist import Shortlist
 from keras_transformer.layers.checks import check_positive_integer
 from keras_transformer.models.cross_entropy import cross_entropy
 
@@ -74,9 +75,9 @@ class BatchInference:
 
     def __init__(self, model, make_constraint: Callable | None = None):
         self.model = model
-        self.shortlist = None
+        self.shortlist: Shortlist | None = None
         self._make_constraint = make_constraint
-        self._compiled = {}
+        self._compiled: dict[Any, Callable] = {}
         self._compiling = threading.Lock()
 
     def search_batches(
@@ -153,7 +154,7 @@ class BatchInference:
             constraints = []
             if "prefixes" in options:
                 constraints.append(ForcedPrefix(options.pop("prefixes"), pad_id=PAD_ID))
-            if "constraint_numbers" in options:
+            if self._make_constraint is not None and "constraint_numbers" in options:
                 constraints.append(self._make_constraint(options.pop("constraint_numbers")))
             return search_ids(self.model, search=search, constraints=constraints, **options)
 

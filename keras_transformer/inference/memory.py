@@ -36,7 +36,7 @@ def cut_batches(sizes: Sequence[int], max_rows: int, max_total: int) -> list[lis
     [[1], [3, 2], [0]]
     """
     check_positive_integer("batch_size", max_rows)
-    batches = []
+    batches: list[list[int]] = []
     for index in sorted(range(len(sizes)), key=lambda index: -sizes[index]):
         largest = sizes[batches[-1][0]] if batches else 0
         is_full = not batches or len(batches[-1]) >= max_rows

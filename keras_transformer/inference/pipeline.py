@@ -105,8 +105,10 @@ class Pipeline(abc.ABC):
             UserError: if a file is missing, damaged, or does not fit the others, the directories
                 do not fit each other, or one is for another task.
         """
-        is_one = isinstance(directory, str | os.PathLike)
-        directories = [directory] if is_one else list(directory)
+        if isinstance(directory, str | os.PathLike):
+            directories = [directory]
+        else:
+            directories = list(directory)
         if not directories:
             raise ValueError("There is no model directory to load. Received: directory=[]")
         # Another process may save a model there meanwhile.
@@ -221,8 +223,8 @@ class Pipeline(abc.ABC):
         _check_length("text", source, self.max_source_length)
         if answer is None:
             limits = ops.convert_to_numpy(self.max_lengths(np.array([len(source) - 1], "int32")))
-            found = self._search([source[:-1]], limits, one_answer(self.search), 1, 1, None)
-            return source, list(found[0][0].tokens) or [EOS_ID]
+            [found] = self._search([source[:-1]], limits, one_answer(self.search), 1, 1, None)
+            return source, list(found[0].tokens if found else ()) or [EOS_ID]
         target = [*self.target_tokenizer.encode(answer), EOS_ID]
         _check_length("answer", target, self.model.config.max_length or len(target))
         return source, target
@@ -232,7 +234,7 @@ class Pipeline(abc.ABC):
         sources: Sequence[list[int] | None],
         limits: Sequence[int],
         search,
-        batch_size: int,
+        batch_size: int | None,
         num_streams: int,
         progress: Progress | None,
         owners: Sequence[int] | None = None,
@@ -244,7 +246,8 @@ class Pipeline(abc.ABC):
         text that each source is a part of, in ascending order; None if each text is one source.
         """
         owners = range(len(sources)) if owners is None else owners
-        todo = [index for index, ids in enumerate(sources) if ids is not None]
+        todo = {index: [*ids, EOS_ID] for index, ids in enumerate(sources) if ids is not None}
+        indices = list(todo)
         num_texts = owners[-1] + 1 if len(owners) else 0
         num_left = collections.Counter(owners[index] for index in todo)  # sources of each text
         num_done = num_texts - len(num_left)
@@ -253,9 +256,9 @@ class Pipeline(abc.ABC):
             for name, values in rows.items()
             if values is not None
         }
-        answers = [None] * len(sources)
+        answers: list[list[Hypothesis] | None] = [None] * len(sources)
         for places, result in self._inference.search_batches(
-            [[*sources[index], EOS_ID] for index in todo],
+            list(todo.values()),
             [limits[index] for index in todo],
             search,
             batch_size,
@@ -265,7 +268,7 @@ class Pipeline(abc.ABC):
         ):
             found = to_hypotheses(result, self.target_tokenizer)
             for place, hypotheses in zip(places, found, strict=True):
-                index = todo[place]
+                index = indices[place]
                 answers[index] = hypotheses
                 num_left[owners[index]] -= 1
                 num_done += not num_left[owners[index]]

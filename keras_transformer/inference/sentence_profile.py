@@ -87,7 +87,8 @@ class SentenceProfile(Settings):
 
 def _find_abbreviations(texts: Iterable[str]) -> tuple[str, ...]:
     """Returns short words that, inside a text, have a full stop more often than not."""
-    with_stop, without = collections.Counter(), collections.Counter()
+    with_stop: collections.Counter[str] = collections.Counter()
+    without: collections.Counter[str] = collections.Counter()
     for text in texts:
         words = text.split()
         for word in words[:-1]:

@@ -135,7 +135,7 @@ def _join_while_they_fit(units, limit, encode_batch, groups_of, are_words=False)
             parts += [TextPart(units[index], encoded[index]) for index in group]
         elif are_words:
             *pieces, last = _cut(text, len(ids), limit, encode_batch)
-            parts += [TextPart(*piece, ends_word=False) for piece in pieces] + [TextPart(*last)]
+            parts += [TextPart(*piece, False) for piece in pieces] + [TextPart(*last)]
         else:
             words = _units(text, _WORD_END.finditer(text))
             parts += _join_while_they_fit(words, limit, encode_batch, limit, are_words=True)
@@ -148,7 +148,8 @@ def _group(sizes, limit, is_even):
         # Groups of similar size: a last part of a single word would lack context.
         num_groups = max(math.ceil(sum(sizes) / limit), 1)
         limit = min(limit, math.ceil(sum(sizes) / num_groups) + max(sizes) - 1)
-    groups, total = [], 0
+    groups: list[list[int]] = []
+    total = 0
     for index, size in enumerate(sizes):
         if not groups or total + size > limit:
             groups.append([])
@@ -158,7 +159,7 @@ def _group(sizes, limit, is_even):
     return groups
 
 
-def _cut(text, num_subwords, limit, encode_batch):
+def _cut(text, num_subwords, limit, encode_batch) -> list[tuple[str, list[int]]]:
     """Returns pieces of a word, about equally long, each with its ids."""
     # Where a visible character begins: not at combining accents or joined emoji.
     starts = [
@@ -169,11 +170,11 @@ def _cut(text, num_subwords, limit, encode_batch):
         and _JOINER not in text[place - 1 : place + 1]
     ]
     if len(starts) == 1:
-        starts = range(len(text))
+        starts = list(range(len(text)))
     num_pieces = min(math.ceil(_SPARE * num_subwords / limit), len(starts))
     bounds = [starts[len(starts) * number // num_pieces] for number in range(num_pieces)]
     texts = [text[start:stop] for start, stop in itertools.pairwise([*bounds, len(text)])]
-    pieces = []
+    pieces: list[tuple[str, list[int]]] = []
     for piece, ids in zip(texts, encode_batch(texts), strict=True):
         # A piece with too many subwords is cut again, into pieces of at most about half its length.
         fits = len(ids) <= limit or len(piece) == 1

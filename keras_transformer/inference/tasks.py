@@ -56,12 +56,12 @@ class Task(abc.ABC):
 
     @property
     @abc.abstractmethod
-    def pipeline(self) -> type:
+    def pipeline(self) -> type[Any]:
         """The `Pipeline` class of trained models."""
 
     @property
     @abc.abstractmethod
-    def served_functions(self) -> type:
+    def served_functions(self) -> type[Any]:
         """The `ServedFunctions` class of SavedModels."""
 
     def check_settings(self, settings) -> dict[str, Any]:

@@ -258,9 +258,9 @@ class Translator(Pipeline):
         tokenizer = self.target_tokenizer
         targets, target_words = inputs.encode_words(tokenizer, "translations", translations)
         inputs.check_targets("align", sources, targets, self.model.config.max_length)
-        alignments = [None] * len(sources)
+        alignments = {}
         found = self._inference.cross_attention(sources, targets, layer, batch_size, progress)
         for index, attention in found:
             attention = attention[: len(targets[index]), : len(sources[index])]
             alignments[index] = align_words(attention, source_words[index], target_words[index])
-        return alignments
+        return [alignments[index] for index in range(len(sources))]

@@ -36,9 +36,9 @@ class Ancestors(NamedTuple):
         itself = ops.reshape(ops.arange(width, dtype="int32"), (1, width, 1))
         if not is_fixed:
             itself = ops.broadcast_to(itself, (batch, width, 1))
-            return Ancestors(ops.concatenate([ancestors, itself], axis=2))
+            return self._replace(beams=ops.concatenate([ancestors, itself], axis=2))
         is_here = ops.equal(ops.arange(length, dtype="int32"), position)
-        return Ancestors(ops.where(is_here, itself, ancestors))
+        return self._replace(beams=ops.where(is_here, itself, ancestors))
 
     def mask(self) -> Tensor:
         """Returns the keys that each beam may attend to, bool `[batch, width, length * width]`."""

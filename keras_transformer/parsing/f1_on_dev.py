@@ -8,7 +8,7 @@ from keras_transformer.decoding import GreedySearch
 from keras_transformer.decoding.search import Search
 from keras_transformer.inference.translator import Translator
 from keras_transformer.models import Transformer
-from keras_transformer.parsing.evaluation.parseval import parseval
+from keras_transformer.parsing.evaluation.parseval import ParsevalScore, parseval
 from keras_transformer.parsing.linearization import Linearization
 from keras_transformer.parsing.parser import Parser
 from keras_transformer.parsing.trees import Tree
@@ -71,7 +71,8 @@ class F1OnDev(ScoreOnDev):
             chosen = random.Random(seed).sample(range(len(self.trees)), limit)
             self.trees = [self.trees[number] for number in sorted(chosen)]
         self.parses: list[Tree | None] = []
-        self.score = self.parser = None
+        self.score: ParsevalScore | None = None
+        self.parser: Parser | None = None
         self._tokenizers = (source_tokenizer, target_tokenizer)
         self._linearization = linearization or Linearization()
         self._search = search

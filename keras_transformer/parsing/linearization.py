@@ -79,7 +79,9 @@ class Linearization(Settings):
         """
         if tree.is_leaf:
             raise ValueError(f"`tree` must be a constituent, not a leaf. Received: {tree!r}")
-        symbols, labels, num_words = [], [], 0
+        symbols: list[str] = []
+        labels: list[str] = []
+        num_words = 0
         for part in tree.walk():
             if part is None:
                 symbols.append(self._closing(labels.pop()))
@@ -187,7 +189,7 @@ class Linearization(Settings):
     def _leaf(self, leaf: Tree, position: int) -> list[str]:
         if not (self.words or self.numbers):
             return [leaf.label if self.tags else PLACEHOLDER]
-        word = escape_brackets(leaf.word) if self.words else _number(position)
+        word = escape_brackets(leaf.word or "") if self.words else _number(position)
         return [f"({leaf.label}", word, self._closing(leaf.label)] if self.tags else [word]
 
     def _closing(self, label: str) -> str:

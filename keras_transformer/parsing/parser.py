@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Sequence
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from keras import ops
@@ -130,7 +130,8 @@ class Parser(Pipeline):
         rule = f"at least {_SMALLEST_TREE}, the size of the smallest tree"
         check_argument(extra_length >= _SMALLEST_TREE, "extra_length", rule, extra_length)
         self.linearization = linearization or Linearization()
-        self.tree_symbols = self._why_unconstrained = None
+        self.tree_symbols: Any = None
+        self._why_unconstrained: str | None = None
         try:
             self.tree_symbols = tree_symbols(self.target_tokenizer, self.linearization)
         except ValueError as error:
@@ -210,11 +211,12 @@ class Parser(Pipeline):
 
     def encode_pair(self, text: str, answer: str | None = None) -> tuple[list[int], list[int]]:
         text = " ".join(split_words(text))
-        tree = self.parse([text])[0] if answer is None else Tree.parse(answer)
+        tree: Tree | None = self.parse([text])[0] if answer is None else Tree.parse(answer)
         if tree and tree.words() != split_words(text):
             rule = f"The tree must have the words {text!r}"
             raise UserError(f"{rule}. Received: {' '.join(tree.words())!r}")
-        return super().encode_pair(text, tree and " ".join(self.linearization.to_symbols(tree)))
+        symbols = self.linearization.to_symbols(tree) if tree else None
+        return super().encode_pair(text, None if symbols is None else " ".join(symbols))
 
     def well_formed_trees(self, num_words: Tensor) -> WellFormedTrees:
         """Returns a constraint for searches: only trees over the words of each sentence.

@@ -203,7 +203,7 @@ def clean_tree(tree: Tree) -> Tree | None:
             label, children = levels.pop()
             if children:
                 levels[-1][1].append(Tree(label, children))
-        elif not part.is_leaf:
+        elif part.word is None:
             levels.append((_FUNCTION_TAGS.sub(r"\1", part.label), []))
         elif part.label != EMPTY_TAG:
             tag = _FUNCTION_TAGS.sub(r"\1", part.label)
@@ -212,8 +212,11 @@ def clean_tree(tree: Tree) -> Tree | None:
     if not roots:
         return None
     root = Tree("TOP", roots)
-    while root.label in _ROOTS and len(root.children) == 1 and not root.children[0].is_leaf:
-        root = root.children[0]
+    while root.label in _ROOTS and len(root.children) == 1:
+        child = root.children[0]
+        if isinstance(child, str) or child.is_leaf:
+            break
+        root = child
     return Tree("TOP", root.children) if root.label in _ROOTS else root
 
 

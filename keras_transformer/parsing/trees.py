@@ -50,7 +50,7 @@ class Tree:
         if not isinstance(self.label, str) or not _LABEL.fullmatch(self.label):
             rule = "The label of a tree must be a string without spaces and round brackets"
             raise ValueError(f"{rule}. Received: label={self.label!r}")
-        if self.is_leaf:
+        if isinstance(self.children, str):
             if not self.label or not _LEAF.fullmatch(self.children):
                 raise ValueError(
                     "A leaf must have a tag and a word, with at most single spaces inside. "
@@ -89,7 +89,7 @@ class Tree:
     @property
     def word(self) -> str | None:
         """The word of a leaf; None for a constituent."""
-        return self.children if self.is_leaf else None
+        return self.children if isinstance(self.children, str) else None
 
     def walk(self) -> "Iterator[Tree | None]":
         """Yields each tree before its children, this one first; None where a constituent ends."""
@@ -97,7 +97,7 @@ class Tree:
         while stack:
             tree = stack.pop()
             yield tree
-            if tree is not None and not tree.is_leaf:
+            if tree is not None and not isinstance(tree.children, str):
                 stack.append(None)
                 stack.extend(reversed(tree.children))
 
@@ -107,7 +107,11 @@ class Tree:
 
     def leaves(self) -> Iterator[tuple[str, str]]:
         """Yields the tag and the word of each leaf, from left to right."""
-        return ((tree.label, tree.children) for tree in self.subtrees() if tree.is_leaf)
+        return (
+            (tree.label, tree.children)
+            for tree in self.subtrees()
+            if isinstance(tree.children, str)
+        )
 
     def words(self) -> list[str]:
         """Returns the words from left to right."""
@@ -133,7 +137,7 @@ class Tree:
         for tree in self.walk():
             if tree is None:
                 pieces.append(")")
-            elif tree.is_leaf:
+            elif isinstance(tree.children, str):
                 pieces.append(f" ({tree.label} {escape_brackets(tree.children)})")
             else:
                 pieces.append(f" ({tree.label}")
@@ -157,7 +161,7 @@ class TreeReader:
 
     def feed(self, text: str) -> list[Tree]:
         """Returns the trees that end in `text`, which must not end inside a label or a word."""
-        finished = []
+        finished: list[Tree] = []
         for token in _TOKENS.findall(text):
             texts, trees = self._open[-1] if self._open else ([""], finished)
             if token == "(":
@@ -213,7 +217,7 @@ def format_tree(tree: Tree, width: int = 80) -> str:
     while stack:
         tree, indentation, closing = stack.pop()
         line = f"{indentation}{tree}{closing}"
-        if tree.is_leaf or len(line) <= width:
+        if isinstance(tree.children, str) or len(line) <= width:
             lines.append(line)
             continue
         lines.append(f"{indentation}({tree.label}")
@@ -244,8 +248,8 @@ def draw_tree(tree: Tree) -> str:
     stack = [(tree, "", "")]  # trees to draw, each with the text before it and before its children
     while stack:
         tree, before, below = stack.pop()
-        if tree.is_leaf:
-            lines.append(f"{before}{tree.label} {tree.word}")
+        if isinstance(tree.children, str):
+            lines.append(f"{before}{tree.label} {tree.children}")
             continue
         lines.append(before + tree.label)
         *others, last = tree.children

@@ -7,6 +7,7 @@ from keras import ops
 
 from keras_transformer.data.special_tokens import SPECIAL_PIECES, UNK_ID
 from keras_transformer.data.subword_tokenizer import SubwordTokenizer
+from keras_transformer.data.tokenizer import Tokenizer
 from keras_transformer.decoding.constraints.constraint import Generated
 from keras_transformer.layers.checks import check_positive_integer, check_rank
 from keras_transformer.layers.dtypes import Tensor
@@ -45,7 +46,7 @@ class TreeSymbols(NamedTuple):
     numbers: np.ndarray | None = None
 
 
-def tree_symbols(tokenizer: SubwordTokenizer, linearization: Linearization) -> TreeSymbols:
+def tree_symbols(tokenizer: Tokenizer, linearization: Linearization) -> TreeSymbols:
     """Returns the roles of the tokens of a vocabulary in which each symbol of a tree is one token.
 
     A token that opens a label which no token closes, or the reverse, has no role. If words are
@@ -87,7 +88,7 @@ def tree_symbols(tokenizer: SubwordTokenizer, linearization: Linearization) -> T
     if not linearization.labelled_closing:  # One label stands for all.
         opened = [None if label is None else ")" for label in opened]
         closed = [")" if piece == ")" else None for piece in pieces]
-    labels = sorted((set(opened) & set(closed)) - {None})
+    labels = sorted(label for label in set(opened) & set(closed) if label is not None)
     openings, closings = (
         [labels.index(label) if label in labels else -1 for label in side]
         for side in (opened, closed)

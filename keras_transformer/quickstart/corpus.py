@@ -47,7 +47,8 @@ def number_corpus(
         if not isinstance(number, int) or number < 0:
             raise ValueError(f"{name} must be an integer of 0 or more. Received: {name}={number!r}")
     rng = random.Random(seed)
-    sources, targets = set(), set()
+    sources: set[str] = set()
+    targets: set[str] = set()
     numbers = (num_test, num_valid, num_train)
     test, valid, train = (_draw_new(rng, number, sources, targets) for number in numbers)
     return train, valid, test
@@ -55,7 +56,7 @@ def number_corpus(
 
 def _draw_new(rng, number, sources, targets):
     """Draws pairs with a new source and a new target, and adds these to the sets."""
-    pairs = []
+    pairs: list[tuple[str, str]] = []
     draws_left = _MAX_DRAWS_PER_PAIR * number
     while len(pairs) < number:
         if draws_left == 0:
@@ -151,7 +152,7 @@ def _money(rng, case):
     return words.money(*_amount(rng, currency), currency, case)
 
 
-def _amount(rng, currency):
+def _amount(rng, currency) -> tuple[int, int]:
     hundredths = rng.randint(1, 99) if currency.hundredth and rng.random() < 0.5 else 0
     units = _count(rng) if hundredths == 0 or rng.random() < 0.8 else 0
     return units, hundredths

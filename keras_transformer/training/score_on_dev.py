@@ -55,7 +55,7 @@ class ScoreOnDev(keras.callbacks.Callback, abc.ABC):
         super().__init__()
         self.every = every
         self.history: list[tuple[int, float]] = []
-        self.translator = None
+        self.translator: Any = None
         self.num_streams = 1
 
     @abc.abstractmethod

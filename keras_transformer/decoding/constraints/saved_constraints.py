@@ -33,6 +33,9 @@ class SavedConstraint(Settings, family="constraint"):
     def start(self, max_lengths: Tensor, width: int) -> tuple:
         return ()
 
+    def _ruled_out(self, generated: Generated, vocabulary: int) -> Tensor:
+        raise NotImplementedError
+
     def __call__(
         self, state: tuple, log_probabilities: Tensor, generated: Generated
     ) -> tuple[tuple, Tensor]:

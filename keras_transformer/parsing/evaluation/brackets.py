@@ -99,7 +99,10 @@ class Bracketed(NamedTuple):
     @classmethod
     def of(cls, source: Tree | str | None) -> "Bracketed":
         """Reads a tree, a line of text by the rules of EVALB, or None; an unnamed root is TOP."""
-        leaves, brackets, ends, label, error = [], [], {}, None, None
+        leaves: list[tuple[str, str]] = []
+        opened: list[tuple[str, int]] = []
+        ends: dict[int, int] = {}
+        label = error = None
         # EVALB's stack of open brackets has no lower end: a closing bracket may come before its
         # opening one. An error is the second such bracket, or unequal numbers at the end.
         stack, top = {}, 0
@@ -107,8 +110,8 @@ class Bracketed(NamedTuple):
             if tag is not None:
                 leaves.append((tag, word))
             elif label is not None:
-                stack[top], top = len(brackets), top + 1
-                brackets.append((label or "TOP" * (top == 1), len(leaves)))
+                stack[top], top = len(opened), top + 1
+                opened.append((label or "TOP" * (top == 1), len(leaves)))
             elif not closing:
                 # EVALB never gets past such a word; here it is left out.
                 error = "More than two elements in a bracket"
@@ -122,7 +125,7 @@ class Bracketed(NamedTuple):
         if top:
             more = "open" if top > 0 else "close"
             error = error or f"Bracketing is unbalanced (too many {more} bracket)"
-        brackets = [[*bracket, ends.get(number)] for number, bracket in enumerate(brackets)]
+        brackets = [[*bracket, ends.get(number)] for number, bracket in enumerate(opened)]
         return cls(leaves, brackets, error)
 
 
@@ -134,7 +137,7 @@ def _read(source: Tree | str | None) -> Iterator[tuple]:
         for part in source.walk():
             if part is None:
                 yield None, None, None, ")"
-            elif part.is_leaf:
+            elif part.word is not None:
                 yield part.label, escape_brackets(part.word), None, None
             else:
                 yield None, None, part.label, None

@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+from typing import Any
 
 from keras_transformer.data.lines import open_text
 from keras_transformer.errors import UserError
@@ -9,7 +10,7 @@ from keras_transformer.parsing.treebank import EMPTY_TAG
 
 _COLLINS_DELETED = ("TOP", EMPTY_TAG, ",", ":", "``", "''", ".")
 # Keyword: the field it sets, its number of values, and whether each line adds to the field.
-_KEYWORDS = {
+_KEYWORDS: dict[str, tuple[str, int, bool]] = {
     "DELETE_LABEL": ("delete_labels", 1, True),
     "DELETE_LABEL_FOR_LENGTH": ("delete_labels_for_length", 1, True),
     "EQ_LABEL": ("equal_labels", 2, True),
@@ -18,7 +19,7 @@ _KEYWORDS = {
     "CUTOFF_LEN": ("cutoff_length", 1, False),
     "MAX_ERROR": ("max_errors", 1, False),
     "LABELED": ("labelled", 1, False),
-    "DEBUG": (None, 1, False),
+    "DEBUG": ("", 1, False),
 }
 
 
@@ -78,7 +79,7 @@ class EvalbParameters:
             UserError: if the file is missing or not UTF-8, or a line has an unknown keyword or
                 wrong values, where EVALB prints a warning and ignores the line.
         """
-        values = {name: () for name, _, adds in _KEYWORDS.values() if adds}
+        values: dict[str, Any] = {name: () for name, _, adds in _KEYWORDS.values() if adds}
         values["max_errors"] = 10
         for number, line in enumerate(open_text(path), start=1):
             line = line.rstrip()
@@ -100,7 +101,10 @@ class EvalbParameters:
         return cls(**values)
 
     def __str__(self) -> str:
-        limits = {"cutoff_length": self.cutoff_length, "max_errors": self.max_errors}
+        limits: dict[str, Any] = {
+            "cutoff_length": self.cutoff_length,
+            "max_errors": self.max_errors,
+        }
         known = {"COLLINS.prm": EvalbParameters(), "new.prm": EvalbParameters.new()}
         names = (name for name, one in known.items() if self == dataclasses.replace(one, **limits))
         return next(names, "own parameters")
