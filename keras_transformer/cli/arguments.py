@@ -24,6 +24,7 @@ class CommandParser(argparse.ArgumentParser):
         super().__init__(formatter_class=_LAYOUT, allow_abbrev=False, **options)
 
     def error(self, message: str) -> NoReturn:
+        """Prints a message on one line and exits."""
         line = " ".join(message.split())
         self.exit(USAGE_ERROR, f"{self.prog}: error: {line} (see `{self.prog} --help`)\n")
 

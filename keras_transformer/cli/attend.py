@@ -14,6 +14,7 @@ _KINDS = ("encoder", "decoder", "cross")
 
 
 def define_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of `attend`."""
     parser.add_argument("sentence", metavar="SENTENCE", help="text that the model reads")
     files = parser.add_argument_group("model and files")
     options = {"--model DIR": "model directory or SavedModel"}
@@ -33,6 +34,7 @@ def define_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
+    """Writes the picture or the page."""
     ending = pathlib.Path(arguments.output).suffix.lower()
     if ending not in _ENDINGS:
         allowed = ", ".join(_ENDINGS)

@@ -13,6 +13,7 @@ from keras_transformer.files import finish_replacing, require_file
 
 
 def define_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of `average`."""
     text = "weights files (.weights.h5)"
     parser.add_argument("checkpoints", nargs="*", metavar="CHECKPOINT", help=text)
     options = {
@@ -24,6 +25,7 @@ def define_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
+    """Writes the average of the checkpoints."""
     _check(arguments)
     load_backend()
     from keras_transformer.inference.model_directory import WEIGHTS_FILE, read_config

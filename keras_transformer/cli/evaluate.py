@@ -22,6 +22,7 @@ _MODEL_OPTIONS = (
 
 
 def define_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of `evaluate`."""
     tasks = all_tasks()
     names = [task.name for task in tasks]
     text = f"task of the model: {' or '.join(names)} (default: %(default)s)"
@@ -51,6 +52,7 @@ def define_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
+    """Scores the answers and writes the report."""
     task = get_task(arguments.task)
     for other in all_tasks():
         for option in sorted(_options(other) - _options(task)):

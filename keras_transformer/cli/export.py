@@ -26,6 +26,7 @@ _SEARCH_OPTIONS = (
 
 
 def define_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of `export`."""
     files = parser.add_argument_group("model and files")
     add_model_option(files, required=True)
     add_options(files, {"--output DIR": "folder of the export"}, required=True)
@@ -41,6 +42,7 @@ def define_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
+    """Loads the model and writes the export."""
     chosen = FORMATS[arguments.format]
     for one in FORMATS.values():
         for option in _options(one):

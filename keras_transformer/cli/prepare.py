@@ -18,6 +18,7 @@ _NOT_HERE = ("task", "prepared", "max_length", "bpe_dropout")
 
 
 def define_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of `prepare`."""
     add_options(parser, {"--output DIR": "folder of the corpus"}, required=True)
     text = f"{train_options()['max_length'].text} (default: %(default)s)"
     add_options(parser, {"--max-length N": text}, default=256)
@@ -25,6 +26,7 @@ def define_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
+    """Encodes the sentence pairs and writes the folder."""
     values = resolve(arguments)
     kind = data_kind(values)
     from keras_transformer.data.prepared_corpus import check_prepared_directory

@@ -20,6 +20,7 @@ _ADVICE = "split it and its target into sentences, or use --long-lines truncate"
 
 
 def define_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of `score`."""
     files = parser.add_argument_group("model and files")
     add_model_option(files, required=True)
     inputs = {
@@ -34,6 +35,7 @@ def define_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
+    """Scores the pairs line by line."""
     check_output(arguments.output, [arguments.source, arguments.target, *arguments.model])
     sources = read_all_lines(arguments.source, "source")
     targets = read_all_lines(arguments.target, "target")

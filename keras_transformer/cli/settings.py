@@ -20,36 +20,26 @@ from keras_transformer.inference.tasks import Task, all_tasks, get_task
 from keras_transformer.settings.presets import get_preset, list_presets
 from keras_transformer.settings.setting import (
     RATE,
-    TEXT,
     Rule,
     Setting,
     choice,
     declarations,
+    declare_options,
 )
 from keras_transformer.settings.training_recipe import TrainingRecipe
 from keras_transformer.settings.training_settings import BLEU_TOKENIZERS, TrainingSettings
 from keras_transformer.settings.transformer_config import TransformerConfig
 
 # Options that become arguments of the function `train`.
-_RUN_OPTIONS = (
-    Setting(
-        "vocabulary",
-        None,
-        "file of `keras-transformer vocab` with the vocabulary; in parsing, of the words",
-        TEXT,
-        "FILE",
-        unset="a new one",
-        table="vocabulary",
-    ),
-    Setting(
-        "output",
-        None,
-        "model directory; if it contains a training already, that training is resumed",
-        TEXT,
-        "DIR",
-        table="machine",
-    ),
-)
+_RUN_OPTIONS = {
+    "vocabulary": {
+        "vocabulary FILE": "file of `keras-transformer vocab` with the vocabulary; in parsing, of "
+        "the words; None for a new one"
+    },
+    "machine": {
+        "output DIR": "model directory; if it contains a training already, that training is resumed"
+    },
+}
 # Maximum number of bytes of a TOML file; `tomllib` reads `a.b.c` in quadratic time and memory.
 _LARGEST_CONFIG = 2**15
 
@@ -77,7 +67,8 @@ def train_options() -> dict[str, Setting]:
 def _train_options(tasks: tuple[Task, ...]) -> dict[str, Setting]:
     found = {one.name: one for one in declarations(TrainingSettings).values()}
     found |= {one.name: one for task in tasks for one in task.options}
-    found |= {one.name: one for one in _RUN_OPTIONS}
+    for table, texts in _RUN_OPTIONS.items():
+        found |= {one.name: one for one in declare_options(table, texts)}
     # Defaults that differ from the library's, because the command line knows the number of pairs.
     presets = [f"with --task {task.name} {task.defaults['preset']}"
                for task in tasks if "preset" in task.defaults]  # fmt: skip

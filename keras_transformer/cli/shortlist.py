@@ -10,6 +10,7 @@ from keras_transformer.errors import UserError
 
 
 def define_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of `shortlist`."""
     options = {
         "--model DIR": "model directory, into which the shortlist is written",
         "--source FILE": "training text in the source language, .gz too",
@@ -24,6 +25,7 @@ def define_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
+    """Learns the shortlist and writes it into the model directory."""
     from keras_transformer.data import EncodedCorpus, ParallelTextCorpus
 
     corpus = ParallelTextCorpus(arguments.source, arguments.target)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from keras_transformer.cli.arguments import add_options
-from keras_transformer.cli.backend import TRAINING_STREAMS, load_backend, load_backend_in_streams
+from keras_transformer.cli.backend import TRAINING_STREAMS, load_backend_in_streams
 from keras_transformer.cli.corpus_defaults import choose_settings, keep_settings
 from keras_transformer.cli.progress import Progress, say
 from keras_transformer.cli.settings import (
@@ -24,10 +24,13 @@ from keras_transformer.cli.vocab import load_vocabulary
 from keras_transformer.errors import UserError
 from keras_transformer.inference.tasks import get_task
 from keras_transformer.settings.presets import get_preset
+from keras_transformer.settings.setting import declarations
 from keras_transformer.settings.training_settings import TrainingSettings
+from keras_transformer.settings.transformer_config import TransformerConfig
 
 
 def define_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of `train`."""
     names = tuple(all_experiments())
     width = max(map(len, names))
     rows = (f"  {name:<{width}}  {describe_experiment(name)}" for name in names)
@@ -56,6 +59,7 @@ def define_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
+    """Trains the model, or prints its settings or its plan."""
     values = resolve(arguments)
     task = get_task(values["task"])
     if arguments.print_config:
@@ -116,15 +120,12 @@ def training_progress(output: str, max_minutes: float | None) -> Progress:
 
 
 def _print_config(values: Mapping[str, Any]) -> None:
-    from keras_transformer.settings.transformer_config import TransformerConfig
-
     corpus = get_task(values["task"]).open_known_corpus(values)
     if corpus is not None:
         values = choose_settings(values, corpus, say)
     examples = choose_settings(values, None, lambda line: None)  # for settings that are still None
     preset = get_preset(examples["preset"])
-    load_backend()  # `TransformerConfig` checks its activation with Keras
-    model = TransformerConfig(vocab_size=1, **preset.config).to_dict()
-    of_preset = {**model, **preset.recipe.to_dict(), "vocab_size": TrainingSettings.vocab_size}
+    model = {name: one.default for name, one in declarations(TransformerConfig).items()}
+    model |= {**preset.config, **preset.recipe.to_dict(), "vocab_size": TrainingSettings.vocab_size}
     chosen = {name: value for name, value in examples.items() if value is not None}
-    sys.stdout.write(render_config(values, of_preset | chosen))
+    sys.stdout.write(render_config(values, model | chosen))

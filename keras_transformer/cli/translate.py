@@ -29,6 +29,7 @@ _N_BEST_ADVICE = "with --n-best split the line into sentences, or use --long-lin
 
 
 def define_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of `translate`."""
     files, batches = add_line_options(parser, "translated")
     text = "beginning of each answer, line by line; an empty line leaves it free"
     add_options(files, {"--prefix FILE": text})
@@ -38,6 +39,7 @@ def define_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
+    """Translates the lines."""
     check_output(arguments.output, [arguments.input or "-", arguments.prefix, *arguments.model])
     if arguments.n_best is not None and arguments.long_lines == "split":
         raise UserError(

@@ -17,6 +17,7 @@ _SUFFIXES = {"bpe": ".model", "unigram": ".model", "subword": ".txt"}
 
 
 def define_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of `vocab`."""
     text = "UTF-8 text, .gz too"
     add_options(parser, {"--input FILE": text}, required=True, action="extend", nargs="+")
     text = "the vocabulary: .model for bpe and unigram, .txt for subword"
@@ -31,6 +32,7 @@ def define_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
+    """Learns the vocabulary and writes it."""
     output = pathlib.Path(arguments.output)
     suffix = _SUFFIXES[arguments.type]
     if output.suffix != suffix:

@@ -21,6 +21,7 @@ UNCONSTRAINED = {
 
 
 def define_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of `parse`."""
     add_line_options(parser, "parsed")
     layout = parser.add_argument_group("layout").add_mutually_exclusive_group()
     options = {
@@ -32,6 +33,7 @@ def define_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
+    """Parses the lines."""
     check_output(arguments.output, [arguments.input or "-", *arguments.model])
     if arguments.n_best is not None and (arguments.pretty or arguments.draw):
         raise UserError("--n-best writes one answer per line; leave out --pretty and --draw.")

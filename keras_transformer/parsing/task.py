@@ -9,53 +9,19 @@ from typing import Any
 from keras_transformer import parsing
 from keras_transformer.errors import UserError
 from keras_transformer.inference.tasks import Corpora, Task, toml_files
-from keras_transformer.settings.setting import COUNT, SWITCH, TEXT, Rule, Setting
+from keras_transformer.settings.setting import declare_options
 
-
-def _option(
-    name: str,
-    default: bool | None,
-    text: str,
-    rule: Rule = SWITCH,
-    metavar: str | None = None,
-    unset: str | None = None,
-) -> Setting:
-    return Setting(name, default, text, rule, metavar, unset, table="parsing")
-
-
-_OPTIONS = (
-    _option(
-        "trees",
-        None,
-        "training trees in brackets, in the style of the Penn Treebank, .gz too",
-        TEXT,
-        "FILE",
-    ),
-    _option(
-        "valid_trees",
-        None,
-        "trees to choose and watch the model by; never the test set",
-        TEXT,
-        "FILE",
-    ),
-    _option(
-        "limit_trees",
-        None,
-        "train on N of the trees, drawn at random; a larger N includes the trees of a smaller one",
-        COUNT,
-        unset="all",
-    ),
-    _option("emit_words", False, "the model writes the words in trees"),
-    _option("emit_tags", False, "the model writes the tags of words in trees"),
-    _option(
-        "emit_numbers",
-        None,
-        "the model writes a number for each word in trees; without words, tags and numbers it "
-        "writes XX for each, as in the paper",
-        unset="true, unless it writes words or tags",
-    ),
-    _option("unlabelled_closing", False, "the model writes closing brackets without labels"),
-)
+_OPTIONS = {
+    "trees FILE": "training trees in brackets, in the style of the Penn Treebank, .gz too",
+    "valid_trees FILE": "trees to choose and watch the model by; never the test set",
+    "limit_trees N": "train on N of the trees, drawn at random; a larger N includes the trees of a "
+    "smaller one; None for all",
+    "emit_words": "the model writes the words in trees",
+    "emit_tags": "the model writes the tags of words in trees",
+    "emit_numbers": "the model writes a number for each word in trees; without words, tags and "
+    "numbers it writes XX for each, as in the paper; None for true, unless it writes words or tags",
+    "unlabelled_closing": "the model writes closing brackets without labels",
+}
 # Approximate number of opening and closing symbols, as in treebanks of English.
 _NUM_SYMBOLS = 64
 
@@ -74,7 +40,7 @@ class ParsingTask(Task):
     learns_from = "trees"
     missing_data = "--task parsing needs --trees FILE and --valid-trees FILE."
     commands = {"parse": "keras_transformer.parsing.parse_command"}
-    options = _OPTIONS
+    options = declare_options("parsing", _OPTIONS)
     tables = {"parsing": "trees, for --task parsing"}
     defaults = {"preset": "parsing_small", "shared_vocabulary": False}
     data_kinds = {"trees": ("trees", "valid_trees")}

@@ -48,6 +48,7 @@ sys.stdout.buffer.write(answer["translation"][0].numpy())
 
 
 def define_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of `quickstart`."""
     text = "model directory and plots (default: %(default)s)"
     add_options(parser, {"--output DIR": text}, default="runs/quickstart")
     text = "folder of the SavedModel (default: %(default)s)"
@@ -57,6 +58,7 @@ def define_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
+    """Trains, evaluates and exports a model of the built-in corpus."""
     start = time.monotonic()
     output = pathlib.Path(arguments.output)
     streams = load_backend_in_streams(None, TRAINING_STREAMS)

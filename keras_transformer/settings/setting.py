@@ -112,6 +112,22 @@ class Setting:
         return "--" + self.name.replace("_", "-")
 
 
+def declare_options(table: str, texts: Mapping[str, str]) -> list[Setting]:
+    """Returns options without a default, from their texts by name and metavar.
+
+    `{"tsv FILE": "pairs", "limit N": "number of pairs; None for all", "quiet": "no messages"}`
+    declares a text, a count and a switch that is off.
+    """
+    found = []
+    for option, text in texts.items():
+        name, _, metavar = option.partition(" ")
+        text, _, unset = text.partition("; None for ")
+        rule = COUNT if metavar == "N" else TEXT if metavar else SWITCH
+        default = None if metavar or unset else False
+        found.append(Setting(name, default, text, rule, metavar or None, unset or None, table))
+    return found
+
+
 def setting(
     default: Any,
     rule: Rule = TEXT,

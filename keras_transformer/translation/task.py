@@ -1,6 +1,7 @@
 """`TranslationTask`: sentences into sentences, judged by BLEU, used by a `Translator`."""
 
 import argparse
+import dataclasses
 import os
 import pathlib
 from collections.abc import Mapping
@@ -9,33 +10,27 @@ from typing import Any
 from keras_transformer.cli.arguments import CONSTRAINT_OPTIONS
 from keras_transformer.errors import UserError
 from keras_transformer.inference.tasks import Corpora, Task, toml_files
-from keras_transformer.settings.setting import TEXT, Setting
+from keras_transformer.settings.setting import declare_options
 
-
-def _data(name: str, text: str, metavar: str, default: str | None = None) -> Setting:
-    return Setting(name, default, text, TEXT, metavar, table="data")
-
-
-_OPTIONS = (
-    _data("source", "training text in the source language, .gz too", "FILE"),
-    _data("target", "its translation, line by line", "FILE"),
-    _data(
-        "valid_source", "source text to choose and watch the model by; never the test set", "FILE"
-    ),
-    _data("valid_target", "its translation", "FILE"),
-    _data("tsv", "training pairs as source TAB target", "FILE"),
-    _data("valid_tsv", "validation pairs as source TAB target", "FILE"),
-    _data(
-        "dataset", "a translation set of tensorflow-datasets, such as wmt14_translate/de-en", "NAME"
-    ),
-    _data("source_language", "language to translate from, such as en", "CODE"),
-    _data("target_language", "language to translate into, such as de", "CODE"),
-    _data("train_split", "split of the dataset to train on", "SPLIT", "train"),
-    _data("valid_split", "split of the dataset to validate on", "SPLIT", "validation"),
-    _data(
-        "prepared", "encoded pairs of `keras-transformer prepare`, validation pairs included", "DIR"
-    ),
-    _data("data_dir", "folder of tensorflow-datasets for its files", "DIR"),
+_TEXTS = {
+    "source FILE": "training text in the source language, .gz too",
+    "target FILE": "its translation, line by line",
+    "valid_source FILE": "source text to choose and watch the model by; never the test set",
+    "valid_target FILE": "its translation",
+    "tsv FILE": "training pairs as source TAB target",
+    "valid_tsv FILE": "validation pairs as source TAB target",
+    "dataset NAME": "a translation set of tensorflow-datasets, such as wmt14_translate/de-en",
+    "source_language CODE": "language to translate from, such as en",
+    "target_language CODE": "language to translate into, such as de",
+    "train_split SPLIT": "split of the dataset to train on",
+    "valid_split SPLIT": "split of the dataset to validate on",
+    "prepared DIR": "encoded pairs of `keras-transformer prepare`, validation pairs included",
+    "data_dir DIR": "folder of tensorflow-datasets for its files",
+}
+_DEFAULTS = {"train_split": "train", "valid_split": "validation"}
+_OPTIONS = tuple(
+    dataclasses.replace(option, default=_DEFAULTS.get(option.name))
+    for option in declare_options("data", _TEXTS)
 )
 
 
