@@ -53,7 +53,7 @@ def require_same_length(files: Iterable[tuple[str, list[str]]]) -> None:
 
 def chunks(lines: Iterable[str | tuple[str, ...]], size: int) -> Iterator[list]:
     """Yields lists of `size` lines, or tuples of lines; fewer at the end and of long lines."""
-    from keras_transformer.data.lines import line_chunks
+    from keras_transformer.data.encoded_corpus import line_chunks
 
     return line_chunks(lines, size, _CHUNK_CHARACTERS)
 

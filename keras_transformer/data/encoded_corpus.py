@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 
-from keras_transformer.data.lines import line_chunks
 from keras_transformer.data.special_tokens import EOS_ID
 from keras_transformer.data.tokenizer import Tokenizer
 from keras_transformer.errors import UserError
@@ -152,6 +151,21 @@ class EncodedCorpus:
         source, target = self.sides()
         arrays = *kept(*source), *kept(*target)
         return EncodedCorpus(*arrays, num_long, self.num_dropped_empty)
+
+
+def line_chunks(
+    lines: Iterable[str | tuple[str, ...]], max_lines: int, max_characters: int
+) -> Iterator[list]:
+    """Yields lists of `max_lines` lines, or tuples of lines; fewer where the lines are long."""
+    chunk, room = [], max_characters
+    for line in lines:
+        chunk.append(line)
+        room -= len(line) if isinstance(line, str) else sum(map(len, line))
+        if len(chunk) == max_lines or room <= 0:
+            yield chunk
+            chunk, room = [], max_characters
+    if chunk:
+        yield chunk
 
 
 def encode_blocks(

@@ -6,8 +6,6 @@ equal `models/cross_entropy.py`.
 """
 
 import functools
-from collections.abc import Callable
-from typing import NamedTuple
 
 import keras
 from keras import ops
@@ -95,15 +93,16 @@ def _row_losses(num_classes, dtype):
     def row_losses(labels, logits, weight):
         @tf.custom_gradient
         def loss(logits):
-            losses, gradient = _losses_and_gradient(labels, logits, weight)
+            mean = tf.reduce_mean(logits, axis=-1)
+            losses, softmax = _losses_and_softmax(labels, logits, mean, weight)
 
-            def logits_gradient(upstream):
-                rows, at_labels, everywhere = gradient()
+            def gradient(upstream):
                 places = tf.stack([tf.range(tf.shape(labels)[0]), labels], axis=-1)
-                rows = tf.tensor_scatter_nd_add(rows + everywhere, places, at_labels)
-                return rows * tf.expand_dims(upstream, 1)
+                at_labels = tf.fill(tf.shape(labels), weight - 1.0)
+                rows = softmax - weight / num_classes
+                return tf.tensor_scatter_nd_add(rows, places, at_labels) * upstream[:, None]
 
-            return losses, logits_gradient
+            return losses, gradient
 
         return loss(logits)
 
@@ -172,6 +171,9 @@ def _in_slices(tokens, embeddings, labels, factors, weight, rows, r_drop=0.0, wi
     kernel, wide = tf.cast(embeddings, tokens.dtype), factors.dtype
     kernel_sum = tf.reduce_sum(tf.cast(kernel, wide), axis=0)
     rows_of_token = 2 if r_drop else 1
+    # The gradient of the logits is an array `[rows, V]`, plus two numbers: one at each label, and
+    # one everywhere.
+    at_label, everywhere = (weight - 1.0) / rows_of_token, -weight / kernel.shape[0] / rows_of_token
     number = tf.shape(tokens)[0]
     count = tf.maximum(1, (number + rows - 1) // rows)  # A replica may have no token.
     arrays = [
@@ -181,21 +183,43 @@ def _in_slices(tokens, embeddings, labels, factors, weight, rows, r_drop=0.0, wi
 
     def body(index, losses, token_gradients, dense_gradient, sparse_gradient):
         part = slice(index * rows, tf.minimum((index + 1) * rows, number))
-        tokens_here = tokens[part]
-        states = tf.reshape(tokens_here, [-1, tokens.shape[-1]])
+        states = tf.reshape(tokens[part], [-1, tokens.shape[-1]])
         labels_here = tf.repeat(labels[part], rows_of_token)
         logits = tf.cast(tf.matmul(states, kernel, transpose_b=True), wide)
         mean = tf.linalg.matvec(tf.cast(states, wide), kernel_sum / kernel.shape[0])
-        loss, gradient = _losses_and_gradient(labels_here, logits, weight, r_drop, mean)
+        loss, by_logits = _losses_and_softmax(labels_here, logits, mean, weight)
+        if r_drop:
+            loss, by_logits = _with_divergences(loss, by_logits, logits, r_drop)
         losses = losses.write(index, loss)
         if with_gradient:
             factors_here = tf.repeat(factors[part], rows_of_token)[:, None]
-            changes = _gradients(states, kernel, kernel_sum, labels_here, gradient(), factors_here)
-            change = tf.reshape(changes[0], tf.shape(tokens_here))
-            token_gradients = token_gradients.write(index, change)
-            dense_gradient += changes[1]
-            sparse_gradient += changes[2]
+            by_states, dense, sparse = gradients(states, labels_here, by_logits, factors_here)
+            by_states = tf.reshape(by_states, [-1, *tokens.shape[1:]])
+            token_gradients = token_gradients.write(index, by_states)
+            dense_gradient += dense
+            sparse_gradient += sparse
         return index + 1, losses, token_gradients, dense_gradient, sparse_gradient
+
+    def gradients(states, labels, by_logits, factors):
+        """Returns the gradient of the states, and two parts of the gradient of the kernel.
+
+        The first, `[d_model, V]`, is from `by_logits`; the second, `[V, d_model]`, from the rest.
+        """
+        dtype, rounded = states.dtype, tf.cast(by_logits, states.dtype)
+        at_labels = tf.fill(tf.shape(labels), at_label)
+        if dtype != wide:  # At the labels, the rounding error is added back.
+            at_labels += tf.gather(by_logits, labels, batch_dims=1)
+            at_labels -= tf.cast(tf.gather(rounded, labels, batch_dims=1), wide)
+        at_labels = at_labels[:, None]
+        others = at_labels * tf.cast(tf.gather(kernel, labels), wide) + everywhere * kernel_sum
+        # Rows of the small matrices are scaled instead of those of the large one.
+        by_states = (tf.cast(tf.matmul(rounded, kernel), wide) + others) * factors
+        scaled = tf.cast(states, wide) * factors
+        # In this order oneDNN copies the small matrix, not the large one.
+        dense = tf.cast(tf.matmul(tf.cast(scaled, dtype), rounded, transpose_a=True), wide)
+        sparse = tf.math.unsorted_segment_sum(at_labels * scaled, labels, kernel.shape[0])
+        sparse += everywhere * tf.reduce_sum(scaled, axis=0)
+        return tf.cast(by_states, dtype), dense, sparse
 
     shape = embeddings.shape if with_gradient else [1, 1]
     _, losses, token_gradients, dense_gradient, sparse_gradient = tf.while_loop(
@@ -210,56 +234,10 @@ def _in_slices(tokens, embeddings, labels, factors, weight, rows, r_drop=0.0, wi
     return losses.concat(), token_gradients.concat(), kernel_gradient
 
 
-def _gradients(states, kernel, kernel_sum, labels, gradient, factors):
-    """Returns the gradient of the states, and two arrays whose sum is the kernel's gradient.
-
-    The first array, transposed to `[d_model, V]`, is from `gradient.rows`; the second, `[V,
-    d_model]`, is from the other parts of the `_Gradient`.
-    """
-    rows, at_labels, everywhere = gradient
-    dtype, wide = states.dtype, rows.dtype
-    rounded = tf.cast(rows, dtype)
-    if dtype != wide:  # At the labels, the rounding error is added back.
-        at_labels += tf.gather(rows, labels, batch_dims=1)
-        at_labels -= tf.cast(tf.gather(rounded, labels, batch_dims=1), wide)
-    at_labels = at_labels[:, None]
-    others = at_labels * tf.cast(tf.gather(kernel, labels), wide) + everywhere * kernel_sum
-    # Rows of the small matrices are scaled instead of those of the large one.
-    of_states = (tf.cast(tf.matmul(rounded, kernel), wide) + others) * factors
-    scaled = tf.cast(states, wide) * factors
-    # In this order oneDNN copies the small matrix, not the large one.
-    dense = tf.cast(tf.matmul(tf.cast(scaled, dtype), rounded, transpose_a=True), wide)
-    sparse = tf.math.unsorted_segment_sum(at_labels * scaled, labels, kernel.shape[0])
-    sparse += everywhere * tf.reduce_sum(scaled, axis=0)
-    return tf.cast(of_states, dtype), dense, sparse
-
-
-class _Gradient(NamedTuple):
-    """The gradient of losses with respect to logits, in parts that are cheap to multiply.
-
-    It is `rows`, plus `at_labels` at the label of each row, plus `everywhere` for all logits.
-    """
-
-    rows: Tensor  # [rows, V]
-    at_labels: Tensor  # [rows]
-    everywhere: Tensor  # []
-
-
-def _losses_and_gradient(
-    labels: Tensor, logits: Tensor, weight: Tensor, r_drop: float = 0.0, mean: Tensor | None = None
-) -> tuple[Tensor, Callable[[], _Gradient]]:
-    """Returns the losses of rows of logits, and a function that returns their `_Gradient`.
-
-    Args:
-        labels: int32 `[rows]`; with `r_drop`, both rows of a token have its label.
-        logits: `[rows, V]`.
-        weight: As in `cross_entropy`.
-        r_drop: alpha of `r_drop_losses`, for pairs of rows; 0 for `cross_entropy`.
-        mean: `[rows]`, the means of the logits, if they are known.
-    """
+def _losses_and_softmax(labels, logits, mean, weight):
+    """Returns the losses of `[rows, V]` logits whose rows have the given means, and the softmax."""
     softmax = tf.nn.softmax(logits)
     label_logits = tf.gather(logits, labels, batch_dims=1)
-    mean = tf.reduce_mean(logits, axis=-1) if mean is None else mean
     label_softmax = tf.gather(softmax, labels, batch_dims=1)
     # Differences of logits lose no digits, even where logits are large.
     losses = tf.cond(
@@ -271,29 +249,22 @@ def _losses_and_gradient(
             - tf.math.log(tf.reduce_max(softmax, axis=-1))
         ),
     )
-    losses += weight * (label_logits - mean)
-    at_labels, everywhere = tf.fill(tf.shape(labels), weight - 1.0), -weight / logits.shape[-1]
-    if not r_drop:
-        return losses, lambda: _Gradient(softmax, at_labels, everywhere)
-    divergences, rows = _divergences(softmax, logits, 2 / r_drop)
-    losses = tf.reduce_mean(tf.reshape(losses, [-1, 2]), axis=1) + r_drop / 4 * divergences
-    return losses, lambda: _Gradient(r_drop / 4 * rows(), at_labels / 2, everywhere / 2)
+    return losses + weight * (label_logits - mean), softmax
 
 
-def _divergences(softmax, logits, share):
-    """Returns the sum of the two KL divergences of each pair of rows, and a function.
+def _with_divergences(losses, softmax, logits, alpha):
+    """Returns `r_drop_losses` of pairs of rows, and the part of their gradient for each logit.
 
-    The function returns `[rows, V]`: gradients of the sums by the logits, plus `share` * softmax.
+    This part is half of the softmax and the gradient of the divergences.
     """
     p, q = tf.unstack(tf.reshape(softmax, [-1, 2, softmax.shape[-1]]), axis=1)
     first, second = tf.unstack(tf.reshape(logits, [-1, 2, logits.shape[-1]]), axis=1)
     difference = first - second
-    # KL(p || q) + KL(q || p) = sum((p - q) * difference): the normalisers cancel.
+    # KL(p || q) + KL(q || p) = sum((p - q) * difference): the normalizers cancel.
     of_p, of_q = (tf.reduce_sum(one * difference, axis=-1, keepdims=True) for one in (p, q))
-
-    def rows():
-        by_first = p * (difference + (share + 1 - of_p)) - q
-        by_second = q * ((share + 1 + of_q) - difference) - p
-        return tf.reshape(tf.stack([by_first, by_second], axis=1), tf.shape(softmax))
-
-    return tf.squeeze(of_p - of_q, 1), rows
+    share = 2 / alpha + 1
+    by_first = p * (difference + (share - of_p)) - q
+    by_second = q * ((share + of_q) - difference) - p
+    by_logits = tf.reshape(tf.stack([by_first, by_second], axis=1), tf.shape(softmax))
+    losses = tf.reduce_mean(tf.reshape(losses, [-1, 2]), axis=1)
+    return losses + alpha / 4 * tf.squeeze(of_p - of_q, 1), alpha / 4 * by_logits
