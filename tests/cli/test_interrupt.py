@@ -41,7 +41,10 @@ def _signals_are_not_ignored():
 @pytest.mark.parametrize("number", SIGNALS)
 @pytest.mark.parametrize(
     ("module", "command"),
-    [("keras_transformer.cli.translate", ["translate"]), ("keras", ["train", "--plan"])],
+    [
+        ("keras_transformer.cli.translate", ["translate"]),
+        ("keras", ["train", "--plan", "--preset", "tiny"]),
+    ],
 )
 def test_a_signal_during_an_import_is_one_line(module, command, number):
     process = subprocess.run(
