@@ -1,11 +1,10 @@
 """Rows of several pairs: none is lost or cut, segments tell them apart, little is padding."""
 
-import collections
-
 import numpy as np
 import pytest
 
 from keras_transformer.data import BOS_ID, EOS_ID, BatchShape, EncodedCorpus, TokenBatches
+from tests.data.test_token_batches import count, encode
 
 
 def make_corpus(source_lengths, target_lengths, dtype=np.int32):
@@ -20,10 +19,7 @@ def make_corpus(source_lengths, target_lengths, dtype=np.int32):
             sides.append([4 + (number + offset) % 60_000 for offset in range(length - 1)])
             number += length - 1
         pairs.append(tuple(sides))
-    arrays = []
-    for rows in ([[*source, EOS_ID] for source, _ in pairs], [target for _, target in pairs]):
-        arrays += [np.concatenate(rows).astype(dtype), np.cumsum([0, *map(len, rows)])]
-    return EncodedCorpus(*arrays), pairs
+    return encode(pairs, dtype), pairs
 
 
 def sentences(num_pairs, longest, seed=0):
@@ -68,10 +64,6 @@ def read_back(batch):
             assert not any(array[used:].any() for array in ids)
         rows.append(tuple(pairs))
     return rows
-
-
-def count(pairs):
-    return collections.Counter((tuple(source), tuple(target)) for source, target in pairs)
 
 
 @pytest.mark.parametrize(

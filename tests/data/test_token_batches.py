@@ -32,12 +32,11 @@ def make_corpus(num_pairs=700, longest=40, seed=0):
     return encode(pairs), pairs
 
 
-def encode(pairs):
-    sources = [[*source, EOS_ID] for source, _ in pairs]
-    targets = [target for _, target in pairs]
+def encode(pairs, dtype=np.int32):
+    """The corpus of pairs of ids, which have no EOS."""
     arrays = []
-    for rows in (sources, targets):
-        arrays += [np.concatenate(rows), np.cumsum([0, *map(len, rows)])]
+    for rows in ([[*source, EOS_ID] for source, _ in pairs], [target for _, target in pairs]):
+        arrays += [np.concatenate(rows).astype(dtype), np.cumsum([0, *map(len, rows)])]
     return EncodedCorpus(*arrays)
 
 

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_transformer.data import EncodedCorpus, TokenBatches
+from keras_transformer.data import TokenBatches
 from keras_transformer.models import TrainingRecipe, Transformer, TransformerConfig
 from keras_transformer.training import (
     LabelSmoothedCrossEntropy,
@@ -13,6 +13,7 @@ from keras_transformer.training import (
     compile_model,
 )
 from keras_transformer.training import projected_cross_entropy as projection
+from tests.data.test_token_batches import encode
 from tests.layers.oracle_parameters import array
 from tests.precision.gradients import has_float64
 from tests.training.uncompiled import RUN_EAGERLY
@@ -31,20 +32,13 @@ def small(dtype="float32", **overrides):
 
 
 def sentences(number, longest=7):
-    """Pairs of ids as a corpus holds them: sources end in EOS, targets have none."""
+    """Pairs of ids without EOS."""
     lengths = RNG.integers(1, longest, (number, 2))
-    return [(np.append(RNG.integers(5, 19, s), 3), RNG.integers(5, 19, t)) for s, t in lengths]
+    return [(RNG.integers(5, 19, s), RNG.integers(5, 19, t)) for s, t in lengths]
 
 
 def corpus_of(pairs):
-    sides = zip(*pairs, strict=True)
-    arrays = []
-    for side in sides:
-        arrays += [
-            np.concatenate(side).astype("uint16"),
-            np.cumsum([0, *map(len, side)]).astype("int64"),
-        ]
-    return EncodedCorpus(*arrays)
+    return encode(pairs, np.uint16)
 
 
 def only_batch(corpus, packed_width=None):
