@@ -103,20 +103,6 @@ def test_no_modules_import_each_other_in_a_circle():
         visit(name)
 
 
-def test_no_function_has_more_than_nine_parameters():
-    many = []
-    for name, tree in MODULES.items():
-        for node in ast.walk(tree):
-            if isinstance(node, ast.FunctionDef):
-                found = node.args
-                names = {a.arg for a in (*found.posonlyargs, *found.args, *found.kwonlyargs)}
-                names |= {a.arg for a in (found.vararg, found.kwarg) if a}
-                names -= {"self", "cls"}
-                if len(names) > 9:
-                    many.append(f"{name}.{node.name}")
-    assert not many
-
-
 def test_parameters_of_public_functions_are_annotated():
     bare = []
     for name, member in {**public_members(), **public_methods()}.items():

@@ -103,7 +103,7 @@ def to_keras(layer: MultiHeadAttention) -> keras.layers.MultiHeadAttention:
     peer.check_function(layer, "Keras")
     settings = {name: getattr(layer, name) for name in _SETTINGS}
     theirs = keras.layers.MultiHeadAttention(**settings, dtype=layer.dtype_policy)
-    kernels = layer.query_kernel, layer.value_kernel, layer.key_kernel
+    kernels = layer.query_dense.kernel, layer.value_dense.kernel, layer.key_dense.kernel
     theirs.build(*((None, None, kernel.shape[0]) for kernel in kernels))
     _write(_of_attention(layer), _by_path(theirs, 2))
     return theirs
@@ -191,14 +191,14 @@ def to_keras_hub(layer: EncoderBlock | DecoderBlock) -> keras.layers.Layer:
     peer.check_built("layer", layer, classes)
     attentions = _attentions(layer)
     for attention in attentions.values():
-        head_dim = attention.query_kernel.shape[0] // attention.num_heads
+        head_dim = attention.query_dense.kernel.shape[0] // attention.num_heads
         peer.check_attention(attention, head_dim, "KerasHub")
     theirs = classes[type(layer)](
         normalize_first=layer.norm == "pre",
         dtype=layer.dtype_policy,
         **{theirs: getattr(layer, ours) for ours, theirs in _BLOCK_SETTINGS.items()},
     )
-    theirs.build(*((None, None, one.key_kernel.shape[0]) for one in attentions.values()))
+    theirs.build(*((None, None, one.key_dense.kernel.shape[0]) for one in attentions.values()))
     _write(_of_block(layer), _by_path(theirs, 3))
     return theirs
 
@@ -246,7 +246,7 @@ def _attentions(block):
 def _of_attention(layer):
     """Returns the variables of our attention by their path in Keras; a missing bias is None."""
     return {
-        f"{theirs}/{kind}": getattr(layer, f"{ours}_{kind}")
+        f"{theirs}/{kind}": getattr(getattr(layer, f"{ours}_dense"), kind)
         for ours, theirs in _MAPS.items()
         for kind in ("kernel", "bias")
     }
@@ -263,7 +263,9 @@ def _of_block(block):
         variables |= {f"{theirs}/{path}": variable for path, variable in of_attention}
     for ours, dense in _DENSE.items():
         for kind in ("kernel", "bias"):
-            variables[f"{dense}/{kind}"] = getattr(block.feed_forward, f"{ours}_{kind}")
+            variables[f"{dense}/{kind}"] = getattr(
+                getattr(block.feed_forward, f"{ours}_dense"), kind
+            )
     for name, norm in norms.items():
         for kind in ("gamma", "beta"):
             variables[f"{name}_layer_norm/{kind}"] = getattr(norm, kind)

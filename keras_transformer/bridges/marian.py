@@ -9,6 +9,7 @@ inside heads and feed-forward networks keep their order.
 """
 
 import functools
+import re
 from typing import Any
 
 import numpy as np
@@ -43,11 +44,10 @@ _ATTENTIONS = {
     "decoder": {"self_attention": "self_attn", "cross_attention": "encoder_attn"},
 }
 _FEED_FORWARD = {"inner": "fc1", "outer": "fc2", "feed_forward_norm": "final_layer_norm"}
-# The axis of the residual stream in our variables that have one.
+# The axis of the residual stream in our variables that have one, by the end of their paths.
 _STREAM_AXES = {
-    **dict.fromkeys(("query_kernel", "key_kernel", "value_kernel", "inner_kernel"), 0),
-    **dict.fromkeys(("output_bias", "outer_bias", "gamma", "beta"), 0),
-    **dict.fromkeys(("output_kernel", "outer_kernel", "embeddings"), 1),
+    r".*/((query|key|value|inner)/kernel|(output|outer)/bias|gamma|beta)": 0,
+    r".*/((output|outer)/kernel|embeddings)": 1,
 }
 
 
@@ -196,8 +196,10 @@ def _pairs(transformer, marian):
 
 def _reordered(variable, values, order):
     """Returns the values of a variable with the channels of the residual stream in `order`."""
-    axis = _STREAM_AXES.get(variable.name)
-    return values if axis is None else values.take(order, axis)
+    for paths, axis in _STREAM_AXES.items():
+        if re.fullmatch(paths, variable.path):
+            return values.take(order, axis)
+    return values
 
 
 def _check_marian(model):

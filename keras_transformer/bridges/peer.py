@@ -68,7 +68,7 @@ def check_attention(attention: keras.layers.Layer, head_dim: float, library: str
         attention.key_dim == attention.value_dim == head_dim,
         f"Keys and values must have the size width / num_heads, as {library}'s have",
         f"key_dim={attention.key_dim}, value_dim={attention.value_dim}, "
-        f"num_heads={attention.num_heads}, width {attention.query_kernel.shape[0]}",
+        f"num_heads={attention.num_heads}, width {attention.query_dense.kernel.shape[0]}",
     )
 
 

@@ -119,15 +119,15 @@ def _import_attention(layer_class, module, dtype):
 def _export_attention(layer):
     import torch
 
-    d_model = layer.query_kernel.shape[0]
+    d_model = layer.query_dense.kernel.shape[0]
     peer.check_attention(layer, d_model / layer.num_heads, "torch")
     module = torch.nn.MultiheadAttention(
         d_model,
         layer.num_heads,
         dropout=layer.dropout,
         bias=layer.use_bias,
-        kdim=layer.key_kernel.shape[0],
-        vdim=layer.value_kernel.shape[0],
+        kdim=layer.key_dense.kernel.shape[0],
+        vdim=layer.value_dense.kernel.shape[0],
         batch_first=True,
         dtype=torch_tensors.torch_dtype(layer),
     )
@@ -173,7 +173,7 @@ def _export_block(block):
         "A DecoderBlock must have cross-attention, as torch's has",
         "a block that was built without the encoder's shape",
     )
-    d_model, *encoder_widths = [one.key_kernel.shape[0] for one in attentions]
+    d_model, *encoder_widths = [one.key_dense.kernel.shape[0] for one in attentions]
     for attention in attentions:
         peer.check_attention(attention, d_model / block.num_heads, "torch")
     peer.check_supported(

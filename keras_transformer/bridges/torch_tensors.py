@@ -68,7 +68,7 @@ def _check_linear(module):
 
 def _linear_pairs(layer, name, torch_weight, torch_bias):
     """Returns the pairs of a linear map; torch's weights are `[output, input]`."""
-    kernel, bias = getattr(layer, f"{name}_kernel"), getattr(layer, f"{name}_bias")
+    kernel, bias = getattr(layer, f"{name}_dense").kernel, getattr(layer, f"{name}_dense").bias
     return [(kernel, torch_weight.detach().T), (bias, _detached(torch_bias))]
 
 

@@ -5,7 +5,7 @@ import pathlib
 from typing import Any
 
 from keras_transformer.export.formats import export_folder
-from keras_transformer.export.steps import with_dtype
+from keras_transformer.export.steps import copy_of
 from keras_transformer.inference.model_directory import IN_SAVED_MODEL
 from keras_transformer.inference.pipeline import Pipeline
 from keras_transformer.inference.precision import choose_precision
@@ -91,7 +91,7 @@ def export_saved_model(
         task = get_task(translator.task)
         task.check_served(translator)
         functions = task.served_functions
-        model = translator.model if dtype is None else with_dtype(translator.model, dtype)
+        model = copy_of(translator.model, dtype)
         search = search or translator.search
         module = ServedModule(functions, translator, model, search, num_streams)
         signatures = {name: getattr(module, name) for name in functions.inputs}

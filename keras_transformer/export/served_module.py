@@ -7,25 +7,24 @@ import json
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-import keras
 import tensorflow as tf
 
 import keras_transformer
 from keras_transformer.data.special_tokens import EOS_ID, PAD_ID
 from keras_transformer.decoding import search_to_dict
+from keras_transformer.export.stored_kernels import StoredKernels
 from keras_transformer.inference.batch_inference import one_answer, rounded_up, search_ids
 from keras_transformer.inference.memory import default_batch_size
 from keras_transformer.inference.pipeline import Pipeline
 from keras_transformer.inference.shortlist import SIZES, Shortlist
 from keras_transformer.layers.dtypes import Tensor
-from keras_transformer.layers.kernels.stored_kernels import stored_kernels, stored_variables
 from keras_transformer.models import Ensemble, Transformer
 
 
 class ServedModule(tf.Module):
     """The weights, the tokenizers and a function for each signature, to save as a SavedModel.
 
-    `model` is the pipeline's model, or a copy with another dtype.
+    `model` is a copy of the pipeline's model, whose linear maps are replaced.
     """
 
     def __init__(
@@ -37,15 +36,15 @@ class ServedModule(tf.Module):
         num_streams: int,
     ):
         super().__init__(name="translator")
+        kernels = StoredKernels(model, num_streams)
         # Not `self.model`: TensorFlow would save its optimizer, and each weight twice.
-        self.model_variables, transposes = stored_variables(model)
+        self.model_variables = kernels.variables
         self.source_tokenizer = self.target_tokenizer = pipeline.source_tokenizer.in_graph()
         if pipeline.target_tokenizer is not pipeline.source_tokenizer:
             self.target_tokenizer = pipeline.target_tokenizer.in_graph()
         self._functions = functions(self, pipeline, model, search, num_streams)
         for name, inputs in functions.inputs.items():
-            method = getattr(self._functions, name)
-            method = _with_weights(method, model.weights, transposes, num_streams)
+            method = _with_weights(getattr(self._functions, name), kernels)
             signature = [tf.TensorSpec([None], tf.string, name=text) for text in inputs]
             function = tf.function(method, input_signature=signature, autograph=False)
             setattr(self, name, function)
@@ -194,28 +193,14 @@ class ServedFunctions(abc.ABC):
         return length if positions is None else tf.minimum(length, positions)
 
 
-def _with_weights(method, weights, transposes, num_parts):
-    """Returns `method` as a function that reads the weights once, before all loops.
-
-    TensorFlow runs the iterations of a loop in parallel only if they read no variables.
-    """
+def _with_weights(method, kernels):
+    """Returns `method` as a function that reads the weights once, before all loops."""
 
     @functools.wraps(method)
     def function(*texts):
         # Requests with other shapes than the signature's would fail later with obscure errors.
         texts = [tf.ensure_shape(text, [None]) for text in texts]
-        values = [
-            (weight, tf.convert_to_tensor(weight.value))
-            for weight in weights
-            if id(weight) not in transposes
-        ]
-        matrices = {id(stored.matrix): stored.matrix for stored in transposes.values()}
-        matrices = {key: tf.convert_to_tensor(matrix) for key, matrix in matrices.items()}
-        stored = {
-            key: dataclasses.replace(stored, matrix=matrices[id(stored.matrix)])
-            for key, stored in transposes.items()
-        }
-        with stored_kernels(stored, num_parts), keras.StatelessScope(values):
+        with kernels.read_once():
             return method(*texts)
 
     return function

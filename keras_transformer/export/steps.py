@@ -15,6 +15,7 @@ from keras_transformer.layers.caches import (
     DecoderCache,
     GrowingCache,
 )
+from keras_transformer.layers.composite_layer import quantize_parts, quantized_parts
 from keras_transformer.models import Ensemble, Transformer
 from keras_transformer.models.transformer import DecodingState
 from keras_transformer.settings.transformer_config import TransformerConfig
@@ -22,12 +23,11 @@ from keras_transformer.settings.transformer_config import TransformerConfig
 _PARTS = ("key", "value")
 
 
-def with_dtype(model: Transformer | Ensemble, dtype: str) -> Transformer | Ensemble:
-    """Returns `model`, or a copy with weights and computation in `dtype` if it has another."""
+def copy_of(model: Transformer | Ensemble, dtype: str | None = None) -> Transformer | Ensemble:
+    """Returns a copy of a model, with weights and computation in `dtype`; None for the model's."""
     if isinstance(model, Ensemble):
-        members = [_with_config(member, member.config, dtype) for member in model.models]
-        return Ensemble(members)
-    return _with_config(model, model.config, dtype)
+        return Ensemble([_copy(member, member.config, dtype) for member in model.models])
+    return _copy(model, model.config, dtype)
 
 
 def convertible(model: Any) -> Transformer:
@@ -41,13 +41,15 @@ def convertible(model: Any) -> Transformer:
     if model.config.sliding_window is not None:
         rule = "ONNX and LiteRT exports have no sliding window; a SavedModel has it"
         raise UserError(f"{rule}. Received: sliding_window={model.config.sliding_window}")
-    return _with_config(model, dataclasses.replace(model.config, flash_attention=None), "float32")
-
-
-def _with_config(model: Transformer, config: TransformerConfig, dtype: str) -> Transformer:
-    if (model.config, model.dtype_policy.name) == (config, dtype):
+    config = dataclasses.replace(model.config, flash_attention=None)
+    if (model.config, model.dtype_policy.name) == (config, "float32"):
         return model
-    copy = Transformer(config, dtype=dtype)
+    return _copy(model, config, "float32")
+
+
+def _copy(model: Transformer, config: TransformerConfig, dtype: str | None) -> Transformer:
+    copy = Transformer(config, dtype=model.dtype_policy if dtype is None else dtype)
+    quantize_parts(copy, quantized_parts(model))
     copy.set_weights(model.get_weights())
     return copy
 

@@ -80,13 +80,13 @@ def check_sizes(directory: str | os.PathLike, config: dict) -> None:
 
     This comes before the model is built: one of a damaged config may not fit into memory.
     """
-    from keras_transformer.models import weight_files
+    from keras_transformer.models import saved_model_weights, weight_files
     from keras_transformer.settings.transformer_config import count_parameters
 
     path = _weights_path(directory, config)
     count = weight_files.count_stored_parameters
     if "precision" in config:
-        count = weight_files.count_saved_model_parameters
+        count = saved_model_weights.count_saved_model_parameters
     elif not path.is_file():
         raise UserError(f"{path} is missing.")
     stored, expected = count(path), count_parameters(config["model"])
@@ -99,17 +99,16 @@ def check_sizes(directory: str | os.PathLike, config: dict) -> None:
 
 def read_model(directory: str | os.PathLike, config: dict, dtype=None):
     """Builds the `Transformer` of a model directory from its config, and loads its weights."""
-    from keras_transformer.models import Transformer, weight_files
+    from keras_transformer.models import Transformer
+    from keras_transformer.models.saved_model_weights import load_saved_model_weights
+    from keras_transformer.models.weight_files import load_weights_only
 
     check_sizes(directory, config)
     try:
         model = Transformer(config["model"], dtype=config.get("precision", dtype))
     except ValueError as error:
         raise UserError(f"{str(directory)!r}: {one_line(error)}") from error
-    is_saved_model = "precision" in config
-    load = (
-        weight_files.load_saved_model_weights if is_saved_model else weight_files.load_weights_only
-    )
+    load = load_saved_model_weights if "precision" in config else load_weights_only
     load(model, _weights_path(directory, config))
     return model
 

@@ -7,7 +7,7 @@ import keras
 from keras import ops
 
 from keras_transformer.layers.attention_position import DistanceVectors
-from keras_transformer.layers.configured_layer import TracedLayer
+from keras_transformer.layers.checks import check_rate
 from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.dtypes import Tensor, at_least_float32
 from keras_transformer.layers.masks import causal_mask, combine_masks
@@ -16,7 +16,7 @@ from keras_transformer.layers.masks import causal_mask, combine_masks
 _MASKED_SCORE = -1e30
 
 
-class AttentionFunction(TracedLayer, abc.ABC):
+class AttentionFunction(keras.layers.Layer, abc.ABC):
     """Attends: `softmax(score(query, key)) . value`. A subclass implements `score`.
 
     The softmax is computed in at least float32. A query that may attend to no key gets exact
@@ -54,15 +54,17 @@ class AttentionFunction(TracedLayer, abc.ABC):
 
     def __init__(self, dropout: float = 0.0, seed: int | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self._keep(dropout=dropout, seed=seed)
+        check_rate("dropout", dropout)
+        self.supports_masking = True
+        self.dropout = dropout
+        self.seed = seed
         self.dropout_layer = Dropout(dropout, seed=seed, dtype=self.dtype_policy, name="dropout")
 
     def build(self, query_shape: tuple, key_shape: tuple, value_shape: tuple) -> None:
         self.dropout_layer.build((*query_shape[:-1], key_shape[-2]))
 
-    def _scaled(self, query: Tensor) -> Tensor:
-        """Returns the queries as `score` takes them."""
-        return query
+    def get_config(self) -> dict:
+        return {**super().get_config(), "dropout": self.dropout, "seed": self.seed}
 
     @abc.abstractmethod
     def score(self, query: Tensor, key: Tensor) -> Tensor:
@@ -82,9 +84,9 @@ class AttentionFunction(TracedLayer, abc.ABC):
         use_causal_mask: bool = False,
         distances: DistanceVectors | None = None,
         return_attention_scores: bool = False,
+        training: bool | None = None,
     ) -> Tensor | tuple[Tensor, Tensor]:
-        query, keys = self._scaled(query), key if isinstance(key, tuple) else (key,)
-        parts = [self.score(query, part) for part in keys]
+        parts = [self.score(query, part) for part in (key if isinstance(key, tuple) else (key,))]
         # [batch, heads, query, key]
         scores = parts[0] if len(parts) == 1 else ops.concatenate(parts, axis=-1)
         if distances is not None:
@@ -103,7 +105,8 @@ class AttentionFunction(TracedLayer, abc.ABC):
         weights = ops.cast(weights, self.compute_dtype)
         if row_is_alive is not None and return_attention_scores:
             weights = ops.multiply(weights, ops.cast(row_is_alive, weights.dtype))
-        weights = self.dropout_layer(weights)
+        if self.dropout:
+            weights = self.dropout_layer(weights, training=training)
         outputs = _weighted_sum(weights, value)  # [batch, heads, query, value_dim]
         if distances is not None:
             outputs = outputs + distances.weighted_sum(weights)
@@ -115,7 +118,8 @@ class AttentionFunction(TracedLayer, abc.ABC):
         self, query: Tensor, key: Tensor, value: Tensor, *args: Any, **kwargs: Any
     ) -> Any:
         if args or kwargs.get("return_attention_scores"):
-            return super().compute_output_spec(query, key, value, *args, **kwargs)
+            # Keras finds both outputs by tracing `call`.
+            return keras.Operation.compute_output_spec(self, query, key, value, *args, **kwargs)
         value = value[0] if isinstance(value, tuple) else value
         shape = self.compute_output_shape(query.shape, None, value.shape)
         return keras.KerasTensor(shape, dtype=self.compute_dtype)

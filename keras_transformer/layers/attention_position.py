@@ -7,7 +7,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_transformer.layers.configured_layer import ConfiguredLayer
+from keras_transformer.layers.checks import check_positive_integer, check_positive_number
 from keras_transformer.layers.dtypes import Tensor, at_least_float32
 from keras_transformer.layers.sinusoidal_position_encoding import position_angles
 
@@ -40,7 +40,7 @@ def _products(rows, matrices):
     return ops.moveaxis(products, 0, -2)
 
 
-class AttentionPosition(ConfiguredLayer):
+class AttentionPosition(keras.layers.Layer):
     """Base of position layers for self-attention, the argument `position` of `MultiHeadAttention`.
 
     A subclass overrides `rotate` or `between`.
@@ -94,7 +94,11 @@ class RotaryPosition(AttentionPosition):
 
     def __init__(self, max_wavelength: float = 10_000, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self._keep(max_wavelength=max_wavelength)
+        check_positive_number("max_wavelength", max_wavelength)
+        self.max_wavelength = max_wavelength
+
+    def get_config(self) -> dict:
+        return {**super().get_config(), "max_wavelength": self.max_wavelength}
 
     def build(self, key_shape: tuple, value_shape: tuple) -> None:
         if key_shape[-1] % 2:
@@ -134,7 +138,11 @@ class RelativePosition(AttentionPosition):
 
     def __init__(self, max_distance: int = 16, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self._keep(max_distance=max_distance)
+        check_positive_integer("max_distance", max_distance)
+        self.max_distance = max_distance
+
+    def get_config(self) -> dict:
+        return {**super().get_config(), "max_distance": self.max_distance}
 
     def build(self, key_shape: tuple, value_shape: tuple) -> None:
         number = 2 * self.max_distance + 1

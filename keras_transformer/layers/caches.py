@@ -6,8 +6,8 @@ import keras
 from keras import ops
 
 from keras_transformer.layers.dtypes import Tensor
-from keras_transformer.layers.kernels.shapes import reshape
 from keras_transformer.layers.masks import causal_mask
+from keras_transformer.layers.shapes import reshape
 
 
 class GrowingCache(NamedTuple):
@@ -39,7 +39,7 @@ class GrowingCache(NamedTuple):
             return None
         return causal_mask(num_queries, self.length, self.length - num_queries)
 
-    def places(self, num_queries: Any) -> tuple[Tensor, Tensor]:
+    def positions(self, num_queries: Any) -> tuple[Tensor, Tensor]:
         """Returns the positions of the last `num_queries` queries and of all keys."""
         keys = ops.arange(self.length, dtype="int32")
         return keys[self.length - num_queries :], keys
@@ -80,8 +80,8 @@ class FixedCache(NamedTuple):
             return causal_mask(num_queries, max_length, self.length - num_queries)
         return reshape(ops.arange(max_length, dtype="int32") < self.length, (1, 1, -1))
 
-    def places(self, num_queries: Any) -> tuple[Tensor, Tensor]:
-        """As `GrowingCache.places`."""
+    def positions(self, num_queries: Any) -> tuple[Tensor, Tensor]:
+        """As `GrowingCache.positions`."""
         queries = self.length - num_queries + ops.arange(num_queries, dtype="int32")
         return queries, ops.arange(ops.shape(self.keys)[2], dtype="int32")
 
@@ -103,13 +103,13 @@ class RollingCache(NamedTuple):
 
     def mask(self, num_queries: Any, is_causal: bool) -> Tensor:
         """Returns the keys that the last `num_queries` positions may attend to, after `extend`."""
-        (queries, keys), size = self.places(num_queries), ops.shape(self.keys)[2]
+        (queries, keys), size = self.positions(num_queries), ops.shape(self.keys)[2]
         reach, distance = size - num_queries, ops.expand_dims(keys, 0) - ops.expand_dims(queries, 1)
         in_window = ops.logical_and(distance >= -reach, distance <= (0 if is_causal else reach))
         return ops.expand_dims(ops.logical_and(in_window, keys >= size - self.length), 0)
 
-    def places(self, num_queries: Any) -> tuple[Tensor, Tensor]:
-        """As `GrowingCache.places`, counted from the first position in the cache."""
+    def positions(self, num_queries: Any) -> tuple[Tensor, Tensor]:
+        """As `GrowingCache.positions`, counted from the first position in the cache."""
         size = ops.shape(self.keys)[2]
         queries = size - num_queries + ops.arange(num_queries, dtype="int32")
         return queries, ops.arange(size, dtype="int32")

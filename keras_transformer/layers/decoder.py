@@ -1,19 +1,32 @@
 """The decoder: positions, dropout and a stack of blocks, with the cache of decoding."""
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Self
 
 import keras
 from keras import ops
 
 from keras_transformer.layers.caches import DecoderCache
 from keras_transformer.layers.checks import check_built
+from keras_transformer.layers.composite_layer import CompositeLayer
+from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.dtypes import Tensor
-from keras_transformer.layers.masks import DecoderMasks, combine_masks
-from keras_transformer.layers.stack import Stack
+from keras_transformer.layers.masks import combine_masks
+from keras_transformer.layers.recomputation import recomputed
+from keras_transformer.layers.stack import (
+    build_once,
+    built_final_norm,
+    check_stack,
+    checked_blocks,
+    make_position,
+    stack_config,
+    stack_from_config,
+    stack_keeps_shape,
+)
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
-class Decoder(Stack):
+class Decoder(CompositeLayer):
     """A stack of decoder blocks over embedded tokens.
 
     Training calls the layer without a cache, decoding with one.
@@ -46,48 +59,90 @@ class Decoder(Stack):
     Reference: Vaswani et al. (2017), section 3.1.
     """
 
+    def __init__(
+        self,
+        blocks: Sequence[keras.layers.Layer],
+        position: str | keras.layers.Layer | None = "sinusoidal",
+        dropout: float = 0.1,
+        final_norm: bool | None = None,
+        epsilon: float = 1e-6,
+        seed: int | None = None,
+        remat: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.blocks = checked_blocks(blocks)
+        self.position = make_position(position, self.dtype_policy)
+        self.dropout = dropout
+        self.final_norm = final_norm
+        self.epsilon = epsilon
+        self.seed = seed
+        self.remat = remat
+        check_stack(self)
+        self.dropout_layer = Dropout(dropout, seed=seed, dtype=self.dtype_policy, name="dropout")
+
     def build(self, inputs_shape: tuple, encoder_outputs_shape: tuple | None = None) -> None:
-        self._build_ends(inputs_shape)
+        build_once(self.position, inputs_shape)
+        self.dropout_layer.build(inputs_shape)
+        self.norm_layer = built_final_norm(self, inputs_shape)
         shapes = [shape for shape in (inputs_shape, encoder_outputs_shape) if shape is not None]
         for block in self.blocks:
-            self._build_once(block, *shapes)
+            build_once(block, *shapes)
 
     def call(
         self,
         inputs: Tensor,
         encoder_outputs: Tensor | None = None,
+        padding_mask: Tensor | None = None,
+        encoder_padding_mask: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        encoder_attention_mask: Tensor | None = None,
         use_causal_mask: bool = True,
+        positions: Tensor | None = None,
+        cache: DecoderCache | None = None,
         return_attention_scores: bool = False,
         training: bool | None = None,
         mask: Tensor | None = None,
         inputs_mask: Tensor | None = None,
         encoder_outputs_mask: Tensor | None = None,
-        **others: Tensor | DecoderCache | None,
     ) -> Tensor | tuple:
-        positions, cache = others.pop("positions", None), others.pop("cache", None)
-        masks = DecoderMasks(**others)
-        memory = () if encoder_outputs is None else (encoder_outputs,)
+        length = ops.shape(inputs)[1]
+        if cache is None:
+            # An implicit mask does not cover cached positions.
+            padding_mask = combine_masks(padding_mask, mask, inputs_mask)
+        elif positions is None:
+            positions = cache.length + ops.arange(length, dtype="int32")
+        x = inputs if self.position is None else self.position(inputs, positions=positions)
+        x, scores, caches = self.dropout_layer(x, training=training), [], []
         arguments = {
-            "training": training,
-            **masks._asdict(),
-            "encoder_padding_mask": combine_masks(masks.encoder_padding_mask, encoder_outputs_mask),
+            "padding_mask": padding_mask,
+            "encoder_padding_mask": combine_masks(encoder_padding_mask, encoder_outputs_mask),
+            "attention_mask": attention_mask,
+            "encoder_attention_mask": encoder_attention_mask,
         }
-        # Custom blocks need not accept these two.
+        # Blocks of other classes need not accept the arguments that are at their defaults.
         if not use_causal_mask:
             arguments["use_causal_mask"] = False
         if return_attention_scores:
             arguments["return_attention_scores"] = True
+        encoder_states = () if encoder_outputs is None else (encoder_outputs,)
+        for index, block in enumerate(self.blocks):
+            if cache is not None:
+                x, block_cache = block(
+                    x, *encoder_states, cache=cache.blocks[index], training=training, **arguments
+                )
+                caches.append(block_cache)
+            elif return_attention_scores:
+                x, block_scores = block(x, *encoder_states, training=training, **arguments)
+                scores.append(block_scores)
+            elif self.remat:
+                x = recomputed(block, training)(x, *encoder_states, **arguments)
+            else:
+                x = block(x, *encoder_states, training=training, **arguments)
+        x = x if self.norm_layer is None else self.norm_layer(x, training=training)
         if cache is not None:
-            length = ops.shape(inputs)[1]
-            if positions is None:
-                positions = cache.length + ops.arange(length, dtype="int32")
-            options = {"positions": positions, "caches": cache.blocks}
-            outputs, caches = self._apply(inputs, *memory, **options, **arguments)
-            return outputs, DecoderCache(cache.length + length, tuple(caches))
-        # An implicit mask does not cover cached positions.
-        arguments["padding_mask"] = combine_masks(masks.padding_mask, mask, inputs_mask)
-        outputs, scores = self._apply(inputs, *memory, positions=positions, **arguments)
-        return (outputs, scores) if return_attention_scores else outputs
+            return x, DecoderCache(cache.length + length, tuple(caches))
+        return (x, scores) if return_attention_scores else x
 
     def make_cache(
         self, encoder_outputs: Tensor | None = None, batch_size: Any = None, max_length: Any = None
@@ -99,8 +154,9 @@ class Decoder(Stack):
             caches of the blocks.
         """
         check_built(self)
-        options = encoder_outputs, batch_size, max_length
-        blocks = tuple(block.make_cache(*options) for block in self.blocks)
+        blocks = tuple(
+            block.make_cache(encoder_outputs, batch_size, max_length) for block in self.blocks
+        )
         return DecoderCache(ops.zeros((), dtype="int32"), blocks)
 
     def reorder_cache(self, cache: DecoderCache, rows: Tensor | None) -> DecoderCache:
@@ -114,3 +170,13 @@ class Decoder(Stack):
             rows: int32 `[rows]`, `rows[r]` of the same sentence as r; None for no change.
         """
         return cache.reorder(rows)
+
+    def _keeps_shape(self) -> bool:
+        return super()._keeps_shape() and stack_keeps_shape(self)
+
+    def get_config(self) -> dict:
+        return {**super().get_config(), **stack_config(self)}
+
+    @classmethod
+    def from_config(cls, config: dict) -> Self:
+        return stack_from_config(cls, config)

@@ -1,18 +1,29 @@
 """One block of the decoder, section 3.1."""
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Self
 
 import keras
+from keras import ops
 
+from keras_transformer.layers.attention_position import AttentionPosition
+from keras_transformer.layers.block_parts import (
+    block_config,
+    built_attention,
+    built_dropout,
+    built_feed_forward,
+    built_norm,
+    check_block,
+)
 from keras_transformer.layers.caches import DecoderBlockCache
 from keras_transformer.layers.checks import check_argument, check_built
+from keras_transformer.layers.composite_layer import CompositeLayer, quantize_parts
 from keras_transformer.layers.dtypes import Tensor
-from keras_transformer.layers.masks import DecoderMasks, keys_mask
-from keras_transformer.layers.residual_block import ResidualBlock
+from keras_transformer.layers.masks import keys_mask
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
-class DecoderBlock(ResidualBlock):
+class DecoderBlock(CompositeLayer):
     """Causal self-attention, attention to the encoder, and a feed-forward network.
 
     A block that is built without `encoder_outputs` has no cross-attention, for decoder-only models.
@@ -20,8 +31,9 @@ class DecoderBlock(ResidualBlock):
     Args:
         num_heads: Number of attention heads.
         intermediate_dim: Width inside the feed-forward network.
-        key_dim, value_dim, dropout, norm, use_bias, seed: As in `EncoderBlock`.
-        **options: Other arguments of `EncoderBlock`.
+        key_dim, value_dim, dropout, attention_dropout, activation_dropout, activation, norm,
+            use_bias, kernel_initializer, bias_initializer, kernel_regularizer, epsilon, position,
+            sliding_window, flash_attention, seed: As in `EncoderBlock`.
 
     Call arguments:
         inputs: `[batch, length, d_model]`.
@@ -53,59 +65,138 @@ class DecoderBlock(ResidualBlock):
     Reference: Vaswani et al. (2017), section 3.1 and figure 1.
     """
 
+    def __init__(
+        self,
+        num_heads: int,
+        intermediate_dim: int,
+        key_dim: int | None = None,
+        value_dim: int | None = None,
+        dropout: float = 0.1,
+        *,
+        attention_dropout: float = 0.0,
+        activation_dropout: float = 0.0,
+        activation: str | Callable = "relu",
+        norm: str = "post",
+        use_bias: bool = False,
+        kernel_initializer: str | Callable = "glorot_uniform",
+        bias_initializer: str | Callable = "zeros",
+        kernel_regularizer: str | Callable | None = None,
+        epsilon: float = 1e-6,
+        position: AttentionPosition | None = None,
+        sliding_window: int | None = None,
+        flash_attention: bool | None = None,
+        seed: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.num_heads = num_heads
+        self.intermediate_dim = intermediate_dim
+        self.key_dim = key_dim
+        self.value_dim = value_dim
+        self.dropout = dropout
+        self.attention_dropout = attention_dropout
+        self.activation_dropout = activation_dropout
+        self.activation = keras.activations.get(activation)
+        self.norm = norm
+        self.use_bias = use_bias
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.bias_initializer = keras.initializers.get(bias_initializer)
+        self.kernel_regularizer = keras.regularizers.get(kernel_regularizer)
+        self.epsilon = epsilon
+        self.position = position
+        self.sliding_window = sliding_window
+        self.flash_attention = flash_attention
+        self.seed = seed
+        check_block(self)
+
     def build(self, inputs_shape: tuple, encoder_outputs_shape: tuple | None = None) -> None:
-        self.self_attention = self._make_attention("self_attention", inputs_shape, inputs_shape)
-        self._make_residual("self_attention", inputs_shape)
+        self.self_attention = built_attention(
+            self, "self_attention", inputs_shape, inputs_shape, self.position, self.sliding_window
+        )
+        self.self_attention_norm = built_norm(self, "self_attention_norm", inputs_shape)
+        self.self_attention_dropout = built_dropout(self, "self_attention_dropout", inputs_shape)
         self.cross_attention = None
         if encoder_outputs_shape is not None:
-            shapes = inputs_shape, encoder_outputs_shape
-            self.cross_attention = self._make_attention("cross_attention", *shapes)
-            self._make_residual("cross_attention", inputs_shape)
-        self.feed_forward = self._make_feed_forward(inputs_shape)
-        self._make_residual("feed_forward", inputs_shape)
+            self.cross_attention = built_attention(
+                self, "cross_attention", inputs_shape, encoder_outputs_shape
+            )
+            self.cross_attention_norm = built_norm(self, "cross_attention_norm", inputs_shape)
+            self.cross_attention_dropout = built_dropout(
+                self, "cross_attention_dropout", inputs_shape
+            )
+        self.feed_forward = built_feed_forward(self, inputs_shape)
+        self.feed_forward_norm = built_norm(self, "feed_forward_norm", inputs_shape)
+        self.feed_forward_dropout = built_dropout(self, "feed_forward_dropout", inputs_shape)
+        quantize_parts(self, self.quantized_parts)
 
     def call(
         self,
         inputs: Tensor,
         encoder_outputs: Tensor | None = None,
+        padding_mask: Tensor | None = None,
+        encoder_padding_mask: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        encoder_attention_mask: Tensor | None = None,
         use_causal_mask: bool = True,
         cache: DecoderBlockCache | None = None,
         return_attention_scores: bool = False,
+        training: bool | None = None,
         mask: Tensor | None = None,
         inputs_mask: Tensor | None = None,
         encoder_outputs_mask: Tensor | None = None,
-        **masks: Tensor | None,
     ) -> Tensor | tuple:
         self._check_call(encoder_outputs, cache)
-        masks = DecoderMasks(**masks)
         # An implicit mask does not cover the cached positions.
         implicit_masks = (mask, inputs_mask) if cache is None else ()
-        self_mask = keys_mask(masks.attention_mask, masks.padding_mask, *implicit_masks)
-        cross_masks = masks.encoder_padding_mask, encoder_outputs_mask
-        cross_mask = keys_mask(masks.encoder_attention_mask, *cross_masks, prefix="encoder_")
-        scores = {"return_attention_scores": return_attention_scores}
+        self_mask = keys_mask(attention_mask, padding_mask, *implicit_masks)
+        cross_mask = keys_mask(
+            encoder_attention_mask, encoder_padding_mask, encoder_outputs_mask, prefix="encoder_"
+        )
+        is_pre_norm, returns_pair = self.norm == "pre", cache is not None or return_attention_scores
 
-        def attend_to_itself(states):
-            own = None if cache is None else cache.self_attention
-            options = {"use_causal_mask": use_causal_mask, "cache": own, **scores}
-            return self.self_attention(states, states, attention_mask=self_mask, **options)
+        residual = ops.cast(inputs, self.compute_dtype)  # Keras casts only floats.
+        x = self.self_attention_norm(residual, training=training) if is_pre_norm else residual
+        x = self.self_attention(
+            x,
+            x,
+            attention_mask=self_mask,
+            use_causal_mask=use_causal_mask,
+            cache=None if cache is None else cache.self_attention,
+            return_attention_scores=return_attention_scores,
+            training=training,
+        )
+        x, self_extra = x if returns_pair else (x, None)  # The new cache, or the scores.
+        # Not `ops.add`: on TensorFlow it mistakes outputs of length 0 for a bias.
+        x = residual + self.self_attention_dropout(x, training=training)
+        x = x if is_pre_norm else self.self_attention_norm(x, training=training)
 
-        def attend_to_the_encoder(states):
-            value, own = (encoder_outputs, None) if cache is None else (None, cache.cross_attention)
-            return self.cross_attention(
-                states, value, attention_mask=cross_mask, cache=own, **scores
-            )
-
-        outputs, own = self._apply_residual(inputs, "self_attention", attend_to_itself)
-        cross = None
+        cross_scores = None
         if self.cross_attention is not None:
-            outputs, cross = self._apply_residual(outputs, "cross_attention", attend_to_the_encoder)
-        outputs, _ = self._apply_residual(outputs, "feed_forward", self.feed_forward)
+            residual = x
+            x = self.cross_attention_norm(x, training=training) if is_pre_norm else x
+            x = self.cross_attention(
+                x,
+                encoder_outputs if cache is None else None,
+                attention_mask=cross_mask,
+                cache=None if cache is None else cache.cross_attention,
+                return_attention_scores=return_attention_scores,
+                training=training,
+            )
+            x, cross_scores = x if returns_pair else (x, None)
+            x = residual + self.cross_attention_dropout(x, training=training)
+            x = x if is_pre_norm else self.cross_attention_norm(x, training=training)
+
+        residual = x
+        x = self.feed_forward_norm(x, training=training) if is_pre_norm else x
+        x = self.feed_forward(x, training=training)
+        x = residual + self.feed_forward_dropout(x, training=training)
+        x = x if is_pre_norm else self.feed_forward_norm(x, training=training)
         if cache is not None:
-            return outputs, cache._replace(self_attention=own)
+            return x, cache._replace(self_attention=self_extra)
         if return_attention_scores:
-            return outputs, {"self": own} if cross is None else {"self": own, "cross": cross}
-        return outputs
+            scores = {"self": self_extra}
+            return x, scores if self.cross_attention is None else {**scores, "cross": cross_scores}
+        return x
 
     def _check_call(self, encoder_outputs, cache):
         if self.cross_attention is None and encoder_outputs is not None:
@@ -141,3 +232,11 @@ class DecoderBlock(ResidualBlock):
         rule = "the encoder's outputs, because the block has cross-attention"
         check_argument(encoder_outputs is not None, "encoder_outputs", rule, encoder_outputs)
         return DecoderBlockCache(own, self.cross_attention.make_cache(encoder_outputs))
+
+    def get_config(self) -> dict:
+        return {**super().get_config(), **block_config(self)}
+
+    @classmethod
+    def from_config(cls, config: dict) -> Self:
+        position = keras.saving.deserialize_keras_object(config.get("position"))
+        return super().from_config({**config, "position": position})

@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from keras_transformer.layers import kernels
-from keras_transformer.layers.configured_layer import ConfiguredLayer
+from keras_transformer.layers.checks import check_rate, check_seed
 from keras_transformer.layers.dtypes import Tensor
 
 
@@ -23,7 +23,7 @@ class ReplicaSeedGenerator(keras.random.SeedGenerator):
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
-class Dropout(ConfiguredLayer):
+class Dropout(keras.layers.Layer):
     """Drops inputs at random while training, with another mask on every replica.
 
     Otherwise as `keras.layers.Dropout`, whose replicas draw the same mask under
@@ -50,7 +50,11 @@ class Dropout(ConfiguredLayer):
 
     def __init__(self, rate: float, seed: int | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self._keep(rate=rate, seed=seed)
+        check_rate("rate", rate)
+        check_seed(seed)
+        self.supports_masking = True
+        self.rate = rate
+        self.seed = seed
         if rate > 0:
             self.seed_generator = ReplicaSeedGenerator(seed)
 
@@ -62,3 +66,9 @@ class Dropout(ConfiguredLayer):
         if not training or self.rate == 0:
             return inputs
         return kernels.dropout(inputs, self.rate, self.seed_generator)
+
+    def compute_output_shape(self, inputs_shape: tuple) -> tuple:
+        return inputs_shape
+
+    def get_config(self) -> dict:
+        return {**super().get_config(), "rate": self.rate, "seed": self.seed}

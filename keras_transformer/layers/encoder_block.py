@@ -1,14 +1,27 @@
 """One block of the encoder, section 3.1."""
 
-import keras
+from collections.abc import Callable
+from typing import Any, Self
 
+import keras
+from keras import ops
+
+from keras_transformer.layers.attention_position import AttentionPosition
+from keras_transformer.layers.block_parts import (
+    block_config,
+    built_attention,
+    built_dropout,
+    built_feed_forward,
+    built_norm,
+    check_block,
+)
+from keras_transformer.layers.composite_layer import CompositeLayer, quantize_parts
 from keras_transformer.layers.dtypes import Tensor
 from keras_transformer.layers.masks import keys_mask
-from keras_transformer.layers.residual_block import ResidualBlock
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
-class EncoderBlock(ResidualBlock):
+class EncoderBlock(CompositeLayer):
     """Self-attention and a feed-forward network, each with a residual connection and a norm.
 
     Args:
@@ -51,13 +64,61 @@ class EncoderBlock(ResidualBlock):
     Reference: Vaswani et al. (2017), section 3.1 and figure 1.
     """
 
-    _dropout_suffix = "_dropout_layer"  # `attention_dropout` is a rate.
+    def __init__(
+        self,
+        num_heads: int,
+        intermediate_dim: int,
+        key_dim: int | None = None,
+        value_dim: int | None = None,
+        dropout: float = 0.1,
+        *,
+        attention_dropout: float = 0.0,
+        activation_dropout: float = 0.0,
+        activation: str | Callable = "relu",
+        norm: str = "post",
+        use_bias: bool = False,
+        kernel_initializer: str | Callable = "glorot_uniform",
+        bias_initializer: str | Callable = "zeros",
+        kernel_regularizer: str | Callable | None = None,
+        epsilon: float = 1e-6,
+        position: AttentionPosition | None = None,
+        sliding_window: int | None = None,
+        flash_attention: bool | None = None,
+        seed: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.num_heads = num_heads
+        self.intermediate_dim = intermediate_dim
+        self.key_dim = key_dim
+        self.value_dim = value_dim
+        self.dropout = dropout
+        self.attention_dropout = attention_dropout
+        self.activation_dropout = activation_dropout
+        self.activation = keras.activations.get(activation)
+        self.norm = norm
+        self.use_bias = use_bias
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.bias_initializer = keras.initializers.get(bias_initializer)
+        self.kernel_regularizer = keras.regularizers.get(kernel_regularizer)
+        self.epsilon = epsilon
+        self.position = position
+        self.sliding_window = sliding_window
+        self.flash_attention = flash_attention
+        self.seed = seed
+        check_block(self)
 
     def build(self, inputs_shape: tuple) -> None:
-        self.attention = self._make_attention("attention", inputs_shape, inputs_shape)
-        self.feed_forward = self._make_feed_forward(inputs_shape)
-        self._make_residual("attention", inputs_shape)
-        self._make_residual("feed_forward", inputs_shape)
+        self.attention = built_attention(
+            self, "attention", inputs_shape, inputs_shape, self.position, self.sliding_window
+        )
+        self.feed_forward = built_feed_forward(self, inputs_shape)
+        self.attention_norm = built_norm(self, "attention_norm", inputs_shape)
+        # `attention_dropout` is a rate.
+        self.attention_dropout_layer = built_dropout(self, "attention_dropout", inputs_shape)
+        self.feed_forward_norm = built_norm(self, "feed_forward_norm", inputs_shape)
+        self.feed_forward_dropout_layer = built_dropout(self, "feed_forward_dropout", inputs_shape)
+        quantize_parts(self, self.quantized_parts)
 
     def call(
         self,
@@ -65,15 +126,39 @@ class EncoderBlock(ResidualBlock):
         padding_mask: Tensor | None = None,
         attention_mask: Tensor | None = None,
         return_attention_scores: bool = False,
+        training: bool | None = None,
         mask: Tensor | None = None,
         inputs_mask: Tensor | None = None,
     ) -> Tensor | tuple[Tensor, Tensor]:
         attention_mask = keys_mask(attention_mask, padding_mask, mask, inputs_mask)
+        is_pre_norm, scores = self.norm == "pre", None
 
-        def attend(states):
-            options = {"return_attention_scores": return_attention_scores}
-            return self.attention(states, states, attention_mask=attention_mask, **options)
+        residual = ops.cast(inputs, self.compute_dtype)  # Keras casts only floats.
+        x = self.attention_norm(residual, training=training) if is_pre_norm else residual
+        x = self.attention(
+            x,
+            x,
+            attention_mask=attention_mask,
+            return_attention_scores=return_attention_scores,
+            training=training,
+        )
+        if return_attention_scores:
+            x, scores = x
+        # Not `ops.add`: on TensorFlow it mistakes outputs of length 0 for a bias.
+        x = residual + self.attention_dropout_layer(x, training=training)
+        x = x if is_pre_norm else self.attention_norm(x, training=training)
 
-        outputs, scores = self._apply_residual(inputs, "attention", attend)
-        outputs, _ = self._apply_residual(outputs, "feed_forward", self.feed_forward)
-        return (outputs, scores) if return_attention_scores else outputs
+        residual = x
+        x = self.feed_forward_norm(x, training=training) if is_pre_norm else x
+        x = self.feed_forward(x, training=training)
+        x = residual + self.feed_forward_dropout_layer(x, training=training)
+        x = x if is_pre_norm else self.feed_forward_norm(x, training=training)
+        return (x, scores) if return_attention_scores else x
+
+    def get_config(self) -> dict:
+        return {**super().get_config(), **block_config(self)}
+
+    @classmethod
+    def from_config(cls, config: dict) -> Self:
+        position = keras.saving.deserialize_keras_object(config.get("position"))
+        return super().from_config({**config, "position": position})

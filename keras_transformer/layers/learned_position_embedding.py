@@ -7,18 +7,17 @@ import keras
 from keras import ops
 
 from keras_transformer.layers import kernels
-from keras_transformer.layers.checks import check_rank
-from keras_transformer.layers.configured_layer import ConfiguredLayer
+from keras_transformer.layers.checks import check_positive_integer, check_rank
 from keras_transformer.layers.dtypes import Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
-class LearnedPositionEmbedding(ConfiguredLayer):
+class LearnedPositionEmbedding(keras.layers.Layer):
     """Adds a learned vector per position to the inputs.
 
     Args:
         max_length: Number of positions in the table.
-        embeddings_initializer: Initialiser of the table; None for
+        embeddings_initializer: Initializer of the table; None for
             `RandomNormal(stddev=d_model**-0.5)`, as in `TiedEmbedding`.
 
     Call arguments:
@@ -45,7 +44,10 @@ class LearnedPositionEmbedding(ConfiguredLayer):
         self, max_length: int, embeddings_initializer: str | Callable | None = None, **kwargs: Any
     ) -> None:
         super().__init__(**kwargs)
-        self._keep(max_length=max_length, embeddings_initializer=embeddings_initializer)
+        check_positive_integer("max_length", max_length)
+        self.supports_masking = True
+        self.max_length = max_length
+        self.embeddings_initializer = keras.initializers.get(embeddings_initializer)
 
     def build(self, inputs_shape: tuple) -> None:
         d_model = inputs_shape[-1]
@@ -80,3 +82,11 @@ class LearnedPositionEmbedding(ConfiguredLayer):
     def compute_output_shape(self, inputs_shape: tuple) -> tuple:
         self._check_length(inputs_shape)
         return inputs_shape
+
+    def get_config(self) -> dict:
+        initializer = self.embeddings_initializer
+        return {
+            **super().get_config(),
+            "max_length": self.max_length,
+            "embeddings_initializer": keras.initializers.serialize(initializer),
+        }

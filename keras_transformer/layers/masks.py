@@ -1,21 +1,12 @@
 """Boolean attention masks: `True` = attend. They are combined here and applied once."""
 
 import functools
-from typing import Any, NamedTuple
+from typing import Any
 
 from keras import ops
 
 from keras_transformer.layers.checks import check_rank
 from keras_transformer.layers.dtypes import Tensor
-
-
-class DecoderMasks(NamedTuple):
-    """Masks of a decoder block, by the names of its call arguments."""
-
-    padding_mask: Tensor | None = None
-    encoder_padding_mask: Tensor | None = None
-    attention_mask: Tensor | None = None
-    encoder_attention_mask: Tensor | None = None
 
 
 def combine_masks(*masks: Tensor | None) -> Tensor | None:

@@ -1,6 +1,7 @@
 """Multi-head attention, section 3.2.2, with the caches of decoding."""
 
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Self
 
 import keras
 from keras import ops
@@ -11,23 +12,37 @@ from keras_transformer.layers.attention_position import (
     RelativePosition,
     check_position,
 )
-from keras_transformer.layers.cached_attention import CachedAttention
 from keras_transformer.layers.caches import CompleteCache, FixedCache, GrowingCache, RollingCache
-from keras_transformer.layers.checks import check_argument, check_positive_integer, check_rank
-from keras_transformer.layers.configured_layer import TracedLayer
+from keras_transformer.layers.checks import (
+    check_argument,
+    check_boolean,
+    check_built,
+    check_positive_integer,
+    check_rank,
+)
+from keras_transformer.layers.composite_layer import (
+    CompositeLayer,
+    built_dense,
+    quantize_parts,
+)
 from keras_transformer.layers.dtypes import Tensor
-from keras_transformer.layers.masks import keys_mask
+from keras_transformer.layers.masks import combine_masks, keys_mask
 from keras_transformer.layers.scaled_dot_product_attention import ScaledDotProductAttention
+from keras_transformer.layers.shapes import reshape
 from keras_transformer.layers.sliding_window import attend_in_window
+from keras_transformer.layers.version_1 import in_version_1_order, load_version_1
+
+Cache = GrowingCache | FixedCache | RollingCache | CompleteCache
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
-class MultiHeadAttention(TracedLayer, CachedAttention):
+class MultiHeadAttention(CompositeLayer):
     """Attends from `query` to `value` with several heads.
 
     `MultiHead(Q, K, V) = Concat(head_1, ..., head_h) . W^O`, each head attending with its own
-    projections of queries, keys and values. The kernels are matrices `[input_dim, heads * dim]`,
-    head-major, so that Glorot initialisation uses the fan-in and fan-out of a whole projection.
+    projections of queries, keys and values. The projections are `keras.layers.Dense` layers with
+    kernels `[input_dim, heads * dim]`, head-major, so that Glorot initialization uses the fan-in
+    and fan-out of a whole projection.
 
     Differs from `keras.layers.MultiHeadAttention`: no biases by default, a fully masked query
     gets exact zeros, `dropout` follows `use_bias` in the arguments, and there is a cache.
@@ -45,9 +60,10 @@ class MultiHeadAttention(TracedLayer, CachedAttention):
             grow linearly with the length, and a cache has `sliding_window - 1` positions.
         position: `AttentionPosition`, such as `RotaryPosition`, or None. Only for self-attention.
         flash_attention: As in `ScaledDotProductAttention`. Only for the default `attention`.
+        kernel_initializer, bias_initializer, kernel_regularizer: As in `keras.layers.Dense`, for
+            the four projections.
         seed: Integer seed of the dropout, or None.
-        **kwargs: `kernel_initializer` and `kernel_regularizer` of the four matrices,
-            `bias_initializer`, and the arguments of `keras.layers.Layer`.
+        **kwargs: Arguments of `keras.layers.Layer`.
 
     Call arguments:
         query: `[batch, query_length, d_model]`.
@@ -91,37 +107,34 @@ class MultiHeadAttention(TracedLayer, CachedAttention):
         attention: AttentionFunction | None = None,
         position: AttentionPosition | None = None,
         sliding_window: int | None = None,
+        flash_attention: bool | None = None,
+        kernel_initializer: str | Callable = "glorot_uniform",
+        bias_initializer: str | Callable = "zeros",
+        kernel_regularizer: str | Callable | None = None,
+        seed: int | None = None,
         **kwargs: Any,
     ) -> None:
-        seed, flash_attention = kwargs.pop("seed", None), kwargs.pop("flash_attention", None)
         super().__init__(**kwargs)
+        check_positive_integer("num_heads", num_heads)
         check_positive_integer("key_dim", key_dim)
-        self._keep(
-            num_heads=num_heads,
-            key_dim=key_dim,
-            value_dim=key_dim if value_dim is None else value_dim,
-            use_bias=use_bias,
-            dropout=dropout,
-            position=position,
-            sliding_window=sliding_window,
-            flash_attention=flash_attention,
-            seed=seed,
-        )
-        is_function = attention is None or isinstance(attention, AttentionFunction)
-        check_argument(is_function, "attention", "an `AttentionFunction` or None", attention)
-        if attention is not None and (dropout or flash_attention is not None):
-            raise ValueError(
-                "`dropout` and `flash_attention` are not allowed beside `attention`, which has its "
-                f"own. Received: {dropout=}, {flash_attention=}"
-            )
-        if isinstance(position, RelativePosition) and not (
-            attention is None or isinstance(attention, ScaledDotProductAttention)
-        ):
-            raise ValueError(
-                "`RelativePosition` adds to dot products, and needs a `ScaledDotProductAttention`. "
-                f"Received: {attention=}"
-            )
+        check_positive_integer("value_dim", key_dim if value_dim is None else value_dim)
+        check_boolean("use_bias", use_bias)
+        check_positive_integer("sliding_window", 1 if sliding_window is None else sliding_window)
         check_position(position)
+        check_attention(attention, dropout, flash_attention, position)
+        self.num_heads = num_heads
+        self.key_dim = key_dim
+        self.value_dim = key_dim if value_dim is None else value_dim
+        self.use_bias = use_bias
+        self.dropout = dropout
+        self.has_own_attention = attention is not None
+        self.position = position
+        self.sliding_window = sliding_window
+        self.flash_attention = flash_attention
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.bias_initializer = keras.initializers.get(bias_initializer)
+        self.kernel_regularizer = keras.regularizers.get(kernel_regularizer)
+        self.seed = seed
         self.attention = attention or ScaledDotProductAttention(
             dropout,
             seed=seed,
@@ -129,19 +142,24 @@ class MultiHeadAttention(TracedLayer, CachedAttention):
             dtype=self.dtype_policy,
             name="attention",
         )
-        self._kept += ("attention",) if attention else ()
 
     def build(self, query_shape: tuple, value_shape: tuple, key_shape: tuple | None = None) -> None:
-        super().build(query_shape, value_shape, key_shape)
-        heads = None, self.num_heads, None
-        keys, values = (*heads, self.key_dim), (*heads, self.value_dim)
+        d_model, value_width = query_shape[-1], value_shape[-1]
+        key_width = value_width if key_shape is None else key_shape[-1]
+        all_keys, all_values = self.num_heads * self.key_dim, self.num_heads * self.value_dim
+        self.query_dense = built_dense(self, "query", d_model, all_keys)
+        self.key_dense = built_dense(self, "key", key_width, all_keys)
+        self.value_dense = built_dense(self, "value", value_width, all_values)
+        self.output_dense = built_dense(self, "output", all_values, d_model)
+        keys, values = (
+            (None, self.num_heads, None, self.key_dim),
+            (None, self.num_heads, None, self.value_dim),
+        )
         if not self.attention.built:
             self.attention.build(keys, keys, values)
         if self.position is not None and not self.position.built:
             self.position.build(keys, values)
-
-    def get_config(self) -> dict:
-        return {"attention": None, **super().get_config()}
+        quantize_parts(self, self.quantized_parts)
 
     def call(
         self,
@@ -150,47 +168,178 @@ class MultiHeadAttention(TracedLayer, CachedAttention):
         key: Tensor | None = None,
         attention_mask: Tensor | None = None,
         use_causal_mask: bool = False,
-        cache: GrowingCache | FixedCache | RollingCache | CompleteCache | None = None,
+        cache: Cache | None = None,
         return_attention_scores: bool = False,
+        training: bool | None = None,
         value_mask: Tensor | None = None,
         key_mask: Tensor | None = None,
     ) -> Tensor | tuple:
         self._check_call(query, value, cache, use_causal_mask, return_attention_scores)
-        check_rank("query", query, "[batch, query_length, d_model]")
-        check_rank("value", value, "[batch, key_length, value_width]")
         check_rank("attention_mask", attention_mask, "[batch, query_length, key_length]")
+        batch_size, query_length = ops.shape(query)[:2]
         if value is None:
             return self._attend_to_cache(query, attention_mask, cache), cache
-        if value is query and key is None:
-            queries, keys, values = self._project(query, ("query", "key", "value"))
-        else:
-            [queries] = self._project(query, ("query",))
-            keys, values = self._project_value(value, key)
-        query_length, position = ops.shape(query)[1], self.position
-        if position is not None:
-            positions = ops.arange(query_length, dtype="int32")
-            places = positions if cache is None else cache.length + positions
-            queries, keys = position.rotate(queries, places), position.rotate(keys, places)
-        heads = queries, keys, values
+        rows = self._rows(query)
+        queries = self._split_heads(self.query_dense(rows), batch_size, query_length)
+        keys, values = self._project_value(value, key, rows if value is query else None)
+        if self.position is not None:
+            start = 0 if cache is None else cache.length
+            positions = start + ops.arange(query_length, dtype="int32")
+            queries = self.position.rotate(queries, positions)
+            keys = self.position.rotate(keys, positions)
         if cache is not None:
-            outputs, cache = self._extend(heads, cache, attention_mask, use_causal_mask)
-            return self._merge_heads(outputs), cache
+            outputs, cache = self._extend(
+                queries, keys, values, cache, attention_mask, use_causal_mask
+            )
+            return self._merge_heads(outputs, batch_size, query_length), cache
         # Implicit masks, [batch, key_length], do not cover cached keys.
         mask = keys_mask(attention_mask, value_mask, key_mask)
-        options = {"return_attention_scores": return_attention_scores}
         if self.sliding_window is not None:
-            window = self.sliding_window, use_causal_mask, mask, position
-            outputs = attend_in_window(self.attention, *heads, *window, **options)
+            outputs = attend_in_window(
+                self.attention,
+                queries,
+                keys,
+                values,
+                self.sliding_window,
+                use_causal_mask,
+                mask,
+                self.position,
+                return_attention_scores,
+                training,
+            )
         else:
-            if position is not None:
-                options["distances"] = position.between(positions, positions)
-            masks = {"attention_mask": mask, "use_causal_mask": use_causal_mask}
-            outputs = self.attention(*heads, **masks, **options)
+            outputs = self.attention(
+                queries,
+                keys,
+                values,
+                attention_mask=mask,
+                use_causal_mask=use_causal_mask,
+                distances=self.position and self.position.between(positions, positions),
+                return_attention_scores=return_attention_scores,
+                training=training,
+            )
         if return_attention_scores:
-            return self._merge_heads(outputs[0]), outputs[1]
-        return self._merge_heads(outputs)
+            outputs, scores = outputs
+            return self._merge_heads(outputs, batch_size, query_length), scores
+        return self._merge_heads(outputs, batch_size, query_length)
+
+    def _rows(self, inputs):
+        """Returns `[batch, length, width]` as `[batch * length, width]`, in the compute dtype.
+
+        On TensorFlow, products of matrices are several times faster than those of three axes.
+        """
+        # Keras casts only floats, and only inside `__call__`; caches are made outside of it.
+        return reshape(ops.cast(inputs, self.compute_dtype), (-1, inputs.shape[-1]))
+
+    def _project_value(self, value, key, rows=None):
+        """Returns the keys and values of all heads, `[batch, num_heads, key_length, dim]`.
+
+        `rows` are those of `value`, if they are known.
+        """
+        batch_size, length = ops.shape(value)[:2]
+        rows = self._rows(value) if rows is None else rows
+        key_rows = rows if key is None or key is value else self._rows(key)
+        keys = self._split_heads(self.key_dense(key_rows), batch_size, length)
+        return keys, self._split_heads(self.value_dense(rows), batch_size, length)
+
+    def _split_heads(self, rows, batch_size, length):
+        """Returns `[batch * length, heads * dim]` as `[batch, heads, length, dim]`."""
+        dim = rows.shape[-1] // self.num_heads
+        # Nothing to move, as in every step of decoding. A tensor must not be compared here.
+        if isinstance(length, int) and length == 1:
+            return reshape(rows, (batch_size, self.num_heads, 1, dim))
+        heads = reshape(rows, (batch_size, length, self.num_heads, dim))
+        return ops.transpose(heads, (0, 2, 1, 3))
+
+    def _merge_heads(self, heads, batch_size, length):
+        """Merges and projects `[batch, heads, length, value_dim]` to `[batch, length, d_model]`."""
+        heads = ops.cast(heads, self.compute_dtype)  # `attention` may have a type of its own.
+        if heads.shape[2] != 1:
+            heads = ops.transpose(heads, (0, 2, 1, 3))
+        rows = self.output_dense(reshape(heads, (-1, self.num_heads * self.value_dim)))
+        return reshape(rows, (batch_size, length, rows.shape[-1]))
+
+    def make_cache(
+        self,
+        value: Tensor | None = None,
+        key: Tensor | None = None,
+        batch_size: Any = None,
+        max_length: Any = None,
+    ) -> Cache:
+        """Returns a cache for `call`: keys and values computed once, to be attended to many times.
+
+        Args:
+            value: `[batch, key_length, value_width]`, whose keys and values fill the cache (for
+                cross-attention); None for an empty cache (for self-attention).
+            key: As in `call`.
+            batch_size: Number of rows of an empty cache.
+            max_length: Number of positions of an empty cache of fixed size, for backends that
+                compile fixed shapes; None for one that grows with each call.
+
+        Returns:
+            A named tuple with `keys` and `values`: a `CompleteCache` of `value`, or an empty
+            `RollingCache` with `sliding_window`, `FixedCache` with `max_length`, or `GrowingCache`.
+        """
+        check_built(self)
+        if value is not None:
+            keys, values = self._project_value(value, key)
+            # On JAX and torch Keras computes float64 in float32.
+            dtype = self.compute_dtype
+            return CompleteCache(ops.cast(keys, dtype), ops.cast(values, dtype))
+        if self.sliding_window is not None:
+            length = self.sliding_window - 1
+        elif max_length is not None:
+            length = max_length
+        else:
+            # 0, computed from a weight: a constant is a static size, which cannot grow in a loop.
+            number = self.query_dense.kernel[0, 0]
+            length = ops.cast(number < number, "int32")
+        leading = (batch_size, self.num_heads, length)
+        keys = ops.zeros((*leading, self.key_dim), dtype=self.compute_dtype)
+        values = ops.zeros((*leading, self.value_dim), dtype=self.compute_dtype)
+        if self.sliding_window is None and max_length is None:
+            return GrowingCache((keys, keys), (values, values))
+        kind = FixedCache if self.sliding_window is None else RollingCache
+        return kind(keys, values, ops.zeros((), dtype="int32"))
+
+    def _extend(self, queries, keys, values, cache, mask, is_causal):
+        """Returns the outputs at the positions that follow a cache, and the new cache."""
+        num_queries = ops.shape(queries)[2]
+        cache = cache.extend(keys, values)
+        if mask is not None and self.sliding_window is not None:
+            mask = cache.last_columns(mask)
+        distances = None
+        if self.position is not None:
+            distances = self.position.between(*cache.positions(num_queries))
+        outputs = self.attention(
+            queries,
+            cache.keys,
+            cache.values,
+            attention_mask=combine_masks(mask, cache.mask(num_queries, is_causal)),
+            distances=distances,
+        )
+        if self.sliding_window is not None:
+            cache = cache.last(self.sliding_window - 1)
+        return outputs, cache
+
+    def _attend_to_cache(self, query, attention_mask, cache):
+        """Attends to the cache alone; one row of the cache may serve several rows of the query.
+
+        The beams of a sentence share its keys and values, so they are folded into the query axis.
+        The mask must then be the same for all queries, `[batch or 1, 1, key_length]`.
+        """
+        keys = cache.keys
+        cache_batch = ops.shape(keys[0] if isinstance(keys, tuple) else keys)[0]
+        # The number of queries is inferred, except from no rows, where torch cannot infer it.
+        is_empty = isinstance(cache_batch, int) and cache_batch == 0
+        rows = self.query_dense(self._rows(query))
+        queries = self._split_heads(rows, cache_batch, 0 if is_empty else -1)
+        outputs = self.attention(queries, keys, cache.values, attention_mask=attention_mask)
+        return self._merge_heads(outputs, *ops.shape(query)[:2])
 
     def _check_call(self, query, value, cache, use_causal_mask, return_attention_scores):
+        check_rank("query", query, "[batch, query_length, d_model]")
+        check_rank("value", value, "[batch, key_length, value_width]")
         if cache is not None and return_attention_scores:
             raise ValueError(
                 "A call returns the attention scores or a cache, not both. Received: "
@@ -204,14 +353,12 @@ class MultiHeadAttention(TracedLayer, CachedAttention):
                 "of the queries in the cache are unknown. "
                 "Received: use_causal_mask=True, value=None"
             )
-        if self.sliding_window is not None or self.position is not None:
-            self._check_self_attention(query, value, cache)
-
-    def _check_self_attention(self, query, value, cache):
-        lengths = [None if one is None else one.shape[1] for one in (query, value)]
+        if self.sliding_window is None and self.position is None:
+            return
+        lengths = [None if states is None else states.shape[1] for states in (query, value)]
         kinds = (RollingCache,) if self.sliding_window else (GrowingCache, FixedCache)
-        is_own = cache is None or isinstance(cache, kinds)
-        if value is None or not is_own or (None not in lengths and len(set(lengths)) > 1):
+        fits = cache is None or isinstance(cache, kinds)
+        if value is None or not fits or (None not in lengths and len(set(lengths)) > 1):
             raise ValueError(
                 "`sliding_window` and `position` are for self-attention, and for caches of "
                 f"`make_cache()`. Received: sliding_window={self.sliding_window}, "
@@ -219,7 +366,62 @@ class MultiHeadAttention(TracedLayer, CachedAttention):
                 f"positions, {type(cache).__name__} as cache"
             )
 
-    def compute_output_shape(
-        self, query_shape: tuple, value_shape: tuple, key_shape: tuple | None = None
-    ) -> tuple:
-        return query_shape
+    @property
+    def weights(self) -> list:
+        return in_version_1_order(super().weights)
+
+    @property
+    def variables(self) -> list:
+        return in_version_1_order(super().variables)
+
+    def load_own_variables(self, store: Mapping) -> None:
+        maps = [self.query_dense, self.key_dense, self.value_dense, self.output_dense]
+        load_version_1(store, maps, [weight for dense in maps for weight in dense.weights])
+
+    def get_config(self) -> dict:
+        serialize = keras.saving.serialize_keras_object
+        return {
+            **super().get_config(),
+            "num_heads": self.num_heads,
+            "key_dim": self.key_dim,
+            "value_dim": self.value_dim,
+            "use_bias": self.use_bias,
+            "dropout": self.dropout,
+            "attention": serialize(self.attention) if self.has_own_attention else None,
+            "position": serialize(self.position),
+            "sliding_window": self.sliding_window,
+            "flash_attention": self.flash_attention,
+            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
+            "bias_initializer": keras.initializers.serialize(self.bias_initializer),
+            "kernel_regularizer": keras.regularizers.serialize(self.kernel_regularizer),
+            "seed": self.seed,
+        }
+
+    @classmethod
+    def from_config(cls, config: dict) -> Self:
+        deserialize = keras.saving.deserialize_keras_object
+        layers = {name: deserialize(config.get(name)) for name in ("attention", "position")}
+        return super().from_config({**config, **layers})
+
+
+def check_attention(
+    attention: AttentionFunction | None,
+    dropout: float,
+    flash_attention: bool | None,
+    position: AttentionPosition | None,
+) -> None:
+    """Raises `ValueError` unless `attention` may stand beside the other arguments of a layer."""
+    is_function = attention is None or isinstance(attention, AttentionFunction)
+    check_argument(is_function, "attention", "an `AttentionFunction` or None", attention)
+    if attention is not None and (dropout or flash_attention is not None):
+        raise ValueError(
+            "`dropout` and `flash_attention` are not allowed beside `attention`, which has its "
+            f"own. Received: {dropout=}, {flash_attention=}"
+        )
+    if isinstance(position, RelativePosition) and not (
+        attention is None or isinstance(attention, ScaledDotProductAttention)
+    ):
+        raise ValueError(
+            "`RelativePosition` adds to dot products, and needs a `ScaledDotProductAttention`. "
+            f"Received: {attention=}"
+        )

@@ -7,6 +7,7 @@ from keras import ops
 
 from keras_transformer.layers.attention_function import AttentionFunction
 from keras_transformer.layers.attention_position import DistanceVectors
+from keras_transformer.layers.checks import check_boolean, check_positive_number
 from keras_transformer.layers.dtypes import Tensor
 from keras_transformer.layers.flash_attention import flash_attention
 
@@ -51,15 +52,22 @@ class ScaledDotProductAttention(AttentionFunction):
         **kwargs: Any,
     ) -> None:
         super().__init__(dropout, seed, **kwargs)
-        self._keep(scale=scale, flash_attention=flash_attention)
+        if scale is not None:
+            check_positive_number("scale", scale)
+        if flash_attention is not None:
+            check_boolean("flash_attention", flash_attention)
+        self.scale = scale
+        self.flash_attention = flash_attention
         if flash_attention and dropout:
             rule = "`flash_attention=True` is not supported with dropout of the attention weights"
             raise ValueError(f"{rule}. Received: {dropout=}")
 
-    def _scaled(self, query: Tensor) -> Tensor:
-        # Scaling the queries is cheaper than scaling the scores, with the same result.
-        scale = query.shape[-1] ** -0.5 if self.scale is None else self.scale
-        return ops.multiply(query, scale)
+    def get_config(self) -> dict:
+        return {
+            **super().get_config(),
+            "scale": self.scale,
+            "flash_attention": self.flash_attention,
+        }
 
     def call(
         self,
@@ -70,7 +78,11 @@ class ScaledDotProductAttention(AttentionFunction):
         use_causal_mask: bool = False,
         distances: DistanceVectors | None = None,
         return_attention_scores: bool = False,
+        training: bool | None = None,
     ) -> Tensor | tuple[Tensor, Tensor]:
+        # Scaling the queries is cheaper than scaling the scores, with the same result.
+        scale = query.shape[-1] ** -0.5 if self.scale is None else self.scale
+        scaled = ops.multiply(query, scale)
         masks = attention_mask, use_causal_mask
         is_plain = distances is None and not return_attention_scores and not self.dropout
         if self.flash_attention and distances is not None:
@@ -81,8 +93,10 @@ class ScaledDotProductAttention(AttentionFunction):
         if is_plain and is_whole:
             attend = flash_attention(self.flash_attention, query, key, value, attention_mask)
             if attend is not None:
-                return attend(self._scaled(query), key, value, *masks)
-        return super().call(query, key, value, *masks, distances, return_attention_scores)
+                return attend(scaled, key, value, *masks)
+        return super().call(
+            scaled, key, value, *masks, distances, return_attention_scores, training
+        )
 
     def score(self, query: Tensor, key: Tensor) -> Tensor:
         return ops.matmul(query, ops.swapaxes(key, -1, -2))

@@ -7,10 +7,9 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_transformer.layers.checks import check_rank
-from keras_transformer.layers.configured_layer import ConfiguredLayer
+from keras_transformer.layers.checks import check_positive_number, check_rank
 from keras_transformer.layers.dtypes import Tensor, at_least_float32
-from keras_transformer.layers.kernels.shapes import reshape
+from keras_transformer.layers.shapes import reshape
 
 _LEADING_BITS = 8
 
@@ -35,7 +34,7 @@ def position_angles(positions: Tensor, frequencies: np.ndarray, dtype: str) -> T
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
-class SinusoidalPositionEncoding(ConfiguredLayer):
+class SinusoidalPositionEncoding(keras.layers.Layer):
     """Adds sines and cosines of the position to the inputs.
 
     `PE(pos, 2i) = sin(pos / 10000^(2i / d_model))`, `PE(pos, 2i + 1) = cos(...)`, from position 0,
@@ -66,7 +65,9 @@ class SinusoidalPositionEncoding(ConfiguredLayer):
 
     def __init__(self, max_wavelength: float = 10_000, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self._keep(max_wavelength=max_wavelength)
+        check_positive_number("max_wavelength", max_wavelength)
+        self.supports_masking = True
+        self.max_wavelength = max_wavelength
 
     def build(self, inputs_shape: tuple) -> None:
         if inputs_shape[-1] % 2:
@@ -85,3 +86,9 @@ class SinusoidalPositionEncoding(ConfiguredLayer):
         encoding = reshape(encoding, (*ops.shape(positions), d_model))
         # Not `ops.add`: on TensorFlow it mistakes an encoding of length 0 for a bias.
         return inputs + ops.cast(encoding, inputs.dtype)
+
+    def compute_output_shape(self, inputs_shape: tuple) -> tuple:
+        return inputs_shape
+
+    def get_config(self) -> dict:
+        return {**super().get_config(), "max_wavelength": self.max_wavelength}

@@ -6,7 +6,7 @@ from keras import ops
 
 from keras_transformer.layers.attention_position import AttentionPosition
 from keras_transformer.layers.dtypes import Tensor
-from keras_transformer.layers.sequence_blocks import cut, greatest, least
+from keras_transformer.layers.shapes import cut, greatest, least
 
 # Smaller matrices are multiplied at a fraction of a processor's rate.
 _MIN_BLOCK = 32
@@ -22,6 +22,7 @@ def attend_in_window(
     attention_mask: Tensor | None = None,
     position: AttentionPosition | None = None,
     return_attention_scores: bool = False,
+    training: bool | None = None,
 ) -> Tensor | tuple[Tensor, Tensor]:
     """Attends from each position to the positions less than `window` away.
 
@@ -36,6 +37,7 @@ def attend_in_window(
         attention_mask: bool `[batch or 1, length or 1, length]`, or None.
         position: `AttentionPosition`, or None.
         return_attention_scores: Whether to return the weights as well.
+        training: Whether to apply dropout.
 
     Returns:
         `[batch, heads, length, value_dim]`. With `return_attention_scores=True`, a tuple of this
@@ -53,6 +55,7 @@ def attend_in_window(
         attention_mask=blocks.mask(attention_mask),
         distances=position and position.between(blocks.queries, blocks.keys),
         return_attention_scores=return_attention_scores,
+        training=training,
     )
     if not return_attention_scores:
         return blocks.joined(found)

@@ -1,31 +1,32 @@
 """Token embedding whose matrix is also the pre-softmax linear map, section 3.4."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import keras
 from keras import ops
 
-from keras_transformer.layers.configured_layer import ConfiguredLayer
+from keras_transformer.layers.checks import check_boolean, check_positive_integer
+from keras_transformer.layers.composite_layer import CompositeLayer, quantize_parts
 from keras_transformer.layers.dtypes import Tensor, at_least_float32
-from keras_transformer.layers.kernels.shapes import is_decoding_step, reshape
-from keras_transformer.layers.kernels.stored_kernels import multiply_few_rows
+from keras_transformer.layers.shapes import reshape
+from keras_transformer.layers.version_1 import load_version_1
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
-class TiedEmbedding(ConfiguredLayer):
+class TiedEmbedding(CompositeLayer):
     """Looks tokens up and, with the same matrix, projects states to logits.
 
     The lookup multiplies by `sqrt(d_model)`; the projection does not. The embedding of the padding
-    id is exactly zero.
+    id is exactly zero. The matrix is that of a `keras.layers.ReversibleEmbedding`, `embedding`.
 
     Args:
         vocab_size: Number of tokens.
         d_model: Width of the embedding.
         padding_id: Id whose embedding is zero, or None for no such id.
         mask_zero: Whether the lookup attaches a Keras mask that is False at `padding_id`.
-        embeddings_initializer: Initialiser; None for `RandomNormal(stddev=d_model**-0.5)`.
-        embeddings_regularizer: Regulariser of the matrix.
+        embeddings_initializer: Initializer; None for `RandomNormal(stddev=d_model**-0.5)`.
+        embeddings_regularizer: Regularizer of the matrix.
 
     Call arguments:
         inputs: `[batch, length]` ids of any number type, as in `keras.layers.Embedding`; with
@@ -59,27 +60,38 @@ class TiedEmbedding(ConfiguredLayer):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self._keep(
-            vocab_size=vocab_size,
-            d_model=d_model,
-            padding_id=padding_id,
-            mask_zero=mask_zero,
-            embeddings_initializer=embeddings_initializer,
-            embeddings_regularizer=embeddings_regularizer,
-        )
+        check_positive_integer("vocab_size", vocab_size)
+        check_positive_integer("d_model", d_model)
+        check_boolean("mask_zero", mask_zero)
         is_id = type(padding_id) is int and 0 <= padding_id < vocab_size
         if padding_id is not None and not is_id:
             rule = f"`padding_id` must be None or an id below `vocab_size`, which is {vocab_size}"
             raise ValueError(f"{rule}. Received: padding_id={padding_id!r}")
+        self.vocab_size = vocab_size
+        self.d_model = d_model
+        self.padding_id = padding_id
+        self.mask_zero = mask_zero
+        self.embeddings_initializer = keras.initializers.get(embeddings_initializer)
+        self.embeddings_regularizer = keras.regularizers.get(embeddings_regularizer)
+        self.embedding = keras.layers.ReversibleEmbedding(
+            vocab_size,
+            d_model,
+            embeddings_initializer=self.embeddings_initializer
+            or keras.initializers.RandomNormal(stddev=d_model**-0.5),
+            embeddings_regularizer=self.embeddings_regularizer,
+            trainable=self.trainable,
+            dtype=self.dtype_policy,
+            name="embedding",
+        )
 
     def build(self, inputs_shape: tuple | None = None) -> None:
-        self.embeddings = self.add_weight(
-            name="embeddings",
-            shape=(self.vocab_size, self.d_model),
-            initializer=self.embeddings_initializer
-            or keras.initializers.RandomNormal(stddev=self.d_model**-0.5),
-            regularizer=self.embeddings_regularizer,
-        )
+        self.embedding.build(inputs_shape)
+        quantize_parts(self, self.quantized_parts)
+
+    @property
+    def embeddings(self) -> Any:
+        """The matrix, `[vocab_size, d_model]`."""
+        return self.embedding.embeddings
 
     def __call__(self, inputs: Tensor, reverse: bool = False, **kwargs: Any) -> Tensor:
         dtype = getattr(inputs, "dtype", None)
@@ -95,7 +107,29 @@ class TiedEmbedding(ConfiguredLayer):
     ) -> Tensor:
         if not reverse:
             return self._look_up(inputs)
-        return self._project(inputs, self.embeddings if embeddings is None else embeddings)
+        # As a product of two matrices, which on TensorFlow is several times faster.
+        logits = self.project(reshape(inputs, (-1, self.d_model)), embeddings)
+        logits = reshape(logits, (*ops.shape(inputs)[:-1], ops.shape(logits)[-1]))
+        return ops.cast(logits, at_least_float32(self.compute_dtype))
+
+    def project(self, rows: Tensor, embeddings: Tensor | None = None) -> Tensor:
+        """Returns the logits `[rows, columns]` of states `[rows, d_model]`, in the compute dtype.
+
+        Args:
+            rows: `[rows, d_model]`.
+            embeddings: As in `call`.
+        """
+        if embeddings is None:
+            return self.embedding(rows, reverse=True)
+        return ops.matmul(rows, ops.transpose(embeddings))
+
+    def _look_up(self, ids):
+        vectors = self.embedding(ids)
+        scale = self.d_model**0.5
+        if self.padding_id is None:
+            return ops.multiply(vectors, scale)
+        is_token = ops.cast(ops.not_equal(ids, self.padding_id), vectors.dtype)
+        return ops.multiply(vectors, ops.expand_dims(is_token * scale, -1))
 
     def rows(self, ids: Tensor) -> Tensor:
         """Returns the rows of the matrix, `[columns, d_model]`, in the compute dtype.
@@ -103,26 +137,7 @@ class TiedEmbedding(ConfiguredLayer):
         Args:
             ids: int32 `[columns]`, tokens.
         """
-        return ops.cast(ops.take(self.embeddings, ids, axis=0), self.compute_dtype)
-
-    def _look_up(self, ids):
-        vectors = ops.take(self.embeddings, ids, axis=0)
-        scale = self.d_model**0.5
-        if self.padding_id is None:
-            return ops.multiply(vectors, scale)
-        is_token = ops.cast(ops.not_equal(ids, self.padding_id), vectors.dtype)
-        return ops.multiply(vectors, ops.expand_dims(is_token * scale, -1))
-
-    def _project(self, states, embeddings):
-        # One product of two matrices, with the transposition left to the product.
-        leading = ops.shape(states)[:-1]
-        rows = ops.reshape(states, (-1, self.d_model))
-        if is_decoding_step(states):
-            logits = multiply_few_rows(rows, embeddings)
-        else:
-            logits = ops.matmul(rows, ops.transpose(embeddings))
-        logits = reshape(logits, (*leading, ops.shape(embeddings)[0]))
-        return ops.cast(logits, at_least_float32(self.compute_dtype))
+        return ops.cast(self.embedding(ids), self.compute_dtype)
 
     def compute_mask(self, inputs: Tensor, previous_mask: Tensor | None = None) -> Tensor | None:
         is_lookup = keras.backend.is_int_dtype(inputs.dtype)
@@ -141,3 +156,18 @@ class TiedEmbedding(ConfiguredLayer):
 
     def compute_output_shape(self, inputs_shape: tuple) -> tuple:
         return (*inputs_shape, self.d_model)
+
+    def load_own_variables(self, store: Mapping) -> None:
+        load_version_1(store, [self.embedding], self.embedding.weights)
+
+    def get_config(self) -> dict:
+        initializer, regularizer = self.embeddings_initializer, self.embeddings_regularizer
+        return {
+            **super().get_config(),
+            "vocab_size": self.vocab_size,
+            "d_model": self.d_model,
+            "padding_id": self.padding_id,
+            "mask_zero": self.mask_zero,
+            "embeddings_initializer": keras.initializers.serialize(initializer),
+            "embeddings_regularizer": keras.regularizers.serialize(regularizer),
+        }

@@ -7,9 +7,14 @@ import keras
 from keras import ops
 
 from keras_transformer.layers.caches import DecoderCache, FixedCache, take_rows
-from keras_transformer.layers.composite_layer import set_trainable_parts, trainable_parts
+from keras_transformer.layers.composite_layer import (
+    quantize_parts,
+    quantized_parts,
+    set_trainable_parts,
+    trainable_parts,
+)
 from keras_transformer.layers.dtypes import Tensor
-from keras_transformer.layers.sequence_blocks import greatest
+from keras_transformer.layers.shapes import greatest
 from keras_transformer.models.ancestors import Ancestors
 from keras_transformer.models.micro_batches import MicroBatchModel
 from keras_transformer.models.parts import Parts, is_token, make_parts
@@ -266,6 +271,7 @@ class Transformer(MicroBatchModel):
             "name": self.name,
             "trainable": self.trainable,
             "trainable_parts": trainable_parts(self),
+            "quantized_parts": quantized_parts(self),
         }
 
     @classmethod
@@ -273,9 +279,11 @@ class Transformer(MicroBatchModel):
         config = dict(config)
         config["config"] = TransformerConfig.from_dict(config["config"])
         config["dtype"] = keras.dtype_policies.deserialize(config["dtype"])
-        # Older configs do not have these two.
-        trainable, parts = config.pop("trainable", True), config.pop("trainable_parts", {})
+        # Older configs do not have these three.
+        trainable, frozen = config.pop("trainable", True), config.pop("trainable_parts", {})
+        quantized = config.pop("quantized_parts", {})
         model = cls(**config)
+        quantize_parts(model, quantized)
         model.trainable = trainable
-        set_trainable_parts(model, parts)
+        set_trainable_parts(model, frozen)
         return model

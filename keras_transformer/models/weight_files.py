@@ -1,12 +1,11 @@
-"""Weight files of a model, without the optimiser."""
+"""Weight files of a model, without the optimizer."""
 
 import contextlib
 import errno
 import math
 import os
 import pathlib
-import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import keras
@@ -14,17 +13,14 @@ from keras import ops
 
 from keras_transformer.errors import UserError, one_line
 from keras_transformer.files import name_beside, remove
-from keras_transformer.layers.kernels.stored_kernels import stored_variables
 
-# Name of a variable in a SavedModel.
-_SAVED_VARIABLE = "model_variables/{}/.ATTRIBUTES/VARIABLE_VALUE"
 # Upper bound of the bytes for each array besides its values: groups, names, alignment.
 _HDF5_BYTES = 4096
 
 
 @contextlib.contextmanager
 def without_optimizer(model: keras.Model) -> Iterator[None]:
-    """Removes the optimiser in a `with` block: Keras would save it, or warn if a file lacks it."""
+    """Removes the optimizer in a `with` block: Keras would save it, or warn if a file lacks it."""
     optimizer = getattr(model, "optimizer", None)
     model.optimizer = None
     try:
@@ -34,7 +30,7 @@ def without_optimizer(model: keras.Model) -> Iterator[None]:
 
 
 def save_weights_only(model: keras.Model, path: str | os.PathLike) -> None:
-    """Writes the weights of a model, compiled or not, without its optimiser.
+    """Writes the weights of a model, compiled or not, without its optimizer.
 
     Args:
         model: A `keras.Model`.
@@ -79,7 +75,7 @@ def check_room(path: pathlib.Path, num_bytes: int) -> None:
 
 
 def load_weights_only(model: keras.Model, path: str | os.PathLike) -> None:
-    """Loads a weight file, and leaves the optimiser of a compiled model as it is.
+    """Loads a weight file, and leaves the optimizer of a compiled model as it is.
 
     Args:
         model: A `keras.Model`.
@@ -105,41 +101,11 @@ def load_weights_only(model: keras.Model, path: str | os.PathLike) -> None:
             f"Weights cannot be loaded from {str(path)!r}: damaged file, or another model "
             f"({one_line(error)})."
         ) from error
-    _check_finite(model, path)
+    check_finite(model, path)
 
 
-def load_saved_model_weights(model: keras.Model, path: str | os.PathLike) -> None:
-    """Loads the variables of a SavedModel that `export_saved_model` wrote, with TensorFlow."""
-    import tensorflow as tf
-
-    try:
-        reader = tf.train.load_checkpoint(str(path))
-        variables, transposes = _stored_like(model, reader.get_variable_to_shape_map())
-        plain = [weight for weight in model.weights if id(weight) not in transposes]
-        for number, variable in enumerate([*plain, *variables[len(plain) :]]):
-            variable.assign(reader.get_tensor(_SAVED_VARIABLE.format(number)))
-    except (tf.errors.OpError, ValueError, TypeError) as error:
-        raise UserError(
-            f"Weights cannot be loaded from {str(path)!r}: damaged files, or of another model "
-            f"({one_line(error)})."
-        ) from error
-    for weight in model.weights:
-        if place := transposes.get(id(weight)):
-            weight.assign(ops.transpose(place.matrix[place.start : place.end]))
-    _check_finite(model, path)
-
-
-def _stored_like(model, shapes):
-    """Returns the `stored_variables` that have the shapes: another processor may have exported."""
-    for for_amx in (True, False):
-        variables, transposes = stored_variables(model, for_amx)
-        names = map(_SAVED_VARIABLE.format, range(len(variables)))
-        if [shapes.get(name) for name in names] == [list(one.shape) for one in variables]:
-            return variables, transposes
-    raise ValueError("the variables have other shapes")
-
-
-def _check_finite(model, path):
+def check_finite(model: keras.Model, path: str | os.PathLike) -> None:
+    """Raises a `UserError` that names the file if a weight of the model is not finite."""
     for weight in model.weights:
         if not ops.all(ops.isfinite(weight)):
             raise UserError(
@@ -172,7 +138,7 @@ def stored_arrays(path: str | os.PathLike) -> Iterator[dict[str, Any]]:
                 raise ValueError("a name in it is not UTF-8")
             if any(item.external or item.is_virtual for item in arrays.values()):
                 raise ValueError("its values are in other files")
-            _check_size(sum(item.nbytes for item in arrays.values()), [path])
+            check_size(sum(item.nbytes for item in arrays.values()), [path])
             yield arrays
     except (OSError, ValueError, KeyError, RuntimeError, TypeError) as error:
         raise UserError(
@@ -190,27 +156,8 @@ def count_stored_parameters(path: str | os.PathLike) -> int:
         )
 
 
-def count_saved_model_parameters(path: str | os.PathLike) -> int:
-    """Returns the number of weights in the variables of a SavedModel."""
-    import tensorflow as tf
-
-    path = pathlib.Path(path)
-    try:
-        reader = tf.train.load_checkpoint(str(path))
-        dtypes = reader.get_variable_to_dtype_map()
-        sizes = {
-            name: math.prod(shape)
-            for name, shape in reader.get_variable_to_shape_map().items()
-            if re.fullmatch(_SAVED_VARIABLE.format(r"\d+"), name)
-        }
-        num_bytes = sum(size * dtypes[name].size for name, size in sizes.items())
-        _check_size(num_bytes, path.parent.glob(f"{path.name}.data-*"))
-    except (tf.errors.OpError, ValueError) as error:
-        raise UserError(f"{str(path)!r} is missing or damaged: {one_line(error)}") from error
-    return sum(sizes.values())
-
-
-def _check_size(num_bytes, files):
+def check_size(num_bytes: int, files: Iterable[str | os.PathLike]) -> None:
+    """Raises a `ValueError` if arrays of this size cannot be in the files."""
     # Both formats declare values that are not stored, of any size, in a few bytes.
     if num_bytes > sum(map(os.path.getsize, files)):
         raise ValueError(f"its arrays, of {num_bytes:,} bytes, are larger than the file")

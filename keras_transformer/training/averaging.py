@@ -10,6 +10,7 @@ import numpy as np
 
 from keras_transformer.errors import UserError
 from keras_transformer.files import atomic_write
+from keras_transformer.layers.version_1 import current_names
 from keras_transformer.models.weight_files import stored_arrays
 
 WEIGHTS_SUFFIX = ".weights.h5"
@@ -68,15 +69,30 @@ def average_checkpoints(paths: Sequence[str | os.PathLike], output: str | os.Pat
                     f"{str(paths[0])!r} and {here} in {str(path)!r}"
                 )
             sums[name] += weights[name]
-    # The other arrays and all attributes are those of the last file. The mean is made in memory and
-    # as a new file: the HDF5 library crashes when the disk is full.
-    content = io.BytesIO(paths[-1].read_bytes())
-    with h5py.File(content, "r+") as mean:
-        for name, total in sums.items():
-            values = total / len(paths)
-            if _is_bfloat16(mean[name]):
-                values = values.astype(ml_dtypes.bfloat16).view(mean[name].dtype)
-            mean[name][...] = values
+    # The other arrays and all attributes come from the last file. The mean is made in memory and
+    # as a new file: the HDF5 library crashes when the disk is full, and in some damaged files.
+    content = io.BytesIO()
+    with (
+        stored_arrays(paths[-1]) as arrays,
+        h5py.File(paths[-1]) as last,
+        h5py.File(content, "w") as mean,
+    ):
+        names = current_names(arrays)
+
+        def copy(name, item):
+            if names.get(name) in sums:
+                values = sums[names[name]] / len(paths)
+                if _is_bfloat16(item):
+                    values = values.astype(ml_dtypes.bfloat16).view(item.dtype)
+                made = mean.create_dataset(name, data=values.astype(item.dtype))
+            elif isinstance(item, h5py.Dataset):
+                made = mean.create_dataset(name, data=item[...])
+            else:
+                made = mean.require_group(name)
+            made.attrs.update(item.attrs)
+
+        last.visititems(copy)
+        mean.attrs.update(last.attrs)
     with atomic_write(output) as temporary:
         temporary.write_bytes(content.getvalue())
     return output
@@ -86,11 +102,12 @@ def read_weights(path: str | os.PathLike) -> dict[str, np.ndarray]:
     """Returns the floating-point arrays of a `.weights.h5` file by their names; all are finite."""
     weights: dict[str, np.ndarray] = {}
     with stored_arrays(path) as arrays:
+        names = current_names(arrays)
         for name, array in arrays.items():
             if _is_bfloat16(array):
-                weights[name] = array[...].view(ml_dtypes.bfloat16).astype("float32")
+                weights[names[name]] = array[...].view(ml_dtypes.bfloat16).astype("float32")
             elif np.issubdtype(array.dtype, np.floating):
-                weights[name] = array[...]
+                weights[names[name]] = array[...]
     if not weights:
         raise UserError(f"Weight file holds no weights: {str(path)!r}")
     for name, value in weights.items():

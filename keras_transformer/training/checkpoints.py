@@ -1,5 +1,6 @@
 """The files of a training that runs, written such that a kill at any time loses little."""
 
+import collections
 import contextlib
 import dataclasses
 import itertools
@@ -258,6 +259,12 @@ def _assign(model, paths, arrays, file: Path) -> None:
     pairs = []
     for group, variables in _variables(model).items():
         values = [arrays[f"{group}/{number}"] for number in range(len(paths.get(group, ())))]
+        if sorted(map(_name, paths.get(group, ()))) == sorted(_name(v.path) for v in variables):
+            # Variables of the same name are in the order of the file.
+            values_of = collections.defaultdict(collections.deque)
+            for path, value in zip(paths[group], values, strict=True):
+                values_of[_name(path)].append(value)
+            values = [values_of[_name(variable.path)].popleft() for variable in variables]
         if [value.shape for value in values] != [tuple(one.shape) for one in variables]:
             raise UserError(
                 f"{str(file)!r} is of another model: it has {len(values)} variables of the "
@@ -266,3 +273,12 @@ def _assign(model, paths, arrays, file: Path) -> None:
         pairs += zip(variables, values, strict=True)
     for variable, value in pairs:
         variable.assign(value)
+
+
+def _name(path: str) -> str:
+    """Returns a name of a variable that is the same in all versions.
+
+    The kernels in `query/kernel` and `embedding/embedding/embeddings` were called `query_kernel`
+    and `embedding/embeddings` in version 1.0. Optimizers replace each slash by an underscore.
+    """
+    return path.replace("/", "_").replace("embedding_embedding_embeddings", "embedding_embeddings")

@@ -94,7 +94,7 @@ def model_parallel_layout(
     >>> from keras_transformer.training import model_parallel_layout
     >>> mesh = keras.distribution.DeviceMesh((1, 1), ["batch", "model"], ["cpu:0"])
     >>> layout = model_parallel_layout(mesh)
-    >>> layout["transformer/encoder/block_0/attention/query_kernel"].axes
+    >>> layout["transformer/encoder/block_0/attention/query/kernel"].axes
     (None, 'model')
 
     Reference: Shoeybi et al. (2019), "Megatron-LM", section 3.
@@ -102,10 +102,11 @@ def model_parallel_layout(
     # Each head, and each unit of a feed-forward layer, is on one device: the first matrix is cut by
     # columns, the second by rows, and only the outputs of the second are summed over the devices.
     axes = {
-        "(query|key|value|inner)_kernel": (None, axis),
-        "((output|outer)_kernel|embeddings)": (axis, None),
-        "(query|key|value|inner)_bias": (axis,),
+        "(query|key|value|inner)[/_]kernel": (None, axis),
+        "((output|outer)[/_]kernel|embeddings)": (axis, None),
+        "(query|key|value|inner)[/_]bias": (axis,),
     }
+    # Optimizers replace the slashes in the path of a variable.
     layout = keras.distribution.LayoutMap(device_mesh)
     for names, cut in axes.items():
         layout[f".*{names}.*"] = cut

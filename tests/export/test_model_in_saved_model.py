@@ -7,12 +7,11 @@ import pytest
 from keras_transformer.decoding import GreedySearch
 from keras_transformer.evaluation import attention_weights
 from keras_transformer.export import export_saved_model
-from keras_transformer.export.steps import with_dtype
+from keras_transformer.export.steps import copy_of
 from keras_transformer.inference.model_directory import IN_SAVED_MODEL
 from keras_transformer.inference.translator import Translator
-from keras_transformer.layers.kernels import stored_kernels
-from keras_transformer.models import Ensemble
-from keras_transformer.models.weight_files import load_saved_model_weights
+from keras_transformer.models import Ensemble, saved_model_weights
+from keras_transformer.models.saved_model_weights import load_saved_model_weights
 from tests.layers.oracle_parameters import array
 from tests.tiny_translator import sentence, tiny_model, tiny_tokenizer
 
@@ -45,11 +44,14 @@ def test_another_processor_may_have_exported_the_weights(
 ):
     import tensorflow as tf
 
-    monkeypatch.setattr(stored_kernels, "has_amx", lambda: has_amx)
-    model, holder = with_dtype(tiny_model(1), "bfloat16"), tf.Module()
-    holder.model_variables, _ = stored_kernels.stored_variables(model, exporter_has_amx)
+    from keras_transformer.export.stored_kernels import StoredKernels
+
+    model, holder = copy_of(tiny_model(1), "bfloat16"), tf.Module()
+    monkeypatch.setattr(saved_model_weights, "has_amx", lambda: exporter_has_amx)
+    holder.model_variables = StoredKernels(copy_of(model)).variables
+    monkeypatch.setattr(saved_model_weights, "has_amx", lambda: has_amx)
     tf.train.Checkpoint(holder).write(str(tmp_path / "variables"))
-    loaded = with_dtype(tiny_model(2), "bfloat16")
+    loaded = copy_of(tiny_model(2), "bfloat16")
     load_saved_model_weights(loaded, tmp_path / "variables")
     for one, other in zip(loaded.weights, model.weights, strict=True):
         np.testing.assert_array_equal(array(one), array(other))
@@ -64,7 +66,7 @@ def test_in_bfloat16_it_is_that_of_the_rounded_model_with_the_search_of_the_expo
     loaded = Translator.load(directory / IN_SAVED_MODEL)
     assert loaded.search == search
     check_same_attention(
-        loaded, Translator(with_dtype(model, "bfloat16"), tiny_tokenizer(), **settings)
+        loaded, Translator(copy_of(model, "bfloat16"), tiny_tokenizer(), **settings)
     )
 
 

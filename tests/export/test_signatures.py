@@ -12,14 +12,16 @@ from keras_transformer.data.special_tokens import BOS_ID, EOS_ID
 from keras_transformer.decoding import GreedySearch, Sampling, search_from_dict
 from keras_transformer.export import export_saved_model
 from keras_transformer.inference.translator import Translator
-from keras_transformer.layers.kernels import stored_kernels
-from keras_transformer.models import Ensemble
+from keras_transformer.models import Ensemble, saved_model_weights
 from tests.tiny_translator import sentence, tiny_model, tiny_tokenizer, tiny_translator
 
 tf = pytest.importorskip("tensorflow")
 pytest.importorskip("tensorflow_text")
 if keras.backend.backend() != "tensorflow":
     pytest.skip("a SavedModel is written on the TensorFlow backend", allow_module_level=True)
+
+served_module = pytest.importorskip("keras_transformer.export.served_module")
+stored_kernels = pytest.importorskip("keras_transformer.export.stored_kernels")
 
 TEXTS = [sentence(1 + seed % 12, seed) for seed in range(24)]
 TRANSLATIONS = [sentence(seed % 7, 100 + seed) for seed in range(24)]
@@ -175,8 +177,6 @@ class TestBatches:
     def test_several_streams_give_the_same_answers(
         self, loaded, translator, tmp_path, monkeypatch, num_streams
     ):
-        from keras_transformer.export import served_module
-        from keras_transformer.layers.kernels import stored_kernels
 
         used, parts, widths, map_fn = [], [], [], tf.map_fn
 
@@ -186,15 +186,17 @@ class TestBatches:
 
         monkeypatch.setattr(tf, "map_fn", counted)
 
-        def kernels(transposes, num_parts):
+        real = stored_kernels.StoredKernels
+
+        def kernels(model, num_parts):
             parts.append(num_parts)
-            return stored_kernels.stored_kernels(transposes, num_parts)
+            return real(model, num_parts)
 
         def rows_of_a_chunk(width):
             widths.append(width)
             return 2
 
-        monkeypatch.setattr(served_module, "stored_kernels", kernels)
+        monkeypatch.setattr(served_module, "StoredKernels", kernels)
         monkeypatch.setattr(served_module, "default_batch_size", rows_of_a_chunk)
         monkeypatch.setattr(stored_kernels, "_MIN_PART_SIZE", 8)
         directory = export_saved_model(translator, tmp_path / "m", num_streams=num_streams)
@@ -216,7 +218,8 @@ class TestKinds:
     def test_bfloat16_halves_the_weights(
         self, has_amx, translator, exported, monkeypatch, tmp_path
     ):
-        monkeypatch.setattr(stored_kernels, "has_amx", lambda: has_amx)
+        for module in (stored_kernels, saved_model_weights):
+            monkeypatch.setattr(module, "has_amx", lambda: has_amx)
         directory = export_saved_model(translator, tmp_path / "m", dtype="bfloat16")
         data = "variables/variables.data-00000-of-00001"
         small, whole = ((path / data).stat().st_size for path in (directory, exported))
@@ -227,9 +230,9 @@ class TestKinds:
         assert numbers == translator.model.count_params()
         # With AMX, transposes, those of a layer's queries, keys and values in one matrix.
         matrices = []
-        for kernel in (w for w in translator.model.weights if w.name.endswith("_kernel")):
+        for kernel in (w for w in translator.model.weights if w.name == "kernel"):
             rows, width = reversed(kernel.shape) if has_amx else kernel.shape
-            if has_amx and kernel.name in ("key_kernel", "value_kernel"):
+            if has_amx and kernel.path.endswith(("/key/kernel", "/value/kernel")):
                 rows += matrices.pop()[0]
             matrices.append((rows, width))
         stored = collections.Counter(tuple(v.shape) for v in loaded.model_variables)
@@ -252,7 +255,7 @@ class TestKinds:
     @pytest.mark.parametrize("dtype", [None, "bfloat16"])
     @pytest.mark.slow
     def test_ensemble(self, dtype, monkeypatch, tmp_path):
-        monkeypatch.setattr(stored_kernels, "has_amx", lambda: True)
+        monkeypatch.setattr(saved_model_weights, "has_amx", lambda: True)
         ensemble = Ensemble([tiny_model(1), tiny_model(2, num_decoder_layers=2)])
         translator = Translator(ensemble, tiny_tokenizer(), extra_length=12)
         loaded = tf.saved_model.load(export_saved_model(translator, tmp_path / "m", dtype=dtype))

@@ -20,17 +20,17 @@ def randomize(layer, seed=0, scale=1.0):
 def attention_parameters(layer):
     params = {}
     for name in ("query", "key", "value", "output"):
-        params[name] = array(getattr(layer, f"{name}_kernel"))
+        params[name] = array(getattr(layer, f"{name}_dense").kernel)
         if layer.use_bias:
-            params[f"{name}_bias"] = array(getattr(layer, f"{name}_bias"))
+            params[f"{name}_bias"] = array(getattr(layer, f"{name}_dense").bias)
     return params
 
 
 def feed_forward_parameters(layer):
-    params = {"inner": array(layer.inner_kernel), "outer": array(layer.outer_kernel)}
+    params = {"inner": array(layer.inner_dense.kernel), "outer": array(layer.outer_dense.kernel)}
     if layer.use_bias:
-        params["inner_bias"] = array(layer.inner_bias)
-        params["outer_bias"] = array(layer.outer_bias)
+        params["inner_bias"] = array(layer.inner_dense.bias)
+        params["outer_bias"] = array(layer.outer_dense.bias)
     return params
 
 

@@ -28,7 +28,7 @@ def attention(kind, **options):
 
 
 def heads(layer, name, dim):
-    kernel = array(getattr(layer, f"{name}_kernel"))
+    kernel = array(getattr(layer, f"{name}_dense").kernel)
     return (INPUTS @ kernel).reshape(2, 9, 2, dim).transpose(0, 2, 1, 3)
 
 
@@ -39,7 +39,7 @@ def softmax(scores):
 
 
 def merged(layer, outputs):
-    return outputs.transpose(0, 2, 1, 3).reshape(2, 9, 12) @ array(layer.output_kernel)
+    return outputs.transpose(0, 2, 1, 3).reshape(2, 9, 12) @ array(layer.output_dense.kernel)
 
 
 def test_relative_positions_equal_the_formulas_of_the_paper():

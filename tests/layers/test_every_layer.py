@@ -88,7 +88,7 @@ def additive_attention(layer, x):
 @of_sentences
 def relative_attention(layer, x):
     split = lambda states, name: np.swapaxes(  # noqa: E731
-        (states @ array(getattr(layer, f"{name}_kernel"))).reshape(5, 2, 8), 0, 1
+        (states @ array(getattr(layer, f"{name}_dense").kernel)).reshape(5, 2, 8), 0, 1
     )
     query, key, value = (split(x["query"], name) for name in ("query", "key", "value"))
     rows = np.clip(np.arange(5) - np.arange(5)[:, None], -2, 2) + 2
@@ -96,7 +96,7 @@ def relative_attention(layer, x):
     scores = (query[:, :, None] * (key[:, None] + key_vectors)).sum(-1) / 8**0.5
     weights = np.exp(scores) / np.exp(scores).sum(-1, keepdims=True)
     outputs = (weights[..., None] * (value[:, None] + value_vectors)).sum(2)
-    return np.swapaxes(outputs, 0, 1).reshape(5, 16) @ array(layer.output_kernel)
+    return np.swapaxes(outputs, 0, 1).reshape(5, 16) @ array(layer.output_dense.kernel)
 
 
 def with_relative_positions(dtype=None, **changes):
@@ -201,7 +201,7 @@ OF_STACK = {
 }
 
 # It adds the same to all scores of a query, which a softmax does not see.
-KEY_BIAS = ["key_bias"]
+KEY_BIAS = ["key/bias"]
 
 # Name: how to make it, its inputs, and what is expected of it.
 CASES = {

@@ -32,8 +32,8 @@ def test_equals_two_convolutions_of_kernel_size_1():
     inner = keras.layers.Conv1D(16, kernel_size=1, activation="relu")
     outer = keras.layers.Conv1D(8, kernel_size=1)
     outer(inner(INPUTS))
-    inner.set_weights([array(layer.inner_kernel)[None], array(layer.inner_bias)])
-    outer.set_weights([array(layer.outer_kernel)[None], array(layer.outer_bias)])
+    inner.set_weights([array(layer.inner_dense.kernel)[None], array(layer.inner_dense.bias)])
+    outer.set_weights([array(layer.outer_dense.kernel)[None], array(layer.outer_dense.bias)])
     want = array(outer(inner(INPUTS)))
     np.testing.assert_allclose(array(layer(INPUTS)), want, rtol=0, atol=1e-5)
 
@@ -50,15 +50,15 @@ def test_dropout_falls_behind_the_activation():
 def test_the_initial_matrices_differ_even_with_a_seed_and_equal_shapes():
     layer = FeedForward(8, kernel_initializer=keras.initializers.GlorotUniform(seed=1))
     layer(INPUTS)
-    assert not np.array_equal(array(layer.inner_kernel), array(layer.outer_kernel))
+    assert not np.array_equal(array(layer.inner_dense.kernel), array(layer.outer_dense.kernel))
 
 
 def test_initial_std_is_glorots():
     layer = FeedForward(2048)
     layer.build((None, None, 512))
-    for weight in (layer.inner_kernel, layer.outer_kernel):
+    for weight in (layer.inner_dense.kernel, layer.outer_dense.kernel):
         np.testing.assert_allclose(array(weight).std(), np.sqrt(2 / (512 + 2048)), rtol=0.01)
-    assert not array(layer.inner_bias).any() and not array(layer.outer_bias).any()
+    assert not array(layer.inner_dense.bias).any() and not array(layer.outer_dense.bias).any()
 
 
 @pytest.mark.parametrize(

@@ -247,13 +247,13 @@ def test_a_seeded_initialiser_gives_four_different_reproducible_matrices():
 def test_biases_of_a_random_initialiser_differ():
     layer = MultiHeadAttention(2, 6, use_bias=True, bias_initializer="random_normal")
     layer.build((None, None, 12), (None, None, 12))
-    assert not np.array_equal(array(layer.query_bias), array(layer.key_bias))
+    assert not np.array_equal(array(layer.query_dense.bias), array(layer.key_dense.bias))
 
 
 def test_an_initialiser_may_be_a_function():
     layer = MultiHeadAttention(2, 6, kernel_initializer=lambda shape, dtype: ops.ones(shape, dtype))
     layer.build((None, None, 12), (None, None, 12))
-    assert (array(layer.query_kernel) == 1).all()
+    assert (array(layer.query_dense.kernel) == 1).all()
 
 
 @pytest.mark.parametrize(

@@ -94,6 +94,6 @@ def test_a_block_on_a_sentence_of_padding(norm, policy):
     )
     assert all(np.isfinite(gradient).all() for gradient in gradients)
     before = array(outputs())
-    block.attention.output_kernel.assign(np.zeros((8, 8)))
+    block.attention.output_dense.kernel.assign(np.zeros((8, 8)))
     np.testing.assert_array_equal(array(outputs())[1], before[1])
     assert not np.array_equal(array(outputs())[0], before[0])

@@ -11,7 +11,7 @@ from keras import ops
 
 from keras_transformer import Parser, Translator
 from keras_transformer.evaluation import attention_weights
-from keras_transformer.export.steps import with_dtype
+from keras_transformer.export.steps import copy_of
 from keras_transformer.inference.model_directory import IN_SAVED_MODEL
 from tests.release_0_1.make import TEXTS, parser_answers, translator_answers
 from tests.release_0_1.test_release_0_1 import assert_same
@@ -93,7 +93,7 @@ def test_a_file_of_weights(files, arrays, name):
 def test_the_weights_of_a_saved_model(files, dtype):
     expected = Translator.load(files / "translator")
     if dtype == "bfloat16":
-        expected.model = with_dtype(expected.model, dtype)
+        expected.model = copy_of(expected.model, dtype)
     loaded = Translator.load(files / f"saved_model_{dtype}" / IN_SAVED_MODEL)
     found, attention = attention_weights(loaded, TEXTS[0]), attention_weights(expected, TEXTS[0])
     assert (found.source, found.target) == (attention.source, attention.target)

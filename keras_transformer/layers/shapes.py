@@ -1,10 +1,22 @@
-"""Sequences cut into blocks, for attention in linear memory."""
+"""Shapes of tensors: reshaping, and cutting sequences into blocks."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from keras import ops
 
 from keras_transformer.layers.dtypes import Tensor
+
+
+def reshape(tensor: Tensor, sizes: Sequence[Any]) -> Tensor:
+    """As `ops.reshape`, but infers a single unknown size, which keeps decoding graphs small.
+
+    Each size is an int, or the tensor that `ops.shape` gives for an unknown size.
+    """
+    known = [size for size in sizes if isinstance(size, int)]
+    if len(known) == len(sizes) - 1 and all(size > 0 for size in known):
+        sizes = [size if isinstance(size, int) else -1 for size in sizes]
+    return ops.reshape(tensor, sizes)
 
 
 def least(first: Any, second: Any) -> Any:

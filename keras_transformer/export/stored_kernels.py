@@ -1,0 +1,220 @@
+"""Linear maps that read kernels as a SavedModel stores them: transposed, joined, in parts.
+
+In bfloat16 with AMX, the product of a transposed kernel and a few columns is the fastest, because
+oneDNN copies a kernel in Keras' own order at every call. A step that decodes one sentence mostly
+reads weights, so several threads read the parts of a large product at the same time.
+"""
+
+import contextlib
+import functools
+import itertools
+from collections.abc import Iterator
+
+import keras
+import tensorflow as tf
+
+from keras_transformer.models import Ensemble, Transformer
+from keras_transformer.models.saved_model_weights import has_amx, stored_weights
+
+# Minimum number of elements per thread (about 20 us of work).
+_MIN_PART_SIZE = 2**17
+# Searches of more rows run several at a time, which already keeps all threads busy.
+_MAX_ROWS_OF_PARTS = 8
+
+
+class StoredKernels:
+    """The variables of a SavedModel, and the linear maps that read them.
+
+    Args:
+        model: Model to export, of which the linear maps are replaced: a copy for the export.
+        num_parts: Maximum number of parallel parts of a product of few rows.
+    """
+
+    def __init__(self, model: Transformer | Ensemble, num_parts: int = 1) -> None:
+        self._weights, groups = stored_weights(model)
+        self._matrices = [_Matrix(kernels) for kernels in groups]
+        self._num_parts = num_parts
+        self._is_decoding_step = False
+        for transformer in getattr(model, "models", [model]):
+            self._replace_maps(transformer)
+            transformer.decode_step = self._step(transformer.decode_step)
+
+    @property
+    def variables(self) -> list:
+        """The variables, in the order of `stored_weights`."""
+        weights = [weight.value for weight in self._weights]
+        return weights + [matrix.variable for matrix in self._matrices]
+
+    @contextlib.contextmanager
+    def read_once(self) -> Iterator[None]:
+        """Reads the variables at the beginning of a `with` block, before all loops.
+
+        TensorFlow runs the iterations of a loop in parallel only if they read no variables.
+        """
+        for matrix in self._matrices:
+            matrix.value = tf.convert_to_tensor(matrix.variable)
+        values = [(weight, tf.convert_to_tensor(weight.value)) for weight in self._weights]
+        with keras.StatelessScope(values):
+            yield
+
+    def _replace_maps(self, transformer):
+        for embedding in (transformer.source_embedding, transformer.target_embedding):
+            if embedding.embedding.quantization_mode is None:
+                embedding.project = functools.partial(self._project, embedding)
+        for block in transformer.encoder.blocks:
+            self._replace(block.attention, "query", "key", "value")
+            self._replace(block.attention, "output")
+            self._replace(block.feed_forward, "inner")
+            self._replace(block.feed_forward, "outer")
+        for block in transformer.decoder.blocks:
+            self._replace(block.self_attention, "query", "key", "value")
+            self._replace(block.self_attention, "output")
+            self._replace(block.cross_attention, "query")
+            self._replace(block.cross_attention, "key", "value")
+            self._replace(block.cross_attention, "output")
+            self._replace(block.feed_forward, "inner")
+            self._replace(block.feed_forward, "outer")
+
+    def _replace(self, layer, *names):
+        """Replaces maps of a layer that have the same inputs, by one product if they can be."""
+        maps = [getattr(layer, f"{name}_dense") for name in names]
+        # A quantized map, and one with LoRA, computes its kernel itself.
+        if any(dense.quantization_mode or dense.lora_enabled for dense in maps):
+            return
+        matrices = [self._matrix_of(dense.kernel) for dense in maps]
+        are_joined = None not in matrices and len(set(matrices)) == 1
+        joined = _Product(self, matrices[0], [d.kernel for d in maps]) if are_joined else None
+        for name, dense, matrix in zip(names, maps, matrices, strict=True):
+            product = joined
+            if joined is None and matrix is not None:
+                product = _Product(self, matrix, [dense.kernel])
+            setattr(layer, f"{name}_dense", _StoredDense(self, dense, product))
+
+    def _matrix_of(self, kernel):
+        return next((m for m in self._matrices if id(kernel) in m.rows_of), None)
+
+    def _project(self, embedding, rows, embeddings=None):
+        """As `TiedEmbedding.project`."""
+        transpose = tf.convert_to_tensor(embedding.embeddings if embeddings is None else embeddings)
+        transpose = tf.cast(transpose, rows.dtype)
+        if self._is_decoding_step:
+            return self.multiply(rows, transpose)
+        return tf.matmul(rows, transpose, transpose_b=True)
+
+    def _step(self, decode_step):
+        """Returns `decode_step` with the products that are fast for few rows."""
+
+        @functools.wraps(decode_step)
+        def step(*args, **kwargs):
+            self._is_decoding_step = True
+            try:
+                return decode_step(*args, **kwargs)
+            finally:
+                self._is_decoding_step = False
+
+        return step
+
+    def multiply(self, rows: tf.Tensor, transpose: tf.Tensor) -> tf.Tensor:
+        """Returns `[rows, output_dim]`, the product of rows and the transpose of a matrix."""
+        if self._is_decoding_step:
+            return multiply_few_rows(rows, transpose, self._num_parts)
+        # As batches of one: a plain product of a few MB runs on one thread in TensorFlow.
+        return tf.matmul(rows[None], transpose[None], transpose_b=True)[0]
+
+    def add_bias(self, outputs: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
+        """Returns the sum of `[rows, output_dim]` and `[output_dim]`."""
+        if not self._is_decoding_step:
+            return outputs + bias
+        # TensorFlow fuses a product and the bias after it, which is faster for many rows, but
+        # reorders the kernel at every call, which costs more than the product of a few rows.
+        return tf.squeeze(tf.expand_dims(outputs, 1) + bias, 1)
+
+
+def multiply_few_rows(rows: tf.Tensor, transpose: tf.Tensor, num_parts: int) -> tf.Tensor:
+    """Returns `[rows, output_dim]`, the product of a few rows and the transpose of a matrix.
+
+    The transpose, `[output_dim, input_dim]`, is the first factor, in its own memory order, and the
+    small product is transposed back. This is cheaper, except in bfloat16 without AMX.
+    """
+    matrix_first = has_amx() or rows.dtype != tf.bfloat16
+    columns = tf.transpose(rows) if matrix_first else None
+
+    def multiply(part):
+        if matrix_first:
+            return tf.transpose(tf.matmul(part, columns))
+        return tf.matmul(rows, part, transpose_b=True)
+
+    output_dim, input_dim = transpose.shape
+    # Only the embeddings of a shortlist, which are few, have no static number of rows.
+    num_parts = min(num_parts, (output_dim or 0) * input_dim // _MIN_PART_SIZE)
+    if num_parts < 2:
+        return multiply(transpose)
+    limits = [number * output_dim // num_parts for number in range(num_parts + 1)]
+
+    def multiply_parts():
+        # TensorFlow runs these in parallel, because none depends on another.
+        parts = [multiply(transpose[start:end]) for start, end in itertools.pairwise(limits)]
+        return tf.concat(parts, axis=-1)
+
+    are_few = tf.shape(rows)[0] <= _MAX_ROWS_OF_PARTS
+    return tf.cond(are_few, multiply_parts, lambda: multiply(transpose))
+
+
+class _Matrix:
+    """A variable with the transposes of kernels, one after the other."""
+
+    def __init__(self, kernels):
+        transposes = [tf.transpose(kernel.value) for kernel in kernels]
+        self.variable = tf.Variable(tf.concat(transposes, axis=0), trainable=False)
+        self.value = None  # The tensor of the variable in the function that is traced.
+        ends = list(itertools.accumulate(kernel.shape[1] for kernel in kernels))
+        limits = zip([0, *ends], ends, strict=False)
+        self.rows_of = {id(kernel): rows for kernel, rows in zip(kernels, limits, strict=True)}
+
+
+class _Product:
+    """The product of the same rows and adjacent kernels of a matrix, computed once."""
+
+    def __init__(self, stored, matrix, kernels):
+        self.stored, self.matrix = stored, matrix
+        limits = [matrix.rows_of[id(kernel)] for kernel in kernels]
+        self.start, self.end = limits[0][0], limits[-1][1]
+        self.sizes = {id(k): end - start for k, (start, end) in zip(kernels, limits, strict=True)}
+        self.rows = self.parts = None
+
+    def of(self, rows, kernel):
+        """Returns the product of the rows and one of the kernels."""
+        if rows is not self.rows:
+            transpose = self.matrix.value
+            if (self.start, self.end) != (0, transpose.shape[0]):
+                transpose = transpose[self.start : self.end]
+            product = self.stored.multiply(rows, transpose)
+            sizes = list(self.sizes.values())
+            parts = [product] if len(sizes) == 1 else tf.split(product, sizes, axis=-1)
+            self.rows, self.parts = rows, dict(zip(self.sizes, parts, strict=True))
+        return self.parts[id(kernel)]
+
+
+class _StoredDense:
+    """Takes the place of a `keras.layers.Dense` in the model of an export."""
+
+    def __init__(self, stored, dense, product):
+        self.stored, self.dense, self.product = stored, dense, product
+
+    @property
+    def kernel(self):
+        """The kernel, `[input_dim, units]`."""
+        if self.product is None:
+            return self.dense.kernel
+        start, end = self.product.matrix.rows_of[id(self.dense.kernel)]
+        return tf.transpose(self.product.matrix.value[start:end])
+
+    def __call__(self, rows):
+        dense = self.dense
+        if self.product is None:
+            outputs = tf.matmul(rows, tf.convert_to_tensor(dense.kernel))
+        else:
+            outputs = self.product.of(rows, dense.kernel)
+        if dense.bias is not None:
+            outputs = self.stored.add_bias(outputs, tf.cast(dense.bias, outputs.dtype))
+        return outputs if dense.activation is None else dense.activation(outputs)

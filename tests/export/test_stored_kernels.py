@@ -1,0 +1,105 @@
+"""Kernels that are stored as their transposes, together and in parts."""
+
+import keras
+import numpy as np
+import pytest
+
+if keras.backend.backend() != "tensorflow":
+    pytest.skip("exports are TensorFlow's", allow_module_level=True)
+
+import tensorflow as tf
+
+from keras_transformer.export import stored_kernels
+from keras_transformer.export.steps import copy_of
+from keras_transformer.export.stored_kernels import StoredKernels, multiply_few_rows
+from keras_transformer.models import saved_model_weights
+from tests.layers.oracle_parameters import array, randomize
+from tests.tiny_translator import tiny_model
+
+GENERATOR = np.random.default_rng(0)
+SOURCE, TARGET = GENERATOR.integers(4, 12, (2, 3, 5)).astype("int32")
+
+
+@pytest.fixture(params=[True, False], ids=["amx", "no_amx"])
+def has_amx(request, monkeypatch):
+    for module in (stored_kernels, saved_model_weights):
+        monkeypatch.setattr(module, "has_amx", lambda: request.param)
+    return request.param
+
+
+@pytest.mark.parametrize(
+    "dtype, settings",
+    [
+        ("float32", {}),
+        ("bfloat16", {}),
+        ("bfloat16", {"use_bias": True, "key_dim": 4, "value_dim": 3, "norm": "pre"}),
+        ("bfloat16", {"target_vocab_size": 15, "position": "relative"}),
+    ],
+)
+@pytest.mark.parametrize("num_parts", [1, 3])
+def test_logits_are_those_of_the_model(has_amx, num_parts, dtype, settings, monkeypatch):
+    monkeypatch.setattr(stored_kernels, "_MIN_PART_SIZE", 10)
+    monkeypatch.setattr(saved_model_weights, "_LARGE", 100)
+    model = copy_of(tiny_model(1, **settings), dtype)
+    randomize(model)
+    changed = copy_of(model)
+    kernels = StoredKernels(changed, num_parts)
+    _, groups = saved_model_weights.stored_weights(changed)
+    assert bool(groups) == (dtype == "bfloat16")
+    for kernel in (kernel for group in groups for kernel in group):  # Only transposes are read.
+        kernel.assign(np.zeros(kernel.shape))
+
+    def logits(transformer):
+        inputs = {"source": tf.constant(SOURCE), "target": tf.constant(TARGET)}
+        state, found = transformer.start_decoding(inputs["source"], width=1), []
+        for position in range(TARGET.shape[1]):
+            step, state = transformer.decode_step(inputs["target"][:, position], None, state)
+            found.append(step)
+        return transformer(inputs, training=False), tf.stack(found, axis=1)
+
+    @tf.function
+    def stored_logits():
+        with kernels.read_once():
+            return logits(changed)
+
+    tolerance = 1e-5 if dtype == "float32" else 0.05
+    expected, _ = logits(model)
+    assert np.std(array(expected)) > 0.3
+    for found in stored_logits():
+        np.testing.assert_allclose(array(found), array(expected), atol=tolerance)
+
+
+def test_inputs_of_several_maps_are_multiplied_once(has_amx, monkeypatch):
+    monkeypatch.setattr(saved_model_weights, "_LARGE", 1)
+    model = copy_of(tiny_model(1), "bfloat16")
+    kernels, attention = StoredKernels(model), model.encoder.blocks[0].attention
+
+    def project():
+        with kernels.read_once():
+            rows = tf.ones([3, model.config.d_model], tf.bfloat16)
+            return [attention.query_dense(rows), attention.value_dense(rows)]
+
+    graph = tf.function(project).get_concrete_function().graph
+    assert sum("MatMul" in operation.type for operation in graph.get_operations()) == 1
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("num_rows", [1, 4, 9])
+@pytest.mark.parametrize("num_parts", [1, 2, 3, 100])
+def test_parts_of_a_product(num_parts, num_rows, has_amx, dtype, monkeypatch):
+    monkeypatch.setattr(stored_kernels, "_MIN_PART_SIZE", 6)
+    # Small integers, whose products and sums are exact in bfloat16.
+    rows = GENERATOR.integers(-3, 4, (num_rows, 6)).astype("float32")
+    transpose = GENERATOR.integers(-3, 4, (7, 6)).astype("float32")
+    found = multiply_few_rows(tf.cast(rows, dtype), tf.cast(transpose, dtype), num_parts)
+    np.testing.assert_array_equal(tf.cast(found, "float32"), rows @ transpose.T)
+
+
+def test_products_run_as_parts_only_where_a_part_is_large_enough(monkeypatch):
+    def is_cut(smallest):
+        monkeypatch.setattr(stored_kernels, "_MIN_PART_SIZE", smallest)
+        function = tf.function(lambda rows: multiply_few_rows(rows, tf.ones([10, 4]), 3))
+        graph = function.get_concrete_function(tf.TensorSpec([None, 4])).graph
+        return any("If" in operation.type for operation in graph.get_operations())
+
+    assert [is_cut(smallest) for smallest in (10, 14, 20, 21)] == [True, True, True, False]
