@@ -10,6 +10,7 @@ import signal
 import sys
 import textwrap
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from keras_transformer import __version__
 from keras_transformer.cli.arguments import USAGE_ERROR, CommandParser
@@ -60,9 +61,9 @@ def build_parser(command: str | None = None) -> CommandParser:
     return parser
 
 
-def _help(package: str, name: str) -> dict[str, str]:
+def _help(package: str, name: str) -> dict[str, Any]:
     """Returns the help of a command, in a package, as arguments of its parser."""
-    texts = read_toml(importlib.import_module(package).__file__, "help.toml")[name]
+    texts = read_toml(importlib.import_module(package).__file__ or "", "help.toml")[name]
     example = textwrap.indent(texts.pop("example"), "  ")
     return {**texts, "epilog": f"example:\n\n{example}"}
 
@@ -78,7 +79,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if unknown:
             arguments.fail(f"unrecognized arguments: {' '.join(unknown)}")
     except SystemExit as stop:  # after the help or an error
-        return stop.code
+        return int(stop.code or 0)
     try:
         with _library_messages(arguments.command):
             arguments.run(arguments)

@@ -37,7 +37,7 @@ def add_options(group: argparse._ActionsContainer, texts: Mapping[str, str], **c
     """Adds options such as `{"--last N": "help"}`, or `{"--plan": "help"}` for a switch."""
     for option, text in texts.items():
         flag, *metavar = option.split()
-        kind = {"metavar": metavar[0]} if metavar else {"action": "store_true"}
+        kind: dict[str, Any] = {"metavar": metavar[0]} if metavar else {"action": "store_true"}
         if metavar and metavar[0] in _RULES:
             kind["type"] = _RULES[metavar[0]]
         group.add_argument(flag, help=text, **kind, **common)
@@ -129,7 +129,7 @@ def choose_search(arguments: argparse.Namespace, search: Any) -> Any:
     # If the search suppresses other tokens, they stay suppressed.
     replaced = tuple(map(type, asked))
     if given.get("suppress_unknown"):
-        asked.append(decoding.SuppressTokens([UNK_ID]))
+        asked.append(decoding.SuppressTokens((UNK_ID,)))
     if not asked:
         return search
     kept = [one for one in search.constraints if not isinstance(one, replaced)]

@@ -62,7 +62,7 @@ def load_backend_in_streams(num_streams: int | None, most: int | None = None) ->
 
     # The number of cores that the process may use, if the system can tell.
     has_call = hasattr(os, "sched_getaffinity")
-    cores = len(os.sched_getaffinity(0)) if has_call else os.cpu_count()
+    cores = len(os.sched_getaffinity(0)) if has_call else os.cpu_count() or 1
     num_streams = num_streams or min(cores, most or cores)
     # TensorFlow's own setting has priority. The number cannot be set after the first computation.
     if "TF_NUM_INTRAOP_THREADS" not in os.environ:

@@ -35,7 +35,7 @@ _RESERVED_PIECES = 260  # 4 special ids and 256 bytes
 
 def choose_settings(
     values: Mapping[str, Any],
-    corpus: Iterable[tuple[str, str]] | None,
+    corpus: Any,
     say: Callable[[str], object],
 ) -> dict[str, Any]:
     """Returns the settings; unset ones get values for this number of training pairs.
@@ -70,7 +70,7 @@ def keep_settings(values: Mapping[str, Any]) -> dict[str, Any]:
 def choose_vocab_size(corpus: Iterable[tuple[str, str]]) -> int:
     """Returns the vocabulary size for a corpus, which has a length."""
     # Scripts with many characters need more subwords, because each character is one.
-    characters = set()
+    characters: set[str] = set()
     for source, target in islice(corpus, _CHARACTER_PAIRS):
         characters.update(source, target)
     return max(_row(corpus)["vocab_size"], _RESERVED_PIECES + 2 * len(characters))

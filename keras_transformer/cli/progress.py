@@ -78,7 +78,8 @@ class Progress(tqdm):
             self.start_t = self.last_print_t = self._time()
             self.n = self.initial = done
             self.delay = 0 if self._is_terminal else _FILE_INTERVAL
-        self.total = self.total if total is None else total
+        if total is not None:
+            self.total = total
         self.set_postfix_str(note, refresh=is_first)
         super().update(max(0, done - self.n))
 

@@ -75,7 +75,7 @@ def _train_options(tasks: tuple[Task, ...]) -> dict[str, Setting]:
     named = sorted(name for name in list_presets() if not name.startswith("table3"))
     words = f"one of {', '.join(named)} or table3_..."
     names = " or ".join(f"{task.name}, from {task.learns_from}" for task in tasks)
-    changes = {
+    changes: dict[str, dict[str, Any]] = {
         "preset": {
             "default": None,
             "unset": "; ".join(["by the number of pairs", *presets]),
@@ -133,7 +133,8 @@ def read_config(path: str) -> dict[str, Any]:
     # As in JSON: text that is not UTF-8, numbers of thousands of digits, deep nesting.
     except (ValueError, RecursionError) as error:
         raise UserError(f"{path}: not a valid TOML file: {one_line(error)}") from error
-    values, known, allowed = {}, train_options(), train_tables()
+    values: dict[str, Any] = {}
+    known, allowed = train_options(), train_tables()
     for table, entries in tables.items():
         if table not in allowed or not isinstance(entries, Mapping):
             raise UserError(
@@ -149,7 +150,7 @@ def read_config(path: str) -> dict[str, Any]:
                 words = "true or false" if rule.kind is bool else rule.words
                 received = entries[name]
                 raise UserError(f"{path}: {name} must be {words}. Received: {received!r}")
-            values[name] = float(value) if rule.kind is float else value
+            values[name] = float(entries[name]) if rule.kind is float else value
     return values
 
 
@@ -197,7 +198,7 @@ def resolve(arguments: argparse.Namespace) -> dict[str, Any]:
     given |= {name: options[name] for name in values if name in options}
     named = _read_experiment(options["experiment"], given) if "experiment" in options else {}
     task = (named | given).get("task", values["task"])
-    return values | get_task(task).defaults | named | given
+    return {**values, **get_task(task).defaults, **named, **given}
 
 
 def check_task(values: Mapping[str, Any]) -> None:

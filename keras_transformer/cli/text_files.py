@@ -71,9 +71,9 @@ def check_output(path: str | None, others: Iterable[str | None] = ()) -> None:
     """
     identity = _identity(path, sys.stdout)
     for other in others:
-        files = [] if other is None else [other]
-        if files and pathlib.Path(other).is_dir():
-            files = [file for name in _MODEL_FILES for file in pathlib.Path(other).glob(name)]
+        files = [] if other is None else [pathlib.Path(other)]
+        if files and files[0].is_dir():
+            files = [file for name in _MODEL_FILES for file in files[0].glob(name)]
         if identity and identity in (_identity(file, sys.stdin) for file in files):
             raise UserError(
                 "The output must not be a file that the command also reads or writes. "
@@ -123,10 +123,10 @@ def open_output(path: str | None) -> Iterator[TextIO]:
 def _identity(path: str | pathlib.Path | None, stream: TextIO) -> tuple | str | None:
     """Returns a value that is the same for all names of a file, or None for a special file."""
     try:
-        status = os.stat(stream.fileno() if path in (None, "-") else path)
+        status = os.stat(stream.fileno() if path is None or path == "-" else path)
         return (status.st_dev, status.st_ino) if stat.S_ISREG(status.st_mode) else None
     except FileNotFoundError:
-        return os.path.realpath(path)  # an output that does not exist yet
+        return os.path.realpath(path or "")  # an output that does not exist yet
     except (OSError, ValueError, AttributeError):
         return None  # a closed stream, or a stream in a test
 

@@ -37,7 +37,7 @@ def evaluate(arguments: argparse.Namespace) -> dict[str, Any]:
         raise UserError(f"{rule}. Received: {num_files} files")
     parameters = _parameters(arguments.parameters or "collins")
     [reference] = arguments.reference
-    details = {}
+    details: dict[str, Any] = {}
     if arguments.hypothesis:
         gold, parses = _read_lines(reference, arguments.hypothesis)
     else:

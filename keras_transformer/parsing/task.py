@@ -86,7 +86,7 @@ class ParsingTask(Task):
         from keras_transformer.parsing.linearization import NUMBERS
         from keras_transformer.training.training_data import learn_vocabulary
 
-        symbols = collections.Counter()
+        symbols: collections.Counter[str] = collections.Counter()
 
         def sentences():
             for sentence, tree in corpus:
@@ -107,8 +107,8 @@ class ParsingTask(Task):
             report("Learning a vocabulary of the same kind for the trees.")
             return TokenizerPair(source, learn_vocabulary((tree for _, tree in corpus), settings))
         report(f"The trees are written in {len(symbols)} symbols.")
-        symbols = sorted(symbols, key=lambda symbol: (-symbols[symbol], symbol))
-        return TokenizerPair(source, SubwordTokenizer(symbols))
+        pieces = sorted(symbols, key=lambda symbol: (-symbols[symbol], symbol))
+        return TokenizerPair(source, SubwordTokenizer(pieces))
 
     def make_score(self, corpus, tokenizers, settings, recipe):
         from keras_transformer.training.score_on_dev import fast_search

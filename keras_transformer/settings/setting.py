@@ -43,7 +43,7 @@ class Rule:
         """Returns whether a converted value is allowed. A bool is not a number."""
         if not isinstance(value, self.kind) or isinstance(value, bool) != (self.kind is bool):
             return False
-        is_finite = self.kind is not float or abs(value) <= sys.float_info.max
+        is_finite = not isinstance(value, float) or abs(value) <= sys.float_info.max
         return is_finite and bool(self.accepts(value))
 
     def __call__(self, text: str) -> Any:
@@ -112,7 +112,7 @@ class Setting:
         return "--" + self.name.replace("_", "-")
 
 
-def declare_options(table: str, texts: Mapping[str, str]) -> list[Setting]:
+def declare_options(table: str, texts: Mapping[str, str]) -> tuple[Setting, ...]:
     """Returns options without a default, from their texts by name and metavar.
 
     `{"tsv FILE": "pairs", "limit N": "number of pairs; None for all", "quiet": "no messages"}`
@@ -125,7 +125,7 @@ def declare_options(table: str, texts: Mapping[str, str]) -> list[Setting]:
         rule = COUNT if metavar == "N" else TEXT if metavar else SWITCH
         default = None if metavar or unset else False
         found.append(Setting(name, default, text, rule, metavar or None, unset or None, table))
-    return found
+    return tuple(found)
 
 
 def setting(
@@ -199,7 +199,7 @@ class Settings:
             cls._name, cls._members[name] = name, cls
 
     def __post_init__(self) -> None:
-        for field in dataclasses.fields(self):
+        for field in dataclasses.fields(self):  # type: ignore[arg-type]  # of a subclass
             value, declared = getattr(self, field.name), field.metadata.get("setting")
             if declared is None or (value is None and type(None) in typing.get_args(field.type)):
                 continue
@@ -211,8 +211,8 @@ class Settings:
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the fields as a dict that JSON can hold, in a family with the `"name"`."""
-        values = {} if self._name is None else {"name": self._name}
-        for field in dataclasses.fields(self):
+        values: dict[str, Any] = {} if self._name is None else {"name": self._name}
+        for field in dataclasses.fields(self):  # type: ignore[arg-type]  # of a subclass
             value = copy.deepcopy(getattr(self, field.name))
             if isinstance(value, tuple):
                 value = [one.to_dict() if isinstance(one, Settings) else one for one in value]

@@ -137,7 +137,7 @@ def count_parameters(config: TransformerConfig) -> int:
     final_norms = 2 * norm if config.norm == "pre" else 0
     positions = 0
     if config.position == "learned":
-        positions = 2 * config.max_length * d
+        positions = 2 * (config.max_length or 0) * d
     elif config.position == "relative":
         num_blocks = config.num_encoder_layers + config.num_decoder_layers
         widths = (queries + values) // config.num_heads
@@ -148,10 +148,9 @@ def count_parameters(config: TransformerConfig) -> int:
 
 def head_widths(config: TransformerConfig) -> tuple[int, int]:
     """Returns the total width of all heads, for queries (or keys) and for values."""
-    return tuple(
-        config.num_heads * size if size else config.d_model
-        for size in (config.key_dim, config.value_dim)
-    )
+    key_width = config.num_heads * config.key_dim if config.key_dim else config.d_model
+    value_width = config.num_heads * config.value_dim if config.value_dim else config.d_model
+    return key_width, value_width
 
 
 def _check_activation(activation: str) -> None:

@@ -53,7 +53,7 @@ class StepWindow(keras.callbacks.Callback):
         super().__init__()
         self.every = every
         self._tokens_per_step = tokens_per_step
-        self._sums = None
+        self._sums: list[float] | None = None
 
     def on_train_begin(self, logs: dict | None = None) -> None:
         self._step = int(self.model.optimizer.iterations.numpy())

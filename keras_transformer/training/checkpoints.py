@@ -256,7 +256,7 @@ def _read_state(path: Path) -> tuple[dict, dict[str, np.ndarray]]:
 
 
 def _assign(model, paths, arrays, file: Path) -> None:
-    pairs = []
+    pairs: list[tuple] = []
     for group, variables in _variables(model).items():
         values = [arrays[f"{group}/{number}"] for number in range(len(paths.get(group, ())))]
         if sorted(map(_name, paths.get(group, ()))) == sorted(_name(v.path) for v in variables):

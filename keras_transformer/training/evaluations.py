@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import keras
 
@@ -58,9 +59,9 @@ class Evaluations:
     ):
         self.history = history
         self._model = model
-        self._batches = batches
+        self._batches: Any = batches
         self._evaluator = TokenEvaluator(model)
-        self._score = score
+        self._score: Any = score
         self._checkpoints = checkpoints
         self._window = window
         self.board = board
@@ -118,7 +119,7 @@ class Evaluations:
         current = [(variable, variable.numpy()) for variable in self._model.variables]
         try:
             row["averaged"] = self._load_average_if_better(loss, current)
-            score = round(self.score(), 3)
+            score = round(self._score.evaluate(self._model), 3)
             row[f"valid_{self._score.name}"] = score
             if self.board is not None:
                 self.board.write_samples(row["step"], self._score)
@@ -162,7 +163,7 @@ class Evaluations:
         if not files:
             raise UserError("No step was trained: allow more steps or minutes.")
         selects = select_best and self._batches is not None
-        candidates = []
+        candidates: list[tuple[float, str, Path]] = []
         for name, path, size in self._candidates(model, files, windows):
             if not selects and (candidates or path == self._checkpoints.best_path):
                 break
@@ -176,10 +177,10 @@ class Evaluations:
                 continue
             quality = 0.0
             if selects and self._score is not None:
-                quality = self.score()
+                quality = self._score.evaluate(self._model)
                 self._report(f"{name}: {self._score.label} {quality:.2f}")
             elif selects:
-                quality = -self.loss()
+                quality = -self._evaluator(self._batches).loss
                 self._report(f"{name}: validation loss {-quality:.3f}")
             candidates.append((quality, name, path))
         if not candidates:

@@ -287,7 +287,7 @@ class LayerwiseAdam(FusedAdam):
             if not 0 <= factor < float("inf"):
                 rule = "A factor must be a number of at least 0"
                 raise ValueError(f"{rule}. Received: factors[{part!r}]={factor!r}")
-        self._factor_of = ()
+        self._factor_of: tuple[float, ...] = ()
 
     def build(self, variables: Sequence) -> None:
         super().build(variables)

@@ -4,6 +4,7 @@ import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from keras import ops
 
@@ -21,7 +22,7 @@ class TensorBoardLog(StepWindow):
         super().__init__(_STEPS_BETWEEN_FIGURES, tokens_per_step)
         self.directory = directory
         self._padding = {f"padding/{side}": share for side, share in padding_share.items()}
-        self._file_writer = None
+        self._file_writer: Any = None
 
     def on_train_begin(self, logs: dict | None = None) -> None:
         super().on_train_begin()

@@ -220,8 +220,9 @@ def _start(output: Path, corpora, settings, given_tokenizers, report) -> _Run:
                 "that others encoded."
             )
         given_tokenizers = own_tokenizers
+    source, target = given_tokenizers
     tokenizers = choose_tokenizers(
-        output, resumes, train_corpus, settings, task, *given_tokenizers, report
+        output, resumes, train_corpus, settings, task, source, target, report
     )
     config = make_config(settings, recipe, *tokenizers.sizes)
     data = TrainingData(train_corpus, valid_corpus, tokenizers, settings, recipe, report)

@@ -5,6 +5,7 @@ import math
 import zlib
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from keras_transformer.data import (
     EncodedCorpus,
@@ -79,7 +80,7 @@ class TrainingData:
         encoded = self._encode(train_corpus, progress=_reads(report))
         # Each replica splits its rows into micro-batches.
         num_replicas = (settings.gpus or 1) * settings.micro_batches
-        self.fingerprint = {
+        self.fingerprint: dict[str, Any] = {
             "pairs": len(encoded),
             "target_tokens": int(encoded.target_lengths.sum()),
             "checksum": zlib.crc32(encoded.target_ids, zlib.crc32(encoded.source_ids)),

@@ -63,7 +63,7 @@ class TrainingLoop(keras.callbacks.Callback):
         self._report = report
         self._time_limit = TimeLimit(settings.max_minutes, self.progress.minutes)
         self._steps_in_epoch = data.batches.steps_per_epoch(self.progress.epoch)
-        self._logs = None
+        self._logs: dict | None = None
         if self.progress.step:
             # An interrupted evaluation is repeated: its row, if it was written, is removed.
             evaluations.history.start(self.progress.step - bool(self.progress.unfinished_row))
