@@ -123,7 +123,7 @@ def open_output(path: str | None) -> Iterator[TextIO]:
 def _identity(path: str | pathlib.Path | None, stream: TextIO) -> tuple | str | None:
     """Returns a value that is the same for all names of a file, or None for a special file."""
     try:
-        status = os.stat(stream.fileno() if path is None or path == "-" else path)
+        status = os.stat(stream.fileno() if path is None or str(path) == "-" else path)
         return (status.st_dev, status.st_ino) if stat.S_ISREG(status.st_mode) else None
     except FileNotFoundError:
         return os.path.realpath(path or "")  # an output that does not exist yet
