@@ -6,7 +6,7 @@ import functools
 import logging
 import pathlib
 import pkgutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 from keras_transformer.errors import UserError
@@ -45,7 +45,7 @@ class Task(abc.ABC):
     # The command line.
     learns_from: ClassVar[str] = ""  # the data of the task in a few words
     commands: ClassVar[Mapping[str, str]] = {}  # modules of its commands, see `cli/application.py`
-    options: ClassVar[tuple[Setting, ...]] = ()  # options of `train` for its data
+    options: ClassVar[Sequence[Setting]] = ()  # options of `train` for its data
     tables: ClassVar[Mapping[str, str]] = {}  # its own tables of settings, with headings
     defaults: ClassVar[Mapping[str, Any]] = {}  # defaults of `train` that differ in this task
     data_kinds: ClassVar[Mapping[str, tuple[str, ...]]] = {}  # the options that each kind needs
@@ -177,8 +177,13 @@ def known_tasks() -> list[Task]:
         try:
             tasks.append(get_task(name))
         except Exception as error:  # Another package's mistake must not stop every command.
-            _LOGGER.warning("The task %r cannot be imported: %s", name, error)
+            _warn_once(f"The task {name!r} cannot be imported: {error}")
     return tasks
+
+
+@functools.cache
+def _warn_once(message: str) -> None:
+    _LOGGER.warning(message)
 
 
 @functools.cache
