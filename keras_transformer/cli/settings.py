@@ -145,12 +145,10 @@ def read_config(path: str) -> dict[str, Any]:
             if name not in known or known[name].table != table:
                 raise UserError(f"{path}: {_describe_unknown(name, table)}")
             rule = known[name].rule
-            value = tuple(value) if isinstance(value, list) else value  # TOML has no tuples
-            if not rule.allows(value):
+            values[name] = rule.convert(value)
+            if not rule.allows(values[name]):
                 words = "true or false" if rule.kind is bool else rule.words
-                received = entries[name]
-                raise UserError(f"{path}: {name} must be {words}. Received: {received!r}")
-            values[name] = float(entries[name]) if rule.kind is float else value
+                raise UserError(f"{path}: {name} must be {words}. Received: {value!r}")
     return values
 
 

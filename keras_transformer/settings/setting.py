@@ -8,7 +8,7 @@ import re
 import sys
 import typing
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 
 @dataclasses.dataclass(frozen=True)
@@ -178,6 +178,7 @@ def _arguments(docstring: str) -> dict[str, str]:
     return {name: text.removesuffix(".") for name, _, text in pairs}
 
 
+@dataclasses.dataclass(frozen=True)
 class Settings:
     """Base class of frozen dataclasses of settings; checks the values and converts them for JSON.
 
@@ -185,9 +186,9 @@ class Settings:
     `class BeamSearch(Search, name="beam")` is a member.
     """
 
-    _family: str | None = None
-    _members: dict[str, type] = {}
-    _name: str | None = None
+    _family: ClassVar[str | None] = None
+    _members: ClassVar[dict[str, type]] = {}
+    _name: ClassVar[str | None] = None
 
     def __init_subclass__(
         cls, family: str | None = None, name: str | None = None, **options: Any
@@ -199,7 +200,7 @@ class Settings:
             cls._name, cls._members[name] = name, cls
 
     def __post_init__(self) -> None:
-        for field in dataclasses.fields(self):  # type: ignore[arg-type]  # of a subclass
+        for field in dataclasses.fields(self):
             value, declared = getattr(self, field.name), field.metadata.get("setting")
             if declared is None or (value is None and type(None) in typing.get_args(field.type)):
                 continue
@@ -212,7 +213,7 @@ class Settings:
     def to_dict(self) -> dict[str, Any]:
         """Returns the fields as a dict that JSON can hold, in a family with the `"name"`."""
         values: dict[str, Any] = {} if self._name is None else {"name": self._name}
-        for field in dataclasses.fields(self):  # type: ignore[arg-type]  # of a subclass
+        for field in dataclasses.fields(self):
             value = copy.deepcopy(getattr(self, field.name))
             if isinstance(value, tuple):
                 value = [one.to_dict() if isinstance(one, Settings) else one for one in value]

@@ -68,8 +68,9 @@ def test_every_line_that_is_switched_on_is_accepted(run, tmp_path):
 
 def test_options_win_over_the_file_and_the_file_over_the_defaults(tmp_path):
     path = tmp_path / "settings.toml"
-    path.write_text('[model]\npreset = "base"\ndropout = 0.2\n[training]\nseed = 5\n')
+    path.write_text('[model]\npreset = "base"\ndropout = 0.2\n[training]\nseed = 5\nr_drop = 5\n')
     values = parse("--config", path, "--dropout", "0.4")
+    assert (values["r_drop"], type(values["r_drop"])) == (5.0, float)
     assert (values["preset"], values["dropout"], values["seed"]) == ("base", 0.4, 5)
     assert values["bleu_every"] == SETTINGS["bleu_every"].default
 
