@@ -38,6 +38,7 @@ def reversal(request, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tasks, "_TASKS", dict(tasks._TASKS))
         tasks.find_installed_tasks.cache_clear()
+        tasks._warn_once.cache_clear()
         request.param(tmp_path_factory.mktemp("package"), patch)
         yield
     tasks.find_installed_tasks.cache_clear()
