@@ -139,11 +139,11 @@ class BatchPlan(NamedTuple):
     """The batches of a corpus, the same in every epoch whatever the order of its pairs.
 
     Each epoch sorts the pairs by `groups`, in an order of its own within each group. Batch `i` has
-    the pairs at `places[splits[i]:splits[i + 1]]` of the sorted pairs. All arrays are int64.
+    the pairs at `positions[splits[i]:splits[i + 1]]` of the sorted pairs. All arrays are int64.
     """
 
     groups: np.ndarray  # [pairs], index of the shape that each pair was assigned to
-    places: np.ndarray  # [pairs], every position in the sorted pairs once
+    positions: np.ndarray  # [pairs], every position in the sorted pairs once
     splits: np.ndarray  # [batches + 1]
     shapes: np.ndarray  # [batches, 3]: rows, source width and target width
 
@@ -175,11 +175,11 @@ def plan_batches(
     waiting = np.split(np.arange(len(groups)), ends[:-1])
     batches, rest = _full_batches(shapes, waiting)
     batches += _last_batches(rest, ends, shapes, size)
-    places = [places for places, _ in batches]
+    positions = [positions for positions, _ in batches]
     return BatchPlan(
         groups.astype(np.int64),
-        np.concatenate(places),
-        np.cumsum([0, *map(len, places)]),
+        np.concatenate(positions),
+        np.cumsum([0, *map(len, positions)]),
         np.array([shape for _, shape in batches], np.int64),
     )
 
@@ -200,43 +200,44 @@ def _full_batches(shapes, waiting):
     batches, rest = [], []
     descending = sorted(range(len(shapes)), key=lambda index: (sum(shapes[index][1:]), index))[::-1]
     for position, index in enumerate(descending):
-        shape, places = shapes[index], waiting[index]
-        full = len(places) - len(places) % shape.rows
-        batches += [(part, shape) for part in places[:full].reshape(-1, shape.rows)]
-        parts = [places[full:]]
-        if not len(parts[0]):
+        shape, positions = shapes[index], waiting[index]
+        full = len(positions) - len(positions) % shape.rows
+        batches += [(chunk, shape) for chunk in positions[:full].reshape(-1, shape.rows)]
+        chunks = [positions[full:]]
+        if not len(chunks[0]):
             continue
-        missing = shape.rows - len(parts[0])
+        missing = shape.rows - len(chunks[0])
         for other in descending[position + 1 :]:
             if missing and _contains(shape, shapes[other]):
                 available = waiting[other]
                 taken = min(missing, len(available))
-                parts.append(available[len(available) - taken :])
+                chunks.append(available[len(available) - taken :])
                 waiting[other] = available[: len(available) - taken]
                 missing -= taken
-        places = np.concatenate(parts)
+        positions = np.concatenate(chunks)
         if missing:
-            rest.append(places)
+            rest.append(positions)
         else:
-            batches.append((places, shape))
+            batches.append((positions, shape))
     return batches, rest
 
 
 def _last_batches(rest, ends, shapes, size):
     """Returns batches of the remaining pairs: the widest first, as many as fit each time."""
     batches = []
-    places = np.concatenate(rest) if rest else np.zeros(0, np.int64)
-    # The pair at a place changes with the epoch, but always fits the widths of the place's shape.
-    widths = np.array([shape[1:] for shape in shapes])[np.searchsorted(ends, places, side="right")]
+    positions = np.concatenate(rest) if rest else np.zeros(0, np.int64)
+    # The pair at a position changes with the epoch, but always fits the widths of its shape.
+    shape_numbers = np.searchsorted(ends, positions, side="right")
+    widths = np.array([shape[1:] for shape in shapes])[shape_numbers]
     order = np.lexsort((-widths[:, 0], -widths[:, 1]))
-    places, widths = places[order], widths[order]
-    while len(places):
+    positions, widths = positions[order], widths[order]
+    while len(positions):
         target_width = int(widths[0, 1])
         source_widths = np.maximum.accumulate(widths[: size.tokens, 0])
         widest = np.maximum(source_widths, target_width)
         fitting = np.arange(1, len(widest) + 1) * widest <= size.tokens
         count = max(1, int(fitting.sum()))
-        if size.row_multiple <= count < len(places):
+        if size.row_multiple <= count < len(positions):
             count -= count % size.row_multiple
         source_width = int(source_widths[count - 1])
         most = size.rows(source_width, target_width)
@@ -246,8 +247,8 @@ def _last_batches(rest, ends, shapes, size):
         # A known shape that contains it is one shape fewer to compile.
         known = [shape for shape in shapes if shape.rows == rows and _contains(shape, wanted)]
         shape = min(known, key=lambda shape: shape[1] + shape[2], default=wanted)
-        batches.append((places[:count], shape))
-        places, widths = places[count:], widths[count:]
+        batches.append((positions[:count], shape))
+        positions, widths = positions[count:], widths[count:]
     return batches
 
 

@@ -110,7 +110,9 @@ def decode_line(raw: bytes, name: str, number: int) -> str:
     if len(raw) > LONGEST_LINE:
         raise UserError(f"{name}, line {number}: the line is longer than {LONGEST_LINE:,} bytes.")
     if number == 1:
-        other = next((found for mark, found in _OTHER_MARKS.items() if raw.startswith(mark)), None)
+        other = next(
+            (encoding for mark, encoding in _OTHER_MARKS.items() if raw.startswith(mark)), None
+        )
         # Without a mark, Latin letters show: every second byte is zero.
         if other or raw.count(0) * 3 > len(raw):
             other = other or "UTF-16"

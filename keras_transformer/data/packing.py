@@ -104,12 +104,12 @@ def _joined(ids, offsets, pairs, ends_row, followed_by_eos):
     joined = empty_aligned(int(ends[-1]), ids.dtype)
     first = 0
     for start in range(0, len(pairs), _PAIRS_AT_ONCE):
-        part = slice(start, start + _PAIRS_AT_ONCE)
-        starts = np.append(first, ends[part][:-1])
-        positions = np.arange(first, ends[part][-1])
-        positions += np.repeat(offsets[pairs[part]] - starts, ends[part] - starts)
+        chunk = slice(start, start + _PAIRS_AT_ONCE)
+        starts = np.append(first, ends[chunk][:-1])
+        positions = np.arange(first, ends[chunk][-1])
+        positions += np.repeat(offsets[pairs[chunk]] - starts, ends[chunk] - starts)
         # Positions of EOS get the first id of the next pair, or the last id: overwritten below.
-        np.take(ids, positions, mode="clip", out=joined[first : ends[part][-1]])
-        first = ends[part][-1]
+        np.take(ids, positions, mode="clip", out=joined[first : ends[chunk][-1]])
+        first = ends[chunk][-1]
     joined[ends[followed_by_eos] - 1] = EOS_ID
     return joined, np.append(0, ends[ends_row])

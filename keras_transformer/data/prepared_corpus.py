@@ -308,8 +308,8 @@ def _write_shards(
 
     def counted(blocks: Iterable[EncodedCorpus]) -> Iterator[EncodedCorpus]:
         for block in blocks:
-            found = len(block), block.num_dropped_long, block.num_dropped_empty
-            for name, number in zip(counts, found, strict=True):
+            numbers = len(block), block.num_dropped_long, block.num_dropped_empty
+            for name, number in zip(counts, numbers, strict=True):
                 counts[name] += number
             for side, (ids, _) in zip(_SIDES, block.sides(), strict=True):
                 tokens[side] += len(ids)

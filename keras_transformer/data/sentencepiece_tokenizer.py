@@ -131,11 +131,11 @@ def _load_processor(model: bytes) -> sentencepiece.SentencePieceProcessor:
     # A file cut between two pieces is still a valid message, but what follows the pieces is gone.
     if not (message.HasField("trainer_spec") and message.HasField("normalizer_spec")):
         raise UserError("The SentencePiece model is incomplete.")
-    found = processor.pad_id(), processor.unk_id(), processor.bos_id(), processor.eos_id()
-    if found != (PAD_ID, UNK_ID, BOS_ID, EOS_ID):
+    ids = processor.pad_id(), processor.unk_id(), processor.bos_id(), processor.eos_id()
+    if ids != (PAD_ID, UNK_ID, BOS_ID, EOS_ID):
         raise UserError(
             "A SentencePiece model must be trained with pad_id=0, unk_id=1, bos_id=2, eos_id=3. "
-            "Received: pad_id={}, unk_id={}, bos_id={}, eos_id={}".format(*found)
+            "Received: pad_id={}, unk_id={}, bos_id={}, eos_id={}".format(*ids)
         )
     return processor
 

@@ -305,7 +305,7 @@ def arrange_epoch(
 ) -> EpochArrays:
     """Returns the arrays of an epoch; `corpus` is `EncodedCorpus.arrays()`."""
     arranged = batch_plan.arrange_pairs(plan.groups, seed, epoch, tf)
-    pairs = arranged[plan.places] if tf is None else tf.gather(arranged, plan.places)
+    pairs = arranged[plan.positions] if tf is None else tf.gather(arranged, plan.positions)
     order = batch_plan.shuffle_batches(len(plan), seed, epoch, tf)
     return EpochArrays(*corpus, pairs, plan.splits, plan.shapes, order)
 

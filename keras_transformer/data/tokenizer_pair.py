@@ -41,7 +41,8 @@ class TokenizerPair(NamedTuple):
 
     def save(self, directory: str | os.PathLike) -> list[pathlib.Path]:
         """Writes `tokenizer.*`, or both `source_tokenizer.*` and `target_tokenizer.*`."""
-        return [save_tokenizer(one, directory, name) for name, one in self.by_name().items()]
+        by_name = self.by_name().items()
+        return [save_tokenizer(tokenizer, directory, name) for name, tokenizer in by_name]
 
     @classmethod
     def load(cls, directory: str | os.PathLike, is_shared: bool = True) -> "TokenizerPair":
@@ -112,30 +113,30 @@ def load_tokenizer(directory: str | os.PathLike, name: str = "tokenizer") -> Tok
     >>> load_tokenizer(directory, name="source").vocab_size
     6
     """
-    found = _files(directory, name)
-    if len(found) != 1:
+    paths = _files(directory, name)
+    if len(paths) != 1:
         names = " or ".join(f"{name}{kind.suffix}" for kind in _KINDS)
-        number = "both" if found else "neither"
+        number = "both" if paths else "neither"
         raise UserError(f"A tokenizer is one file, {names}: {str(directory)!r} has {number}.")
-    return load_tokenizer_file(found[0])
+    return load_tokenizer_file(paths[0])
 
 
 def _obsolete(directory, name, tokenizer: Tokenizer | None) -> list[pathlib.Path]:
     """Returns the tokenizer files to remove once `tokenizer`, or none, is saved under `name`."""
-    found = []
+    paths = []
     for path in _files(directory, name):
         if tokenizer is not None and path.suffix == tokenizer.suffix:
             continue
         try:
             load_tokenizer_file(path)
-            found.append(path)
+            paths.append(path)
         except UserError as error:
             if tokenizer is not None:  # Otherwise nothing reads the name, and the file may stay.
                 raise UserError(
                     f"{str(path)!r} is in the way and not a tokenizer that can be replaced: move "
                     "it away, or name another directory."
                 ) from error
-    return found
+    return paths
 
 
 def _files(directory, name) -> list[pathlib.Path]:

@@ -83,11 +83,11 @@ class MicroBatchModel(keras.Model):
         """Returns the loss of a batch and its gradients, summed over the streams."""
         rows = tf.shape(tf.nest.flatten(batch)[0])[0]
         limits = [rows * number // self.streams for number in range(self.streams + 1)]
-        found = []
+        results = []
         for start, end in itertools.pairwise(limits):
             # TensorFlow runs the parts in parallel, because none depends on another.
-            found.append(self._part_gradients(_some_rows(batch, start, end), weights))
-        losses, gradients = zip(*found, strict=True)
+            results.append(self._part_gradients(_some_rows(batch, start, end), weights))
+        losses, gradients = zip(*results, strict=True)
         return sum(losses), [tf.add_n(parts) for parts in zip(*gradients, strict=True)]
 
     def _cut(self, array):
@@ -125,4 +125,4 @@ class MicroBatchModel(keras.Model):
 
 
 def _some_rows(batch, start, end):
-    return tf.nest.map_structure(lambda one: None if one is None else one[start:end], batch)
+    return tf.nest.map_structure(lambda array: None if array is None else array[start:end], batch)

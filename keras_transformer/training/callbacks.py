@@ -42,7 +42,7 @@ def set_loss_sums(model: keras.Model, sums: Sequence[float]) -> None:
 
 def _loss_variables(model):
     # Reading `model.metrics` updates the values on JAX.
-    tracker = next((one for one in model.metrics if one.name == "loss"), None)
+    tracker = next((metric for metric in model.metrics if metric.name == "loss"), None)
     return None if tracker is None else (tracker.total, tracker.count)
 
 

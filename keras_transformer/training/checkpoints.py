@@ -265,7 +265,7 @@ def _assign(model, paths, arrays, file: Path) -> None:
             for path, value in zip(paths[group], values, strict=True):
                 values_of[_name(path)].append(value)
             values = [values_of[_name(variable.path)].popleft() for variable in variables]
-        if [value.shape for value in values] != [tuple(one.shape) for one in variables]:
+        if [value.shape for value in values] != [tuple(variable.shape) for variable in variables]:
             raise UserError(
                 f"{str(file)!r} is of another model: it has {len(values)} variables of the "
                 f"{group}, not {len(variables)}, or variables of other shapes"

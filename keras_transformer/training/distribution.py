@@ -43,8 +43,8 @@ def mirrored_strategy(num_devices: int | None = None) -> Any:
     devices = gpus or tf.config.list_logical_devices("CPU")
     wanted = num_devices or len(gpus) or 1
     if wanted > len(devices):
-        found = f"{len(gpus)} GPUs" if gpus else "no GPU"
-        raise UserError(f"Asked for {wanted} devices, but this machine has {found}.")
+        available = f"{len(gpus)} GPUs" if gpus else "no GPU"
+        raise UserError(f"Asked for {wanted} devices, but this machine has {available}.")
     for number in _strategies:
         if number != wanted and 1 not in (number, wanted):
             raise UserError(

@@ -100,8 +100,8 @@ class LabelSmoothedCrossEntropy(keras.losses.Loss):
         return (fused_cross_entropy if is_tensorflow else cross_entropy)(labels, logits, weight)
 
     def get_config(self) -> dict:
-        own = {"label_smoothing": self.label_smoothing, "convention": self.convention}
-        return {**super().get_config(), **own}
+        config = {"label_smoothing": self.label_smoothing, "convention": self.convention}
+        return {**super().get_config(), **config}
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")

@@ -31,7 +31,7 @@ class _TokenMean(keras.metrics.Mean):
         positive = ops.convert_to_tensor(1.0 if sample_weight is None else sample_weight) > 0
         positive = ops.broadcast_to(positive, ops.shape(values))
         # Keras takes the mean of each row first, so that a token of a wide batch would count less.
-        values, positive = (ops.reshape(one, (-1,)) for one in (values, positive))
+        values, positive = (ops.reshape(array, (-1,)) for array in (values, positive))
         super().update_state(ops.where(positive, values, 0.0), ops.cast(positive, self.dtype))
 
 

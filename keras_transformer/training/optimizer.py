@@ -298,8 +298,8 @@ class LayerwiseAdam(FusedAdam):
                     "A key of `factors` must be a part of the path of a trainable weight, such as "
                     f"{paths[0]!r}. Received: factors with {part!r}"
                 )
-        parts = ([part for part in self.factors if _has_part(path, part)] for path in paths)
-        factors = (self.factors[max(found, key=len)] if found else 1.0 for found in parts)
+        matches = ([part for part in self.factors if _has_part(path, part)] for path in paths)
+        factors = (self.factors[max(keys, key=len)] if keys else 1.0 for keys in matches)
         self._factor_of = tuple(factors)
 
     def update_step(self, gradient: Tensor, variable: Any, learning_rate: Tensor) -> None:

@@ -63,8 +63,9 @@ def projected_cross_entropy(
         losses = slice_losses(flat, flat_labels)
     else:
         recomputed = keras.remat(slice_losses)
-        parts = [slice(start, start + rows) for start in range(0, flat.shape[0], rows)]
-        losses = ops.concatenate([recomputed(flat[part], flat_labels[part]) for part in parts])
+        starts = range(0, flat.shape[0], rows)
+        losses = [recomputed(flat[n : n + rows], flat_labels[n : n + rows]) for n in starts]
+        losses = ops.concatenate(losses)
     losses = ops.where(ops.not_equal(flat_labels, PAD_ID), losses, 0.0)
     return ops.reshape(losses, ops.shape(labels))
 
@@ -97,10 +98,10 @@ def _row_losses(num_classes, dtype):
             losses, softmax = _losses_and_softmax(labels, logits, mean, weight)
 
             def gradient(upstream):
-                places = tf.stack([tf.range(tf.shape(labels)[0]), labels], axis=-1)
+                positions = tf.stack([tf.range(tf.shape(labels)[0]), labels], axis=-1)
                 at_labels = tf.fill(tf.shape(labels), weight - 1.0)
                 rows = softmax - weight / num_classes
-                return tf.tensor_scatter_nd_add(rows, places, at_labels) * upstream[:, None]
+                return tf.tensor_scatter_nd_add(rows, positions, at_labels) * upstream[:, None]
 
             return losses, gradient
 
@@ -111,8 +112,8 @@ def _row_losses(num_classes, dtype):
 
 def _fused_losses(states, embeddings, labels, weight, rows, training, r_drop):
     """Returns the losses, computed without padding; in training, together with the gradient."""
-    places = tf.where(tf.not_equal(labels, PAD_ID))
-    tokens, token_labels = tf.gather_nd(states, places), tf.gather_nd(labels, places)
+    positions = tf.where(tf.not_equal(labels, PAD_ID))
+    tokens, token_labels = tf.gather_nd(states, positions), tf.gather_nd(labels, positions)
     embeddings = tf.convert_to_tensor(embeddings)
     if training:
         dtypes = tokens.dtype.name, embeddings.dtype.name
@@ -121,7 +122,7 @@ def _fused_losses(states, embeddings, labels, weight, rows, training, r_drop):
     else:
         ones = tf.ones_like(token_labels, at_least_float32(tokens.dtype))
         losses = _in_slices(tokens, embeddings, token_labels, ones, weight, rows)
-    losses = tf.scatter_nd(places, losses, tf.shape(labels, places.dtype))
+    losses = tf.scatter_nd(positions, losses, tf.shape(labels, positions.dtype))
     losses.set_shape(labels.shape)
     return losses
 
@@ -155,7 +156,7 @@ def _token_losses(kernel_shape, token_shape, dtype, embeddings_dtype, rows, r_dr
                 factor = tf.reduce_max(upstream)
                 return tf.cond(
                     tf.equal(factor, tf.reduce_min(upstream)),
-                    lambda: [one * tf.cast(factor, one.dtype) for one in gradients],
+                    lambda: [array * tf.cast(factor, array.dtype) for array in gradients],
                     lambda: list(with_gradients(upstream)[1:]),
                 )
 
@@ -182,9 +183,9 @@ def _in_slices(tokens, embeddings, labels, factors, weight, rows, r_drop=0.0, wi
     ]
 
     def body(index, losses, token_gradients, dense_gradient, sparse_gradient):
-        part = slice(index * rows, tf.minimum((index + 1) * rows, number))
-        states = tf.reshape(tokens[part], [-1, tokens.shape[-1]])
-        labels_here = tf.repeat(labels[part], rows_of_token)
+        here = slice(index * rows, tf.minimum((index + 1) * rows, number))
+        states = tf.reshape(tokens[here], [-1, tokens.shape[-1]])
+        labels_here = tf.repeat(labels[here], rows_of_token)
         logits = tf.cast(tf.matmul(states, kernel, transpose_b=True), wide)
         mean = tf.linalg.matvec(tf.cast(states, wide), kernel_sum / kernel.shape[0])
         loss, by_logits = _losses_and_softmax(labels_here, logits, mean, weight)
@@ -192,7 +193,7 @@ def _in_slices(tokens, embeddings, labels, factors, weight, rows, r_drop=0.0, wi
             loss, by_logits = _with_divergences(loss, by_logits, logits, r_drop)
         losses = losses.write(index, loss)
         if with_gradient:
-            factors_here = tf.repeat(factors[part], rows_of_token)[:, None]
+            factors_here = tf.repeat(factors[here], rows_of_token)[:, None]
             by_states, dense, sparse = gradients(states, labels_here, by_logits, factors_here)
             by_states = tf.reshape(by_states, [-1, *tokens.shape[1:]])
             token_gradients = token_gradients.write(index, by_states)
@@ -261,7 +262,7 @@ def _with_divergences(losses, softmax, logits, alpha):
     first, second = tf.unstack(tf.reshape(logits, [-1, 2, logits.shape[-1]]), axis=1)
     difference = first - second
     # KL(p || q) + KL(q || p) = sum((p - q) * difference): the normalizers cancel.
-    of_p, of_q = (tf.reduce_sum(one * difference, axis=-1, keepdims=True) for one in (p, q))
+    of_p, of_q = (tf.reduce_sum(shares * difference, axis=-1, keepdims=True) for shares in (p, q))
     share = 2 / alpha + 1
     by_first = p * (difference + (share - of_p)) - q
     by_second = q * ((share + of_q) - difference) - p

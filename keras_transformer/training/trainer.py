@@ -370,7 +370,7 @@ def _check_start(settings) -> dict:
 
 
 def _contents(tokenizers) -> list[bytes | None]:
-    return [one and one._file_content() for one in tokenizers]
+    return [tokenizer and tokenizer._file_content() for tokenizer in tokenizers]
 
 
 def make_recipe(settings) -> TrainingRecipe:

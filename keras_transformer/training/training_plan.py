@@ -123,11 +123,11 @@ def count_operations(config: TransformerConfig, tokens: int, width: int) -> int:
 
 def most_tokens(memory: float, config: TransformerConfig, width: int, *how) -> int:
     """Returns the maximum number of tokens in a batch on a device with `memory` bytes; can be 0."""
-    one = estimate_memory(config, 1, width, *how)
-    room = memory * USABLE_MEMORY - one.fixed
+    estimate = estimate_memory(config, 1, width, *how)
+    room = memory * USABLE_MEMORY - estimate.fixed
     # Logits grow with the tokens up to one slice, and stay the same beyond.
-    in_a_slice = room / (one.activations + one.logits)
-    beyond = (room - 4 * LOGITS_BYTES) / one.activations
+    in_a_slice = room / (estimate.activations + estimate.logits)
+    beyond = (room - 4 * LOGITS_BYTES) / estimate.activations
     return max(0, math.floor(max(in_a_slice, beyond)))
 
 
