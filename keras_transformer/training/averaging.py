@@ -69,30 +69,18 @@ def average_checkpoints(paths: Sequence[str | os.PathLike], output: str | os.Pat
                     f"{str(paths[0])!r} and {here} in {str(path)!r}"
                 )
             sums[name] += weights[name]
-    # The other arrays and all attributes come from the last file. The mean is made in memory and
-    # as a new file: the HDF5 library crashes when the disk is full, and in some damaged files.
-    content = io.BytesIO()
-    with (
-        stored_arrays(paths[-1]) as arrays,
-        h5py.File(paths[-1]) as last,
-        h5py.File(content, "w") as mean,
-    ):
+    # The other arrays and all attributes are those of the last file. The mean is made in memory and
+    # as a new file: the HDF5 library crashes when the disk is full.
+    with stored_arrays(paths[-1]) as arrays:
         names = current_names(arrays)
-
-        def copy(name, item):
-            if names.get(name) in sums:
-                values = sums[names[name]] / len(paths)
-                if _is_bfloat16(item):
-                    values = values.astype(ml_dtypes.bfloat16).view(item.dtype)
-                made = mean.create_dataset(name, data=values.astype(item.dtype))
-            elif isinstance(item, h5py.Dataset):
-                made = mean.create_dataset(name, data=item[...])
-            else:
-                made = mean.require_group(name)
-            made.attrs.update(item.attrs)
-
-        last.visititems(copy)
-        mean.attrs.update(last.attrs)
+    content = io.BytesIO(paths[-1].read_bytes())
+    with h5py.File(content, "r+") as mean:
+        for stored_name, name in names.items():
+            if name in sums:
+                array, values = mean[stored_name], sums[name] / len(paths)
+                if _is_bfloat16(array):
+                    values = values.astype(ml_dtypes.bfloat16).view(array.dtype)
+                array[...] = values
     with atomic_write(output) as temporary:
         temporary.write_bytes(content.getvalue())
     return output
