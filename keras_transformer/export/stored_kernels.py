@@ -9,6 +9,7 @@ import contextlib
 import functools
 import itertools
 from collections.abc import Iterator
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -180,7 +181,8 @@ class _Product:
         limits = [matrix.rows_of[id(kernel)] for kernel in kernels]
         self.start, self.end = limits[0][0], limits[-1][1]
         self.sizes = {id(k): end - start for k, (start, end) in zip(kernels, limits, strict=True)}
-        self.rows = self.parts = None
+        self.rows: Any = None
+        self.parts: dict[int, Any] = {}
 
     def of(self, rows, kernel):
         """Returns the product of the rows and one of the kernels."""

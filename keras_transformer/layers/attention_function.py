@@ -93,7 +93,8 @@ class AttentionFunction(keras.layers.Layer, abc.ABC):
             scores = scores + distances.scores(query)
         scores = ops.cast(scores, at_least_float32(self.compute_dtype))
         if use_causal_mask:
-            causal = causal_mask(*ops.shape(scores)[-2:], 0)
+            query_length, key_length = ops.shape(scores)[-2:]
+            causal = causal_mask(query_length, key_length, 0)
             attention_mask = combine_masks(causal, attention_mask)
         row_is_alive = None
         if attention_mask is not None:
@@ -125,7 +126,7 @@ class AttentionFunction(keras.layers.Layer, abc.ABC):
         return keras.KerasTensor(shape, dtype=self.compute_dtype)
 
     def compute_output_shape(
-        self, query_shape: tuple, key_shape: tuple, value_shape: tuple
+        self, query_shape: tuple, key_shape: tuple | None, value_shape: tuple
     ) -> tuple:
         return (*query_shape[:-1], value_shape[-1])
 

@@ -25,11 +25,11 @@ class GrowingCache(NamedTuple):
         """Number of positions, an int or an int32 scalar."""
         return sum(ops.shape(part)[2] for part in self.keys)
 
-    def extend(self, keys: Tensor, values: Tensor) -> Self:
+    def extend(self, keys: Tensor, values: Tensor) -> "GrowingCache":
         """Returns the cache with the keys and values of new positions at its end."""
-        return GrowingCache(
-            (*self.keys[:-1], ops.concatenate([self.keys[-1], keys], axis=2)),
-            (*self.values[:-1], ops.concatenate([self.values[-1], values], axis=2)),
+        return self._replace(
+            keys=(*self.keys[:-1], ops.concatenate([self.keys[-1], keys], axis=2)),
+            values=(*self.values[:-1], ops.concatenate([self.values[-1], values], axis=2)),
         )
 
     def mask(self, num_queries: Any, is_causal: bool) -> Tensor | None:
@@ -44,7 +44,7 @@ class GrowingCache(NamedTuple):
         keys = ops.arange(self.length, dtype="int32")
         return keys[self.length - num_queries :], keys
 
-    def merged(self) -> Self:
+    def merged(self) -> "GrowingCache":
         """Returns the cache with all positions in its first part."""
         if len(self.keys) == 1:
             return self
@@ -59,7 +59,7 @@ class FixedCache(NamedTuple):
     values: Tensor  # [batch, heads, max_length, value_dim]
     length: Tensor  # int32 [], number of positions written
 
-    def extend(self, keys: Tensor, values: Tensor) -> Self:
+    def extend(self, keys: Tensor, values: Tensor) -> "FixedCache":
         """Returns the cache with the keys and values of new positions after those written."""
         new_length, max_length = ops.shape(keys)[2], ops.shape(self.keys)[2]
         # place[p, i] = 1 where new position i goes to p. Unwritten positions are zeros, so a sum
@@ -93,7 +93,7 @@ class RollingCache(NamedTuple):
     values: Tensor  # [batch, heads, window - 1, value_dim]
     length: Tensor  # int32 [], number of positions seen
 
-    def extend(self, keys: Tensor, values: Tensor) -> Self:
+    def extend(self, keys: Tensor, values: Tensor) -> "RollingCache":
         """Returns the cache with the keys and values of new positions at its end."""
         return RollingCache(
             ops.concatenate([self.keys, keys], axis=2),
@@ -159,7 +159,7 @@ class DecoderCache(NamedTuple):
             return self
         return self._replace(blocks=tuple(block.reorder(rows) for block in self.blocks))
 
-    def merged(self) -> Self:
+    def merged(self) -> "DecoderCache":
         """Returns the cache with the parts of each `GrowingCache` merged."""
         if not isinstance(self.blocks[0].self_attention, GrowingCache):
             return self

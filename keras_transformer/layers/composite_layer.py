@@ -21,7 +21,7 @@ class CompositeLayer(keras.layers.Layer):
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.supports_masking = True
-        self.quantized_parts = {}  # Parts to quantize in `build`.
+        self.quantized_parts: dict[str, Any] = {}  # Parts to quantize in `build`.
 
     def compute_output_shape(self, inputs_shape: tuple, *other_shapes: tuple | None) -> tuple:
         return inputs_shape

@@ -192,7 +192,7 @@ class DecoderBlock(CompositeLayer):
         x = residual + self.feed_forward_dropout(x, training=training)
         x = x if is_pre_norm else self.feed_forward_norm(x, training=training)
         if cache is not None:
-            return x, cache._replace(self_attention=self_extra)
+            return x, cache._replace(self_attention=self_extra)  # type: ignore[arg-type]
         if return_attention_scores:
             scores = {"self": self_extra}
             return x, scores if self.cross_attention is None else {**scores, "cross": cross_scores}
@@ -226,7 +226,7 @@ class DecoderBlock(CompositeLayer):
             ValueError: If a block with cross-attention gets no `encoder_outputs`.
         """
         check_built(self)
-        own = self.self_attention.make_cache(batch_size=batch_size, max_length=max_length)
+        own: Any = self.self_attention.make_cache(batch_size=batch_size, max_length=max_length)
         if self.cross_attention is None:
             return DecoderBlockCache(own)
         rule = "the encoder's outputs, because the block has cross-attention"

@@ -183,7 +183,7 @@ class MultiHeadAttention(CompositeLayer):
         queries = self._split_heads(self.query_dense(rows), batch_size, query_length)
         keys, values = self._project_value(value, key, rows if value is query else None)
         if self.position is not None:
-            start = 0 if cache is None else cache.length
+            start = 0 if cache is None else cache.length  # type: ignore[union-attr]  # checked
             positions = start + ops.arange(query_length, dtype="int32")
             queries = self.position.rotate(queries, positions)
             keys = self.position.rotate(keys, positions)

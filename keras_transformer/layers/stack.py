@@ -88,7 +88,8 @@ def stack_keeps_shape(stack: CompositeLayer) -> bool:
 
 def stack_config(stack: CompositeLayer) -> dict[str, Any]:
     """Returns the arguments of a stack, as `get_config` needs them."""
-    configs, first = [], {}
+    configs: list[Any] = []
+    first: dict[int, int] = {}
     for index, block in enumerate(stack.blocks):
         # A block that occurred before is saved as the index of its first occurrence.
         is_new = first.setdefault(id(block), index) == index
@@ -116,7 +117,7 @@ def _unbuilt_config(layer):
 
 def stack_from_config(cls: type[CompositeLayer], config: dict) -> CompositeLayer:
     """Returns the stack of a config that `stack_config` describes."""
-    deserialize, blocks = keras.saving.deserialize_keras_object, []
+    deserialize, blocks = keras.saving.deserialize_keras_object, list[Any]()
     for block in config["blocks"]:
         blocks.append(blocks[block] if isinstance(block, int) else deserialize(block))
     position = deserialize(config["position"])

@@ -154,7 +154,7 @@ class TiedEmbedding(CompositeLayer):
         shape = (*inputs.shape[:-1], num_columns)
         return keras.KerasTensor(shape, dtype=at_least_float32(self.compute_dtype))
 
-    def compute_output_shape(self, inputs_shape: tuple) -> tuple:
+    def compute_output_shape(self, inputs_shape: tuple) -> tuple:  # type: ignore[override]
         return (*inputs_shape, self.d_model)
 
     def load_own_variables(self, store: Mapping) -> None:

@@ -42,7 +42,8 @@ def stored_weights(
     """
     # Without AMX, small kernels are faster in Keras' own order; large ones are read in parts.
     smallest = 1 if (has_amx() if for_amx is None else for_amx) else _LARGE
-    plain, groups = [], []
+    plain: list[Any] = []
+    groups: list[Any] = []
     for weight in model.weights:
         kernel = _KERNEL.fullmatch(weight.path)
         is_half = keras.backend.standardize_dtype(weight.dtype) == "bfloat16"

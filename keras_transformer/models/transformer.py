@@ -182,7 +182,7 @@ class Transformer(MicroBatchModel):
         width, beams = 1, {}
         if not self._beams_share_a_cache:
             cache = cache.reorder(rows)
-        if ancestors:
+        if isinstance(ancestors, Ancestors):
             width = ancestors.width
             position = cache.length // width
             is_fixed = isinstance(cache.blocks[0].self_attention, FixedCache)

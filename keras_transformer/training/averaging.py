@@ -73,7 +73,7 @@ def average_checkpoints(paths: Sequence[str | os.PathLike], output: str | os.Pat
     # as a new file: the HDF5 library crashes when the disk is full.
     with stored_arrays(paths[-1]) as arrays:
         names = current_names(arrays)
-    content = io.BytesIO(paths[-1].read_bytes())
+    content = io.BytesIO(Path(paths[-1]).read_bytes())
     with h5py.File(content, "r+") as mean:
         for stored_name, name in names.items():
             if name in sums:

@@ -261,7 +261,7 @@ def _assign(model, paths, arrays, file: Path) -> None:
         values = [arrays[f"{group}/{number}"] for number in range(len(paths.get(group, ())))]
         if sorted(map(_name, paths.get(group, ()))) == sorted(_name(v.path) for v in variables):
             # Variables of the same name are in the order of the file.
-            values_of = collections.defaultdict(collections.deque)
+            values_of: dict[str, collections.deque] = collections.defaultdict(collections.deque)
             for path, value in zip(paths[group], values, strict=True):
                 values_of[_name(path)].append(value)
             values = [values_of[_name(variable.path)].popleft() for variable in variables]
