@@ -189,3 +189,13 @@ def test_overrides():
         Transformer.from_preset("tiny", 50, layers=2)
     with pytest.raises(ValueError, match="Received: num_heads=0"):
         Transformer.from_preset("tiny", 50, num_heads=0)
+
+
+def test_the_recipe_has_the_numbers_of_sections_5_and_6_1():
+    recipe = TrainingRecipe()
+    assert (recipe.beta_1, recipe.beta_2, recipe.epsilon) == (0.9, 0.98, 1e-9)
+    assert recipe.warmup_steps == 4000 and recipe.peak_learning_rate is None
+    assert recipe.label_smoothing == 0.1 and recipe.tokens_per_batch == 25_000
+    assert recipe.max_steps == 100_000 and recipe.average_checkpoints == 5
+    assert recipe.beam_size == 4 and recipe.length_penalty == 0.6
+    assert recipe.length_normalization == "gnmt"

@@ -13,36 +13,8 @@ from keras_transformer.training import TrainingSettings
 DATA = {"pairs": 10, "checksum": 5}
 
 
-def test_dict_round_trip():
-    settings = TrainingSettings("tiny", {"dropout": 0.2}, average_windows=(5, 10), max_minutes=2.0)
-    assert TrainingSettings.from_dict(settings.to_dict()) == settings
-
-
-def test_unknown_names_are_refused():
-    with pytest.raises(ValueError, match="no such setting.*Received: max_step"):
-        TrainingSettings.from_dict({"max_step": 3})
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"tokenizer": "words"},
-        {"bpe_dropout": 1.0},
-        {"max_steps": 0},
-        {"max_minutes": -1.0},
-        {"bleu_every": -1},
-        {"average_windows": ()},
-        {"average_windows": (0,)},
-        {"gpus": 0},
-        {"seed": -1},
-        {"seed": 2**32},
-        {"task": "tagging"},
-        {"f1_every": -1},
-        {"f1_trees": 0},
-        {"linearization": {"tags": True}},
-    ],
-)
-def test_wrong_values_say_what_was_received(changes):
+@pytest.mark.parametrize("changes", [{"task": "tagging"}, {"linearization": {"tags": True}}])
+def test_a_task_and_its_settings_are_checked(changes):
     (name,) = changes
     with pytest.raises(ValueError, match=f"Received: {name}="):
         TrainingSettings(**changes)

@@ -2,6 +2,7 @@
 
 import argparse
 import dataclasses
+import json
 
 import pytest
 
@@ -67,28 +68,110 @@ def test_the_declarations_have_the_names_of_the_command_line():
     assert (found["colour"].name, found["colour"].flag) == ("paint", "--paint")
 
 
+NAN, INFINITY = float("nan"), float("inf")
+# Wrong values of each setting.
+WRONG = {
+    Toy: {
+        "size": [0, True, 2.0, None],
+        "colour": ["green"],
+        "weight": [0, INFINITY, NAN, 10**400],
+        "loud": [1],
+        "windows": [(), (1, 0)],
+    },
+    TransformerConfig: {
+        "vocab_size": [0, None, "9"],
+        "target_vocab_size": [-1],
+        "num_encoder_layers": [0],
+        "num_decoder_layers": [1.0],
+        "d_model": [True],
+        "intermediate_dim": [0],
+        "num_heads": [0],
+        "key_dim": [0],
+        "value_dim": [0],
+        "dropout": [1.0, NAN, "0.1"],
+        "attention_dropout": [-0.1],
+        "activation_dropout": [None],
+        "activation": [None],
+        "use_bias": [1],
+        "norm_epsilon": [0],
+        "norm": ["Pre"],
+        "position": [None],
+        "max_distance": [0],
+        "max_length": [0],
+        "sliding_window": [0],
+        "flash_attention": [1],
+    },
+    TrainingRecipe: {
+        "label_smoothing": [1.0, "0.1", None],
+        "beta_1": [True],
+        "beta_2": [-0.1],
+        "epsilon": [0, None],
+        "peak_learning_rate": [0, "1e-3"],
+        "clip_norm": [-1],
+        "ema_momentum": [1.0],
+        "length_penalty": [-0.1, [1]],
+        "length_normalization": ["wu", None],
+        "warmup_steps": [0, 10.0],
+        "beam_size": [0],
+        "max_steps": [None],
+    },
+    TrainingSettings: {
+        "tokenizer": ["words"],
+        "bpe_dropout": [1.0],
+        "max_steps": [0],
+        "max_minutes": [-1.0],
+        "bleu_every": [-1],
+        "average_windows": [(), (0,)],
+        "gpus": [0],
+        "seed": [-1, 2**32],
+        "f1_every": [-1],
+        "f1_trees": [0],
+    },
+}
+
+
+def given(settings):
+    return {"vocab_size": 9} if settings is TransformerConfig else {}
+
+
 @pytest.mark.parametrize(
-    "change",
-    [
-        {"size": 0}, {"size": True}, {"size": 2.0}, {"size": None}, {"colour": "green"},
-        {"weight": 0}, {"weight": float("inf")}, {"weight": float("nan")}, {"weight": 10**400},
-        {"loud": 1}, {"windows": ()}, {"windows": (1, 0)},
-    ],
-)  # fmt: skip
-def test_what_is_wrong_is_named(change):
-    [(name, value)] = change.items()
+    "settings, name, value",
+    [(one, name, x) for one, rows in WRONG.items() for name, xs in rows.items() for x in xs],
+)
+def test_what_is_wrong_is_named(settings, name, value):
     with pytest.raises(ValueError) as error:
-        Toy(**change)
-    rule = declarations(Toy)[name].rule
+        settings(**{**given(settings), name: value})
+    rule = declarations(settings)[name].rule
     assert str(error.value) == f"`{name}` must be {rule.words}. Received: {name}={value!r}"
 
 
-def test_dict_round_trip():
-    toy = Toy(size=4, weight=2, windows=(1, 5))
-    assert toy.to_dict()["windows"] == [1, 5]
-    assert Toy.from_dict(toy.to_dict()) == toy
-    with pytest.raises(ValueError, match="Toy has no such setting.*Received: price"):
-        Toy.from_dict({"price": 3})
+@pytest.mark.parametrize(
+    "settings",
+    [
+        Toy(size=4, weight=2, windows=(1, 5)),
+        TransformerConfig(
+            100, 120, 1, 2, 32, 64, 3, 5, 7, 0.2, 0.3, 0.4, "gelu", "pre", "learned", 50, True, 1e-5
+        ),
+        TrainingRecipe(label_smoothing=0, peak_learning_rate=1e-3, clip_norm=1.0),
+        TrainingSettings("tiny", {"dropout": 0.2}, average_windows=(5, 10), max_minutes=2.0),
+    ],
+)
+def test_a_dict_holds_all_and_may_lack_what_has_a_default(settings):
+    kind = type(settings)
+    values = json.loads(json.dumps(settings.to_dict()))
+    assert kind.from_dict(values) == settings
+    assert kind.from_dict(given(kind)) == kind(**given(kind))
+    with pytest.raises(ValueError, match=f"{kind.__name__} has no such setting.*Received: a, b$"):
+        kind.from_dict({**values, "b": 3, "a": 2})
+    with pytest.raises(ValueError, match="is saved as a dict. Received: values=3"):
+        kind.from_dict(3)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        settings.seed = 4
+
+
+def test_what_has_no_default_must_be_in_the_dict():
+    with pytest.raises(ValueError, match="must have the setting 'vocab_size'. Received: "):
+        TransformerConfig.from_dict({"d_model": 8})
 
 
 def parse(*options):
