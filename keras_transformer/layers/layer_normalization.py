@@ -1,4 +1,4 @@
-"""Layer normalisation with a gradient in few passes over memory."""
+"""Layer normalization with a gradient in few passes over memory."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ class LayerNormalization(keras.layers.LayerNormalization):
 
     Arguments, weights and results are as in Keras:
     `(x - mean) / sqrt(variance + epsilon) * gamma + beta`, computed in at least float32. The
-    gradient is faster in training, if the last axis is normalised with both `gamma` and `beta`.
+    gradient is faster in training, if the last axis is normalized with both `gamma` and `beta`.
 
     Differs from Keras in `epsilon`: it is the first argument, and its default is 1e-6, as in
     tensor2tensor, not 1e-3.

@@ -12,9 +12,9 @@ def derive_seed(seed: int | None, name: str) -> int | None:
 
 
 def derive_initializer(initializer: Callable, name: str) -> Callable:
-    """Returns an initialiser that draws different numbers for each part `name`.
+    """Returns an initializer that draws different numbers for each part `name`.
 
-    An initialiser that is used twice, or copied with its seed, gives equal matrices.
+    An initializer that is used twice, or copied with its seed, gives equal matrices.
     """
     if not isinstance(initializer, keras.initializers.Initializer):
         return initializer  # A function.

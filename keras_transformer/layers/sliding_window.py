@@ -1,4 +1,4 @@
-"""Self-attention restricted to a neighbourhood, Table 1: time and memory of O(r n d)."""
+"""Self-attention restricted to a neighborhood, Table 1: time and memory of O(r n d)."""
 
 from collections.abc import Callable
 
@@ -50,8 +50,8 @@ def attend_in_window(
     blocks = _Blocks(length, reach, is_causal)
     found = attention(
         blocks.cut(query, 2),
-        blocks.neighbours(key, 2),
-        blocks.neighbours(value, 2),
+        blocks.neighbors(key, 2),
+        blocks.neighbors(value, 2),
         attention_mask=blocks.mask(attention_mask),
         distances=position and position.between(blocks.queries, blocks.keys),
         return_attention_scores=return_attention_scores,
@@ -70,14 +70,14 @@ class _Blocks:
         self.length, self.size = length, greatest(reach, greatest(least(length, _MIN_BLOCK), 1))
         self.is_causal, self.before, self.after = is_causal, reach, 0 if is_causal else reach
         self.number = (length + self.size - 1) // self.size
-        # Positions of the queries and of the keys of a block, from its first neighbour.
+        # Positions of the queries and of the keys of a block, from its first neighbor.
         self.queries = ops.arange(self.size, dtype="int32") + self.before
         self.keys = ops.arange(self.before + self.size + self.after, dtype="int32")
 
     def cut(self, tensor, axis):
         return cut(tensor, axis, self.number, self.size)
 
-    def neighbours(self, tensor, axis):
+    def neighbors(self, tensor, axis):
         """Returns `[..., length, ...]` as `[..., number, before + size + after, ...]`."""
         blocks = self.cut(tensor, axis)
         nothing = ops.zeros_like(_part(blocks, axis, 0, 1))
@@ -92,12 +92,12 @@ class _Blocks:
         """Returns the mask of the blocks, bool `[batch or 1, number, size, keys]`."""
         distance = ops.expand_dims(self.keys, 0) - ops.expand_dims(self.queries, 1)
         in_band = ops.logical_and(distance >= -self.before, distance <= self.after)
-        is_there = self.neighbours(ops.ones((1, self.length), dtype="bool"), 1)
+        is_there = self.neighbors(ops.ones((1, self.length), dtype="bool"), 1)
         mask = ops.logical_and(in_band, ops.expand_dims(is_there, 2))
         if attention_mask is None:
             return mask
         if attention_mask.shape[1] == 1:
-            own = ops.expand_dims(self.neighbours(attention_mask[:, 0], 1), 2)
+            own = ops.expand_dims(self.neighbors(attention_mask[:, 0], 1), 2)
         else:
             first = ops.arange(self.number, dtype="int32") * self.size - self.before
             columns = ops.expand_dims(first, 1) + self.keys  # [number, keys]

@@ -108,7 +108,7 @@ class MicroBatchModel(keras.Model):
         with tf.GradientTape() as tape:
             outputs = self(inputs, training=True)
             loss = self.compute_loss(inputs, labels, outputs, sample_weight, training=True)
-            # The regularisation loss counts once in a step, not once in each part.
+            # The regularization loss counts once in a step, not once in each part.
             loss -= sum(self.losses, 0.0) * (1 - 1 / (self.micro_batches * self.streams))
             scaled = self.optimizer.scale_loss(loss)
         # `unconnected_gradients="zero"` fails for variables of Keras.

@@ -95,10 +95,10 @@ def _keys_of_a_query(config: TransformerConfig, width: int, is_causal: bool = Fa
     """Returns the number of attention weights of a position and a head, in self-attention."""
     if config.sliding_window is None:
         return width
-    neighbours = min(config.sliding_window - 1, width)
-    block = max(neighbours, min(_SMALLEST_BLOCK, width))
+    neighbors = min(config.sliding_window - 1, width)
+    block = max(neighbors, min(_SMALLEST_BLOCK, width))
     num_queries = math.ceil(width / block) * block  # The last block is filled up.
-    num_keys = block + (1 if is_causal else 2) * neighbours
+    num_keys = block + (1 if is_causal else 2) * neighbors
     return math.ceil(num_queries * num_keys / width)
 
 

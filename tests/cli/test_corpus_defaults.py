@@ -101,7 +101,7 @@ def test_a_script_of_many_characters_gets_a_vocabulary_that_holds_them():
 @pytest.fixture
 def files(text):
     """Twenty pairs, as options of `train`."""
-    lines = [f"{colour} {thing}" for colour in ("red", "blue") for thing in "abcdefghij"]
+    lines = [f"{color} {thing}" for color in ("red", "blue") for thing in "abcdefghij"]
     path = text("pairs.tsv", [f"{line}\t{line}" for line in lines])
     return ["--tsv", path, "--valid-tsv", path]
 

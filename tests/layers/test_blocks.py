@@ -158,7 +158,7 @@ def test_no_two_dropouts_of_a_block_draw_the_same_mask(seed):
     assert (seed is None) != all(map(np.array_equal, first, masks()))
 
 
-def test_a_seeded_initialiser_gives_every_matrix_its_own_numbers():
+def test_a_seeded_initializer_gives_every_matrix_its_own_numbers():
     initializer = keras.initializers.RandomNormal(seed=5)
     block = DecoderBlock(2, 8, kernel_initializer=initializer)
     block(INPUTS.astype("float32"), INPUTS.astype("float32"))
@@ -167,7 +167,7 @@ def test_a_seeded_initialiser_gives_every_matrix_its_own_numbers():
     assert len({matrix.tobytes() for matrix in matrices}) == 10
 
 
-def test_regularisers_reach_every_matrix():
+def test_regularizers_reach_every_matrix():
     block = DecoderBlock(**SIZES, kernel_regularizer=keras.regularizers.L2(1.0))
     block(INPUTS.astype("float32"), SOURCE.astype("float32"))
     want = [np.sum(array(weight) ** 2) for weight in block.weights if len(weight.shape) == 2]

@@ -53,7 +53,7 @@ def test_calls_draw_new_masks_and_a_seed_repeats_them():
     np.testing.assert_array_equal(masks(None), unseeded)
 
 
-def test_neighbours_are_dropped_independently():
+def test_neighbors_are_dropped_independently():
     """One random word serves two inputs: the halves must not be correlated."""
     kept = array(Dropout(0.5, seed=1)(np.ones((1000, 1000), "float32"), training=True)) != 0
     for shift in (1, 2, 3):

@@ -1,4 +1,4 @@
-"""Layer normalisation is that of Keras, in value and gradient."""
+"""Layer normalization is that of Keras, in value and gradient."""
 
 import keras
 import numpy as np
@@ -51,7 +51,7 @@ def test_gradients_are_those_of_keras(dtype, tolerance, shape, training):
 )
 def test_whatever_keras_can_do(options):
     if keras.backend.backend() == "torch" and options.get("axis") == 1:
-        pytest.skip("Keras on torch normalises over last axes only")
+        pytest.skip("Keras on torch normalizes over last axes only")
     inputs = RNG.normal(size=(2, 3, 4)).astype("float32")
     expected = keras.layers.LayerNormalization(epsilon=1e-6, **options)(inputs)
     np.testing.assert_allclose(

@@ -170,7 +170,7 @@ def test_symbolic_cross_attention_declares_its_scores_by_the_keys():
     assert outputs.shape == (2, 5, 12) and scores.shape == (2, 3, 5, 7)
 
 
-def test_implicit_masks_of_value_and_key_are_honoured_and_that_of_the_query_passed_on():
+def test_implicit_masks_of_value_and_key_are_honored_and_that_of_the_query_passed_on():
     class Mask(keras.layers.Layer):
         def call(self, inputs):
             return inputs
@@ -224,7 +224,7 @@ def test_initial_matrices_are_glorot_of_the_papers_two_dimensional_maps(width, h
         assert limit * 0.999 < np.abs(values).max() <= limit
 
 
-def test_a_seeded_initialiser_gives_four_different_reproducible_matrices():
+def test_a_seeded_initializer_gives_four_different_reproducible_matrices():
     def matrices(initializer, **kwargs):
         layer = MultiHeadAttention(2, 6, kernel_initializer=initializer, **kwargs)
         layer.build((None, None, 12), (None, None, 12))
@@ -244,13 +244,13 @@ def test_a_seeded_initialiser_gives_four_different_reproducible_matrices():
     np.testing.assert_array_equal(seeded[0], seeded[1])
 
 
-def test_biases_of_a_random_initialiser_differ():
+def test_biases_of_a_random_initializer_differ():
     layer = MultiHeadAttention(2, 6, use_bias=True, bias_initializer="random_normal")
     layer.build((None, None, 12), (None, None, 12))
     assert not np.array_equal(array(layer.query_dense.bias), array(layer.key_dense.bias))
 
 
-def test_an_initialiser_may_be_a_function():
+def test_an_initializer_may_be_a_function():
     layer = MultiHeadAttention(2, 6, kernel_initializer=lambda shape, dtype: ops.ones(shape, dtype))
     layer.build((None, None, 12), (None, None, 12))
     assert (array(layer.query_dense.kernel) == 1).all()

@@ -108,7 +108,7 @@ def test_the_test_would_see_a_lost_mask():
     assert np.abs(array(model({"source": longer, "target": TARGET})) - want).max() > 0.1
 
 
-def test_our_encoder_honours_the_mask_of_a_keras_embedding():
+def test_our_encoder_honors_the_mask_of_a_keras_embedding():
     embedding = keras.layers.Embedding(10, 8, mask_zero=True)
     encoder = Encoder([EncoderBlock(**SIZES)])
     outputs = encoder(embedding(padded(SOURCE, 4)))

@@ -13,7 +13,7 @@ def test_seeds_differ_by_name_and_by_seed_and_are_reproducible():
     assert derive_seed(None, "query") is None
 
 
-def test_initialisers_keep_their_settings():
+def test_initializers_keep_their_settings():
     derived = derive_initializer(keras.initializers.TruncatedNormal(stddev=0.3, seed=1), "query")
     assert isinstance(derived, keras.initializers.TruncatedNormal) and derived.stddev == 0.3
     assert derived.seed == derive_seed(1, "query")

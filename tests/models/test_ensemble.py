@@ -1,4 +1,4 @@
-"""An ensemble decodes and scores by the renormalised average of its models' log-probabilities."""
+"""An ensemble decodes and scores by the renormalized average of its models' log-probabilities."""
 
 import math
 
@@ -21,16 +21,16 @@ def log_probabilities(model, source, prefix):
     ids = {"source": ops.array([source]), "target": ops.array([prefix])}
     logits = [float(x) for x in ops.convert_to_numpy(model(ids, training=False))[0, -1]]
     largest = max(logits)
-    normaliser = largest + math.log(sum(math.exp(x - largest) for x in logits))
-    return [x - normaliser for x in logits]
+    normalizer = largest + math.log(sum(math.exp(x - largest) for x in logits))
+    return [x - normalizer for x in logits]
 
 
 def averaged(models, source, prefix):
-    """The average of the models' log-probabilities, renormalised."""
+    """The average of the models' log-probabilities, renormalized."""
     each = [log_probabilities(model, source, prefix) for model in models]
     mean = [sum(values) / len(models) for values in zip(*each, strict=True)]
-    normaliser = math.log(sum(math.exp(x) for x in mean))
-    return [x - normaliser for x in mean]
+    normalizer = math.log(sum(math.exp(x) for x in mean))
+    return [x - normalizer for x in mean]
 
 
 @pytest.fixture(scope="module")

@@ -82,7 +82,7 @@ def test_the_whole_gradient_is_clipped():
 
 
 @pytest.mark.slow
-def test_regularisers_count_once():
+def test_regularizers_count_once():
     results = []
     for micro_batches, streams in ((1, 1), (3, 2)):
         model = make(micro_batches, keras.optimizers.SGD(0.1))

@@ -284,7 +284,7 @@ def test_seeds_reproduce_a_model_and_its_dropout():
 
 @pytest.mark.slow
 def test_first_loss_of_base_is_the_papers_arithmetic():
-    """ln 37,000 + 1/2: logits are N(0, 1) at initialisation, each state having norm sqrt(512)."""
+    """ln 37,000 + 1/2: logits are N(0, 1) at initialization, each state having norm sqrt(512)."""
     model = Transformer.from_preset("base", vocab_size=37_000)
     assert model.count_params() == 63_045_632
     rng = np.random.default_rng(0)

@@ -36,8 +36,8 @@ def test_parsing_has_two_vocabularies_and_a_whole_linearization():
         "numbers": False,
     }
     assert TrainingSettings.from_dict(settings.to_dict()) == settings
-    with pytest.raises(ValueError, match="Received: colour"):
-        TrainingSettings(task="parsing", linearization={"colour": True})
+    with pytest.raises(ValueError, match="Received: color"):
+        TrainingSettings(task="parsing", linearization={"color": True})
     with pytest.raises(ValueError, match="bpe_dropout=0.1 with task='parsing'"):
         TrainingSettings(task="parsing", bpe_dropout=0.1)
 

@@ -199,7 +199,7 @@ def test_a_state_that_holds_something_else_is_one_line(tmp_path, content, caplog
     assert "\n" not in str(caught.value) and "damaged" in caplog.text
 
 
-@pytest.mark.parametrize("state", [{"colour": 1}, {"step": "many"}, {"unfinished_row": [1]}])
+@pytest.mark.parametrize("state", [{"color": 1}, {"step": "many"}, {"unfinished_row": [1]}])
 def test_progress_of_another_kind_is_one_line(state):
     with pytest.raises(UserError, match=f"damaged. Received: {next(iter(state))}="):
         Progress.from_dict(state)

@@ -115,7 +115,7 @@ def test_config_round_trip():
     assert (copy.label_smoothing, copy.convention, copy.reduction) == (0.2, "keras", "none")
 
 
-def test_fit_reports_the_mean_per_token_with_normalised_weights(example):
+def test_fit_reports_the_mean_per_token_with_normalized_weights(example):
     labels, logits = example
     mask = (np.arange(LENGTH) < 2) * np.ones((BATCH, 1))
     weights = (mask / mask.sum()).astype("float32")

@@ -109,7 +109,7 @@ def test_most_tokens_are_the_last_that_fit(memory, how):
         (11, 4 * 32 * 52 / 100, 4 * 32 * 42 / 100),
         # 2 blocks of 50 queries.
         (51, 2 * 50 * 150 / 100, 2 * 50 * 100 / 100),
-        # 1 block, with as many neighbours as the sentence has positions.
+        # 1 block, with as many neighbors as the sentence has positions.
         (1000, 300, 200),
     ],
 )

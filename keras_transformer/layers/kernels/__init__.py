@@ -30,7 +30,7 @@ def replica_seed(seed: Tensor) -> Tensor:
 def layer_normalization(
     inputs: Tensor, layer: keras.layers.LayerNormalization, training: bool | None
 ) -> Tensor | None:
-    """Returns `inputs` normalised with the weights of a layer; None to leave it to Keras."""
+    """Returns `inputs` normalized with the weights of a layer; None to leave it to Keras."""
     is_last_axis = layer.axis in ([-1], [len(inputs.shape) - 1])
     has_both_weights = layer.gamma is not None and layer.beta is not None
     if not (_IS_TENSORFLOW and is_last_axis and has_both_weights) or layer.rms_scaling:

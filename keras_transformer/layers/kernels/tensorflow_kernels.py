@@ -1,4 +1,4 @@
-"""Operations of TensorFlow: dropout, layer normalisation, seeds of replicas."""
+"""Operations of TensorFlow: dropout, layer normalization, seeds of replicas."""
 
 import functools
 from typing import Any
@@ -47,7 +47,7 @@ def at_most(value: Tensor, limit: int, message: str) -> Tensor:
 def layer_normalization(
     inputs: Tensor, gamma: Any, beta: Any, epsilon: float, output_dtype: str, training: bool | None
 ) -> Tensor:
-    """Normalises the last axis in at least float32."""
+    """Normalizes the last axis in at least float32."""
     wide = at_least_float32(output_dtype)
     inputs, gamma, beta = map(tf.convert_to_tensor, (inputs, gamma, beta))
     gamma, beta = tf.cast(gamma, wide), tf.cast(beta, wide)
@@ -72,7 +72,7 @@ def _normalize(states, epsilon):
 
 @functools.cache
 def _row_normalizer(width, dtype, output_dtype):
-    """Returns a function that normalises rows and has a custom gradient.
+    """Returns a function that normalizes rows and has a custom gradient.
 
     TensorFlow runs every operation as a pass over memory, and its own gradient takes about twenty.
     This one takes fewer; in float32 the result is the same up to rounding.
