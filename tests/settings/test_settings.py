@@ -30,7 +30,7 @@ class Toy(Settings):
 
     Args:
         size: Number of toys.
-        colour: Colour of toys, which is written without
+        color: Color of toys, which is written without
             a capital.
         weight: Weight in kg; None for any.
         loud: Whether they make noise.
@@ -40,7 +40,7 @@ class Toy(Settings):
     """
 
     size: int = setting(3, COUNT)
-    colour: str = setting("red", choice("COLOUR", "red", "blue"), name="paint")
+    color: str = setting("red", choice("COLOR", "red", "blue"), name="paint")
     weight: float | None = setting(None, POSITIVE, metavar="KG")
     loud: bool = setting(False)
     windows: tuple[int, ...] | None = setting(None, COUNTS)
@@ -50,7 +50,7 @@ def test_the_texts_of_the_command_line_are_those_of_the_docstring():
     texts = {name: (one.text, one.unset) for name, one in declarations(Toy).items()}
     assert texts == {
         "size": ("number of toys", None),
-        "colour": ("colour of toys, which is written without a capital", None),
+        "color": ("color of toys, which is written without a capital", None),
         "weight": ("weight in kg", "any"),
         "loud": ("whether they make noise", None),
         "windows": ("window sizes", "no windows"),
@@ -64,8 +64,8 @@ def test_every_setting_has_a_text(settings):
 
 def test_the_declarations_have_the_names_of_the_command_line():
     found = declarations(Toy)
-    assert list(found) == ["size", "colour", "weight", "loud", "windows"]
-    assert (found["colour"].name, found["colour"].flag) == ("paint", "--paint")
+    assert list(found) == ["size", "color", "weight", "loud", "windows"]
+    assert (found["color"].name, found["color"].flag) == ("paint", "--paint")
 
 
 NAN, INFINITY = float("nan"), float("inf")
@@ -73,7 +73,7 @@ NAN, INFINITY = float("nan"), float("inf")
 WRONG = {
     Toy: {
         "size": [0, True, 2.0, None],
-        "colour": ["green"],
+        "color": ["green"],
         "weight": [0, INFINITY, NAN, 10**400],
         "loud": [1],
         "windows": [(), (1, 0)],
