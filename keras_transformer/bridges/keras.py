@@ -14,16 +14,10 @@ from keras_transformer.bridges import peer
 from keras_transformer.layers import DecoderBlock, EncoderBlock, MultiHeadAttention
 
 _MAPS = {"query": "query", "key": "key", "value": "value", "output": "attention_output"}
-_SETTINGS: tuple[str, ...] = (
-    "num_heads",
-    "key_dim",
-    "value_dim",
-    "dropout",
-    "use_bias",
-    "sliding_window",
-    "seed",
+_SETTINGS = (
+    *("num_heads", "key_dim", "value_dim", "dropout", "use_bias", "sliding_window", "seed"),
+    *("kernel_initializer", "bias_initializer", "kernel_regularizer"),
 )
-_SETTINGS += ("kernel_initializer", "bias_initializer", "kernel_regularizer")
 # Settings of Keras' layer that ours lacks, with the values at which they have no effect.
 _UNSUPPORTED = {
     **dict.fromkeys(("output_shape", "bias_regularizer", "activity_regularizer"), (None,)),

@@ -20,16 +20,10 @@ from keras_transformer.layers.masks import segment_mask, segment_positions
 from keras_transformer.settings.transformer_config import TransformerConfig
 
 # Settings that are arguments of the blocks.
-_OF_BLOCKS: tuple[str, ...] = (
-    "num_heads",
-    "intermediate_dim",
-    "key_dim",
-    "value_dim",
-    "norm",
-    "use_bias",
+_OF_BLOCKS = (
+    *("num_heads", "intermediate_dim", "key_dim", "value_dim", "norm", "use_bias", "activation"),
+    *("attention_dropout", "activation_dropout", "sliding_window", "flash_attention"),
 )
-_OF_BLOCKS += ("activation", "attention_dropout", "activation_dropout", "sliding_window")
-_OF_BLOCKS += ("flash_attention",)
 
 
 class Parts(NamedTuple):
