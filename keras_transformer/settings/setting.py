@@ -113,17 +113,19 @@ class Setting:
 
 
 def declare_options(table: str, texts: Mapping[str, str]) -> tuple[Setting, ...]:
-    """Returns options without a default, from their texts by name and metavar.
+    """Returns the options of a table, from their texts by name and metavar.
 
-    `{"tsv FILE": "pairs", "limit N": "number of pairs; None for all", "quiet": "no messages"}`
-    declares a text, a count and a switch that is off.
+    `{"tsv FILE": "pairs", "part SPLIT=train": "part of a set", "limit N": "number of pairs; None
+    for all", "quiet": "no messages"}` declares a text, a text with a default, a count and a switch
+    that is off.
     """
     found = []
     for option, text in texts.items():
         name, _, metavar = option.partition(" ")
+        metavar, _, value = metavar.partition("=")
         text, _, unset = text.partition("; None for ")
         rule = COUNT if metavar == "N" else TEXT if metavar else SWITCH
-        default = None if metavar or unset else False
+        default = False if rule is SWITCH and not unset else value or None
         found.append(Setting(name, default, text, rule, metavar or None, unset or None, table))
     return tuple(found)
 

@@ -2,7 +2,7 @@
 
 import argparse
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable
 from typing import Any
 
 from keras_transformer.cli.arguments import (
@@ -31,7 +31,7 @@ _DATASET = ("dataset", "source_language", "data_dir")
 _DATASET_FLAGS = ("--split", *("--" + name.replace("_", "-") for name in _DATASET))
 
 
-def define_options(parser: argparse.ArgumentParser, data: Mapping[str, Setting]) -> None:
+def define_options(parser: argparse.ArgumentParser, data: Iterable[Setting]) -> None:
     """Adds the options of `evaluate` that only translation has; `data` are those of `train`."""
     group = parser.add_argument_group("translation")
     options = {
@@ -40,8 +40,9 @@ def define_options(parser: argparse.ArgumentParser, data: Mapping[str, Setting])
         "--lowercase": "ignore case in the scores",
     }
     add_options(group, options)
-    for name in _DATASET:
-        add_setting(group, data[name])
+    for option in data:
+        if option.name in _DATASET:
+            add_setting(group, option)
     text = (
         "language to translate into; for de and en, the tokenized BLEU of older papers is "
         "printed too"

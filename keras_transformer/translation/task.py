@@ -1,7 +1,6 @@
 """`TranslationTask`: sentences into sentences, judged by BLEU, used by a `Translator`."""
 
 import argparse
-import dataclasses
 import os
 import pathlib
 from collections.abc import Mapping
@@ -12,7 +11,7 @@ from keras_transformer.errors import UserError
 from keras_transformer.inference.tasks import Corpora, Task, toml_files
 from keras_transformer.settings.setting import declare_options
 
-_TEXTS = {
+_OPTIONS = {
     "source FILE": "training text in the source language, .gz too",
     "target FILE": "its translation, line by line",
     "valid_source FILE": "source text to choose and watch the model by; never the test set",
@@ -22,16 +21,11 @@ _TEXTS = {
     "dataset NAME": "a translation set of tensorflow-datasets, such as wmt14_translate/de-en",
     "source_language CODE": "language to translate from, such as en",
     "target_language CODE": "language to translate into, such as de",
-    "train_split SPLIT": "split of the dataset to train on",
-    "valid_split SPLIT": "split of the dataset to validate on",
+    "train_split SPLIT=train": "split of the dataset to train on",
+    "valid_split SPLIT=validation": "split of the dataset to validate on",
     "prepared DIR": "encoded pairs of `keras-transformer prepare`, validation pairs included",
     "data_dir DIR": "folder of tensorflow-datasets for its files",
 }
-_DEFAULTS = {"train_split": "train", "valid_split": "validation"}
-_OPTIONS = tuple(
-    dataclasses.replace(option, default=_DEFAULTS.get(option.name))
-    for option in declare_options("data", _TEXTS)
-)
 
 
 class TranslationTask(Task):
@@ -59,7 +53,7 @@ class TranslationTask(Task):
         "score": "keras_transformer.cli.score",
         "shortlist": "keras_transformer.cli.shortlist",
     }
-    options = _OPTIONS
+    options = declare_options("data", _OPTIONS)
     data_kinds = {
         "source": ("source", "target", "valid_source", "valid_target"),
         "tsv": ("tsv", "valid_tsv"),
@@ -168,7 +162,7 @@ class TranslationTask(Task):
     def add_evaluate_options(self, parser: argparse.ArgumentParser) -> None:
         from keras_transformer.translation.evaluate_command import define_options
 
-        define_options(parser, {option.name: option for option in _OPTIONS})
+        define_options(parser, self.options)
 
     def evaluate(self, arguments: argparse.Namespace) -> dict[str, Any]:
         from keras_transformer.translation.evaluate_command import evaluate

@@ -26,13 +26,14 @@ from keras_transformer.models import (
     get_preset,
     list_presets,
 )
+from keras_transformer.settings.setting import declarations
 from keras_transformer.training import TrainingSettings
 
 SETTINGS = train_options()
 
 
 def parse(*arguments):
-    return resolve(build_parser().parse_args(["train", *map(str, arguments)]))
+    return resolve(build_parser("train").parse_args(["train", *map(str, arguments)]))
 
 
 def test_the_printed_file_has_every_setting_with_a_comment_and_is_read_back(run, tmp_path):
@@ -136,98 +137,30 @@ def test_learned_positions_are_as_many_as_the_longest_sentence_needs(arguments, 
     TransformerConfig(vocab_size=300, **{**get_preset(settings.preset).config, **settings.model})
 
 
-def test_every_setting_reaches_the_training():
-    """Each flag of model, recipe and run arrives in the field of the same name."""
-    arguments = (
-        "--preset base --num-encoder-layers 26 --num-decoder-layers 27 --d-model 28 "
-        "--intermediate-dim 29 --num-heads 14 --dropout 0.31 --attention-dropout 0.32 "
-        "--activation-dropout 0.33 --key-dim 15 --value-dim 16 --activation gelu --norm pre "
-        "--position learned --use-bias --norm-epsilon 0.16 "
-        "--max-distance 18 --sliding-window 19 --no-flash-attention --remat "
-        "--beta-1 0.17 --beta-2 0.18 --epsilon 0.19 --beam-size 20 "
-        "--length-penalty 2.1 --length-normalization length "
-        "--max-length 34 --tokens-per-batch 35 --peak-learning-rate 0.36 --warmup-steps 37 "
-        "--label-smoothing 0.38 --r-drop 5.5 --clip-norm 3.9 --ema-momentum 0.995 "
-        "--average-checkpoints 40 --seed 41 --max-steps 42 --max-minutes 4.3 --average-windows 4,5 "
-        "--checkpoint-every 44 --keep-checkpoints 45 --evaluate-every 46 --bleu-every 47 "
-        "--bleu-beam-size 48 --bleu-lowercase --bleu-tokenize intl --mixed-precision "
-        "--jit-compile --gpus 2 --streams 52 --vocabulary-type bpe --vocab-size 490 "
-        "--no-shared-vocabulary --bpe-dropout 0.5 --tensorboard --patience 51 --no-select-best "
-        "--start-from model"
-    )
-    settings = training_settings(parse(*arguments.split()))
-    assert settings == TrainingSettings(
-        preset="base",
-        model={
-            "num_encoder_layers": 26,
-            "num_decoder_layers": 27,
-            "d_model": 28,
-            "intermediate_dim": 29,
-            "num_heads": 14,
-            "dropout": 0.31,
-            "attention_dropout": 0.32,
-            "activation_dropout": 0.33,
-            "key_dim": 15,
-            "value_dim": 16,
-            "activation": "gelu",
-            "norm": "pre",
-            "position": "learned",
-            "use_bias": True,
-            "norm_epsilon": 0.16,
-            "max_distance": 18,
-            "sliding_window": 19,
-            "flash_attention": False,
-            "remat": True,
-            "max_length": 34,
-        },
-        recipe={
-            "max_length": 34,
-            "tokens_per_batch": 35,
-            "peak_learning_rate": 0.36,
-            "warmup_steps": 37,
-            "label_smoothing": 0.38,
-            "r_drop": 5.5,
-            "clip_norm": 3.9,
-            "ema_momentum": 0.995,
-            "average_checkpoints": 40,
-            "beta_1": 0.17,
-            "beta_2": 0.18,
-            "epsilon": 0.19,
-            "beam_size": 20,
-            "length_penalty": 2.1,
-            "length_normalization": "length",
-        },
-        tokenizer="bpe",
-        vocab_size=490,
-        shared_vocabulary=False,
-        bpe_dropout=0.5,
-        max_steps=42,
-        max_minutes=4.3,
-        evaluate_every=46,
-        bleu_every=47,
-        streams=52,
-        checkpoint_every=44,
-        keep_checkpoints=45,
-        average_windows=(4, 5),
-        select_best=False,
-        bleu_beam_size=48,
-        bleu_lowercase=True,
-        bleu_tokenize="intl",
-        mixed_precision=True,
-        gpus=2,
-        jit_compile=True,
-        tensorboard=True,
-        patience=51,
-        start_from="model",
-        seed=41,
-    )
-    # With all of them set, none of model and recipe is left to the preset.
-    assert settings.recipe.keys() | {"max_steps"} == {
-        field.name for field in dataclasses.fields(TrainingRecipe)
-    }
-    assert settings.model.keys() | {"vocab_size", "target_vocab_size"} == {
-        field.name for field in dataclasses.fields(TransformerConfig)
-    }
+def different_value(rule, default):
+    """A value that is allowed and is not the default."""
+    values = rule.choices or ("gelu", 7, 0.25, (3, 4), default is not True)
+    return next(value for value in values if rule.allows(value) and value != default)
+
+
+@pytest.mark.parametrize(
+    "kind, field",
+    [
+        (kind, field)
+        for kind in (TransformerConfig, TrainingRecipe, TrainingSettings)
+        for field, setting in declarations(kind).items()
+        if setting.table and field not in ("preset", "task")
+    ],
+)
+def test_every_option_reaches_its_field(kind, field):
+    setting = declarations(kind)[field]
+    value = different_value(SETTINGS[setting.name].rule, setting.default)
+    words = ["--preset", "base", setting.flag, str(value).strip("()").replace(" ", "")]
+    if isinstance(value, bool):
+        words = [*words[:2], setting.flag if value else setting.flag.replace("--", "--no-")]
+    settings = training_settings(parse(*words))
+    found = {TransformerConfig: settings.model, TrainingRecipe: settings.recipe}
+    assert found.get(kind, settings.to_dict() | vars(settings))[field] == value
 
 
 def test_the_defaults_are_those_of_the_library():

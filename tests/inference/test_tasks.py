@@ -10,6 +10,7 @@ from keras_transformer.data import PairsCorpus
 from keras_transformer.errors import UserError
 from keras_transformer.inference import Translator, tasks
 from keras_transformer.inference.tasks import all_tasks, get_task, register_task
+from tests.inference.toy_task import ReversalTask
 from tests.training.uncompiled import uncompiled
 
 pytestmark = pytest.mark.tensorflow_only("train")
@@ -21,7 +22,7 @@ SIZES = {"num_encoder_layers": 1, "num_decoder_layers": 1, "d_model": 16, "num_h
 
 
 def register(folder, patch):
-    register_task("reversal", ENTRY)
+    register_task("reversal", ReversalTask())
 
 
 def install(folder, patch):
