@@ -125,10 +125,10 @@ class StoredKernels:
     def add_bias(self, outputs: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
         """Returns the sum of `[rows, output_dim]` and `[output_dim]`."""
         if not self._is_decoding_step:
-            return outputs + bias
+            return tf.nn.bias_add(outputs, bias)
         # TensorFlow fuses a product and the bias after it, which is faster for many rows, but
         # reorders the kernel at every call, which costs more than the product of a few rows.
-        return tf.squeeze(tf.expand_dims(outputs, 1) + bias, 1)
+        return tf.squeeze(tf.nn.bias_add(tf.expand_dims(outputs, 1), bias), 1)
 
 
 def multiply_few_rows(rows: tf.Tensor, transpose: tf.Tensor, num_parts: int) -> tf.Tensor:
