@@ -7,7 +7,7 @@ import keras
 from keras import ops
 
 from keras_transformer.layers.attention_position import DistanceVectors
-from keras_transformer.layers.checks import check_rate
+from keras_transformer.layers.checks import check_rate, check_seed
 from keras_transformer.layers.dropout import Dropout
 from keras_transformer.layers.dtypes import Tensor, at_least_float32
 from keras_transformer.layers.masks import causal_mask, combine_masks
@@ -58,10 +58,15 @@ class AttentionFunction(keras.layers.Layer, abc.ABC):
         self.supports_masking = True
         self.dropout = dropout
         self.seed = seed
-        self.dropout_layer = Dropout(dropout, seed=seed, dtype=self.dtype_policy, name="dropout")
+        check_seed(seed)
+        self.dropout_layer = None
+        if dropout:
+            dtype = self.dtype_policy
+            self.dropout_layer = Dropout(dropout, seed=seed, dtype=dtype, name="dropout")
 
     def build(self, query_shape: tuple, key_shape: tuple, value_shape: tuple) -> None:
-        self.dropout_layer.build((*query_shape[:-1], key_shape[-2]))
+        if self.dropout_layer is not None:
+            self.dropout_layer.build((*query_shape[:-1], key_shape[-2]))
 
     def get_config(self) -> dict:
         return {**super().get_config(), "dropout": self.dropout, "seed": self.seed}
@@ -106,7 +111,7 @@ class AttentionFunction(keras.layers.Layer, abc.ABC):
         weights = ops.cast(weights, self.compute_dtype)
         if row_is_alive is not None and return_attention_scores:
             weights = ops.multiply(weights, ops.cast(row_is_alive, weights.dtype))
-        if self.dropout:
+        if self.dropout_layer is not None:
             weights = self.dropout_layer(weights, training=training)
         outputs = _weighted_sum(weights, value)  # [batch, heads, query, value_dim]
         if distances is not None:

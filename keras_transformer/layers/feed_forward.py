@@ -6,7 +6,12 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_transformer.layers.checks import check_boolean, check_positive_integer, check_rate
+from keras_transformer.layers.checks import (
+    check_boolean,
+    check_positive_integer,
+    check_rate,
+    check_seed,
+)
 from keras_transformer.layers.composite_layer import (
     CompositeLayer,
     built_dense,
@@ -65,6 +70,7 @@ class FeedForward(CompositeLayer):
         check_positive_integer("intermediate_dim", intermediate_dim)
         check_rate("dropout", dropout)
         check_boolean("use_bias", use_bias)
+        check_seed(seed)
         self.intermediate_dim = intermediate_dim
         self.activation = keras.activations.get(activation)
         self.dropout = dropout
@@ -73,20 +79,24 @@ class FeedForward(CompositeLayer):
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.bias_initializer = keras.initializers.get(bias_initializer)
         self.kernel_regularizer = keras.regularizers.get(kernel_regularizer)
-        self.dropout_layer = Dropout(dropout, seed=seed, dtype=self.dtype_policy, name="dropout")
+        self.dropout_layer = None
+        if dropout:
+            dtype = self.dtype_policy
+            self.dropout_layer = Dropout(dropout, seed=seed, dtype=dtype, name="dropout")
 
     def build(self, inputs_shape: tuple) -> None:
         d_model, hidden = inputs_shape[-1], self.intermediate_dim
         self.inner_dense = built_dense(self, "inner", d_model, hidden, activation=self.activation)
         self.outer_dense = built_dense(self, "outer", hidden, d_model)
-        self.dropout_layer.build((*inputs_shape[:-1], hidden))
+        if self.dropout_layer is not None:
+            self.dropout_layer.build((*inputs_shape[:-1], hidden))
         quantize_parts(self, self.quantized_parts)
 
     def call(self, inputs: Tensor, training: bool | None = None) -> Tensor:
         inputs = ops.cast(inputs, self.compute_dtype)  # Keras casts only floats.
         # On TensorFlow, products of matrices are several times faster than those of three axes.
         rows = self.inner_dense(reshape(inputs, (-1, inputs.shape[-1])))
-        if self.dropout:
+        if self.dropout_layer is not None:
             rows = self.dropout_layer(rows, training=training)
         return reshape(self.outer_dense(rows), ops.shape(inputs))
 
