@@ -10,8 +10,9 @@ from keras_transformer.decoding.constraints.constraint import CONSTRAINTS, Const
 from keras_transformer.decoding.constraints.saved_constraints import SavedConstraint
 from keras_transformer.decoding.step import Step, call_step, check_static_vocabulary, log_sum_exp
 from keras_transformer.layers.caches import take_rows
-from keras_transformer.layers.checks import check_argument, check_positive_integer, check_rank
+from keras_transformer.layers.checks import check_argument, check_positive_integer
 from keras_transformer.layers.dtypes import Tensor
+from keras_transformer.layers.shapes import check_rank
 from keras_transformer.settings.setting import Settings, check_member
 
 

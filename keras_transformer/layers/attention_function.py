@@ -9,7 +9,7 @@ from keras import ops
 from keras_transformer.layers.attention_position import DistanceVectors
 from keras_transformer.layers.checks import check_rate, check_seed
 from keras_transformer.layers.dropout import Dropout
-from keras_transformer.layers.dtypes import Tensor, at_least_float32
+from keras_transformer.layers.dtypes import Tensor
 from keras_transformer.layers.masks import causal_mask, combine_masks
 
 # Added to masked scores in float32 or float64: exp() of it is exactly 0, and it cannot overflow.
@@ -96,7 +96,7 @@ class AttentionFunction(keras.layers.Layer, abc.ABC):
         scores = parts[0] if len(parts) == 1 else ops.concatenate(parts, axis=-1)
         if distances is not None:
             scores = scores + distances.scores(query)
-        scores = ops.cast(scores, at_least_float32(self.compute_dtype))
+        scores = ops.cast(scores, keras.backend.result_type(self.compute_dtype, "float32"))
         if use_causal_mask:
             query_length, key_length = ops.shape(scores)[-2:]
             causal = causal_mask(query_length, key_length, 0)

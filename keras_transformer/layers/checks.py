@@ -55,15 +55,6 @@ def check_seed(seed: int | None) -> None:
     check_argument(is_seed, "seed", f"an integer from 0 to {2**32 - 1}, or None", seed)
 
 
-def check_rank(name: str, tensor: Any, shape: str) -> None:
-    """Raises `ValueError` unless `tensor` is None or has as many axes as the text `shape`."""
-    if tensor is not None and len(tensor.shape) != shape.count(",") + 1:
-        # Another rank would broadcast, and mask the wrong positions without an error.
-        raise ValueError(
-            f"`{name}` must have the shape {shape}. Received: {name} of shape {tuple(tensor.shape)}"
-        )
-
-
 def check_built(layer: Any) -> None:
     """Raises `ValueError` unless `layer` is built."""
     if not layer.built:

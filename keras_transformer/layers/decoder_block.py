@@ -31,9 +31,10 @@ class DecoderBlock(CompositeLayer):
     Args:
         num_heads: Number of attention heads.
         intermediate_dim: Width inside the feed-forward network.
-        key_dim, value_dim, dropout, attention_dropout, activation_dropout, activation, norm,
-            use_bias, kernel_initializer, bias_initializer, kernel_regularizer, epsilon, position,
-            sliding_window, flash_attention, seed: As in `EncoderBlock`.
+        key_dim, value_dim, dropout, attention_dropout, activation_dropout: As in `EncoderBlock`.
+        activation, norm, use_bias, epsilon, seed: As in `EncoderBlock`.
+        kernel_initializer, bias_initializer, kernel_regularizer: As in `EncoderBlock`.
+        position, sliding_window, flash_attention: As in `EncoderBlock`.
 
     Call arguments:
         inputs: `[batch, length, d_model]`.

@@ -1,8 +1,5 @@
 """Exact attention by blocks, in memory that grows linearly with the length."""
 
-from collections.abc import Callable
-
-import keras
 from keras import ops
 
 from keras_transformer.layers.dtypes import Tensor, at_least_float32
@@ -12,46 +9,8 @@ from keras_transformer.layers.shapes import cut, greatest, least
 
 # Maximum number of queries and of keys in a block.
 _SIZE = 512
-# Attention by blocks is the default from this length on.
-_LONG = 4096
 # Stands for a masked score in float32 or float64: exp() of it is exactly 0.
 _MASKED_SCORE = -1e30
-
-
-def flash_attention(
-    setting: bool | None, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None
-) -> Callable | None:
-    """Returns `attend_by_kernel` or `attend_by_blocks`, or None to compute all scores.
-
-    Args:
-        setting: `flash_attention` of a layer. With None, blocks are taken for long inputs only.
-        query, key, value, attention_mask: As in the returned function.
-    """
-    if setting is None:
-        setting = keras.config.is_flash_attention_enabled()  # None if it was not disabled.
-    if setting is False:
-        return None
-    lengths = query.shape[2], key.shape[2]
-    # While JAX traces a functional model, an unknown length is an expression.
-    is_known = all(isinstance(length, int) for length in lengths)
-    is_long = is_known and lengths[0] * lengths[1] >= _LONG**2
-    # A kernel needs the full mask, `[queries, keys]`, which is too large for long inputs.
-    if _has_kernel(key, value) and (attention_mask is None or not is_long):
-        return attend_by_kernel
-    return attend_by_blocks if setting or is_long else None
-
-
-def _has_kernel(key, value):
-    if keras.backend.backend() == "jax":
-        return key.shape[-1] == value.shape[-1] and bool(_gpus())
-    return keras.backend.backend() == "torch"
-
-
-def _gpus():
-    try:
-        return keras.distribution.list_devices("gpu")
-    except RuntimeError:  # JAX raises it if there is no GPU
-        return []
 
 
 def attend_by_kernel(

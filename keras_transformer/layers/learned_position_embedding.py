@@ -7,8 +7,9 @@ import keras
 from keras import ops
 
 from keras_transformer.layers import kernels
-from keras_transformer.layers.checks import check_positive_integer, check_rank
+from keras_transformer.layers.checks import check_positive_integer
 from keras_transformer.layers.dtypes import Tensor
+from keras_transformer.layers.shapes import check_rank
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")

@@ -5,8 +5,8 @@ from typing import Any
 
 from keras import ops
 
-from keras_transformer.layers.checks import check_rank
 from keras_transformer.layers.dtypes import Tensor
+from keras_transformer.layers.shapes import check_rank
 
 
 def combine_masks(*masks: Tensor | None) -> Tensor | None:

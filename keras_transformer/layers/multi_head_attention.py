@@ -18,7 +18,6 @@ from keras_transformer.layers.checks import (
     check_boolean,
     check_built,
     check_positive_integer,
-    check_rank,
 )
 from keras_transformer.layers.composite_layer import (
     CompositeLayer,
@@ -28,7 +27,7 @@ from keras_transformer.layers.composite_layer import (
 from keras_transformer.layers.dtypes import Tensor
 from keras_transformer.layers.masks import combine_masks, keys_mask
 from keras_transformer.layers.scaled_dot_product_attention import ScaledDotProductAttention
-from keras_transformer.layers.shapes import reshape
+from keras_transformer.layers.shapes import check_rank, reshape
 from keras_transformer.layers.sliding_window import attend_in_window
 from keras_transformer.layers.version_1 import in_version_1_order, load_version_1
 

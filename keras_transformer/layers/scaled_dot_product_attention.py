@@ -1,5 +1,6 @@
 """Scaled dot-product attention, equation (1)."""
 
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -9,7 +10,10 @@ from keras_transformer.layers.attention_function import AttentionFunction
 from keras_transformer.layers.attention_position import DistanceVectors
 from keras_transformer.layers.checks import check_boolean, check_positive_number
 from keras_transformer.layers.dtypes import Tensor
-from keras_transformer.layers.flash_attention import flash_attention
+from keras_transformer.layers.flash_attention import attend_by_blocks, attend_by_kernel
+
+# Attention by blocks is the default from this length on.
+_LONG = 4096
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -91,7 +95,7 @@ class ScaledDotProductAttention(AttentionFunction):
         # The parts of a cache, and the blocks of a window, are too short to gain anything.
         is_whole = not isinstance(key, tuple) and len(query.shape) == 4
         if is_plain and is_whole:
-            attend = flash_attention(self.flash_attention, query, key, value, attention_mask)
+            attend = choose_kernel(self.flash_attention, query, key, value, attention_mask)
             if attend is not None:
                 return attend(scaled, key, value, *masks)
         return super().call(
@@ -100,3 +104,39 @@ class ScaledDotProductAttention(AttentionFunction):
 
     def score(self, query: Tensor, key: Tensor) -> Tensor:
         return ops.matmul(query, ops.swapaxes(key, -1, -2))
+
+
+def choose_kernel(
+    setting: bool | None, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None
+) -> Callable | None:
+    """Returns `attend_by_kernel` or `attend_by_blocks`, or None to compute all scores.
+
+    Args:
+        setting: `flash_attention` of a layer. With None, blocks are taken for long inputs only.
+        query, key, value, attention_mask: As in the returned function.
+    """
+    if setting is None:
+        setting = keras.config.is_flash_attention_enabled()  # None if it was not disabled.
+    if setting is False:
+        return None
+    lengths = query.shape[2], key.shape[2]
+    # While JAX traces a functional model, an unknown length is an expression.
+    is_known = all(isinstance(length, int) for length in lengths)
+    is_long = is_known and lengths[0] * lengths[1] >= _LONG**2
+    # A kernel needs the full mask, `[queries, keys]`, which is too large for long inputs.
+    if _has_kernel(key, value) and (attention_mask is None or not is_long):
+        return attend_by_kernel
+    return attend_by_blocks if setting or is_long else None
+
+
+def _has_kernel(key, value):
+    if keras.backend.backend() == "jax":
+        return key.shape[-1] == value.shape[-1] and bool(_gpus())
+    return keras.backend.backend() == "torch"
+
+
+def _gpus():
+    try:
+        return keras.distribution.list_devices("gpu")
+    except RuntimeError:  # JAX raises it if there is no GPU
+        return []

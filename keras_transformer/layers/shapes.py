@@ -1,4 +1,4 @@
-"""Shapes of tensors: reshaping, and cutting sequences into blocks."""
+"""Shapes of tensors: checks, reshaping, and cutting sequences into blocks."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -6,6 +6,15 @@ from typing import Any
 from keras import ops
 
 from keras_transformer.layers.dtypes import Tensor
+
+
+def check_rank(name: str, tensor: Any, shape: str) -> None:
+    """Raises `ValueError` unless `tensor` is None or has as many axes as the text `shape`."""
+    if tensor is not None and len(tensor.shape) != shape.count(",") + 1:
+        # Another rank would broadcast, and mask the wrong positions without an error.
+        raise ValueError(
+            f"`{name}` must have the shape {shape}. Received: {name} of shape {tuple(tensor.shape)}"
+        )
 
 
 def reshape(tensor: Tensor, sizes: Sequence[Any]) -> Tensor:

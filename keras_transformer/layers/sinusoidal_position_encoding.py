@@ -7,9 +7,9 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_transformer.layers.checks import check_positive_number, check_rank
+from keras_transformer.layers.checks import check_positive_number
 from keras_transformer.layers.dtypes import Tensor, at_least_float32
-from keras_transformer.layers.shapes import reshape
+from keras_transformer.layers.shapes import check_rank, reshape
 
 _LEADING_BITS = 8
 

@@ -6,11 +6,8 @@ import pytest
 from keras import ops
 
 from keras_transformer.layers import EncoderBlock, MultiHeadAttention, RelativePosition
-from keras_transformer.layers.flash_attention import (
-    attend_by_blocks,
-    attend_by_kernel,
-    flash_attention,
-)
+from keras_transformer.layers.flash_attention import attend_by_blocks, attend_by_kernel
+from keras_transformer.layers.scaled_dot_product_attention import choose_kernel
 from tests.layers.oracle_parameters import array, randomize
 from tests.oracle import transformer as oracle
 from tests.oracle.backward import attention_backward
@@ -122,7 +119,7 @@ def test_the_setting_decides(setting, query, is_allowed, blocks):
     try:
         if not is_allowed:
             keras.config.disable_flash_attention()
-        found = flash_attention(setting, query, query, query, mask)
+        found = choose_kernel(setting, query, query, query, mask)
     finally:
         keras.config.enable_flash_attention()
     if keras.backend.backend() == "torch" and (setting or setting is None and is_allowed):

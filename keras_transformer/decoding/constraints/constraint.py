@@ -4,8 +4,8 @@ from typing import Any, NamedTuple, Protocol
 
 from keras import ops
 
-from keras_transformer.layers.checks import check_rank
 from keras_transformer.layers.dtypes import Tensor
+from keras_transformer.layers.shapes import check_rank
 from keras_transformer.settings.setting import Rule
 
 
