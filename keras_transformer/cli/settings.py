@@ -203,8 +203,9 @@ def check_task(values: Mapping[str, Any]) -> None:
     """Raises a `UserError` if a setting of another task has been given."""
     task, known = get_task(values["task"]), train_options()
     for other in all_tasks():
-        for name in _settings_of(other) - _settings_of(task):
-            if name in known and values[name] != task.defaults.get(name, known[name].default):
+        foreign = _settings_of(other) - _settings_of(task)
+        for name in filter(foreign.__contains__, known):  # in the order of the options
+            if values[name] != task.defaults.get(name, known[name].default):
                 rule = f"{known[name].flag} goes with --task {other.name}"
                 raise UserError(f"{rule}. Received: task={task.name!r}")
 
