@@ -1,24 +1,16 @@
 """`benchmarks/reading.py` counts what a walk through the code enters."""
 
-import importlib.util
 import pathlib
 import sys
 
 import keras_transformer
 from keras_transformer.layers.checks import check_choice
+from tests.docs.public_names import load_script
 
 PACKAGE = pathlib.Path(keras_transformer.__file__).parent
 
 
-def load():
-    path = pathlib.Path(__file__).parents[1] / "benchmarks/reading.py"
-    specification = importlib.util.spec_from_file_location("reading", path)
-    module = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(module)
-    return module
-
-
-reading = load()
+reading = load_script("benchmarks/reading.py")
 
 
 def test_a_walk_counts_entered_functions_and_can_leave_out_a_room():

@@ -1,6 +1,6 @@
 """Every public name of the library: what is in the `__all__` of its packages, and their methods."""
 
-import importlib
+import importlib.util
 import inspect
 import pathlib
 import re
@@ -13,6 +13,14 @@ PACKAGES = tuple(
 _SECTION = re.compile(
     r"(Args|Call arguments|Attributes|Returns|Yields|Raises|Example|Reference|Source): ?(.*)"
 )
+
+
+def load_script(path):
+    """Returns the module of a file of the repository that no package holds."""
+    specification = importlib.util.spec_from_file_location("script", ROOT / path)
+    module = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    return module
 
 
 def public_members():

@@ -1,23 +1,16 @@
 """docs/api has a page for every public package; scripts of docs/ fill them."""
 
-import importlib.util
+import importlib
 import pkgutil
 import re
 
 import pytest
 
 import keras_transformer
-from tests.docs.public_names import PACKAGES, ROOT, public_members
+from tests.docs.public_names import PACKAGES, ROOT, load_script, public_members
 
 FOLDER = ROOT / "docs/api"
 INDEX = (FOLDER / "README.md").read_text("utf-8")
-
-
-def load(name):
-    specification = importlib.util.spec_from_file_location(name, ROOT / f"docs/{name}.py")
-    module = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(module)
-    return module
 
 
 def test_every_public_package_has_a_page():
@@ -46,7 +39,7 @@ def test_dir_lists_the_names_of_a_package(package):
 
 def test_the_settings_of_train_are_a_table_each():
     pytest.importorskip("mkdocs_jupyter", reason="needs mkdocs: pip install '.[docs]'")
-    tables = load("site_hooks").settings_tables()
+    tables = load_script("docs/site_hooks.py").settings_tables()
     assert re.search(r"^\| `--beam-size` \| .+ \| Number of beams", tables, re.M)
     assert "\n## search\n" in tables
 
@@ -58,7 +51,7 @@ def test_docstrings_are_rewritten_for_griffe():
         "Call arguments:\n    x: An array.\n\nReturns:\n    A tuple `(a, b)`: two numbers.\n\n"
         "Example:\n\n>>> 1 + 1  # doctest: +SKIP\n2\n\nReference: A paper.\n"
     )
-    assert load("api_docstrings").rewrite(text) == (
+    assert load_script("docs/api_docstrings.py").rewrite(text) == (
         "One line.\n\nArgs:\n    a: Numbers,\n        both.\n    b: Numbers,\n        both.\n"
         "    c: A text.\n\nOther Parameters: Call arguments\n    x: An array.\n\n"
         "**Returns:** A tuple `(a, b)`: two numbers.\n\n"

@@ -1,21 +1,16 @@
 """examples/table_3.py: its rows are the presets scaled down, and its verdicts those by hand."""
 
-import importlib.util
 import io
 
 import pytest
 
 from keras_transformer import list_presets
-from tests.docs.public_names import ROOT
+from tests.docs.public_names import load_script
 
 
 @pytest.fixture(scope="module")
 def table_3():
-    path = ROOT / "examples/table_3.py"
-    specification = importlib.util.spec_from_file_location("table_3", path)
-    module = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(module)
-    return module
+    return load_script("examples/table_3.py")
 
 
 def test_every_row_of_the_paper_is_trained(table_3):
