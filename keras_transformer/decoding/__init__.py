@@ -2,16 +2,17 @@
 
 from keras_transformer.decoding.beam_search import BeamSearch, length_penalty
 from keras_transformer.decoding.compiled import compile_search
-from keras_transformer.decoding.constraints.constraint import Constraint, ForcedPrefix, Generated
-from keras_transformer.decoding.constraints.saved_constraints import (
+from keras_transformer.decoding.constraints import (
+    Constraint,
+    ForcedPrefix,
+    Generated,
     MinimumLength,
     NoRepeatNgrams,
     RepetitionPenalty,
     SuppressTokens,
 )
 from keras_transformer.decoding.row_searches import GreedySearch, Sampling
-from keras_transformer.decoding.search import SearchResult, search_from_dict, search_to_dict
-from keras_transformer.decoding.step import Step
+from keras_transformer.decoding.search import SearchResult, Step, search_from_dict, search_to_dict
 
 __all__ = [
     "BeamSearch",

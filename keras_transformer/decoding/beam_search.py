@@ -6,19 +6,17 @@ from typing import Any, NamedTuple
 
 from keras import ops
 
-from keras_transformer.decoding.constraints.constraint import CONSTRAINTS
-from keras_transformer.decoding.search import Search, SearchResult
-from keras_transformer.decoding.step import call_step, keep_shapes, run_search
+from keras_transformer.decoding.constraints import CONSTRAINTS
+from keras_transformer.decoding.search import Search, SearchResult, keep_shapes, run_search
 from keras_transformer.decoding.top_k import top_k
-from keras_transformer.layers.checks import check_choice, checked_number
+from keras_transformer.layers.checks import check_argument, check_choice, checked_number
 from keras_transformer.layers.dtypes import Tensor
 from keras_transformer.settings.setting import SIZE, choice, number, setting
 
 _MINUS_INFINITY = float("-inf")
-NORMALIZATIONS = ("gnmt", "length")
+_NORMALIZATIONS = ("gnmt", "length")
 # With a larger alpha the penalty of a long hypothesis is infinite in float32.
 _LARGEST_ALPHA = 10
-_MOST_PATIENT = 1e6
 
 
 def length_penalty(lengths: Tensor, alpha: float, normalization: str = "gnmt") -> Tensor:
@@ -49,7 +47,7 @@ def length_penalty(lengths: Tensor, alpha: float, normalization: str = "gnmt") -
     """
     # With a negative alpha, longer hypotheses lose score and the early stop is no longer exact.
     alpha = checked_number("length_penalty", alpha, 0, _LARGEST_ALPHA)
-    check_choice("length_normalization", normalization, NORMALIZATIONS)
+    check_choice("length_normalization", normalization, _NORMALIZATIONS)
     lengths = ops.convert_to_tensor(lengths)
     if "float64" not in str(lengths.dtype):
         lengths = ops.cast(lengths, "float32")
@@ -59,7 +57,7 @@ def length_penalty(lengths: Tensor, alpha: float, normalization: str = "gnmt") -
 
 
 class BeamState(NamedTuple):
-    """Search state: alive and finished hypotheses, best first; empty places score -inf."""
+    """Search state: alive and finished hypotheses, best first; empty ones score -inf."""
 
     index: Any  # int32 []: tokens generated so far
     limits: Any  # int32 [batch]: the sentence's maximum length
@@ -89,16 +87,15 @@ class Candidates(NamedTuple):
 class BeamSearch(Search, name="beam"):
     """Beam search as the paper's code does it (Vaswani et al., 2017, section 6.1; tensor2tensor).
 
-    Each step considers the best `2 * beam_size` extensions of the alive beams. Those that end in
-    EOS go to the finished set with the score `log-probability / length_penalty(length)`; the best
-    `beam_size` others stay alive. A sentence stops at its own maximum length, or when its best
-    alive beam could not pass the `n_best`-th finished score even with the same log-probability at
-    that length. Its answer does not depend on the other sentences in the batch. If fewer than
-    `n_best` hypotheses finished, alive beams follow them, with normalized scores. Ties go to the
-    lower beam, then to the lower id, then to the hypothesis that finished first.
-
-    With `beam_size=1` a step considers one extension, not two: this is greedy search (as in
-    tensor2tensor and fairseq) with a normalized score.
+    Each step considers the best `2 * beam_size` extensions of the alive beams; with `beam_size=1`
+    only one, which is greedy search (as in tensor2tensor and fairseq) with a normalized score.
+    Those that end in EOS go to the finished set with the score
+    `log-probability / length_penalty(length)`; the best `beam_size` others stay alive. A sentence
+    stops at its own maximum length, or when its best alive beam could not pass the `n_best`-th
+    finished score even with the same log-probability at that length. Its answer does not depend on
+    the other sentences in the batch. If fewer than `n_best` hypotheses finished, alive beams follow
+    them, with normalized scores. Ties go to the lower beam, then to the lower id, then to the
+    hypothesis that finished first.
 
     Args:
         beam_size: Number of beams that stay alive.
@@ -131,28 +128,20 @@ class BeamSearch(Search, name="beam"):
     beam_size: int = setting(4, SIZE)
     length_penalty: float = setting(0.6, number(0, _LARGEST_ALPHA))
     n_best: int = setting(1, SIZE)
-    length_normalization: str = setting("gnmt", choice("KIND", *NORMALIZATIONS))
+    length_normalization: str = setting("gnmt", choice("KIND", *_NORMALIZATIONS))
     constraints: tuple = setting((), CONSTRAINTS)
-    patience: float | None = setting(None, number(0, _MOST_PATIENT))
+    patience: float | None = setting(None, number(0, 1e6))
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.n_best > self.beam_size:
-            rule = f"`n_best` must be at most `beam_size`, which is {self.beam_size}"
-            raise ValueError(f"{rule}. Received: n_best={self.n_best!r}")
-        if self.patience is not None and self.patience * self.beam_size < 1:
-            rule = f"`patience` must be at least 1 / `beam_size`, which is {self.beam_size}"
-            raise ValueError(f"{rule}. Received: patience={self.patience!r}")
-
-    def to_dict(self) -> dict:
-        settings = super().to_dict()
-        if self.patience is None:  # Older versions can then read the settings.
-            del settings["patience"]
-        return settings
+        size, patience = self.beam_size, self.patience
+        rule = f"at most `beam_size`, which is {size}"
+        check_argument(self.n_best <= size, "n_best", rule, self.n_best)
+        rule = f"at least 1 / `beam_size`, which is {size}"
+        check_argument(patience is None or patience * size >= 1, "patience", rule, patience)
 
     @property
     def width(self) -> int:
-        """Number of rows of a sentence in the step's batch."""
         return self.beam_size
 
     def _search(self, inputs):
@@ -160,7 +149,7 @@ class BeamSearch(Search, name="beam"):
             first_rows = self.beam_size * ops.arange(ops.shape(beams.parents)[0], dtype="int32")
             rows = ops.expand_dims(first_rows, -1) + beams.parents  # [batch, beam]
             flat = ops.reshape(beams.last_tokens, (-1,)), ops.reshape(rows, (-1,))
-            logits, state = call_step(inputs.step, *flat, state, inputs.dtype)
+            logits, state = inputs.call_step(*flat, state)
             candidates = self._best_candidates(logits, beams, inputs)
             return keep_shapes(self._advance(beams, candidates), beams), state
 
@@ -199,8 +188,8 @@ class BeamSearch(Search, name="beam"):
             num_candidates = min(num_candidates, self.beam_size * vocabulary)
         normalizer = inputs.normalizer(logits, ops.max(logits, axis=-1, keepdims=True))
         terms = -ops.reshape(normalizer, (-1, self.beam_size)), beams.alive_log_probabilities
-        totals, places = top_k(logits, num_candidates, terms)  # [batch, candidates]
-        parents, last_tokens = places // vocabulary, places % vocabulary
+        totals, best = top_k(logits, num_candidates, terms)  # [batch, candidates]
+        parents, last_tokens = best // vocabulary, best % vocabulary
         tokens = _gather(beams.alive_tokens, parents)  # [batch, candidates, max_length]
         is_here = ops.equal(ops.arange(ops.shape(tokens)[-1], dtype="int32"), beams.index)
         return Candidates(
@@ -214,14 +203,14 @@ class BeamSearch(Search, name="beam"):
     def _advance(self, beams, candidates):
         """Returns the state after a step."""
         length = beams.index + 1
-        # With a tiny vocabulary, an EOS candidate may fill a place of an alive beam: it is dead.
+        # With a tiny vocabulary, an EOS candidate may be among the alive beams: it is dead.
         alive = ops.where(candidates.is_finished, _MINUS_INFINITY, candidates.log_probabilities)
-        log_probabilities, places = top_k(alive, self.beam_size)  # [batch, beam]
+        log_probabilities, best = top_k(alive, self.beam_size)  # [batch, beam]
         beams_after = beams._replace(
             index=length,
-            parents=_gather(candidates.parents, places),
-            last_tokens=_gather(candidates.last_tokens, places),
-            alive_tokens=_gather(candidates.tokens, places),
+            parents=_gather(candidates.parents, best),
+            last_tokens=_gather(candidates.last_tokens, best),
+            alive_tokens=_gather(candidates.tokens, best),
             alive_log_probabilities=log_probabilities,
         )
         beams_after = self._add_finished(beams_after, candidates, length)
@@ -243,13 +232,13 @@ class BeamSearch(Search, name="beam"):
         log_probabilities = ops.where(is_finished, log_probabilities, _MINUS_INFINITY)
         scores = self._scores(log_probabilities, length)
         # Earlier hypotheses come first, so that ties keep them.
-        scores, places = top_k(ops.concatenate([beams.finished_scores, scores], 1), self.n_best)
+        scores, best = top_k(ops.concatenate([beams.finished_scores, scores], 1), self.n_best)
         lengths = ops.broadcast_to(length, ops.shape(candidates.last_tokens))
-        # Do not count candidates that extend an empty place or break a constraint.
+        # Do not count candidates that extend an empty beam or break a constraint.
         is_new = log_probabilities[:, : self.beam_size] > _MINUS_INFINITY
 
         def merge(finished, new):
-            return _gather(ops.concatenate([finished, new], axis=1), places)  # [batch, n, ...]
+            return _gather(ops.concatenate([finished, new], axis=1), best)  # [batch, n, ...]
 
         return beams._replace(
             finished_tokens=merge(beams.finished_tokens, candidates.tokens),
@@ -260,7 +249,7 @@ class BeamSearch(Search, name="beam"):
         )
 
     def _collect(self, beams, pad_id):
-        """Returns the n best: finished hypotheses, then alive beams, then empty places."""
+        """Returns the n best: finished hypotheses, then alive beams, then empty ones."""
 
         def both(finished, alive):
             return ops.concatenate([finished, alive], axis=1)  # [batch, n + beam, ...]
@@ -270,19 +259,18 @@ class BeamSearch(Search, name="beam"):
         alive = beams.alive_log_probabilities
         scores = both(beams.finished_scores, self._scores(alive, limits))
         is_empty = ops.equal(scores, _MINUS_INFINITY)
-        num_places = self.n_best + self.beam_size
-        rank = ops.arange(num_places, 0, -1, dtype="int32")  # distinct, the first place highest
-        rank = ops.where(is_empty, rank - num_places, rank)
-        _, places = top_k(rank, self.n_best)  # [batch, n]
-        is_empty = _gather(is_empty, places)
+        size = self.n_best + self.beam_size
+        rank = ops.arange(size, 0, -1, dtype="int32")  # distinct, the first one highest
+        _, best = top_k(ops.where(is_empty, rank - size, rank), self.n_best)  # [batch, n]
+        is_empty = _gather(is_empty, best)
         tokens = both(beams.finished_tokens, beams.alive_tokens)
         log_probabilities = both(beams.finished_log_probabilities, alive)
         lengths = both(beams.finished_lengths, ops.broadcast_to(limits, ops.shape(alive)))
         return SearchResult(
-            tokens=ops.where(ops.expand_dims(is_empty, -1), pad_id, _gather(tokens, places)),
-            scores=_gather(scores, places),
-            log_probabilities=_gather(log_probabilities, places),
-            lengths=ops.where(is_empty, 0, _gather(lengths, places)),
+            tokens=ops.where(ops.expand_dims(is_empty, -1), pad_id, _gather(tokens, best)),
+            scores=_gather(scores, best),
+            log_probabilities=_gather(log_probabilities, best),
+            lengths=ops.where(is_empty, 0, _gather(lengths, best)),
         )
 
     def _scores(self, log_probabilities, lengths):
@@ -292,14 +280,14 @@ class BeamSearch(Search, name="beam"):
 
 
 def _where_sentence(condition, x, y):
-    """`x` where `condition`, bool `[batch]`, and `y` elsewhere; both `[batch, ...]`."""
+    """Returns `x` where `condition`, bool `[batch]`, else `y`; both are `[batch, ...]`."""
     shape = (-1,) + (1,) * (len(x.shape) - 1)
     return ops.where(ops.reshape(condition, shape), x, y)
 
 
-def _gather(x, places):
-    """`x[b, places[b, i]]`: x `[batch, size, ...]`, places `[batch, n]`, to `[batch, n, ...]`."""
+def _gather(x, indices):
+    """Returns `x[b, indices[b, i]]`, `[batch, n, ...]`; `x` is `[batch, size, ...]`."""
     shape = ops.shape(x)
     flat = ops.reshape(x, (-1, *shape[2:]))  # [batch * size, ...]
     first = shape[1] * ops.arange(shape[0], dtype="int32")  # [batch]
-    return ops.take(flat, places + ops.expand_dims(first, -1), axis=0)
+    return ops.take(flat, indices + ops.expand_dims(first, -1), axis=0)

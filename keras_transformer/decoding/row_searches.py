@@ -2,21 +2,13 @@
 
 import copy
 import dataclasses
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import keras
 from keras import ops
 
-from keras_transformer.decoding.constraints.constraint import CONSTRAINTS
-from keras_transformer.decoding.search import Search, SearchInputs, SearchResult
-from keras_transformer.decoding.step import (
-    Step,
-    call_step,
-    check_static_vocabulary,
-    keep_shapes,
-    run_search,
-)
+from keras_transformer.decoding.constraints import CONSTRAINTS, check_static_vocabulary
+from keras_transformer.decoding.search import Search, SearchResult, Step, keep_shapes, run_search
 from keras_transformer.decoding.top_k import top_k
 from keras_transformer.layers.dtypes import Tensor
 from keras_transformer.settings.setting import SIZE, Rule, number, setting
@@ -53,12 +45,11 @@ class GreedySearch(Search, name="greedy"):
     constraints: tuple = setting((), CONSTRAINTS)
 
     def _search(self, inputs):
-        return decode_rows(inputs, _most_probable, self.width)
+        def choose(logits, _):
+            largest, tokens = top_k(logits, 1)
+            return tokens[:, 0], (largest - inputs.normalizer(logits, largest, tokens))[:, 0]
 
-
-def _most_probable(logits, _index, normalizer):
-    largest, tokens = top_k(logits, 1)
-    return tokens[:, 0], (largest - normalizer(logits, largest, tokens))[:, 0]
+        return _search_rows(inputs, choose, self.width)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,7 +94,6 @@ class Sampling(Search, name="sampling"):
 
     @property
     def width(self) -> int:
-        """Number of rows of a sentence in the step's batch."""
         return self.num_samples
 
     def __call__(  # type: ignore[override]  # with `seed` in front of the optional arguments
@@ -131,7 +121,7 @@ class Sampling(Search, name="sampling"):
         return super(Sampling, search).__call__(step, state, max_lengths, max_length, **options)
 
     def _search(self, inputs):
-        def choose(logits, index, normalizer):
+        def choose(logits, index):
             largest = ops.max(logits, axis=-1, keepdims=True)  # [rows, 1]
             drawn_from = logits
             if inputs.is_constrained:
@@ -139,9 +129,9 @@ class Sampling(Search, name="sampling"):
                 drawn_from = ops.where(ops.equal(largest, float("-inf")), 0.0, logits)
             tokens = self._draw(drawn_from, _StepSeed(self.seed, index))  # [rows]
             chosen = ops.take_along_axis(logits, ops.expand_dims(tokens, -1), axis=-1)  # [rows, 1]
-            return tokens, (chosen - normalizer(logits, largest))[:, 0]
+            return tokens, (chosen - inputs.normalizer(logits, largest))[:, 0]
 
-        return decode_rows(inputs, choose, self.width)
+        return _search_rows(inputs, choose, self.width)
 
     def _draw(self, logits, seed):
         """Returns tokens, int32 `[rows]`, drawn from logits `[rows, vocabulary]`."""
@@ -156,15 +146,15 @@ class Sampling(Search, name="sampling"):
             # The sum before a token decides, so that the token that crosses `top_p` is kept.
             before = ops.cumsum(probabilities, axis=-1) - probabilities
             kept = ops.where(before < self.top_p, kept, float("-inf"))
-        places = keras.random.categorical(kept, 1, dtype="int32", seed=seed)  # [rows, 1]
-        return ops.take_along_axis(ids, places, axis=-1)[:, 0]
+        ranks = keras.random.categorical(kept, 1, dtype="int32", seed=seed)  # [rows, 1]
+        return ops.take_along_axis(ids, ranks, axis=-1)[:, 0]
 
 
 class _StepSeed(keras.random.SeedGenerator):
-    """Seed of one step, a function of the search's seed and the step's number.
+    """Seed of one step, a tensor made of the search's seed and the step's number.
 
-    `keras.random` takes an int or a `SeedGenerator`. This generator returns a tensor, which may be
-    traced, so that each step of a compiled loop draws other numbers.
+    `keras.random` takes no tensor, but a generator: a compiled loop then draws other numbers at
+    each step.
     """
 
     # torch adds the two halves of a seed. The large stride keeps neighboring seeds apart.
@@ -176,14 +166,13 @@ class _StepSeed(keras.random.SeedGenerator):
 
     def next(self, ordered=True):
         del ordered
-        seed, index = self._halves
-        seed = ops.cast(seed, "int32")
-        halves = ops.stack([seed, ops.cast(index, "int32") * self._STRIDE])
+        seed, index = (ops.cast(half, "int32") for half in self._halves)
+        halves = ops.stack([seed, index * self._STRIDE])
         # 32 bits; unsigned where JAX makes a key of them.
         return ops.cast(halves, "uint32" if keras.config.backend() == "jax" else "int32")
 
 
-class RowsState(NamedTuple):
+class _RowsState(NamedTuple):
     """State of a search whose rows do not depend on each other."""
 
     index: Any  # int32 []: tokens generated so far
@@ -195,36 +184,34 @@ class RowsState(NamedTuple):
     lengths: Any  # int32 [batch, width]
 
 
-def decode_rows(inputs: SearchInputs, choose: Callable, width: int) -> SearchResult:
+def _search_rows(inputs, choose, width):
     """Extends each row, `width` per sentence, by one chosen token per step until the row is done.
 
-    `choose(logits, index, normalizer) -> (tokens, log_probabilities)` takes float logits
-    `[rows, vocabulary]`, the int32 number of the step and `inputs.normalizer`, and returns int32
-    `[rows]` and float `[rows]`.
+    `choose(logits, index) -> (tokens, log_probabilities)` takes float logits `[rows, vocabulary]`
+    and the int32 number of the step, and returns int32 `[rows]` and float `[rows]`.
     """
-    max_length, pad_id, dtype = inputs.max_length, inputs.pad_id, inputs.dtype
+    max_length, pad_id = inputs.max_length, inputs.pad_id
 
     def extend(rows, model_state):
         last_tokens = ops.reshape(rows.last_tokens, (-1,))
-        logits, model_state = call_step(inputs.step, last_tokens, None, model_state, dtype)
-        choice = choose(logits, rows.index, inputs.normalizer)
+        logits, model_state = inputs.call_step(last_tokens, None, model_state)
+        choice = choose(logits, rows.index)
         chosen, log_probabilities = (ops.reshape(of_rows, (-1, width)) for of_rows in choice)
         chosen = ops.where(rows.is_done, pad_id, ops.cast(chosen, "int32"))
         is_here = ops.equal(ops.arange(max_length, dtype="int32"), rows.index)  # [max_length]
         length = rows.index + 1
         is_last = ops.logical_or(ops.equal(chosen, inputs.eos_id), length >= rows.limits)
+        total = rows.log_probabilities
         new_rows = rows._replace(
             index=length,
             is_done=ops.logical_or(rows.is_done, is_last),
             last_tokens=chosen,
             tokens=ops.where(is_here, ops.expand_dims(chosen, -1), rows.tokens),
-            log_probabilities=ops.where(
-                rows.is_done, rows.log_probabilities, rows.log_probabilities + log_probabilities
-            ),
+            log_probabilities=ops.where(rows.is_done, total, total + log_probabilities),
             lengths=ops.where(rows.is_done, rows.lengths, length),
         )
         if inputs.is_constrained:
-            # Rows that no token could extend become empty places, see `SearchResult`.
+            # Rows that no token could extend become empty, see `SearchResult`.
             is_dead = ops.equal(new_rows.log_probabilities, float("-inf"))
             new_rows = new_rows._replace(
                 is_done=ops.logical_or(new_rows.is_done, is_dead),
@@ -235,13 +222,13 @@ def decode_rows(inputs: SearchInputs, choose: Callable, width: int) -> SearchRes
 
     shape = (ops.shape(inputs.limits)[0], width)
     limits = ops.expand_dims(inputs.limits, 1)
-    start = RowsState(
+    start = _RowsState(
         index=ops.convert_to_tensor(0, dtype="int32"),
         limits=limits,
         is_done=ops.broadcast_to(limits < 1, shape),
         last_tokens=ops.full(shape, inputs.bos_id, dtype="int32"),
         tokens=ops.full((*shape, max_length), pad_id, dtype="int32"),
-        log_probabilities=ops.zeros(shape, dtype=dtype),
+        log_probabilities=ops.zeros(shape, dtype=inputs.dtype),
         lengths=ops.zeros(shape, dtype="int32"),
     )
     rows = run_search(extend, start, inputs.state, inputs.keep_sentences)

@@ -1,27 +1,68 @@
-"""Base of the searches: their call, their result, their constraints and their dict form."""
+"""Base of the searches: the step that they call, the loop around it, and their result."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Protocol, Self
 
 import keras
 from keras import ops
 
-from keras_transformer.decoding.constraints.constraint import CONSTRAINTS, Constraint, Generated
-from keras_transformer.decoding.constraints.saved_constraints import SavedConstraint
-from keras_transformer.decoding.step import Step, call_step, check_static_vocabulary, log_sum_exp
+from keras_transformer.decoding.constraints import (
+    CONSTRAINTS,
+    Constraint,
+    SavedConstraint,
+    constrain,
+    is_constraint,
+)
 from keras_transformer.layers.caches import take_rows
 from keras_transformer.layers.checks import check_argument, check_positive_integer
 from keras_transformer.layers.dtypes import Tensor
 from keras_transformer.layers.shapes import check_rank
 from keras_transformer.settings.setting import Settings, check_member
 
+# Maximum number of steps between two calls of `keep_sentences`, which merges growing caches.
+_STEPS_IN_A_ROUND = 32
+# Settings that a dict omits if they are not set, so that older versions can read it.
+_OMITTED_IF_UNSET = ("constraints", "patience")
+
+
+class Step(Protocol):
+    """One step of a decoder, for all rows of a batch: `step(tokens, rows, state)`.
+
+    A batch has `width` rows for each sentence, sentence-major. The search knows the model only
+    through this function. With `keep_sentences`, batches get smaller during a search, and `rows`
+    counts the rows that were kept: `state` must hold everything that belongs to a sentence.
+
+    Args:
+        tokens: int32 `[batch * width]`, the last token of each row; BOS in the first call.
+        rows: int32 `[batch * width]` or None. Row r of this call continues row `rows[r]` of the
+            call before: the step must reorder its caches accordingly. None means no change.
+        state: Nest of tensors (dict, tuple, list) whose shapes and dtypes a step does not change.
+
+    Returns:
+        `(logits, state)`: float `[batch * width, vocabulary]`, and the new state. The vocabulary
+        size is static. On TensorFlow, greedy and beam search without constraints also accept a
+        dynamic size, of at least 512.
+
+    Example:
+
+    >>> from keras_transformer.decoding import GreedySearch
+    >>> def step(tokens, rows, state):  # Counts down from the state, then ends with EOS, 3.
+    ...     return ops.one_hot(ops.maximum(state, 3), 10), state - 1
+    >>> result = GreedySearch()(step, ops.array([6, 4]), max_lengths=[9, 9], max_length=5)
+    >>> ops.convert_to_numpy(result.tokens).tolist()
+    [[[6, 5, 4, 3, 0]], [[4, 3, 0, 0, 0]]]
+    """
+
+    def __call__(self, tokens: Any, rows: Any, state: Any) -> tuple[Any, Any]: ...
+
 
 class SearchResult(NamedTuple):
     """Hypotheses of a batch of sentences, best first (samples: in the order drawn).
 
     `n` is 1 for a greedy search, `n_best` for a beam search, `num_samples` for sampling. If a
-    sentence has fewer than `n` hypotheses, the other places have a score of minus infinity, length
-    0 and only padding.
+    sentence has fewer than `n` hypotheses, the others are empty: their score is minus infinity,
+    their length 0, and their tokens are padding. Scores are float64 where the state of the search
+    holds float64 tensors.
 
     Attributes:
         tokens: int32 `[batch, n, max_length]`, without BOS, EOS kept, padding after it.
@@ -29,8 +70,6 @@ class SearchResult(NamedTuple):
             log-probability over length penalty; otherwise the log-probability).
         log_probabilities: float32 `[batch, n]`, the plain sum over the tokens, EOS included.
         lengths: int32 `[batch, n]`, number of tokens, EOS included.
-
-    Scores are float64 where the state of the search holds float64 tensors.
 
     Example:
 
@@ -45,6 +84,21 @@ class SearchResult(NamedTuple):
     scores: Any
     log_probabilities: Any
     lengths: Any
+
+
+def log_sum_exp(logits, largest, largest_ids=None):
+    """Returns `logsumexp(logits)` of each row, shape `[rows, 1]`.
+
+    `largest` is the maximum of each row, `[rows, 1]`; `largest_ids` are its ids, if known.
+    """
+    # The largest probability is exp(largest - log_sum_exp). A softmax is one operation on
+    # TensorFlow, where differences, exponentials and sums are three passes over all logits.
+    probabilities = ops.softmax(logits, axis=-1)
+    if largest_ids is None:
+        return largest - ops.log(ops.max(probabilities, axis=-1, keepdims=True))
+    rows, size = ops.shape(logits)
+    first = size * ops.expand_dims(ops.arange(rows, dtype="int32"), 1)  # [rows, 1]
+    return largest - ops.log(ops.take(ops.reshape(probabilities, (-1,)), first + largest_ids))
 
 
 class SearchInputs(NamedTuple):
@@ -62,64 +116,17 @@ class SearchInputs(NamedTuple):
     normalizer: Callable = log_sum_exp  # by how much the step's logits exceed log-probabilities
     is_constrained: bool = False  # then a hypothesis may have no allowed next token
 
-    def constrained(self, constraints: tuple[Constraint, ...], width: int) -> Self:
-        """Returns the inputs with a step that follows constraints, for `width` rows a sentence."""
-        if not constraints:
-            return self
-        max_length, max_lengths = self.max_length, ops.repeat(self.limits, width)  # [rows]
-        tokens = ops.full((ops.shape(max_lengths)[0], max_length), self.pad_id, dtype="int32")
-        start = {
-            "model": self.state,
-            "constraints": tuple(one.start(self.limits, width) for one in constraints),
-            "max_lengths": max_lengths,
-            "tokens": tokens,
-            "length": ops.convert_to_tensor(0, dtype="int32"),
-        }
+    def call_step(self, tokens, rows, state):
+        """Returns the step's logits in `dtype`, and its state with the shapes of the old one."""
+        logits, new_state = self.step(tokens, rows, state)
+        logits = ops.cast(logits, self.dtype)
+        if keras.config.backend() == "tensorflow":
+            import tensorflow as tf
 
-        def constrained_step(last_tokens, rows, state):
-            logits, model_state = call_step(
-                self.step, last_tokens, rows, state["model"], self.dtype
-            )
-            check_static_vocabulary(logits)
-            largest = ops.max(logits, axis=-1, keepdims=True)
-            log_probabilities = logits - log_sum_exp(logits, largest)  # [rows, vocabulary]
-            tokens, states, length = state["tokens"], state["constraints"], state["length"]
-            if rows is not None:
-                tokens, states = take_rows((tokens, states), rows)
-            # In the first call the last tokens are BOS, which is not kept: no place is equal to -1.
-            is_last = ops.equal(ops.arange(max_length, dtype="int32"), length - 1)  # [max_length]
-            tokens = ops.where(is_last, ops.expand_dims(last_tokens, -1), tokens)
-            generated = Generated(
-                tokens, last_tokens, length, state["max_lengths"], log_probabilities, self.eos_id
-            )
-            new_states = []
-            for constraint, own_state in zip(constraints, states, strict=True):
-                own_state, log_probabilities = constraint(own_state, log_probabilities, generated)
-                new_states.append(own_state)
-            return log_probabilities, {
-                **state,
-                "model": model_state,
-                "constraints": tuple(new_states),
-                "tokens": tokens,
-                "length": length + 1,
-            }
-
-        keep_model_sentences: Any = self.keep_sentences
-
-        def keep_sentences_and_rows(state, sentences):
-            rows = width * ops.expand_dims(sentences, 1) + ops.arange(width, dtype="int32")
-            rows = ops.reshape(rows, (-1,))
-            of_rows = {name: state[name] for name in ("constraints", "max_lengths", "tokens")}
-            model_state = keep_model_sentences(state["model"], sentences)
-            return {**state, "model": model_state, **take_rows(of_rows, rows)}
-
-        return self._replace(
-            step=constrained_step,
-            state=start,
-            keep_sentences=self.keep_sentences and keep_sentences_and_rows,
-            is_constrained=True,
-            normalizer=lambda log_probabilities, largest, places=None: ops.zeros_like(largest),
-        )
+            # The graph optimizer moves a cast past a change of shape, so that every reader of
+            # another shape would cast again. It moves nothing past `ensure_shape`.
+            logits = tf.ensure_shape(logits, logits.shape)
+        return logits, keep_shapes(new_state, state)
 
 
 class Search(Settings, family="search"):
@@ -179,23 +186,24 @@ class Search(Settings, family="search"):
         check_rank("max_lengths", max_lengths, "[batch]")
         if isinstance(max_length, int):
             check_positive_integer("max_length", max_length)
+        constraints = tuple(constraints)
+        is_allowed = all(map(is_constraint, constraints))
+        check_argument(is_allowed, "constraints", CONSTRAINTS.words, constraints)
         limits, ids = ops.minimum(max_lengths, max_length), (bos_id, eos_id, pad_id)
         leaves = [leaf for leaf in keras.tree.flatten(state) if hasattr(leaf, "dtype")]
         dtypes = [keras.backend.standardize_dtype(leaf.dtype) for leaf in leaves]
         dtype = "float64" if "float64" in dtypes else "float32"
         inputs = SearchInputs(step, state, limits, max_length, *ids, keep_sentences, dtype)
-        constraints = tuple(constraints)
-        is_allowed = CONSTRAINTS.allows(constraints)
-        check_argument(is_allowed, "constraints", CONSTRAINTS.words, constraints)
-        return self._search(inputs.constrained((*self.constraints, *constraints), self.width))
+        if constraints := (*self.constraints, *constraints):
+            inputs = constrain(inputs, constraints, self.width)
+        return self._search(inputs)
 
     def to_dict(self) -> dict[str, Any]:
         for constraint in self.constraints:
             check_member(SavedConstraint, constraint)
-        settings = super().to_dict()
-        if not self.constraints:  # Older versions can then read the settings.
-            del settings["constraints"]
-        return settings
+        values = super().to_dict()
+        unset = [name for name in _OMITTED_IF_UNSET if not values.get(name)]
+        return {name: value for name, value in values.items() if name not in unset}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
@@ -238,3 +246,99 @@ def search_from_dict(settings: Mapping) -> Search:
     5
     """
     return Search.from_dict(settings)
+
+
+def keep_shapes(new, old):
+    """Returns the tensors of `new` with the static shapes of `old`, as `while_loop` requires.
+
+    On TensorFlow a gather with dynamic indices forgets dimensions that were known before, and
+    `while_loop` refuses a variable that comes back with a less specific shape.
+    """
+    return keras.tree.map_structure(_keep_shape, new, old)
+
+
+def _keep_shape(new, old):
+    new = ops.convert_to_tensor(new)
+    if new.dtype != old.dtype:
+        rule = "A step must return its state in the dtypes it was given"
+        raise ValueError(f"{rule}. Received: dtype={new.dtype} where it was {old.dtype}")
+    sizes = zip(new.shape, old.shape, strict=True)
+    if any(size is None and before is not None for size, before in sizes):
+        # Only on TensorFlow. A reshape would compute the other sizes at every step.
+        new.set_shape(old.shape)
+    return new
+
+
+def run_search(extend, search, state, keep_sentences):
+    """Calls `extend(search, state) -> (search, state)` until all is done, and returns the search.
+
+    The search is a named tuple of scalars and of tensors with the leading axis `batch`. Its
+    `is_done`, bool `[batch]` or `[batch, width]`, marks final answers, which `extend` must keep;
+    its `index` counts the steps. `keep_sentences` is called after each round of steps.
+    """
+    # Shapes are static on JAX.
+    if keep_sentences is None or keras.config.backend() == "jax":
+        return ops.while_loop(_is_any_left, extend, (search, state))[0]
+
+    # Two loops rather than conditions inside the step, which would slow down every step.
+    # `left` is the search for `sentences`; `answers` has the answers of all sentences.
+    def extend_for_a_round(left, state, sentences, answers):
+        end = left.index + _STEPS_IN_A_ROUND
+
+        def goes_on(left, _):
+            # If at most half of the sentences go on, copying them soon pays off.
+            is_done = _is_done(left)
+            are_most_left = 2 * _num_left(is_done) > ops.shape(is_done)[0]
+            return ops.logical_and(are_most_left, left.index < end)
+
+        left, state = ops.while_loop(goes_on, extend, (left, state))
+        indices = ops.expand_dims(sentences, 1)
+
+        def put(old, new):
+            return ops.scatter_update(old, indices, new) if len(old.shape) else new
+
+        answers = keras.tree.map_structure(put, answers, left)
+        kept = _sentences_to_keep(_is_done(left))
+        state = keep_shapes(keep_sentences(state, kept), state)
+        return take_rows(left, kept), state, take_rows(sentences, kept), answers
+
+    sentences = ops.arange(ops.shape(search.is_done)[0], dtype="int32")
+    variables = (search, state, sentences, search)
+    *_, answers = _shrinking_loop(_is_any_left, extend_for_a_round, variables)
+    return keep_shapes(answers, search)
+
+
+def _is_done(search):
+    """Returns whether all rows of a sentence are final, bool `[batch]`."""
+    return search.is_done if len(search.is_done.shape) == 1 else ops.all(search.is_done, axis=1)
+
+
+def _is_any_left(search, *_):
+    return ops.logical_not(ops.all(search.is_done))
+
+
+def _num_left(is_done):
+    return ops.sum(ops.cast(ops.logical_not(is_done), "int32"))
+
+
+def _sentences_to_keep(is_done):
+    """Returns the indices of the sentences that go on, and of others up to a power of two.
+
+    TensorFlow's oneDNN compiles a kernel for each shape, so there should be few.
+    """
+    powers = ops.array([2**exponent for exponent in range(31)], dtype="int32")
+    num_kept = ops.min(ops.where(powers >= _num_left(is_done), powers, 2**30))
+    first = ops.argsort(ops.cast(is_done, "int32"))  # Those that go on come first.
+    return ops.cast(first[:num_kept], "int32")
+
+
+def _shrinking_loop(condition, body, variables):
+    """`ops.while_loop` over variables whose leading axis gets shorter."""
+    if keras.config.backend() != "tensorflow":
+        return ops.while_loop(condition, body, variables)
+    import tensorflow as tf
+
+    shapes = keras.tree.map_structure(
+        lambda leaf: tf.TensorShape([None, *leaf.shape[1:]] if len(leaf.shape) else []), variables
+    )
+    return tf.while_loop(condition, body, variables, shape_invariants=shapes)

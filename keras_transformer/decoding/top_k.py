@@ -2,12 +2,9 @@
 
 import functools
 import math
-from collections.abc import Sequence
 
 import keras
 from keras import ops
-
-from keras_transformer.layers.dtypes import Tensor
 
 # Backends whose own top_k promises the lower index first among equal values.
 _STABLE_BACKENDS = ("tensorflow", "jax")
@@ -17,8 +14,8 @@ SMALLEST_DYNAMIC_SIZE = 512
 _SMALLEST_SIZE_OF_ONE = 2048
 
 
-def top_k(values: Tensor, k: int, terms: Sequence[Tensor] = ()) -> tuple[Tensor, Tensor]:
-    """Returns the `k` largest values of each row and their places; ties go to the lower place.
+def top_k(values, k, terms=()):
+    """Returns the `k` largest values of each row and their indices; ties go to the lower index.
 
     The tensors `terms`, each `[batch, width]`, are added in turn to the rows of `values`,
     `[batch * width, size]`; then the `width` rows of a sentence are ranked as one long row.
@@ -43,17 +40,17 @@ def top_k(values: Tensor, k: int, terms: Sequence[Tensor] = ()) -> tuple[Tensor,
     maxima = ops.max(values, axis=-1)  # [rows, blocks]
     num_blocks = ops.shape(maxima)[1]
     _, blocks = _direct_top_k(_sums(maxima, terms, width), k)
-    # Blocks in ascending order keep the order of places, so that ties go to the lower place.
+    # Blocks in ascending order keep the order of indices, so that ties go to the lower index.
     blocks = ops.sort(blocks, axis=-1) if k > 1 else blocks  # [batch, k]
-    rows, places = blocks // num_blocks, block_size * (blocks % num_blocks)
+    rows, starts = blocks // num_blocks, block_size * (blocks % num_blocks)
     batch = ops.shape(blocks)[0]
     first = (width * num_blocks) * ops.expand_dims(ops.arange(batch, dtype="int32"), -1)
     kept = ops.take(ops.reshape(values, (-1, block_size)), first + blocks, axis=0)
     for term in terms:
         kept = kept + ops.expand_dims(ops.take_along_axis(term, rows, axis=-1), -1)
     largest, best = _direct_top_k(ops.reshape(kept, (-1, k * block_size)), k)
-    places = ops.take_along_axis(size * rows + places, best // block_size, axis=-1)
-    return largest, places + best % block_size
+    starts = ops.take_along_axis(size * rows + starts, best // block_size, axis=-1)
+    return largest, starts + best % block_size
 
 
 @functools.cache
@@ -85,11 +82,11 @@ def _sums(values, terms, width):
 
 def _direct_top_k(values, k):
     if keras.config.backend() in _STABLE_BACKENDS:
-        largest, places = ops.top_k(values, k)
-        return largest, ops.cast(places, "int32")
+        largest, indices = ops.top_k(values, k)
+        return largest, ops.cast(indices, "int32")
     # Both take the first of equal values on torch, where the sort is stable.
     if k == 1:
-        places = ops.argmax(values, axis=-1, keepdims=True)
+        indices = ops.argmax(values, axis=-1, keepdims=True)
     else:
-        places = ops.argsort(ops.negative(values), axis=-1)[:, :k]
-    return ops.take_along_axis(values, places, axis=-1), ops.cast(places, "int32")
+        indices = ops.argsort(ops.negative(values), axis=-1)[:, :k]
+    return ops.take_along_axis(values, indices, axis=-1), ops.cast(indices, "int32")

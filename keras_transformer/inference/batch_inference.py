@@ -59,8 +59,9 @@ def search_ids(model, source, max_lengths, search, max_length=None, token_ids=No
 
 
 def one_answer(search):
-    """Returns the search with `n_best=1` if it has this field, so that it can stop earlier."""
-    return dataclasses.replace(search, n_best=1) if hasattr(search, "n_best") else search
+    """Returns the search, with `n_best=1` if it finds several, so that it can stop earlier."""
+    several = getattr(search, "n_best", 1) > 1
+    return dataclasses.replace(search, n_best=1) if several else search
 
 
 class BatchInference:

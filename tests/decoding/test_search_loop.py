@@ -16,7 +16,9 @@ from keras_transformer.decoding import (
     NoRepeatNgrams,
     Sampling,
     compile_search,
-    step,
+)
+from keras_transformer.decoding import (
+    search as search_module,
 )
 from keras_transformer.inference.batch_inference import search_ids
 from keras_transformer.models import Ensemble, Transformer, TransformerConfig
@@ -76,7 +78,7 @@ def test_answers_are_those_of_sentences_that_stay(search, eos_bias):
 
 @leaves_the_batch
 def test_batches_that_get_smaller_have_a_power_of_two_sentences(monkeypatch):
-    sizes, keep = [], step._sentences_to_keep
+    sizes, keep = [], search_module._sentences_to_keep
 
     def kept(is_done):
         places = keep(is_done)
@@ -85,7 +87,7 @@ def test_batches_that_get_smaller_have_a_power_of_two_sentences(monkeypatch):
         assert set(left) <= set(ops.convert_to_numpy(places).tolist())
         return places
 
-    monkeypatch.setattr(step, "_sentences_to_keep", kept)
+    monkeypatch.setattr(search_module, "_sentences_to_keep", kept)
     run(ToyModel(7, seed=3, eos_bias=-3.0), GreedySearch(), leave=True)
     assert len(sizes) > 3 and sizes == sorted(sizes, reverse=True)
     assert set(sizes) <= {1, 2, 4, 8, 16}

@@ -1,0 +1,393 @@
+"""Constraints, which are rules for the next token that every search can follow."""
+
+import dataclasses
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from keras import ops
+
+from keras_transformer.layers.caches import take_rows
+from keras_transformer.layers.dtypes import Tensor
+from keras_transformer.layers.shapes import check_rank
+from keras_transformer.settings.setting import (
+    COUNT_OR_ZERO,
+    SIZE,
+    Rule,
+    Settings,
+    number,
+    setting,
+)
+
+
+class Generated(NamedTuple):
+    """Tokens that the rows of a search have generated so far, as a constraint sees them.
+
+    A batch has `width` rows for each sentence, sentence-major.
+
+    Attributes:
+        tokens: int32 `[rows, max_length]`, without BOS, padding from `length` on.
+        last_tokens: int32 `[rows]`; BOS in the first call.
+        length: int32 scalar, the number of tokens, the same for all rows; 0 in the first call.
+        max_lengths: int32 `[rows]`, maximum number of tokens of the row's sentence, EOS included.
+        log_probabilities: float `[rows, vocabulary]`, the model's own, before any constraint.
+        eos_id: Id that ends a hypothesis.
+
+    Example:
+
+    >>> from keras_transformer.decoding import Generated
+    >>> generated = Generated(tokens=ops.array([[7, 5, 0]]), last_tokens=ops.array([5]),
+    ...                       length=ops.array(2), max_lengths=ops.array([3]),
+    ...                       log_probabilities=ops.log(ops.ones((1, 8)) / 8), eos_id=3)
+    >>> ops.convert_to_numpy(generated.max_lengths - generated.length).tolist()
+    [1]
+    """
+
+    tokens: Any
+    last_tokens: Any
+    length: Any
+    max_lengths: Any
+    log_probabilities: Any
+    eos_id: int
+
+
+class Constraint(Protocol):
+    """A rule for hypotheses: `constraint(state, log_probabilities, generated)` at each step.
+
+    The call returns the new state and the log-probabilities that the search uses: minus infinity
+    for a token that must not come next. They cover the whole vocabulary. The search does not
+    renormalize them, so that scores stay the model's own. They must not exceed 0, because the
+    early stop of a beam search relies on it.
+
+    Constraints are applied in order, first those of the search, then those of the call. A row is
+    dead once no token is left. A sentence without any hypothesis has an empty one in the
+    `SearchResult`: score minus infinity, length 0.
+
+    `start(max_lengths, width)` gives the state before the first step: `max_lengths` is int32
+    `[batch]`, and every sentence has `width` rows. The state is a nest of tensors with the leading
+    axis `batch * width`, or `()`. The search reorders it with the beams and drops the rows of
+    finished sentences, so the state must hold everything that belongs to a sentence. Dtypes and
+    shapes, except for the number of rows, must not change. On JAX and in a TensorFlow graph the
+    call is traced once: use `keras.ops` for everything that depends on values.
+
+    A constraint that has only settings is a frozen dataclass and belongs to a search; one with data
+    for each sentence is made for each call, like `ForcedPrefix`.
+
+    Args:
+        state: State that `start` or the last call returned, reordered.
+        log_probabilities: float `[rows, vocabulary]`, from the constraint before; the vocabulary
+            size is static.
+        generated: A `Generated`.
+
+    Example:
+
+    >>> from keras_transformer.decoding import GreedySearch
+    >>> class Countdown:  # Each token has a lower id than the one before; EOS is 0.
+    ...     def start(self, max_lengths, width):
+    ...         return ops.full((ops.shape(max_lengths)[0] * width,), 99, dtype="int32")
+    ...     def __call__(self, state, log_probabilities, generated):
+    ...         last = ops.where(generated.length > 0, generated.last_tokens, state)
+    ...         ids = ops.arange(log_probabilities.shape[-1])
+    ...         is_lower = ids < ops.expand_dims(last, -1)  # [rows, vocabulary]
+    ...         return last, ops.where(is_lower, log_probabilities, float("-inf"))
+    >>> step = lambda tokens, rows, state: (ops.array([[1.0, 2, 3, 2]]), state)
+    >>> result = GreedySearch(constraints=[Countdown()])(step, (), [9], max_length=4, eos_id=0)
+    >>> ops.convert_to_numpy(result.tokens).tolist()
+    [[[2, 1, 0, 0]]]
+    """
+
+    def start(self, max_lengths: Any, width: int) -> Any: ...
+
+    def __call__(
+        self, state: Any, log_probabilities: Any, generated: Generated
+    ) -> tuple[Any, Any]: ...
+
+
+def is_constraint(value: Any) -> bool:
+    """Returns whether a value is a `Constraint`."""
+    # A class is callable and has a `start` too.
+    return callable(value) and hasattr(value, "start") and not isinstance(value, type)
+
+
+CONSTRAINTS = Rule(
+    tuple, "a sequence of `Constraint` objects", lambda values: all(map(is_constraint, values))
+)
+# Each token before the last of an n-gram adds operations to the graph.
+_NGRAM = Rule(int, "a whole number from 1 to 100", lambda value: 1 <= value <= 100)
+_IDS = Rule(
+    tuple, "ids of at least 0, one or more", lambda ids: ids and all(map(COUNT_OR_ZERO.allows, ids))
+)
+
+
+def check_static_vocabulary(logits: Tensor) -> None:
+    """Raises a ValueError unless the last dimension of logits is static."""
+    if logits.shape[-1] is None:
+        raise ValueError(
+            "With constraints or sampling, the vocabulary dimension of a step's logits must be "
+            f"static. Received: logits.shape={tuple(logits.shape)}"
+        )
+
+
+def constrain(inputs, constraints, width):
+    """Returns `SearchInputs` with a step that follows constraints, for `width` rows a sentence."""
+    max_length, max_lengths = inputs.max_length, ops.repeat(inputs.limits, width)  # [rows]
+    start = {
+        "model": inputs.state,
+        "constraints": tuple(one.start(inputs.limits, width) for one in constraints),
+        "max_lengths": max_lengths,
+        "tokens": ops.full((ops.shape(max_lengths)[0], max_length), inputs.pad_id, dtype="int32"),
+        "length": ops.convert_to_tensor(0, dtype="int32"),
+    }
+
+    def step(last_tokens, rows, state):
+        logits, model_state = inputs.call_step(last_tokens, rows, state["model"])
+        check_static_vocabulary(logits)
+        largest = ops.max(logits, axis=-1, keepdims=True)
+        log_probabilities = logits - inputs.normalizer(logits, largest)  # [rows, vocabulary]
+        tokens, states, length = state["tokens"], state["constraints"], state["length"]
+        if rows is not None:
+            tokens, states = take_rows((tokens, states), rows)
+        # In the first call the last tokens are BOS, which is not kept: no index is equal to -1.
+        is_last = ops.equal(ops.arange(max_length, dtype="int32"), length - 1)  # [max_length]
+        tokens = ops.where(is_last, ops.expand_dims(last_tokens, -1), tokens)
+        generated = Generated(
+            tokens, last_tokens, length, state["max_lengths"], log_probabilities, inputs.eos_id
+        )
+        new_states = []
+        for constraint, old_state in zip(constraints, states, strict=True):
+            new_state, log_probabilities = constraint(old_state, log_probabilities, generated)
+            new_states.append(new_state)
+        new = {"model": model_state, "constraints": tuple(new_states), "tokens": tokens}
+        return log_probabilities, {**state, **new, "length": length + 1}
+
+    def keep_sentences(state, sentences):
+        rows = width * ops.expand_dims(sentences, 1) + ops.arange(width, dtype="int32")
+        of_rows = {name: state[name] for name in ("constraints", "max_lengths", "tokens")}
+        model_state = inputs.keep_sentences(state["model"], sentences)
+        return {**state, "model": model_state, **take_rows(of_rows, ops.reshape(rows, (-1,)))}
+
+    return inputs._replace(
+        step=step,
+        state=start,
+        keep_sentences=inputs.keep_sentences and keep_sentences,
+        is_constrained=True,
+        normalizer=lambda log_probabilities, largest, largest_ids=None: ops.zeros_like(largest),
+    )
+
+
+class ForcedPrefix:
+    """Makes every hypothesis of a sentence begin with that sentence's prefix.
+
+    Prefixes are data of a call, so pass this constraint to the call of a search, not to its
+    constructor. The prefix overrides the constraints before it: its tokens come even if they were
+    ruled out, with the model's log-probability. A prefix longer than the sentence's maximum length
+    is cut there.
+
+    Args:
+        ids: int32 `[batch, length]`, padded at the end; a row of padding is an empty prefix.
+        pad_id: Id of the padding.
+
+    Raises:
+        ValueError: If `ids` does not have two dimensions.
+
+    Example:
+
+    >>> from keras_transformer.decoding import ForcedPrefix, GreedySearch
+    >>> step = lambda tokens, rows, state: (ops.array([[0.0, 0, 0, 1, 0, 0]] * 2), state)
+    >>> prefix = ForcedPrefix(ops.array([[5, 4], [0, 0]]))
+    >>> result = GreedySearch()(step, (), [4, 4], max_length=4, constraints=[prefix])
+    >>> ops.convert_to_numpy(result.tokens).tolist()
+    [[[5, 4, 3, 0]], [[3, 0, 0, 0]]]
+    """
+
+    def __init__(self, ids: Tensor, pad_id: int = 0) -> None:
+        self.ids = ops.cast(ops.convert_to_tensor(ids), "int32")
+        self.pad_id = pad_id
+        check_rank("ids", self.ids, "[batch, length]")
+
+    def start(self, max_lengths: Tensor, width: int) -> Tensor:
+        end = ops.full((ops.shape(max_lengths)[0], 1), self.pad_id, dtype="int32")
+        return ops.repeat(ops.concatenate([self.ids, end], axis=1), width, axis=0)
+
+    def __call__(
+        self, state: Tensor, log_probabilities: Tensor, generated: Generated
+    ) -> tuple[Tensor, Tensor]:
+        index = ops.minimum(generated.length, ops.shape(state)[1] - 1)
+        wanted = ops.expand_dims(ops.take(state, index, axis=1), -1)  # [rows, 1]
+        is_wanted = ops.equal(ops.arange(log_probabilities.shape[-1], dtype="int32"), wanted)
+        forced = ops.where(is_wanted, generated.log_probabilities, float("-inf"))
+        has_prefix = ops.not_equal(wanted, self.pad_id)
+        return state, ops.where(has_prefix, forced, log_probabilities)
+
+
+class SavedConstraint(Settings, family="constraint"):
+    """Base of constraints that have only settings, are saved with a search and have no state.
+
+    Most of them implement only `_ruled_out(generated, vocabulary)`, which returns a mask that
+    broadcasts to `[rows, vocabulary]`, True for tokens that must not come next.
+    """
+
+    def start(self, max_lengths: Tensor, width: int) -> tuple:
+        return ()
+
+    def _ruled_out(self, generated, vocabulary):
+        raise NotImplementedError
+
+    def __call__(
+        self, state: tuple, log_probabilities: Tensor, generated: Generated
+    ) -> tuple[tuple, Tensor]:
+        is_out = self._ruled_out(generated, log_probabilities.shape[-1])
+        return state, ops.where(is_out, float("-inf"), log_probabilities)
+
+
+@dataclasses.dataclass(frozen=True)
+class MinimumLength(SavedConstraint, name="minimum_length"):
+    """Rules out EOS until it would be the `length`-th token.
+
+    A sentence with a smaller maximum length may end at that length.
+
+    Args:
+        length: Minimum number of tokens of a hypothesis, EOS counted, as in `max_lengths`.
+
+    Raises:
+        ValueError: If `length` is not a positive integer.
+
+    Example:
+
+    >>> from keras_transformer.decoding import GreedySearch, MinimumLength
+    >>> step = lambda tokens, rows, state: (ops.array([[0.0, 0, 0, 2, 1]]), state)  # EOS first
+    >>> search = GreedySearch(constraints=[MinimumLength(3)])
+    >>> ops.convert_to_numpy(search(step, (), max_lengths=[9], max_length=9).tokens)[0, 0].tolist()
+    [4, 4, 3, 0, 0, 0, 0, 0, 0]
+    """
+
+    length: int = setting(dataclasses.MISSING, SIZE)
+
+    def _ruled_out(self, generated, vocabulary):
+        fewest = ops.minimum(generated.max_lengths, self.length)  # [rows]
+        is_early = ops.expand_dims(generated.length + 1 < fewest, -1)  # [rows, 1]
+        is_eos = ops.equal(ops.arange(vocabulary), generated.eos_id)
+        return ops.logical_and(is_early, is_eos)  # [rows, vocabulary]
+
+
+@dataclasses.dataclass(frozen=True)
+class NoRepeatNgrams(SavedConstraint, name="no_repeat_ngrams"):
+    """Rules out each token that would complete an n-gram that the hypothesis already contains.
+
+    Tokens are subwords, so a small `size` also forbids repetitions that a language needs; 3 or 4
+    is usual.
+
+    Args:
+        size: The n, from 1 to 100; with 1 no token comes twice.
+
+    Raises:
+        ValueError: If `size` is not such an integer.
+
+    Example:
+
+    >>> from keras_transformer.decoding import GreedySearch, NoRepeatNgrams
+    >>> step = lambda tokens, rows, state: (ops.array([[0.0, 0, 0, 1, 3, 2]]), state)
+    >>> search = GreedySearch(constraints=[NoRepeatNgrams(2)])
+    >>> ops.convert_to_numpy(search(step, (), max_lengths=[6], max_length=6).tokens).tolist()
+    [[[4, 4, 5, 4, 3, 0]]]
+
+    Reference: Paulus et al. (2018), section 2.5, https://arxiv.org/abs/1705.04304.
+    """
+
+    size: int = setting(dataclasses.MISSING, _NGRAM)
+
+    def _ruled_out(self, generated, vocabulary):
+        tokens, length = generated.tokens, generated.length
+        rows, max_length = ops.shape(tokens)
+        num_before = self.size - 1
+        # `padded[p]` is token p - (n - 1), so token p follows `padded[p]` .. `padded[p + n - 2]`.
+        # Ids of -1, which match no token, stand before the first token.
+        nothing = ops.full((rows, num_before), -1, dtype="int32")
+        padded = ops.concatenate([nothing, tokens], axis=1)  # [rows, max_length + n - 1]
+        indices = ops.arange(max_length, dtype="int32")
+        is_repeated = ops.broadcast_to(indices < length, (rows, max_length))
+        for offset in range(num_before):
+            before = padded[:, offset : offset + max_length]  # [rows, max_length]
+            before_next = ops.expand_dims(ops.take(padded, length + offset, axis=1), -1)
+            is_repeated = ops.logical_and(is_repeated, ops.equal(before, before_next))
+        return _token_sets(tokens, is_repeated, vocabulary)
+
+
+@dataclasses.dataclass(frozen=True)
+class RepetitionPenalty(SavedConstraint, name="repetition_penalty"):
+    """Multiplies the log-probability of each token that the hypothesis already contains.
+
+    The penalty applies to log-probabilities, which are never positive, as in the beam search of
+    Hugging Face transformers. CTRL divides positive logits and multiplies negative ones, and
+    CTranslate2 penalizes raw logits: their results differ. Hypotheses are ranked by their
+    log-probabilities after the penalty; `Translator.score` returns the model's own.
+
+    Args:
+        penalty: From 1e-20 to 1e20; 1 changes nothing, 1.2 is usual.
+
+    Raises:
+        ValueError: If `penalty` is not such a number.
+
+    Example:
+
+    >>> from keras_transformer.decoding import GreedySearch, RepetitionPenalty
+    >>> table = ops.log(ops.array([[0.01, 0.01, 0.01, 0.01, 0.51, 0.45]]))
+    >>> step = lambda tokens, rows, state: (table, state)
+    >>> search = GreedySearch(constraints=[RepetitionPenalty(1.2)])
+    >>> ops.convert_to_numpy(search(step, (), max_lengths=[3], max_length=3).tokens).tolist()
+    [[[4, 5, 4]]]
+
+    Reference: Keskar et al. (2019), section 4.1, https://arxiv.org/abs/1909.05858.
+    """
+
+    # Within these limits, sums of penalized log-probabilities stay finite in float32.
+    penalty: float = setting(dataclasses.MISSING, number(1e-20, 1e20))
+
+    def __call__(
+        self, state: tuple, log_probabilities: Tensor, generated: Generated
+    ) -> tuple[tuple, Tensor]:
+        tokens = generated.tokens
+        is_there = ops.arange(ops.shape(tokens)[1], dtype="int32") < generated.length
+        is_there = ops.broadcast_to(is_there, ops.shape(tokens))
+        has_come = _token_sets(tokens, is_there, log_probabilities.shape[-1])
+        return state, ops.where(has_come, log_probabilities * self.penalty, log_probabilities)
+
+
+@dataclasses.dataclass(frozen=True)
+class SuppressTokens(SavedConstraint, name="suppress_tokens"):
+    """Rules out tokens; `SuppressTokens([1])` rules out the unknown token.
+
+    Args:
+        ids: Ids, in `[0, vocabulary)`.
+
+    Raises:
+        ValueError: If `ids` is empty or holds something else; or if an id is not in the vocabulary,
+            when the search is called.
+
+    Example:
+
+    >>> from keras_transformer.decoding import GreedySearch, SuppressTokens
+    >>> step = lambda tokens, rows, state: (ops.array([[0.0, 9, 0, 0, 1]]), state)
+    >>> search = GreedySearch(constraints=[SuppressTokens([1])])
+    >>> ops.convert_to_numpy(search(step, (), max_lengths=[3], max_length=3).tokens).tolist()
+    [[[4, 4, 4]]]
+    """
+
+    ids: tuple[int, ...] = setting(dataclasses.MISSING, _IDS)
+
+    def _ruled_out(self, generated, vocabulary):
+        if max(self.ids) >= vocabulary:
+            rule = f"SuppressTokens needs ids below the vocabulary size, {vocabulary}"
+            raise ValueError(f"{rule}. Received: ids={self.ids!r}")
+        return np.isin(np.arange(vocabulary), self.ids)  # [vocabulary]
+
+
+def _token_sets(tokens, is_in, vocabulary):
+    """Returns the set of a row's tokens that have True in `is_in`, as `[rows, vocabulary]`."""
+    rows, length = ops.shape(tokens)
+    # Other tokens go to a column of their own, which is cut off.
+    columns = ops.where(is_in, tokens, vocabulary)  # [rows, length]
+    first = (vocabulary + 1) * ops.arange(rows, dtype="int32")
+    indices = ops.reshape(columns + ops.expand_dims(first, -1), (-1, 1))  # [rows * length, 1]
+    nothing = ops.zeros((rows * (vocabulary + 1),), dtype="int32")
+    marks = ops.scatter_update(nothing, indices, ops.ones((rows * length,), dtype="int32"))
+    return ops.reshape(marks, (rows, vocabulary + 1))[:, :vocabulary] > 0

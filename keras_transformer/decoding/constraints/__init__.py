@@ -1,1 +1,0 @@
-"""Constraints: rules for the next token that every search can follow."""
