@@ -69,18 +69,20 @@ def average_checkpoints(paths: Sequence[str | os.PathLike], output: str | os.Pat
                     f"{str(paths[0])!r} and {here} in {str(path)!r}"
                 )
             sums[name] += weights[name]
-    # The other arrays and all attributes are those of the last file. The mean is made in memory and
-    # as a new file: the HDF5 library crashes when the disk is full.
-    with stored_arrays(paths[-1]) as arrays:
+    # The other arrays are those of the last file. The mean is made in memory and as a new file: the
+    # HDF5 library crashes when the disk is full, and when a damaged file is changed.
+    content = io.BytesIO()
+    with stored_arrays(paths[-1]) as arrays, h5py.File(content, "w") as mean:
         names = current_names(arrays)
-    content = io.BytesIO(Path(paths[-1]).read_bytes())
-    with h5py.File(content, "r+") as mean:
-        for stored_name, name in names.items():
-            if name in sums:
-                array, values = mean[stored_name], sums[name] / len(paths)
-                if _is_bfloat16(array):
-                    values = values.astype(ml_dtypes.bfloat16).view(array.dtype)
-                array[...] = values
+        for stored_name, array in arrays.items():
+            values = array[()]
+            is_half = _is_bfloat16(array)
+            if names[stored_name] in sums:
+                values = sums[names[stored_name]] / len(paths)
+                values = values.astype(ml_dtypes.bfloat16 if is_half else array.dtype)
+            copy = mean.create_dataset(stored_name, data=values.view(array.dtype))
+            if is_half:
+                copy.attrs["dtype"] = "bfloat16"
     with atomic_write(output) as temporary:
         temporary.write_bytes(content.getvalue())
     return output
