@@ -1,14 +1,28 @@
-"""Cross-entropy of integer labels and logits, with label smoothing, on every backend.
+"""Cross-entropy with label smoothing, of logits or together with the projection to logits.
 
 The smoothed target is `1 - a` times the label plus `a` times the uniform distribution over all `V`
 ids (see `smoothing_weight`). So the loss is `-(1 - a) * log p(label) - a * mean(log p)`, which
-needs no `[..., V]` target. `training/projected_cross_entropy.py` computes the same on TensorFlow,
-in fewer passes over the logits.
+needs no `[..., V]` target. Its gradient with respect to the logits is `softmax(logits) - target`.
+Without XLA every operation is a pass over `[rows, V]`, so on TensorFlow loss and gradient share one
+softmax.
 """
 
+import functools
+
+import keras
 from keras import ops
 
-from keras_transformer.layers.dtypes import Tensor
+from keras_transformer.layers.dtypes import Tensor, at_least_float32
+
+if keras.backend.backend() == "tensorflow":
+    import tensorflow as tf
+
+# Maximum size of the logits that exist at the same time. Small slices cost time, because each
+# product prepares the embeddings again (on two cores, with 2,048 x 32,000 logits in bfloat16,
+# slices of 128 MB are 5% slower than one slice).
+LOGITS_BYTES = 512 * 2**20
+# A smaller probability has lost digits in float32.
+_SMALLEST_EXACT = 1e-30
 
 
 def smoothing_weight(label_smoothing: float, num_classes: int, convention: str = "t2t") -> float:
@@ -31,20 +45,272 @@ def cross_entropy(labels: Tensor, logits: Tensor, weight: float = 0.0) -> Tensor
     return -(1.0 - weight) * of_labels - weight * ops.mean(log_probabilities, axis=-1)
 
 
-def r_drop_losses(labels: Tensor, logits: Tensor, weight: float, alpha: float) -> Tensor:
+def _r_drop_losses(labels, logits, weight, alpha):
     """Returns half of the loss of R-Drop (Liang et al., 2021, equation 4) for every token.
 
-    It is the mean of the cross-entropies of two passes, plus `alpha / 4` times the sum of the two
-    KL divergences between their distributions.
-
-    Args:
-        labels: int32 `[tokens]`.
-        logits: `[tokens, 2, V]`, of two passes with different dropout.
-        weight: As in `cross_entropy`.
-        alpha: Weight of the divergences.
+    It is the mean of the cross-entropies of two passes, `[tokens, 2, V]`, plus `alpha / 4` times
+    the sum of the two KL divergences between their distributions.
     """
     entropies = cross_entropy(ops.stack([labels, labels], axis=1), logits, weight)
     log_probabilities = ops.log_softmax(logits)
     first, second = log_probabilities[:, 0], log_probabilities[:, 1]
     products = (ops.exp(first) - ops.exp(second)) * (first - second)
     return ops.mean(entropies, axis=1) + alpha / 4 * ops.sum(products, axis=-1)
+
+
+class ProjectedCrossEntropy(keras.layers.Layer):
+    """Cross-entropy of `states . embeddings^T`, in slices that need little memory; 0 on padding.
+
+    Args:
+        embedding: the `TiedEmbedding`.
+        weight: `a` of `smoothing_weight`.
+        r_drop: alpha of R-Drop; above 0, `states` have two rows for each row of labels in training.
+
+    Attributes:
+        static_shapes: whether TensorFlow computes all logits at once, for XLA.
+    """
+
+    def __init__(self, embedding, weight: float, r_drop: float = 0.0, **kwargs):
+        # Casts nothing: the gradient of the matrix, a sum over all tokens, keeps its precision.
+        super().__init__(autocast=False, **kwargs)
+        self.embedding = embedding
+        self.weight = weight
+        self.r_drop = r_drop
+        self.static_shapes = False
+
+    def call(self, states, labels, training=False):
+        embeddings = self.embedding.embeddings
+        is_token = ops.not_equal(labels, self.embedding.padding_id)
+        r_drop = self.r_drop if training else 0.0
+        if r_drop:
+            (rows, length), width = ops.shape(labels), states.shape[-1]
+            states = ops.transpose(ops.reshape(states, (rows, 2, length, width)), (0, 2, 1, 3))
+        slice_rows = max(1, LOGITS_BYTES // (8 if r_drop else 4) // embeddings.shape[0])
+        is_tensorflow = keras.backend.backend() == "tensorflow"
+        if is_tensorflow and not self.static_shapes:
+            options = self.weight, slice_rows, r_drop
+            return _fused_losses(states, embeddings, labels, is_token, training, *options)
+        # The gradient computes the logits of a slice again.
+        kernel = ops.cast(embeddings, states.dtype)
+        flat = ops.reshape(states, (-1, *states.shape[2:]))
+        flat_labels = ops.reshape(labels, (-1,))
+
+        def slice_losses(states, labels):
+            logits = ops.matmul(states, ops.transpose(kernel))
+            logits = ops.cast(logits, at_least_float32(logits.dtype))
+            if r_drop:
+                return _r_drop_losses(labels, logits, self.weight, r_drop)
+            return cross_entropy(labels, logits, self.weight)
+
+        if is_tensorflow or flat.shape[0] <= slice_rows:
+            losses = slice_losses(flat, flat_labels)
+        else:
+            recomputed = keras.remat(slice_losses)
+            slices = [slice(n, n + slice_rows) for n in range(0, flat.shape[0], slice_rows)]
+            losses = ops.concatenate([recomputed(flat[part], flat_labels[part]) for part in slices])
+        losses = ops.where(ops.reshape(is_token, (-1,)), losses, 0.0)
+        return ops.reshape(losses, ops.shape(labels))
+
+    def compute_output_spec(self, states, labels, training=False):
+        return keras.KerasTensor(labels.shape, dtype=at_least_float32(self.compute_dtype))
+
+
+def fused_cross_entropy(labels: Tensor, logits: Tensor, weight: float) -> Tensor:
+    """Returns `cross_entropy`, on TensorFlow; 4 times as fast with its gradient on a CPU."""
+    logits, labels = tf.convert_to_tensor(logits), tf.convert_to_tensor(labels)
+    num_classes = logits.shape[-1]
+    losses = _row_losses(num_classes, logits.dtype.name)(
+        tf.reshape(labels, [-1]), tf.reshape(logits, [-1, num_classes]), weight
+    )
+    losses = tf.reshape(losses, tf.shape(labels))
+    losses.set_shape(labels.shape)
+    return losses
+
+
+@functools.cache
+def _row_losses(num_classes, dtype):
+    """Returns a TensorFlow function of labels, rows of logits and `weight`, for all models.
+
+    TensorFlow keeps every custom gradient forever, together with the graph it was made in.
+    """
+    rows, weight = tf.TensorSpec([None, num_classes], dtype), tf.TensorSpec([], dtype)
+
+    @tf.function(input_signature=[tf.TensorSpec([None], "int32"), rows, weight])
+    def row_losses(labels, logits, weight):
+        @tf.custom_gradient
+        def loss(logits):
+            mean = tf.reduce_mean(logits, axis=-1)
+            losses, softmax = _losses_and_softmax(labels, logits, mean, weight)
+
+            def gradient(upstream):
+                positions = tf.stack([tf.range(tf.shape(labels)[0]), labels], axis=-1)
+                at_labels = tf.fill(tf.shape(labels), weight - 1.0)
+                rows = softmax - weight / num_classes
+                return tf.tensor_scatter_nd_add(rows, positions, at_labels) * upstream[:, None]
+
+            return losses, gradient
+
+        return loss(logits)
+
+    return row_losses
+
+
+def _fused_losses(states, embeddings, labels, is_token, training, weight, rows, r_drop):
+    """Returns the losses, computed without padding; in training, together with the gradient."""
+    positions = tf.where(is_token)
+    tokens, token_labels = tf.gather_nd(states, positions), tf.gather_nd(labels, positions)
+    embeddings = tf.convert_to_tensor(embeddings)
+    if training:
+        dtypes = tokens.dtype.name, embeddings.dtype.name
+        token_losses = _token_losses(embeddings.shape, tokens.shape[1:], *dtypes, rows, r_drop)
+        losses = token_losses(tokens, embeddings, token_labels, weight)
+    else:
+        ones = tf.ones_like(token_labels, at_least_float32(tokens.dtype))
+        losses = _in_slices(tokens, embeddings, token_labels, ones, weight, rows)
+    losses = tf.scatter_nd(positions, losses, tf.shape(labels, positions.dtype))
+    losses.set_shape(labels.shape)
+    return losses
+
+
+@functools.cache
+def _token_losses(kernel_shape, token_shape, dtype, embeddings_dtype, rows, r_drop):
+    """Returns a TensorFlow function of tokens, embeddings, labels and `weight`, for all models.
+
+    The forward pass computes the gradients too, for an upstream gradient that is the same for all
+    tokens; they are computed again if it is not.
+    """
+    wide = at_least_float32(dtype)
+    signature = [
+        tf.TensorSpec([None, *token_shape], dtype),
+        tf.TensorSpec(kernel_shape, embeddings_dtype),
+        tf.TensorSpec([None], "int32"),
+        tf.TensorSpec([], wide),
+    ]
+
+    @tf.function(input_signature=signature)
+    def token_losses(tokens, embeddings, labels, weight):
+        @tf.custom_gradient
+        def differentiable_losses(tokens, embeddings):
+            def with_gradients(factors):
+                arguments = tokens, embeddings, labels, factors, weight, rows
+                return _in_slices(*arguments, r_drop, with_gradient=True)
+
+            losses, *gradients = with_gradients(tf.ones_like(labels, wide))
+
+            def gradient(upstream):
+                factor = tf.reduce_max(upstream)
+                return tf.cond(
+                    tf.equal(factor, tf.reduce_min(upstream)),
+                    lambda: [array * tf.cast(factor, array.dtype) for array in gradients],
+                    lambda: list(with_gradients(upstream)[1:]),
+                )
+
+            return losses, gradient
+
+        return differentiable_losses(tokens, embeddings)
+
+    return token_losses
+
+
+def _in_slices(tokens, embeddings, labels, factors, weight, rows, r_drop=0.0, with_gradient=False):
+    """Returns losses, and gradients of their sum weighted by `factors`, in slices of `rows`."""
+    kernel, wide = tf.cast(embeddings, tokens.dtype), factors.dtype
+    kernel_sum = tf.reduce_sum(tf.cast(kernel, wide), axis=0)
+    rows_of_token = 2 if r_drop else 1
+    # The gradient of the logits is an array `[rows, V]`, plus two numbers: one at each label, and
+    # one everywhere.
+    at_label, everywhere = (weight - 1.0) / rows_of_token, -weight / kernel.shape[0] / rows_of_token
+    number = tf.shape(tokens)[0]
+    count = tf.maximum(1, (number + rows - 1) // rows)  # A replica may have no token.
+    arrays = [
+        tf.TensorArray(kind, count, element_shape=shape, infer_shape=False)
+        for kind, shape in ((factors.dtype, [None]), (tokens.dtype, [None, *tokens.shape[1:]]))
+    ]
+
+    def body(index, losses, token_gradients, dense_gradient, sparse_gradient):
+        here = slice(index * rows, tf.minimum((index + 1) * rows, number))
+        states = tf.reshape(tokens[here], [-1, tokens.shape[-1]])
+        labels_here = tf.repeat(labels[here], rows_of_token)
+        logits = tf.cast(tf.matmul(states, kernel, transpose_b=True), wide)
+        mean = tf.linalg.matvec(tf.cast(states, wide), kernel_sum / kernel.shape[0])
+        loss, by_logits = _losses_and_softmax(labels_here, logits, mean, weight)
+        if r_drop:
+            loss, by_logits = _with_divergences(loss, by_logits, logits, r_drop)
+        losses = losses.write(index, loss)
+        if with_gradient:
+            factors_here = tf.repeat(factors[here], rows_of_token)[:, None]
+            by_states, dense, sparse = gradients(states, labels_here, by_logits, factors_here)
+            by_states = tf.reshape(by_states, [-1, *tokens.shape[1:]])
+            token_gradients = token_gradients.write(index, by_states)
+            dense_gradient += dense
+            sparse_gradient += sparse
+        return index + 1, losses, token_gradients, dense_gradient, sparse_gradient
+
+    def gradients(states, labels, by_logits, factors):
+        """Returns the gradient of the states, and two parts of the gradient of the kernel.
+
+        The first, `[d_model, V]`, is from `by_logits`; the second, `[V, d_model]`, from the rest.
+        """
+        dtype, rounded = states.dtype, tf.cast(by_logits, states.dtype)
+        at_labels = tf.fill(tf.shape(labels), at_label)
+        if dtype != wide:  # At the labels, the rounding error is added back.
+            at_labels += tf.gather(by_logits, labels, batch_dims=1)
+            at_labels -= tf.cast(tf.gather(rounded, labels, batch_dims=1), wide)
+        at_labels = at_labels[:, None]
+        others = at_labels * tf.cast(tf.gather(kernel, labels), wide) + everywhere * kernel_sum
+        # Rows of the small matrices are scaled instead of those of the large one.
+        by_states = (tf.cast(tf.matmul(rounded, kernel), wide) + others) * factors
+        scaled = tf.cast(states, wide) * factors
+        # In this order oneDNN copies the small matrix, not the large one.
+        dense = tf.cast(tf.matmul(tf.cast(scaled, dtype), rounded, transpose_a=True), wide)
+        sparse = tf.math.unsorted_segment_sum(at_labels * scaled, labels, kernel.shape[0])
+        sparse += everywhere * tf.reduce_sum(scaled, axis=0)
+        return tf.cast(by_states, dtype), dense, sparse
+
+    shape = embeddings.shape if with_gradient else [1, 1]
+    _, losses, token_gradients, dense_gradient, sparse_gradient = tf.while_loop(
+        lambda index, *_: index < count,
+        body,
+        (0, *arrays, tf.zeros(shape[::-1], wide), tf.zeros(shape, wide)),
+        parallel_iterations=1,
+    )
+    if not with_gradient:
+        return losses.concat()
+    kernel_gradient = tf.cast(tf.transpose(dense_gradient) + sparse_gradient, embeddings.dtype)
+    return losses.concat(), token_gradients.concat(), kernel_gradient
+
+
+def _losses_and_softmax(labels, logits, mean, weight):
+    """Returns the losses of `[rows, V]` logits whose rows have the given means, and the softmax."""
+    softmax = tf.nn.softmax(logits)
+    label_logits = tf.gather(logits, labels, batch_dims=1)
+    label_softmax = tf.gather(softmax, labels, batch_dims=1)
+    # Differences of logits lose no digits, even where logits are large.
+    losses = tf.cond(
+        tf.reduce_all(label_softmax > _SMALLEST_EXACT),
+        lambda: -tf.math.log(label_softmax),
+        # The largest probability is at least 1 / V: its logarithm is exact, whatever the logits.
+        lambda: (
+            (tf.reduce_max(logits, axis=-1) - label_logits)
+            - tf.math.log(tf.reduce_max(softmax, axis=-1))
+        ),
+    )
+    return losses + weight * (label_logits - mean), softmax
+
+
+def _with_divergences(losses, softmax, logits, alpha):
+    """Returns `_r_drop_losses` of pairs of rows, and the part of their gradient for each logit.
+
+    This part is half of the softmax and the gradient of the divergences.
+    """
+    p, q = tf.unstack(tf.reshape(softmax, [-1, 2, softmax.shape[-1]]), axis=1)
+    first, second = tf.unstack(tf.reshape(logits, [-1, 2, logits.shape[-1]]), axis=1)
+    difference = first - second
+    # KL(p || q) + KL(q || p) = sum((p - q) * difference): the normalizers cancel.
+    of_p, of_q = (tf.reduce_sum(shares * difference, axis=-1, keepdims=True) for shares in (p, q))
+    share = 2 / alpha + 1
+    by_first = p * (difference + (share - of_p)) - q
+    by_second = q * ((share + of_q) - difference) - p
+    by_logits = tf.reshape(tf.stack([by_first, by_second], axis=1), tf.shape(softmax))
+    losses = tf.reduce_mean(tf.reshape(losses, [-1, 2]), axis=1)
+    return losses + alpha / 4 * tf.squeeze(of_p - of_q, 1), alpha / 4 * by_logits

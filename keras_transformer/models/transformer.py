@@ -1,11 +1,22 @@
 """The encoder-decoder of the paper as a functional Keras model."""
 
+import types
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Self
 
 import keras
 from keras import ops
 
+from keras_transformer.layers import (
+    Decoder,
+    DecoderBlock,
+    Encoder,
+    EncoderBlock,
+    LearnedPositionEmbedding,
+    RelativePosition,
+    RotaryPosition,
+    TiedEmbedding,
+)
 from keras_transformer.layers.caches import DecoderCache, FixedCache, take_rows
 from keras_transformer.layers.composite_layer import (
     quantize_parts,
@@ -14,12 +25,48 @@ from keras_transformer.layers.composite_layer import (
     trainable_parts,
 )
 from keras_transformer.layers.dtypes import Tensor
+from keras_transformer.layers.masks import segment_mask, segment_positions
 from keras_transformer.layers.shapes import greatest
-from keras_transformer.models.ancestors import Ancestors
 from keras_transformer.models.micro_batches import MicroBatchModel
-from keras_transformer.models.parts import Parts, is_token, make_parts
 from keras_transformer.settings.presets import get_preset
 from keras_transformer.settings.transformer_config import TransformerConfig
+
+# Settings that are arguments of the blocks.
+_OF_BLOCKS = (
+    *("num_heads", "intermediate_dim", "key_dim", "value_dim", "norm", "use_bias", "activation"),
+    *("attention_dropout", "activation_dropout", "sliding_window", "flash_attention"),
+)
+
+
+class Ancestors(NamedTuple):
+    """Maps every beam and position to the cache slot that holds the beam's own token.
+
+    The beams of a sentence share a cache with `width` slots per position. To reorder the beams, a
+    search moves these few numbers, and no keys.
+    """
+
+    beams: Tensor  # int32 [batch, width, length]; -1 at positions that are not decoded yet
+
+    def extend(self, rows: Tensor | None, position: Tensor, is_fixed: bool) -> Self:
+        """Returns the ancestors after a step in which each beam writes to its own slot."""
+        ancestors = self.beams
+        batch, width, length = ops.shape(ancestors)
+        if rows is not None:
+            flat = ops.reshape(ancestors, (batch * width, length))
+            ancestors = ops.reshape(ops.take(flat, rows, axis=0), (batch, width, length))
+        itself = ops.reshape(ops.arange(width, dtype="int32"), (1, width, 1))
+        if not is_fixed:
+            itself = ops.broadcast_to(itself, (batch, width, 1))
+            return self._replace(beams=ops.concatenate([ancestors, itself], axis=2))
+        is_here = ops.equal(ops.arange(length, dtype="int32"), position)
+        return self._replace(beams=ops.where(is_here, itself, ancestors))
+
+    def mask(self) -> Tensor:
+        """Returns the keys that each beam may attend to, bool `[batch, width, length * width]`."""
+        batch, width, length = ops.shape(self.beams)
+        beams = ops.arange(width, dtype="int32")
+        mask = ops.equal(ops.expand_dims(self.beams, 3), beams)  # [batch, width, length, width]
+        return ops.reshape(mask, (batch, width, length * width))
 
 
 class DecodingState(NamedTuple):
@@ -64,15 +111,32 @@ class Transformer(MicroBatchModel):
         self, config: TransformerConfig, dtype: Any = None, name: str = "transformer"
     ) -> None:
         policy = keras.dtype_policies.get(dtype or keras.config.dtype_policy())
-        parts = make_parts(config, policy)
+
+        def embedding(vocab_size, name):
+            return TiedEmbedding(vocab_size, config.d_model, dtype=policy, name=name)
+
+        # The layers become attributes of the model as soon as it exists.
+        layers: Any = types.SimpleNamespace()
+        if config.target_vocab_size is None:
+            layers.target_embedding = embedding(config.vocab_size, "embedding")
+            layers.source_embedding = layers.target_embedding
+        else:
+            layers.target_embedding = embedding(config.target_vocab_size, "target_embedding")
+            layers.source_embedding = embedding(config.vocab_size, "source_embedding")
+        layers.encoder = _make_stack(Encoder, EncoderBlock, config, policy)
+        layers.decoder = _make_stack(Decoder, DecoderBlock, config, policy)
         source = keras.Input((None,), dtype="int32", name="source")
         target = keras.Input((None,), dtype="int32", name="target")
-        logits = parts.target_embedding(parts.decoder_states(source, target), reverse=True)
+        states = Transformer.decoder_states(layers, source, target)
+        logits = layers.target_embedding(states, reverse=True)
         super().__init__({"source": source, "target": target}, logits, name=name)
         self.config = config
         # `compile` reads it to scale the loss of float16; a functional model does not set it.
         self.dtype_policy = policy
-        self.source_embedding, self.target_embedding, self.encoder, self.decoder = parts
+        self.source_embedding: TiedEmbedding = layers.source_embedding
+        self.target_embedding: TiedEmbedding = layers.target_embedding
+        self.encoder: Encoder = layers.encoder
+        self.decoder: Decoder = layers.decoder
 
     @classmethod
     def from_preset(
@@ -111,13 +175,53 @@ class Transformer(MicroBatchModel):
             source: int32 `[batch, source_length]`.
             training: Whether to apply dropout.
         """
-        padding_mask = is_token(source, self.source_embedding)
+        padding_mask = _is_token(source, self.source_embedding)
         outputs = self.encoder(
             self.source_embedding(source), padding_mask=padding_mask, training=training
         )
         return outputs, padding_mask
 
-    decoder_states = Parts.decoder_states  # A model has the layers of `Parts` as attributes.
+    def decoder_states(
+        self,
+        source: Tensor,
+        target: Tensor,
+        source_segments: Tensor | None = None,
+        target_segments: Tensor | None = None,
+    ) -> Tensor:
+        """Returns the outputs of the decoder, `[batch, target_length, d_model]`, before the logits.
+
+        With segments, a row holds several sentences in sequence. Positions start at 0 in each
+        sentence, and no sentence attends to another.
+
+        Args:
+            source: int32 `[batch, source_length]`.
+            target: int32 `[batch, target_length]`, every sentence beginning with BOS.
+            source_segments: int32 `[batch, source_length]`: 1 for the first sentence of a row, 2
+                for the second, and so on; 0 on padding. None for one sentence in each row.
+            target_segments: int32 `[batch, target_length]`, in the same way.
+        """
+        source_mask = _is_token(source, self.source_embedding)
+        in_source, in_target = {}, {}
+        if source_segments is not None:
+            in_source = {
+                "attention_mask": segment_mask(source_segments, source_segments),
+                "positions": segment_positions(source_segments),
+            }
+            in_target = {
+                "attention_mask": segment_mask(target_segments, target_segments),
+                "encoder_attention_mask": segment_mask(target_segments, source_segments),
+                "positions": segment_positions(target_segments),
+            }
+        encoder_outputs = self.encoder(
+            self.source_embedding(source), padding_mask=source_mask, **in_source
+        )
+        return self.decoder(
+            self.target_embedding(target),
+            encoder_outputs,
+            padding_mask=_is_token(target, self.target_embedding),
+            encoder_padding_mask=source_mask,
+            **in_target,
+        )
 
     def start_decoding(
         self,
@@ -150,7 +254,8 @@ class Transformer(MicroBatchModel):
             return DecodingState(cache, padding_mask, (), chosen)
         cache = self.decoder.make_cache(encoder_outputs, batch, max_length and max_length * width)
         length = max_length or cache.blocks[0].self_attention.length  # 0 if it grows.
-        return DecodingState(cache, padding_mask, Ancestors.none(batch, width, length), chosen)
+        beams = ops.full((batch, width, length), -1, dtype="int32")
+        return DecodingState(cache, padding_mask, Ancestors(beams), chosen)
 
     @property
     def _beams_share_a_cache(self):
@@ -177,13 +282,12 @@ class Transformer(MicroBatchModel):
         """
         cache, source_mask, ancestors, chosen = state
         # The beams of a sentence are decoded as `width` positions of one row, so they share one
-        # cache; a mask hides the tokens of other beams (see models/ancestors.py). With one beam
-        # there is nothing to hide.
+        # cache; a mask hides the tokens of other beams. With one beam there is nothing to hide.
         width, beams = 1, {}
         if not self._beams_share_a_cache:
             cache = cache.reorder(rows)
         if isinstance(ancestors, Ancestors):
-            width = ancestors.width
+            width = ancestors.beams.shape[1]
             position = cache.length // width
             is_fixed = isinstance(cache.blocks[0].self_attention, FixedCache)
             ancestors = ancestors.extend(rows, position, is_fixed)
@@ -246,7 +350,7 @@ class Transformer(MicroBatchModel):
             `[batch, heads, target, source]`. With a `sliding_window`, the last dimension of the
             first two has the keys of the window only.
         """
-        source_mask = is_token(source, self.source_embedding)
+        source_mask = _is_token(source, self.source_embedding)
         options = {"return_attention_scores": True, "training": False}
         encoder_outputs, encoder_scores = self.encoder(
             self.source_embedding(source), padding_mask=source_mask, **options
@@ -254,7 +358,7 @@ class Transformer(MicroBatchModel):
         _, decoder_scores = self.decoder(
             self.target_embedding(target),
             encoder_outputs,
-            padding_mask=is_token(target, self.target_embedding),
+            padding_mask=_is_token(target, self.target_embedding),
             encoder_padding_mask=source_mask,
             **options,
         )
@@ -287,3 +391,29 @@ class Transformer(MicroBatchModel):
         model.trainable = trainable
         set_trainable_parts(model, frozen)
         return model
+
+
+def _is_token(ids, embedding):
+    return ops.not_equal(ids, embedding.padding_id)
+
+
+def _make_stack(stack_class, block_class, config, policy):
+    name = stack_class.__name__.lower()
+    options = {"dropout": config.dropout, "epsilon": config.norm_epsilon, "dtype": policy}
+    of_blocks = {name: getattr(config, name) for name in _OF_BLOCKS}
+
+    def position_of_block():
+        if config.position == "relative":
+            return RelativePosition(config.max_distance, dtype=policy, name="position")
+        if config.position == "rotary":
+            return RotaryPosition(dtype=policy, name="position")
+        return None
+
+    blocks = [
+        block_class(**of_blocks, **options, position=position_of_block(), name=f"block_{index}")
+        for index in range(getattr(config, f"num_{name}_layers"))
+    ]
+    position = config.position if config.position == "sinusoidal" else None
+    if config.position == "learned":
+        position = LearnedPositionEmbedding(config.max_length, dtype=policy, name="position")
+    return stack_class(blocks, position, **options, remat=config.remat, name=name)

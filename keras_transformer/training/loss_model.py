@@ -8,15 +8,16 @@ from keras import ops
 
 from keras_transformer.layers.checks import check_boolean, check_choice, checked_number
 from keras_transformer.layers.dtypes import Tensor, at_least_float32
-from keras_transformer.models.cross_entropy import cross_entropy, smoothing_weight
+from keras_transformer.models.cross_entropy import (
+    ProjectedCrossEntropy,
+    cross_entropy,
+    fused_cross_entropy,
+    smoothing_weight,
+)
 from keras_transformer.models.micro_batches import MicroBatchModel, num_replicas
 from keras_transformer.settings.training_recipe import TrainingRecipe
 from keras_transformer.training.distribution import model_scope
 from keras_transformer.training.optimizer import make_optimizer
-from keras_transformer.training.projected_cross_entropy import (
-    fused_cross_entropy,
-    projected_cross_entropy,
-)
 
 CONVENTIONS = ("t2t", "keras")
 
@@ -168,7 +169,7 @@ class LossModel(MicroBatchModel):
         states = transformer.decoder_states(*ids)
         size = transformer.config.output_vocab_size
         weight = smoothing_weight(loss.label_smoothing, size, convention)
-        projection = _ProjectedCrossEntropy(
+        projection = ProjectedCrossEntropy(
             transformer.target_embedding,
             weight,
             r_drop,
@@ -295,28 +296,6 @@ class _TwiceInTraining(keras.layers.Layer):
 
     def compute_output_spec(self, ids, training=False):
         return keras.KerasTensor(ids.shape, ids.dtype)
-
-
-class _ProjectedCrossEntropy(keras.layers.Layer):
-    """`projected_cross_entropy` with the matrix of a `TiedEmbedding`."""
-
-    def __init__(self, embedding, weight, r_drop, **kwargs):
-        # Casts nothing: the gradient of the matrix, a sum over all tokens, keeps its precision.
-        super().__init__(autocast=False, **kwargs)
-        self.embedding = embedding
-        self.weight = weight
-        self.r_drop = r_drop
-        self.static_shapes = False
-
-    def call(self, states, labels, training=False):
-        embeddings = self.embedding.embeddings
-        r_drop = self.r_drop if training else 0.0
-        return projected_cross_entropy(
-            states, embeddings, labels, self.weight, training, self.static_shapes, r_drop
-        )
-
-    def compute_output_spec(self, states, labels, training=False):
-        return keras.KerasTensor(labels.shape, dtype=at_least_float32(self.compute_dtype))
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")

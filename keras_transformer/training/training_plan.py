@@ -12,9 +12,9 @@ import numpy as np
 
 from keras_transformer.data.special_tokens import EOS_ID
 from keras_transformer.models import TrainingRecipe, Transformer, TransformerConfig
+from keras_transformer.models.cross_entropy import LOGITS_BYTES
 from keras_transformer.settings.transformer_config import count_parameters, head_widths
 from keras_transformer.training.loss_model import LossModel, compile_model
-from keras_transformer.training.projected_cross_entropy import LOGITS_BYTES
 
 # Subwords of an average sentence of WMT 2014.
 SENTENCE = 32

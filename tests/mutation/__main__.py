@@ -30,21 +30,18 @@ MODULES = (
     "keras_transformer/layers/kernels/*.py",
     "keras_transformer/decoding/*.py",
     "keras_transformer/models/cross_entropy.py",
-    "keras_transformer/training/projected_cross_entropy.py",
-)
-_TESTS_OF_THE_LOSS = (
-    "tests/training/test_label_smoothing.py",
-    "tests/training/test_r_drop.py",
-    "tests/training/test_loss_model.py",
-    "tests/precision/test_huge_logits.py",
-    "tests/oracle/test_layers_equal_the_oracle.py",
 )
 # After the tests that mirror the module, those of what uses it; they cost a survivor a minute.
 USERS = {
     "layers": ("tests/oracle/test_layers_equal_the_oracle.py",),
     "decoding": ("tests/models/test_transformer.py",),
-    "models": _TESTS_OF_THE_LOSS,
-    "training": _TESTS_OF_THE_LOSS,
+    "models": (
+        "tests/training/test_label_smoothing.py",
+        "tests/training/test_r_drop.py",
+        "tests/training/test_loss_model.py",
+        "tests/precision/test_huge_logits.py",
+        "tests/oracle/test_layers_equal_the_oracle.py",
+    ),
     "layers/composite_layer.py": ("tests/composition/test_freezing.py",),
     # Several devices are simulated in a process of its own.
     "layers/dropout.py": ("tests/distributed/test_mirrored.py",),
@@ -56,7 +53,7 @@ def tests_of(module):
     package, *_, name = module.split("/")[1:]
     mirror = f"tests/{package}/test_{name}"
     found = [mirror] if pathlib.Path(mirror).exists() else []
-    if package not in ("models", "training"):
+    if package != "models":
         found += sorted(map(str, pathlib.Path("tests", package).glob("test_*.py")))
     found += USERS[package] + USERS.get(f"{package}/{name}", ())
     return tuple(dict.fromkeys(found))

@@ -5,9 +5,12 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_transformer.models.cross_entropy import cross_entropy, smoothing_weight
+from keras_transformer.models.cross_entropy import (
+    cross_entropy,
+    fused_cross_entropy,
+    smoothing_weight,
+)
 from keras_transformer.training import LabelSmoothedCrossEntropy
-from keras_transformer.training.projected_cross_entropy import fused_cross_entropy
 from tests.oracle import loss as oracle
 from tests.precision.gradients import array, has_float64, value_and_gradients
 

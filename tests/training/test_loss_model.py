@@ -5,14 +5,13 @@ import numpy as np
 import pytest
 
 from keras_transformer.data import TokenBatches
-from keras_transformer.models import TrainingRecipe, Transformer, TransformerConfig
+from keras_transformer.models import TrainingRecipe, Transformer, TransformerConfig, cross_entropy
 from keras_transformer.training import (
     LabelSmoothedCrossEntropy,
     LossModel,
     TokenLoss,
     compile_model,
 )
-from keras_transformer.training import projected_cross_entropy as projection
 from tests.data.test_token_batches import encode
 from tests.layers.oracle_parameters import array
 from tests.precision.gradients import has_float64
@@ -75,7 +74,7 @@ def check_equal(found, expected, tolerance=1e-6):
 @pytest.mark.parametrize("slices", ["one", "several"])
 def test_loss_and_gradient_are_those_of_logits_and_loss(monkeypatch, slices, config):
     if slices == "several":
-        monkeypatch.setattr(projection, "LOGITS_BYTES", 4 * VOCAB * 5)  # 5 tokens each
+        monkeypatch.setattr(cross_entropy, "LOGITS_BYTES", 4 * VOCAB * 5)  # 5 tokens each
     batch = only_batch(corpus_of(sentences(9)))
     model = small(**config)
     expected = loss_and_gradients(model, batch)
@@ -86,7 +85,7 @@ def test_loss_and_gradient_are_those_of_logits_and_loss(monkeypatch, slices, con
 @pytest.mark.slow
 def test_any_sample_weights_have_the_gradient_of_logits_and_loss(monkeypatch):
     """Where the gradient cannot be made with the loss, since tokens count differently."""
-    monkeypatch.setattr(projection, "LOGITS_BYTES", 4 * VOCAB * 5)
+    monkeypatch.setattr(cross_entropy, "LOGITS_BYTES", 4 * VOCAB * 5)
     inputs, labels, weights = only_batch(corpus_of(sentences(9)))
     weights = weights * RNG.random(weights.shape).astype("float32")
     model = small()

@@ -1,12 +1,13 @@
 """R-Drop: its loss, its gradient, and models that train with it."""
 
+import types
+
 import keras
 import numpy as np
 import pytest
 
-from keras_transformer.models.cross_entropy import smoothing_weight
+from keras_transformer.models import cross_entropy
 from keras_transformer.training import LossModel
-from keras_transformer.training import projected_cross_entropy as projection
 from tests.oracle import loss as oracle
 from tests.precision.gradients import array, value_and_gradients
 from tests.training.test_loss_model import (
@@ -43,22 +44,19 @@ def slopes(function, at, step=1e-5):
 @pytest.mark.parametrize("slices", ["one", "several"])
 def test_loss_and_gradient_are_those_of_equation_4(monkeypatch, slices, equal_factors):
     if slices == "several":
-        monkeypatch.setattr(projection, "LOGITS_BYTES", 2 * 4 * VOCAB * 4)  # 4 tokens each
+        monkeypatch.setattr(cross_entropy, "LOGITS_BYTES", 2 * 4 * VOCAB * 4)  # 4 tokens each
     numbers = RNG.normal(size=(2 * ROWS, LENGTH, WIDTH)), RNG.normal(size=(VOCAB, WIDTH))
-    labels = RNG.integers(1, VOCAB, (ROWS, LENGTH))
+    labels = RNG.integers(1, VOCAB, (ROWS, LENGTH)).astype("int32")
     labels[0, 2:] = 0
     factors = np.ones(labels.shape) if equal_factors else RNG.random(labels.shape)
     states, embeddings = (keras.Variable(some.astype("float32")) for some in numbers)
 
+    embedding = types.SimpleNamespace(embeddings=embeddings, padding_id=0)
+    weight = cross_entropy.smoothing_weight(0.1, VOCAB)
+    layer = cross_entropy.ProjectedCrossEntropy(embedding, weight, ALPHA)
+
     def weighted_sum():
-        losses = projection.projected_cross_entropy(
-            keras.ops.convert_to_tensor(states),
-            embeddings,
-            keras.ops.convert_to_tensor(labels, "int32"),
-            smoothing_weight(0.1, VOCAB),
-            training=True,
-            r_drop=ALPHA,
-        )
+        losses = layer(keras.ops.convert_to_tensor(states), labels, training=True)
         return keras.ops.sum(losses * keras.ops.convert_to_tensor(factors, "float32"))
 
     value, gradients = value_and_gradients(weighted_sum, [states, embeddings])
