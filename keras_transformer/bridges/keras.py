@@ -7,13 +7,10 @@ for the output. Ours are matrices of the same values in the same order, so a cop
 from typing import Any
 
 import keras
-import numpy as np
-from keras import ops
 
 from keras_transformer.bridges import peer
 from keras_transformer.layers import DecoderBlock, EncoderBlock, MultiHeadAttention
 
-_MAPS = {"query": "query", "key": "key", "value": "value", "output": "attention_output"}
 _SETTINGS = (
     *("num_heads", "key_dim", "value_dim", "dropout", "use_bias", "sliding_window", "seed"),
     *("kernel_initializer", "bias_initializer", "kernel_regularizer"),
@@ -26,15 +23,9 @@ _UNSUPPORTED = {
     "use_gate": (False,),
 }
 _CLASSES = {EncoderBlock: "TransformerEncoder", DecoderBlock: "TransformerDecoder"}
-# Attentions of our blocks -> KerasHub's.
-_ATTENTIONS = {
-    EncoderBlock: {"attention": "self_attention_layer"},
-    DecoderBlock: {"self_attention": "self_attention", "cross_attention": "cross_attention"},
-}
 # Arguments of our blocks -> KerasHub's.
 _BLOCK_SETTINGS = {one: one for one in ("num_heads", "intermediate_dim", "dropout", "activation")}
 _BLOCK_SETTINGS["epsilon"] = "layer_norm_epsilon"
-_DENSE = {"inner": "feedforward_intermediate_dense", "outer": "feedforward_output_dense"}
 
 
 def from_keras(layer: keras.layers.MultiHeadAttention, dtype: Any = None) -> MultiHeadAttention:
@@ -67,10 +58,10 @@ def from_keras(layer: keras.layers.MultiHeadAttention, dtype: Any = None) -> Mul
         peer.check_supported(config.get(name) in allowed, rule, **{name: config.get(name)})
     settings = {name: config[name] for name in _SETTINGS}
     ours = MultiHeadAttention(**settings, dtype=dtype or layer.dtype_policy)
-    weights = _by_path(layer, 2)
-    widths = {name: weights[f"{name}/kernel"].shape[0] for name in ("query", "value", "key")}
-    ours.build(*((None, None, width) for width in widths.values()))
-    _read(_of_attention(ours), weights)
+    weights = _weights(layer)
+    widths = [weights[f"{name}/kernel"].shape[0] for name in ("query", "value", "key")]
+    ours.build(*((None, None, width) for width in widths))
+    _read(ours, weights)
     return ours
 
 
@@ -99,21 +90,18 @@ def to_keras(layer: MultiHeadAttention) -> keras.layers.MultiHeadAttention:
     theirs = keras.layers.MultiHeadAttention(**settings, dtype=layer.dtype_policy)
     kernels = layer.query_dense.kernel, layer.value_dense.kernel, layer.key_dense.kernel
     theirs.build(*((None, None, kernel.shape[0]) for kernel in kernels))
-    _write(_of_attention(layer), _by_path(theirs, 2))
+    peer.write(peer.variables(layer, "Keras"), _weights(theirs))
     return theirs
 
 
 def from_keras_hub(layer: keras.layers.Layer, dtype: Any = None) -> EncoderBlock | DecoderBlock:
     """Returns our block with the weights of a KerasHub layer; both compute the same.
 
-    | keras_hub.layers | here |
-    |---|---|
-    | `TransformerEncoder` | `EncoderBlock` |
-    | `TransformerDecoder`, with or without cross-attention | `DecoderBlock` |
-
-    Masks are the same, `True` = attend. Differences: KerasHub's `decoder_padding_mask` and
-    `decoder_attention_mask` are `padding_mask` and `attention_mask` here; our decoder is always
-    causal; a query that may attend to no key gets zeros here and the average of all values there.
+    A `keras_hub.layers.TransformerEncoder` becomes an `EncoderBlock`; a `TransformerDecoder`, with
+    or without cross-attention, a `DecoderBlock`. Masks are the same, `True` = attend. Differences:
+    KerasHub's `decoder_padding_mask` and `decoder_attention_mask` are `padding_mask` and
+    `attention_mask` here; our decoder is always causal; a query that may attend to no key gets
+    zeros here and the average of all values there.
 
     Args:
         layer: A built layer of one of these classes, not of a subclass.
@@ -139,7 +127,7 @@ def from_keras_hub(layer: keras.layers.Layer, dtype: Any = None) -> EncoderBlock
     classes = {theirs: ours for ours, theirs in _keras_hub_classes().items()}
     peer.check_built("layer", layer, classes)
     block_class = classes[type(layer)]
-    weights = _by_path(layer, 3)
+    weights = _weights(layer)
     d_model = weights["feedforward_layer_norm/gamma"].shape[0]
     head_dim = d_model // layer.num_heads  # Rounded down, as in KerasHub.
     block = block_class(
@@ -155,7 +143,7 @@ def from_keras_hub(layer: keras.layers.Layer, dtype: Any = None) -> EncoderBlock
     if "cross_attention/key/kernel" in weights:
         shapes.append((None, None, weights["cross_attention/key/kernel"].shape[0]))
     block.build(*shapes)
-    _read(_of_block(block), weights)
+    _read(block, weights)
     return block
 
 
@@ -183,8 +171,9 @@ def to_keras_hub(layer: EncoderBlock | DecoderBlock) -> keras.layers.Layer:
     """
     classes = _keras_hub_classes()
     peer.check_built("layer", layer, classes)
-    attentions = _attentions(layer)
-    for attention in attentions.values():
+    names = peer.sublayer_names(type(layer), "Keras")
+    attentions = [one for one in peer.attentions(layer, names) if one is not None]
+    for attention in attentions:
         head_dim = attention.query_dense.kernel.shape[0] // attention.num_heads
         peer.check_attention(attention, head_dim, "KerasHub")
     theirs = classes[type(layer)](
@@ -192,8 +181,8 @@ def to_keras_hub(layer: EncoderBlock | DecoderBlock) -> keras.layers.Layer:
         dtype=layer.dtype_policy,
         **{theirs: getattr(layer, ours) for ours, theirs in _BLOCK_SETTINGS.items()},
     )
-    theirs.build(*((None, None, one.key_dense.kernel.shape[0]) for one in attentions.values()))
-    _write(_of_block(layer), _by_path(theirs, 3))
+    theirs.build(*((None, None, one.key_dense.kernel.shape[0]) for one in attentions))
+    peer.write(peer.variables(layer, "Keras"), _weights(theirs))
     return theirs
 
 
@@ -203,64 +192,16 @@ def _keras_hub_classes():
     return {ours: getattr(layers, name) for ours, name in _CLASSES.items()}
 
 
-def _by_path(layer, depth):
-    """Returns weights by path: the last `depth` parts in attentions, the last two elsewhere."""
-    found = {}
-    for weight in layer.weights:
-        parts = weight.path.split("/")
-        found["/".join(parts[-depth if parts[-2] in _MAPS.values() else -2 :])] = weight
-    return found
+def _weights(layer):
+    """Returns the weights of a Keras layer by path."""
+    return {weight.path.removeprefix(f"{layer.path}/"): weight for weight in layer.weights}
 
 
-def _read(variables, weights):
-    """Sets our variables to the weights with the same paths; all weights must have one."""
+def _read(ours, weights):
+    variables = peer.variables(ours, "Keras")
     others = sorted(weights.keys() - variables.keys())
     rule = (
         "A layer may have only kernels, biases and norms, not the weights of LoRA or quantization"
     )
     peer.check_supported(not others, rule, weights=others)
-    for path, variable in variables.items():
-        if variable is not None:
-            variable.assign(ops.reshape(weights[path], variable.shape))
-
-
-def _write(variables, weights):
-    """Sets the weights to our variables with the same paths; a bias that ours lacks is zero."""
-    for path, weight in weights.items():
-        is_missing = (variable := variables[path]) is None
-        weight.assign(np.zeros(weight.shape) if is_missing else ops.reshape(variable, weight.shape))
-
-
-def _attentions(block):
-    """Returns the attentions that our block has, by name."""
-    attentions = {name: getattr(block, name) for name in _ATTENTIONS[type(block)]}
-    return {name: layer for name, layer in attentions.items() if layer is not None}
-
-
-def _of_attention(layer):
-    """Returns the variables of our attention by their path in Keras; a missing bias is None."""
-    return {
-        f"{theirs}/{kind}": getattr(getattr(layer, f"{ours}_dense"), kind)
-        for ours, theirs in _MAPS.items()
-        for kind in ("kernel", "bias")
-    }
-
-
-def _of_block(block):
-    """Returns the variables of our block by their path in KerasHub."""
-    variables: dict[str, Any] = {}
-    norms = {"feedforward": block.feed_forward_norm}
-    for name, attention in _attentions(block).items():
-        theirs = _ATTENTIONS[type(block)][name]
-        norms[theirs.removesuffix("_layer")] = getattr(block, f"{name}_norm")
-        of_attention = _of_attention(attention).items()
-        variables |= {f"{theirs}/{path}": variable for path, variable in of_attention}
-    for ours, dense in _DENSE.items():
-        for kind in ("kernel", "bias"):
-            variables[f"{dense}/{kind}"] = getattr(
-                getattr(block.feed_forward, f"{ours}_dense"), kind
-            )
-    for name, norm in norms.items():
-        for kind in ("gamma", "beta"):
-            variables[f"{name}_layer_norm/{kind}"] = getattr(norm, kind)
-    return variables
+    peer.read(variables, weights)

@@ -1,11 +1,9 @@
 """Conversions of transformers' `MarianMTModel` to and from our `Transformer`.
 
-Marian is the paper's model with biases in the attentions and another order of channels. Its
-sinusoids are all sines, then all cosines: `[sin_0, sin_1, ..., cos_0, cos_1, ...]`. Ours alternate:
-`[sin_0, cos_0, sin_1, cos_1, ...]`. If all weights use the same order of the channels of the
-residual stream, the order does not change the output: linear maps sum over the channels, and layer
-norm takes their mean and variance. So a copy permutes the stream's axis of every weight. The axes
-inside heads and feed-forward networks keep their order.
+Marian is the paper's model with biases in the attentions and another order of channels: its
+sinusoids are `[sin_0, sin_1, ..., cos_0, cos_1, ...]`, ours `[sin_0, cos_0, sin_1, cos_1, ...]`.
+The order of the residual stream's channels does not change the output if all weights use the same:
+so a copy permutes the stream's axis of every weight.
 """
 
 import functools
@@ -14,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from keras_transformer.bridges import peer, torch_tensors
+from keras_transformer.bridges import peer
+from keras_transformer.bridges.torch import tensors
 from keras_transformer.data.special_tokens import BOS_ID, EOS_ID, PAD_ID
 from keras_transformer.layers.checks import check_positive_integer
 from keras_transformer.models import Transformer, TransformerConfig
@@ -30,20 +29,15 @@ _SETTINGS = {
     "decoder_layerdrop": 0,
 }
 # Our settings -> Marian's; some have one name for the encoder and one for the decoder.
+_SAME = ("vocab_size", "d_model", "dropout", "attention_dropout", "activation_dropout")
 _NAMES = {
-    **{name: (name,) for name in ("vocab_size", "d_model")},
-    **{name: (name,) for name in ("dropout", "attention_dropout", "activation_dropout")},
+    **{name: (name,) for name in _SAME},
     "num_encoder_layers": ("encoder_layers",),
     "num_decoder_layers": ("decoder_layers",),
     "num_heads": ("encoder_attention_heads", "decoder_attention_heads"),
     "intermediate_dim": ("encoder_ffn_dim", "decoder_ffn_dim"),
 }
-# Attentions of our blocks -> Marian's.
-_ATTENTIONS = {
-    "encoder": {"attention": "self_attn"},
-    "decoder": {"self_attention": "self_attn", "cross_attention": "encoder_attn"},
-}
-_FEED_FORWARD = {"inner": "fc1", "outer": "fc2", "feed_forward_norm": "final_layer_norm"}
+_SIDES = ("encoder", "decoder")
 # The axis of the residual stream in our variables that have one, by the end of their paths.
 _STREAM_AXES = {
     r".*/((query|key|value|inner)/kernel|(output|outer)/bias|gamma|beta)": 0,
@@ -55,13 +49,13 @@ def from_marian(model: Any, dtype: Any = None) -> Transformer:
     """Returns a `Transformer` with the weights of a `transformers.MarianMTModel`.
 
     The logits at real positions equal Marian's, with teacher forcing and step by step. One
-    difference: our model finds padding by its id, 0, and gives it a zero embedding; Marian takes
-    an `attention_mask`, `True` = attend.
+    difference: our model finds padding by its id, 0, and gives it a zero embedding; Marian takes an
+    `attention_mask`, `True` = attend.
 
     Args:
-        model: A `MarianMTModel` whose configuration has `scale_embedding=True`,
-            `share_encoder_decoder_embeddings=True`, `tie_word_embeddings=True`, `pad_token_id=0`,
-            a `decoder_start_token_id` other than 0, no layer dropout, equal numbers of heads and
+        model: A `MarianMTModel` with `scale_embedding=True`,
+            `share_encoder_decoder_embeddings=True`, `tie_word_embeddings=True`, `pad_token_id=0`, a
+            `decoder_start_token_id` other than 0, no layer dropout, equal numbers of heads and
             feed-forward widths in encoder and decoder, and a `final_logits_bias` of zeros.
         dtype: Dtype policy of the model; None for the dtype of Marian's weights.
 
@@ -77,36 +71,38 @@ def from_marian(model: Any, dtype: Any = None) -> Transformer:
 
     >>> from keras_transformer.bridges import from_marian, to_marian
     >>> model = keras_transformer.Transformer.from_preset("tiny", vocab_size=1000, norm="post")
-    >>> marian = to_marian(model)
     >>> ids = np.array([[5, 6, 3]], dtype="int32")
-    >>> ops.shape(from_marian(marian)({"source": ids, "target": ids}))
+    >>> ops.shape(from_marian(to_marian(model))({"source": ids, "target": ids}))
     (1, 3, 1000)
     """
     transformers = peer.import_peer("transformers", "oracles")
     peer.import_peer("torch", "oracles")
     peer.check_type("model", model, [transformers.MarianMTModel])
     _check_marian(model)
-    settings = {
-        ours: peer.single(
-            names[0].removeprefix("encoder_"), [getattr(model.config, name) for name in names]
-        )
-        for ours, names in _NAMES.items()
-    }
+    settings = {}
+    for ours, names in _NAMES.items():
+        values = [getattr(model.config, name) for name in names]
+        settings[ours] = peer.single(names[0].removeprefix("encoder_"), values)
     config = TransformerConfig(
         activation=_ACTIVATIONS[model.config.activation_function],
         use_bias=True,
         norm_epsilon=peer.single("eps", (norm.eps for norm in _norms(model))),
         **settings,
     )
-    dtype = dtype or torch_tensors.keras_dtype(model.lm_head.weight)
+    dtype = dtype or str(model.lm_head.weight.dtype).removeprefix("torch.")
     transformer = Transformer(config, dtype=dtype)
     to_ours = np.argsort(_marian_order(config.d_model))
-    torch_tensors.read(_pairs(transformer, model), functools.partial(_reordered, order=to_ours))
+    for variables, weights in _weights(transformer, model):
+        peer.read(variables, weights, functools.partial(_reordered, order=to_ours))
     return transformer
 
 
 def to_marian(model: Transformer, max_length: int = 1024) -> Any:
     """Returns a `transformers.MarianMTModel` with the weights of a `Transformer`.
+
+    Marian's configuration does not store the epsilon of the layer norms: after `save_pretrained`
+    and `from_pretrained` it is torch's 1e-5. The outputs of a model with the default `norm_epsilon`
+    of 1e-6 then change in the sixth digit.
 
     Args:
         model: A `Transformer` with one vocabulary, post-norm, sinusoidal positions, keys and values
@@ -115,10 +111,7 @@ def to_marian(model: Transformer, max_length: int = 1024) -> Any:
 
     Returns:
         A new model on the CPU, in evaluation mode, whose `generate` starts from BOS 2 and ends at
-        EOS 3. Its attentions have biases, which are zero if ours have none. Marian's configuration
-        does not store the epsilon of the layer norms: after `save_pretrained` and `from_pretrained`
-        it is torch's 1e-5. The outputs of a model with the default `norm_epsilon` of 1e-6 then
-        change in the sixth digit.
+        EOS 3. Its attentions have biases, which are zero if ours have none.
 
     Raises:
         ValueError: If the model is not such a `Transformer`, or is not built.
@@ -149,14 +142,16 @@ def to_marian(model: Transformer, max_length: int = 1024) -> Any:
         **{name: getattr(config, ours) for ours, names in _NAMES.items() for name in names},
         **_SETTINGS,
     )
-    marian = transformers.MarianMTModel(marian_config).to(torch_tensors.torch_dtype(model.encoder))
+    dtype = getattr(torch, model.encoder.variable_dtype)
+    marian = transformers.MarianMTModel(marian_config).to(dtype)
     for norm in _norms(marian):
         norm.eps = config.norm_epsilon
     # Marian computes its table in float32, whatever the dtype.
     for table in _position_tables(marian):
         table.copy_(torch.as_tensor(_sinusoids(*table.shape)))
     to_theirs = _marian_order(config.d_model)
-    torch_tensors.write(_pairs(model, marian), functools.partial(_reordered, order=to_theirs))
+    for variables, weights in _weights(model, marian):
+        peer.write(variables, weights, functools.partial(_reordered, order=to_theirs))
     return marian.eval()
 
 
@@ -172,7 +167,7 @@ def _sinusoids(length, d_model):
 
 
 def _position_tables(marian):
-    return [getattr(marian.model, side).embed_positions.weight.detach() for side in _ATTENTIONS]
+    return [getattr(marian.model, side).embed_positions.weight.detach() for side in _SIDES]
 
 
 def _norms(marian):
@@ -181,17 +176,17 @@ def _norms(marian):
     return [one for one in marian.modules() if isinstance(one, torch.nn.LayerNorm)]
 
 
-def _pairs(transformer, marian):
-    """Returns the pairs of our variables and Marian's tensors; see `torch_tensors`."""
-    embeddings = transformer.target_embedding.embeddings
-    pairs = [(embeddings, marian.model.shared.weight.detach())]
-    for side, attentions in _ATTENTIONS.items():
-        norms = {f"{ours}_norm": f"{theirs}_layer_norm" for ours, theirs in attentions.items()}
-        names = {**attentions, **norms, **_FEED_FORWARD}
+def _weights(transformer, marian):
+    """Yields our variables and Marian's tensors by path: of the embedding, then of each block."""
+    yield (
+        {"embeddings": transformer.target_embedding.embeddings},
+        {"embeddings": marian.model.shared.weight.detach()},
+    )
+    for side in _SIDES:
         blocks, layers = getattr(transformer, side).blocks, getattr(marian.model, side).layers
         for block, layer in zip(blocks, layers, strict=True):
-            pairs += torch_tensors.block_pairs(block, layer, names)
-    return pairs
+            variables = peer.variables(block, "Marian")
+            yield variables, tensors(layer, variables)
 
 
 def _reordered(variable, values, order):
@@ -220,7 +215,7 @@ def _check_marian(model):
     rule = "Encoder, decoder and logits must have the embedding matrix of `model.shared`"
     peer.check_supported(are_shared, rule, "another matrix in `embed_tokens` or `lm_head`")
     for table in _position_tables(model):
-        values = torch_tensors.tensor_values(table)
+        values = peer.array(table)
         is_marians = np.allclose(values, _sinusoids(*values.shape), atol=1e-2)
         rule = "Positions must be Marian's sinusoids"
         peer.check_supported(is_marians, rule, "embed_positions with other values")

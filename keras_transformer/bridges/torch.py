@@ -4,7 +4,7 @@ from typing import Any
 
 import keras
 
-from keras_transformer.bridges import peer, torch_tensors
+from keras_transformer.bridges import peer
 from keras_transformer.layers import (
     Decoder,
     DecoderBlock,
@@ -13,28 +13,23 @@ from keras_transformer.layers import (
     MultiHeadAttention,
 )
 
-_BLOCKS: dict[type, str] = {
+_BLOCK_OF_STACK = {Encoder: EncoderBlock, Decoder: DecoderBlock}
+_MODULES: dict[type, str] = {
+    MultiHeadAttention: "MultiheadAttention",
     EncoderBlock: "TransformerEncoderLayer",
     DecoderBlock: "TransformerDecoderLayer",
+    Encoder: "TransformerEncoder",
+    Decoder: "TransformerDecoder",
 }
-_STACKS: dict[type, str] = {Encoder: "TransformerEncoder", Decoder: "TransformerDecoder"}
-_MODULES = {MultiHeadAttention: "MultiheadAttention", **_BLOCKS, **_STACKS}
-_BLOCK_OF_STACK = {Encoder: EncoderBlock, Decoder: DecoderBlock}
-# Attentions of our blocks -> torch's.
-_ATTENTIONS = {
-    EncoderBlock: {"attention": "self_attn"},
-    DecoderBlock: {"self_attention": "self_attn", "cross_attention": "multihead_attn"},
-}
+_INPUTS = ("q_proj", "k_proj", "v_proj")
 
 
 def from_torch(module: Any, dtype: Any = None) -> keras.layers.Layer:
     """Returns our layer with the weights of a torch module; both compute the same.
 
-    | torch.nn | here |
-    |---|---|
-    | `MultiheadAttention`, also with `kdim` and `vdim` | `MultiHeadAttention` |
-    | `TransformerEncoderLayer`, `TransformerDecoderLayer` | `EncoderBlock`, `DecoderBlock` |
-    | `TransformerEncoder`, `TransformerDecoder` | `Encoder`, `Decoder`, without positions |
+    A `MultiheadAttention` becomes a `MultiHeadAttention`; a `TransformerEncoderLayer` or
+    `TransformerDecoderLayer` an `EncoderBlock` or `DecoderBlock`; a `TransformerEncoder` or
+    `TransformerDecoder` an `Encoder` or `Decoder` without positions.
 
     Differences: boolean masks are inverted, `True` hides a position in torch and shows it here. Our
     decoder is always causal, torch's needs `tgt_mask`. Our layers are batch-first, even if the
@@ -64,9 +59,12 @@ def from_torch(module: Any, dtype: Any = None) -> keras.layers.Layer:
     classes = {getattr(torch.nn, name): ours for ours, name in _MODULES.items()}
     peer.check_type("module", module, classes)
     layer_class = classes[type(module)]
-    dtype = dtype or torch_tensors.keras_dtype(next(module.parameters()))
-    converters = dict.fromkeys(_BLOCKS, _import_block) | dict.fromkeys(_STACKS, _import_stack)
-    return converters.get(layer_class, _import_attention)(layer_class, module, dtype)
+    dtype = dtype or str(next(module.parameters()).dtype).removeprefix("torch.")
+    if layer_class is MultiHeadAttention:
+        return _import_attention(module, dtype)
+    if layer_class in _BLOCK_OF_STACK:
+        return _import_stack(layer_class, module, dtype)
+    return _import_block(layer_class, module, dtype)
 
 
 def to_torch(layer: keras.layers.Layer) -> Any:
@@ -97,13 +95,14 @@ def to_torch(layer: keras.layers.Layer) -> Any:
     """
     peer.import_peer("torch", "torch")
     peer.check_built("layer", layer, _MODULES)
-    converters = dict.fromkeys(_BLOCKS, _export_block) | dict.fromkeys(_STACKS, _export_stack)
-    return converters.get(type(layer), _export_attention)(layer).eval()
+    if type(layer) is MultiHeadAttention:
+        return _export_attention(layer).eval()
+    return (_export_stack if type(layer) in _BLOCK_OF_STACK else _export_block)(layer).eval()
 
 
-def _import_attention(layer_class, module, dtype):
+def _import_attention(module, dtype):
     _check_attention(module)
-    layer = layer_class(
+    layer = MultiHeadAttention(
         module.num_heads,
         key_dim=module.head_dim,
         use_bias=module.in_proj_bias is not None,
@@ -112,7 +111,7 @@ def _import_attention(layer_class, module, dtype):
     )
     widths = (module.embed_dim, module.vdim, module.kdim)
     layer.build(*((None, None, width) for width in widths))
-    torch_tensors.read(torch_tensors.attention_pairs(layer, module))
+    read(layer, module)
     return layer
 
 
@@ -129,16 +128,16 @@ def _export_attention(layer):
         kdim=layer.key_dense.kernel.shape[0],
         vdim=layer.value_dense.kernel.shape[0],
         batch_first=True,
-        dtype=torch_tensors.torch_dtype(layer),
+        dtype=getattr(torch, layer.variable_dtype),
     )
-    torch_tensors.write(torch_tensors.attention_pairs(layer, module))
+    write(layer, module)
     return module
 
 
 def _import_block(block_class, module, dtype):
-    names = _names(block_class)
-    attentions = [getattr(module, theirs) for theirs in _ATTENTIONS[block_class].values()]
-    norms = [getattr(module, theirs) for ours, theirs in names.items() if ours.endswith("_norm")]
+    names = peer.sublayer_names(block_class, "torch").values()
+    attentions = peer.attentions(module, names)
+    norms = [getattr(module, name) for name in names if name.startswith("norm")]
     for attention in attentions:
         _check_attention(attention)
         widths = {name: getattr(attention, name) for name in ("embed_dim", "kdim", "vdim")}
@@ -160,14 +159,15 @@ def _import_block(block_class, module, dtype):
         dtype=dtype,
     )
     block.build(*[(None, None, module.linear1.in_features)] * len(attentions))
-    torch_tensors.read(torch_tensors.block_pairs(block, module, names))
+    read(block, module)
     return block
 
 
 def _export_block(block):
     import torch
 
-    attentions = [getattr(block, ours) for ours in _ATTENTIONS[type(block)]]
+    names = peer.sublayer_names(type(block), "torch")
+    attentions = peer.attentions(block, names)
     peer.check_supported(
         None not in attentions,
         "A DecoderBlock must have cross-attention, as torch's has",
@@ -181,7 +181,7 @@ def _export_block(block):
         "A decoder block must be as wide as the encoder, as torch's is",
         f"width {d_model}, encoder_outputs of width {encoder_widths}",
     )
-    module = getattr(torch.nn, _BLOCKS[type(block)])(
+    module = getattr(torch.nn, _MODULES[type(block)])(
         d_model,
         block.num_heads,
         block.intermediate_dim,
@@ -190,12 +190,12 @@ def _export_block(block):
         layer_norm_eps=block.epsilon,
         batch_first=True,
         norm_first=block.norm == "pre",
-        dtype=torch_tensors.torch_dtype(block),
+        dtype=getattr(torch, block.variable_dtype),
     )
     module.dropout.p = block.activation_dropout
-    for theirs in _ATTENTIONS[type(block)].values():
-        getattr(module, theirs).dropout = block.attention_dropout
-    torch_tensors.write(torch_tensors.block_pairs(block, module, _names(type(block))))
+    for attention in peer.attentions(module, names.values()):
+        attention.dropout = block.attention_dropout
+    write(block, module)
     return module
 
 
@@ -204,7 +204,7 @@ def _import_stack(stack_class, module, dtype):
 
     block_class = _BLOCK_OF_STACK[stack_class]
     for layer in module.layers:
-        peer.check_type("layers", layer, [getattr(torch.nn, _BLOCKS[block_class])])
+        peer.check_type("layers", layer, [getattr(torch.nn, _MODULES[block_class])])
     has_norm = module.norm is not None
     if has_norm:
         _check_norm(module.norm)
@@ -217,9 +217,9 @@ def _import_stack(stack_class, module, dtype):
         dtype=dtype,
     )
     shape = (None, None, module.layers[0].linear1.in_features)
-    stack.build(*[shape] * len(_ATTENTIONS[block_class]))
+    stack.build(*[shape] * (1 if stack_class is Encoder else 2))
     if has_norm:
-        torch_tensors.read(torch_tensors.norm_pairs(stack.norm_layer, module.norm))
+        read(stack, module)
     return stack
 
 
@@ -234,22 +234,64 @@ def _export_stack(stack):
     norm = None
     if stack.norm_layer is not None:
         d_model = layers[0].linear1.in_features
-        dtype = torch_tensors.torch_dtype(stack)
-        norm = torch.nn.LayerNorm(d_model, eps=stack.epsilon, dtype=dtype)
-        torch_tensors.write(torch_tensors.norm_pairs(stack.norm_layer, norm))
+        norm = torch.nn.LayerNorm(
+            d_model, eps=stack.epsilon, dtype=getattr(torch, stack.variable_dtype)
+        )
     # With nested tensors, torch would remove padding from the outputs.
     options = {"enable_nested_tensor": False} if type(stack) is Encoder else {}
-    module = getattr(torch.nn, _STACKS[type(stack)])(layers[0], 1, norm, **options)
+    module = getattr(torch.nn, _MODULES[type(stack)])(layers[0], 1, norm, **options)
     module.layers = torch.nn.ModuleList(layers)
     module.num_layers = len(layers)
+    if norm is not None:
+        write(stack, module)
     return module
 
 
-def _names(block_class):
-    """Returns the `names` for `block_pairs`; torch numbers its norms."""
-    attentions = _ATTENTIONS[block_class]
-    norms = {f"{one}_norm": f"norm{i}" for i, one in enumerate((*attentions, "feed_forward"), 1)}
-    return {**attentions, **norms, "inner": "linear1", "outer": "linear2"}
+def read(layer, module):
+    """Sets the weights of our layer to those of a torch module."""
+    variables = peer.variables(layer, "torch")
+    peer.read(variables, tensors(module, variables))
+
+
+def write(layer, module):
+    """Sets the weights of a torch module to those of our layer."""
+    variables = peer.variables(layer, "torch")
+    peer.write(variables, tensors(module, variables))
+
+
+def tensors(module, paths):
+    """Returns views of the weights of a module of `torch.nn` or transformers, by path.
+
+    They have the layout of our variables; writing to a view writes to the module. A bias that the
+    module lacks is left out.
+    """
+    found = {}
+    for path in paths:
+        *parents, name, kind = path.split("/")
+        attribute = "weight" if kind in ("kernel", "gamma") else "bias"
+        parent = module.get_submodule(".".join(parents))
+        if name in _INPUTS and not hasattr(parent, name):  # in torch.nn.MultiheadAttention
+            tensor = getattr(parent, f"in_proj_{attribute}")
+            if tensor is not None:
+                tensor = tensor.chunk(3)[_INPUTS.index(name)]
+            elif attribute == "weight":  # with `kdim` or `vdim`
+                tensor = getattr(parent, f"{name}_weight")
+        else:
+            inner = getattr(parent, name)
+            if kind == "kernel":
+                _check_linear(inner)
+            tensor = getattr(inner, attribute)
+        if tensor is not None:
+            found[path] = tensor.detach().T if kind == "kernel" else tensor.detach()
+    return found
+
+
+def _check_linear(module):
+    import torch
+
+    # Another module may compute its weight, as with LoRA.
+    is_linear = isinstance(module, torch.nn.Linear)
+    peer.check_supported(is_linear, "A linear map must be a torch.nn.Linear", repr(module))
 
 
 def _check_attention(module):
