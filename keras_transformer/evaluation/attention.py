@@ -104,17 +104,15 @@ def attention_weights(
     ids, labels = pipeline.encode_pair(source, target)
     inputs = ([ids], [[BOS_ID, *labels[:-1]]])
     scores = pipeline.model.attention_scores(*(ops.convert_to_tensor(x, "int32") for x in inputs))
-    found = {
-        kind: np.concatenate([ops.convert_to_numpy(ops.cast(one, "float32")) for one in layers])
+    weights = {
+        kind: np.concatenate([ops.convert_to_numpy(ops.cast(x, "float32")) for x in layers])
         for kind, layers in scores.items()
     }
     if window := pipeline.model.config.sliding_window:
-        found |= {kind: _of_all_keys(found[kind], window) for kind in ("encoder", "decoder")}
-    return AttentionWeights(
-        tuple(pipeline.source_tokenizer.pieces(ids)),
-        tuple(pipeline.target_tokenizer.pieces(labels)),
-        **found,
-    )
+        weights |= {kind: _of_all_keys(weights[kind], window) for kind in ("encoder", "decoder")}
+    source_pieces = tuple(pipeline.source_tokenizer.pieces(ids))
+    target_pieces = tuple(pipeline.target_tokenizer.pieces(labels))
+    return AttentionWeights(source_pieces, target_pieces, **weights)
 
 
 def attention_page(
@@ -153,17 +151,13 @@ def attention_page(
     'attention.html'
     """
     weights.view(attention, layer, head)  # Raises an error if the view does not exist.
-    data: dict[str, Any] = {
-        "title": title or "Attention",
-        "attention": attention,
-        "layer": layer,
-        "head": head,
-    }
+    title = title or "Attention"
+    data: dict[str, Any] = {"title": title, "attention": attention, "layer": layer, "head": head}
     for kind in KINDS:
-        part, keys, queries = weights.view(kind)
-        values = zlib.compress(np.round(part * 255).astype("uint8").tobytes(), level=9)
-        values = base64.b64encode(values).decode("ascii")
-        data[kind] = {"shape": part.shape, "keys": keys, "queries": queries, "values": values}
+        shown, keys, queries = weights.view(kind)
+        levels = np.round(shown * 255).astype("uint8").tobytes()
+        values = base64.b64encode(zlib.compress(levels, level=9)).decode("ascii")
+        data[kind] = {"shape": shown.shape, "keys": keys, "queries": queries, "values": values}
     # Only "<" could end the script element that holds the data.
     text = json.dumps(data).replace("<", "\\u003c")
     with atomic_write(os.path.realpath(path)) as temporary:

@@ -54,14 +54,14 @@ def corpus_bleu(
 ) -> Score:
     """Returns the BLEU of a whole corpus, computed by sacreBLEU.
 
-    Hypotheses and references are plain text: the output detokenized, the references as they were
-    written. Use `tokenize="none"` for text that is already tokenized, as in older papers.
+    Hypotheses and references are plain text, not tokenized.
 
     Args:
         hypotheses: the translations, one string per sentence.
         references: one string per sentence; or several such lists, one per reference file.
         lowercase: whether to ignore case.
-        tokenize: sacreBLEU's tokenizer, e.g. "13a", "intl", "char", "zh", "none".
+        tokenize: sacreBLEU's tokenizer, e.g. "13a", "intl", "char", "zh"; "none" for text that is
+            already tokenized, as in older papers.
 
     Returns:
         `Score`; its details are `precisions` (four), `brevity_penalty`, `hypothesis_length` and
@@ -79,8 +79,8 @@ def corpus_bleu(
 
     Reference: Papineni et al. (2002); Post (2018), "A Call for Clarity in Reporting BLEU Scores".
     """
-    metric = make_bleu(tokenize, lowercase)
-    return bleu_score("BLEU", metric, hypotheses, reference_streams(hypotheses, references))
+    streams = _reference_streams(hypotheses, references)
+    return _bleu_score("BLEU", make_bleu(tokenize, lowercase), hypotheses, streams)
 
 
 def make_bleu(tokenize: str = "13a", lowercase: bool = False):
@@ -116,7 +116,7 @@ def corpus_chrf(
 
     Reference: Popović (2015), "chrF: character n-gram F-score for automatic MT evaluation".
     """
-    streams = reference_streams(hypotheses, references)
+    streams = _reference_streams(hypotheses, references)
     metric = CHRF(lowercase=lowercase, word_order=word_order)
     score = metric.corpus_score(list(hypotheses), streams).score
     return Score("chrF" + "+" * word_order, score, str(metric.get_signature()))
@@ -141,11 +141,13 @@ def exact_match(
     >>> exact_match(["eins", "drei"], ["eins", "zwei"]).score
     50.0
     """
-    streams = reference_streams(hypotheses, references)
+    streams = _reference_streams(hypotheses, references)
     matches = 0
     for lines in zip(hypotheses, *streams, strict=True):
-        first, *others = (line.strip().lower() if lowercase else line.strip() for line in lines)
-        matches += first in others
+        hypothesis, *correct = (
+            line.lower().strip() if lowercase else line.strip() for line in lines
+        )
+        matches += hypothesis in correct
     return Score(
         "exact match",
         100.0 * matches / len(hypotheses),
@@ -154,12 +156,12 @@ def exact_match(
     )
 
 
-def reference_streams(hypotheses, references) -> list[list[str]]:
+def _reference_streams(hypotheses, references):
     """Returns the references as a list of lists, one per reference file; checks both sides."""
     if isinstance(hypotheses, str) or isinstance(references, str):
         raise UserError("Hypotheses and references must be lists of lines, not one string.")
-    is_one = len(references) > 0 and all(isinstance(line, str) for line in references)
-    streams = [list(references)] if is_one else [list(stream) for stream in references]
+    is_single = len(references) > 0 and all(isinstance(line, str) for line in references)
+    streams = [list(references)] if is_single else [list(stream) for stream in references]
     if not hypotheses:
         raise UserError("There are no hypotheses to score.")
     if not streams:
@@ -168,19 +170,17 @@ def reference_streams(hypotheses, references) -> list[list[str]]:
         if len(stream) != len(hypotheses):
             which = "references" if len(streams) == 1 else f"references of list {number}"
             raise UserError(
-                f"There must be as many references as hypotheses. "
+                "There must be as many references as hypotheses. "
                 f"Received: {len(hypotheses)} hypotheses and {len(stream)} {which}"
             )
-    for lines in (hypotheses, *streams):
+    for name, lines in (("hypothesis", hypotheses), *(("reference", lines) for lines in streams)):
         for number, line in enumerate(lines, start=1):
             if not isinstance(line, str):
-                what = "hypothesis" if lines is hypotheses else "reference"
-                raise UserError(f"Each {what} must be a string. Received: line {number} = {line!r}")
+                raise UserError(f"Each {name} must be a string. Received: line {number} = {line!r}")
     return streams
 
 
-def bleu_score(name, metric, hypotheses, streams) -> Score:
-    """Returns the `Score` of a sacreBLEU `BLEU` object."""
+def _bleu_score(name, metric, hypotheses, streams):
     result = metric.corpus_score(list(hypotheses), streams)
     details = {
         "precisions": list(result.precisions),
@@ -206,8 +206,6 @@ def paper_bleu(
     smoothing. The result is 0.7 to 1.5 points above sacreBLEU's for the same output. Use it only to
     compare with papers of that time. For English, Moses' tokenizer for English is applied and no
     compound is split, as those papers did.
-
-    Hypotheses and references are plain text, as for `corpus_bleu`; this function tokenizes them.
 
     Differences from the original: the tokenizer is from `sacremoses`, without XML escapes, and the
     references are prepared like the hypotheses. The original used a tokenized reference file whose
@@ -238,15 +236,12 @@ def paper_bleu(
     if language not in PAPER_LANGUAGES:
         rule = f"language must be one of {', '.join(PAPER_LANGUAGES)}"
         raise UserError(f"{rule}. Received: {language=}")
-    streams = reference_streams(hypotheses, references)
+    sides = (hypotheses, *_reference_streams(hypotheses, references))
+    hypotheses, *streams = ([tokenize_for_paper(line, language) for line in side] for side in sides)
     metric = BLEU(lowercase=lowercase, tokenize="none", smooth_method="none", force=True)
-    sides = (
-        [tokenize_for_paper(line, language) for line in side] for side in (hypotheses, *streams)
-    )
-    hypotheses, *streams = sides
     is_split = language == "de"
     name = "BLEU (tokenized, compounds split)" if is_split else "BLEU (tokenized)"
-    score = bleu_score(name, metric, hypotheses, streams)
+    score = _bleu_score(name, metric, hypotheses, streams)
     tokens = f"tok:moses-{language}{'+atat' if is_split else ''}"
     return dataclasses.replace(score, signature=score.signature.replace("tok:none", tokens))
 
