@@ -6,8 +6,8 @@ import functools
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
+from keras_transformer.settings.presets import TrainingRecipe
 from keras_transformer.settings.setting import COUNT, POSITIVE, SWITCH, Setting, declarations
-from keras_transformer.settings.training_recipe import TrainingRecipe
 
 USAGE_ERROR = 2
 

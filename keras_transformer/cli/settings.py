@@ -17,7 +17,7 @@ from keras_transformer.cli.corpus_defaults import CHOSEN
 from keras_transformer.errors import UserError, one_line
 from keras_transformer.files import read_small_file, require_file
 from keras_transformer.inference.tasks import Task, all_tasks, get_task
-from keras_transformer.settings.presets import get_preset, list_presets
+from keras_transformer.settings.presets import TrainingRecipe, get_preset, list_presets
 from keras_transformer.settings.setting import (
     RATE,
     Rule,
@@ -26,7 +26,6 @@ from keras_transformer.settings.setting import (
     declarations,
     declare_options,
 )
-from keras_transformer.settings.training_recipe import TrainingRecipe
 from keras_transformer.settings.training_settings import BLEU_TOKENIZERS, TrainingSettings
 from keras_transformer.settings.transformer_config import TransformerConfig
 

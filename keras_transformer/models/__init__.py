@@ -2,8 +2,7 @@
 
 from keras_transformer.models.ensemble import Ensemble
 from keras_transformer.models.transformer import Transformer
-from keras_transformer.settings.presets import Preset, get_preset, list_presets
-from keras_transformer.settings.training_recipe import TrainingRecipe
+from keras_transformer.settings.presets import Preset, TrainingRecipe, get_preset, list_presets
 from keras_transformer.settings.transformer_config import TransformerConfig
 
 __all__ = [

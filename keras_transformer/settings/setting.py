@@ -13,10 +13,7 @@ from typing import Any, ClassVar, Self
 
 @dataclasses.dataclass(frozen=True)
 class Rule:
-    """The values that a setting may have.
-
-    A rule can be the `type` of an `argparse` option: called with a text, it returns the value.
-    """
+    """The values that a setting may have; called with a text, the `type` of an option."""
 
     kind: type
     words: str  # complete the sentence "The value must be ..."
@@ -26,10 +23,7 @@ class Rule:
     parse: Callable[[str], Any] | None = None  # converts text to a value; None for `kind`
 
     def convert(self, value: Any) -> Any:
-        """Returns a number as a float, values as a tuple or a mapping as a dict, if it is needed.
-
-        JSON has no tuples, and NumPy's numbers cannot be written as JSON.
-        """
+        """Returns a value as the rule's float, tuple or dict, as read from JSON or NumPy."""
         kinds = {float: numbers.Real, tuple: Iterable, dict: Mapping}.get(self.kind, ())
         unlike = (str, Mapping) if self.kind is tuple else bool
         if not isinstance(value, kinds) or isinstance(value, unlike):
@@ -89,7 +83,7 @@ COUNTS = Rule(
     "whole numbers of at least 1",
     lambda values: values and all(map(COUNT.allows, values)),
     "N,N",
-    parse=lambda text: tuple(int(part) for part in text.split(",")),
+    parse=lambda text: tuple(map(int, text.split(","))),
 )
 
 
@@ -115,19 +109,18 @@ class Setting:
 def declare_options(table: str, texts: Mapping[str, str]) -> tuple[Setting, ...]:
     """Returns the options of a table, from their texts by name and metavar.
 
-    `{"tsv FILE": "pairs", "part SPLIT=train": "part of a set", "limit N": "number of pairs; None
-    for all", "quiet": "no messages"}` declares a text, a text with a default, a count and a switch
-    that is off.
+    `{"tsv FILE": "pairs", "part SPLIT=train": "part of a set", "limit N": "number; None for all",
+    "quiet": "no messages"}` declares a text, a text with a default, a count and a switch.
     """
-    found = []
+    settings = []
     for option, text in texts.items():
         name, _, metavar = option.partition(" ")
         metavar, _, value = metavar.partition("=")
         text, _, unset = text.partition("; None for ")
         rule = COUNT if metavar == "N" else TEXT if metavar else SWITCH
         default = False if rule is SWITCH and not unset else value or None
-        found.append(Setting(name, default, text, rule, metavar or None, unset or None, table))
-    return tuple(found)
+        settings.append(Setting(name, default, text, rule, metavar or None, unset or None, table))
+    return tuple(settings)
 
 
 def setting(
@@ -140,15 +133,8 @@ def setting(
 ) -> Any:
     """Returns a dataclass field with its check, and its option on the command line.
 
-    The class explains the setting in the `Args` of its docstring, from which `declarations` takes
-    the text for the command line.
-
-    Args:
-        default: The default. A type is called to make each default; `dataclasses.MISSING` is no
-            default.
-        rule: The values that are allowed; `SWITCH` if the default is a bool.
-        name, metavar, table, may_change: As in `Setting`; pass `name` only if it differs from the
-            field's.
+    A default that is a type is called to make each default; `dataclasses.MISSING` is no default. A
+    bool has the rule `SWITCH`. `declarations` takes the text from the `Args` of the class.
     """
     rule = SWITCH if isinstance(default, bool) else rule
     values = {"default_factory": default} if isinstance(default, type) else {"default": default}
@@ -158,20 +144,20 @@ def setting(
 
 def declarations(settings: type) -> dict[str, Setting]:
     """Returns the settings that a class of `Settings` declares, by field name, with their texts."""
-    found, texts = {}, _arguments(settings.__doc__ or "")
+    settings_by_name, texts = {}, _arguments(settings.__doc__ or "")
     for field in dataclasses.fields(settings):
         if declared := field.metadata.get("setting"):
             text, _, unset = texts.get(field.name, "").partition("; None for ")
-            found[field.name] = dataclasses.replace(
+            settings_by_name[field.name] = dataclasses.replace(
                 declared,
                 name=declared.name or field.name,
                 text=text[:1].lower() + text[1:],
                 unset=unset or None,
             )
-    return found
+    return settings_by_name
 
 
-def _arguments(docstring: str) -> dict[str, str]:
+def _arguments(docstring):
     """Returns the texts in the `Args` of a docstring by name, without the full stops."""
     section = re.split(r"\n *\n", docstring.partition("Args:\n")[2])[0]
     indent = len(section) - len(section.lstrip())
@@ -218,7 +204,7 @@ class Settings:
         for field in dataclasses.fields(self):
             value = copy.deepcopy(getattr(self, field.name))
             if isinstance(value, tuple):
-                value = [one.to_dict() if isinstance(one, Settings) else one for one in value]
+                value = [item.to_dict() if isinstance(item, Settings) else item for item in value]
             values[field.name] = value
         return values
 
@@ -256,6 +242,6 @@ def check_member(family: type[Settings], value: Any) -> None:
     """Raises a `ValueError` unless `value` is of a class that is a member of a family."""
     members = family._members.values()
     if type(value) not in members:
-        rule = f"A {family._family} that can be saved must be one of "
-        rule += f"{[member.__name__ for member in members]}"
+        names = [member.__name__ for member in members]
+        rule = f"A {family._family} that can be saved must be one of {names}"
         raise ValueError(f"{rule}. Received: {family._family}={value!r}")

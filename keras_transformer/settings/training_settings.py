@@ -8,6 +8,7 @@ from pathlib import Path
 
 from keras_transformer.errors import UserError
 from keras_transformer.files import atomic_write, read_json
+from keras_transformer.settings.presets import TrainingRecipe
 from keras_transformer.settings.setting import (
     COUNT,
     COUNT_OR_ZERO,
@@ -21,7 +22,6 @@ from keras_transformer.settings.setting import (
     declarations,
     setting,
 )
-from keras_transformer.settings.training_recipe import TrainingRecipe
 from keras_transformer.settings.transformer_config import TransformerConfig
 
 SETTINGS_FILE = "training.json"
@@ -173,12 +173,10 @@ class TrainingSettings(Settings):
             temporary.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
     def check_resumes(self, directory: str | Path, fingerprint: Mapping) -> None:
-        """Raises if the training in a model directory was started with other settings or data.
-
-        The arguments are those of `save`.
+        """Checks that a training can go on in a model directory; the arguments are those of `save`.
 
         Raises:
-            UserError: If a setting differs, or the file is damaged.
+            UserError: If it was started with other settings or data, or the file is damaged.
         """
         content = read_settings_file(directory)
         try:
@@ -193,11 +191,9 @@ class TrainingSettings(Settings):
         for changes, whole in (("model", "config"), ("recipe", "train_recipe")):
             if whole in now and whole in before:
                 free.add(changes)
-        # Files of older versions do not have this entry.
-        before.setdefault("line_ends", now.get("line_ends"))
+        before.setdefault("line_ends", now.get("line_ends"))  # Not in files of older versions.
         now = {name: value for name, value in now.items() if name not in free}
-        differences = _differences("", {name: before.get(name) for name in now}, now)
-        if differences:
+        if differences := _differences("", {name: before.get(name) for name in now}, now):
             raise UserError(
                 f"The training in {str(directory)!r} was started with other settings: "
                 f"{'; '.join(differences[:3])}. Use the same ones, or another output directory."
@@ -224,12 +220,12 @@ def _filled(values):
     return {**values, **filled}
 
 
-def _damaged(directory: str | Path) -> UserError:
+def _damaged(directory):
     path = str(Path(directory) / SETTINGS_FILE)
     return UserError(f"Cannot resume: {path!r} is missing or damaged.")
 
 
-def _differences(name: str, before, now) -> list[str]:
+def _differences(name, before, now):
     """Describes how two values differ; entries of dicts are compared one by one."""
     if before == now:
         return []

@@ -15,7 +15,7 @@ from keras_transformer.models.cross_entropy import (
     smoothing_weight,
 )
 from keras_transformer.models.micro_batches import MicroBatchModel, num_replicas
-from keras_transformer.settings.training_recipe import TrainingRecipe
+from keras_transformer.settings.presets import TrainingRecipe
 from keras_transformer.training.distribution import model_scope
 from keras_transformer.training.optimizer import make_optimizer
 

@@ -10,7 +10,7 @@ import keras
 
 from keras_transformer.data.tokenizer import Tokenizer
 from keras_transformer.decoding import BeamSearch, GreedySearch
-from keras_transformer.settings.training_recipe import TrainingRecipe
+from keras_transformer.settings.presets import TrainingRecipe
 
 _NUM_SAMPLES, _SAMPLE_WIDTH = 2, 80
 

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from keras_transformer.cli.arguments import add_setting
+from keras_transformer.settings.presets import TrainingRecipe
 from keras_transformer.settings.setting import (
     COUNT,
     COUNTS,
@@ -19,7 +20,6 @@ from keras_transformer.settings.setting import (
     declarations,
     setting,
 )
-from keras_transformer.settings.training_recipe import TrainingRecipe
 from keras_transformer.settings.training_settings import TrainingSettings
 from keras_transformer.settings.transformer_config import TransformerConfig
 

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from keras_transformer.errors import UserError
-from keras_transformer.settings.training_recipe import TrainingRecipe
+from keras_transformer.settings.presets import TrainingRecipe
 from keras_transformer.settings.transformer_config import TransformerConfig
 from keras_transformer.training import TrainingSettings
 
