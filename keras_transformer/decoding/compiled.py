@@ -35,18 +35,12 @@ def compile_search(
     [2.0, 2.0]
     """
     backend = keras.config.backend()
-    if backend == "tensorflow":
-        return _compile_tensorflow(function, sizes)
-    if backend == "jax":
-        return _compile_jax(function, list(variables), sizes)
     if backend == "torch":
         import torch
 
         return torch.no_grad()(function)
-    return function
-
-
-def _compile_tensorflow(function, sizes):
+    if backend == "jax":
+        return _compile_jax(function, list(variables), sizes)
     import tensorflow as tf
 
     # Variables are captured by reference: nothing to hand over.

@@ -35,8 +35,7 @@ class Generated(NamedTuple):
     Example:
 
     >>> from keras_transformer.decoding import Generated
-    >>> generated = Generated(tokens=ops.array([[7, 5, 0]]), last_tokens=ops.array([5]),
-    ...                       length=ops.array(2), max_lengths=ops.array([3]),
+    >>> generated = Generated(ops.array([[7, 5, 0]]), ops.array([5]), ops.array(2), ops.array([3]),
     ...                       log_probabilities=ops.log(ops.ones((1, 8)) / 8), eos_id=3)
     >>> ops.convert_to_numpy(generated.max_lengths - generated.length).tolist()
     [1]
@@ -54,13 +53,12 @@ class Constraint(Protocol):
     """A rule for hypotheses: `constraint(state, log_probabilities, generated)` at each step.
 
     The call returns the new state and the log-probabilities that the search uses: minus infinity
-    for a token that must not come next. They cover the whole vocabulary. The search does not
-    renormalize them, so that scores stay the model's own. They must not exceed 0, because the
-    early stop of a beam search relies on it.
+    for a token that must not come next. The search does not renormalize them, so that scores stay
+    the model's own. They must not exceed 0, because the early stop of a beam search relies on it.
 
     Constraints are applied in order, first those of the search, then those of the call. A row is
-    dead once no token is left. A sentence without any hypothesis has an empty one in the
-    `SearchResult`: score minus infinity, length 0.
+    dead once no token is left. If all rows of a sentence are dead, its hypotheses in the
+    `SearchResult` are empty: score minus infinity, length 0.
 
     `start(max_lengths, width)` gives the state before the first step: `max_lengths` is int32
     `[batch]`, and every sentence has `width` rows. The state is a nest of tensors with the leading
@@ -74,8 +72,8 @@ class Constraint(Protocol):
 
     Args:
         state: State that `start` or the last call returned, reordered.
-        log_probabilities: float `[rows, vocabulary]`, from the constraint before; the vocabulary
-            size is static.
+        log_probabilities: float `[rows, vocabulary]`, from the constraint before; the size of the
+            vocabulary is static.
         generated: A `Generated`.
 
     Example:
@@ -83,12 +81,11 @@ class Constraint(Protocol):
     >>> from keras_transformer.decoding import GreedySearch
     >>> class Countdown:  # Each token has a lower id than the one before; EOS is 0.
     ...     def start(self, max_lengths, width):
-    ...         return ops.full((ops.shape(max_lengths)[0] * width,), 99, dtype="int32")
+    ...         return ()
     ...     def __call__(self, state, log_probabilities, generated):
-    ...         last = ops.where(generated.length > 0, generated.last_tokens, state)
-    ...         ids = ops.arange(log_probabilities.shape[-1])
-    ...         is_lower = ids < ops.expand_dims(last, -1)  # [rows, vocabulary]
-    ...         return last, ops.where(is_lower, log_probabilities, float("-inf"))
+    ...         last = ops.where(generated.length > 0, generated.last_tokens, 99)
+    ...         is_lower = ops.arange(log_probabilities.shape[-1]) < ops.expand_dims(last, -1)
+    ...         return state, ops.where(is_lower, log_probabilities, float("-inf"))
     >>> step = lambda tokens, rows, state: (ops.array([[1.0, 2, 3, 2]]), state)
     >>> result = GreedySearch(constraints=[Countdown()])(step, (), [9], max_length=4, eos_id=0)
     >>> ops.convert_to_numpy(result.tokens).tolist()
@@ -118,8 +115,7 @@ _IDS = Rule(
 )
 
 
-def check_static_vocabulary(logits: Tensor) -> None:
-    """Raises a ValueError unless the last dimension of logits is static."""
+def check_static_vocabulary(logits):
     if logits.shape[-1] is None:
         raise ValueError(
             "With constraints or sampling, the vocabulary dimension of a step's logits must be "
@@ -178,9 +174,9 @@ class ForcedPrefix:
     """Makes every hypothesis of a sentence begin with that sentence's prefix.
 
     Prefixes are data of a call, so pass this constraint to the call of a search, not to its
-    constructor. The prefix overrides the constraints before it: its tokens come even if they were
-    ruled out, with the model's log-probability. A prefix longer than the sentence's maximum length
-    is cut there.
+    constructor. It overrides the constraints before it: its tokens come even if they were ruled
+    out, with the model's log-probability. A prefix longer than the sentence's maximum length is cut
+    there.
 
     Args:
         ids: int32 `[batch, length]`, padded at the end; a row of padding is an empty prefix.
@@ -316,8 +312,8 @@ class NoRepeatNgrams(SavedConstraint, name="no_repeat_ngrams"):
 class RepetitionPenalty(SavedConstraint, name="repetition_penalty"):
     """Multiplies the log-probability of each token that the hypothesis already contains.
 
-    The penalty applies to log-probabilities, which are never positive, as in the beam search of
-    Hugging Face transformers. CTRL divides positive logits and multiplies negative ones, and
+    As in the beam search of Hugging Face transformers, the penalty applies to log-probabilities,
+    which are never positive. CTRL divides positive logits and multiplies negative ones, and
     CTranslate2 penalizes raw logits: their results differ. Hypotheses are ranked by their
     log-probabilities after the penalty; `Translator.score` returns the model's own.
 
@@ -331,9 +327,9 @@ class RepetitionPenalty(SavedConstraint, name="repetition_penalty"):
 
     >>> from keras_transformer.decoding import GreedySearch, RepetitionPenalty
     >>> table = ops.log(ops.array([[0.01, 0.01, 0.01, 0.01, 0.51, 0.45]]))
-    >>> step = lambda tokens, rows, state: (table, state)
     >>> search = GreedySearch(constraints=[RepetitionPenalty(1.2)])
-    >>> ops.convert_to_numpy(search(step, (), max_lengths=[3], max_length=3).tokens).tolist()
+    >>> result = search(lambda tokens, rows, state: (table, state), (), [3], max_length=3)
+    >>> ops.convert_to_numpy(result.tokens).tolist()
     [[[4, 5, 4]]]
 
     Reference: Keskar et al. (2019), section 4.1, https://arxiv.org/abs/1909.05858.

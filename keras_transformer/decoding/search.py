@@ -130,11 +130,7 @@ class SearchInputs(NamedTuple):
 
 
 class Search(Settings, family="search"):
-    """Base of `BeamSearch`, `GreedySearch` and `Sampling`.
-
-    Subclasses are frozen dataclasses with a field `constraints`, a property `width`, and a method
-    `_search(inputs)`.
-    """
+    """Base of the searches: frozen dataclasses with `constraints`, `width`, `_search(inputs)`."""
 
     constraints: tuple
 
@@ -170,11 +166,11 @@ class Search(Settings, family="search"):
             constraints: Further constraints of this call, such as a `ForcedPrefix`.
             keep_sentences: `keep_sentences(state, sentences) -> state`, such as
                 `Transformer.keep_sentences`, returns the part of the step's state that belongs to
-                `sentences`, int32 `[kept]`. With it, finished sentences leave the batch when they
-                are half of it or more, so later steps cost less. It is called then, and after 32
-                steps without a call. It has no effect on JAX, and must be None under XLA, where
-                shapes are static. None keeps all sentences to the end. The results agree up to
-                rounding, but samples depend on the batch.
+                `sentences`, int32 `[kept]`. It is called when half of the sentences or more are
+                finished, which then leave the batch, and after 32 steps without a call. It has no
+                effect on JAX, and must be None under XLA, where shapes are static. None keeps all
+                sentences to the end. The results agree up to rounding, but samples depend on the
+                batch.
 
         Returns:
             A `SearchResult`.
