@@ -14,12 +14,10 @@ from keras_transformer.models.transformer import Transformer
 class Ensemble:
     """The average of the logits of models that share their vocabularies, for decoding and scoring.
 
-    The logits are averaged over the models, so the probabilities are proportional to the geometric
-    mean of the models' probabilities. (fairseq averages the probabilities themselves.)
-
-    An ensemble is not a Keras model: it cannot be trained or saved as one. A `Translator` and
-    `export_saved_model` take it in place of a `Transformer`: `Translator(Ensemble([first, second]),
-    tokenizer)`. The models may differ in everything but their vocabularies.
+    The probabilities are proportional to the geometric mean of the models' probabilities, since the
+    logits are averaged. (fairseq averages the probabilities themselves.) An ensemble is no Keras
+    model: it cannot be trained or saved as one. A `Translator` and `export_saved_model` take it in
+    place of a `Transformer`. The models may differ in everything but their vocabularies.
 
     Args:
         models: List of `Transformer`s. An id must mean the same token in all of them; only the
@@ -39,8 +37,7 @@ class Ensemble:
     >>> models = [Transformer.from_preset("tiny", vocab_size=300) for _ in range(2)]
     >>> ids = ops.array([[5, 6, 3]])
     >>> logits = Ensemble(models)({"source": ids, "target": ids})
-    >>> mean = (models[0]({"source": ids, "target": ids})
-    ...         + models[1]({"source": ids, "target": ids})) / 2
+    >>> mean = sum(model({"source": ids, "target": ids}) for model in models) / 2
     >>> float(ops.max(ops.abs(logits - mean))) < 1e-6
     True
 
@@ -100,16 +97,15 @@ class Ensemble:
 
         The arguments are those of `Transformer.decode_step`.
         """
-        steps = [model.decode_step(tokens, rows, own) for model, own in self._with_states(state)]
+        pairs = zip(self.models, state, strict=True)
+        steps = [model.decode_step(tokens, rows, of_model) for model, of_model in pairs]
         logits, states = zip(*steps, strict=True)
         return _mean(logits), list(states)
 
     def keep_sentences(self, state: list, sentences: Tensor) -> list:
         """Returns the models' states; the arguments are those of `Transformer.keep_sentences`."""
-        return [model.keep_sentences(own, sentences) for model, own in self._with_states(state)]
-
-    def _with_states(self, state):
-        return zip(self.models, state, strict=True)
+        pairs = zip(self.models, state, strict=True)
+        return [model.keep_sentences(of_model, sentences) for model, of_model in pairs]
 
     def attention_scores(self, source: Tensor, target: Tensor) -> dict[str, list[Tensor]]:
         """Returns the attention weights of every block, with the heads of all models concatenated.
@@ -117,13 +113,13 @@ class Ensemble:
         The arguments are those of `Transformer.attention_scores`. Blocks are matched from the last
         one backwards; blocks that not all models have are left out.
         """
-        scores = [model.attention_scores(source, target) for model in self.models]
-        found = {}
-        for name in scores[0]:
-            from_last = zip(*(reversed(of_model[name]) for of_model in scores), strict=False)
+        of_models = [model.attention_scores(source, target) for model in self.models]
+        scores = {}
+        for name in of_models[0]:
+            from_last = zip(*(reversed(of_model[name]) for of_model in of_models), strict=False)
             blocks = [[ops.cast(heads, "float32") for heads in block] for block in from_last]
-            found[name] = [ops.concatenate(block, axis=1) for block in reversed(blocks)]
-        return found
+            scores[name] = [ops.concatenate(block, axis=1) for block in reversed(blocks)]
+        return scores
 
 
 def _mean(logits):

@@ -22,7 +22,7 @@ def num_replicas(model: keras.Model | None = None) -> int:
 class MicroBatchModel(keras.Model):
     """A `keras.Model` whose `fit` can sum the gradient over parts of each batch.
 
-    Set the attributes before `fit`; the loss must be a sum over the whole batch. Keras' own
+    Set the attributes before `fit`. The loss must be a sum over the whole batch: Keras' own
     `gradient_accumulation_steps` takes the mean over unequal parts, and fails on several replicas.
 
     Attributes:
@@ -34,61 +34,48 @@ class MicroBatchModel(keras.Model):
     micro_batches = 1
     streams = 1
 
-    def train_step(self, *args: Any, **kwargs: Any) -> dict:
+    def train_step(self, data: Any, *args: Any) -> Any:
         if self.micro_batches == self.streams == 1:
-            return super().train_step(*args, **kwargs)
+            return super().train_step(data, *args)
         if keras.backend.backend() != "tensorflow":
             raise ValueError(
                 "Steps in several parts need the TensorFlow backend. Received: "
                 f"micro_batches={self.micro_batches}, streams={self.streams}, "
                 f"backend={keras.backend.backend()!r}"
             )
-        return self._step_in_parts(*args, **kwargs)
-
-    def _step_in_parts(self, data):
-        weights = self.trainable_weights
         batch = keras.utils.unpack_x_y_sample_weight(data)
-        if self.micro_batches == 1:
-            loss, gradients = self._gradients_in_streams(batch, weights)
-        else:
-            loss, gradients = self._gradients_in_turn(batch, weights)
-        self.optimizer.apply(gradients, weights)
-        self._track_loss(loss, tf.shape(tf.nest.flatten(data)[0])[0])
+        in_parts = (
+            self._gradients_in_streams if self.micro_batches == 1 else self._gradients_in_turn
+        )
+        loss, gradients = in_parts(batch)
+        self.optimizer.apply(gradients, self.trainable_weights)
+        # Keras takes the mean over the replicas, but the loss is a sum.
+        for metric in self.metrics:
+            if metric.name == "loss":
+                metric.update_state(loss * num_replicas(), sample_weight=_num_rows(data))
         return self.get_metrics_result()
 
-    def _gradients_in_turn(self, batch, weights):
+    def _gradients_in_turn(self, batch):
         """Returns the loss of a batch and its gradients, summed over the micro-batches."""
-        parts = tf.nest.map_structure(self._cut, batch)
-        number = self.micro_batches
+        parts, number = tf.nest.map_structure(self._cut, batch), self.micro_batches
 
-        def add_part(index, total, gradients):
+        def add_part(index, total, sums):
             part = tf.nest.map_structure(lambda cut: None if cut is None else cut[index], parts)
-            loss, part_gradients = self._gradients_in_streams(part, weights)
-            sums = [s + tf.cast(p, s.dtype) for s, p in zip(gradients, part_gradients, strict=True)]
+            loss, gradients = self._gradients_in_streams(part)
+            sums = [s + tf.cast(g, s.dtype) for s, g in zip(sums, gradients, strict=True)]
             return index + 1, total + tf.cast(loss, total.dtype), sums
 
         loss = tf.zeros((), at_least_float32(self.compute_dtype))
-        gradients = [tf.zeros(weight.shape, weight.dtype) for weight in weights]
+        sums = [tf.zeros(weight.shape, weight.dtype) for weight in self.trainable_weights]
         # One at a time, because parallel parts would need the memory of the whole batch.
-        _, loss, gradients = tf.while_loop(
+        _, loss, sums = tf.while_loop(
             lambda index, *_: index < number,
             add_part,
-            (0, loss, gradients),
+            (0, loss, sums),
             parallel_iterations=1,
             maximum_iterations=number,
         )
-        return loss, gradients
-
-    def _gradients_in_streams(self, batch, weights):
-        """Returns the loss of a batch and its gradients, summed over the streams."""
-        rows = tf.shape(tf.nest.flatten(batch)[0])[0]
-        limits = [rows * number // self.streams for number in range(self.streams + 1)]
-        results = []
-        for start, end in itertools.pairwise(limits):
-            # TensorFlow runs the parts in parallel, because none depends on another.
-            results.append(self._part_gradients(_some_rows(batch, start, end), weights))
-        losses, gradients = zip(*results, strict=True)
-        return sum(losses), [tf.add_n(parts) for parts in zip(*gradients, strict=True)]
+        return loss, sums
 
     def _cut(self, array):
         """Returns `[rows, ...]` as `[micro_batches, rows / micro_batches, ...]`."""
@@ -102,9 +89,22 @@ class MicroBatchModel(keras.Model):
             shape = tf.concat([[number, rows // number], tf.shape(array)[1:]], axis=0)
         return tf.ensure_shape(tf.reshape(array, shape), [number, None, *array.shape[1:]])
 
-    def _part_gradients(self, part, weights):
+    def _gradients_in_streams(self, batch):
+        """Returns the loss of a batch and its gradients, summed over the streams."""
+        rows = _num_rows(batch)
+        limits = [rows * number // self.streams for number in range(self.streams + 1)]
+
+        def gradients_of_rows(start, end):
+            part = tf.nest.map_structure(lambda a: None if a is None else a[start:end], batch)
+            return self._part_gradients(*part)
+
+        # TensorFlow computes the parts in parallel, because none depends on another.
+        parts = itertools.starmap(gradients_of_rows, itertools.pairwise(limits))
+        losses, gradients = zip(*parts, strict=True)
+        return sum(losses), [tf.add_n(parts) for parts in zip(*gradients, strict=True)]
+
+    def _part_gradients(self, inputs, labels, sample_weight):
         """Returns the loss of a part, and its gradients, dense."""
-        inputs, labels, sample_weight = part
         with tf.GradientTape() as tape:
             outputs = self(inputs, training=True)
             loss = self.compute_loss(inputs, labels, outputs, sample_weight, training=True)
@@ -112,17 +112,11 @@ class MicroBatchModel(keras.Model):
             loss -= sum(self.losses, 0.0) * (1 - 1 / (self.micro_batches * self.streams))
             scaled = self.optimizer.scale_loss(loss)
         # `unconnected_gradients="zero"` fails for variables of Keras.
-        variables = [weight.value for weight in weights]
+        variables = [weight.value for weight in self.trainable_weights]
         gradients = tape.gradient(scaled, variables, unconnected_gradients="zero")
         self.compute_metrics(inputs, labels, outputs, sample_weight)
         return loss, [tf.convert_to_tensor(gradient) for gradient in gradients]
 
-    def _track_loss(self, loss, rows):
-        # Keras takes the mean over the replicas, but the loss is a sum.
-        for metric in self.metrics:
-            if metric.name == "loss":
-                metric.update_state(loss * num_replicas(), sample_weight=rows)
 
-
-def _some_rows(batch, start, end):
-    return tf.nest.map_structure(lambda array: None if array is None else array[start:end], batch)
+def _num_rows(batch):
+    return tf.shape(tf.nest.flatten(batch)[0])[0]

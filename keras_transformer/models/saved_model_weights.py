@@ -4,8 +4,8 @@ import functools
 import itertools
 import math
 import os
-import pathlib
 import re
+from pathlib import Path
 from typing import Any
 
 import keras
@@ -24,7 +24,7 @@ _KERNEL = re.compile(r".*/(query|key|value|output|inner|outer)/kernel")
 @functools.cache
 def has_amx() -> bool:
     """Returns whether the processor multiplies bfloat16 matrices with AMX; False if unknown."""
-    flags = pathlib.Path("/proc/cpuinfo")
+    flags = Path("/proc/cpuinfo")
     return flags.exists() and "amx_bf16" in flags.read_text()
 
 
@@ -33,12 +33,9 @@ def stored_weights(
 ) -> tuple[list[keras.Variable], list[list[keras.Variable]]]:
     """Returns the weights that a SavedModel stores as they are, and groups of kernels.
 
-    The transposes of the kernels of a group are stored one after the other in one matrix.
-    Transposes are stored in bfloat16 only, where they make products faster.
-
-    Args:
-        model: `Transformer` or `Ensemble`.
-        for_amx: Whether the SavedModel is for a processor with AMX; None for this processor.
+    The transposes of the kernels of a group are stored one after the other in one matrix, in
+    bfloat16 only, where they make products faster. `for_amx` says whether the SavedModel is for a
+    processor with AMX; None stands for this processor.
     """
     # Without AMX, small kernels are faster in Keras' own order; large ones are read in parts.
     smallest = 1 if (has_amx() if for_amx is None else for_amx) else _LARGE
@@ -94,7 +91,7 @@ def count_saved_model_parameters(path: str | os.PathLike) -> int:
     """Returns the number of weights in the variables of a SavedModel."""
     import tensorflow as tf
 
-    path = pathlib.Path(path)
+    path = Path(path)
     try:
         reader = tf.train.load_checkpoint(str(path))
         dtypes = reader.get_variable_to_dtype_map()

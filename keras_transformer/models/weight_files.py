@@ -1,19 +1,24 @@
-"""Weight files of a model, without the optimizer."""
+"""Weight files of a model, without the optimizer, and their averages."""
 
 import contextlib
 import errno
+import io
 import math
 import os
-import pathlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import keras
+import ml_dtypes
+import numpy as np
 from keras import ops
 
 from keras_transformer.errors import UserError, one_line
-from keras_transformer.files import name_beside, remove
+from keras_transformer.files import atomic_write, name_beside, remove
+from keras_transformer.layers.version_1 import current_names
 
+WEIGHTS_SUFFIX = ".weights.h5"
 # Upper bound of the bytes for each array besides its values: groups, names, alignment.
 _HDF5_BYTES = 4096
 
@@ -54,12 +59,12 @@ def save_weights_only(model: keras.Model, path: str | os.PathLike) -> None:
         _HDF5_BYTES + math.prod(variable.shape) * (8 if "64" in variable.dtype else 4)
         for variable in model.variables
     )
-    check_room(pathlib.Path(path), num_bytes)
+    check_room(Path(path), num_bytes)
     with without_optimizer(model):
         model.save_weights(path)
 
 
-def check_room(path: pathlib.Path, num_bytes: int) -> None:
+def check_room(path: Path, num_bytes: int) -> None:
     """Raises an `OSError` that names `path` if no file of `num_bytes` can be written beside it."""
     if not hasattr(os, "posix_fallocate"):
         return
@@ -119,7 +124,7 @@ def stored_arrays(path: str | os.PathLike) -> Iterator[dict[str, Any]]:
     """Yields the HDF5 datasets of a weight file by name.
 
     A `UserError` is raised if the file is missing or damaged, also when a dataset is read in the
-    `with` block, or if it declares more than it holds or values of other files.
+    `with` block, or if it declares more than it holds, or values of other files.
     """
     import h5py
 
@@ -161,3 +166,95 @@ def check_size(num_bytes: int, files: Iterable[str | os.PathLike]) -> None:
     # Both formats declare values that are not stored, of any size, in a few bytes.
     if num_bytes > sum(map(os.path.getsize, files)):
         raise ValueError(f"its arrays, of {num_bytes:,} bytes, are larger than the file")
+
+
+def average_checkpoints(paths: Sequence[str | os.PathLike], output: str | os.PathLike) -> Path:
+    """Writes the mean of several `.weights.h5` files of one model.
+
+    Floating-point weights are averaged in float64 and stored in their own dtype. Other arrays (the
+    states of random seeds, which are integers) are taken from the last file.
+
+    Args:
+        paths: Files written by `model.save_weights` (without the optimizer), oldest first.
+        output: File to write, a `.weights.h5` file for `model.load_weights`.
+
+    Returns:
+        `output` as `pathlib.Path`.
+
+    Raises:
+        UserError: If there are no paths, `output` has another suffix, or a file is missing,
+            damaged or of another model, or holds values that are not finite.
+
+    Example:
+
+    >>> import tempfile
+    >>> from keras_transformer.training import average_checkpoints
+    >>> folder = tempfile.mkdtemp()
+    >>> model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+    >>> paths = [f"{folder}/{number}.weights.h5" for number in (1, 3)]
+    >>> for path, value in zip(paths, (1.0, 3.0)):
+    ...     _ = model.layers[0].bias.assign([value])
+    ...     model.save_weights(path)
+    >>> model.load_weights(average_checkpoints(paths, f"{folder}/mean.weights.h5"))
+    >>> float(model.layers[0].bias.value[0])
+    2.0
+
+    Reference: Vaswani et al. (2017), section 6.1: the last 5 checkpoints (base) or 20 (big).
+    """
+    import h5py
+
+    paths, output = list(map(Path, paths)), Path(output)
+    if not paths:
+        raise UserError("There are no weight files to average. Give at least one.")
+    if not output.name.endswith(WEIGHTS_SUFFIX):
+        raise UserError(f"The output must end in {WEIGHTS_SUFFIX!r}. Received: {str(output)!r}")
+    sums = {name: value.astype("float64") for name, value in read_weights(paths[0]).items()}
+    for path in paths[1:]:
+        weights = read_weights(path)
+        for name in sorted({*sums, *weights}):
+            there, here = (getattr(file.get(name), "shape", None) for file in (sums, weights))
+            if here != there:
+                raise UserError(
+                    f"Weight files are of different models: {name!r} has shape {there} in "
+                    f"{str(paths[0])!r} and {here} in {str(path)!r}"
+                )
+            sums[name] += weights[name]
+    # The other arrays are those of the last file. The mean is made in memory and as a new file: the
+    # HDF5 library crashes when the disk is full, and when a damaged file is changed.
+    content = io.BytesIO()
+    with stored_arrays(paths[-1]) as arrays, h5py.File(content, "w") as mean:
+        for stored_name, name in current_names(arrays).items():
+            array, is_half = arrays[stored_name], _is_bfloat16(arrays[stored_name])
+            values = array[()]
+            if name in sums:
+                dtype = ml_dtypes.bfloat16 if is_half else array.dtype
+                values = (sums[name] / len(paths)).astype(dtype).view(array.dtype)
+            copy = mean.create_dataset(stored_name, data=values)
+            if is_half:
+                copy.attrs["dtype"] = "bfloat16"
+    with atomic_write(output) as temporary:
+        temporary.write_bytes(content.getvalue())
+    return output
+
+
+def read_weights(path: str | os.PathLike) -> dict[str, np.ndarray]:
+    """Returns the floating-point arrays of a `.weights.h5` file by their names; all are finite."""
+    weights: dict[str, np.ndarray] = {}
+    with stored_arrays(path) as arrays:
+        for stored_name, name in current_names(arrays).items():
+            array = arrays[stored_name]
+            if _is_bfloat16(array):
+                weights[name] = array[...].view(ml_dtypes.bfloat16).astype("float32")
+            elif np.issubdtype(array.dtype, np.floating):
+                weights[name] = array[...]
+    if not weights:
+        raise UserError(f"Weight file holds no weights: {str(path)!r}")
+    for name, value in weights.items():
+        if not np.isfinite(value).all():
+            raise UserError(f"Weight file has values that are not finite in {name}: {str(path)!r}")
+    return weights
+
+
+def _is_bfloat16(array):
+    # HDF5 has no such numbers: Keras stores their bytes, with this attribute.
+    return array.attrs.get("dtype") == "bfloat16"

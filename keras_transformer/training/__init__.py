@@ -9,7 +9,6 @@ from keras_transformer import lazy_names
 from keras_transformer.training import loss_model, metrics, optimizer  # noqa: F401
 
 _MODULES = {
-    "averaging": ["average_checkpoints"],
     "callbacks": ["HistoryFile", "StepProgress", "StopOnNonFiniteLoss", "TimeLimit"],
     "checkpoints": ["Checkpoints"],
     "distribution": ["mirrored_strategy", "model_parallel_layout", "strategy_scope"],
@@ -32,7 +31,7 @@ _MODULES = {
     "score_on_dev": ["BleuOnDev", "ScoreOnDev"],
     "trainer": ["TrainingResult", "train"],
     # Of the parent package.
-    ".models.weight_files": ["load_weights_only", "save_weights_only"],
+    ".models.weight_files": ["average_checkpoints", "load_weights_only", "save_weights_only"],
     ".settings.training_settings": ["TrainingSettings"],
 }
 __all__, __getattr__, __dir__ = lazy_names(__name__, _MODULES)

@@ -18,8 +18,7 @@ import numpy as np
 from keras_transformer.errors import UserError
 from keras_transformer.files import atomic_write, remove_leftovers
 from keras_transformer.layers.checks import check_positive_integer
-from keras_transformer.models.weight_files import save_weights_only
-from keras_transformer.training.averaging import WEIGHTS_SUFFIX
+from keras_transformer.models.weight_files import WEIGHTS_SUFFIX, save_weights_only
 from keras_transformer.training.distribution import model_scope
 
 _LOGGER = logging.getLogger(__name__)

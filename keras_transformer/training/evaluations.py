@@ -10,8 +10,12 @@ import keras
 
 from keras_transformer.errors import UserError
 from keras_transformer.files import atomic_write
-from keras_transformer.models.weight_files import load_weights_only, save_weights_only
-from keras_transformer.training.averaging import WEIGHTS_SUFFIX, average_checkpoints
+from keras_transformer.models.weight_files import (
+    WEIGHTS_SUFFIX,
+    average_checkpoints,
+    load_weights_only,
+    save_weights_only,
+)
 from keras_transformer.training.callbacks import HistoryFile
 from keras_transformer.training.checkpoints import Checkpoints, Progress, step_of
 from keras_transformer.training.loss_model import LossModel

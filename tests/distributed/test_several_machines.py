@@ -32,7 +32,7 @@ def free_port():
 @pytest.mark.slow
 def test_two_processes_train_the_weights_of_one(tmp_path):
     pytest.importorskip("jax", reason="needs jax: pip install '.[jax]'")
-    from keras_transformer.training.averaging import read_weights
+    from keras_transformer.models.weight_files import read_weights
 
     paths = [tmp_path / f"{name}.weights.h5" for name in ("one", "two")]
     address = f"localhost:{free_port()}"

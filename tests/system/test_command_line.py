@@ -172,7 +172,7 @@ def test_score_gives_log_probabilities_and_token_counts(run, data, model, tmp_pa
 
 
 def test_average_is_the_mean_of_the_checkpoints(run, model, tmp_path):
-    from keras_transformer.training.averaging import read_weights
+    from keras_transformer.models.weight_files import read_weights
 
     files = sorted((model / "checkpoints").glob("step-*.weights.h5"))[-2:]
     output = tmp_path / "mean.weights.h5"
@@ -241,7 +241,7 @@ def test_a_full_disk_is_one_line(evaluation):
 @pytest.mark.parametrize("number, status", [(signal.SIGKILL, -9), (signal.SIGINT, 130)])
 def test_training_that_is_killed_goes_on_from_its_last_checkpoint(data, tmp_path, number, status):
     """History and weights end up as those of a run that nobody disturbed."""
-    from keras_transformer.training.averaging import read_weights
+    from keras_transformer.models.weight_files import read_weights
 
     killed, whole = tmp_path / "killed", tmp_path / "whole"
     more = ("--max-steps", "40", "--evaluate-every", "4", "--checkpoint-every", "4")

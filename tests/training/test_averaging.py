@@ -135,7 +135,7 @@ FORKS = """
 import os, pathlib, signal, sys
 import numpy as np
 from keras_transformer.errors import UserError
-from keras_transformer.training.averaging import average_checkpoints
+from keras_transformer.models.weight_files import average_checkpoints
 
 path = pathlib.Path(sys.argv[1])
 content, generator, counts = path.read_bytes(), np.random.default_rng(0), [0, 0]

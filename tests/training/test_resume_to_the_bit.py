@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from keras_transformer.training.averaging import read_weights
+from keras_transformer.models.weight_files import read_weights
 
 pytestmark = pytest.mark.tensorflow_only("`train` reads its data with tf.data")
 
