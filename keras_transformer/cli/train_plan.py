@@ -26,7 +26,7 @@ def print_plan(
     import tensorflow as tf
 
     from keras_transformer.data import PreparedCorpus
-    from keras_transformer.inference.memory import free_memory
+    from keras_transformer.inference.batch_inference import free_memory
     from keras_transformer.training.trainer import make_config, make_recipe
     from keras_transformer.training.training_plan import CPU_TOKENS, estimate_memory, measure_step
 

@@ -7,8 +7,7 @@ from typing import Any
 from keras_transformer.export.formats import export_folder
 from keras_transformer.export.steps import copy_of
 from keras_transformer.inference.model_directory import IN_SAVED_MODEL
-from keras_transformer.inference.pipeline import Pipeline
-from keras_transformer.inference.precision import choose_precision
+from keras_transformer.inference.pipeline import Pipeline, choose_precision
 from keras_transformer.inference.tasks import get_task
 from keras_transformer.models import Ensemble
 

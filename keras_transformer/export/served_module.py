@@ -13,8 +13,12 @@ import keras_transformer
 from keras_transformer.data.special_tokens import EOS_ID, PAD_ID
 from keras_transformer.decoding import search_to_dict
 from keras_transformer.export.stored_kernels import StoredKernels
-from keras_transformer.inference.batch_inference import one_answer, rounded_up, search_ids
-from keras_transformer.inference.memory import default_batch_size
+from keras_transformer.inference.batch_inference import (
+    default_batch_size,
+    one_answer,
+    rounded_up,
+    search_ids,
+)
 from keras_transformer.inference.pipeline import Pipeline
 from keras_transformer.inference.shortlist import SIZES, Shortlist
 from keras_transformer.layers.dtypes import Tensor

@@ -1,8 +1,9 @@
-"""Compiled search, scores and attention for padded batches of token ids."""
+"""Compiled searches, scores and attention of padded batches, of a size that fits into memory."""
 
 import dataclasses
+import pathlib
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -12,7 +13,7 @@ from keras import ops
 
 from keras_transformer.data.special_tokens import BOS_ID, EOS_ID, PAD_ID
 from keras_transformer.decoding import ForcedPrefix, SearchResult, compile_search
-from keras_transformer.inference import memory
+from keras_transformer.errors import UserError
 from keras_transformer.inference.shortlist import Shortlist
 from keras_transformer.layers.checks import check_positive_integer
 from keras_transformer.models.cross_entropy import cross_entropy
@@ -20,6 +21,17 @@ from keras_transformer.models.cross_entropy import cross_entropy
 # Source lengths are rounded up to a multiple, because each shape compiles a function on JAX and a
 # oneDNN kernel on TensorFlow. On JAX, answer lengths are too, and numbers of rows to powers of 2.
 _LENGTH_MULTIPLE = 32 if keras.config.backend() == "jax" else 8
+# Maximum number of padded source and target positions in a batch, over all rows and beams.
+MAX_BATCH_TOKENS = 32_768
+# Maximum size of the logits of a scored batch, `[batch, length, vocabulary]`: 256 MB.
+_MAX_BATCH_LOGITS = 2**26
+# Maximum number of positions in an aligned batch; attention grows with the square of the length.
+_MAX_ALIGNED_TOKENS = 8_192
+# Default maximum of sentences in a batch to search, and of rows: sentences times beams.
+_MAX_SENTENCES, _MAX_ROWS = 128, 256
+# Usable share of the free memory: estimates may be too small, and other programs need memory.
+_USABLE = 0.8
+_GIGABYTE = 1e9
 
 
 def search_ids(model, source, max_lengths, search, max_length=None, token_ids=None, **options):
@@ -86,36 +98,42 @@ class BatchInference:
     ) -> Iterator[tuple[list[int], SearchResult]]:
         """Yields the indices of the sources of each batch, largest first, and its `SearchResult`.
 
-        `batch_size` is the maximum number of sources in a batch; None for `default_batch_size`.
-        `max_positions` limits the positions of sources (without EOS) and answers in a batch, times
-        the search's width. At most `num_streams` threads search, as many as fit into memory. Raises
-        a `UserError` if none fits.
+        `sources` are ids without EOS; those that are None are not searched. `batch_size` is the
+        maximum number of sources in a batch; None for `default_batch_size`. `max_positions` limits
+        the positions of sources and answers in a batch, times the search's width. At most
+        `num_streams` threads search, as many as fit into memory. Raises a `UserError` if none fits.
         """
-        sizes = [
-            search.width * (len(source) - 1 + limit)
-            for source, limit in zip(sources, max_lengths, strict=True)
-        ]
+        sizes = {
+            index: search.width * (len(ids) + max_lengths[index])
+            for index, ids in enumerate(sources)
+            if ids is not None
+        }
         if batch_size is None:
-            batch_size = memory.default_batch_size(search.width)
+            batch_size = default_batch_size(search.width)
         check_positive_integer("batch_size", batch_size)
         check_positive_integer("num_streams", num_streams)
         if sizes:
-            largest = max(range(len(sizes)), key=sizes.__getitem__)
-            num_streams = memory.streams_that_fit(
-                self.model, search, len(sources[largest]), max_lengths[largest], num_streams
+            largest = max(sizes, key=sizes.__getitem__)
+            num_streams = streams_that_fit(
+                self.model, search, len(sources[largest]) + 1, max_lengths[largest], num_streams
             )
         if not hasattr(search, "seed"):  # Samples depend on the batches, which must not change.
             # Each stream gets an equal share of the texts and of the memory of one batch.
             batch_size = min(batch_size, max(1, -(-len(sizes) // num_streams)))
             max_positions //= num_streams
-        rows |= {"sources": sources, "max_lengths": max_lengths}
 
         def search_batch(numbered):
             number, indices = numbered
-            batch = {name: [values[index] for index in indices] for name, values in rows.items()}
-            return indices, self.search(search=search, seed_offset=number, **batch)
+            batch = {
+                name: [values[index] for index in indices]
+                for name, values in rows.items()
+                if values is not None
+            }
+            ids = [[*sources[index], EOS_ID] for index in indices]
+            limits = [max_lengths[index] for index in indices]
+            return indices, self.search(ids, limits, search, seed_offset=number, **batch)
 
-        batches = enumerate(memory.cut_batches(sizes, batch_size, max_positions))
+        batches = enumerate(cut_batches(sizes, batch_size, max_positions))
         if num_streams == 1:
             yield from map(search_batch, batches)
             return
@@ -173,8 +191,8 @@ class BatchInference:
             log_probabilities = ops.where(ops.not_equal(labels, PAD_ID), log_probabilities, 0.0)
             return ops.sum(log_probabilities, axis=1), log_probabilities
 
-        logits = memory.MAX_BATCH_LOGITS // self.model.config.output_vocab_size
-        max_positions = min(logits, memory.MAX_BATCH_TOKENS)
+        logits = _MAX_BATCH_LOGITS // self.model.config.output_vocab_size
+        max_positions = min(logits, MAX_BATCH_TOKENS)
         pairs = sources, targets, batch_size, max_positions, progress
         return self._run_pairs("score", score, *pairs)
 
@@ -189,14 +207,15 @@ class BatchInference:
             scores = self.model.attention_scores(source, target)["cross"][layer]
             return ops.mean(ops.cast(scores, "float32"), axis=1)
 
-        pairs = sources, targets, batch_size, memory.MAX_ALIGNED_TOKENS, progress
+        pairs = sources, targets, batch_size, _MAX_ALIGNED_TOKENS, progress
         return self._run_pairs(("attention", layer), attention, *pairs)
 
     def _run_pairs(self, key, function, sources, targets, batch_size, max_positions, progress):
         """Yields the index of each pair of ids, and its results of `function`; works in batches."""
-        sizes = [max(len(s), len(t)) + 1 for s, t in zip(sources, targets, strict=True)]
+        pairs = zip(sources, targets, strict=True)
+        sizes = {index: max(map(len, pair)) + 1 for index, pair in enumerate(pairs)}
         num_done = 0
-        for indices in memory.cut_batches(sizes, batch_size, max_positions):
+        for indices in cut_batches(sizes, batch_size, max_positions):
             found = self._run(
                 key,
                 function,
@@ -252,3 +271,66 @@ def _filled_up(values, num_rows):
 def rounded_up(length: Any) -> Any:
     """Rounds a length (an int or a tensor) up to the length that sources are padded to."""
     return -(-length // _LENGTH_MULTIPLE) * _LENGTH_MULTIPLE
+
+
+def default_batch_size(width: int) -> int:
+    """Returns the number of sentences to search at once, `width` rows each; more are no faster."""
+    return max(1, min(_MAX_SENTENCES, _MAX_ROWS // width))
+
+
+def cut_batches(sizes: Mapping[int, int], max_rows: int, max_total: int) -> list[list[int]]:
+    """Returns batches of the indices of rows, largest rows first, of limited padded size.
+
+    `max_total` limits the number of rows times their largest size; a larger row is a batch alone.
+
+    Example:
+
+    >>> cut_batches({0: 1, 1: 9, 2: 2, 3: 3}, max_rows=2, max_total=10)
+    [[1], [3, 2], [0]]
+    """
+    check_positive_integer("batch_size", max_rows)
+    batches: list[list[int]] = []
+    for index in sorted(sizes, key=lambda index: -sizes[index]):
+        largest = sizes[batches[-1][0]] if batches else 0
+        is_full = not batches or len(batches[-1]) >= max_rows
+        if is_full or (len(batches[-1]) + 1) * largest > max_total:
+            batches.append([])
+        batches[-1].append(index)
+    return batches
+
+
+def search_bytes(model, search, source_length: int, limit: int) -> int:
+    """Estimates the bytes of a search for one source; fitted to float32 peaks on a CPU."""
+    vocab_size = model.config.output_vocab_size
+    configs = [member.config for member in getattr(model, "models", [model])]
+    per_position = sum(config.num_decoder_layers * config.d_model for config in configs)
+    candidates = min(2 * getattr(search, "beam_size", 0), vocab_size)
+    # Logits and their softmax; the best candidates; the keys and values of the answers, twice.
+    row = 12 * vocab_size + 160 * candidates + 20 * per_position * limit
+    return search.width * row + 8 * per_position * source_length
+
+
+def streams_that_fit(model, search, source_length: int, limit: int, num_streams: int) -> int:
+    """Returns how many of `num_streams` searches fit into free memory; raises an error if none."""
+    free = free_memory()
+    needed = search_bytes(model, search, source_length, limit)
+    if free is None or num_streams * needed <= free:
+        return num_streams
+    if needed > free:
+        raise UserError(
+            f"The search for the answers to a source of {source_length:,} tokens needs about "
+            f"{needed / _GIGABYTE:.1f} GB of memory, of which {free / _GIGABYTE:.1f} GB are free; "
+            f"use fewer beams or samples. Received: {search.width:,} beams or samples"
+        )
+    return int(free // needed)
+
+
+def free_memory() -> float | None:
+    """Returns the bytes that a search or a step may use; None if they are unknown."""
+    # Also the limit for accelerators, which rarely have more memory than their machine.
+    try:
+        lines = pathlib.Path("/proc/meminfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return None
+    available = [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable")]
+    return _USABLE * available[0] if available else None

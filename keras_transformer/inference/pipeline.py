@@ -3,11 +3,14 @@
 import abc
 import collections
 import itertools
+import logging
 import os
 import pathlib
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Self
 
+import keras
 import numpy as np
 from keras import ops
 
@@ -18,9 +21,11 @@ from keras_transformer.decoding import search_to_dict
 from keras_transformer.decoding.search import Search
 from keras_transformer.errors import UserError, one_line
 from keras_transformer.files import read_unchanged
-from keras_transformer.inference.batch_inference import BatchInference, one_answer
-from keras_transformer.inference.inputs import LARGEST_LENGTH
-from keras_transformer.inference.memory import MAX_BATCH_TOKENS
+from keras_transformer.inference.batch_inference import (
+    MAX_BATCH_TOKENS,
+    BatchInference,
+    one_answer,
+)
 from keras_transformer.inference.model_directory import (
     CONFIG_FILE,
     check_sizes,
@@ -30,14 +35,18 @@ from keras_transformer.inference.model_directory import (
     read_tokenizers,
     write_model_directory,
 )
-from keras_transformer.inference.precision import choose_precision
-from keras_transformer.inference.results import Hypothesis, to_hypotheses
+from keras_transformer.inference.results import Hypothesis
 from keras_transformer.inference.tasks import get_task
 from keras_transformer.layers.checks import check_positive_integer
 from keras_transformer.layers.dtypes import Tensor
-from keras_transformer.models import Ensemble, TrainingRecipe, Transformer
+from keras_transformer.models import Ensemble, TrainingRecipe, Transformer, TransformerConfig
 
 Progress = Callable[[int, int], object]
+
+_LOGGER = logging.getLogger(__name__)
+_LARGEST_LENGTH = 2**14  # A search that never finds an end takes a step for each token.
+# Measured products, and the minimum speedup: other operations are no faster in bfloat16.
+_NUM_ROWS, _NUM_RUNS, _WORTHWHILE = 64, 9, 1.25
 
 
 class Pipeline(abc.ABC):
@@ -73,9 +82,9 @@ class Pipeline(abc.ABC):
         self.extra_length = extra_length
         self.recipe = recipe
         self._inference = BatchInference(model, make_constraint)
-        check_positive_integer("extra_length", extra_length, LARGEST_LENGTH)
+        check_positive_integer("extra_length", extra_length, _LARGEST_LENGTH)
         longest = 1024 if max_source_length is None else max_source_length
-        check_positive_integer("max_source_length", longest, LARGEST_LENGTH)
+        check_positive_integer("max_source_length", longest, _LARGEST_LENGTH)
         self.max_source_length = min(longest, model.config.max_length or longest)
         sizes = model.config.vocab_size, model.config.output_vocab_size
         tokenizers = self.source_tokenizer, self.target_tokenizer
@@ -116,34 +125,33 @@ class Pipeline(abc.ABC):
 
     @classmethod
     def _load(cls, directories, dtype):
-        configs = [read_config(directory) for directory in directories]
-        pairs = list(zip(directories, configs, strict=True))
+        pairs = [(directory, read_config(directory)) for directory in directories]
         settings = [cls._read_settings(*pair) for pair in pairs]
         for name, place in itertools.product(cls.common_settings, range(1, len(pairs))):
-            values = [settings[index].get(name) for index in (0, place)]
-            if values[0] != values[1]:
+            first, other = (settings[index].get(name) for index in (0, place))
+            if first != other:
                 raise UserError(
                     f"Models answer together if they have the same {name}. "
-                    f"Received: {str(directories[0])!r} with {values[0]} and "
-                    f"{str(directories[place])!r} with {values[1]}"
+                    f"Received: {str(directories[0])!r} with {first} and "
+                    f"{str(directories[place])!r} with {other}"
                 )
         tokenizers = [read_tokenizers(*pair) for pair in pairs]
         _check_same_vocabularies(directories, tokenizers)
         for pair in pairs:
             check_sizes(*pair)
-        dtype = choose_precision(dtype, configs[0]["model"])
+        directory, config = pairs[0]
+        dtype = choose_precision(dtype, config["model"])
         models = [read_model(*pair, dtype=dtype) for pair in pairs]
         try:
             return cls(
                 models[0] if len(models) == 1 else Ensemble(models),
-                tokenizers[0].source,
-                tokenizers[0].target,
-                search=configs[0]["search"],
-                recipe=read_recipe(directories[0]) if len(models) == 1 else None,
+                *tokenizers[0],
+                search=config["search"],
+                recipe=read_recipe(directory) if len(models) == 1 else None,
                 **settings[0],
             )
         except (ValueError, TypeError) as error:
-            raise UserError(f"{directories[0]}/{CONFIG_FILE}: {one_line(error)}") from error
+            raise UserError(f"{directory}/{CONFIG_FILE}: {one_line(error)}") from error
 
     def save(self, directory: str | os.PathLike) -> pathlib.Path:
         """Writes a model directory: config, weights, tokenizers, and the recipe if there is one.
@@ -230,15 +238,7 @@ class Pipeline(abc.ABC):
         return source, target
 
     def _search(
-        self,
-        sources: Sequence[list[int] | None],
-        limits: Sequence[int],
-        search,
-        batch_size: int | None,
-        num_streams: int,
-        progress: Progress | None,
-        owners: Sequence[int] | None = None,
-        **rows,
+        self, sources, limits, search, batch_size, num_streams, progress, owners=None, **rows
     ) -> list[list[Hypothesis] | None]:
         """Returns the hypotheses of each source, best first; None for a source that is None.
 
@@ -246,35 +246,50 @@ class Pipeline(abc.ABC):
         text that each source is a part of, in ascending order; None if each text is one source.
         """
         owners = range(len(sources)) if owners is None else owners
-        todo = {index: [*ids, EOS_ID] for index, ids in enumerate(sources) if ids is not None}
-        indices = list(todo)
         num_texts = owners[-1] + 1 if len(owners) else 0
-        num_left = collections.Counter(owners[index] for index in todo)  # sources of each text
+        # The number of sources of each text that are not finished.
+        num_left = collections.Counter(
+            owner for owner, ids in zip(owners, sources, strict=True) if ids is not None
+        )
         num_done = num_texts - len(num_left)
-        rows = {
-            name: [values[index] for index in todo]
-            for name, values in rows.items()
-            if values is not None
-        }
         answers: list[list[Hypothesis] | None] = [None] * len(sources)
-        for places, result in self._inference.search_batches(
-            list(todo.values()),
-            [limits[index] for index in todo],
-            search,
-            batch_size,
-            self.max_batch_tokens,
-            num_streams,
-            **rows,
+        for indices, result in self._inference.search_batches(
+            sources, limits, search, batch_size, self.max_batch_tokens, num_streams, **rows
         ):
-            found = to_hypotheses(result, self.target_tokenizer)
-            for place, hypotheses in zip(places, found, strict=True):
-                index = indices[place]
+            found = _to_hypotheses(result, self.target_tokenizer)
+            for index, hypotheses in zip(indices, found, strict=True):
                 answers[index] = hypotheses
                 num_left[owners[index]] -= 1
                 num_done += not num_left[owners[index]]
             if progress is not None:
                 progress(num_done, num_texts)
         return answers
+
+
+def cut_sources(subwords: list[list[int]], max_subwords: int, advice: str = "") -> list[list[int]]:
+    """Cuts the ids of sources to `max_subwords`, with a logged warning that ends in `advice`."""
+    num_cut = sum(len(ids) > max_subwords for ids in subwords)
+    if num_cut:
+        message = "%d of %d sources have more than %d subwords and were cut to that length%s."
+        _LOGGER.warning(message, num_cut, len(subwords), max_subwords, advice)
+    return [ids[:max_subwords] for ids in subwords]
+
+
+def _to_hypotheses(result, tokenizer):
+    """Returns the hypotheses of each sentence of a `SearchResult`, best first."""
+    answers = []
+    for tokens, *numbers in zip(*result, strict=True):
+        texts = tokenizer.decode_batch(tokens)
+        hypotheses = [
+            Hypothesis(text, float(score), float(log_probability), int(length), tuple(ids[:length]))
+            for text, ids, score, log_probability, length in zip(
+                texts, tokens.tolist(), *numbers, strict=True
+            )
+        ]
+        # A tiny vocabulary may have fewer sequences than the beam.
+        real = [answer for answer in hypotheses if answer.log_probability > float("-inf")]
+        answers.append(real or hypotheses[:1])
+    return answers
 
 
 def _check_length(name, ids, longest):
@@ -300,3 +315,29 @@ def _check_same_vocabularies(directories, tokenizers):
                 f"Received: {str(directories[0])!r} and {str(directory)!r}, whose {side} "
                 f"vocabularies differ: {differ}"
             )
+
+
+def choose_precision(dtype: str | None, config: TransformerConfig) -> str | None:
+    """Returns the dtype; for `"auto"`, `"bfloat16"` if it is clearly faster, else `"float32"`.
+
+    `"auto"` measures the product of 64 rows and the output projection, and logs the result.
+    """
+    if dtype != "auto":
+        return dtype
+    ratio = _seconds("float32", config) / _seconds("bfloat16", config)
+    chosen = "bfloat16" if ratio >= _WORTHWHILE else "float32"
+    message = "This machine multiplies bfloat16 %.1f times as fast as float32: %s"
+    _LOGGER.info(message, ratio, chosen)
+    return chosen
+
+
+def _seconds(dtype, config):
+    """Returns the shortest of several measured times of a product, in seconds."""
+    rows = keras.random.normal((_NUM_ROWS, config.d_model), dtype=dtype)
+    matrix = keras.random.normal((config.d_model, config.output_vocab_size), dtype=dtype)
+    times = []
+    for _ in range(_NUM_RUNS):
+        start = time.perf_counter()
+        float(ops.matmul(rows, matrix)[0, 0])  # waits for the result
+        times.append(time.perf_counter() - start)
+    return min(times)

@@ -1,6 +1,9 @@
-"""Results of a `Translator`: hypotheses with scores, and scores of given translations."""
+"""Results of a `Translator`: hypotheses, scores of given translations, and word alignments."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
+
+import numpy as np
 
 
 class Hypothesis(NamedTuple):
@@ -53,18 +56,47 @@ class Score(NamedTuple):
     token_log_probabilities: tuple[float, ...] = ()
 
 
-def to_hypotheses(result, tokenizer) -> list[list[Hypothesis]]:
-    """Returns the hypotheses of each sentence of a `SearchResult`, best first."""
-    answers = []
-    for tokens, *numbers in zip(*result, strict=True):
-        texts = tokenizer.decode_batch(tokens)
-        hypotheses = [
-            Hypothesis(text, float(score), float(log_probability), int(length), tuple(ids[:length]))
-            for text, ids, score, log_probability, length in zip(
-                texts, tokens.tolist(), *numbers, strict=True
-            )
-        ]
-        # A tiny vocabulary may have fewer sequences than the beam.
-        real = [answer for answer in hypotheses if answer.log_probability > float("-inf")]
-        answers.append(real or hypotheses[:1])
-    return answers
+class Alignment(NamedTuple):
+    """The word alignment of a source and its translation, whose words are split at white space.
+
+    Attributes:
+        pairs: `(source word, target word)` as sorted indices from 0. Each target word with subwords
+            has one pair, unless the source has no subwords.
+        attention: float `[target words, source words]`, the attention between words: the sum over
+            the subwords of a source word, the mean over the subwords of a target word. Rows sum to
+            less than 1, because EOS also receives attention.
+
+    Example:
+
+    >>> from keras_transformer.inference.translator import Alignment
+    >>> alignment = Alignment(((0, 0), (2, 1)), np.array([[0.8, 0.1, 0.0], [0.1, 0.2, 0.6]]))
+    >>> alignment.pharaoh()
+    '0-0 2-1'
+    """
+
+    pairs: tuple[tuple[int, int], ...]
+    attention: np.ndarray
+
+    def pharaoh(self) -> str:
+        """Returns the pairs as `"0-0 1-2"`, the format of fast_align and Moses."""
+        return " ".join(f"{source}-{target}" for source, target in self.pairs)
+
+
+def align_words(
+    attention: np.ndarray, source_words: Sequence[int], target_words: Sequence[int]
+) -> Alignment:
+    """Aligns words by attention `[target, source]`, given the number of subwords of each word."""
+    source, target = _membership(source_words), _membership(target_words)
+    counts = np.maximum(target.sum(axis=1, keepdims=True), 1)  # [target words, 1]
+    between_words = (target / counts) @ attention @ source[:, : attention.shape[1]].T
+    pairs = [
+        (int(row.argmax()), target_word)
+        for target_word, row in enumerate(between_words)
+        if row.size and row.max() > 0.0
+    ]
+    return Alignment(tuple(sorted(pairs)), between_words)
+
+
+def _membership(num_subwords):
+    """Returns float `[words, subwords]`, with 1 where a subword belongs to a word."""
+    return np.repeat(np.eye(len(num_subwords)), num_subwords, axis=1)

@@ -1,24 +1,30 @@
 """Translator: translates text with a model, its tokenizers and a search."""
 
+import logging
+import textwrap
 from collections.abc import Sequence
 from typing import ClassVar
 
+import numpy as np
 from keras import ops
 
 from keras_transformer.data.special_tokens import EOS_ID
 from keras_transformer.data.tokenizer import Tokenizer
 from keras_transformer.decoding import BeamSearch
 from keras_transformer.decoding.search import Search
-from keras_transformer.inference import inputs
-from keras_transformer.inference.alignment import Alignment, align_words, layer_index
+from keras_transformer.errors import UserError
 from keras_transformer.inference.batch_inference import one_answer
-from keras_transformer.inference.pipeline import Pipeline, Progress
-from keras_transformer.inference.results import Hypothesis, Score
-from keras_transformer.inference.sentence_profile import SentenceProfile
+from keras_transformer.inference.pipeline import Pipeline, Progress, cut_sources
+from keras_transformer.inference.results import Alignment, Hypothesis, Score, align_words
+from keras_transformer.inference.sentences import SentenceProfile, TextPart, split_text
 from keras_transformer.inference.shortlist import Shortlist
+from keras_transformer.layers.checks import check_argument, check_choice
 from keras_transformer.models import Ensemble, TrainingRecipe, Transformer
 
 __all__ = ["Alignment", "Hypothesis", "Score", "Translator"]
+
+_LOGGER = logging.getLogger(__name__)
+_CUT_ADVICE = "; split them into sentences first, so that nothing is lost"
 
 
 class Translator(Pipeline):
@@ -133,14 +139,45 @@ class Translator(Pipeline):
             UserError: if a prefix is as long as its translation may be, or a text is too long and
                 `long_texts` is `"error"`.
         """
-        tokenizer, longest = self.source_tokenizer, self.max_source_length - 1  # and EOS
-        sources = inputs.SourceParts(texts, tokenizer, longest, long_texts, self.sentence_profile)
-        self.num_split += sources.num_split
-        search, prefixes = one_answer(search or self.search), sources.spread(prefixes)
+        check_choice("long_texts", long_texts, ("split", "truncate", "error"))
+        texts = _checked_texts("texts", texts)
+        encoded = self.source_tokenizer.encode_batch(texts)
+        longest = self.max_source_length - 1  # and EOS
+        for index, ids in enumerate(encoded):
+            if long_texts == "error" and len(ids) > longest:
+                raise UserError(
+                    f"Text {index} (counted from 0) has {len(ids):,} subwords; the model reads at "
+                    f"most {longest:,}. Shorten it, or use long_texts='split' or 'truncate'."
+                )
+        parts = [[TextPart(*pair)] for pair in zip(texts, encoded, strict=True)]
+        if long_texts == "split":
+            parts = [self._split(part) for [part] in parts]
+        self.num_split += sum(len(of_text) > 1 for of_text in parts)
+        # After a split, this cuts only a character that has more subwords than the model reads.
+        subwords = cut_sources([part.ids for of_text in parts for part in of_text], longest)
+        owners = [index for index, of_text in enumerate(parts) for _ in of_text]
+        if prefixes is not None:
+            prefixes = _spread(_checked_prefixes(prefixes, len(texts)), parts)
+        search = one_answer(search or self.search)
         answers = self._translate(
-            sources.ids, sources.owners, search, batch_size, progress, prefixes, num_streams
+            subwords, owners, search, batch_size, progress, prefixes, num_streams
         )
-        return sources.join([hypotheses[0].text for hypotheses in answers])
+        translations = iter([hypotheses[0].text for hypotheses in answers])
+        return [_join([(part, next(translations)) for part in of_text]) for of_text in parts]
+
+    def _split(self, part):
+        """Returns the parts of a text: one, unless it is longer than the training texts."""
+        longest, usual_length = max(self.max_source_length - 1, 1), None
+        profile, abbreviations, is_several = self.sentence_profile, (), False
+        if profile is not None:
+            longest = min(longest, max(profile.longest, 1))
+            usual_length = 0 if profile.single_sentences else profile.usual_length
+            abbreviations = profile.abbreviations
+            is_several = profile.is_several(part.text, len(part.ids))
+        if not is_several and len(part.ids) <= longest:
+            return [part]
+        encode = self.source_tokenizer.encode_batch
+        return split_text(part.text, longest, encode, usual_length, abbreviations)
 
     def hypotheses(
         self,
@@ -164,8 +201,19 @@ class Translator(Pipeline):
             a `BeamSearch`. Text without subwords has one hypothesis, `""` with score 0. If the
             constraints allow no answer, the hypothesis is `""` with score minus infinity.
         """
-        longest, profile = self.max_source_length - 1, self.sentence_profile
-        subwords = inputs.whole_sources(texts, self.source_tokenizer, longest, profile)
+        texts = _checked_texts("texts", texts)
+        encoded = self.source_tokenizer.encode_batch(texts)
+        if self.sentence_profile is not None:
+            num_several = sum(map(self.sentence_profile.is_several, texts, map(len, encoded)))
+            if num_several:
+                message = (
+                    "%d of %d texts have more sentences than the texts of the training and are "
+                    "translated as a whole; split them into sentences first."
+                )
+                _LOGGER.warning(message, num_several, len(texts))
+        subwords = cut_sources(encoded, self.max_source_length - 1, _CUT_ADVICE)
+        if prefixes is not None:
+            prefixes = _checked_prefixes(prefixes, len(texts))
         owners, search = range(len(subwords)), search or self.search
         return self._translate(
             subwords, owners, search, batch_size, progress, prefixes, num_streams
@@ -173,19 +221,27 @@ class Translator(Pipeline):
 
     def _translate(self, subwords, owners, search, batch_size, progress, prefixes, num_streams):
         """Translates sources given as ids; `owners` has the index of the text of each source."""
-        num_subwords = ops.convert_to_tensor([len(ids) for ids in subwords], "int32")
+        num_subwords = np.array([len(ids) for ids in subwords], "int32")
         limits = ops.convert_to_numpy(self.max_lengths(num_subwords)).tolist()
+        if prefixes is not None:
+            prefixes = self._encode_prefixes(prefixes, subwords, limits)
+        sources = [ids or None for ids in subwords]
         answers = self._search(
-            [ids or None for ids in subwords],
-            limits,
-            search,
-            batch_size,
-            num_streams,
-            progress,
-            owners,
-            prefixes=inputs.encode_prefixes(self.target_tokenizer, prefixes, subwords, limits),
+            sources, limits, search, batch_size, num_streams, progress, owners, prefixes=prefixes
         )
         return [hypotheses or [Hypothesis("", 0.0, 0.0, 0)] for hypotheses in answers]
+
+    def _encode_prefixes(self, prefixes, subwords, limits):
+        """Returns the ids that each answer begins with; none for a source without subwords."""
+        encoded = self.target_tokenizer.encode_batch(prefixes)
+        encoded = [ids if source else [] for ids, source in zip(encoded, subwords, strict=True)]
+        for prefix, ids, limit in zip(prefixes, encoded, limits, strict=True):
+            if ids and len(ids) >= limit:
+                raise UserError(
+                    f"The prefix {textwrap.shorten(prefix, 60)!r} has {len(ids)} tokens; its "
+                    f"translation may have at most {limit}, the end of the sentence included."
+                )
+        return encoded
 
     def score(
         self,
@@ -209,16 +265,17 @@ class Translator(Pipeline):
             ValueError: if there are not as many targets as sources.
             UserError: if a target is longer than the model's learned positions.
         """
-        longest = self.max_source_length - 1
-        sources = inputs.whole_sources(sources, self.source_tokenizer, longest)
-        targets = self.target_tokenizer.encode_batch(inputs.checked_texts("targets", targets))
-        inputs.check_targets("score", sources, targets, self.model.config.max_length)
+        sources = self.source_tokenizer.encode_batch(_checked_texts("texts", sources))
+        sources = cut_sources(sources, self.max_source_length - 1, _CUT_ADVICE)
+        targets = self.target_tokenizer.encode_batch(_checked_texts("targets", targets))
+        self._check_targets("score", sources, targets)
         scores = [Score(0.0, 0)] * len(sources)
-        found = self._inference.log_probabilities(sources, targets, batch_size, progress)
-        for index, value, values in found:
+        for index, total, values in self._inference.log_probabilities(
+            sources, targets, batch_size, progress
+        ):
             tokens = (*targets[index], EOS_ID)
             of_tokens = tuple(values[: len(tokens)].tolist())
-            scores[index] = Score(float(value), len(tokens), tokens, of_tokens)
+            scores[index] = Score(float(total), len(tokens), tokens, of_tokens)
         return scores
 
     def align(
@@ -252,15 +309,85 @@ class Translator(Pipeline):
 
         Reference: Garg et al. (2019), https://arxiv.org/abs/1909.02074.
         """
-        layer = layer_index(layer, self.model.config.num_decoder_layers)
-        sources, source_words = inputs.encode_words(self.source_tokenizer, "sources", sources)
-        sources = inputs.cut_sources(sources, self.max_source_length - 1, inputs.CUT_ADVICE)
-        tokenizer = self.target_tokenizer
-        targets, target_words = inputs.encode_words(tokenizer, "translations", translations)
-        inputs.check_targets("align", sources, targets, self.model.config.max_length)
+        num_layers = self.model.config.num_decoder_layers
+        is_int = isinstance(layer, int) and not isinstance(layer, bool)
+        rule = f"one of the decoder's {num_layers}, counted from 0, or from the end with a minus"
+        layer = 0 if is_int and layer == -2 and num_layers == 1 else layer
+        check_argument(is_int and -num_layers <= layer < num_layers, "layer", rule, layer)
+        sources, source_words = _encode_words(self.source_tokenizer, "sources", sources)
+        sources = cut_sources(sources, self.max_source_length - 1, _CUT_ADVICE)
+        targets, target_words = _encode_words(self.target_tokenizer, "translations", translations)
+        self._check_targets("align", sources, targets)
         alignments = {}
-        found = self._inference.cross_attention(sources, targets, layer, batch_size, progress)
-        for index, attention in found:
+        for index, attention in self._inference.cross_attention(
+            sources, targets, layer % num_layers, batch_size, progress
+        ):
             attention = attention[: len(targets[index]), : len(sources[index])]
             alignments[index] = align_words(attention, source_words[index], target_words[index])
         return [alignments[index] for index in range(len(sources))]
+
+    def _check_targets(self, method, sources, targets):
+        """Raises an error if targets are missing, or longer than the model's positions."""
+        if len(sources) != len(targets):
+            rule = f"{method}() needs as many targets as sources"
+            raise ValueError(f"{rule}. Received: {len(sources)} sources and {len(targets)} targets")
+        longest = self.model.config.max_length
+        for index, ids in enumerate(targets):
+            if longest is not None and len(ids) + 1 > longest:
+                raise UserError(
+                    f"Target {index} (counted from 0) has {len(ids) + 1} tokens with EOS; the "
+                    f"model has learned positions for at most {longest}."
+                )
+
+
+def _checked_texts(name, texts):
+    """Returns texts as a list; raises a ValueError if one of them is not a string."""
+    if isinstance(texts, str | bytes):
+        rule = f"{name} must be a list of strings; put one text into a list"
+        raise ValueError(f"{rule}. Received: {name}={texts!r}")
+    texts = list(texts)
+    for index, text in enumerate(texts):
+        if not isinstance(text, str):
+            rule = f"{name} must be a list of strings"
+            raise ValueError(f"{rule}. Received: {name}[{index}]={text!r}")
+    return texts
+
+
+def _checked_prefixes(prefixes, num_texts):
+    """Returns prefixes as a list; raises a ValueError unless there is one for each text."""
+    prefixes = _checked_texts("prefixes", prefixes)
+    if len(prefixes) != num_texts:
+        rule = "There must be as many prefixes as texts"
+        raise ValueError(f"{rule}. Received: {len(prefixes)} prefixes and {num_texts} texts")
+    return prefixes
+
+
+def _spread(prefixes, parts):
+    """Returns a prefix for each part: `""` except for a text's first part with subwords."""
+    spread = []
+    for prefix, of_text in zip(prefixes, parts, strict=True):
+        for part in of_text:
+            spread.append(prefix if part.ids else "")
+            prefix = "" if part.ids else prefix
+    return spread
+
+
+def _join(answers):
+    """Joins parts of a text's answer, with spaces except where a word was cut."""
+    joined, gap = "", ""
+    for part, answer in answers:
+        if answer:
+            joined += (gap if joined else "") + answer
+            gap = ""
+        if part.ends_word:
+            gap = " "
+    return joined
+
+
+def _encode_words(tokenizer, name, texts):
+    """Returns the ids of each text, and the number of ids of each of its words."""
+    lines = [text.split() for text in _checked_texts(name, texts)]
+    encoded = iter(tokenizer.encode_batch([word for words in lines for word in words]))
+    pieces = [[next(encoded) for _ in words] for words in lines]
+    ids = [[token for word in words for token in word] for words in pieces]
+    return ids, [[len(word) for word in words] for words in pieces]

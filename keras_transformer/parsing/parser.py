@@ -12,8 +12,7 @@ from keras_transformer.decoding import BeamSearch
 from keras_transformer.decoding.search import Search
 from keras_transformer.errors import UserError
 from keras_transformer.inference.batch_inference import one_answer
-from keras_transformer.inference.inputs import cut_sources
-from keras_transformer.inference.pipeline import Pipeline, Progress
+from keras_transformer.inference.pipeline import Pipeline, Progress, cut_sources
 from keras_transformer.inference.results import Hypothesis
 from keras_transformer.layers.checks import check_argument, check_boolean
 from keras_transformer.layers.dtypes import Tensor

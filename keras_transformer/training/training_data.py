@@ -16,7 +16,7 @@ from keras_transformer.data import (
 )
 from keras_transformer.data.tokenizer_pair import TokenizerPair
 from keras_transformer.errors import UserError
-from keras_transformer.inference.sentence_profile import SentenceProfile
+from keras_transformer.inference.sentences import SentenceProfile
 
 _LOGGER = logging.getLogger(__name__)
 _READ_BETWEEN_REPORTS = 1_000_000

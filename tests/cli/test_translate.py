@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from keras_transformer.decoding import GreedySearch, Sampling
-from keras_transformer.inference import precision
+from keras_transformer.inference import pipeline
 from keras_transformer.inference.translator import Translator
 from tests.loaded_once import load_once
 from tests.tiny_translator import sentence, tiny_model, tiny_tokenizer, tiny_translator
@@ -238,7 +238,7 @@ def test_streams_reach_the_search(run, saved_model_directory, text, streams_used
 
 def test_the_precision_is_that_of_the_option(run, model, text, monkeypatch):
     lines = text("lines.txt", LINES)
-    monkeypatch.setattr(precision, "_seconds", lambda dtype, config: len(dtype))  # 7 and 8
+    monkeypatch.setattr(pipeline, "_seconds", lambda dtype, config: len(dtype))  # 7 and 8
     found = {
         name: run("translate", "--model", model, "--input", lines, *options)
         for name, options in {

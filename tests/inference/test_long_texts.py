@@ -33,12 +33,12 @@ class Echo(BatchInference):
         self.batches = []
         self.prefixes = []
 
-    def search(self, sources, max_lengths, search, seed_offset, prefixes):
+    def search(self, sources, max_lengths, search, seed_offset, prefixes=None):
         assert all(source[-1] == EOS_ID for source in sources)
         width = max(map(len, sources))
         positions = search.width * (width - 1 + max(max_lengths))  # of each row, but for EOS
         self.batches.append((len(sources), width, positions))
-        decode = tiny_tokenizer().decode
+        decode, prefixes = tiny_tokenizer().decode, prefixes or [[]] * len(sources)
         self.prefixes += [(decode(p), decode(s)) for p, s in zip(prefixes, sources, strict=True)]
         tokens = np.zeros((len(sources), 1, width), "int32")
         for row, source in zip(tokens[:, 0], sources, strict=True):

@@ -4,7 +4,7 @@ import pytest
 
 from keras_transformer.decoding import BeamSearch, GreedySearch, Sampling
 from keras_transformer.errors import UserError
-from keras_transformer.inference import memory as batch_memory
+from keras_transformer.inference import batch_inference
 from keras_transformer.inference.batch_inference import BatchInference
 from keras_transformer.models import Ensemble
 from tests.tiny_translator import tiny_model, tiny_translator
@@ -13,7 +13,7 @@ from tests.tiny_translator import tiny_model, tiny_translator
 @pytest.fixture
 def memory(monkeypatch):
     """Sets how much memory is free, in bytes."""
-    return lambda free: monkeypatch.setattr(batch_memory, "free_memory", lambda: free)
+    return lambda free: monkeypatch.setattr(batch_inference, "free_memory", lambda: free)
 
 
 def test_the_estimate_counts_the_tensors_that_there_must_be():
@@ -22,19 +22,19 @@ def test_the_estimate_counts_the_tensors_that_there_must_be():
     keys_and_values = 2 * 4 * 3 * 32 * beams * limit
     logits = 2 * 4 * 320 * beams
     candidates = 2 * 4 * 2 * beams * beams
-    needed = batch_memory.search_bytes(model, BeamSearch(beams), 1, limit)
+    needed = batch_inference.search_bytes(model, BeamSearch(beams), 1, limit)
     assert needed > keys_and_values + logits + candidates
-    both = batch_memory.search_bytes(Ensemble([model, model]), BeamSearch(beams), 1, limit)
+    both = batch_inference.search_bytes(Ensemble([model, model]), BeamSearch(beams), 1, limit)
     assert both > needed + keys_and_values
-    assert batch_memory.search_bytes(model, GreedySearch(), 50, limit) < needed / 20
+    assert batch_inference.search_bytes(model, GreedySearch(), 50, limit) < needed / 20
 
 
 def test_fewer_searches_at_a_time_where_all_do_not_fit(memory):
     model, search = tiny_model(), BeamSearch(10)
-    needed = batch_memory.search_bytes(model, search, 5, 20)
+    needed = batch_inference.search_bytes(model, search, 5, 20)
     for free, expected in ((None, 4), (4 * needed, 4), (2.5 * needed, 2), (needed, 1)):
         memory(free)
-        assert batch_memory.streams_that_fit(model, search, 5, 20, 4) == expected
+        assert batch_inference.streams_that_fit(model, search, 5, 20, 4) == expected
 
 
 @pytest.mark.parametrize("search", [BeamSearch(5_000), Sampling(num_samples=5_000)])
@@ -47,5 +47,5 @@ def test_a_search_that_does_not_fit_is_refused_before_it_begins(search, memory, 
 
 
 def test_batches_of_several_beams_have_fewer_sentences():
-    sizes = {width: batch_memory.default_batch_size(width) for width in (1, 2, 4, 5, 300)}
+    sizes = {width: batch_inference.default_batch_size(width) for width in (1, 2, 4, 5, 300)}
     assert sizes == {1: 128, 2: 128, 4: 64, 5: 51, 300: 1}

@@ -5,7 +5,7 @@ import logging
 import pytest
 
 from keras_transformer.export import export_saved_model
-from keras_transformer.inference import Translator, precision
+from keras_transformer.inference import Translator, pipeline
 from keras_transformer.models import TransformerConfig
 from tests.tiny_translator import sentence, tiny_translator
 
@@ -17,29 +17,29 @@ CONFIG = TransformerConfig(vocab_size=100)
 )
 def test_the_faster_one_is_chosen_and_said(seconds, chosen, monkeypatch, caplog):
     times = dict(zip(("float32", "bfloat16"), seconds, strict=True))
-    monkeypatch.setattr(precision, "_seconds", lambda dtype, config: times[dtype])
+    monkeypatch.setattr(pipeline, "_seconds", lambda dtype, config: times[dtype])
     caplog.set_level(logging.INFO, "keras_transformer")
-    assert precision.choose_precision("auto", CONFIG) == chosen
+    assert pipeline.choose_precision("auto", CONFIG) == chosen
     assert f"{seconds[0] / seconds[1]:.1f} times as fast as float32: {chosen}" in caplog.text
 
 
 def test_other_dtypes_are_not_measured(monkeypatch):
-    monkeypatch.delattr(precision, "_seconds")
-    assert [precision.choose_precision(one, CONFIG) for one in (None, "bfloat16")] == [
+    monkeypatch.delattr(pipeline, "_seconds")
+    assert [pipeline.choose_precision(one, CONFIG) for one in (None, "bfloat16")] == [
         None,
         "bfloat16",
     ]
 
 
 def test_a_product_takes_time_in_both():
-    assert precision._seconds("float32", CONFIG) > 0 < precision._seconds("bfloat16", CONFIG)
+    assert pipeline._seconds("float32", CONFIG) > 0 < pipeline._seconds("bfloat16", CONFIG)
 
 
 @pytest.mark.tensorflow_only("a SavedModel is written on the TensorFlow backend")
 def test_models_are_loaded_and_exported_in_it(monkeypatch, tmp_path):
     directory = tiny_translator().save(tmp_path / "model")
     times = {"float32": 2.0, "bfloat16": 1.0}
-    monkeypatch.setattr(precision, "_seconds", lambda dtype, config: times[dtype])
+    monkeypatch.setattr(pipeline, "_seconds", lambda dtype, config: times[dtype])
     translator = Translator.load(directory, dtype="auto")
     assert translator.model.dtype_policy.name == "bfloat16"
     texts = [sentence(4, 1)]

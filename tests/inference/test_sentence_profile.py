@@ -6,7 +6,7 @@ import pytest
 
 from keras_transformer.data import EncodedCorpus, PairsCorpus, SubwordTokenizer
 from keras_transformer.inference import SentenceProfile
-from keras_transformer.inference.sentence_splitting import split_sentences
+from keras_transformer.inference.sentences import split_sentences
 
 
 def profile(sources):

@@ -6,7 +6,8 @@ import unicodedata
 import pytest
 
 from keras_transformer.data import SubwordTokenizer
-from keras_transformer.inference.sentence_splitting import TextPart, join_answers, split_text
+from keras_transformer.inference.sentences import TextPart, split_text
+from keras_transformer.inference.translator import _join
 from tests.tiny_translator import sentence, tiny_tokenizer
 
 ODD = {
@@ -144,12 +145,11 @@ def test_the_texts_of_the_parts_joined_as_answers_are_the_text_with_single_space
     for text in (ODD["sentences"], ODD["words"], f"one {'x' * 300} two.", "红色的房子" * 50):
         parts = split_text(text, limit, TOKENIZERS["sentencepiece"])
         assert len(parts) > 3
-        assert join_answers(parts, [part.text.strip() for part in parts]) == text
+        assert _join([(part, part.text.strip()) for part in parts]) == text
 
 
 def test_an_empty_answer_leaves_no_space():
     parts = [TextPart("a ", [4]), TextPart("b", [5], ends_word=False), TextPart("c ", [6])]
-    assert join_answers(parts, ["", "B", ""]) == "B"
-    assert join_answers(parts, ["A", "", "C"]) == "A C"
-    assert join_answers(parts, ["A", "B", "C"]) == "A BC"
-    assert join_answers([], []) == ""
+    for answers, expected in ((["", "B", ""], "B"), (["A", "", "C"], "A C"), ("ABC", "A BC")):
+        assert _join(zip(parts, answers, strict=True)) == expected
+    assert _join([]) == ""

@@ -15,8 +15,8 @@ from keras_transformer.data import BOS_ID, EOS_ID, SubwordTokenizer
 from keras_transformer.decoding import BeamSearch, GreedySearch, MinimumLength, Sampling
 from keras_transformer.errors import UserError
 from keras_transformer.inference import translator as translator_module
-from keras_transformer.inference.alignment import align_words
-from keras_transformer.inference.memory import cut_batches
+from keras_transformer.inference.batch_inference import cut_batches
+from keras_transformer.inference.results import align_words
 from keras_transformer.inference.translator import Translator
 from keras_transformer.models import TrainingRecipe
 from tests.tiny_translator import sentence, tiny_model, tiny_tokenizer, tiny_translator
@@ -184,14 +184,14 @@ class TestLengths:
 
     def test_batches_are_bounded_in_rows_and_padded_size(self):
         sizes = np.random.default_rng(0).integers(1, 50, 200).tolist()
-        batches = cut_batches(sizes, max_rows=16, max_total=100)
+        batches = cut_batches(dict(enumerate(sizes)), max_rows=16, max_total=100)
         assert sorted(index for batch in batches for index in batch) == list(range(200))
         for batch in batches:
             assert len(batch) <= 16
             assert len(batch) == 1 or len(batch) * max(sizes[i] for i in batch) <= 100
-        assert cut_batches([], 4, 10) == []
+        assert cut_batches({}, 4, 10) == []
         with pytest.raises(ValueError, match="batch_size"):
-            cut_batches([1], 0, 10)
+            cut_batches({0: 1}, 0, 10)
 
 
 class TestHypotheses:

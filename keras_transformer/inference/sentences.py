@@ -1,9 +1,11 @@
 """Splits long texts at sentence ends, then between words, and inside a word if necessary.
 
-The text is tokenized a few times (in sentences, words and parts) and not once for each possible
-part, so the time grows linearly with the length of the text.
+A text is tokenized a few times (in sentences, words and parts) and not once for each possible part,
+so the time grows linearly with the length of the text. A `SentenceProfile` says what is long.
 """
 
+import collections
+import dataclasses
 import itertools
 import math
 import re
@@ -11,7 +13,11 @@ import unicodedata
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-EncodeBatch = Callable[[list[str]], list[list[int]]]
+import numpy as np
+
+from keras_transformer.data.encoded_corpus import EncodedCorpus
+from keras_transformer.data.tokenizer import Tokenizer
+from keras_transformer.settings.setting import COUNT_OR_ZERO, SWITCH, Rule, Settings, setting
 
 # Sentence ends in many scripts: before white space, and (full-width) in any place.
 _ENDS = ".!?…‽؟۔։।॥።．"
@@ -35,6 +41,97 @@ _WORD_END = re.compile(r"(?<!\s)(?<!@@)\s+")
 _JOINER = "\u200d"  # zero-width
 # A piece of a word may have slightly more subwords alone than inside the word.
 _SPARE = 1.1
+# Of a profile: the maximum number of texts that are searched for sentence ends, the quantile of
+# usual lengths, and the share of single sentences, some of which look like two: titles, lists.
+_MAX_TEXTS, _USUAL, _SINGLE = 50_000, 0.99, 0.95
+# The minimum number of full stops of an abbreviation, and its maximum length.
+_MIN_COUNT, _LONGEST_ABBREVIATION = 2, 6
+_WORDS = Rule(tuple, "a list of words", lambda words: all(isinstance(w, str) for w in words))
+
+
+@dataclasses.dataclass(frozen=True)
+class SentenceProfile(Settings):
+    """Lengths and sentence ends of the sources that a model was trained on.
+
+    Args:
+        usual_length: 99th percentile of the number of subwords of a source, without EOS.
+        longest: Number of subwords of the longest source.
+        single_sentences: Whether at least 95 % of the sources are one sentence.
+        abbreviations: Words whose full stop does not end a sentence, in lower case, with 0 for each
+            digit.
+
+    Raises:
+        ValueError: if a value is of another type, or negative.
+
+    Example:
+
+    >>> from keras_transformer.data import EncodedCorpus, PairsCorpus, SubwordTokenizer
+    >>> from keras_transformer.inference import SentenceProfile
+    >>> tokenizer = SubwordTokenizer(["a", "house."])
+    >>> corpus = EncodedCorpus.from_corpus(PairsCorpus([("a house.", "a")]), tokenizer)
+    >>> SentenceProfile.from_corpus(corpus, tokenizer)
+    SentenceProfile(usual_length=2, longest=2, single_sentences=True, abbreviations=())
+    """
+
+    usual_length: int = setting(dataclasses.MISSING, COUNT_OR_ZERO)
+    longest: int = setting(dataclasses.MISSING, COUNT_OR_ZERO)
+    single_sentences: bool = setting(dataclasses.MISSING, SWITCH)
+    abbreviations: tuple[str, ...] = setting((), _WORDS)
+
+    @classmethod
+    def from_corpus(cls, corpus: EncodedCorpus, tokenizer: Tokenizer) -> "SentenceProfile":
+        """Returns the profile of a corpus.
+
+        Args:
+            corpus: an `EncodedCorpus`.
+            tokenizer: the source's tokenizer, which turns ids back into text.
+        """
+        lengths = corpus.source_lengths - 1  # without EOS
+        offsets, ids = corpus.source_offsets, corpus.source_ids
+        step = -(-len(corpus) // _MAX_TEXTS)
+        rows = [ids[offsets[row] : offsets[row + 1]] for row in range(0, len(corpus), step)]
+        texts = tokenizer.decode_batch(rows)
+        abbreviations = _find_abbreviations(texts)
+        num_single = sum(len(split_sentences(text, abbreviations)) < 2 for text in texts)
+        return cls(
+            usual_length=int(np.quantile(lengths, _USUAL, method="inverted_cdf")),
+            longest=int(lengths.max()),
+            single_sentences=num_single >= _SINGLE * len(texts),
+            abbreviations=abbreviations,
+        )
+
+    def is_several(self, text: str, num_subwords: int) -> bool:
+        """Returns whether a text has more sentences than was usual in the training text.
+
+        Args:
+            text: the text.
+            num_subwords: the number of its subwords.
+        """
+        if not self.single_sentences and num_subwords <= self.usual_length:
+            return False
+        return len(split_sentences(text, self.abbreviations)) > 1
+
+
+def _find_abbreviations(texts):
+    """Returns short words that, inside a text, have a full stop more often than not."""
+    with_stop: collections.Counter[str] = collections.Counter()
+    without: collections.Counter[str] = collections.Counter()
+    for text in texts:
+        words = text.split()
+        for word in words[:-1]:
+            key = word_key(word)
+            if re.search(r"[^\W_]\.\W*$", word):
+                with_stop[key] += 1
+            elif key.strip("0"):  # A number may be an ordinal in one place and not in another.
+                without[key] += 1
+        # A full stop after the last word ends the sentence, so the word counts as one without.
+        without.update(map(word_key, words[-1:]))
+    abbreviations = (
+        word
+        for word, count in with_stop.items()
+        if count >= max(_MIN_COUNT, without[word] + 1) and len(word) <= _LONGEST_ABBREVIATION
+    )
+    return tuple(sorted(abbreviations))
 
 
 class TextPart(NamedTuple):
@@ -82,7 +179,7 @@ def word_key(word: str) -> str:
 def split_text(
     text: str,
     max_subwords: int,
-    encode_batch: EncodeBatch,
+    encode_batch: Callable[[list[str]], list[list[int]]],
     usual_length: int | None = None,
     abbreviations: Sequence[str] = (),
 ) -> list[TextPart]:
@@ -96,18 +193,6 @@ def split_text(
     groups_of = max_subwords if usual_length is None else min(usual_length, max_subwords)
     sentences = split_sentences(text, abbreviations)
     return _join_while_they_fit(sentences, max_subwords, encode_batch, groups_of)
-
-
-def join_answers(parts: Sequence[TextPart], answers: Sequence[str]) -> str:
-    """Joins the answers to the parts of a text, with spaces except where a word was cut."""
-    joined, gap = "", ""
-    for part, answer in zip(parts, answers, strict=True):
-        if answer:
-            joined += (gap if joined else "") + answer
-            gap = ""
-        if part.ends_word:
-            gap = " "
-    return joined
 
 
 def _units(text, matches):
@@ -163,11 +248,11 @@ def _cut(text, num_subwords, limit, encode_batch) -> list[tuple[str, list[int]]]
     """Returns pieces of a word, about equally long, each with its ids."""
     # Where a visible character begins: not at combining accents or joined emoji.
     starts = [
-        place
-        for place, letter in enumerate(text)
-        if place == 0
+        index
+        for index, letter in enumerate(text)
+        if index == 0
         or unicodedata.category(letter)[0] != "M"
-        and _JOINER not in text[place - 1 : place + 1]
+        and _JOINER not in text[index - 1 : index + 1]
     ]
     if len(starts) == 1:
         starts = list(range(len(text)))
