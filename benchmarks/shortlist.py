@@ -23,7 +23,7 @@ from alternate import hardware
 from keras_transformer import Transformer, Translator
 from keras_transformer.data import EncodedCorpus, ParallelTextCorpus, train_sentencepiece
 from keras_transformer.data.lines import open_text
-from keras_transformer.data.special_tokens import EOS_ID
+from keras_transformer.data.tokenizer import EOS_ID
 from keras_transformer.data.tokenizer_pair import TokenizerPair
 from keras_transformer.decoding import BeamSearch, GreedySearch
 from keras_transformer.export import export_saved_model

@@ -14,7 +14,7 @@ from decode_setting import SOURCE_LENGTH, TARGET_LENGTH, THREADS, VOCAB
 
 from keras_transformer import Transformer, Translator
 from keras_transformer.data import SubwordTokenizer
-from keras_transformer.data.special_tokens import EOS_ID
+from keras_transformer.data.tokenizer import EOS_ID
 from keras_transformer.decoding import BeamSearch, GreedySearch
 from keras_transformer.export import export_ctranslate2, export_saved_model
 

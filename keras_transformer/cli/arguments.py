@@ -116,7 +116,7 @@ def add_constraint_options(parser: argparse.ArgumentParser) -> None:
 def choose_search(arguments: argparse.Namespace, search: Any) -> Any:
     """Returns a model's search, changed by the options; a constraint replaces one of its kind."""
     from keras_transformer import decoding
-    from keras_transformer.data.special_tokens import UNK_ID
+    from keras_transformer.data.tokenizer import UNK_ID
 
     given = {name: value for name, value in vars(arguments).items() if value is not None}
     names = ("beam_size", "length_penalty", "patience", "n_best")

@@ -5,13 +5,13 @@ from keras_transformer import lazy_names
 # Imported when they are used: not every name needs sentencepiece or TensorFlow.
 _MODULES = {
     "batch_plan": ["BatchShape"],
-    "corpora": ["Corpus", "PairsCorpus", "ParallelTextCorpus", "TfdsCorpus", "TsvCorpus"],
-    "encoded_corpus": ["EncodedCorpus"],
+    "corpora": ["ParallelTextCorpus", "TfdsCorpus", "TsvCorpus"],
+    "encoded_corpus": ["Corpus", "EncodedCorpus", "PairsCorpus"],
     "lines": ["text_lines"],
     "prepared_corpus": ["PreparedCorpus", "prepare_corpus"],
     "sentencepiece_tokenizer": ["SentencePieceTokenizer", "train_sentencepiece"],
-    "special_tokens": ["BOS_ID", "EOS_ID", "PAD_ID", "UNK_ID"],
     "subword_tokenizer": ["SubwordTokenizer", "build_subword_vocabulary"],
+    "tokenizer": ["BOS_ID", "EOS_ID", "PAD_ID", "UNK_ID"],
     "token_batches": ["TokenBatches"],
     "tokenizer_pair": ["load_tokenizer", "save_tokenizer"],
 }

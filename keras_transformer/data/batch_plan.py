@@ -1,13 +1,7 @@
 """A plan of batches: a few shapes with little padding, the batch of each pair, and their order.
 
-Every new shape costs a compilation or a trace, and every padded position costs work. So the shapes
-are chosen from the lengths: the rectangle of all (source length, target length) pairs is repeatedly
-cut in two where that saves most padding, and each part is padded to its own maximum lengths.
-
-The order is computed from (seed, epoch, index), so there is no random state to save or to share: a
-resumed training and every worker can compute the order of any epoch, with NumPy or, if its module
-is passed as `tf`, with TensorFlow. The random numbers follow SplitMix64 (Steele et al., 2014, "Fast
-Splittable Pseudorandom Number Generators").
+The order is a function of (seed, epoch, index), in NumPy or, if its module is passed as `tf`, in
+TensorFlow: a resumed training has no random state to load.
 """
 
 from collections.abc import Sequence
@@ -46,12 +40,10 @@ class BatchShape(NamedTuple):
 
 
 class BatchSize(NamedTuple):
-    """The limits of a batch's size."""
+    """The limits of a batch's size, arguments of `TokenBatches`."""
 
     tokens: int  # upper bound of rows * width, for each side
-    row_multiple: int  # rows are a multiple of this number if that many fit
-    # Rows are always a multiple of this number, even if a batch of very long sentences is larger
-    # than `tokens` then.
+    row_multiple: int
     num_replicas: int = 1
 
     def rows(self, source_width: int, target_width: int) -> int:
@@ -66,15 +58,15 @@ def choose_shapes(
 ) -> tuple[BatchShape, ...]:
     """Returns the shapes for a corpus, the most expensive first; every pair fits in one of them.
 
-    They depend only on the lengths of the pairs, of which there must be at least one. No cut leaves
-    less than a quarter of a batch in a part, so a small corpus has fewer shapes.
+    The rectangle of all (source length, target length) pairs is repeatedly cut in two where that
+    saves most padding, and each half is padded to its own maximum lengths. No cut leaves less than
+    a quarter of a batch in a half, so a small corpus has fewer shapes.
     """
     # One number for each pair of lengths: `np.unique` takes ten times longer for rows.
     base = int(target_lengths.max()) + 1
     keys, counts = np.unique(source_lengths * base + target_lengths, return_counts=True)
-    lengths = np.stack(np.divmod(keys, base), axis=1)
-    regions = [(lengths, counts)]
-    cuts = [_best_cut(lengths, counts, size.tokens)]
+    regions = [(np.stack(np.divmod(keys, base), axis=1), counts)]
+    cuts = [_best_cut(*regions[0], size.tokens)]
     while len(regions) < max_shapes:
         best = max(range(len(regions)), key=lambda region: cuts[region][0])
         saving, side, position = cuts[best]
@@ -91,8 +83,8 @@ def choose_shapes(
     return tuple(sorted(shapes, key=lambda shape: (-_padded_cost(*shape[1:]), shape)))
 
 
-def _best_cut(lengths, counts, tokens_per_batch) -> tuple[int, int, int]:
-    """Returns (padding saved, side, last length of the lower part) of the best cut, or zeros."""
+def _best_cut(lengths, counts, tokens_per_batch):
+    """Returns (padding saved, side, last length of the lower half) of the best cut, or zeros."""
     best = (0, 0, 0)
     least = _LEAST_BATCHES * tokens_per_batch
     whole = counts.sum() * _padded_cost(*lengths.max(axis=0))
@@ -138,11 +130,11 @@ def assign_shapes(
 class BatchPlan(NamedTuple):
     """The batches of a corpus, the same in every epoch whatever the order of its pairs.
 
-    Each epoch sorts the pairs by `groups`, in an order of its own within each group. Batch `i` has
-    the pairs at `positions[splits[i]:splits[i + 1]]` of the sorted pairs. All arrays are int64.
+    Each epoch sorts the pairs by `groups`, shuffled within each group. Batch `i` has the pairs at
+    `positions[splits[i]:splits[i + 1]]` of the sorted pairs. All arrays are int64.
     """
 
-    groups: np.ndarray  # [pairs], index of the shape that each pair was assigned to
+    groups: np.ndarray  # [pairs], index of the shape of each pair
     positions: np.ndarray  # [pairs], every position in the sorted pairs once
     splits: np.ndarray  # [batches + 1]
     shapes: np.ndarray  # [batches, 3]: rows, source width and target width
@@ -159,10 +151,9 @@ def plan_batches(
 ) -> BatchPlan:
     """Returns a plan with every pair in exactly one batch.
 
-    Each pair is assigned to the cheapest shape that it fits in. If the last batch of a shape is not
-    full, it gets pairs of the next smaller shapes. So only the last few batches are not full; they
-    get padding rows up to a multiple of `row_multiple`. The shapes are from `choose_shapes`, for
-    this corpus or for another.
+    Each pair is assigned to the cheapest of `shapes` (of this or of another corpus) that it fits
+    in. If the last batch of a shape is not full, it gets pairs of the next smaller shapes. So only
+    the last few batches are not full; they get padding rows up to a multiple of `row_multiple`.
     """
     groups = assign_shapes(shapes, source_lengths, target_lengths)
     shapes = list(shapes)
@@ -228,7 +219,7 @@ def _last_batches(rest, ends, shapes, size):
     positions = np.concatenate(rest) if rest else np.zeros(0, np.int64)
     # The pair at a position changes with the epoch, but always fits the widths of its shape.
     shape_numbers = np.searchsorted(ends, positions, side="right")
-    widths = np.array([shape[1:] for shape in shapes])[shape_numbers]
+    widths = np.array(shapes)[shape_numbers, 1:]
     order = np.lexsort((-widths[:, 0], -widths[:, 1]))
     positions, widths = positions[order], widths[order]
     while len(positions):
@@ -281,14 +272,12 @@ def _argsort(keys, tf):
 
 
 def _random_bits(count, seed, stream, epoch, tf):
+    """SplitMix64 (Steele et al., 2014, "Fast Splittable Pseudorandom Number Generators")."""
     # Arrays: NumPy warns where the product of scalars overflows, which is intended here.
     start = _scramble(np.array([seed], np.uint64) + np.uint64(stream) * _GOLDEN, np)
     if tf is None:
-        numbers, epoch, bitwise = (
-            np.arange(count, dtype=np.uint64),
-            np.array([epoch], np.uint64),
-            np,
-        )
+        numbers, bitwise = np.arange(count, dtype=np.uint64), np
+        epoch = np.array([epoch], np.uint64)
     else:
         numbers, bitwise = tf.cast(tf.range(count, dtype=tf.int64), tf.uint64), tf.bitwise
         epoch = tf.cast(epoch, tf.uint64)

@@ -1,11 +1,10 @@
-"""Corpora: sources of (source, target) sentence pairs that can be read repeatedly."""
+"""Corpora in files and of tensorflow-datasets, which can be read repeatedly."""
 
 import abc
 import itertools
 import os
 import pathlib
-from collections.abc import Iterator, Sequence
-from typing import Any, Protocol, runtime_checkable
+from collections.abc import Iterator
 
 from keras_transformer.data.lines import open_text
 from keras_transformer.errors import UserError
@@ -13,62 +12,12 @@ from keras_transformer.files import require_file
 
 
 def require_regular_file(path: str | os.PathLike) -> pathlib.Path:
-    """Returns `path` as a `pathlib.Path`, or raises a `UserError` if it cannot be read repeatedly.
-
-    A pipe or a device would be empty the second time.
-    """
+    """Returns `path` as a `pathlib.Path`; raises a `UserError` if it can be read only once."""
     path = require_file(path)
     if not path.is_file():
         kind = "a pipe" if path.is_fifo() else "not a regular file"
         raise UserError(f"{str(path)!r} is {kind}; it is read more than once: give a regular file.")
     return path
-
-
-@runtime_checkable
-class Corpus(Protocol):
-    """A corpus: each `iter(corpus)` yields all pairs of `str`, in a fixed order.
-
-    `len(corpus)` is optional, and raises `TypeError` if the number is not known.
-
-    Example:
-
-    >>> from keras_transformer.data import Corpus
-    >>> class Squares:
-    ...     def __iter__(self):
-    ...         return ((str(number), str(number**2)) for number in range(4))
-    >>> isinstance(Squares(), Corpus), list(Squares())[3]
-    (True, ('3', '9'))
-    """
-
-    def __iter__(self) -> Iterator[tuple[str, str]]: ...
-
-
-class PairsCorpus:
-    """Sentence pairs in memory.
-
-    Args:
-        pairs: sequence of `(source, target)`, both `str`.
-
-    Raises:
-        UserError: if there is no pair.
-
-    Example:
-
-    >>> corpus = keras_transformer.data.PairsCorpus([("one", "eins"), ("two", "zwei")])
-    >>> len(corpus), next(iter(corpus))
-    (2, ('one', 'eins'))
-    """
-
-    def __init__(self, pairs: Sequence[tuple[str, str]]):
-        self._pairs = [(source, target) for source, target in pairs]
-        if not self._pairs:
-            raise UserError("The corpus has no sentence pairs.")
-
-    def __iter__(self) -> Iterator[tuple[str, str]]:
-        return iter(self._pairs)
-
-    def __len__(self) -> int:
-        return len(self._pairs)
 
 
 class _FileCorpus(abc.ABC):
@@ -96,8 +45,7 @@ class _FileCorpus(abc.ABC):
 class ParallelTextCorpus(_FileCorpus):
     """Two text files whose lines with the same number are a pair; `.gz` is unpacked.
 
-    Lines are read when they are needed. All lines are yielded, empty ones too, so the files stay
-    parallel; `EncodedCorpus` leaves out pairs with an empty side.
+    Lines are read when they are needed, empty ones too; `EncodedCorpus` leaves these pairs out.
 
     Args:
         source_path, target_path: UTF-8 text files with equally many lines, one sentence per line.
@@ -194,9 +142,8 @@ class TsvCorpus(_FileCorpus):
 class TfdsCorpus:
     """A translation set of tensorflow-datasets, in either direction.
 
-    Each example must have the text of both languages under their codes, either directly or in one
-    nested feature such as `translation`. For example, `wmt14_translate/de-en` has
-    `{"de": ..., "en": ...}` and serves both directions.
+    Each example must have the text of both languages under their codes, either directly, such as
+    `{"de": ..., "en": ...}` of `wmt14_translate/de-en`, or in one nested feature.
 
     Args:
         name: `"set"`, `"set/config"` or `"set/config:version"`.
@@ -251,11 +198,9 @@ class TfdsCorpus:
     def __iter__(self) -> Iterator[tuple[str, str]]:
         import tensorflow_datasets as tfds
 
+        one_reader = tfds.ReadConfig(interleave_cycle_length=1)  # The order of the pairs is fixed.
         dataset = self._builder.as_dataset(
-            split=self.split,
-            shuffle_files=False,
-            # One reader, because the order of the pairs is fixed.
-            read_config=tfds.ReadConfig(interleave_cycle_length=1),
+            split=self.split, shuffle_files=False, read_config=one_reader
         )
         for number, example in enumerate(tfds.as_numpy(dataset)):
             for key in self._path:
@@ -281,9 +226,8 @@ def _prepared_builder(name, data_dir, download):
             problem = f"The data set {name!r} could not be downloaded"
             builder.download_and_prepare()
     except Exception as error:  # several types: the name, network, disk, checksums
-        first_line = next((line.strip() for line in str(error).splitlines() if line.strip()), None)
-        reason = ": ".join(filter(None, (type(error).__name__, first_line)))
-        raise UserError(f"{problem}: {reason}") from error
+        lines = [type(error).__name__, *str(error).strip().splitlines()]
+        raise UserError(f"{problem}: {': '.join(lines[:2]).strip()}") from error
     if not download and not builder.info.splits:
         raise UserError(
             f"The data set {name!r} is not prepared in {str(builder.data_dir)!r}, "
@@ -292,11 +236,11 @@ def _prepared_builder(name, data_dir, download):
     return builder
 
 
-def _path_to_languages(builder, name, languages) -> tuple[str, ...]:
+def _path_to_languages(builder, name, languages):
     """Returns the keys that lead to the languages in an example: none, or one nested feature."""
     features = builder.info.features
-    candidates: dict[tuple[str, ...], Any] = {(): features}
-    candidates |= {(key,): feature for key, feature in features.items() if hasattr(feature, "keys")}
+    nested = {(key,): feature for key, feature in features.items() if hasattr(feature, "keys")}
+    candidates = {(): features, **nested}
     for path, feature in candidates.items():
         if all(language in feature for language in languages):
             return path

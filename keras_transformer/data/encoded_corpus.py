@@ -1,13 +1,13 @@
-"""A corpus as token ids in flat arrays."""
+"""Sentence pairs in memory, as text or as token ids in flat arrays."""
 
 import itertools
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from keras_transformer.data.special_tokens import EOS_ID
-from keras_transformer.data.tokenizer import Tokenizer
+from keras_transformer.data.tokenizer import EOS_ID, Tokenizer
 from keras_transformer.errors import UserError
 
 # TensorFlow's kernels need memory that begins at a multiple of this number of bytes.
@@ -17,18 +17,63 @@ _CHUNK, _CHUNK_CHARACTERS = 8192, 2**24
 _LOGGER = logging.getLogger(__name__)
 
 
+@runtime_checkable
+class Corpus(Protocol):
+    """A corpus: each `iter(corpus)` yields all pairs of `str`, in a fixed order.
+
+    `len(corpus)` is optional, and raises `TypeError` if the number is not known.
+
+    Example:
+
+    >>> from keras_transformer.data import Corpus
+    >>> class Squares:
+    ...     def __iter__(self):
+    ...         return ((str(number), str(number**2)) for number in range(4))
+    >>> isinstance(Squares(), Corpus), list(Squares())[3]
+    (True, ('3', '9'))
+    """
+
+    def __iter__(self) -> Iterator[tuple[str, str]]: ...
+
+
+class PairsCorpus:
+    """Sentence pairs in memory.
+
+    Args:
+        pairs: sequence of `(source, target)`, both `str`.
+
+    Raises:
+        UserError: if there is no pair.
+
+    Example:
+
+    >>> corpus = keras_transformer.data.PairsCorpus([("one", "eins"), ("two", "zwei")])
+    >>> len(corpus), next(iter(corpus))
+    (2, ('one', 'eins'))
+    """
+
+    def __init__(self, pairs: Sequence[tuple[str, str]]):
+        self._pairs = [(source, target) for source, target in pairs]
+        if not self._pairs:
+            raise UserError("The corpus has no sentence pairs.")
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        return iter(self._pairs)
+
+    def __len__(self) -> int:
+        return len(self._pairs)
+
+
 class EncodedCorpus:
     """Sentence pairs as ids: for each side, a flat array of ids and an array of offsets.
 
     Row `i` of the source is `source_ids[source_offsets[i]:source_offsets[i + 1]]`, and ends with
-    EOS. The target has neither BOS nor EOS: `TokenBatches` puts BOS before the decoder's input
-    and EOS behind the labels.
+    EOS. The target has neither BOS nor EOS: `TokenBatches` adds them.
 
     Args:
         source_ids, target_ids: uint16 (for up to 65,536 ids) or int32 `[tokens]`.
         source_offsets, target_offsets: int64 `[pairs + 1]`.
-        num_dropped_long, num_dropped_empty: numbers of pairs that were left out because a side was
-            too long, or empty.
+        num_dropped_long, num_dropped_empty: numbers of pairs left out as too long, or empty.
 
     Example:
 
@@ -82,8 +127,7 @@ class EncodedCorpus:
         """Returns a corpus encoded in one pass.
 
         Args:
-            corpus: yields pairs of `str`. Pairs with a side that is empty, or only whitespace, are
-                left out and counted.
+            corpus: yields pairs of `str`. Pairs with a blank side are left out and counted.
             source_tokenizer: has `encode_batch(texts) -> list[list[int]]`.
             target_tokenizer: the tokenizer of the target; `None`: the same as for the source.
             max_length: pairs with more tokens on either side, EOS counted, are left out and
@@ -105,8 +149,8 @@ class EncodedCorpus:
         num_pairs, num_long, num_empty = counts.tolist()
         report_drops(num_pairs, num_long, num_empty, max_length)
         num_tokens = [sum(len(block.sides()[side][0]) for block in blocks) for side in (0, 1)]
-        dtypes = [_id_dtype(tokenizer) for tokenizer in tokenizers]
-        return join_blocks(blocks, int(counts[0]), num_tokens, dtypes, counts[1:].tolist())
+        dtypes = [ids.dtype for ids, _ in blocks[0].sides()]
+        return join_blocks(blocks, num_pairs, num_tokens, dtypes, (num_long, num_empty))
 
     def __len__(self) -> int:
         return len(self.source_offsets) - 1
@@ -118,7 +162,7 @@ class EncodedCorpus:
 
     @property
     def target_lengths(self) -> np.ndarray:
-        """int64 `[pairs]`: number of labels of each target, which are its tokens and EOS."""
+        """int64 `[pairs]`: labels of each target, which are its tokens and EOS."""
         return np.diff(self.target_offsets) + 1
 
     def sides(self) -> tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]:
@@ -141,21 +185,17 @@ class EncodedCorpus:
         keep = np.maximum(self.source_lengths, self.target_lengths) <= max_length
         if keep.all():
             return self
-        num_long = self.num_dropped_long + len(self) - int(keep.sum())
-        report_drops(int(keep.sum()), num_long, self.num_dropped_empty, max_length)
-
-        def kept(ids: np.ndarray, offsets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        num_pairs = int(keep.sum())
+        num_long = self.num_dropped_long + len(self) - num_pairs
+        report_drops(num_pairs, num_long, self.num_dropped_empty, max_length)
+        arrays: Any = ()
+        for ids, offsets in self.sides():
             lengths = np.diff(offsets)
-            return ids[np.repeat(keep, lengths)], np.append(0, np.cumsum(lengths[keep]))
-
-        source, target = self.sides()
-        arrays = *kept(*source), *kept(*target)
+            arrays += ids[np.repeat(keep, lengths)], np.append(0, np.cumsum(lengths[keep]))
         return EncodedCorpus(*arrays, num_long, self.num_dropped_empty)
 
 
-def line_chunks(
-    lines: Iterable[str | tuple[str, ...]], max_lines: int, max_characters: int
-) -> Iterator[list]:
+def line_chunks(lines: Iterable, max_lines: int, max_characters: int) -> Iterator[list]:
     """Yields lists of `max_lines` lines, or tuples of lines; fewer where the lines are long."""
     chunk, room = [], max_characters
     for line in lines:
@@ -169,7 +209,7 @@ def line_chunks(
 
 
 def encode_blocks(
-    corpus, tokenizers: tuple[Tokenizer, Tokenizer], max_length: int | None, dropout=0.0, seed=0
+    corpus, tokenizers, max_length: int | None, dropout=0.0, seed=0
 ) -> Iterator[EncodedCorpus]:
     """Yields an `EncodedCorpus` for every few thousand pairs, in order; it may be empty."""
     for number, chunk in enumerate(line_chunks(corpus, _CHUNK, _CHUNK_CHARACTERS)):
@@ -190,7 +230,9 @@ def encode_blocks(
         for side, tokenizer in enumerate(tokenizers):
             offsets = np.append(0, np.cumsum(lengths[side][keep]))
             ids = itertools.chain.from_iterable(itertools.compress(rows[side], keep))
-            sides.append((np.fromiter(ids, _id_dtype(tokenizer), int(offsets[-1])), offsets))
+            vocab_size = getattr(tokenizer, "vocab_size", 2**31)
+            dtype = np.uint16 if vocab_size <= 2**16 else np.int32
+            sides.append((np.fromiter(ids, dtype, int(offsets[-1])), offsets))
         (source_ids, source_offsets), target = sides
         yield EncodedCorpus(
             np.insert(source_ids, source_offsets[1:], EOS_ID),
@@ -206,7 +248,7 @@ def join_blocks(
     num_pairs: int,
     num_tokens: Sequence[int],
     dtypes: Sequence,
-    num_dropped: Sequence[int],
+    num_dropped: tuple[int, int],
 ) -> EncodedCorpus:
     """Returns the pairs of all blocks, in arrays that have their full size from the beginning.
 
@@ -267,11 +309,6 @@ def shared_tensor(array: np.ndarray):
     import tensorflow as tf
 
     return tf.experimental.dlpack.from_dlpack(aligned(array).__dlpack__())
-
-
-def _id_dtype(tokenizer):
-    vocab_size = getattr(tokenizer, "vocab_size", None)
-    return np.uint16 if vocab_size is not None and vocab_size <= 2**16 else np.int32
 
 
 def _as_ids(ids):

@@ -7,7 +7,7 @@ import hashlib
 
 import tensorflow as tf
 
-from keras_transformer.data.special_tokens import BOS_ID, EOS_ID, PAD_ID, SPECIAL_PIECES, UNK_ID
+from keras_transformer.data.tokenizer import BOS_ID, EOS_ID, PAD_ID, SPECIAL_PIECES, UNK_ID
 from keras_transformer.errors import UserError
 
 _TEXT = tf.TensorSpec([None], tf.string)

@@ -30,8 +30,8 @@ def text_lines(files_or_lines: str | os.PathLike | Iterable) -> Iterator[str]:
 
     Args:
         files_or_lines: a path (`str` or `pathlib.Path`) of a plain or `.gz` text file; or an
-            iterable whose items are `pathlib.Path` (files), `str` (lines of text, not paths), or
-            tuples of `str` (pairs, such as a corpus yields: both sides are used).
+            iterable of `pathlib.Path` (files), `str` (lines, not paths), or tuples of `str` (pairs
+            as of a corpus: both sides are used).
 
     Raises:
         UserError: for a missing, damaged or not UTF-8 file.
@@ -63,8 +63,7 @@ def text_lines(files_or_lines: str | os.PathLike | Iterable) -> Iterator[str]:
 def sample_lines(lines: Iterable[str], max_lines: int, seed: int) -> list[str]:
     """Returns a uniform random sample of at most `max_lines` lines (reservoir sampling).
 
-    If there are no more lines than that, all are returned in order. The lines are read once, and
-    only the sample is in memory. It depends only on the lines and `seed`.
+    If there are no more lines than that, all are returned in order. Only the sample is in memory.
     """
     kept: list[str] = []
     generator = random.Random(seed)
@@ -81,10 +80,9 @@ def sample_lines(lines: Iterable[str], max_lines: int, seed: int) -> list[str]:
 def open_text(path: str | os.PathLike) -> Iterator[str]:
     """Yields the lines of a UTF-8 text file, without their line ends; `.gz` is unpacked.
 
-    A line ends at `\\n` (and `\\r\\n`) only, as in `wc -l`: other separators that
-    `str.splitlines` knows (U+2028, form feed) stay in the text, because parallel files would not be
-    aligned otherwise. A byte order mark at the start is left out. A `UserError` names the file
-    that is missing, and the line that is not UTF-8.
+    A line ends at `\\n` (and `\\r\\n`) only, not at other separators that `str.splitlines` knows
+    (U+2028, form feed): parallel files stay parallel. A byte order mark at the start is left out. A
+    `UserError` names the file that is missing, and the line that is not UTF-8.
     """
     path = require_file(path)
     opener = gzip.open if path.name.endswith(".gz") else open
@@ -110,12 +108,10 @@ def decode_line(raw: bytes, name: str, number: int) -> str:
     if len(raw) > LONGEST_LINE:
         raise UserError(f"{name}, line {number}: the line is longer than {LONGEST_LINE:,} bytes.")
     if number == 1:
-        other = next(
-            (encoding for mark, encoding in _OTHER_MARKS.items() if raw.startswith(mark)), None
-        )
+        others = [encoding for mark, encoding in _OTHER_MARKS.items() if raw.startswith(mark)]
         # Without a mark, Latin letters show: every second byte is zero.
-        if other or raw.count(0) * 3 > len(raw):
-            other = other or "UTF-16"
+        if others or raw.count(0) * 3 > len(raw):
+            other = others[0] if others else "UTF-16"
             rule = f"{name}: the text must be UTF-8; `iconv -f {other} -t UTF-8` converts it"
             raise UserError(f"{rule}. Received: {other}")
     try:

@@ -1,15 +1,14 @@
 """Packing: several pairs in one row, so that almost no position is padding.
 
 A packed corpus is an `EncodedCorpus` whose "pairs" are rows: several sources, each ending with EOS,
-and their targets, separated by EOS. So the code that shuffles and batches a corpus works for it
-too. The pairs of a row are the same in every epoch, which is harmless: no segment sees another.
+and their targets, separated by EOS. The pairs of a row are the same in every epoch.
 """
 
 import numpy as np
 
 from keras_transformer.data.batch_plan import arrange_pairs
 from keras_transformer.data.encoded_corpus import EncodedCorpus, empty_aligned
-from keras_transformer.data.special_tokens import EOS_ID
+from keras_transformer.data.tokenizer import EOS_ID
 
 # Number of candidates for the next pair of a row; more of them save little more padding.
 _WAITING = 64
@@ -57,12 +56,11 @@ def _check_packable(encoded, width):
         )
 
 
-def _choose_rows(lengths: np.ndarray, width: int) -> np.ndarray:
+def _choose_rows(lengths, width):
     """Returns the index of the row of each pair, for lengths int32 `[2, pairs]`.
 
-    The corpus is cut into streams, and each stream fills one row after the other. A row gets the
-    waiting pair after which the side with more room has the least room. A row is full when no
-    waiting pair fits.
+    Each stream of pairs fills one row after the other. A row gets the waiting pair after which the
+    side with more room has the least room, until no waiting pair fits.
     """
     num_pairs = lengths.shape[1]
     num_streams = -(-num_pairs // _PAIRS_PER_STREAM)
@@ -70,13 +68,13 @@ def _choose_rows(lengths: np.ndarray, width: int) -> np.ndarray:
     streams = np.arange(num_streams)
     # A pair that fits nowhere stands for the missing pairs after the end of a stream.
     lengths = np.append(lengths, np.full((2, 1), width + 1, np.int32), axis=1)
-    ends = np.minimum((streams + 1) * per_stream, num_pairs)
-    following = streams * per_stream + _WAITING
-    waiting = (streams * per_stream)[:, None] + np.arange(_WAITING)  # [streams, waiting]
+    current = streams * per_stream
+    ends = np.minimum(current + per_stream, num_pairs)
+    following = current + _WAITING
+    waiting = current[:, None] + np.arange(_WAITING)  # [streams, waiting]
     waiting = np.where(waiting < ends[:, None], waiting, num_pairs)
     waiting_lengths = lengths[:, waiting]  # [2, streams, waiting]
     room = np.full((2, num_streams), width, np.int32)
-    current = streams * per_stream
     rows = np.empty(num_pairs, np.int64)
     num_missing = num_pairs
     while num_missing:
@@ -84,9 +82,8 @@ def _choose_rows(lengths: np.ndarray, width: int) -> np.ndarray:
         badness = np.where(np.minimum(*left) >= 0, np.maximum(*left), width + 1)
         chosen = badness.argmin(axis=1)
         fits = badness[streams, chosen] <= width
-        full = ~fits
-        current[full] += 1
-        room[:, full] = width
+        current[~fits] += 1
+        room[:, ~fits] = width
         filled, chosen = streams[fits], chosen[fits]
         rows[waiting[filled, chosen]] = current[filled]
         room[:, filled] -= waiting_lengths[:, filled, chosen]

@@ -18,9 +18,9 @@ from typing import Any
 
 import numpy as np
 
-from keras_transformer.data.corpora import PairsCorpus
 from keras_transformer.data.encoded_corpus import (
     EncodedCorpus,
+    PairsCorpus,
     encode_blocks,
     join_blocks,
     report_drops,

@@ -7,8 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from keras_transformer.data.lines import text_lines
-from keras_transformer.data.special_tokens import SPECIAL_PIECES, UNK_ID
-from keras_transformer.data.tokenizer import Tokenizer
+from keras_transformer.data.tokenizer import SPECIAL_PIECES, UNK_ID, Tokenizer
 from keras_transformer.errors import UserError
 
 # ASCII only, as in TensorFlow's string operations: a no-break space is part of its piece.

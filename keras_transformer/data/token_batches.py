@@ -13,7 +13,7 @@ from keras_transformer.data import batch_plan
 from keras_transformer.data.batch_plan import BatchPlan, BatchShape, BatchSize
 from keras_transformer.data.encoded_corpus import EncodedCorpus, shared_tensor
 from keras_transformer.data.packing import pack_corpus
-from keras_transformer.data.special_tokens import BOS_ID, EOS_ID, PAD_ID
+from keras_transformer.data.tokenizer import BOS_ID, EOS_ID, PAD_ID
 
 # Number of prefetched batches, which are small: no step waits while the next epoch is encoded.
 _PREFETCHED = 16
@@ -22,10 +22,7 @@ Batch = tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]
 
 
 class EpochArrays(NamedTuple):
-    """Everything that the batches of an epoch are made of, as arrays or tensors.
-
-    All are int64 except for the ids, which are uint16 or int32.
-    """
+    """The arrays or tensors of an epoch's batches, int64 except for the ids."""
 
     source_ids: np.ndarray  # [source tokens]
     source_offsets: np.ndarray  # [pairs + 1]
@@ -46,19 +43,16 @@ class TokenBatches:
     in the whole batch) elsewhere, so that a sum over all replicas is the mean per token. Some of
     the last batches have rows of padding only, to keep rows divisible.
 
-    Sentences of similar lengths share a batch. A few widths are chosen from the lengths of the
-    corpus such that there is little padding (`batch_shapes`).
+    Sentences of similar lengths share a batch, in a few shapes with little padding.
 
-    With `packed_width`, rows of this width contain several pairs, all batches have one shape, and
-    there are two more inputs. `source_segments`, int32 with the shape of the source, numbers the
-    pairs of a row 1, 2, ..., and is 0 on padding; `target_segments` does so for target and labels.
-    Every segment of the target begins with BOS and every segment of the labels ends with EOS. The
-    model has to mask attention between segments.
+    With `packed_width`, rows of this width contain several pairs, and there are two more inputs:
+    `source_segments`, int32 with the shape of the source, numbers the pairs of a row 1, 2, ..., and
+    is 0 on padding; `target_segments` does so for target and labels. Every segment of the target
+    begins with BOS, and of the labels ends with EOS. The model must mask other segments.
 
     Args:
         encoded: `EncodedCorpus`; or a function `epoch -> EncodedCorpus`, called once for each
-            epoch, such as one that splits the text again with BPE-dropout. It must return the same
-            corpus for the same epoch.
+            epoch, which must return the same corpus for the same epoch.
         tokens_per_batch: upper bound of rows * width for the source and for the target. A pair
             that is longer than this, or a packed row, is a batch of its own.
         seed: the order of pairs and batches is a function of the seed and the epoch.
@@ -68,8 +62,8 @@ class TokenBatches:
             few batches of very long sentences may be larger than `tokens_per_batch`.
         max_shapes: approximate maximum number of shapes (each is traced or compiled once).
         batch_shapes: shapes of another `TokenBatches`, to use instead of choosing them.
-        packed_width: number of positions of a row that holds several pairs; `None`: one pair per
-            row. The pairs that share a row are a function of the corpus and the seed.
+        packed_width: width of a row that holds several pairs, chosen by corpus and seed; `None`:
+            one pair per row.
 
     Raises:
         ValueError: if an argument is out of range, there is no pair, a pair is longer than
@@ -124,8 +118,10 @@ class TokenBatches:
         self.num_replicas = int(num_replicas)
         self.row_multiple = math.lcm(int(row_multiple), self.num_replicas)
         self._size = BatchSize(self.tokens_per_batch, self.row_multiple, self.num_replicas)
-        self._fixed = self._packed(encoded) if isinstance(encoded, EncodedCorpus) else None
         self._encode_epoch: Any = encoded  # a function, unless `_fixed` is the corpus
+        self._fixed = None
+        if isinstance(encoded, EncodedCorpus):
+            self._fixed = self._packed(encoded)
         self._last: tuple[int, EpochArrays] | None = None
         self._steps: dict[int, int] = {}
         self._lock = threading.RLock()  # tf.data encodes epochs in another thread
@@ -162,8 +158,7 @@ class TokenBatches:
     def position(self, step: int, epoch: int = 0) -> tuple[int, int]:
         """Returns (epoch, batch), both from 0, of a step counted from the beginning of `epoch`.
 
-        With a function instead of a corpus, every epoch in between has to be encoded. A caller that
-        stores epoch and batch needs no position: see `dataset(start_step=batch, epoch=epoch)`.
+        With a function instead of a corpus, every epoch in between has to be encoded.
 
         Args:
             step: from 0.
@@ -200,8 +195,7 @@ class TokenBatches:
         Under `tf.distribute.MirroredStrategy` each element is a global batch, split along axis 0.
 
         Args:
-            start_step: number of batches to skip, counted from the beginning of `epoch`; it may
-                reach into later epochs.
+            start_step: number of batches to skip from the beginning of `epoch`, even whole epochs.
             repeat: `True` gives epoch after epoch without end; `False` the rest of one epoch.
             epoch: where to begin.
         """
@@ -241,10 +235,9 @@ class TokenBatches:
         return dataset.with_options(options).prefetch(_PREFETCHED)
 
     def finish_encoding(self) -> None:
-        """Waits until no epoch is being encoded in a thread of `tf.data`.
+        """Waits until no epoch is being encoded in a thread of `tf.data`, which needs Python.
 
-        Needed only if `encoded` is a function: an iterator of `dataset` must not be deleted while
-        the thread encodes, because deleting blocks Python and waits for the thread, which needs it.
+        An iterator of `dataset` must not be deleted before: deleting blocks Python.
         """
         with self._lock:
             pass
@@ -268,10 +261,10 @@ class TokenBatches:
 
         def arrays_of(number):
             arrays = self._epoch(int(number))
-            ids = {
-                name: getattr(arrays, name).astype("int32") for name in EpochArrays._fields[:3:2]
-            }
-            return tuple(arrays._replace(**ids))
+            source_ids, target_ids = arrays.source_ids, arrays.target_ids
+            return arrays._replace(
+                source_ids=source_ids.astype("int32"), target_ids=target_ids.astype("int32")
+            )
 
         dtypes = [tf.int32 if name.endswith("_ids") else tf.int64 for name in EpochArrays._fields]
         arrays = EpochArrays(*tf.numpy_function(arrays_of, [epoch], dtypes))
@@ -311,10 +304,7 @@ def arrange_epoch(
 
 
 def make_batch(arrays: EpochArrays, number, packed: bool, tf=None) -> Batch:
-    """Returns `(inputs, labels, weights)` of a batch, as `TokenBatches` describes them.
-
-    With `packed`, a row has several segments, each of which ends with EOS.
-    """
+    """Returns `(inputs, labels, weights)` of a batch, as `TokenBatches` describes them."""
     xp, arange = (np, np.arange) if tf is None else (tf.experimental.numpy, tf.range)
     first, end = arrays.splits[number], arrays.splits[number + 1]
     rows, source_width, target_width = (arrays.shapes[number, side] for side in range(3))

@@ -9,8 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from keras_transformer.data.special_tokens import BOS_ID, EOS_ID, PAD_ID, UNK_ID
 from keras_transformer.files import atomic_write
+
+# The reserved ids, the same in every vocabulary of this library.
+PAD_ID = 0
+UNK_ID = 1
+BOS_ID = 2
+EOS_ID = 3
+
+# Piece texts in id order, as sentencepiece prints them.
+SPECIAL_PIECES = ("<pad>", "<unk>", "<s>", "</s>")
 
 
 class Tokenizer(abc.ABC):

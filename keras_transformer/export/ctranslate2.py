@@ -8,7 +8,7 @@ import numpy as np
 from keras import ops
 
 from keras_transformer.bridges.peer import activation_name
-from keras_transformer.data.special_tokens import BOS_ID, EOS_ID, UNK_ID
+from keras_transformer.data.tokenizer import BOS_ID, EOS_ID, UNK_ID
 from keras_transformer.errors import UserError
 from keras_transformer.export.formats import export_folder
 from keras_transformer.inference.translator import Translator

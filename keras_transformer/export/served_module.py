@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import tensorflow as tf
 
 import keras_transformer
-from keras_transformer.data.special_tokens import EOS_ID, PAD_ID
+from keras_transformer.data.tokenizer import EOS_ID, PAD_ID
 from keras_transformer.decoding import search_to_dict
 from keras_transformer.export.stored_kernels import StoredKernels
 from keras_transformer.inference.batch_inference import (

@@ -8,7 +8,7 @@ row does not depend on the other rows, unless it is sampled or uses a shortlist.
 import tensorflow as tf
 from keras import ops
 
-from keras_transformer.data.special_tokens import BOS_ID, PAD_ID
+from keras_transformer.data.tokenizer import BOS_ID, PAD_ID
 from keras_transformer.export import served_module as served
 from keras_transformer.layers.dtypes import Tensor
 

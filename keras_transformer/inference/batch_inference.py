@@ -11,7 +11,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_transformer.data.special_tokens import BOS_ID, EOS_ID, PAD_ID
+from keras_transformer.data.tokenizer import BOS_ID, EOS_ID, PAD_ID
 from keras_transformer.decoding import ForcedPrefix, SearchResult, compile_search
 from keras_transformer.errors import UserError
 from keras_transformer.inference.shortlist import Shortlist

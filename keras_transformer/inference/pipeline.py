@@ -14,8 +14,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_transformer.data.special_tokens import EOS_ID
-from keras_transformer.data.tokenizer import Tokenizer
+from keras_transformer.data.tokenizer import EOS_ID, Tokenizer
 from keras_transformer.data.tokenizer_pair import TokenizerPair
 from keras_transformer.decoding import search_to_dict
 from keras_transformer.decoding.search import Search

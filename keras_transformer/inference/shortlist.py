@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from keras_transformer.data.encoded_corpus import EncodedCorpus
-from keras_transformer.data.special_tokens import SPECIAL_PIECES
+from keras_transformer.data.tokenizer import SPECIAL_PIECES
 from keras_transformer.data.tokenizer_pair import TokenizerPair
 from keras_transformer.decoding.top_k import SMALLEST_DYNAMIC_SIZE
 from keras_transformer.errors import UserError

@@ -8,8 +8,7 @@ from typing import ClassVar
 import numpy as np
 from keras import ops
 
-from keras_transformer.data.special_tokens import EOS_ID
-from keras_transformer.data.tokenizer import Tokenizer
+from keras_transformer.data.tokenizer import EOS_ID, Tokenizer
 from keras_transformer.decoding import BeamSearch
 from keras_transformer.decoding.search import Search
 from keras_transformer.errors import UserError

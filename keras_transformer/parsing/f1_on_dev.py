@@ -8,9 +8,9 @@ from keras_transformer.decoding import GreedySearch
 from keras_transformer.decoding.search import Search
 from keras_transformer.inference.translator import Translator
 from keras_transformer.models import Transformer
-from keras_transformer.parsing.evaluation.parseval import ParsevalScore, parseval
 from keras_transformer.parsing.linearization import Linearization
 from keras_transformer.parsing.parser import Parser
+from keras_transformer.parsing.parseval_score import ParsevalScore, parseval
 from keras_transformer.parsing.trees import Tree
 from keras_transformer.training.score_on_dev import ScoreOnDev
 

@@ -39,7 +39,7 @@ class ParsingTask(Task):
 
     learns_from = "trees"
     missing_data = "--task parsing needs --trees FILE and --valid-trees FILE."
-    commands = {"parse": "keras_transformer.parsing.parse_command"}
+    commands = {"parse": "keras_transformer.parsing.commands"}
     options = declare_options("parsing", _OPTIONS)
     tables = {"parsing": "trees, for --task parsing"}
     defaults = {"preset": "parsing_small", "shared_vocabulary": False}
@@ -171,12 +171,12 @@ class ParsingTask(Task):
         return num_symbols, f"for the words, about {num_symbols} symbols for the trees"
 
     def add_evaluate_options(self, parser: argparse.ArgumentParser) -> None:
-        from keras_transformer.parsing.evaluate_command import define_options
+        from keras_transformer.parsing.commands import define_evaluate_options
 
-        define_options(parser)
+        define_evaluate_options(parser)
 
     def evaluate(self, arguments: argparse.Namespace) -> dict[str, Any]:
-        from keras_transformer.parsing.evaluate_command import evaluate
+        from keras_transformer.parsing.commands import evaluate
 
         return evaluate(arguments)
 

@@ -5,9 +5,8 @@ from typing import NamedTuple
 import numpy as np
 from keras import ops
 
-from keras_transformer.data.special_tokens import SPECIAL_PIECES, UNK_ID
 from keras_transformer.data.subword_tokenizer import SubwordTokenizer
-from keras_transformer.data.tokenizer import Tokenizer
+from keras_transformer.data.tokenizer import SPECIAL_PIECES, UNK_ID, Tokenizer
 from keras_transformer.decoding.constraints import Generated
 from keras_transformer.layers.checks import check_positive_integer
 from keras_transformer.layers.dtypes import Tensor

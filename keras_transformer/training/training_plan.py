@@ -10,7 +10,7 @@ from collections.abc import Callable
 import keras
 import numpy as np
 
-from keras_transformer.data.special_tokens import EOS_ID
+from keras_transformer.data.tokenizer import EOS_ID
 from keras_transformer.models import TrainingRecipe, Transformer, TransformerConfig
 from keras_transformer.models.cross_entropy import LOGITS_BYTES
 from keras_transformer.settings.transformer_config import count_parameters, head_widths

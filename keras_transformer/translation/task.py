@@ -3,13 +3,32 @@
 import argparse
 import os
 import pathlib
+import sys
 from collections.abc import Mapping
 from typing import Any
 
-from keras_transformer.cli.arguments import CONSTRAINT_OPTIONS
+from keras_transformer.cli.arguments import (
+    CONSTRAINT_OPTIONS,
+    add_constraint_options,
+    add_options,
+    add_setting,
+    is_given,
+)
+from keras_transformer.cli.line_by_line import (
+    add_long_lines,
+    answer_all,
+    check_lengths,
+    load_pipeline,
+    report_split,
+    save_answers,
+)
+from keras_transformer.cli.progress import Progress, say
+from keras_transformer.cli.shortlist import add_shortlist_option
+from keras_transformer.cli.text_files import as_line, read_all_lines, require_same_length
 from keras_transformer.errors import UserError
 from keras_transformer.inference.tasks import Corpora, Task, toml_files
 from keras_transformer.settings.setting import declare_options
+from keras_transformer.settings.training_settings import BLEU_TOKENIZERS
 
 _OPTIONS = {
     "source FILE": "training text in the source language, .gz too",
@@ -26,6 +45,9 @@ _OPTIONS = {
     "prepared DIR": "encoded pairs of `keras-transformer prepare`, validation pairs included",
     "data_dir DIR": "folder of tensorflow-datasets for its files",
 }
+# Options of `evaluate` that replace --source and --reference.
+_DATASET = ("dataset", "source_language", "data_dir")
+_DATASET_FLAGS = ("--split", *("--" + name.replace("_", "-") for name in _DATASET))
 
 
 class TranslationTask(Task):
@@ -34,12 +56,8 @@ class TranslationTask(Task):
     name, command = "translation", "translate"
     score_name, score_label = "bleu", "BLEU"
     settings = (
-        "shared_vocabulary",
-        "bpe_dropout",
-        "bleu_every",
-        "bleu_beam_size",
-        "bleu_lowercase",
-        "bleu_tokenize",
+        *("shared_vocabulary", "bpe_dropout"),
+        *("bleu_every", "bleu_beam_size", "bleu_lowercase", "bleu_tokenize"),
     )
 
     learns_from = "sentence pairs"
@@ -133,8 +151,7 @@ class TranslationTask(Task):
             languages = (values["source_language"], values["target_language"])
             splits = (values["train_split"], values["valid_split"])
             name, folder = values["dataset"], values["data_dir"]
-            corpora = (TfdsCorpus(name, one, *languages, data_dir=folder) for one in splits)
-            return Corpora(*corpora)
+            return Corpora(*(TfdsCorpus(name, n, *languages, data_dir=folder) for n in splits))
         corpora = [_open_text(values, part) for part in ("", "valid_")]
         for corpus in corpora:
             len(corpus)  # reads all lines, and raises if one is not UTF-8 or has no partner
@@ -152,25 +169,58 @@ class TranslationTask(Task):
     def describe_data(self, values: Mapping[str, Any]) -> str:
         if values["dataset"]:
             return (
-                f"{values['dataset']}, {values['source_language']} to "
-                f"{values['target_language']}: {values['train_split']}, validated on "
-                f"{values['valid_split']}"
+                "{dataset}, {source_language} to {target_language}: {train_split}, validated on "
+                "{valid_split}".format_map(values)
             )
         names = ("prepared", "tsv", "source", "target")
         return " and ".join(values[name] for name in names if values[name])
 
     def add_evaluate_options(self, parser: argparse.ArgumentParser) -> None:
-        from keras_transformer.translation.evaluate_command import define_options
-
-        define_options(parser, self.options)
+        group = parser.add_argument_group("translation")
+        options = {
+            "--source FILE": "text to translate with --model, line by line",
+            "--split SPLIT": "split of the dataset (default: test)",
+            "--lowercase": "ignore case in the scores",
+        }
+        add_options(group, options)
+        for option in self.options:
+            if option.name in _DATASET:
+                add_setting(group, option)
+        text = "language to translate into; for de and en, the tokenized BLEU of older papers is "
+        add_options(group, {"--target-language CODE": text + "printed too"})
+        text = f"sacreBLEU's tokenizer: {', '.join(BLEU_TOKENIZERS)} (default: 13a)"
+        add_options(group, {"--tokenize NAME": text}, choices=BLEU_TOKENIZERS)
+        add_long_lines(group, ("split", "truncate", "error"), "split")
+        add_shortlist_option(group)
+        add_constraint_options(parser)
 
     def evaluate(self, arguments: argparse.Namespace) -> dict[str, Any]:
-        from keras_transformer.translation.evaluate_command import evaluate
+        if arguments.tokenize:
+            from keras_transformer.evaluation.bleu import make_bleu
 
-        return evaluate(self.name, arguments)
+            make_bleu(arguments.tokenize)
+        lines, references, report = _texts_to_score(arguments)
+        if arguments.model:
+            lines, details = _translate(self.name, arguments, lines)
+            report |= details
+        from keras_transformer.evaluation import corpus_bleu, corpus_chrf, paper_bleu
+        from keras_transformer.evaluation.bleu import PAPER_LANGUAGES
+
+        case, language = {"lowercase": arguments.lowercase}, arguments.target_language
+        scores = [
+            corpus_bleu(lines, references, tokenize=arguments.tokenize or "13a", **case),
+            corpus_chrf(lines, references, **case),
+        ]
+        if language in PAPER_LANGUAGES:
+            scores.append(paper_bleu(lines, references, language=language, **case))
+        width = max(len(score.name) for score in scores)
+        for score in scores:
+            sys.stdout.write(f"{score.name:<{width}}  {score.score:6.2f}  {score.signature}\n")
+        names = ("name", "score", "signature")
+        return report | {"scores": [{n: getattr(score, n) for n in names} for score in scores]}
 
 
-def _open_text(values: Mapping[str, Any], part: str = "") -> Any:
+def _open_text(values, part=""):
     from keras_transformer.data import ParallelTextCorpus, TsvCorpus
 
     if values[f"{part}tsv"]:
@@ -178,7 +228,7 @@ def _open_text(values: Mapping[str, Any], part: str = "") -> Any:
     return ParallelTextCorpus(values[f"{part}source"], values[f"{part}target"])
 
 
-def _open_prepared(values: dict[str, Any]) -> Corpora:
+def _open_prepared(values):
     """Opens a prepared corpus, and sets `shared_vocabulary` and `max_length` from it."""
     from keras_transformer.data import PreparedCorpus
 
@@ -192,9 +242,61 @@ def _open_prepared(values: dict[str, Any]) -> Corpora:
     if values["max_length"] > prepared.max_length:
         rule = f"{values['prepared']!r} has no sentence of more than {prepared.max_length} subwords"
         raise UserError(f"{rule}. Received: --max-length {values['max_length']}")
-    return Corpora(
-        prepared.read("train"),
-        prepared.valid_text,
-        prepared.source_tokenizer,
-        prepared.target_tokenizer,
+    tokenizers = prepared.source_tokenizer, prepared.target_tokenizer
+    return Corpora(prepared.read("train"), prepared.valid_text, *tokenizers)
+
+
+def _texts_to_score(arguments):
+    """Returns the sources or the hypotheses, the references, and their entries in the report."""
+    if arguments.dataset:
+        return _dataset_to_score(arguments)
+    for flag in _DATASET_FLAGS:
+        if is_given(arguments, flag):
+            raise UserError(f"{flag} goes with --dataset.")
+    if not arguments.reference:
+        raise UserError("The references come from --reference FILE or from --dataset NAME.")
+    if arguments.model and not arguments.source:
+        raise UserError("--model needs --source FILE, the text to translate.")
+    references = [read_all_lines(path, "reference") for path in arguments.reference]
+    name = arguments.hypothesis or arguments.source
+    lines = read_all_lines(name, "hypothesis" if arguments.hypothesis else "source")
+    require_same_length([(name, lines), *zip(arguments.reference, references, strict=True)])
+    report = {"reference": arguments.reference, "num_lines": len(lines)}
+    return lines, references, report | ({"source": name} if arguments.model else {})
+
+
+def _dataset_to_score(arguments):
+    languages = (arguments.source_language, arguments.target_language)
+    if arguments.source or arguments.reference or None in languages:
+        raise UserError(
+            "--dataset needs --source-language and --target-language, and takes the place of "
+            "--source and --reference."
+        )
+    from keras_transformer.data import TfdsCorpus
+
+    name, split = arguments.dataset, arguments.split or "test"
+    corpus = TfdsCorpus(name, split, *languages, data_dir=arguments.data_dir)
+    lines, references = map(list, zip(*corpus, strict=True))
+    if arguments.hypothesis:
+        lines = read_all_lines(arguments.hypothesis, "hypothesis")
+        require_same_length([(arguments.hypothesis, lines), (f"{name} {split}", references)])
+    return lines, [references], {"dataset": name, "split": split, "num_lines": len(lines)}
+
+
+def _translate(task, arguments, sources):
+    translator, options = load_pipeline(arguments, task)
+    from keras_transformer.decoding import search_to_dict
+
+    long_lines = arguments.long_lines or "split"
+    if long_lines == "error":
+        limit = translator.max_source_length
+        check_lengths(translator.source_tokenizer, sources, limit, repr(arguments.source))
+    progress = Progress("translating", total=len(sources), unit="lines")
+    hypotheses, seconds = answer_all(
+        translator.translate, sources, progress, long_texts=long_lines, **options
     )
+    hypotheses = [as_line(text) for text in hypotheses]
+    say(f"translated {len(sources):,} lines in {seconds:.1f} s")
+    report_split(translator, len(sources))
+    save_answers(arguments.output, hypotheses)
+    return hypotheses, {"search": search_to_dict(options["search"]), "seconds": round(seconds, 2)}

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from keras_transformer.data.special_tokens import BOS_ID, EOS_ID
+from keras_transformer.data.tokenizer import BOS_ID, EOS_ID
 from keras_transformer.errors import UserError
 from keras_transformer.evaluation import AttentionWeights, attention_weights
 from keras_transformer.inference.translator import Translator

@@ -8,7 +8,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_transformer.data.special_tokens import BOS_ID, EOS_ID
+from keras_transformer.data.tokenizer import BOS_ID, EOS_ID
 from keras_transformer.decoding import GreedySearch, Sampling, search_from_dict
 from keras_transformer.export import export_saved_model
 from keras_transformer.inference.translator import Translator

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_transformer.data.special_tokens import BOS_ID, EOS_ID
+from keras_transformer.data.tokenizer import BOS_ID, EOS_ID
 from keras_transformer.decoding import BeamSearch, GreedySearch
 from keras_transformer.errors import UserError
 from keras_transformer.inference.translator import Translator

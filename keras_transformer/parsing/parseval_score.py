@@ -5,15 +5,15 @@ import dataclasses
 from collections.abc import Iterable
 
 from keras_transformer.errors import UserError
-from keras_transformer.parsing.evaluation.brackets import (
+from keras_transformer.parsing.evalb import (
     ERROR,
     SKIP,
     VALID,
+    EvalbParameters,
     SentenceScore,
     percent,
     score_sentence,
 )
-from keras_transformer.parsing.evaluation.evalb_parameters import EvalbParameters
 from keras_transformer.parsing.trees import Tree
 
 _HEAD = """\

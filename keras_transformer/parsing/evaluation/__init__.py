@@ -1,1 +1,0 @@
-"""Scores of parses, as EVALB computes them."""
