@@ -44,7 +44,7 @@ def run(arguments: argparse.Namespace) -> None:
     load_backend()
     from keras_transformer.data import prepare_corpus
     from keras_transformer.data.tokenizer_pair import TokenizerPair
-    from keras_transformer.training.training_data import make_tokenizers
+    from keras_transformer.training.training_run import make_tokenizers
 
     if vocabulary:
         tokenizers = TokenizerPair(vocabulary)

@@ -27,8 +27,8 @@ def print_plan(
 
     from keras_transformer.data import PreparedCorpus
     from keras_transformer.inference.batch_inference import free_memory
-    from keras_transformer.training.trainer import make_config, make_recipe
     from keras_transformer.training.training_plan import CPU_TOKENS, estimate_memory, measure_step
+    from keras_transformer.training.training_run import make_config, make_recipe
 
     if values["prepared"]:
         prepared = PreparedCorpus.load(values["prepared"])

@@ -84,7 +84,7 @@ class ParsingTask(Task):
         from keras_transformer.data import SubwordTokenizer
         from keras_transformer.data.tokenizer_pair import TokenizerPair
         from keras_transformer.parsing.linearization import NUMBERS
-        from keras_transformer.training.training_data import learn_vocabulary
+        from keras_transformer.training.training_run import learn_vocabulary
 
         symbols: collections.Counter[str] = collections.Counter()
 
@@ -111,7 +111,7 @@ class ParsingTask(Task):
         return TokenizerPair(source, SubwordTokenizer(pieces))
 
     def make_score(self, corpus, tokenizers, settings, recipe):
-        from keras_transformer.training.score_on_dev import fast_search
+        from keras_transformer.training.evaluations import fast_search
 
         if not settings.f1_every:
             return None
@@ -125,7 +125,7 @@ class ParsingTask(Task):
         )
 
     def make_result(self, model, tokenizers, settings, recipe, sentence_profile):
-        from keras_transformer.training.score_on_dev import beam_search
+        from keras_transformer.training.evaluations import beam_search
 
         return self.pipeline(
             model,

@@ -9,7 +9,7 @@ from keras_transformer import lazy_names
 from keras_transformer.training import loss_model, metrics, optimizer  # noqa: F401
 
 _MODULES = {
-    "callbacks": ["HistoryFile", "StepProgress", "StopOnNonFiniteLoss", "TimeLimit"],
+    "callbacks": ["StepProgress", "StopOnNonFiniteLoss", "TimeLimit"],
     "checkpoints": ["Checkpoints"],
     "distribution": ["mirrored_strategy", "model_parallel_layout", "strategy_scope"],
     "loss_model": ["LabelSmoothedCrossEntropy", "LossModel", "compile_model"],
@@ -28,7 +28,8 @@ _MODULES = {
         "TransformerSchedule",
         "make_optimizer",
     ],
-    "score_on_dev": ["BleuOnDev", "ScoreOnDev"],
+    "evaluations": ["BleuOnDev", "ScoreOnDev"],
+    "output_directory": ["HistoryFile"],
     "trainer": ["TrainingResult", "train"],
     # Of the parent package.
     ".models.weight_files": ["average_checkpoints", "load_weights_only", "save_weights_only"],

@@ -1,20 +1,18 @@
-"""Keras callbacks for time, progress and divergence, and files of history and a diverged batch."""
+"""Keras callbacks for time, progress, divergence and TensorBoard."""
 
-import csv
 import math
-import os
+import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import keras
-import numpy as np
 from keras import ops
 
-from keras_transformer.errors import UserError, one_line
-from keras_transformer.files import atomic_write
+from keras_transformer.errors import UserError
 
-DIVERGED_BATCH_FILE = "diverged-batch.npz"
+_TENSORBOARD_SAMPLES = 5
 
 
 class DivergedError(UserError):
@@ -28,22 +26,11 @@ class DivergedError(UserError):
         self.step = step
 
 
-def loss_sums(model: keras.Model) -> list[float] | None:
-    """Returns the sum of the losses in Keras' mean, and their number; None without that mean."""
-    variables = _loss_variables(model)
-    return variables and [float(ops.convert_to_numpy(variable)) for variable in variables]
-
-
-def set_loss_sums(model: keras.Model, sums: Sequence[float]) -> None:
-    """Sets the sum and the number of losses in Keras' mean, as `loss_sums` returned them."""
-    for variable, value in zip(_loss_variables(model), sums, strict=True):
-        variable.assign(value)
-
-
-def _loss_variables(model):
+def loss_variables(model: keras.Model) -> list:
+    """Returns the sum of the losses in Keras' mean, and their number; nothing without that mean."""
     # Reading `model.metrics` updates the values on JAX.
-    tracker = next((metric for metric in model.metrics if metric.name == "loss"), None)
-    return None if tracker is None else (tracker.total, tracker.count)
+    means = [metric for metric in model.metrics if metric.name == "loss"]
+    return [means[0].total, means[0].count] if means else []
 
 
 class StepWindow(keras.callbacks.Callback):
@@ -53,7 +40,7 @@ class StepWindow(keras.callbacks.Callback):
         super().__init__()
         self.every = every
         self._tokens_per_step = tokens_per_step
-        self._sums: list[float] | None = None
+        self._sums: list[float] = []
 
     def on_train_begin(self, logs: dict | None = None) -> None:
         self._step = int(self.model.optimizer.iterations.numpy())
@@ -61,15 +48,16 @@ class StepWindow(keras.callbacks.Callback):
     def on_epoch_begin(self, epoch: int, logs: dict | None = None) -> None:
         # The evaluation between two epochs does not count as training time.
         self._window = (self._step, time.monotonic())
-        self._sums = loss_sums(self.model)
+        self._recent_loss()
 
     def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
         self._step += 1
 
     def _recent_loss(self):
         """Returns the mean loss since the last call, or None; Keras reports the epoch's mean."""
-        before, self._sums = self._sums, loss_sums(self.model)
-        if before is None or self._sums is None:
+        before = self._sums
+        self._sums = [float(ops.convert_to_numpy(value)) for value in loss_variables(self.model)]
+        if not before or not self._sums:
             return None
         total, count = (now - then for now, then in zip(self._sums, before, strict=True))
         return total / count if count > 0 else None
@@ -119,30 +107,6 @@ class StopOnNonFiniteLoss(StepWindow):
             raise DivergedError(f"The loss is {loss:.3g}, above {self.limit:.3g},", step)
 
 
-def save_diverged_batch(directory: Path, batches, position, back: int) -> Path:
-    """Writes the batch `back` steps before `position`, an (epoch, batch); returns the path."""
-    content = _batch_before(batches, position, back)
-    # The update of the previous batch may have broken the weights.
-    position = content["epoch"], content["batch"]
-    if position != (0, 0):
-        previous = _batch_before(batches, position, 1)
-        content |= {f"previous_{name}": value for name, value in previous.items()}
-    path = directory / DIVERGED_BATCH_FILE
-    with atomic_write(path) as temporary, open(temporary, "wb") as file:
-        np.savez(file, **content)
-    return path
-
-
-def _batch_before(batches, position, back: int) -> dict:
-    epoch, batch = position
-    while batch < back:
-        epoch -= 1
-        batch += batches.steps_per_epoch(epoch)
-    batch -= back
-    inputs, labels, weights = next(batches.batches(epoch, batch))
-    return {**inputs, "labels": labels, "weights": weights, "epoch": epoch, "batch": batch}
-
-
 class TimeLimit(keras.callbacks.Callback):
     """Stops the training after a number of minutes.
 
@@ -170,67 +134,6 @@ class TimeLimit(keras.callbacks.Callback):
     def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
         if self.minutes is not None and self.elapsed_minutes >= self.minutes:
             self.model.stop_training = True
-
-
-class HistoryFile:
-    """Rows of figures in a CSV file, one per evaluation, kept over interruptions.
-
-    Args:
-        path: the file.
-        columns: names of the columns; the first is the step.
-
-    Example:
-
-    >>> import tempfile
-    >>> from keras_transformer.training import HistoryFile
-    >>> history = HistoryFile(tempfile.mkdtemp() + "/history.csv", ("step", "loss"))
-    >>> history.append({"step": 10, "loss": 2.5})
-    >>> history.rows()
-    [{'step': '10', 'loss': '2.5'}]
-    """
-
-    def __init__(self, path: str | os.PathLike, columns: Sequence[str]):
-        self.path = Path(path)
-        self.columns = tuple(columns)
-
-    def rows(self) -> list[dict[str, str]]:
-        """Returns the rows as dicts of text; rows that were cut off are left out.
-
-        Raises:
-            UserError: if the file is damaged.
-        """
-        if not self.path.is_file():
-            return []
-        try:
-            with open(self.path, newline="", encoding="utf-8") as file:
-                rows = list(csv.DictReader(file))
-        except (UnicodeDecodeError, csv.Error) as error:
-            raise UserError(f"{str(self.path)!r} is damaged: {one_line(error)}.") from error
-        return [row for row in rows if None not in row.values() and None not in row]
-
-    def start(self, step: int = 0) -> None:
-        """Creates the file, or drops the rows after the step that a training resumes from.
-
-        Args:
-            step: int, the last step to keep.
-        """
-        first = self.columns[0]
-        kept = [r for r in self.rows() if r.get(first, "").isdecimal() and int(r[first]) <= step]
-        with atomic_write(self.path) as new, open(new, "w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, self.columns, extrasaction="ignore", restval="")
-            writer.writeheader()
-            writer.writerows(kept)
-
-    def append(self, row: Mapping[str, object]) -> None:
-        """Adds a row.
-
-        Args:
-            row: values by column; missing ones are empty.
-        """
-        if not self.path.is_file():
-            self.start()
-        with open(self.path, "a", newline="", encoding="utf-8") as file:
-            csv.DictWriter(file, self.columns, restval="").writerow(row)
 
 
 class StepProgress(StepWindow):
@@ -272,3 +175,77 @@ class StepProgress(StepWindow):
             self._note = "" if loss is None else f"loss {loss:.3f}  "
             self._note += f"{speed:,.0f} tokens/s"
         self._progress(self._step, self.total, self._note)
+
+
+class TensorBoardLog(StepWindow):
+    """Writes the figures of a training for TensorBoard, and samples of answers and attention."""
+
+    def __init__(self, directory: Path, tokens_per_step: float, padding_share: Mapping[str, float]):
+        super().__init__(10, tokens_per_step)
+        self.directory = directory
+        self._padding = {f"padding/{side}": share for side, share in padding_share.items()}
+        self._file_writer: Any = None
+
+    def on_train_begin(self, logs: dict | None = None) -> None:
+        super().on_train_begin()
+        # Before the first step is traced: the norm becomes a part of it.
+        if hasattr(self.model.optimizer, "watch_gradient_norm"):
+            self.model.optimizer.watch_gradient_norm(self.model)
+
+    def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
+        super().on_train_batch_end(batch)
+        if self._step % self.every or self._step == self._window[0]:
+            return
+        loss, speed = self._loss_and_speed()
+        optimizer = self.model.optimizer
+        figures = {
+            "train/learning_rate": optimizer.learning_rate,
+            "train/tokens_per_second": speed,
+            "train/loss": loss,
+            "train/gradient_norm": getattr(optimizer, "gradient_norm", None),
+            **self._padding,
+        }
+        for name, value in figures.items():
+            if value is not None:
+                self._write(name, "scalars", float(ops.convert_to_numpy(value)), self._step)
+        self._window = (self._step, time.monotonic())
+
+    def on_train_end(self, logs: dict | None = None) -> None:
+        if self._file_writer is not None:
+            self._file_writer.flush()
+
+    def write_evaluation(self, row: Mapping[str, Any]) -> None:
+        """Writes the figures of an evaluation, a row of the history."""
+        for name, value in row.items():
+            if name.startswith("valid_"):
+                self._write(name.replace("_", "/", 1), "scalars", float(value), row["step"])
+        self.on_train_end()
+
+    def write_samples(self, step: int, score) -> None:
+        """Writes sentences with the answers that `score` evaluated, and an attention map."""
+        rows = score.samples(_TENSORBOARD_SAMPLES)
+        table = [("source", score.answer_name, "reference"), *rows]
+        self._write(f"valid/{score.answer_name}s", "text", table, step)
+        shortest = min((source for source, *_ in rows), key=len)
+        translator = score.translator
+        # A picture must not end the training: a sentence that the model cannot read is not drawn.
+        if 0 < len(translator.source_tokenizer.encode(shortest)) < translator.max_source_length:
+            from keras_transformer.evaluation import attention_weights, plot_attention
+
+            weights = attention_weights(translator, shortest)
+            last = weights.view("cross", layer=len(weights.cross))
+            with tempfile.TemporaryDirectory() as folder:
+                picture = plot_attention(*last, Path(folder, "attention.png")).read_bytes()
+            # TensorBoard expects width and height, here from the PNG header, before the picture.
+            size = [str(int.from_bytes(picture[at : at + 4], "big")) for at in (16, 20)]
+            self._write("valid/attention", "images", [*size, picture], step)
+
+    def _write(self, name, plugin, value, step):
+        import tensorflow as tf
+
+        if self._file_writer is None:
+            self._file_writer = tf.summary.create_file_writer(str(self.directory))
+        # `tf.summary.scalar` and its like need the package tensorboard to be installed.
+        metadata = tf.compat.v1.SummaryMetadata(plugin_data={"plugin_name": plugin})
+        with self._file_writer.as_default():
+            tf.summary.write(name, tf.constant(value), step=int(step), metadata=metadata)

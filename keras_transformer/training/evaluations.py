@@ -1,13 +1,17 @@
-"""The evaluations of a training: figures on the validation set, their history, the best weights."""
+"""The evaluations of a training on its validation set: scores, figures, the best weights."""
 
-import dataclasses
+import abc
+import functools
 import logging
-from collections.abc import Callable, Sequence
+import textwrap
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import keras
 
+from keras_transformer.data.tokenizer import Tokenizer
+from keras_transformer.decoding import BeamSearch, GreedySearch
 from keras_transformer.errors import UserError
 from keras_transformer.files import atomic_write
 from keras_transformer.models.weight_files import (
@@ -16,13 +20,13 @@ from keras_transformer.models.weight_files import (
     load_weights_only,
     save_weights_only,
 )
-from keras_transformer.training.callbacks import HistoryFile
-from keras_transformer.training.checkpoints import Checkpoints, Progress, step_of
-from keras_transformer.training.loss_model import LossModel
+from keras_transformer.settings.presets import TrainingRecipe
+from keras_transformer.training.checkpoints import step_of
 from keras_transformer.training.metrics import TokenEvaluator
-from keras_transformer.training.tensorboard_log import TensorBoardLog
+from keras_transformer.training.training_run import TrainingRun
 
 _LOGGER = logging.getLogger(__name__)
+_NUM_SAMPLES, _SAMPLE_WIDTH = 2, 80
 _FIGURES = {
     "step": "step {:,}",
     "epoch": "epoch {:g}",
@@ -34,58 +38,189 @@ _FIGURES = {
 }
 
 
-def history_columns(score_name: str) -> tuple[str, ...]:
-    """Returns the columns of a history; `score_name` is a task's, such as "bleu" or "f1"."""
-    training = ("step", "epoch", "minutes", "train_loss", "learning_rate", "tokens_per_second")
-    validation = ("loss", "perplexity", "accuracy", score_name)
-    return (*training, *(f"valid_{name}" for name in validation), "averaged")
+def beam_search(recipe: TrainingRecipe, beam_size: int) -> BeamSearch:
+    """Returns a beam search with the length penalty of a recipe."""
+    normalization = recipe.length_normalization
+    return BeamSearch(beam_size, recipe.length_penalty, length_normalization=normalization)
 
 
-@dataclasses.dataclass(eq=False)
+def fast_search(recipe: TrainingRecipe, beam_size: int) -> BeamSearch | GreedySearch:
+    """Returns a greedy search for a beam of 1, otherwise the result of `beam_search`."""
+    return GreedySearch() if beam_size == 1 else beam_search(recipe, beam_size)
+
+
+class ScoreOnDev(keras.callbacks.Callback, abc.ABC):
+    """Scores the model's answers on the validation set at the end of epochs.
+
+    A subclass has a `name` (the score is logged as `val_<name>`), a `label` and an `answer_name` to
+    print, and implements `evaluate` and `samples`.
+
+    Args:
+        every: int, epochs between scores.
+
+    Attributes:
+        history: list of (epoch from 0, score).
+        translator: `Translator` of the last evaluation, or None.
+        num_streams: int, as in `Translator.translate`.
+
+    Example:
+
+    >>> from keras_transformer.training import BleuOnDev, ScoreOnDev
+    >>> issubclass(BleuOnDev, ScoreOnDev), BleuOnDev.name, BleuOnDev.label
+    (True, 'bleu', 'BLEU')
+    """
+
+    name: str
+    label: str
+    answer_name: str
+
+    def __init__(self, every: int = 1):
+        super().__init__()
+        self.every = every
+        self.history: list[tuple[int, float]] = []
+        self.translator: Any = None
+        self.num_streams = 1
+
+    @abc.abstractmethod
+    def evaluate(self, model: keras.Model | None = None) -> float:
+        """Returns the score of the model's answers now, 0 to 100; higher is better.
+
+        Args:
+            model: `Transformer`; None for the one that is trained.
+        """
+
+    @abc.abstractmethod
+    def samples(self, number: int) -> list[tuple[str, str, str]]:
+        """Returns the first sentences with the last answers and the references.
+
+        Args:
+            number: maximum number of sentences.
+        """
+
+    def sample_lines(self) -> list[str]:
+        """Returns lines for people, each with a source, the last answer and the reference."""
+        shorten = functools.partial(textwrap.shorten, width=_SAMPLE_WIDTH, placeholder="...")
+        samples = self.samples(_NUM_SAMPLES)
+        return ["  {} -> {} (reference: {})".format(*map(shorten, sample)) for sample in samples]
+
+    def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
+        if (epoch + 1) % self.every:
+            return
+        score = self.evaluate()
+        self.history.append((epoch, score))
+        if logs is not None:
+            logs[f"val_{self.name}"] = score
+
+    def _scored_model(self, model):
+        """Returns `model`, or the `Transformer` that is trained."""
+        return model or getattr(self.model, "transformer", self.model)  # in a `LossModel`
+
+
+class BleuOnDev(ScoreOnDev):
+    """Translates the validation set at the end of epochs and logs its BLEU as `val_bleu`.
+
+    Args:
+        sources, references: lists of `str` of the same length, raw text.
+        source_tokenizer, target_tokenizer: as in `Translator`.
+        search: search settings; None for greedy.
+        every: int, epochs between translations.
+        lowercase, tokenize: as in `corpus_bleu`.
+
+    Attributes:
+        history, translator: as in `ScoreOnDev`.
+        hypotheses: the last translations.
+
+    Example:
+
+    >>> from keras_transformer.data import SubwordTokenizer
+    >>> from keras_transformer.training import BleuOnDev
+    >>> callback = BleuOnDev(["a b"], ["b a"], SubwordTokenizer(["a", "b"]))
+    >>> callback.history
+    []
+    """
+
+    name, label, answer_name = "bleu", "BLEU", "translation"
+
+    def __init__(
+        self,
+        sources: Sequence[str],
+        references: Sequence[str],
+        source_tokenizer: Tokenizer,
+        target_tokenizer: Tokenizer | None = None,
+        search: Any = None,
+        every: int = 1,
+        lowercase: bool = False,
+        tokenize: str = "13a",
+    ):
+        super().__init__(every)
+        if len(sources) != len(references):
+            rule = "`sources` and `references` must have the same number of lines"
+            raise ValueError(f"{rule}. Received: {len(sources)} and {len(references)}")
+        self.sources = list(sources)
+        self.references = list(references)
+        self.hypotheses: list[str] = []
+        self._tokenizers = (source_tokenizer, target_tokenizer)
+        self._search = search
+        self._score_options = {"lowercase": lowercase, "tokenize": tokenize}
+
+    def evaluate(self, model: keras.Model | None = None) -> float:
+        from keras_transformer.evaluation import corpus_bleu
+        from keras_transformer.inference.translator import Translator
+
+        model = self._scored_model(model)
+        # One translator for all calls: its search is compiled once.
+        if self.translator is None or self.translator.model is not model:
+            search = self._search or GreedySearch()
+            self.translator = Translator(model, *self._tokenizers, search=search)
+        options = {"num_streams": self.num_streams}
+        self.hypotheses = self.translator.translate(self.sources, **options)
+        return corpus_bleu(self.hypotheses, self.references, **self._score_options).score
+
+    def samples(self, number: int) -> list[tuple[str, str, str]]:
+        columns = (self.sources, self.hypotheses, self.references)
+        return list(zip(*(column[:number] for column in columns), strict=True))
+
+
 class Evaluations:
-    """Evaluates the model of a training and records the figures.
+    """Evaluates the model of a run and records the figures.
 
     Of the current weights and the average of checkpoints, those with the lower loss are scored. The
     weights with the best score are saved in `checkpoints.best_path`.
     """
 
-    model: keras.Model  # the `Transformer`
-    batches: Any  # list of the batches of the validation set, or None
-    score: Any  # `ScoreOnDev`, or None
-    checkpoints: Checkpoints
-    window: int  # number of last checkpoints to average
-    history: HistoryFile
-    board: TensorBoardLog | None
-    report: Callable[[str], object]
-
-    def __post_init__(self):
-        self._evaluator = TokenEvaluator(self.model)
+    def __init__(self, run: TrainingRun):
+        self._run = run
+        self._model = run.model.transformer
+        self._batches: Any = run.data.valid_batches
+        self._evaluator = TokenEvaluator(self._model)
 
     def loss(self) -> float | None:
         """Returns the cross-entropy per token on the validation set; None without one."""
-        return None if self.batches is None else self._evaluator(self.batches).loss
+        return None if self._batches is None else self._evaluator(self._batches).loss
 
-    def record(self, row: dict, progress: Progress) -> None:
+    def record(self, row: dict) -> None:
         """Adds a row to the history, with the figures of the validation set, and reports it.
 
-        The best figures in `progress` are updated.
+        The best figures in the progress of the run are updated.
         """
-        score_line = None if self.batches is None else self._evaluate(row, progress)
-        self.history.append(row)
-        if self.board is not None:
-            self.board.write_evaluation(row)
+        run = self._run
+        score_line = None if self._batches is None else self._evaluate(row)
+        run.history.append(row)
+        if run.board is not None:
+            run.board.write_evaluation(row)
         texts = [text.format(row[name]) for name, text in _FIGURES.items() if name in row]
         texts += [] if score_line is None else [score_line]
-        self.report("  ".join([*texts, f"{row['tokens_per_second']:,} tokens/s"]))
+        run.report("  ".join([*texts, f"{row['tokens_per_second']:,} tokens/s"]))
         if score_line is not None:
-            for line in self.score.sample_lines():
-                self.report(line)
-        if self.batches is not None:
-            progress.evaluations += 1
+            for line in run.score.sample_lines():
+                run.report(line)
+        if self._batches is not None:
+            run.progress.evaluations += 1
 
-    def _evaluate(self, row, progress) -> str | None:
+    def _evaluate(self, row):
         """Adds the validation figures to `row`; returns a text with the score if one was due."""
-        result = self._evaluator(self.batches)
+        progress, score = self._run.progress, self._run.score
+        result = self._evaluator(self._batches)
         row.update(
             valid_loss=round(result.loss, 5),
             valid_perplexity=round(result.perplexity, 4),
@@ -96,107 +231,114 @@ class Evaluations:
         if gains:
             progress.best_loss = result.loss
         line = None
-        if self.score is not None and (progress.evaluations + 1) % self.score.every == 0:
-            gains = self._evaluate_score(row, progress, result.loss) or gains
-            line = f"{self.score.label} {row[f'valid_{self.score.name}']:.2f}"
+        if score is not None and (progress.evaluations + 1) % score.every == 0:
+            gains = self._evaluate_score(row, result.loss) or gains
+            line = f"{score.label} {row[f'valid_{score.name}']:.2f}"
             if row["averaged"] > 1:
                 line += f" (average of {row['averaged']})"
         progress.without_gain = 0 if gains else progress.without_gain + 1
         return line
 
-    def _evaluate_score(self, row, progress, loss) -> bool:
+    def _evaluate_score(self, row, loss):
         """Scores the better of weights and average; returns whether the score is the best yet."""
-        current = [(variable, variable.numpy()) for variable in self.model.variables]
+        run, progress = self._run, self._run.progress
+        current = [(variable, variable.numpy()) for variable in self._model.variables]
         try:
             row["averaged"] = self._load_average_if_better(loss, current)
-            score = round(self.score.evaluate(self.model), 3)
-            row[f"valid_{self.score.name}"] = score
-            if self.board is not None:
-                self.board.write_samples(row["step"], self.score)
+            score = round(run.score.evaluate(self._model), 3)
+            row[f"valid_{run.score.name}"] = score
+            if run.board is not None:
+                run.board.write_samples(row["step"], run.score)
             is_best = progress.best_score is None or score > progress.best_score
             if is_best:
-                with atomic_write(self.checkpoints.best_path) as temporary:
-                    save_weights_only(self.model, temporary)
+                self._save_weights(run.checkpoints.best_path)
                 progress.best_score, progress.best_step = score, progress.step
             return is_best
         finally:
             _assign(current)
 
-    def _load_average_if_better(self, loss, current) -> int:
+    def _load_average_if_better(self, loss, current):
         """Loads the average of checkpoints if its loss is lower; returns their number, else 1."""
-        files = self.checkpoints.weight_files()[-self.window :]
+        files = self._run.checkpoints.weight_files()[-self._run.windows[0] :]
         if len(files) < 2:
             return 1
-        path = self.checkpoints.directory / f"average{WEIGHTS_SUFFIX}"
+        path = self._run.checkpoints.directory / f"average{WEIGHTS_SUFFIX}"
         try:
             average_checkpoints(files, path)
         except UserError as problem:
             _LOGGER.warning("The average is left out: %s", problem)
             return 1
-        load_weights_only(self.model, path)
+        load_weights_only(self._model, path)
         path.unlink()
         if self.loss() < loss:
             return len(files)
         _assign(current)
         return 1
 
-    def choose_final_weights(
-        self, model: LossModel, windows: Sequence[int], select_best: bool
-    ) -> float | None:
+    def _save_weights(self, path):
+        with atomic_write(path) as temporary:
+            save_weights_only(self._model, temporary)
+
+    def choose_final_weights(self) -> float | None:
         """Loads the best weights of a finished training; returns their score, if it was computed.
 
         The candidates are averages of the last checkpoints, the last one, the best one at an
         evaluation, and the moving average. Files that cannot be read are left out with a warning.
         Without `select_best` or a validation set, the average over the first window is chosen.
         """
-        files = self.checkpoints.weight_files()
+        run, checkpoints = self._run, self._run.checkpoints
+        files = checkpoints.weight_files()
         if not files:
             raise UserError("No step was trained: allow more steps or minutes.")
-        selects = select_best and self.batches is not None
+        selects = run.settings.select_best and self._batches is not None
         candidates: list[tuple[float, str, Path]] = []
-        for name, path, size in self._candidates(model, files, windows):
-            if not selects and (candidates or path == self.checkpoints.best_path):
+        for name, path, size in self._candidates(files):
+            if not selects and (candidates or path == checkpoints.best_path):
                 break
             try:
                 if size > 1:
                     average_checkpoints(files[-size:], path)
-                load_weights_only(self.model, path)
+                load_weights_only(self._model, path)
             except UserError as problem:
                 error = problem
                 _LOGGER.warning("The weights of %s are left out: %s", name, problem)
                 continue
             quality = 0.0
-            if selects and self.score is not None:
-                quality = self.score.evaluate(self.model)
-                self.report(f"{name}: {self.score.label} {quality:.2f}")
+            if selects and run.score is not None:
+                quality = run.score.evaluate(self._model)
+                run.report(f"{name}: {run.score.label} {quality:.2f}")
             elif selects:
-                quality = -self._evaluator(self.batches).loss
-                self.report(f"{name}: validation loss {-quality:.3f}")
+                quality = -self._evaluator(self._batches).loss
+                run.report(f"{name}: validation loss {-quality:.3f}")
             candidates.append((quality, name, path))
         if not candidates:
             raise error
         # Of equal candidates, `max` returns the first: the average over the first window.
         quality, name, path = max(candidates, key=lambda candidate: candidate[0])
-        load_weights_only(self.model, path)
-        for path in self.checkpoints.directory.glob(f"average-*{WEIGHTS_SUFFIX}"):
+        load_weights_only(self._model, path)
+        for path in checkpoints.directory.glob(f"average-*{WEIGHTS_SUFFIX}"):
             path.unlink(missing_ok=True)
-        self.report(f"Final weights: {name}.")
-        return quality if selects or self.score is None else self.score.evaluate(self.model)
+        run.report(f"Final weights: {name}.")
+        if run.score is None:
+            return None
+        return quality if selects else run.score.evaluate(self._model)
 
-    def _candidates(self, model, files: list[Path], windows):
+    def _candidates(self, files):
         """Yields name, path and number of averaged checkpoints of every candidate."""
-        for size in dict.fromkeys([min(window, len(files)) for window in windows] + [1]):
-            path = files[-1].with_name(f"average-{size}{WEIGHTS_SUFFIX}")
-            last = (f"step {step_of(files[-1])}", files[-1], 1)
-            yield last if size == 1 else (f"average of the last {size} checkpoints", path, size)
-        if self.checkpoints.best_path.is_file():
-            yield "best at an evaluation", self.checkpoints.best_path, 1
-        if model.optimizer.use_ema:
-            model.optimizer.averages_at_end = True
-            model.optimizer.finalize_variable_values(model.trainable_variables)
-            path = files[-1].with_name(f"average-moving{WEIGHTS_SUFFIX}")
-            with atomic_write(path) as temporary:
-                save_weights_only(self.model, temporary)
+        directory, optimizer = self._run.checkpoints.directory, self._run.model.optimizer
+        for size in dict.fromkeys([min(window, len(files)) for window in self._run.windows] + [1]):
+            if size == 1:
+                yield f"step {step_of(files[-1])}", files[-1], 1
+            else:
+                path = directory / f"average-{size}{WEIGHTS_SUFFIX}"
+                yield f"average of the last {size} checkpoints", path, size
+        if self._run.checkpoints.best_path.is_file():
+            yield "best at an evaluation", self._run.checkpoints.best_path, 1
+        if optimizer.use_ema:
+            optimizer.averages_at_end = True
+            optimizer.finalize_variable_values(self._run.model.trainable_variables)
+            path = directory / f"average-moving{WEIGHTS_SUFFIX}"
+            self._save_weights(path)
             yield "moving average of the weights", path, 1
 
 

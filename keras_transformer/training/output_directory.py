@@ -1,25 +1,26 @@
-"""The output directory of a training: its lock, what it may hold, and what is written first."""
+"""The output directory of a training: its lock, its first files and its history."""
 
 import contextlib
+import csv
 import errno
 import os
 import socket
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from filelock import FileLock, Timeout
 
 from keras_transformer.data.tokenizer_pair import TOKENIZER_FILES, TokenizerPair
-from keras_transformer.errors import UserError
-from keras_transformer.files import remove
+from keras_transformer.errors import UserError, one_line
+from keras_transformer.files import atomic_write, remove
 from keras_transformer.inference.model_directory import CONFIG_FILE, RECIPE_FILE, WEIGHTS_FILE
 from keras_transformer.settings.training_settings import SETTINGS_FILE, read_settings_file
-from keras_transformer.training.callbacks import DIVERGED_BATCH_FILE
 from keras_transformer.training.checkpoints import Checkpoints
 
 CHECKPOINT_FOLDER = "checkpoints"
 HISTORY_FILE = "history.csv"
+DIVERGED_BATCH_FILE = "diverged-batch.npz"
 LOCK_FILE = ".training.lock"
 _NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)  # errors of file systems without locks
 
@@ -89,9 +90,7 @@ def check_output(output: Path) -> bool:
     return False
 
 
-def start_directory(
-    output: Path, tokenizers: TokenizerPair, settings, fingerprint: Mapping
-) -> None:
+def start_directory(output: Path, tokenizers: TokenizerPair, settings, fingerprint) -> None:
     """Writes the first files of a new training; removes those of one without a checkpoint."""
     remove(output / CHECKPOINT_FOLDER)
     for name in TOKENIZER_FILES:
@@ -99,3 +98,64 @@ def start_directory(
     # First, because it tells which program wrote the other files.
     settings.save(output, fingerprint)
     tokenizers.save(output)
+
+
+class HistoryFile:
+    """Rows of figures in a CSV file, one per evaluation, kept over interruptions.
+
+    Args:
+        path: the file.
+        columns: names of the columns; the first is the step.
+
+    Example:
+
+    >>> import tempfile
+    >>> from keras_transformer.training import HistoryFile
+    >>> history = HistoryFile(tempfile.mkdtemp() + "/history.csv", ("step", "loss"))
+    >>> history.append({"step": 10, "loss": 2.5})
+    >>> history.rows()
+    [{'step': '10', 'loss': '2.5'}]
+    """
+
+    def __init__(self, path: str | os.PathLike, columns: Sequence[str]):
+        self.path = Path(path)
+        self.columns = tuple(columns)
+
+    def rows(self) -> list[dict[str, str]]:
+        """Returns the rows as dicts of text; rows that were cut off are left out.
+
+        Raises:
+            UserError: if the file is damaged.
+        """
+        if not self.path.is_file():
+            return []
+        try:
+            with open(self.path, newline="", encoding="utf-8") as file:
+                rows = list(csv.DictReader(file))
+        except (UnicodeDecodeError, csv.Error) as error:
+            raise UserError(f"{str(self.path)!r} is damaged: {one_line(error)}.") from error
+        return [row for row in rows if None not in row.values() and None not in row]
+
+    def start(self, step: int = 0) -> None:
+        """Creates the file, or drops the rows after the step that a training resumes from.
+
+        Args:
+            step: int, the last step to keep.
+        """
+        first = self.columns[0]
+        kept = [r for r in self.rows() if r.get(first, "").isdecimal() and int(r[first]) <= step]
+        with atomic_write(self.path) as new, open(new, "w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, self.columns, extrasaction="ignore", restval="")
+            writer.writeheader()
+            writer.writerows(kept)
+
+    def append(self, row: Mapping[str, object]) -> None:
+        """Adds a row.
+
+        Args:
+            row: values by column; missing ones are empty.
+        """
+        if not self.path.is_file():
+            self.start()
+        with open(self.path, "a", newline="", encoding="utf-8") as file:
+            csv.DictWriter(file, self.columns, restval="").writerow(row)

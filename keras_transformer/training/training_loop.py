@@ -2,71 +2,57 @@
 
 import dataclasses
 import math
+import sys
 import time
-from collections.abc import Callable, Sequence
 
 import keras
 import numpy as np
 from keras import ops
 
 from keras_transformer.errors import StopSignals, UserError
-from keras_transformer.settings.training_settings import TrainingSettings
+from keras_transformer.files import atomic_write
+from keras_transformer.models.micro_batches import num_replicas
 from keras_transformer.training.callbacks import (
     DivergedError,
+    StepProgress,
     StopOnNonFiniteLoss,
     TimeLimit,
-    loss_sums,
-    save_diverged_batch,
-    set_loss_sums,
+    loss_variables,
 )
-from keras_transformer.training.checkpoints import Checkpoints, Progress, step_of
+from keras_transformer.training.checkpoints import Progress, step_of
 from keras_transformer.training.evaluations import Evaluations
 from keras_transformer.training.loss_model import LossModel
-from keras_transformer.training.training_data import TrainingData
+from keras_transformer.training.output_directory import DIVERGED_BATCH_FILE, start_directory
+from keras_transformer.training.training_run import TrainingRun
 
 # Nats per token: guessing costs the logarithm of the vocabulary size, about 10.
 _EXPLODED_LOSS = 100.0
 
 
 class TrainingLoop(keras.callbacks.Callback):
-    """Fits a model to a limit of the settings; saves and evaluates it at the steps that they say.
+    """Fits the model of a run to a limit of its settings; saves and evaluates it on the way.
 
-    `progress` is the state of the training, `saved_step` the step of the state on the disk, and 0
-    without one. A first signal in `signals` waits for the end of the step.
+    A checkpoint is restored first. `saved_step` is the step of the state on the disk, and 0 without
+    one. A first signal in `signals` waits for the end of the step.
     """
 
-    def __init__(
-        self,
-        model: LossModel,
-        data: TrainingData,
-        settings: TrainingSettings,
-        max_steps: int,
-        checkpoints: Checkpoints,
-        evaluations: Evaluations,
-        signals: StopSignals,
-        report: Callable[[str], object],
-    ):
+    def __init__(self, run: TrainingRun, evaluations: Evaluations, signals: StopSignals):
         super().__init__()
-        self.set_model(model)
+        self.set_model(run.model)
         # `fit` has to leave the weights of the last step, from which a later run goes on.
-        model.optimizer.averages_at_end = False
-        self.progress = Progress.from_dict(checkpoints.restore_state(model) or {})
-        self.saved_step = self.progress.step
-        self.evaluate_every = settings.evaluate_every or data.steps_per_epoch
-        self._checkpoint_every = settings.checkpoint_every or data.steps_per_epoch
-        self._data = data
-        self._settings = settings
-        self._max_steps = max_steps
-        self._checkpoints = checkpoints
-        self.evaluations = evaluations
+        run.model.optimizer.averages_at_end = False
+        run.progress = Progress.from_dict(run.checkpoints.restore_state(run.model) or {})
+        self.saved_step = run.progress.step
+        self._run = run
+        self._evaluations = evaluations
         self._signals = signals
-        self._report = report
-        self._time_limit = TimeLimit(settings.max_minutes, self.progress.minutes)
-        self._steps_in_epoch = data.batches.steps_per_epoch(self.progress.epoch)
+        self._checkpoint_every = run.settings.checkpoint_every or run.data.steps_per_epoch
+        self._time_limit = TimeLimit(run.settings.max_minutes, run.progress.minutes)
+        self._steps_in_epoch = run.data.batches.steps_per_epoch(run.progress.epoch)
         self._logs: dict | None = None
-        if self.progress.step:
+        if run.progress.step:
             # An interrupted evaluation is repeated: its row, if it was written, is removed.
-            evaluations.history.start(self.progress.step - bool(self.progress.unfinished_row))
+            run.history.start(run.progress.step - bool(run.progress.unfinished_row))
         self.on_train_begin()
 
     def interruption(self) -> str:
@@ -74,53 +60,51 @@ class TrainingLoop(keras.callbacks.Callback):
         if not self.saved_step:
             return "interrupted before the first checkpoint; the next run starts from the beginning"
         return (
-            f"interrupted after step {self.progress.step:,}; the checkpoint of step "
-            f"{self.saved_step:,} is in {str(self._checkpoints.directory)!r}, and the next run "
+            f"interrupted after step {self._run.progress.step:,}; the checkpoint of step "
+            f"{self.saved_step:,} is in {str(self._run.checkpoints.directory)!r}, and the next run "
             "goes on from there"
         )
 
-    def fit(
-        self,
-        before: Sequence[keras.callbacks.Callback],
-        after: Sequence[keras.callbacks.Callback],
-        introduction: Sequence[str] = (),
-        verbose: int = 0,
-    ) -> None:
-        """Trains until a limit of the settings is reached.
-
-        The callbacks `before` and `after` run before and after this one; the lines of
-        `introduction` are reported before the first step, if there is one.
-        """
-        progress = self.progress
+    def fit(self, callbacks, show_progress) -> None:
+        """Trains until a limit of the settings is reached; the arguments are those of `train`."""
+        run, progress, every = self._run, self._run.progress, self._run.evaluate_every
         if progress.step:
-            self._report(f"Resuming after step {progress.step:,}, {progress.minutes:.1f} minutes.")
-        self._checkpoints.check_room(self.model)
+            run.report(f"Resuming after step {progress.step:,}, {progress.minutes:.1f} minutes.")
+        run.checkpoints.check_room(run.model)
         if progress.unfinished_row:
             self._evaluate_and_save_state()
-        if progress.why_it_ends(self._max_steps, self._settings):
+        if progress.why_it_ends(run.max_steps, run.settings):
             return
-        for line in introduction:
-            self._report(line)
-        # Before the other callbacks, which read the mean loss.
-        restores = keras.callbacks.LambdaCallback(on_epoch_begin=self._restore_loss)
+        for line in _introduction(run):
+            run.report(line)
+        before = keras.callbacks.LambdaCallback(
+            on_epoch_begin=self._restore_loss,
+            on_train_batch_end=self._start_directory,
+            on_train_end=self._finish_encoding,
+        )
         stop = StopOnNonFiniteLoss(every=1, limit=_EXPLODED_LOSS)
-        ends = keras.callbacks.LambdaCallback(on_train_end=self._finish_encoding)
         # The loop comes late: it sees whether the time is up, and no other callback times it.
-        callbacks = [restores, *before, self._time_limit, stop, self, *after, ends]
+        all_callbacks = [before, run.board, self._time_limit, stop, self]
+        if show_progress is not None:
+            all_callbacks.append(
+                StepProgress(show_progress, run.max_steps, run.data.tokens_per_step)
+            )
+        options = {
+            "callbacks": [*filter(None, all_callbacks), *callbacks],
+            "verbose": int(show_progress is None and sys.stdout.isatty()),
+        }
         # Keras resets its mean loss in each of its epochs. These end at evaluations, so the first
         # epoch of a run that resumes between two evaluations is shorter, and restores the mean.
-        every = self.evaluate_every
         started, steps = divmod(progress.step, every)
         if steps:
-            self._fit(callbacks, started, started + 1, every - steps, verbose)
+            self._fit(started, started + 1, every - steps, options)
             started += 1
-        if not self.model.stop_training and progress.step < self._max_steps:
-            epochs = math.ceil(self._max_steps / every)
-            self._fit(callbacks, started, epochs, every, verbose)
+        if not self.model.stop_training and progress.step < run.max_steps:
+            self._fit(started, math.ceil(run.max_steps / every), every, options)
         self._signals.release()
 
-    def _fit(self, callbacks, first_epoch, epochs, steps_per_epoch, verbose):
-        batches, progress = self._data.batches, self.progress
+    def _fit(self, first_epoch, epochs, steps_per_epoch, options):
+        batches, progress = self._run.data.batches, self._run.progress
         try:
             dataset = batches.dataset(start_step=progress.batch, epoch=progress.epoch)
             self.model.fit(
@@ -128,87 +112,91 @@ class TrainingLoop(keras.callbacks.Callback):
                 initial_epoch=first_epoch,
                 epochs=epochs,
                 steps_per_epoch=steps_per_epoch,
-                callbacks=callbacks,
                 shuffle=False,
-                verbose=verbose,
+                **options,
             )
             if self.saved_step != progress.step:  # stopped between two checkpoints
                 self._check_weights()
                 self._save_state()
         except DivergedError as error:
             # This callback may or may not have counted the step before the error.
-            back = progress.step + 1 - error.step
-            position = (progress.epoch, progress.batch)
-            path = save_diverged_batch(self._checkpoints.directory.parent, batches, position, back)
+            path = self._save_diverged_batch(back=progress.step + 1 - error.step)
             raise UserError(f"{error} The batch of that step is in {str(path)!r}.") from error
         finally:
             self._finish_encoding()  # An exception has skipped `on_train_end`.
 
     def _finish_encoding(self, logs=None):
-        self._data.batches.finish_encoding()
+        self._run.data.batches.finish_encoding()
+
+    def _start_directory(self, batch, logs=None):
+        run = self._run
+        if not run.progress.step:  # A failed start leaves nothing behind.
+            start_directory(run.output, run.tokenizers, run.settings, run.data.fingerprint)
+            run.history.start()
 
     def _restore_loss(self, epoch, logs=None):
         """Sets Keras' mean loss to that of the state, if it began after the same step."""
-        progress = self.progress
-        begins = progress.step % self.evaluate_every == 0
+        progress = self._run.progress
+        begins = progress.step % self._run.evaluate_every == 0
         if not begins and progress.loss_sums and progress.loss_start == self._loss_start():
-            set_loss_sums(self.model, progress.loss_sums)
+            pairs = zip(loss_variables(self.model), progress.loss_sums, strict=True)
+            for variable, value in pairs:
+                variable.assign(value)
 
-    def _loss_start(self) -> int:
+    def _loss_start(self):
         """Returns the step after which Keras' mean loss begins, that of the last evaluation."""
-        return (self.progress.step - 1) // self.evaluate_every * self.evaluate_every
+        every = self._run.evaluate_every
+        return (self._run.progress.step - 1) // every * every
 
     def on_train_begin(self, logs: dict | None = None) -> None:
-        self._window_start = (self.progress.step, time.monotonic())
+        self._window_start = (self._run.progress.step, time.monotonic())
 
     def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
+        run, progress = self._run, self._run.progress
         self._logs = logs
-        progress = self.progress
         progress.step += 1
         progress.batch += 1
         if progress.batch >= self._steps_in_epoch:
             progress.epoch, progress.batch = progress.epoch + 1, 0
-            self._steps_in_epoch = self._data.batches.steps_per_epoch(progress.epoch)
+            self._steps_in_epoch = run.data.batches.steps_per_epoch(progress.epoch)
         self._signals.waits = True
-        if progress.step >= self._max_steps:
-            self.model.stop_training = True
-        ends = self.model.stop_training
+        ends = self.model.stop_training or progress.step >= run.max_steps
         self._save_and_evaluate(
             saves=ends or progress.step % self._checkpoint_every == 0,
-            evaluates=ends or progress.step % self.evaluate_every == 0,
+            evaluates=ends or progress.step % run.evaluate_every == 0,
         )
-        reason = progress.why_it_ends(self._max_steps, self._settings)
-        if reason and not self.model.stop_training:
-            self._report(f"The training ends: {reason}")
-            self.model.stop_training = True
-        if self._signals.received is not None:
+        reason = progress.why_it_ends(run.max_steps, run.settings)
+        if reason and not ends:
+            run.report(f"The training ends: {reason}")
+        if ends or reason or self._signals.received is not None:
             self.model.stop_training = True
 
     def complete(self) -> None:
         """Saves and evaluates the weights of the last step, unless that was done before."""
-        step, files = self.progress.step, self._checkpoints.weight_files()
+        step, files = self._run.progress.step, self._run.checkpoints.weight_files()
         if not step or (files and step_of(files[-1]) == step):
             return
-        rows = self.evaluations.history.rows()
+        rows = self._run.history.rows()
         is_evaluated = bool(rows) and rows[-1]["step"] == str(step)
         self._save_and_evaluate(saves=True, evaluates=not is_evaluated)
 
-    def _save_and_evaluate(self, saves: bool, evaluates: bool):
+    def _save_and_evaluate(self, saves, evaluates):
         if not (saves or evaluates):
             return
+        progress = self._run.progress
         self._check_weights()
         if saves:
-            self._checkpoints.save_weights(self.model.transformer, self.progress.step)
+            self._run.checkpoints.save_weights(self.model.transformer, progress.step)
         if evaluates:
-            self.progress.unfinished_row = self._training_figures()
+            progress.unfinished_row = self._training_figures()
         self._evaluate_and_save_state()
 
     def _evaluate_and_save_state(self):
-        progress = self.progress
+        progress = self._run.progress
         try:
             if progress.unfinished_row:
                 with self._signals.at_once():
-                    self.evaluations.record(dict(progress.unfinished_row), progress)
+                    self._evaluations.record(dict(progress.unfinished_row))
                 self.on_train_begin()  # The evaluation does not count as time of the steps.
                 progress.unfinished_row = None
         finally:
@@ -217,25 +205,27 @@ class TrainingLoop(keras.callbacks.Callback):
             self._save_state()
 
     def _save_state(self):
-        self.progress.minutes = self._time_limit.elapsed_minutes
-        self.progress.loss_sums = loss_sums(self.model)
-        self.progress.loss_start = self._loss_start()
-        self._checkpoints.save_state(self.model, dataclasses.asdict(self.progress))
-        self.saved_step = self.progress.step
+        progress = self._run.progress
+        progress.minutes = self._time_limit.elapsed_minutes
+        sums = loss_variables(self.model)
+        progress.loss_sums = [float(ops.convert_to_numpy(value)) for value in sums] or None
+        progress.loss_start = self._loss_start()
+        self._run.checkpoints.save_state(self.model, dataclasses.asdict(progress))
+        self.saved_step = progress.step
 
     def _check_weights(self):
         # The loss was computed before the update, which may have broken the weights.
         for variable in self.model.trainable_variables:
             if not np.isfinite(variable.numpy()).all():
                 sign = f"The weights of {variable.path!r} are not finite"
-                raise DivergedError(sign, self.progress.step)
+                raise DivergedError(sign, self._run.progress.step)
 
-    def _training_figures(self) -> dict:
-        progress = self.progress
+    def _training_figures(self):
+        progress = self._run.progress
         first_step, start = self._window_start
         seconds = max(time.monotonic() - start, 1e-9)
         learning_rate = float(ops.convert_to_numpy(self.model.optimizer.learning_rate))
-        tokens = (progress.step - first_step) * self._data.tokens_per_step
+        tokens = (progress.step - first_step) * self._run.data.tokens_per_step
         row = {
             "step": progress.step,
             "epoch": round(progress.epoch + progress.batch / self._steps_in_epoch, 3),
@@ -246,3 +236,54 @@ class TrainingLoop(keras.callbacks.Callback):
         if self._logs and "loss" in self._logs:
             row["train_loss"] = round(float(self._logs["loss"]), 5)
         return row
+
+    def _save_diverged_batch(self, back):
+        """Writes the batch `back` steps before the progress, and the one before; returns the path.
+
+        The update of the previous batch may have broken the weights.
+        """
+        content = self._batch_before((self._run.progress.epoch, self._run.progress.batch), back)
+        position = content["epoch"], content["batch"]
+        if position != (0, 0):
+            previous = self._batch_before(position, 1)
+            content |= {f"previous_{name}": value for name, value in previous.items()}
+        path = self._run.output / DIVERGED_BATCH_FILE
+        with atomic_write(path) as temporary, open(temporary, "wb") as file:
+            np.savez(file, **content)
+        return path
+
+    def _batch_before(self, position, back):
+        (epoch, batch), batches = position, self._run.data.batches
+        while batch < back:
+            epoch -= 1
+            batch += batches.steps_per_epoch(epoch)
+        batch -= back
+        inputs, labels, weights = next(batches.batches(epoch, batch))
+        return {**inputs, "labels": labels, "weights": weights, "epoch": epoch, "batch": batch}
+
+
+def _introduction(run):
+    """Returns two lines about the model, the device and the plan of the run."""
+    settings, model = run.settings, run.model.transformer
+    layers = f"{model.config.num_encoder_layers} + {model.config.num_decoder_layers} layers"
+    epochs = run.max_steps / run.data.steps_per_epoch
+    plan = f"Training until step {run.max_steps:,} ({epochs:.1f} epochs)"
+    if settings.max_minutes is not None:
+        plan += f", or for {settings.max_minutes:g} minutes in total"
+    plan += f"; validation every {run.evaluate_every:,} steps"
+    if settings.patience is not None:
+        plan += f", and an end after {settings.patience} of them without gain"
+    return [
+        f"Model {settings.start_from or settings.preset}: {layers}, d_model "
+        f"{model.config.d_model:,}, {model.count_params():,} parameters, on {_devices(model)}.",
+        f"{plan}. The first step takes longer than the others.",
+    ]
+
+
+def _devices(model):
+    kind, count = "CPU", num_replicas(model)
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        kind = "GPU" if tf.config.list_physical_devices("GPU") else kind
+    return f"{count} {kind}s" if count > 1 else f"one {kind}" if kind == "GPU" else "the CPU"

@@ -105,13 +105,13 @@ class TranslationTask(Task):
             make_bleu(settings.bleu_tokenize)
 
     def learn_tokenizers(self, corpus, settings, source, report):
-        from keras_transformer.training.training_data import make_tokenizers
+        from keras_transformer.training.training_run import make_tokenizers
 
         return make_tokenizers(corpus, settings, report)
 
     def make_score(self, corpus, tokenizers, settings, recipe):
         from keras_transformer.data.subword_tokenizer import SubwordTokenizer, join_subwords
-        from keras_transformer.training.score_on_dev import BleuOnDev, fast_search
+        from keras_transformer.training.evaluations import BleuOnDev, fast_search
 
         pairs = [(source, target) for source, target in corpus if source and target]
         if not settings.bleu_every or not pairs:
@@ -129,7 +129,7 @@ class TranslationTask(Task):
         )
 
     def make_result(self, model, tokenizers, settings, recipe, sentence_profile):
-        from keras_transformer.training.score_on_dev import beam_search
+        from keras_transformer.training.evaluations import beam_search
 
         return self.pipeline(
             model,

@@ -10,7 +10,7 @@ from keras_transformer.data import PairsCorpus
 from keras_transformer.errors import UserError
 from keras_transformer.models import TrainingRecipe
 from keras_transformer.training import StopOnNonFiniteLoss, TrainingSettings, train
-from keras_transformer.training.training_data import TrainingData, make_tokenizers
+from keras_transformer.training.training_run import TrainingData, make_tokenizers
 from tests.training.uncompiled import RUN_EAGERLY
 
 CORPUS = PairsCorpus([("a b c d e f"[: 2 * (n % 5) + 1], "b " * (n % 4 + 1)) for n in range(200)])

@@ -121,7 +121,7 @@ def test_a_first_step_that_fails_leaves_nothing_behind(tmp_path, monkeypatch):
     def fail(model, *arguments, **options):
         raise RuntimeError("out of memory")
 
-    monkeypatch.setattr("keras_transformer.training.trainer.LossModel.train_step", fail)
+    monkeypatch.setattr("keras_transformer.training.LossModel.train_step", fail)
     with pytest.raises(RuntimeError, match="out of memory"):
         run(tmp_path / "model", tensorboard=True)
     assert not list(tmp_path.iterdir())

@@ -1,0 +1,296 @@
+"""What a training is made of: tokenizers, batches, the model, and the files that it writes."""
+
+import dataclasses
+import logging
+import math
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import keras
+
+from keras_transformer.data import (
+    EncodedCorpus,
+    SubwordTokenizer,
+    TokenBatches,
+    build_subword_vocabulary,
+    train_sentencepiece,
+)
+from keras_transformer.data.tokenizer_pair import TokenizerPair
+from keras_transformer.errors import UserError, one_line
+from keras_transformer.inference.model_directory import (
+    check_sizes,
+    read_config,
+    read_model,
+    read_tokenizers,
+)
+from keras_transformer.inference.sentences import SentenceProfile
+from keras_transformer.inference.tasks import get_task
+from keras_transformer.models import TrainingRecipe, Transformer, TransformerConfig, get_preset
+from keras_transformer.settings.training_settings import TrainingSettings
+from keras_transformer.training.callbacks import TensorBoardLog
+from keras_transformer.training.checkpoints import Checkpoints, Progress
+from keras_transformer.training.distribution import mirrored_strategy, strategy_scope
+from keras_transformer.training.loss_model import LossModel, compile_model
+from keras_transformer.training.output_directory import (
+    CHECKPOINT_FOLDER,
+    HISTORY_FILE,
+    HistoryFile,
+    check_output,
+)
+
+_LOGGER = logging.getLogger(__name__)
+_READ_BETWEEN_REPORTS = 1_000_000
+_ROW_MULTIPLE = 8
+
+
+def make_tokenizers(
+    corpus, settings, report: Callable[[str], object] = _LOGGER.info
+) -> TokenizerPair:
+    """Learns the vocabularies that `settings` describe from a corpus of pairs of `str`."""
+    size = "all" if settings.vocab_size is None else f"{settings.vocab_size:,}"
+    sides = "for both languages" if settings.shared_vocabulary else "for each language"
+    report(f"Learning a vocabulary of {size} {settings.tokenizer} pieces {sides}.")
+    if settings.shared_vocabulary:
+        return TokenizerPair(learn_vocabulary(corpus, settings))
+    sides = ((pair[side] for pair in corpus) for side in (0, 1))
+    return TokenizerPair(*(learn_vocabulary(lines, settings) for lines in sides))
+
+
+def learn_vocabulary(lines, settings, min_count: int = 1):
+    """Returns a tokenizer whose vocabulary is learned from lines or pairs of them."""
+    if settings.tokenizer == "subword":
+        return build_subword_vocabulary(lines, settings.vocab_size, min_count)
+    if settings.vocab_size is None:
+        raise UserError("`vocab_size` must be set to learn subwords. Received: vocab_size=None")
+    return train_sentencepiece(lines, settings.vocab_size, settings.tokenizer, allow_fewer=True)
+
+
+class TrainingData:
+    """The batches of a training, and a `fingerprint` that must stay the same when it is resumed."""
+
+    def __init__(
+        self,
+        train_corpus,
+        valid_corpus,
+        tokenizers: TokenizerPair,
+        settings,
+        recipe,
+        report: Callable[[str], object] = _LOGGER.info,
+    ):
+        max_length = min(recipe.max_length, settings.packed_width or recipe.max_length)
+        is_encoded = isinstance(train_corpus, EncodedCorpus)
+
+        def encode(corpus, **options):
+            if isinstance(corpus, EncodedCorpus):
+                return corpus.up_to(max_length)
+            return EncodedCorpus.from_corpus(corpus, *tokenizers, max_length, **options)
+
+        def encode_epoch(epoch):
+            seed = settings.seed * 100_003 + epoch
+            return encode(train_corpus, dropout=settings.bpe_dropout, seed=seed)
+
+        if settings.bpe_dropout:
+            _check_drops(is_encoded, tokenizers)
+        if not is_encoded:
+            report("Encoding the training text.")
+        encoded = encode(train_corpus, progress=_reads(report))
+        # Each replica splits its rows into micro-batches.
+        num_replicas = (settings.gpus or 1) * settings.micro_batches
+        self.sentence_profile = SentenceProfile.from_corpus(encoded, tokenizers.source)
+        self.batches = TokenBatches(
+            encode_epoch if settings.bpe_dropout else encoded,
+            recipe.tokens_per_batch,
+            seed=settings.seed,
+            row_multiple=_ROW_MULTIPLE,
+            num_replicas=num_replicas,
+            packed_width=settings.packed_width,
+        )
+        num_tokens = int(encoded.target_lengths.sum())
+        self.steps_per_epoch = self.batches.steps_per_epoch(0)
+        self.tokens_per_step = num_tokens / self.steps_per_epoch
+        self.fingerprint: dict[str, Any] = {
+            "pairs": len(encoded),
+            "target_tokens": num_tokens,
+            "checksum": zlib.crc32(encoded.target_ids, zlib.crc32(encoded.source_ids)),
+            # Source ids contain EOS, so their checksum covers the line ends; target ids do not.
+            "line_ends": zlib.crc32(encoded.target_offsets),
+            "row_multiple": math.lcm(_ROW_MULTIPLE, num_replicas),
+        }
+        # The shapes of long sentences may depend on the number of devices. BPE-dropout draws the
+        # lengths of sentences at random, so that its shapes say nothing about the data.
+        if not settings.bpe_dropout:
+            shapes = sorted(self.batches.shapes(0).items())
+            self.fingerprint["batch_shapes"] = zlib.crc32(repr(shapes).encode())
+        report(
+            f"{len(encoded):,} training pairs, {num_tokens:,} target tokens, "
+            f"{self.steps_per_epoch:,} steps an epoch, "
+            f"{self.batches.padding_share(0)['target']:.1%} padding"
+        )
+        self.valid_batches = None
+        if valid_corpus is not None:
+            valid = TokenBatches(encode(valid_corpus), recipe.tokens_per_batch, shuffle=False)
+            self.valid_batches = list(valid.batches(0))
+
+
+def _check_drops(is_encoded, tokenizers):
+    if is_encoded:
+        message = "`bpe_dropout` needs text to encode in every epoch"
+        raise UserError(f"{message}. Received: an encoded corpus")
+    for tokenizer in (tokenizers.source, tokenizers.of_target):
+        is_subword = isinstance(tokenizer, SubwordTokenizer)
+        kind = "subword" if is_subword else getattr(tokenizer, "model_type", "bpe")
+        if kind != "bpe":
+            rule = "`bpe_dropout` needs tokenizers of type 'bpe', whose merges it drops"
+            raise UserError(f"{rule}. Received: a tokenizer of type {kind!r}")
+
+
+def _reads(report):
+    """Returns a function that reports the number of pairs read every million."""
+    reported = 0
+
+    def progress(num_read: int) -> None:
+        nonlocal reported
+        if num_read - reported >= _READ_BETWEEN_REPORTS:
+            reported = num_read
+            report(f"{num_read:,} pairs encoded")
+
+    return progress
+
+
+@dataclasses.dataclass
+class TrainingRun:
+    """The values of a training that its loop and its evaluations share."""
+
+    output: Path
+    settings: TrainingSettings
+    recipe: TrainingRecipe
+    tokenizers: TokenizerPair
+    data: TrainingData
+    model: LossModel
+    score: Any  # `ScoreOnDev`, or None
+    report: Callable[[str], object]
+
+    def __post_init__(self):
+        settings, recipe = self.settings, self.recipe
+        self.task = get_task(settings.task)
+        self.max_steps = settings.max_steps or recipe.max_steps
+        # Numbers of last checkpoints to average.
+        self.windows = settings.average_windows or (recipe.average_checkpoints,)
+        self.evaluate_every = settings.evaluate_every or self.data.steps_per_epoch
+        self.progress = Progress()
+        keep = max(settings.keep_checkpoints or 1, *self.windows)
+        self.checkpoints = Checkpoints(self.output / CHECKPOINT_FOLDER, keep)
+        figures = ("loss", "perplexity", "accuracy", self.task.score_name)
+        columns = ["step", "epoch", "minutes", "train_loss", "learning_rate", "tokens_per_second"]
+        columns += [*(f"valid_{name}" for name in figures), "averaged"]
+        self.history = HistoryFile(self.output / HISTORY_FILE, columns)
+        self.board = None
+        if settings.tensorboard:
+            padding = self.data.batches.padding_share(0)
+            folder = self.output / "tensorboard"
+            self.board = TensorBoardLog(folder, self.data.tokens_per_step, padding)
+
+
+def start_run(output: Path, corpora, settings, tokenizers, report) -> TrainingRun:
+    """Reads the data and builds the model of a training; writes nothing.
+
+    `corpora` and `tokenizers` are pairs, of training and validation and of source and target.
+    """
+    train_corpus, valid_corpus = corpora
+    task, recipe = get_task(settings.task), make_recipe(settings)
+    strategy = mirrored_strategy(settings.gpus) if (settings.gpus or 1) > 1 else None
+    resumes = check_output(output)
+    if resumes:
+        # Before the text is read, which may take long.
+        reached = Progress.from_dict(Checkpoints(output / CHECKPOINT_FOLDER).metadata() or {})
+        if reason := reached.why_it_ends(settings.max_steps or recipe.max_steps, settings):
+            report(f"Nothing is left to train: {reason}")
+    start = None
+    if settings.start_from is not None:
+        start, tokenizers = _read_start(settings, tokenizers)
+        settings = dataclasses.replace(settings, shared_vocabulary=start["shared_tokenizer"])
+    source, target = tokenizers
+    if target is not None and source is None:
+        raise ValueError("`target_tokenizer` needs `source_tokenizer`. Received: None")
+    if source is not None and (target is not None or task.shares_a_given_tokenizer):
+        tokenizers = TokenizerPair(source, target)
+    elif resumes:
+        saved = TokenizerPair.load(output, settings.shared_vocabulary)
+        tokenizers = TokenizerPair(source or saved.source, saved.target)
+    else:
+        tokenizers = task.learn_tokenizers(train_corpus, settings, source, report)
+    config = make_config(settings, recipe, *tokenizers.sizes)
+    data = TrainingData(train_corpus, valid_corpus, tokenizers, settings, recipe, report)
+    data.fingerprint |= {"config": config.to_dict(), "train_recipe": recipe.to_dict()}
+    if resumes:
+        settings.check_resumes(output, data.fingerprint)
+    keras.utils.set_random_seed(settings.seed)
+    if settings.deterministic:
+        import tensorflow as tf
+
+        tf.config.experimental.enable_op_determinism()
+    with strategy_scope(strategy):
+        transformer = Transformer(config, "mixed_bfloat16" if settings.mixed_precision else None)
+        if start is not None and not resumes:
+            weights = read_model(settings.start_from, start).get_weights()
+            try:
+                transformer.set_weights(weights)
+            except ValueError as error:
+                message = "The settings must not change the weights of the model to start from"
+                raise UserError(f"{message}: {one_line(error)}") from error
+        packed = settings.packed_width is not None
+        model = LossModel(transformer, recipe.label_smoothing, packed=packed, r_drop=recipe.r_drop)
+        model.micro_batches, model.streams = settings.micro_batches, settings.streams
+        compile_model(model, recipe, jit_compile=settings.jit_compile)
+    score = None
+    if valid_corpus is not None:
+        score = task.make_score(valid_corpus, tokenizers, settings, recipe)
+    if score is not None:
+        score.num_streams = settings.streams
+    return TrainingRun(output, settings, recipe, tokenizers, data, model, score, report)
+
+
+def _read_start(settings, given_tokenizers):
+    """Returns the `config.json` and the tokenizers of the model to start from, of the same task."""
+    config = read_config(settings.start_from)
+    check_sizes(settings.start_from, config)
+    for name in ("task", *get_task(settings.task).pipeline.common_settings):
+        if config.get(name) != getattr(settings, name):
+            rule = f"The model to start from must have the {name} {getattr(settings, name)!r}"
+            raise UserError(f"{rule}. Received: {settings.start_from!r} with {config.get(name)!r}")
+    tokenizers = read_tokenizers(settings.start_from, config)
+
+    def contents(pair):
+        return [tokenizer and tokenizer._file_content() for tokenizer in pair]
+
+    if any(given_tokenizers) and contents(given_tokenizers) != contents(tokenizers):
+        raise UserError(
+            "`start_from` names a model with its own tokenizers; give no others, and no data that "
+            "others encoded."
+        )
+    return config, tokenizers
+
+
+def make_recipe(settings) -> TrainingRecipe:
+    """Returns the recipe of a preset, with the changes of the settings."""
+    recipe = get_preset(settings.preset).recipe.to_dict()
+    return TrainingRecipe.from_dict({**recipe, **settings.recipe})
+
+
+def make_config(settings, recipe, vocab_size, target_vocab_size=None) -> TransformerConfig:
+    """Returns the config of a preset or of the model to start from, with the settings' changes."""
+    sizes = {"vocab_size": vocab_size, "target_vocab_size": target_vocab_size}
+    config = get_preset(settings.preset).config
+    if settings.start_from is not None:
+        config = read_config(settings.start_from)["model"].to_dict()
+    config = TransformerConfig.from_dict({**config, **settings.model, **sizes})
+    # Equal is enough: the recipe counts EOS, and the decoder's input has BOS in its place.
+    if config.max_length is not None and recipe.max_length > config.max_length:
+        raise UserError(
+            f"The model has {config.max_length} positions, fewer than the {recipe.max_length} "
+            "tokens of the longest training sentence (`max_length` of the recipe). Received: "
+            f"max_length={recipe.max_length!r} with a config of max_length={config.max_length!r}"
+        )
+    return config
