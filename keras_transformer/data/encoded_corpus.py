@@ -3,7 +3,7 @@
 import itertools
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -188,11 +188,13 @@ class EncodedCorpus:
         num_pairs = int(keep.sum())
         num_long = self.num_dropped_long + len(self) - num_pairs
         report_drops(num_pairs, num_long, self.num_dropped_empty, max_length)
-        arrays: Any = ()
-        for ids, offsets in self.sides():
+
+        def kept(ids, offsets) -> tuple[np.ndarray, np.ndarray]:
             lengths = np.diff(offsets)
-            arrays += ids[np.repeat(keep, lengths)], np.append(0, np.cumsum(lengths[keep]))
-        return EncodedCorpus(*arrays, num_long, self.num_dropped_empty)
+            return ids[np.repeat(keep, lengths)], np.append(0, np.cumsum(lengths[keep]))
+
+        (source, target), num_empty = self.sides(), self.num_dropped_empty
+        return EncodedCorpus(*kept(*source), *kept(*target), num_long, num_empty)
 
 
 def line_chunks(lines: Iterable, max_lines: int, max_characters: int) -> Iterator[list]:

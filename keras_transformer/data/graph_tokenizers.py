@@ -1,7 +1,4 @@
-"""The tokenizers as `tf.Module`s, for raw strings in a SavedModel.
-
-Only this module imports TensorFlow; the tokenizers import it when `in_graph()` is called.
-"""
+"""The tokenizers as `tf.Module`s, for raw strings in a SavedModel."""
 
 import hashlib
 
@@ -62,12 +59,9 @@ class GraphSentencePieceTokenizer(GraphTokenizer):
 
 
 class GraphSubwordTokenizer(GraphTokenizer):
-    """Whitespace pieces in the graph, with a lookup table and string operations of TensorFlow.
+    """Whitespace pieces in the graph, with a lookup table and string operations of TensorFlow."""
 
-    `pieces` are the pieces from id 4 on.
-    """
-
-    def __init__(self, pieces):
+    def __init__(self, pieces):  # from id 4 on
         super().__init__(len(SPECIAL_PIECES) + len(pieces))
         keys = [piece.encode("utf-8") for piece in pieces]
         # Without the reserved pieces: text that spells "</s>" must not end a sentence.

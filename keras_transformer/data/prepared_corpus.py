@@ -13,7 +13,7 @@ import os
 import pathlib
 import re
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -49,8 +49,8 @@ class PreparedSplit:
     """The description of the training or validation pairs of a prepared corpus."""
 
     pairs: int
-    dropped_long: int  # pairs that were left out because a side was too long
-    dropped_empty: int  # pairs that were left out because a side was empty
+    dropped_long: int  # pairs left out because a side was too long
+    dropped_empty: int  # pairs left out because a side was empty
     tokens: dict[str, int]  # number of ids by side: "source", with EOS, and "target", without
     dtypes: dict[str, str]  # dtype of the ids by side, "uint16" or "int32"
     shards: dict[str, int]  # sizes in bytes by file name, in order
@@ -90,9 +90,9 @@ def prepare_corpus(
         directory: folder that is missing, empty, or a prepared corpus to replace.
         train_corpus: yields pairs of `str`, whose order is kept.
         valid_corpus: the same for validation, or None. Its text is stored too, for scores.
-        source_tokenizer, target_tokenizer: as in `EncodedCorpus.from_corpus`; stored as well.
-        max_length: as in `EncodedCorpus.from_corpus`, at most 65,535.
-        progress: as in `EncodedCorpus.from_corpus`; counts the pairs of both corpora together.
+        source_tokenizer, target_tokenizer, max_length, progress: as in
+            `EncodedCorpus.from_corpus`. The tokenizers are stored as well, `max_length` is at most
+            65,535, and the pairs of both corpora are counted together.
 
     Raises:
         UserError: if the directory holds anything else, or no pair is left of a corpus.
@@ -191,23 +191,20 @@ class PreparedCorpus:
         """
         directory = pathlib.Path(directory)
         max_length, checksums, valid_text, splits = _read_description(directory)
+        again = "prepare the corpus again."
         for split in splits.values():
             for name, size in split.shards.items():
                 path = directory / name
                 if not path.is_file() or path.stat().st_size != size:
-                    raise UserError(
-                        f"The shard {str(path)!r} is missing, or was cut or changed: prepare the "
-                        "corpus again."
-                    )
+                    problem = "is missing, or was cut or changed"
+                    raise UserError(f"The shard {str(path)!r} {problem}: {again}")
         # A corpus without validation pairs has no such text, and older ones no checksum of it.
         of_text = {} if valid_text is None else {VALID_TEXT_FILE: valid_text}
         for name, checksum in (checksums | of_text).items():
             path = directory / name
             if not path.is_file() or _checksum(path) != checksum:
-                raise UserError(
-                    f"{str(path)!r} is not the file that was written with the corpus: prepare the "
-                    "corpus again."
-                )
+                problem = "is not the file that was written with the corpus"
+                raise UserError(f"{str(path)!r} {problem}: {again}")
         tokenizers = TokenizerPair.load(directory, is_shared=len(checksums) == 1)
         return cls(directory, *tokenizers, max_length, splits)
 
@@ -253,7 +250,7 @@ class PreparedCorpus:
             raise UserError(f"{str(path)!r} is missing or damaged: {one_line(error)}.") from error
 
 
-def _read_description(directory: pathlib.Path):
+def _read_description(directory):
     """Returns the maximal length, checksums of tokenizers and validation text, and the splits."""
     path = directory / DESCRIPTION_FILE
     if not path.is_file():
@@ -291,37 +288,31 @@ def _check_max_length(max_length) -> None:
         raise ValueError(f"max_length must be from 1 to {_LONGEST_ROW}. Received: {max_length=}")
 
 
-def _write_shards(
-    folder: pathlib.Path,
-    split: str,
-    corpus: Iterable[tuple[str, str]],
-    tokenizers: TokenizerPair,
-    max_length: int,
-    progress: Callable[[int], object] | None,
-    num_read: int = 0,
-) -> PreparedSplit:
+def _write_shards(folder, split, corpus, tokenizers, max_length, progress, num_read=0):
     """Writes a corpus as shards; `progress` counts its pairs from `num_read` on."""
-    blocks = encode_blocks(corpus, (tokenizers.source, tokenizers.of_target), max_length)
+    import tensorflow as tf
+
     counts = dict.fromkeys(("pairs", "dropped_long", "dropped_empty"), 0)
     tokens, dtypes = dict.fromkeys(_SIDES, 0), {}
     paths: list[pathlib.Path] = []
-
-    def counted(blocks: Iterable[EncodedCorpus]) -> Iterator[EncodedCorpus]:
-        for block in blocks:
-            numbers = len(block), block.num_dropped_long, block.num_dropped_empty
-            for name, number in zip(counts, numbers, strict=True):
-                counts[name] += number
-            for side, (ids, _) in zip(_SIDES, block.sides(), strict=True):
-                tokens[side] += len(ids)
-                dtypes[side] = ids.dtype.name
-            yield block
-            if progress is not None:
-                progress(num_read + sum(counts.values()))
-
-    for first in blocks:
-        paths.append(folder / f"{split}-{len(paths)}.tfrecord")
-        rest = itertools.islice(blocks, _BLOCKS_PER_SHARD - 1)
-        _write_shard(paths[-1], counted(itertools.chain([first], rest)))
+    blocks = encode_blocks(corpus, (tokenizers.source, tokenizers.of_target), max_length)
+    try:
+        for first in blocks:
+            paths.append(folder / f"{split}-{len(paths)}.tfrecord")
+            rest = itertools.islice(blocks, _BLOCKS_PER_SHARD - 1)
+            with tf.io.TFRecordWriter(str(paths[-1])) as writer:
+                for block in itertools.chain([first], rest):
+                    writer.write(_to_record(block))
+                    counts["pairs"] += len(block)
+                    counts["dropped_long"] += block.num_dropped_long
+                    counts["dropped_empty"] += block.num_dropped_empty
+                    for side, (ids, _) in zip(_SIDES, block.sides(), strict=True):
+                        tokens[side] += len(ids)
+                        dtypes[side] = ids.dtype.name
+                    if progress is not None:
+                        progress(num_read + sum(counts.values()))
+    except tf.errors.OpError as error:
+        raise OSError(f"{str(folder)!r} cannot be written: {error.message}") from error
     num_pairs, num_long, num_empty = counts.values()
     report_drops(num_pairs, num_long, num_empty, max_length)
     shards = {}
@@ -331,60 +322,49 @@ def _write_shards(
     return PreparedSplit(**counts, tokens=tokens, dtypes=dtypes, shards=shards)
 
 
-def _read_shards(directory: pathlib.Path, split: PreparedSplit) -> EncodedCorpus:
-    """Reads the shards of a split."""
-    path = directory
-
-    def blocks() -> Iterator[EncodedCorpus]:
-        nonlocal path
-        for path in (directory / name for name in split.shards):
-            for record in _records(path):
-                arrays: list[Any] = []
-                for side in _SIDES:
-                    lengths = np.frombuffer(record[f"{side}_lengths"], "<u2")
-                    dtype = np.dtype(split.dtypes[side]).newbyteorder("<")
-                    ends = np.cumsum(lengths, dtype=np.int64)
-                    arrays += np.frombuffer(record[f"{side}_ids"], dtype), np.append(0, ends)
-                yield EncodedCorpus(*arrays)
-
-    sizes, dtypes = zip(*((split.tokens[side], split.dtypes[side]) for side in _SIDES), strict=True)
-    dropped = split.dropped_long, split.dropped_empty
-    try:
-        return join_blocks(blocks(), split.pairs, sizes, dtypes, dropped)
-    except ValueError as error:
-        raise UserError(f"The shard {str(path)!r} is damaged: {one_line(error)}.") from error
-
-
-def _write_shard(path: pathlib.Path, blocks: Iterable[EncodedCorpus]) -> None:
-    """Writes a file with a record for each block; raises an `OSError` if the disk is full."""
+def _to_record(block):
     import tensorflow as tf
 
-    try:
-        with tf.io.TFRecordWriter(str(path)) as writer:
-            for block in blocks:
-                example = tf.train.Example()
-                for side, (ids, offsets) in zip(_SIDES, block.sides(), strict=True):
-                    stored = {f"{side}_lengths": np.diff(offsets).astype("<u2")}
-                    stored[f"{side}_ids"] = ids.astype(ids.dtype.newbyteorder("<"), copy=False)
-                    for name, array in stored.items():
-                        example.features.feature[name].bytes_list.value.append(array.tobytes())
-                writer.write(example.SerializeToString(deterministic=True))
-    except tf.errors.OpError as error:
-        raise OSError(f"{str(path.parent)!r} cannot be written: {error.message}") from error
+    example = tf.train.Example()
+    for side, (ids, offsets) in zip(_SIDES, block.sides(), strict=True):
+        stored = {f"{side}_lengths": np.diff(offsets).astype("<u2")}
+        stored[f"{side}_ids"] = ids.astype(ids.dtype.newbyteorder("<"), copy=False)
+        for name, array in stored.items():
+            example.features.feature[name].bytes_list.value.append(array.tobytes())
+    return example.SerializeToString(deterministic=True)
 
 
-def _records(path: pathlib.Path) -> Iterator[dict[str, bytes]]:
-    """Yields the four arrays of every record as bytes; raises a `ValueError` if it is damaged."""
+def _read_shards(directory: pathlib.Path, split: PreparedSplit) -> EncodedCorpus:
     import tensorflow as tf
     from google.protobuf.message import DecodeError
 
-    names = [f"{side}_{what}" for side in _SIDES for what in ("lengths", "ids")]
+    path = directory
+
+    def blocks():
+        nonlocal path
+        for path in (directory / name for name in split.shards):
+            for record in tf.data.TFRecordDataset(str(path)).as_numpy_iterator():
+                yield _from_record(tf.train.Example.FromString(record), split.dtypes)
+
+    sizes = [split.tokens[side] for side in _SIDES]
+    dtypes = [split.dtypes[side] for side in _SIDES]
+    dropped = split.dropped_long, split.dropped_empty
     try:
-        for record in tf.data.TFRecordDataset(str(path)).as_numpy_iterator():
-            features = tf.train.Example.FromString(record).features.feature
-            values = {name: features[name].bytes_list.value for name in names}
-            if any(len(value) != 1 for value in values.values()):
+        return join_blocks(blocks(), split.pairs, sizes, dtypes, dropped)
+    except (tf.errors.OpError, DecodeError, ValueError) as error:
+        problem = one_line(error) if isinstance(error, ValueError) else "a record cannot be read"
+        raise UserError(f"The shard {str(path)!r} is damaged: {problem}.") from error
+
+
+def _from_record(example, dtypes):
+    """Returns the block of a record; raises a `ValueError` if it is damaged."""
+    arrays: list[Any] = []
+    for side in _SIDES:
+        dtype = np.dtype(dtypes[side]).newbyteorder("<")
+        for name, of_array in ((f"{side}_ids", dtype), (f"{side}_lengths", "<u2")):
+            values = example.features.feature[name].bytes_list.value
+            if len(values) != 1:
                 raise ValueError("a record is not one of a prepared corpus")
-            yield {name: value[0] for name, value in values.items()}
-    except (tf.errors.OpError, DecodeError) as error:
-        raise ValueError("a record cannot be read") from error
+            arrays.append(np.frombuffer(values[0], of_array))
+        arrays[-1] = np.append(0, np.cumsum(arrays[-1], dtype=np.int64))
+    return EncodedCorpus(*arrays)

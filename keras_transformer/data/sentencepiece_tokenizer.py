@@ -30,8 +30,7 @@ _LOGGER = logging.getLogger(__name__)
 class SentencePieceTokenizer(Tokenizer):
     """Turns text into subword ids and back with a SentencePiece model.
 
-    The reserved ids are those of `keras_transformer.data.tokenizer`: padding 0, unknown 1,
-    BOS 2, EOS 3. Text never maps to them, not even if it spells `</s>`.
+    The reserved ids are padding 0, unknown 1, BOS 2, EOS 3; no text maps to them, not even `</s>`.
 
     Args:
         model: `bytes`, the serialized SentencePiece model.
@@ -75,8 +74,7 @@ class SentencePieceTokenizer(Tokenizer):
 
         Args:
             texts: sequence of `str`. Lone surrogates, which UTF-8 cannot encode, become U+FFFD.
-            dropout: probability of leaving out a merge (BPE-dropout): the same text is then split
-                differently with every seed, which regularizes training. 0 gives the one best split.
+            dropout: probability of leaving out a merge (BPE-dropout), which regularizes training.
             seed: needed with dropout; the ids are a function of `texts`, `dropout` and `seed`.
 
         Raises:
@@ -168,8 +166,7 @@ def train_sentencepiece(
 ) -> SentencePieceTokenizer:
     """Returns a subword vocabulary learned from text.
 
-    The vocabulary contains every character of the text; other characters are encoded as bytes. So
-    no text is unknown, and only the normalization changes text.
+    It contains every character of the text; others are encoded as bytes, so no text is unknown.
 
     Args:
         files_or_lines: as in `text_lines`; a corpus gives one vocabulary for both languages.
@@ -183,8 +180,7 @@ def train_sentencepiece(
         allow_fewer: learn as many pieces as possible, and log it, if the text is too small.
 
     Raises:
-        UserError: if the text is empty, or `vocab_size` is too large or too small for it; the
-            message says which sizes are possible.
+        UserError: if the text is empty, or `vocab_size` is too large or too small for it.
         ValueError: for a wrong `model_type`, `vocab_size` or `max_sentences`.
 
     Example:
@@ -271,13 +267,9 @@ _CACHED_DROPS = 2.0
 class BpeDropout:
     """Splits text with a BPE model and leaves out each merge with a given probability.
 
-    The algorithm is the one of sentencepiece: the best possible merge is tried next, and left out
-    for good with the probability `dropout`. The random numbers come from Python's `random.Random`,
-    because those of sentencepiece differ from process to process since version 0.2.2.
-
-    Args:
-        processor: The loaded model.
-        model: The same model as a `ModelProto`.
+    The algorithm is sentencepiece's: the best possible merge is tried next, and left out for good
+    with the probability `dropout`. The random numbers are Python's, because those of sentencepiece
+    differ from process to process since version 0.2.2. `model` is the processor's `ModelProto`.
 
     Reference: Provilkov et al., 2020, "BPE-Dropout", https://arxiv.org/abs/1910.13267.
     """
@@ -338,11 +330,7 @@ class BpeDropout:
             position += 1 + next(gaps)
 
     def _split(self, word, dropped):
-        """Returns the ids of a word, and the number of merges that were tried.
-
-        Merges have positions 0, 1, ... in the order in which they are tried; those at `dropped`
-        are left out.
-        """
+        """Returns ids and the number of merges tried; those numbered in `dropped` are left out."""
         symbols, whole = self._symbols.findall(word), self._whole
         before = list(range(-1, len(symbols) - 1))  # index of the previous symbol
         after = [*range(1, len(symbols)), -1]

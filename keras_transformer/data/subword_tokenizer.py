@@ -18,9 +18,8 @@ _JOIN = re.compile(r"@@( |\Z)")
 class SubwordTokenizer(Tokenizer):
     """Turns whitespace-separated pieces into ids, and ids into text in which `@@ ` is removed.
 
-    For text that another program, such as subword-nmt, has tokenized and split. Pieces that are not
-    in the vocabulary become the unknown id, which decodes to `<unk>`; so do pieces that spell a
-    reserved one, such as `</s>`.
+    For text that another program, such as subword-nmt, has split. Pieces that are not in the
+    vocabulary, or spell a reserved one such as `</s>`, become the unknown id, decoded as `<unk>`.
 
     Args:
         pieces: sequence of `str`, the pieces from id 4 on, usually the most frequent first.
@@ -79,13 +78,10 @@ class SubwordTokenizer(Tokenizer):
 
     @classmethod
     def from_file_content(cls, content: bytes) -> "SubwordTokenizer":
-        """Returns the tokenizer whose `save` wrote `content`.
+        """Returns the tokenizer whose `save` wrote `content`; raises a `UserError` if none did.
 
         Args:
             content: the file as `bytes`.
-
-        Raises:
-            UserError: if `content` is not such a vocabulary.
         """
         try:
             pieces = content.decode("utf-8").split("\n")

@@ -53,12 +53,11 @@ class Tokenizer(abc.ABC):
 
     @abc.abstractmethod
     def in_graph(self) -> Any:
-        """Returns this tokenizer as a `tf.Module` of TensorFlow operations.
+        """Returns this tokenizer as a `tf.Module`; `SentencePieceTokenizer` needs tensorflow-text.
 
         `tokenize(text)` takes strings `[batch]` and returns a ragged int32 `[batch, None]`;
         `detokenize(ids)` takes int32 `[batch, length]` and returns strings `[batch]`. Bytes that
-        are not UTF-8 become U+FFFD. `SentencePieceTokenizer` needs tensorflow-text, also to load a
-        SavedModel that contains it.
+        are not UTF-8 become U+FFFD.
 
         Raises:
             UserError: if tensorflow-text is needed and not installed.
@@ -107,8 +106,8 @@ class Tokenizer(abc.ABC):
 
         Args:
             directory: the folder, created if it does not exist.
-            name: file name without its suffix. The suffix is `.model`, for a file that all
-                SentencePiece libraries read, or `.txt`, for one piece per line in the order of ids.
+            name: file name without its suffix, which is `.model` for a SentencePiece model, or
+                `.txt` for one piece per line in the order of ids.
 
         Returns:
             Path of the file.

@@ -26,7 +26,6 @@ class TokenizerPair(NamedTuple):
 
     @property
     def is_shared(self) -> bool:
-        """Whether both languages share one tokenizer."""
         return self.target is None
 
     @property
@@ -36,13 +35,12 @@ class TokenizerPair(NamedTuple):
 
     @property
     def sizes(self) -> tuple[int, int | None]:
-        """The vocabulary sizes of source and target; the second is None if they are shared."""
+        """The vocabulary sizes of source and target; None for a shared target."""
         return self.source.vocab_size, None if self.target is None else self.target.vocab_size
 
     def save(self, directory: str | os.PathLike) -> list[pathlib.Path]:
         """Writes `tokenizer.*`, or both `source_tokenizer.*` and `target_tokenizer.*`."""
-        by_name = self.by_name().items()
-        return [save_tokenizer(tokenizer, directory, name) for name, tokenizer in by_name]
+        return [save_tokenizer(one, directory, name) for name, one in self.by_name().items()]
 
     @classmethod
     def load(cls, directory: str | os.PathLike, is_shared: bool = True) -> "TokenizerPair":

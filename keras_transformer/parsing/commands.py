@@ -1,11 +1,10 @@
-"""`keras-transformer parse`: sentences in, trees out, line by line."""
+"""`keras-transformer parse`, and `evaluate --task parsing`."""
 
 import argparse
 import dataclasses
 import functools
 import os
 import sys
-from collections.abc import Iterator
 from typing import Any
 
 from keras_transformer.cli.arguments import add_options
@@ -63,7 +62,7 @@ def run(arguments: argparse.Namespace) -> None:
     )
 
 
-def _answers(parser, arguments, chunk, number, options) -> Iterator[str]:
+def _answers(parser, arguments, chunk, number, options):
     from keras_transformer.parsing.treebank import NO_TREE
     from keras_transformer.parsing.trees import draw_tree, format_tree
 
@@ -87,9 +86,8 @@ def define_evaluate_options(parser: argparse.ArgumentParser) -> None:
         "--parameters NAME": "EVALB's parameters: collins (COLLINS.prm), new (new.prm), or a "
         "parameter file (default: collins)",
         "--table FILE": "file for EVALB's table, with a line for each sentence",
-        **UNCONSTRAINED,
     }
-    add_options(group, options)
+    add_options(group, options | UNCONSTRAINED)
 
 
 def evaluate(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -122,7 +120,7 @@ def evaluate(arguments: argparse.Namespace) -> dict[str, Any]:
     return report | {"num_trees": len(gold), "scores": score.to_dict()}
 
 
-def _parameters(name: str) -> EvalbParameters:
+def _parameters(name):
     known = {"collins": EvalbParameters, "new": EvalbParameters.new}
     if name in known:
         return known[name]()
@@ -132,7 +130,7 @@ def _parameters(name: str) -> EvalbParameters:
     return EvalbParameters.from_file(name)
 
 
-def _read_lines(reference: str, path: str) -> tuple[list, list[str]]:
+def _read_lines(reference, path):
     """Returns the gold trees and the lines of their parses."""
     parses = read_all_lines(path, "hypothesis")
     gold = list(read_lines(reference))
@@ -142,7 +140,7 @@ def _read_lines(reference: str, path: str) -> tuple[list, list[str]]:
     return gold, parses
 
 
-def _parse(arguments: argparse.Namespace, gold: list) -> tuple[list, dict]:
+def _parse(arguments, gold):
     parser, options = load_pipeline(arguments, "parsing")
     from keras_transformer.decoding import search_to_dict
     from keras_transformer.inference.batch_inference import one_answer
@@ -154,10 +152,8 @@ def _parse(arguments: argparse.Namespace, gold: list) -> tuple[list, dict]:
     found, seconds = answer_all(parser.parses, sentences, progress, **options)
     parses = [answers[0].tree for answers in found]
     num_repaired = sum(answers[0].num_repairs > 0 for answers in found)
-    say(
-        f"parsed {len(gold):,} sentences in {seconds:.1f} s; the trees of {num_repaired:,} needed "
-        "repair"
-    )
+    done = f"parsed {len(gold):,} sentences in {seconds:.1f} s"
+    say(f"{done}; the trees of {num_repaired:,} needed repair")
     save_answers(arguments.output, map(str, parses))
     return parses, {
         "search": search_to_dict(search),

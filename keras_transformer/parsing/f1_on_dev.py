@@ -18,9 +18,8 @@ from keras_transformer.training.evaluations import ScoreOnDev
 class F1OnDev(ScoreOnDev):
     """Parses the validation set at the end of epochs and logs its F1 as `val_f1`.
 
-    The score is EVALB's labeled bracket F1 with the rules of `COLLINS.prm`, but over all
-    sentences: a sentence that EVALB leaves out has no bracket right, so a model cannot win by
-    failing on hard sentences.
+    The score is EVALB's F1 with the rules of `COLLINS.prm`, but over all sentences: one that EVALB
+    leaves out has no bracket right, so a model cannot win by failing on hard sentences.
 
     Args:
         trees: clean gold trees.

@@ -41,29 +41,26 @@ class RebuiltTree(NamedTuple):
         return self.num_repairs == 0
 
 
-@dataclasses.dataclass
-class TreeBuilder:
+class _TreeBuilder:
     """Takes symbols and words in any order and makes a tree, as `Linearization.rebuild` says."""
 
-    words: Sequence[str]
-    tags: Sequence[str] | None  # None takes the tags from the symbols
-    root_label: str
-    written: Sequence[str]  # the expected spelling of each word in the sequence
-    num_repairs: int = 0
-    _next_word: int = 0
-    _root_has_ended: bool = False
-
-    def __post_init__(self):
+    def __init__(self, words, tags, root_label, written):
+        self.words, self.tags = words, tags  # None takes the tags from the symbols
+        self.root_label = root_label
+        self.written = written  # the expected spelling of each word in the sequence
+        self.num_repairs = 0
+        self._next_word = 0
+        self._root_has_ended = False
         self._open: list[tuple[str, list[Tree]]] = []  # from the root to the innermost
-        self._depths: dict[str, list[int]] = defaultdict(list)  # places of a label in `_open`
+        self._depths: dict[str, list[int]] = defaultdict(list)  # of a label in `_open`
 
-    def open(self, label: str) -> None:
+    def open(self, label):
         """Begins a constituent."""
         self._reopen_root()
         self._depths[label].append(len(self._open))
         self._open.append((label, []))
 
-    def add_word(self, tag: str | None, word: str | None = None) -> None:
+    def add_word(self, tag, word=None):
         """Adds the next word of the sentence, with the `tag` and `word` of the sequence."""
         if self._next_word == len(self.words):
             self.num_repairs += 1
@@ -76,7 +73,7 @@ class TreeBuilder:
         self._reopen_root()
         self._append_word(tag)
 
-    def close(self, label: str) -> None:
+    def close(self, label):
         """Ends the innermost constituent of a label; for an empty label, the innermost of all."""
         if not self._open or self._root_has_ended:
             self.num_repairs += 1
@@ -106,17 +103,17 @@ class TreeBuilder:
         self._end_to(1)
         return RebuiltTree(Tree(*self._pop()), self.num_repairs)
 
-    def _reopen_root(self) -> None:
+    def _reopen_root(self):
         self.num_repairs += self._root_has_ended
         self._root_has_ended = False
 
-    def _append_word(self, tag: str | None) -> None:
+    def _append_word(self, tag):
         if self.tags is not None:
             tag = self.tags[self._next_word]
         self._open[-1][1].append(Tree(tag or PLACEHOLDER, self.words[self._next_word]))
         self._next_word += 1
 
-    def _end_to(self, depth: int) -> None:
+    def _end_to(self, depth):
         """Ends all open constituents but the outermost `depth`."""
         while len(self._open) > depth:
             label, children = self._pop()
@@ -125,7 +122,7 @@ class TreeBuilder:
             else:
                 self.num_repairs += 1
 
-    def _pop(self) -> tuple[str, list[Tree]]:
+    def _pop(self):
         label, children = self._open.pop()
         self._depths[label].pop()
         return label, children
@@ -135,8 +132,8 @@ class TreeBuilder:
 class Linearization(Settings):
     """A form of trees as sequences of symbols.
 
-    A constituent is an opening symbol, its parts, and a closing symbol, `(NP ... )NP`. The symbol
-    of a leaf depends on `words` and `tags`; the tree of `It works` in each form:
+    A constituent is an opening symbol, its parts, and a closing symbol, `(NP ... )NP`. The tree of
+    `It works` in each form:
 
     | `words` | `tags` | symbols |
     |---|---|---|
@@ -266,7 +263,7 @@ class Linearization(Settings):
             rule = "There must be as many tags as words"
             raise ValueError(f"{rule}. Received: {len(tags)} tags and {len(words)} words")
         written = list(map(_number, range(len(words)))) if self.numbers else words
-        builder = TreeBuilder(words, tags, self.root_label, written)
+        builder = _TreeBuilder(words, tags, self.root_label, written)
         if self.leaf_is_one_symbol:
             for symbol in symbols:
                 self._read(symbol, builder)
@@ -274,7 +271,7 @@ class Linearization(Settings):
             self._read_tagged_words(list(symbols), builder)
         return builder.finish()
 
-    def _read(self, symbol: str, builder: TreeBuilder) -> None:
+    def _read(self, symbol, builder):
         is_bracket = symbol.startswith(("(", ")"))
         label = symbol[1:] if is_bracket else symbol
         if not is_symbol(label) and symbol != ")":
@@ -292,7 +289,7 @@ class Linearization(Settings):
         else:
             builder.num_repairs += 1
 
-    def _read_tagged_words(self, symbols: list[str], builder: TreeBuilder) -> None:
+    def _read_tagged_words(self, symbols, builder):
         position = 0
         while position < len(symbols):
             tag, *others = symbols[position : position + 3]
@@ -306,13 +303,13 @@ class Linearization(Settings):
                 self._read(tag, builder)
                 position += 1
 
-    def _leaf(self, leaf: Tree, position: int) -> list[str]:
+    def _leaf(self, leaf, position):
         if not (self.words or self.numbers):
             return [leaf.label if self.tags else PLACEHOLDER]
         word = escape_brackets(leaf.word or "") if self.words else _number(position)
         return [f"({leaf.label}", word, self._closing(leaf.label)] if self.tags else [word]
 
-    def _closing(self, label: str) -> str:
+    def _closing(self, label):
         return f"){label}" if self.labelled_closing else ")"
 
 

@@ -13,7 +13,6 @@ from keras_transformer.decoding.search import Search
 from keras_transformer.errors import UserError
 from keras_transformer.inference.batch_inference import one_answer
 from keras_transformer.inference.pipeline import Pipeline, Progress, cut_sources
-from keras_transformer.inference.results import Hypothesis
 from keras_transformer.layers.checks import check_argument, check_boolean
 from keras_transformer.layers.dtypes import Tensor
 from keras_transformer.models import Ensemble, TrainingRecipe, Transformer
@@ -161,7 +160,7 @@ class Parser(Pipeline):
         """
         search = one_answer(search or self.search)
         answers = self.parses(sentences, search, batch_size, progress, constrained, num_streams)
-        return [found[0].tree if found else None for found in answers]
+        return [parses[0].tree if parses else None for parses in answers]
 
     def parses(
         self,
@@ -174,9 +173,9 @@ class Parser(Pipeline):
     ) -> list[list[Parse]]:
         """Returns all answers of the search: a list of `Parse` for every sentence, best first.
 
-        A `BeamSearch` gives at most `search.n_best` of them. A sentence without words has none. If
-        the search finds nothing, because of constraints or learned positions that are too few, the
-        answer is a tree without constituents, with score minus infinity.
+        A sentence without words has none. If the search finds nothing, because of constraints or
+        learned positions that are too few, the answer is a tree without constituents, with score
+        minus infinity.
 
         Args:
             sentences, search, batch_size, progress, constrained, num_streams: as in `parse`, which
@@ -203,10 +202,8 @@ class Parser(Pipeline):
             progress,
             constraint_numbers=num_words if is_constrained else None,
         )
-        return [
-            [self._to_parse(one, of_sentence) for one in hypotheses or []]
-            for hypotheses, of_sentence in zip(answers, words, strict=True)
-        ]
+        pairs = zip(answers, words, strict=True)
+        return [[self._to_parse(one, some) for one in answer or []] for answer, some in pairs]
 
     def encode_pair(self, text: str, answer: str | None = None) -> tuple[list[int], list[int]]:
         text = " ".join(split_words(text))
@@ -226,24 +223,22 @@ class Parser(Pipeline):
         self._check_constrained(True, True)
         return WellFormedTrees(num_words, *self.tree_symbols)
 
-    def _to_parse(self, hypothesis: Hypothesis, words: list[str]) -> Parse:
+    def _to_parse(self, hypothesis, words):
         symbols = [symbol for symbol in hypothesis.text.split(" ") if symbol]
         tree, num_repairs = self.linearization.rebuild(symbols, words)
         return Parse(tree, hypothesis.score, hypothesis.log_probability, num_repairs)
 
-    def _check_constrained(self, constrained: bool | None, default: bool) -> bool:
+    def _check_constrained(self, constrained, default):
         if constrained is None:
             return default
         if constrained and self._why_unconstrained is not None:
-            raise ValueError(
-                "The search cannot be constrained to well-formed trees: `constrained` must be "
-                f"False or None. {self._why_unconstrained}"
-            )
+            rule = "The search cannot be constrained to well-formed trees: `constrained` must be "
+            raise ValueError(f"{rule}False or None. {self._why_unconstrained}")
         check_boolean("constrained", constrained)
         return constrained
 
 
-def _words_of(sentences: Sequence) -> list[list[str]]:
+def _words_of(sentences):
     """Returns the words of each sentence; raises a `ValueError` if one is not a sentence."""
     if isinstance(sentences, str | bytes):
         rule = "`sentences` must be a list of sentences; put one sentence into a list"

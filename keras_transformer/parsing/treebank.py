@@ -5,7 +5,7 @@ import gzip
 import os
 import random
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 
 from keras_transformer.data.corpora import require_regular_file
 from keras_transformer.data.lines import open_text
@@ -33,8 +33,8 @@ def read_trees(path: str | os.PathLike, clean: bool = True) -> Iterator[Tree]:
 
     Raises:
         UserError: while reading, with the number of the line: if brackets do not match, are empty,
-            or contain a word without a tag; if there is text outside of them, or a tree without
-            words; if the file is missing, damaged, not UTF-8, or has no trees.
+            or contain a word without a tag; if there is text outside of them, a tree without words,
+            or no tree; if the file is missing, damaged or not UTF-8.
 
     Example:
 
@@ -220,11 +220,11 @@ def clean_tree(tree: Tree) -> Tree | None:
     return Tree("TOP", root.children) if root.label in _ROOTS else root
 
 
-def _at_line(path: str | os.PathLike, number: int | str, function: Callable, line: str):
+def _at_line(path, number, function, line):
     """Returns `function(line)`; its errors name the file and the line."""
     try:
         return function(line)
     except UserError as error:
         message = str(error)
-        message = message[0].lower() + message[1:]
-        raise UserError(f"{str(path)!r}, line {number}: {message}") from error
+        where = f"{str(path)!r}, line {number}"
+        raise UserError(f"{where}: {message[0].lower()}{message[1:]}") from error

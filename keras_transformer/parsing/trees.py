@@ -19,12 +19,12 @@ PLACEHOLDER = "XX"  # stands for a word, and for an unknown tag
 class Tree:
     """A constituent with its parts, or a leaf: a tag with its word.
 
-    Trees are immutable, may have any depth, and are equal if their constituents, labels and words
-    are equal. A round bracket in a word is `(` in `word` and `-LRB-` in the text of the tree.
+    Trees are immutable, may have any depth, and are equal if their labels and words are. A round
+    bracket in a word is `(` in `word` and `-LRB-` in the text of the tree.
 
     Args:
-        label: the kind of the constituent, "NP"; of a leaf, its part-of-speech tag, "NN". The root
-            of a tree in a treebank may have an empty label.
+        label: the kind of the constituent, "NP" (the root of a tree may have an empty one); of a
+            leaf, its part-of-speech tag, "NN".
         children: the parts, at least one `Tree`; of a leaf, its word (`str`).
 
     Raises:
@@ -107,11 +107,8 @@ class Tree:
 
     def leaves(self) -> Iterator[tuple[str, str]]:
         """Yields the tag and the word of each leaf, from left to right."""
-        return (
-            (tree.label, tree.children)
-            for tree in self.subtrees()
-            if isinstance(tree.children, str)
-        )
+        trees = self.subtrees()
+        return ((tree.label, tree.children) for tree in trees if isinstance(tree.children, str))
 
     def words(self) -> list[str]:
         """Returns the words from left to right."""
@@ -155,7 +152,7 @@ class TreeReader:
         self._open: list[tuple[list[str], list[Tree]]] = []
 
     @property
-    def depth(self) -> int:
+    def depth(self):
         """Number of open brackets."""
         return len(self._open)
 
@@ -167,10 +164,10 @@ class TreeReader:
             if token == "(":
                 if len(texts) > 1:
                     raise _without_tag(texts[1])
+                if not texts and self.depth > 1:
+                    rule = "A bracket has no label; only the root of a tree may have none."
+                    raise UserError(rule)
                 if not texts:
-                    if self.depth > 1:
-                        message = "A bracket has no label; only the root of a tree may have none."
-                        raise UserError(message)
                     texts.append("")
                 self._open.append(([], []))
             elif not self._open:
