@@ -92,8 +92,6 @@ keras.saving.load_model("model.keras")
 @pytest.mark.parametrize("package", ["layers", "models", "decoding", "training"])
 def test_no_module_imports_tensorflow_when_it_is_imported(package):
     for path in (_PACKAGE / package).glob("**/*.py"):
-        if path.name == "tensorflow_kernels.py":  # `kernels` imports it on TensorFlow alone.
-            continue
         for node in ast.parse(path.read_text(encoding="utf-8")).body:
             names = [alias.name for alias in getattr(node, "names", [])]
             names.append(getattr(node, "module", None) or "")

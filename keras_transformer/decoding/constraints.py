@@ -7,8 +7,7 @@ import numpy as np
 from keras import ops
 
 from keras_transformer.layers.caches import take_rows
-from keras_transformer.layers.dtypes import Tensor
-from keras_transformer.layers.shapes import check_rank
+from keras_transformer.layers.tensors import Tensor, check_rank
 from keras_transformer.settings.setting import (
     COUNT_OR_ZERO,
     SIZE,

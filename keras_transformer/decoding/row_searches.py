@@ -10,7 +10,7 @@ from keras import ops
 from keras_transformer.decoding.constraints import CONSTRAINTS, check_static_vocabulary
 from keras_transformer.decoding.search import Search, SearchResult, Step, keep_shapes, run_search
 from keras_transformer.decoding.top_k import top_k
-from keras_transformer.layers.dtypes import Tensor
+from keras_transformer.layers.tensors import Tensor
 from keras_transformer.settings.setting import SIZE, Rule, number, setting
 
 # In float32 a smaller number may count as 0, and logits divided by it as infinite.

@@ -15,8 +15,7 @@ from keras_transformer.decoding.constraints import (
 )
 from keras_transformer.layers.caches import take_rows
 from keras_transformer.layers.checks import check_argument, check_positive_integer
-from keras_transformer.layers.dtypes import Tensor
-from keras_transformer.layers.shapes import check_rank
+from keras_transformer.layers.tensors import Tensor, check_rank
 from keras_transformer.settings.setting import Settings, check_member
 
 # Maximum number of steps between two calls of `keep_sentences`, which merges growing caches.

@@ -21,7 +21,7 @@ from keras_transformer.inference.batch_inference import (
 )
 from keras_transformer.inference.pipeline import Pipeline
 from keras_transformer.inference.shortlist import SIZES, Shortlist
-from keras_transformer.layers.dtypes import Tensor
+from keras_transformer.layers.tensors import Tensor
 from keras_transformer.models import Ensemble, Transformer
 
 

@@ -10,7 +10,7 @@ from keras import ops
 
 from keras_transformer.data.tokenizer import BOS_ID, PAD_ID
 from keras_transformer.export import served_module as served
-from keras_transformer.layers.dtypes import Tensor
+from keras_transformer.layers.tensors import Tensor
 
 # Maximum number of elements in the largest tensor of a chunk of rows.
 _MAX_NUMBERS = 2**26

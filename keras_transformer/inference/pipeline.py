@@ -37,7 +37,7 @@ from keras_transformer.inference.model_directory import (
 from keras_transformer.inference.results import Hypothesis
 from keras_transformer.inference.tasks import get_task
 from keras_transformer.layers.checks import check_positive_integer
-from keras_transformer.layers.dtypes import Tensor
+from keras_transformer.layers.tensors import Tensor
 from keras_transformer.models import Ensemble, TrainingRecipe, Transformer, TransformerConfig
 
 Progress = Callable[[int, int], object]

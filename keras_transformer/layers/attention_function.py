@@ -1,19 +1,27 @@
-"""Base of attention functions: scores of queries and keys become weights of values."""
+"""Attention functions: scores of queries and keys become weights of values, section 3.2.1."""
 
 import abc
+from collections.abc import Callable
 from typing import Any
 
 import keras
 from keras import ops
 
 from keras_transformer.layers.attention_position import DistanceVectors
-from keras_transformer.layers.checks import check_rate, check_seed
-from keras_transformer.layers.dropout import Dropout
-from keras_transformer.layers.dtypes import Tensor
-from keras_transformer.layers.masks import causal_mask, combine_masks
+from keras_transformer.layers.checks import (
+    check_boolean,
+    check_positive_number,
+    check_rate,
+    check_seed,
+)
+from keras_transformer.layers.dropout_and_normalization import Dropout
+from keras_transformer.layers.flash_attention import attend_by_blocks, attend_by_kernel
+from keras_transformer.layers.tensors import Tensor, at_least_float32, causal_mask, combine_masks
 
 # Added to masked scores in float32 or float64: exp() of it is exactly 0, and it cannot overflow.
 _MASKED_SCORE = -1e30
+# Attention by blocks is the default from this length on.
+_LONG = 4096
 
 
 class AttentionFunction(keras.layers.Layer, abc.ABC):
@@ -55,10 +63,10 @@ class AttentionFunction(keras.layers.Layer, abc.ABC):
     def __init__(self, dropout: float = 0.0, seed: int | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         check_rate("dropout", dropout)
+        check_seed("seed", seed)
         self.supports_masking = True
         self.dropout = dropout
         self.seed = seed
-        check_seed(seed)
         self.dropout_layer = None
         if dropout:
             dtype = self.dtype_policy
@@ -96,11 +104,9 @@ class AttentionFunction(keras.layers.Layer, abc.ABC):
         scores = parts[0] if len(parts) == 1 else ops.concatenate(parts, axis=-1)
         if distances is not None:
             scores = scores + distances.scores(query)
-        scores = ops.cast(scores, keras.backend.result_type(self.compute_dtype, "float32"))
+        scores = ops.cast(scores, at_least_float32(self.compute_dtype))
         if use_causal_mask:
-            query_length, key_length = ops.shape(scores)[-2:]
-            causal = causal_mask(query_length, key_length, 0)
-            attention_mask = combine_masks(causal, attention_mask)
+            attention_mask = combine_masks(causal_mask(*ops.shape(scores)[-2:]), attention_mask)
         row_is_alive = None
         if attention_mask is not None:
             mask = ops.expand_dims(attention_mask, 1)  # [batch or 1, 1, query or 1, key]
@@ -147,3 +153,167 @@ def _weighted_sum(weights, value):
         start = end
     # The last part needs no end, which would take several operations in a graph.
     return sum(products, start=ops.matmul(weights[..., start:], parts[-1]))
+
+
+@keras.saving.register_keras_serializable(package="keras_transformer")
+class ScaledDotProductAttention(AttentionFunction):
+    """Dot-product attention: `softmax(query . key^T / sqrt(key_dim)) . value`.
+
+    Args:
+        dropout: Dropout rate of the attention weights.
+        seed: Integer seed of the dropout, or None.
+        scale: Factor of the scores; None for `1 / sqrt(key_dim)`, 1 for the plain dot product.
+        flash_attention: Whether to avoid the matrix of all scores. True uses the fused kernel of
+            torch, or of JAX on a GPU; elsewhere, and for long inputs with a mask, it uses blocks,
+            in memory that grows linearly with the length. False computes all scores. None follows
+            `keras.config`; by default it acts like True, but uses blocks only for known lengths
+            from 4,096 on. Dropout and `distances` need all scores, and True refuses them.
+
+    Call arguments:
+        query, key, value, attention_mask, use_causal_mask, distances, return_attention_scores,
+            training: As in `AttentionFunction`.
+
+    Returns:
+        As in `AttentionFunction`.
+
+    Example:
+
+    >>> query = keras.random.normal((2, 8, 5, 64))
+    >>> key = keras.random.normal((2, 8, 7, 64))
+    >>> ops.shape(keras_transformer.layers.ScaledDotProductAttention()(query, key, key))
+    (2, 8, 5, 64)
+
+    Reference: Vaswani et al. (2017), section 3.2.1, equation (1).
+    """
+
+    def __init__(
+        self,
+        dropout: float = 0.0,
+        seed: int | None = None,
+        scale: float | None = None,
+        flash_attention: bool | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(dropout, seed, **kwargs)
+        if scale is not None:
+            check_positive_number("scale", scale)
+        if flash_attention is not None:
+            check_boolean("flash_attention", flash_attention)
+        self.scale = scale
+        self.flash_attention = flash_attention
+        if flash_attention and dropout:
+            rule = "`flash_attention=True` is not supported with dropout of the attention weights"
+            raise ValueError(f"{rule}. Received: {dropout=}")
+
+    def get_config(self) -> dict:
+        options = {"scale": self.scale, "flash_attention": self.flash_attention}
+        return {**super().get_config(), **options}
+
+    def call(
+        self,
+        query: Tensor,
+        key: Tensor | tuple,
+        value: Tensor | tuple,
+        attention_mask: Tensor | None = None,
+        use_causal_mask: bool = False,
+        distances: DistanceVectors | None = None,
+        return_attention_scores: bool = False,
+        training: bool | None = None,
+    ) -> Tensor | tuple[Tensor, Tensor]:
+        # Scaling the queries is cheaper than scaling the scores, with the same result.
+        scaled = ops.multiply(query, query.shape[-1] ** -0.5 if self.scale is None else self.scale)
+        masks = attention_mask, use_causal_mask
+        if self.flash_attention and distances is not None:
+            rule = "`flash_attention=True` is not supported with relative positions"
+            raise ValueError(f"{rule}. Received: distances={distances}")
+        is_plain = distances is None and not return_attention_scores and not self.dropout
+        # The parts of a cache, and the blocks of a window, are too short to gain anything.
+        is_whole = not isinstance(key, tuple) and len(query.shape) == 4
+        if is_plain and is_whole:
+            attend = choose_kernel(self.flash_attention, query, key, value, attention_mask)
+            if attend is not None:
+                return attend(scaled, key, value, *masks)
+        return super().call(
+            scaled, key, value, *masks, distances, return_attention_scores, training
+        )
+
+    def score(self, query: Tensor, key: Tensor) -> Tensor:
+        return ops.matmul(query, ops.swapaxes(key, -1, -2))
+
+
+def choose_kernel(
+    setting: bool | None, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None
+) -> Callable | None:
+    """Returns `attend_by_kernel` or `attend_by_blocks`, or None to compute all scores.
+
+    With the `flash_attention` setting None, blocks are for long inputs only.
+    """
+    if setting is None:
+        setting = keras.config.is_flash_attention_enabled()  # None if it was not disabled.
+    if setting is False:
+        return None
+    lengths = query.shape[2], key.shape[2]
+    # While JAX traces a functional model, an unknown length is an expression.
+    is_known = all(isinstance(length, int) for length in lengths)
+    is_long = is_known and lengths[0] * lengths[1] >= _LONG**2
+    # A kernel needs the full mask, `[queries, keys]`, which is too large for long inputs.
+    if _has_kernel(key, value) and (attention_mask is None or not is_long):
+        return attend_by_kernel
+    return attend_by_blocks if setting or is_long else None
+
+
+def _has_kernel(key, value):
+    if keras.backend.backend() == "jax":
+        return key.shape[-1] == value.shape[-1] and bool(_gpus())
+    return keras.backend.backend() == "torch"
+
+
+def _gpus():
+    try:
+        return keras.distribution.list_devices("gpu")
+    except RuntimeError:  # JAX raises it if there is no GPU
+        return []
+
+
+@keras.saving.register_keras_serializable(package="keras_transformer")
+class AdditiveAttention(AttentionFunction):
+    """Scores keys by a network with one hidden layer: `softmax(v . tanh(query + key)) . value`.
+
+    The projections of `MultiHeadAttention` are the first layer of the network, and each head has
+    a vector v. The hidden layer `[batch, heads, query_length, key_length, key_dim]` needs
+    `key_dim` times the memory of the scores.
+
+    Args:
+        dropout: Dropout rate of the attention weights.
+        seed: Integer seed of the dropout, or None.
+
+    Call arguments:
+        query, key, value, attention_mask, use_causal_mask, distances, return_attention_scores,
+            training: As in `AttentionFunction`.
+
+    Returns:
+        As in `AttentionFunction`.
+
+    Example:
+
+    >>> from keras_transformer.layers import AdditiveAttention, MultiHeadAttention
+    >>> layer = MultiHeadAttention(num_heads=8, key_dim=64, attention=AdditiveAttention())
+    >>> states = keras.random.normal((2, 5, 512))
+    >>> ops.shape(layer(states, states))
+    (2, 5, 512)
+
+    Reference: Bahdanau et al. (2015); Vaswani et al. (2017), section 3.2.1.
+    """
+
+    def build(self, query_shape: tuple, key_shape: tuple, value_shape: tuple) -> None:
+        super().build(query_shape, key_shape, value_shape)
+        _, num_heads, *_, key_dim = query_shape
+        self.score_kernel = self.add_weight(
+            name="score_kernel", shape=(num_heads, key_dim), initializer="glorot_uniform"
+        )
+
+    def score(self, query: Tensor, key: Tensor) -> Tensor:
+        hidden = ops.tanh(ops.expand_dims(query, -2) + ops.expand_dims(key, -3))
+        middle = (1,) * (len(hidden.shape) - 3)
+        kernel = ops.reshape(self.score_kernel, (-1, *middle, query.shape[-1]))
+        return ops.sum(hidden * ops.cast(kernel, hidden.dtype), axis=-1)

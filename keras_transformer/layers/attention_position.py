@@ -8,8 +8,8 @@ import numpy as np
 from keras import ops
 
 from keras_transformer.layers.checks import check_positive_integer, check_positive_number
-from keras_transformer.layers.dtypes import Tensor, at_least_float32
-from keras_transformer.layers.sinusoidal_position_encoding import position_angles
+from keras_transformer.layers.position_encoding import position_angles
+from keras_transformer.layers.tensors import Tensor, at_least_float32
 
 
 class DistanceVectors(NamedTuple):

@@ -5,9 +5,7 @@ from typing import Any, NamedTuple, Self
 import keras
 from keras import ops
 
-from keras_transformer.layers.dtypes import Tensor
-from keras_transformer.layers.masks import causal_mask
-from keras_transformer.layers.shapes import reshape
+from keras_transformer.layers.tensors import Tensor, causal_mask, reshape
 
 
 class GrowingCache(NamedTuple):
@@ -136,6 +134,9 @@ class CompleteCache(NamedTuple):
         return GrowingCache((self.keys, keys), (self.values, values))
 
 
+Cache = GrowingCache | FixedCache | RollingCache | CompleteCache
+
+
 class DecoderBlockCache(NamedTuple):
     """Caches of a decoder block."""
 
@@ -165,6 +166,13 @@ class DecoderCache(NamedTuple):
             return self
         merged = (one._replace(self_attention=one.self_attention.merged()) for one in self.blocks)
         return self._replace(blocks=tuple(merged))
+
+
+def check_built(layer: keras.layers.Layer) -> None:
+    """Raises `ValueError` unless a layer that makes a cache is built."""
+    if not layer.built:
+        rule = "A cache has the sizes of a layer's weights: call or build the layer first"
+        raise ValueError(f"{rule}. Received: {type(layer).__name__} {layer.name!r}, not built")
 
 
 def take_rows(tensors: Any, rows: Tensor) -> Any:

@@ -6,19 +6,28 @@ from collections.abc import Collection
 from typing import Any
 
 
+def check_argument(is_allowed: Any, name: str, rule: str, value: Any) -> None:
+    """Raises `ValueError` unless `is_allowed`; `rule` is the text after "must be"."""
+    if not is_allowed:
+        raise ValueError(f"`{name}` must be {rule}. Received: {name}={value!r}")
+
+
+def _is_integer(value):
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
 def check_positive_integer(name: str, value: Any, maximum: int | None = None) -> None:
     """Raises `ValueError` unless `value` is an integer of at least 1, and at most `maximum`."""
-    is_integer = isinstance(value, int) and not isinstance(value, bool)
-    check_argument(is_integer and value >= 1, name, "a positive integer", value)
+    check_argument(_is_integer(value) and value >= 1, name, "a positive integer", value)
     if maximum is not None:
         check_argument(value <= maximum, name, f"at most {maximum:,}", value)
 
 
 def is_number(value: Any) -> bool:
     """Returns whether `value` is a finite int or float, not a bool."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return False
-    return abs(value) <= sys.float_info.max  # a larger int has no float
+    # A larger int has no float.
+    is_real = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return is_real and abs(value) <= sys.float_info.max
 
 
 def check_rate(name: str, value: Any) -> None:
@@ -48,26 +57,12 @@ def check_boolean(name: str, value: Any) -> None:
     check_argument(isinstance(value, bool), name, "True or False", value)
 
 
-def check_seed(seed: int | None) -> None:
-    """Raises `ValueError` unless `seed` is an integer that Keras' generators take, or None."""
-    is_integer = isinstance(seed, int) and not isinstance(seed, bool)
-    is_seed = seed is None or (is_integer and 0 <= seed < 2**32)
-    check_argument(is_seed, "seed", f"an integer from 0 to {2**32 - 1}, or None", seed)
-
-
-def check_built(layer: Any) -> None:
-    """Raises `ValueError` unless `layer` is built."""
-    if not layer.built:
-        rule = "A cache has the sizes of a layer's weights: call or build the layer first"
-        raise ValueError(f"{rule}. Received: {type(layer).__name__} {layer.name!r}, not built")
+def check_seed(name: str, value: Any) -> None:
+    """Raises `ValueError` unless `value` is an integer that Keras' generators take, or None."""
+    is_seed = value is None or (_is_integer(value) and 0 <= value < 2**32)
+    check_argument(is_seed, name, f"an integer from 0 to {2**32 - 1}, or None", value)
 
 
 def check_choice(name: str, value: Any, allowed: Collection) -> None:
     """Raises `ValueError` unless `value` is one of `allowed`."""
     check_argument(value in allowed, name, f"one of {', '.join(map(repr, allowed))}", value)
-
-
-def check_argument(is_allowed: Any, name: str, rule: str, value: Any) -> None:
-    """Raises `ValueError` unless `is_allowed`; `rule` is the text after "must be"."""
-    if not is_allowed:
-        raise ValueError(f"`{name}` must be {rule}. Received: {name}={value!r}")

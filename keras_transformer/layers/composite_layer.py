@@ -1,12 +1,37 @@
 """`CompositeLayer`: base of layers that consist of layers, which Keras can quantize and freeze."""
 
+import functools
 import gc
-from collections.abc import Iterator, Mapping
+import inspect
+import zlib
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Self
 
 import keras
 
-from keras_transformer.layers.seeds import derive_initializer
+from keras_transformer.layers.checks import (
+    check_boolean,
+    check_choice,
+    check_positive_integer,
+    check_positive_number,
+    check_rate,
+    check_seed,
+)
+
+_serialize = keras.saving.serialize_keras_object
+
+# The checks of the arguments that several layers have.
+_CHECKS: dict[str, Callable[[str, Any], None]] = {
+    **dict.fromkeys(("num_heads", "key_dim", "value_dim"), check_positive_integer),
+    **dict.fromkeys(("intermediate_dim", "sliding_window"), check_positive_integer),
+    **dict.fromkeys(("vocab_size", "d_model"), check_positive_integer),
+    **dict.fromkeys(("dropout", "attention_dropout", "activation_dropout"), check_rate),
+    **dict.fromkeys(("use_bias", "flash_attention"), check_boolean),
+    **dict.fromkeys(("final_norm", "remat", "mask_zero"), check_boolean),
+    "norm": functools.partial(check_choice, allowed=("post", "pre")),
+    "epsilon": check_positive_number,
+    "seed": check_seed,
+}
 
 
 class CompositeLayer(keras.layers.Layer):
@@ -15,7 +40,8 @@ class CompositeLayer(keras.layers.Layer):
     Keras saves whether a layer is quantized and trainable, but not whether its parts are. Here the
     config says which parts are quantized, and the build config which are frozen.
 
-    A subclass calls `quantize_parts(self, self.quantized_parts)` at the end of `build`.
+    A subclass has its arguments as attributes of the same names. It calls
+    `quantize_parts(self, self.quantized_parts)` at the end of `build`.
     """
 
     def __init__(self, **kwargs: Any) -> None:
@@ -36,7 +62,7 @@ class CompositeLayer(keras.layers.Layer):
 
     def _keeps_shape(self) -> bool:
         """Returns whether a call without scores and cache returns the shape of the first input."""
-        return self.built and type(self).__base__ is CompositeLayer  # A subclass may do anything.
+        return self.built and is_composite(self)
 
     def get_config(self) -> dict:
         parts = quantized_parts(self) if self.built else self.quantized_parts
@@ -46,6 +72,9 @@ class CompositeLayer(keras.layers.Layer):
     def from_config(cls, config: dict) -> Self:
         config = dict(config)
         parts = config.pop("quantized_parts", {})
+        for name in ("attention", "position"):
+            if name in config:
+                config[name] = keras.saving.deserialize_keras_object(config[name])
         layer = super().from_config(config)
         layer.quantized_parts = parts
         return layer
@@ -59,21 +88,59 @@ class CompositeLayer(keras.layers.Layer):
         set_trainable_parts(self, config.get("trainable_parts", {}))
 
 
-def built_dense(
-    layer: CompositeLayer, name: str, input_dim: int, units: int, **kwargs: Any
-) -> keras.layers.Dense:
-    """Returns a linear map of a layer that has the arguments of `keras.layers.Dense`.
+def is_composite(layer: keras.layers.Layer) -> bool:
+    """Returns whether a layer is of one of our classes; a subclass of them may do anything."""
+    return type(layer).__base__ is CompositeLayer
 
-    Each map draws its own initial values.
 
-    Args:
-        layer: Layer with `use_bias`, `kernel_initializer`, `bias_initializer` and
-            `kernel_regularizer`.
-        name: Name of the map.
-        input_dim: Width of the inputs.
-        units: Width of the outputs.
-        **kwargs: Other arguments of `keras.layers.Dense`.
+@functools.cache
+def _parameters(layer_class):
+    parameters = list(inspect.signature(layer_class.__init__).parameters.values())[1:]
+    return [parameter for parameter in parameters if parameter.kind is not parameter.VAR_KEYWORD]
+
+
+def check_arguments(layer: CompositeLayer, layer_class: type) -> None:
+    """Checks the arguments that `layer_class` takes; those whose default is None may be None."""
+    for parameter in _parameters(layer_class):
+        check, value = _CHECKS.get(parameter.name), getattr(layer, parameter.name)
+        if check is not None and not (value is None and parameter.default is None):
+            check(parameter.name, value)
+
+
+def arguments_config(layer: CompositeLayer, layer_class: type) -> dict[str, Any]:
+    """Returns the arguments that `layer_class` takes, as `get_config` needs them."""
+    config = {}
+    for name in (parameter.name for parameter in _parameters(layer_class)):
+        serialize = keras.activations.serialize if name == "activation" else _serialize
+        config[name] = serialize(getattr(layer, name))
+    return config
+
+
+def derive_seed(seed: int | None, name: str) -> int | None:
+    """Returns the seed of the part `name`, derived from the seed of the layer; None for None.
+
+    The parts have different seeds, which are reproducible.
     """
+    return None if seed is None else (seed + zlib.crc32(name.encode())) % 2**31
+
+
+def derive_initializer(initializer: Callable, name: str) -> Callable:
+    """Returns an initializer that draws different numbers for each part `name`.
+
+    An initializer that is used twice, or copied with its seed, gives equal matrices.
+    """
+    if not isinstance(initializer, keras.initializers.Initializer):
+        return initializer  # A function.
+    config = initializer.get_config()
+    seed = config.get("seed")
+    if isinstance(seed, int):
+        return type(initializer).from_config({**config, "seed": derive_seed(seed, name)})
+    # A seed generator draws new numbers with each use, and a copy would begin again.
+    return initializer if seed is not None else initializer.clone()
+
+
+def built_dense(layer, name, input_dim, units, **kwargs):
+    """Returns a linear map of a layer that has the arguments of `keras.layers.Dense`."""
     dense = keras.layers.Dense(
         units,
         use_bias=layer.use_bias,
@@ -85,15 +152,19 @@ def built_dense(
         name=name,
         **kwargs,
     )
-    dense.build((None, input_dim))
-    return dense
+    return build_part(dense, (None, input_dim))
+
+
+def build_part(part: Any, *shapes: tuple) -> Any:
+    """Returns a part of a layer, built for inputs of these shapes."""
+    part.build(*shapes)
+    return part
 
 
 def quantized_parts(layer: keras.layers.Layer) -> dict[str, dict]:
     """Returns the mode and the configuration of each quantized part of a layer, by its path."""
-    serialize = keras.saving.serialize_keras_object
     return {
-        path: {"mode": part.quantization_mode, "config": serialize(part.quantization_config)}
+        path: {"mode": part.quantization_mode, "config": _serialize(part.quantization_config)}
         for path, part, _ in _parts(layer)
         if part.quantization_mode is not None
     }

@@ -1,25 +1,173 @@
-"""The encoder: positions, dropout and a stack of blocks."""
+"""The encoder: a block, and a stack of blocks over embedded tokens, section 3.1."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 import keras
+from keras import ops
 
-from keras_transformer.layers.composite_layer import CompositeLayer
-from keras_transformer.layers.dropout import Dropout
-from keras_transformer.layers.dtypes import Tensor
-from keras_transformer.layers.masks import combine_masks
-from keras_transformer.layers.recomputation import recomputed
+from keras_transformer.layers.attention_position import AttentionPosition, check_position
+from keras_transformer.layers.composite_layer import (
+    CompositeLayer,
+    arguments_config,
+    check_arguments,
+    quantize_parts,
+)
+from keras_transformer.layers.dropout_and_normalization import Dropout
 from keras_transformer.layers.stack import (
-    build_once,
-    built_final_norm,
+    build_stack,
+    built_attention,
+    built_dropout,
+    built_feed_forward,
+    built_norm,
     check_stack,
     checked_blocks,
     make_position,
+    recomputed,
     stack_config,
     stack_from_config,
     stack_keeps_shape,
 )
+from keras_transformer.layers.tensors import Tensor, combine_masks, keys_mask
+
+
+@keras.saving.register_keras_serializable(package="keras_transformer")
+class EncoderBlock(CompositeLayer):
+    """Self-attention and a feed-forward network, each with a residual connection and a norm.
+
+    Args:
+        num_heads: Number of attention heads.
+        intermediate_dim: Width inside the feed-forward network.
+        key_dim: Size of the queries and keys of a head; None for width / num_heads.
+        value_dim: Size of the values of a head; None for width / num_heads.
+        dropout: Dropout rate of the output of each sub-layer.
+        attention_dropout: Dropout rate of the attention weights; 0 in the paper.
+        activation_dropout: Dropout rate inside the feed-forward network; 0 in the paper.
+        activation: Activation of the feed-forward network, as in `keras.layers.Dense`.
+        norm: `"post"`, LayerNorm(x + f(x)), as in the paper; or `"pre"`, x + f(LayerNorm(x)), as
+            in later versions of tensor2tensor. Pre-norm needs a norm after the last block.
+        use_bias: Whether the attention projections have biases; the feed-forward network has them.
+        kernel_initializer, bias_initializer, kernel_regularizer: As in `keras.layers.Dense`, for
+            all matrices and biases.
+        epsilon: Added to the variance in the layer norms.
+        position, sliding_window: As in `MultiHeadAttention`, for self-attention. Blocks that share
+            a position share its weights.
+        flash_attention: As in `MultiHeadAttention`.
+        seed: Integer seed of the dropouts, or None.
+
+    Call arguments:
+        inputs: `[batch, length, d_model]`.
+        padding_mask: bool `[batch, length]`, `True` = a real position.
+        attention_mask: bool `[batch or 1, length, length]`, `True` = attend.
+        return_attention_scores: Whether to return the attention weights as well.
+        training: Whether to apply dropout.
+
+    Returns:
+        A tensor of the shape of `inputs`. With `return_attention_scores=True`, a tuple of this
+        tensor and the attention weights, in the shape that `MultiHeadAttention` returns.
+
+    Example:
+
+    >>> block = keras_transformer.layers.EncoderBlock(num_heads=8, intermediate_dim=2048)
+    >>> ops.shape(block(keras.random.normal((2, 5, 512))))
+    (2, 5, 512)
+
+    Reference: Vaswani et al. (2017), section 3.1 and figure 1.
+    """
+
+    def __init__(
+        self,
+        num_heads: int,
+        intermediate_dim: int,
+        key_dim: int | None = None,
+        value_dim: int | None = None,
+        dropout: float = 0.1,
+        *,
+        attention_dropout: float = 0.0,
+        activation_dropout: float = 0.0,
+        activation: str | Callable = "relu",
+        norm: str = "post",
+        use_bias: bool = False,
+        kernel_initializer: str | Callable = "glorot_uniform",
+        bias_initializer: str | Callable = "zeros",
+        kernel_regularizer: str | Callable | None = None,
+        epsilon: float = 1e-6,
+        position: AttentionPosition | None = None,
+        sliding_window: int | None = None,
+        flash_attention: bool | None = None,
+        seed: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.num_heads = num_heads
+        self.intermediate_dim = intermediate_dim
+        self.key_dim = key_dim
+        self.value_dim = value_dim
+        self.dropout = dropout
+        self.attention_dropout = attention_dropout
+        self.activation_dropout = activation_dropout
+        self.activation = keras.activations.get(activation)
+        self.norm = norm
+        self.use_bias = use_bias
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.bias_initializer = keras.initializers.get(bias_initializer)
+        self.kernel_regularizer = keras.regularizers.get(kernel_regularizer)
+        self.epsilon = epsilon
+        self.position = position
+        self.sliding_window = sliding_window
+        self.flash_attention = flash_attention
+        self.seed = seed
+        check_arguments(self, EncoderBlock)
+        check_position(position)
+
+    def build(self, inputs_shape: tuple) -> None:
+        options = {"position": self.position, "sliding_window": self.sliding_window}
+        self.attention = built_attention(self, "attention", inputs_shape, inputs_shape, **options)
+        self.feed_forward = built_feed_forward(self, inputs_shape)
+        self.attention_norm = built_norm(self, "attention_norm", inputs_shape)
+        # `attention_dropout` is a rate.
+        self.attention_dropout_layer = built_dropout(self, "attention_dropout", inputs_shape)
+        self.feed_forward_norm = built_norm(self, "feed_forward_norm", inputs_shape)
+        self.feed_forward_dropout_layer = built_dropout(self, "feed_forward_dropout", inputs_shape)
+        quantize_parts(self, self.quantized_parts)
+
+    def call(
+        self,
+        inputs: Tensor,
+        padding_mask: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        return_attention_scores: bool = False,
+        training: bool | None = None,
+        mask: Tensor | None = None,
+        inputs_mask: Tensor | None = None,
+    ) -> Tensor | tuple[Tensor, Tensor]:
+        attention_mask = keys_mask(attention_mask, padding_mask, mask, inputs_mask)
+        is_pre_norm, scores = self.norm == "pre", None
+
+        residual = ops.cast(inputs, self.compute_dtype)  # Keras casts only floats.
+        x = self.attention_norm(residual, training=training) if is_pre_norm else residual
+        x = self.attention(
+            x,
+            x,
+            attention_mask=attention_mask,
+            return_attention_scores=return_attention_scores,
+            training=training,
+        )
+        if return_attention_scores:
+            x, scores = x
+        # Not `ops.add`: on TensorFlow it mistakes outputs of length 0 for a bias.
+        x = residual + self.attention_dropout_layer(x, training=training)
+        x = x if is_pre_norm else self.attention_norm(x, training=training)
+
+        residual = x
+        x = self.feed_forward_norm(x, training=training) if is_pre_norm else x
+        x = self.feed_forward(x, training=training)
+        x = residual + self.feed_forward_dropout_layer(x, training=training)
+        x = x if is_pre_norm else self.feed_forward_norm(x, training=training)
+        return (x, scores) if return_attention_scores else x
+
+    def get_config(self) -> dict:
+        return {**super().get_config(), **arguments_config(self, EncoderBlock)}
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -77,15 +225,11 @@ class Encoder(CompositeLayer):
         self.epsilon = epsilon
         self.seed = seed
         self.remat = remat
-        check_stack(self)
+        check_stack(self, Encoder)
         self.dropout_layer = Dropout(dropout, seed=seed, dtype=self.dtype_policy, name="dropout")
 
     def build(self, inputs_shape: tuple) -> None:
-        build_once(self.position, inputs_shape)
-        self.dropout_layer.build(inputs_shape)
-        self.norm_layer = built_final_norm(self, inputs_shape)
-        for block in self.blocks:
-            build_once(block, inputs_shape)
+        build_stack(self, inputs_shape)
 
     def call(
         self,
@@ -99,10 +243,10 @@ class Encoder(CompositeLayer):
         inputs_mask: Tensor | None = None,
     ) -> Tensor | tuple[Tensor, list]:
         padding_mask = combine_masks(padding_mask, mask, inputs_mask)
+        masks = {"padding_mask": padding_mask, "attention_mask": attention_mask}
         x = inputs if self.position is None else self.position(inputs, positions=positions)
         x, scores = self.dropout_layer(x, training=training), []
         for block in self.blocks:
-            masks = {"padding_mask": padding_mask, "attention_mask": attention_mask}
             if return_attention_scores:  # Blocks of other classes need not accept it.
                 x, block_scores = block(x, return_attention_scores=True, training=training, **masks)
                 scores.append(block_scores)

@@ -6,21 +6,16 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_transformer.layers.checks import (
-    check_boolean,
-    check_positive_integer,
-    check_rate,
-    check_seed,
-)
 from keras_transformer.layers.composite_layer import (
     CompositeLayer,
+    arguments_config,
     built_dense,
+    check_arguments,
     quantize_parts,
 )
-from keras_transformer.layers.dropout import Dropout
-from keras_transformer.layers.dtypes import Tensor
-from keras_transformer.layers.shapes import reshape
-from keras_transformer.layers.version_1 import in_version_1_order, load_version_1
+from keras_transformer.layers.dropout_and_normalization import Dropout
+from keras_transformer.layers.tensors import Tensor, reshape
+from keras_transformer.layers.version_1 import load_version_1
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -67,10 +62,6 @@ class FeedForward(CompositeLayer):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        check_positive_integer("intermediate_dim", intermediate_dim)
-        check_rate("dropout", dropout)
-        check_boolean("use_bias", use_bias)
-        check_seed(seed)
         self.intermediate_dim = intermediate_dim
         self.activation = keras.activations.get(activation)
         self.dropout = dropout
@@ -79,6 +70,7 @@ class FeedForward(CompositeLayer):
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.bias_initializer = keras.initializers.get(bias_initializer)
         self.kernel_regularizer = keras.regularizers.get(kernel_regularizer)
+        check_arguments(self, FeedForward)
         self.dropout_layer = None
         if dropout:
             dtype = self.dtype_policy
@@ -100,13 +92,15 @@ class FeedForward(CompositeLayer):
             rows = self.dropout_layer(rows, training=training)
         return reshape(self.outer_dense(rows), ops.shape(inputs))
 
+    # Optimizers and SavedModels store values in the order of version 1.0: kernels before biases.
+
     @property
     def weights(self) -> list:
-        return in_version_1_order(super().weights)
+        return sorted(super().weights, key=_rank)
 
     @property
     def variables(self) -> list:
-        return in_version_1_order(super().variables)
+        return sorted(super().variables, key=_rank)
 
     def load_own_variables(self, store: Mapping) -> None:
         maps = [self.inner_dense, self.outer_dense]
@@ -114,14 +108,9 @@ class FeedForward(CompositeLayer):
         load_version_1(store, maps, [weight for weight in weights if weight is not None])
 
     def get_config(self) -> dict:
-        return {
-            **super().get_config(),
-            "intermediate_dim": self.intermediate_dim,
-            "activation": keras.activations.serialize(self.activation),
-            "dropout": self.dropout,
-            "use_bias": self.use_bias,
-            "seed": self.seed,
-            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
-            "bias_initializer": keras.initializers.serialize(self.bias_initializer),
-            "kernel_regularizer": keras.regularizers.serialize(self.kernel_regularizer),
-        }
+        return {**super().get_config(), **arguments_config(self, FeedForward)}
+
+
+def _rank(variable):
+    parent, name = variable.path.split("/")[-2:]
+    return int(name == "bias") if parent in ("inner", "outer") else 2

@@ -2,10 +2,16 @@
 
 from keras import ops
 
-from keras_transformer.layers.dtypes import Tensor, at_least_float32
 from keras_transformer.layers.kernels import loop_in_turn, map_in_turn
-from keras_transformer.layers.masks import causal_mask, combine_masks
-from keras_transformer.layers.shapes import cut, greatest, least
+from keras_transformer.layers.tensors import (
+    Tensor,
+    at_least_float32,
+    causal_mask,
+    combine_masks,
+    cut,
+    greatest,
+    least,
+)
 
 # Maximum number of queries and of keys in a block.
 _SIZE = 512

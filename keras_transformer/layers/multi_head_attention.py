@@ -1,37 +1,39 @@
 """Multi-head attention, section 3.2.2, with the caches of decoding."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, Self
+from typing import Any
 
 import keras
 from keras import ops
 
-from keras_transformer.layers.attention_function import AttentionFunction
+from keras_transformer.layers.attention_function import (
+    AttentionFunction,
+    ScaledDotProductAttention,
+)
 from keras_transformer.layers.attention_position import (
     AttentionPosition,
     RelativePosition,
     check_position,
 )
-from keras_transformer.layers.caches import CompleteCache, FixedCache, GrowingCache, RollingCache
-from keras_transformer.layers.checks import (
-    check_argument,
-    check_boolean,
+from keras_transformer.layers.caches import (
+    Cache,
+    CompleteCache,
+    FixedCache,
+    GrowingCache,
+    RollingCache,
     check_built,
-    check_positive_integer,
 )
+from keras_transformer.layers.checks import check_argument
 from keras_transformer.layers.composite_layer import (
     CompositeLayer,
+    arguments_config,
     built_dense,
+    check_arguments,
     quantize_parts,
 )
-from keras_transformer.layers.dtypes import Tensor
-from keras_transformer.layers.masks import combine_masks, keys_mask
-from keras_transformer.layers.scaled_dot_product_attention import ScaledDotProductAttention
-from keras_transformer.layers.shapes import check_rank, reshape
 from keras_transformer.layers.sliding_window import attend_in_window
-from keras_transformer.layers.version_1 import in_version_1_order, load_version_1
-
-Cache = GrowingCache | FixedCache | RollingCache | CompleteCache
+from keras_transformer.layers.tensors import Tensor, check_rank, combine_masks, keys_mask, reshape
+from keras_transformer.layers.version_1 import load_version_1
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -114,13 +116,6 @@ class MultiHeadAttention(CompositeLayer):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        check_positive_integer("num_heads", num_heads)
-        check_positive_integer("key_dim", key_dim)
-        check_positive_integer("value_dim", key_dim if value_dim is None else value_dim)
-        check_boolean("use_bias", use_bias)
-        check_positive_integer("sliding_window", 1 if sliding_window is None else sliding_window)
-        check_position(position)
-        check_attention(attention, dropout, flash_attention, position)
         self.num_heads = num_heads
         self.key_dim = key_dim
         self.value_dim = key_dim if value_dim is None else value_dim
@@ -134,6 +129,8 @@ class MultiHeadAttention(CompositeLayer):
         self.bias_initializer = keras.initializers.get(bias_initializer)
         self.kernel_regularizer = keras.regularizers.get(kernel_regularizer)
         self.seed = seed
+        check_position(position)
+        _check_attention(attention, dropout, flash_attention, position)
         self.attention = attention or ScaledDotProductAttention(
             dropout,
             seed=seed,
@@ -141,6 +138,7 @@ class MultiHeadAttention(CompositeLayer):
             dtype=self.dtype_policy,
             name="attention",
         )
+        check_arguments(self, MultiHeadAttention)
 
     def build(self, query_shape: tuple, value_shape: tuple, key_shape: tuple | None = None) -> None:
         d_model, value_width = query_shape[-1], value_shape[-1]
@@ -150,10 +148,8 @@ class MultiHeadAttention(CompositeLayer):
         self.key_dense = built_dense(self, "key", key_width, all_keys)
         self.value_dense = built_dense(self, "value", value_width, all_values)
         self.output_dense = built_dense(self, "output", all_values, d_model)
-        keys, values = (
-            (None, self.num_heads, None, self.key_dim),
-            (None, self.num_heads, None, self.value_dim),
-        )
+        keys = (None, self.num_heads, None, self.key_dim)
+        values = (None, self.num_heads, None, self.value_dim)
         if not self.attention.built:
             self.attention.build(keys, keys, values)
         if self.position is not None and not self.position.built:
@@ -191,32 +187,25 @@ class MultiHeadAttention(CompositeLayer):
                 queries, keys, values, cache, attention_mask, use_causal_mask
             )
             return self._merge_heads(outputs, batch_size, query_length), cache
-        # Implicit masks, [batch, key_length], do not cover cached keys.
-        mask = keys_mask(attention_mask, value_mask, key_mask)
+        options = {
+            # Implicit masks, [batch, key_length], do not cover cached keys.
+            "attention_mask": keys_mask(attention_mask, value_mask, key_mask),
+            "return_attention_scores": return_attention_scores,
+            "training": training,
+        }
         if self.sliding_window is not None:
             outputs = attend_in_window(
                 self.attention,
-                queries,
-                keys,
-                values,
+                *(queries, keys, values),
                 self.sliding_window,
                 use_causal_mask,
-                mask,
                 self.position,
-                return_attention_scores,
-                training,
+                **options,
             )
         else:
-            outputs = self.attention(
-                queries,
-                keys,
-                values,
-                attention_mask=mask,
-                use_causal_mask=use_causal_mask,
-                distances=self.position and self.position.between(positions, positions),
-                return_attention_scores=return_attention_scores,
-                training=training,
-            )
+            distances = self.position and self.position.between(positions, positions)
+            options |= {"use_causal_mask": use_causal_mask, "distances": distances}
+            outputs = self.attention(queries, keys, values, **options)
         if return_attention_scores:
             outputs, scores = outputs
             return self._merge_heads(outputs, batch_size, query_length), scores
@@ -365,51 +354,30 @@ class MultiHeadAttention(CompositeLayer):
                 f"positions, {type(cache).__name__} as cache"
             )
 
+    # Optimizers and SavedModels store values in the order of version 1.0: linear maps first.
+
     @property
     def weights(self) -> list:
-        return in_version_1_order(super().weights)
+        return sorted(super().weights, key=_is_no_map)
 
     @property
     def variables(self) -> list:
-        return in_version_1_order(super().variables)
+        return sorted(super().variables, key=_is_no_map)
 
     def load_own_variables(self, store: Mapping) -> None:
         maps = [self.query_dense, self.key_dense, self.value_dense, self.output_dense]
         load_version_1(store, maps, [weight for dense in maps for weight in dense.weights])
 
     def get_config(self) -> dict:
-        serialize = keras.saving.serialize_keras_object
-        return {
-            **super().get_config(),
-            "num_heads": self.num_heads,
-            "key_dim": self.key_dim,
-            "value_dim": self.value_dim,
-            "use_bias": self.use_bias,
-            "dropout": self.dropout,
-            "attention": serialize(self.attention) if self.has_own_attention else None,
-            "position": serialize(self.position),
-            "sliding_window": self.sliding_window,
-            "flash_attention": self.flash_attention,
-            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
-            "bias_initializer": keras.initializers.serialize(self.bias_initializer),
-            "kernel_regularizer": keras.regularizers.serialize(self.kernel_regularizer),
-            "seed": self.seed,
-        }
-
-    @classmethod
-    def from_config(cls, config: dict) -> Self:
-        deserialize = keras.saving.deserialize_keras_object
-        layers = {name: deserialize(config.get(name)) for name in ("attention", "position")}
-        return super().from_config({**config, **layers})
+        config = {**super().get_config(), **arguments_config(self, MultiHeadAttention)}
+        return config if self.has_own_attention else {**config, "attention": None}
 
 
-def check_attention(
-    attention: AttentionFunction | None,
-    dropout: float,
-    flash_attention: bool | None,
-    position: AttentionPosition | None,
-) -> None:
-    """Raises `ValueError` unless `attention` may stand beside the other arguments of a layer."""
+def _is_no_map(variable):
+    return variable.path.split("/")[-2] not in ("query", "key", "value", "output")
+
+
+def _check_attention(attention, dropout, flash_attention, position):
     is_function = attention is None or isinstance(attention, AttentionFunction)
     check_argument(is_function, "attention", "an `AttentionFunction` or None", attention)
     if attention is not None and (dropout or flash_attention is not None):
@@ -417,9 +385,8 @@ def check_attention(
             "`dropout` and `flash_attention` are not allowed beside `attention`, which has its "
             f"own. Received: {dropout=}, {flash_attention=}"
         )
-    if isinstance(position, RelativePosition) and not (
-        attention is None or isinstance(attention, ScaledDotProductAttention)
-    ):
+    is_product = attention is None or isinstance(attention, ScaledDotProductAttention)
+    if isinstance(position, RelativePosition) and not is_product:
         raise ValueError(
             "`RelativePosition` adds to dot products, and needs a `ScaledDotProductAttention`. "
             f"Received: {attention=}"

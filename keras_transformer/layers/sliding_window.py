@@ -1,43 +1,30 @@
 """Self-attention restricted to a neighborhood, Table 1: time and memory of O(r n d)."""
 
-from collections.abc import Callable
-
 from keras import ops
 
-from keras_transformer.layers.attention_position import AttentionPosition
-from keras_transformer.layers.dtypes import Tensor
-from keras_transformer.layers.shapes import cut, greatest, least
+from keras_transformer.layers.tensors import cut, greatest, least
 
 # Smaller matrices are multiplied at a fraction of a processor's rate.
 _MIN_BLOCK = 32
 
 
 def attend_in_window(
-    attention: Callable,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    window: int,
-    is_causal: bool = False,
-    attention_mask: Tensor | None = None,
-    position: AttentionPosition | None = None,
-    return_attention_scores: bool = False,
-    training: bool | None = None,
-) -> Tensor | tuple[Tensor, Tensor]:
-    """Attends from each position to the positions less than `window` away.
+    attention,
+    query,
+    key,
+    value,
+    window,
+    is_causal=False,
+    position=None,
+    attention_mask=None,
+    return_attention_scores=False,
+    training=None,
+):
+    """Attends from each position to the positions less than `window` away, itself included.
 
-    The sequence is cut into blocks. The queries of a block attend to the keys of the block, to the
-    `window - 1` keys before it and, unless `is_causal`, to the `window - 1` keys after it.
-
-    Args:
-        attention: `AttentionFunction`, which attends within the blocks.
-        query, key, value: `[batch, heads, length, dim]`.
-        window: Number of positions that a query sees to each side, itself included.
-        is_causal: Whether a query sees no later position.
-        attention_mask: bool `[batch or 1, length or 1, length]`, or None.
-        position: `AttentionPosition`, or None.
-        return_attention_scores: Whether to return the weights as well.
-        training: Whether to apply dropout.
+    The sequence is cut into blocks, within which the `AttentionFunction` attends. The queries of a
+    block attend to the keys of the block, to the `window - 1` keys before it and, unless
+    `is_causal`, to the `window - 1` keys after it. `position` is an `AttentionPosition` or None.
 
     Returns:
         `[batch, heads, length, value_dim]`. With `return_attention_scores=True`, a tuple of this
@@ -48,7 +35,7 @@ def attend_in_window(
     if not return_attention_scores:  # A window that is wider than the sequence costs no more.
         reach = least(reach, length)
     blocks = _Blocks(length, reach, is_causal)
-    found = attention(
+    outputs = attention(
         blocks.cut(query, 2),
         blocks.neighbors(key, 2),
         blocks.neighbors(value, 2),
@@ -58,8 +45,8 @@ def attend_in_window(
         training=training,
     )
     if not return_attention_scores:
-        return blocks.joined(found)
-    outputs, weights = found
+        return blocks.joined(outputs)
+    outputs, weights = outputs
     return blocks.joined(outputs), blocks.joined(blocks.band(weights))
 
 

@@ -1,22 +1,87 @@
-"""What `Encoder` and `Decoder` have in common: arguments, positions, final norm, and saving."""
+"""What encoder and decoder have in common: the parts of their blocks, and stacks of blocks."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
+from keras import ops
 
-from keras_transformer.layers.checks import (
-    check_argument,
-    check_boolean,
-    check_positive_number,
-    check_rate,
+from keras_transformer.layers.checks import check_argument
+from keras_transformer.layers.composite_layer import (
+    CompositeLayer,
+    build_part,
+    check_arguments,
+    derive_initializer,
+    derive_seed,
+    is_composite,
 )
-from keras_transformer.layers.composite_layer import CompositeLayer
-from keras_transformer.layers.decoder_block import DecoderBlock
-from keras_transformer.layers.encoder_block import EncoderBlock
-from keras_transformer.layers.layer_normalization import LayerNormalization
-from keras_transformer.layers.learned_position_embedding import LearnedPositionEmbedding
-from keras_transformer.layers.sinusoidal_position_encoding import SinusoidalPositionEncoding
+from keras_transformer.layers.dropout_and_normalization import Dropout, LayerNormalization
+from keras_transformer.layers.feed_forward import FeedForward
+from keras_transformer.layers.multi_head_attention import MultiHeadAttention
+from keras_transformer.layers.position_encoding import (
+    LearnedPositionEmbedding,
+    SinusoidalPositionEncoding,
+)
+from keras_transformer.layers.tensors import Tensor
+
+
+def built_attention(block, name, query_shape, value_shape, **options):
+    """Returns an attention of a block; the options are those of self-attention."""
+    d_model = query_shape[-1]
+    head_dim = d_model // block.num_heads
+    if d_model % block.num_heads and not (block.key_dim and block.value_dim):
+        raise ValueError(
+            "`num_heads` must divide the width of the inputs unless `key_dim` and `value_dim` "
+            f"are given. Received: num_heads={block.num_heads}, width {d_model}"
+        )
+    attention = MultiHeadAttention(
+        block.num_heads,
+        block.key_dim or head_dim,
+        block.value_dim or head_dim,
+        use_bias=block.use_bias,
+        dropout=block.attention_dropout,
+        flash_attention=block.flash_attention,
+        **options,
+        **_common_arguments(block, name),
+    )
+    return build_part(attention, query_shape, value_shape)
+
+
+def built_feed_forward(block, inputs_shape):
+    """Returns the feed-forward network of a block."""
+    feed_forward = FeedForward(
+        block.intermediate_dim,
+        activation=block.activation,
+        dropout=block.activation_dropout,
+        **_common_arguments(block, "feed_forward"),
+    )
+    return build_part(feed_forward, inputs_shape)
+
+
+def _common_arguments(block, name):
+    return {
+        "kernel_initializer": derive_initializer(block.kernel_initializer, name),
+        "bias_initializer": derive_initializer(block.bias_initializer, name),
+        "kernel_regularizer": block.kernel_regularizer,
+        "seed": derive_seed(block.seed, name),
+        "trainable": block.trainable,
+        "dtype": block.dtype_policy,
+        "name": name,
+    }
+
+
+def built_norm(layer, name, inputs_shape):
+    """Returns a layer norm of a block or a stack."""
+    trainable, dtype = layer.trainable, layer.dtype_policy
+    norm = LayerNormalization(layer.epsilon, trainable=trainable, dtype=dtype, name=name)
+    return build_part(norm, inputs_shape)
+
+
+def built_dropout(block, name, inputs_shape):
+    """Returns the dropout of the outputs of a sub-layer."""
+    seed = derive_seed(block.seed, name)
+    dropout = Dropout(block.dropout, seed, dtype=block.dtype_policy, name=name)
+    return build_part(dropout, inputs_shape)
 
 
 def checked_blocks(blocks: Sequence[keras.layers.Layer]) -> list[keras.layers.Layer]:
@@ -27,54 +92,47 @@ def checked_blocks(blocks: Sequence[keras.layers.Layer]) -> list[keras.layers.La
     return list(blocks)
 
 
-def make_position(
-    position: str | keras.layers.Layer | None, dtype: keras.DTypePolicy
-) -> keras.layers.Layer | None:
+def make_position(position: Any, dtype: keras.DTypePolicy) -> keras.layers.Layer | None:
     """Returns the position layer of a stack, or raises a `ValueError`."""
     if position == "sinusoidal":
         return SinusoidalPositionEncoding(dtype=dtype, name="position")
-    if position is None or isinstance(position, keras.layers.Layer):
-        return position
-    rule = "`position` must be 'sinusoidal', a layer that adds positions to its inputs, or None"
-    raise ValueError(f"{rule}. Received: {position=}")
+    is_layer = position is None or isinstance(position, keras.layers.Layer)
+    rule = "'sinusoidal', a layer that adds positions to its inputs, or None"
+    check_argument(is_layer, "position", rule, position)
+    return position
 
 
-def check_stack(stack: CompositeLayer) -> None:
+def check_stack(stack: CompositeLayer, layer_class: type) -> None:
     """Checks the other arguments of a stack, and freezes the parts of a frozen one."""
-    check_rate("dropout", stack.dropout)
-    if stack.final_norm is not None:
-        check_boolean("final_norm", stack.final_norm)
-    check_positive_number("epsilon", stack.epsilon)
-    check_boolean("remat", stack.remat)
+    check_arguments(stack, layer_class)
     if not stack.trainable:
         # Keras freezes the parts when `trainable` is set, not when it is an argument.
-        for part in _given_layers(stack):
-            part.trainable = False
+        for layer in _given_layers(stack.blocks, stack.position):
+            layer.trainable = False
 
 
-def _given_layers(stack):
-    return [*stack.blocks, *([] if stack.position is None else [stack.position])]
+def _given_layers(blocks, position):
+    return [*blocks, *([] if position is None else [position])]
 
 
-def build_once(layer: keras.layers.Layer | None, *shapes: tuple) -> None:
-    """Builds a layer of a stack, unless it was built before, elsewhere or from a file."""
+def build_stack(stack: CompositeLayer, inputs_shape: tuple, *other_shapes: tuple) -> None:
+    """Builds the layers of a stack, unless they were built before, elsewhere or from a file."""
+    stack.norm_layer = None
+    # Pre-norm blocks do not normalize their last sum; post-norm blocks do.
+    needs_norm = getattr(stack.blocks[-1], "norm", None) == "pre"
+    if needs_norm if stack.final_norm is None else stack.final_norm:
+        stack.norm_layer = built_norm(stack, "final_norm", inputs_shape)
+    stack.dropout_layer.build(inputs_shape)
+    _build_once(stack.position, inputs_shape)
+    for block in stack.blocks:
+        _build_once(block, inputs_shape, *other_shapes)
+
+
+def _build_once(layer, *shapes):
     # A layer without a `build` is built by its first call, as everywhere in Keras.
     if layer is None or layer.built or type(layer).build is keras.layers.Layer.build:
         return
     layer.build(*shapes)
-
-
-def built_final_norm(stack: CompositeLayer, inputs_shape: tuple) -> LayerNormalization | None:
-    """Returns the norm after the last block, or None if there is none."""
-    # Pre-norm blocks do not normalize their last sum; post-norm blocks do.
-    needs_norm = getattr(stack.blocks[-1], "norm", None) == "pre"
-    if not (needs_norm if stack.final_norm is None else stack.final_norm):
-        return None
-    norm = LayerNormalization(
-        stack.epsilon, trainable=stack.trainable, dtype=stack.dtype_policy, name="final_norm"
-    )
-    norm.build(inputs_shape)
-    return norm
 
 
 def stack_keeps_shape(stack: CompositeLayer) -> bool:
@@ -82,7 +140,7 @@ def stack_keeps_shape(stack: CompositeLayer) -> bool:
     positions = (type(None), SinusoidalPositionEncoding, LearnedPositionEmbedding)
     # A layer of another class may do anything, and its call may build it.
     return type(stack.position) in positions and all(
-        type(block) in (EncoderBlock, DecoderBlock) and block.built for block in stack.blocks
+        is_composite(block) and block.built for block in stack.blocks
     )
 
 
@@ -121,7 +179,7 @@ def stack_from_config(cls: type[CompositeLayer], config: dict) -> CompositeLayer
     for block in config["blocks"]:
         blocks.append(blocks[block] if isinstance(block, int) else deserialize(block))
     position = deserialize(config["position"])
-    layers = [*blocks, *([] if position is None else [position])]
+    layers = _given_layers(blocks, position)
     flags = [layer.trainable for layer in layers]
     config = {**config, "blocks": blocks, "position": position}
     config.pop("quantized_parts", None)
@@ -129,3 +187,38 @@ def stack_from_config(cls: type[CompositeLayer], config: dict) -> CompositeLayer
     for layer, trainable in zip(layers, flags, strict=True):
         layer.trainable = trainable  # A frozen stack may have trainable parts.
     return stack
+
+
+def recomputed(block: keras.layers.Layer, training: bool | None) -> Callable[..., Any]:
+    """Returns a function that applies a block, and whose gradient recomputes it (`keras.remat`).
+
+    With `keras.remat` alone, the recomputation would draw another dropout mask, or none.
+    """
+    seeds = [
+        variable
+        for variable in block.variables
+        if all(variable is not weight for weight in block.weights)
+    ]
+    if not training:  # Nothing draws from them, and an export cannot hold them.
+        seeds = []
+    # On JAX the new seeds are results of the function; elsewhere they are set in it.
+    is_functional = keras.backend.backend() == "jax"
+
+    def call(inputs: Tensor, *others: Tensor, **arguments: Any) -> Any:
+        before = [ops.copy(seed) for seed in seeds]
+
+        @keras.remat
+        def compute(inputs, *others):
+            for seed, value in zip(seeds, before, strict=True):
+                seed.assign(value)
+            outputs = block(inputs, *others, training=bool(training), **arguments)
+            return (outputs, [ops.copy(seed) for seed in seeds]) if is_functional else outputs
+
+        outputs = compute(inputs, *others)
+        if is_functional:
+            outputs, after = outputs
+            for seed, value in zip(seeds, after, strict=True):
+                seed.assign(value)
+        return outputs
+
+    return call

@@ -6,10 +6,14 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_transformer.layers.checks import check_boolean, check_positive_integer
-from keras_transformer.layers.composite_layer import CompositeLayer, quantize_parts
-from keras_transformer.layers.dtypes import Tensor, at_least_float32
-from keras_transformer.layers.shapes import reshape
+from keras_transformer.layers.checks import check_argument
+from keras_transformer.layers.composite_layer import (
+    CompositeLayer,
+    arguments_config,
+    check_arguments,
+    quantize_parts,
+)
+from keras_transformer.layers.tensors import Tensor, at_least_float32, reshape
 from keras_transformer.layers.version_1 import load_version_1
 
 
@@ -60,19 +64,16 @@ class TiedEmbedding(CompositeLayer):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        check_positive_integer("vocab_size", vocab_size)
-        check_positive_integer("d_model", d_model)
-        check_boolean("mask_zero", mask_zero)
-        is_id = type(padding_id) is int and 0 <= padding_id < vocab_size
-        if padding_id is not None and not is_id:
-            rule = f"`padding_id` must be None or an id below `vocab_size`, which is {vocab_size}"
-            raise ValueError(f"{rule}. Received: padding_id={padding_id!r}")
         self.vocab_size = vocab_size
         self.d_model = d_model
         self.padding_id = padding_id
         self.mask_zero = mask_zero
         self.embeddings_initializer = keras.initializers.get(embeddings_initializer)
         self.embeddings_regularizer = keras.regularizers.get(embeddings_regularizer)
+        check_arguments(self, TiedEmbedding)
+        is_id = type(padding_id) is int and 0 <= padding_id < vocab_size
+        rule = f"None or an id below `vocab_size`, which is {vocab_size}"
+        check_argument(is_id or padding_id is None, "padding_id", rule, padding_id)
         self.embedding = keras.layers.ReversibleEmbedding(
             vocab_size,
             d_model,
@@ -161,13 +162,4 @@ class TiedEmbedding(CompositeLayer):
         load_version_1(store, [self.embedding], self.embedding.weights)
 
     def get_config(self) -> dict:
-        initializer, regularizer = self.embeddings_initializer, self.embeddings_regularizer
-        return {
-            **super().get_config(),
-            "vocab_size": self.vocab_size,
-            "d_model": self.d_model,
-            "padding_id": self.padding_id,
-            "mask_zero": self.mask_zero,
-            "embeddings_initializer": keras.initializers.serialize(initializer),
-            "embeddings_regularizer": keras.regularizers.serialize(regularizer),
-        }
+        return {**super().get_config(), **arguments_config(self, TiedEmbedding)}

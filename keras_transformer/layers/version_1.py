@@ -53,19 +53,3 @@ def _current_name(name, sizes):
     if kind.endswith("feed_forward"):
         return f"{layer}/{('inner', 'outer')[int(number) % 2]}_dense/vars/{int(number) // 2}"
     return f"{layer}/embedding/vars/{number}" if kind.endswith("embedding") else name
-
-
-def in_version_1_order(variables: Iterable[keras.Variable]) -> list[keras.Variable]:
-    """Returns the variables of an attention or a feed-forward network in the order of version 1.0.
-
-    Optimizers and SavedModels store values in this order: all kernels of a feed-forward network
-    before its biases, and the linear maps of an attention before its positions.
-    """
-
-    def rank(variable):
-        parent, name = variable.path.split("/")[-2:]
-        if parent in ("inner", "outer"):
-            return int(name == "bias")
-        return 0 if parent in ("query", "key", "value", "output") else 2
-
-    return sorted(variables, key=rank)

@@ -12,7 +12,7 @@ import functools
 import keras
 from keras import ops
 
-from keras_transformer.layers.dtypes import Tensor, at_least_float32
+from keras_transformer.layers.tensors import Tensor, at_least_float32
 
 if keras.backend.backend() == "tensorflow":
     import tensorflow as tf

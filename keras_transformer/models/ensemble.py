@@ -7,7 +7,7 @@ from typing import Any
 from keras import ops
 
 from keras_transformer.errors import UserError
-from keras_transformer.layers.dtypes import Tensor
+from keras_transformer.layers.tensors import Tensor
 from keras_transformer.models.transformer import Transformer
 
 

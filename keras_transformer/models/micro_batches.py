@@ -5,7 +5,7 @@ from typing import Any
 
 import keras
 
-from keras_transformer.layers.dtypes import at_least_float32
+from keras_transformer.layers.tensors import at_least_float32
 
 if keras.backend.backend() == "tensorflow":
     import tensorflow as tf

@@ -24,9 +24,7 @@ from keras_transformer.layers.composite_layer import (
     set_trainable_parts,
     trainable_parts,
 )
-from keras_transformer.layers.dtypes import Tensor
-from keras_transformer.layers.masks import segment_mask, segment_positions
-from keras_transformer.layers.shapes import greatest
+from keras_transformer.layers.tensors import Tensor, greatest, segment_mask, segment_positions
 from keras_transformer.models.micro_batches import MicroBatchModel
 from keras_transformer.settings.presets import get_preset
 from keras_transformer.settings.transformer_config import TransformerConfig

@@ -14,7 +14,7 @@ from keras_transformer.errors import UserError
 from keras_transformer.inference.batch_inference import one_answer
 from keras_transformer.inference.pipeline import Pipeline, Progress, cut_sources
 from keras_transformer.layers.checks import check_argument, check_boolean
-from keras_transformer.layers.dtypes import Tensor
+from keras_transformer.layers.tensors import Tensor
 from keras_transformer.models import Ensemble, TrainingRecipe, Transformer
 from keras_transformer.parsing.linearization import Linearization
 from keras_transformer.parsing.trees import Tree, split_words

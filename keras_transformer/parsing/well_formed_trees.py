@@ -9,8 +9,7 @@ from keras_transformer.data.subword_tokenizer import SubwordTokenizer
 from keras_transformer.data.tokenizer import SPECIAL_PIECES, UNK_ID, Tokenizer
 from keras_transformer.decoding.constraints import Generated
 from keras_transformer.layers.checks import check_positive_integer
-from keras_transformer.layers.dtypes import Tensor
-from keras_transformer.layers.shapes import check_rank
+from keras_transformer.layers.tensors import Tensor, check_rank
 from keras_transformer.parsing.linearization import NUMBERS, Linearization
 from keras_transformer.parsing.trees import PLACEHOLDER, is_symbol
 

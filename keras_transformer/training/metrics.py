@@ -9,8 +9,7 @@ import numpy as np
 from keras import ops
 
 from keras_transformer.decoding import compile_search
-from keras_transformer.layers.dtypes import Tensor, at_least_float32
-from keras_transformer.layers.shapes import check_rank
+from keras_transformer.layers.tensors import Tensor, at_least_float32, check_rank
 from keras_transformer.models.cross_entropy import cross_entropy
 
 

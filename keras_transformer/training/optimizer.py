@@ -7,7 +7,7 @@ import keras
 from keras import ops
 
 from keras_transformer.layers.checks import check_positive_number
-from keras_transformer.layers.dtypes import Tensor
+from keras_transformer.layers.tensors import Tensor
 from keras_transformer.models.micro_batches import num_replicas
 from keras_transformer.settings.presets import TrainingRecipe
 from keras_transformer.training.distribution import model_scope

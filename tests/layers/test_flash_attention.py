@@ -6,8 +6,8 @@ import pytest
 from keras import ops
 
 from keras_transformer.layers import EncoderBlock, MultiHeadAttention, RelativePosition
+from keras_transformer.layers.attention_function import choose_kernel
 from keras_transformer.layers.flash_attention import attend_by_blocks, attend_by_kernel
-from keras_transformer.layers.scaled_dot_product_attention import choose_kernel
 from tests.layers.oracle_parameters import array, randomize
 from tests.oracle import transformer as oracle
 from tests.oracle.backward import attention_backward

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from keras_transformer.layers.masks import segment_mask, segment_positions
+from keras_transformer.layers.tensors import segment_mask, segment_positions
 from tests.layers.oracle_parameters import array
 
 QUERIES = np.array([[1, 1, 2, 0], [1, 2, 2, 2]], "int32")

@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 
-from keras_transformer.layers.seeds import derive_initializer, derive_seed
+from keras_transformer.layers.composite_layer import derive_initializer, derive_seed
 
 
 def test_seeds_differ_by_name_and_by_seed_and_are_reproducible():

@@ -27,7 +27,6 @@ COPIED = ("keras_transformer", "tests", "pyproject.toml")
 PRELOAD = ("keras", "pytest", "hypothesis")
 MODULES = (
     "keras_transformer/layers/*.py",
-    "keras_transformer/layers/kernels/*.py",
     "keras_transformer/decoding/*.py",
     "keras_transformer/models/cross_entropy.py",
 )
@@ -44,7 +43,7 @@ USERS = {
     ),
     "layers/composite_layer.py": ("tests/composition/test_freezing.py",),
     # Several devices are simulated in a process of its own.
-    "layers/dropout.py": ("tests/distributed/test_mirrored.py",),
+    "layers/dropout_and_normalization.py": ("tests/distributed/test_mirrored.py",),
 }
 
 
