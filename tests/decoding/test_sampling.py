@@ -13,6 +13,7 @@ from keras_transformer.decoding import GreedySearch, Sampling
 from tests.decoding.toy_model import (
     EOS,
     ToyModel,
+    array,
     assert_same_hypotheses,
     hypotheses,
     table_step,
@@ -40,17 +41,9 @@ def filtered(logits, temperature, top_k, top_p):
     return result / result.sum()
 
 
-@pytest.mark.parametrize(
-    "temperature,top_k,top_p",
-    [
-        (1.0, None, None),
-        (0.5, None, None),
-        (1.0, 2, None),
-        (1.0, None, 0.7),
-        (1.7, 4, 0.8),
-        (1.0, 99, 1.0),
-    ],
-)
+@pytest.mark.parametrize("temperature,top_k,top_p", [
+    (0.5, None, None), (1.0, 2, None), (1.0, None, 0.7), (1.7, 4, 0.8), (1.0, 99, 1.0),
+])  # fmt: skip
 def test_sequences_of_two_tokens_come_as_often_as_they_should(temperature, top_k, top_p):
     search = Sampling(temperature, top_k, top_p, num_samples=NUM_SAMPLES, seed=11)
     result = search(table_step(TABLE), (), [2], 2)
@@ -62,7 +55,7 @@ def test_sequences_of_two_tokens_come_as_often_as_they_should(temperature, top_k
         else:
             probability = first[one] * filtered(TABLE[one], temperature, top_k, top_p)[other]
             expected[(one, other)] = probability
-    tokens = ops.convert_to_numpy(result.tokens)[0]
+    tokens = array(result.tokens)[0]
     counts = dict.fromkeys(expected, 0)
     for pair, count in zip(*np.unique(tokens, axis=0, return_counts=True), strict=True):
         counts[tuple(pair.tolist())] += int(count)
@@ -81,7 +74,7 @@ def test_scores_are_the_model_s_own_log_probabilities():
     model = ToyModel(6, seed=1)
     search = Sampling(temperature=0.7, top_k=4, top_p=0.9, num_samples=5)
     result = search(model.step, model.start([10, 20], 5), [6, 3], 6)
-    tokens, lengths = ops.convert_to_numpy(result.tokens), ops.convert_to_numpy(result.lengths)
+    tokens, lengths = array(result.tokens), array(result.lengths)
     assert tokens.shape == (2, 5, 6)
     for i, sentence in enumerate([10, 20]):
         log_probabilities = model.next_log_probabilities(sentence)
@@ -97,7 +90,7 @@ def test_seeds_decide():
     step = table_step(np.zeros((50, 50)))
 
     def tokens(search, **kwargs):
-        return ops.convert_to_numpy(search(step, (), [9] * 4, 9, **kwargs).tokens)
+        return array(search(step, (), [9] * 4, 9, **kwargs).tokens)
 
     first = tokens(Sampling(seed=3))
     np.testing.assert_array_equal(first, tokens(Sampling(seed=3)))
@@ -121,6 +114,7 @@ drawn = [draw(seed).tolist() for seed in (0, 2**31 - 1)]
 """
 
 
+@pytest.mark.slow
 def test_samples_are_the_same_in_another_process():
     code = f"{DRAW}\nimport json\nprint(json.dumps(drawn))"
     command = [sys.executable, "-c", code]
@@ -143,34 +137,10 @@ def test_top_k_1_and_a_tiny_nucleus_are_greedy():
         Sampling(temperature=1e-20),
     ):
         result = search(model.step, model.start(sentences, 1), lengths, 8)
-        np.testing.assert_array_equal(
-            ops.convert_to_numpy(result.tokens), ops.convert_to_numpy(greedy.tokens)
-        )
+        np.testing.assert_array_equal(array(result.tokens), array(greedy.tokens))
 
 
 def test_the_nucleus_keeps_the_lower_id_of_equals():
     result = Sampling(top_p=0.3, num_samples=500)(table_step(np.zeros((5, 5))), (), [1], 1)
-    drawn = np.unique(ops.convert_to_numpy(result.tokens))
+    drawn = np.unique(array(result.tokens))
     assert drawn.tolist() == [0, 1]
-
-
-@pytest.mark.parametrize(
-    "settings,name",
-    [
-        ({"temperature": 0}, "temperature=0"),
-        ({"temperature": float("inf")}, "temperature=inf"),
-        ({"temperature": 1e-38}, "temperature=1e-38"),  # 0 where float32 has no denormals
-        ({"temperature": 10**400}, "temperature=10"),
-        ({"top_k": 0}, "top_k=0"),
-        ({"top_k": 2**31}, "top_k=2147483648"),
-        ({"top_p": 0.0}, "top_p=0.0"),
-        ({"top_p": 1e-46}, "top_p=1e-46"),  # 0 in float32
-        ({"top_p": 1.1}, "top_p=1.1"),
-        ({"num_samples": 0}, "num_samples=0"),
-        ({"seed": -1}, "seed=-1"),
-        ({"seed": None}, "seed=None"),
-    ],
-)
-def test_settings_that_make_no_sense_are_refused_by_name(settings, name):
-    with pytest.raises(ValueError, match=f"Received: {name}"):
-        Sampling(**settings)

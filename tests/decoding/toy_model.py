@@ -13,16 +13,18 @@ NUM_PREFIXES = 997
 BOS, EOS, PAD = 2, 3, 0
 
 
-class ToyModel:
-    """The same random model as a step function and as a plain function of the prefix.
+def array(tensor):
+    return ops.convert_to_numpy(tensor)
 
-    Args:
-        vocabulary: number of ids.
-        seed: of the table.
-        sharpness: scale of the logits.
-        dtype: of the logits that the step gives.
-        eos_bias: added to the logits of `eos`.
-    """
+
+def assert_same(found, expected):
+    """Two `SearchResult`s are equal up to rounding."""
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(array(one), array(other), rtol=1e-5, atol=1e-6)
+
+
+class ToyModel:
+    """The same random model as a step function and as a plain function of the prefix."""
 
     def __init__(
         self, vocabulary, seed=0, sharpness=1.5, dtype="float32", eos=EOS, bos=BOS, eos_bias=0.0
