@@ -1,8 +1,7 @@
 """Model directories: config, weights, tokenizers and recipe, written together and read with checks.
 
-New files are written to a temporary folder and then moved into place. If the process is killed, the
-directory holds the old or the new model. Reading changes nothing; the next writing finishes a move
-that was interrupted.
+If a process that writes is killed, the directory holds the old or the new model. Reading changes
+nothing; the next writing finishes a move that was interrupted.
 """
 
 import json
@@ -29,11 +28,9 @@ def read_config(directory: str | os.PathLike) -> dict:
     from keras_transformer.layers.checks import check_argument, check_boolean
     from keras_transformer.models import TransformerConfig
 
-    directory = pathlib.Path(directory)
+    directory = _checked_directory(directory)
     if not directory.exists():
         raise UserError(f"Model directory not found: {str(directory)!r}.")
-    if not directory.is_dir():
-        raise UserError(f"Expected a model directory but {str(directory)!r} is a file.")
     path = current_file(directory, CONFIG_FILE)
     if not path.exists():
         reason = f"{path} is missing."
@@ -44,9 +41,9 @@ def read_config(directory: str | os.PathLike) -> dict:
     config.setdefault("task", "translation")
     config.setdefault("shared_tokenizer", True)
     try:
-        if config.get("format") != FORMAT:
+        if (number := config.get("format")) != FORMAT:
             rule = f"this version reads model directories of format {FORMAT}"
-            raise ValueError(f"{rule}. Received: format={config.get('format')!r}")
+            raise ValueError(f"{rule}. Received: format={number!r}")
         if not isinstance(config.get("model"), dict):
             raise ValueError("the entry 'model' is missing or is not an object.")
         get_task(config["task"])
@@ -59,6 +56,13 @@ def read_config(directory: str | os.PathLike) -> dict:
     except (ValueError, TypeError, AttributeError, OverflowError) as error:
         raise UserError(f"{path}: {one_line(error)}") from error
     return config
+
+
+def _checked_directory(directory):
+    directory = pathlib.Path(directory)
+    if directory.exists() and not directory.is_dir():
+        raise UserError(f"Expected a model directory but {str(directory)!r} is a file.")
+    return directory
 
 
 def read_recipe(directory: str | os.PathLike):
@@ -140,18 +144,16 @@ def read_tokenizers(directory: str | os.PathLike, config: dict) -> TokenizerPair
 def write_model_directory(
     directory: str | os.PathLike, model, tokenizers: TokenizerPair, settings: dict, recipe=None
 ) -> pathlib.Path:
-    """Writes a model directory; `settings` are further entries of `config.json`.
+    """Writes a model directory in place of an earlier model; other files in the folder stay.
 
-    Files of an earlier model in the folder are replaced or removed; other files stay. If `settings`
-    has the precision of a SavedModel, no weights are written, because the SavedModel has them.
+    `settings` are further entries of `config.json`; with a `"precision"`, the directory belongs in
+    a SavedModel, which has the weights.
     """
     import keras_transformer
     from keras_transformer.models import TrainingRecipe
     from keras_transformer.models.weight_files import save_weights_only
 
-    directory = pathlib.Path(directory)
-    if directory.exists() and not directory.is_dir():
-        raise UserError(f"Expected a model directory but {str(directory)!r} is a file.")
+    directory = _checked_directory(directory)
     config = {
         "format": FORMAT,
         "library_version": keras_transformer.__version__,

@@ -2,7 +2,6 @@
 
 import abc
 import collections
-import itertools
 import logging
 import os
 import pathlib
@@ -114,9 +113,8 @@ class Pipeline(abc.ABC):
                 do not fit each other, or one is for another task.
         """
         if isinstance(directory, str | os.PathLike):
-            directories = [directory]
-        else:
-            directories = list(directory)
+            directory = [directory]
+        directories = list(directory)
         if not directories:
             raise ValueError("There is no model directory to load. Received: directory=[]")
         # Another process may save a model there meanwhile.
@@ -126,14 +124,14 @@ class Pipeline(abc.ABC):
     def _load(cls, directories, dtype):
         pairs = [(directory, read_config(directory)) for directory in directories]
         settings = [cls._read_settings(*pair) for pair in pairs]
-        for name, place in itertools.product(cls.common_settings, range(1, len(pairs))):
-            first, other = (settings[index].get(name) for index in (0, place))
-            if first != other:
-                raise UserError(
-                    f"Models answer together if they have the same {name}. "
-                    f"Received: {str(directories[0])!r} with {first} and "
-                    f"{str(directories[place])!r} with {other}"
-                )
+        for name in cls.common_settings:
+            for directory, other in zip(directories[1:], settings[1:], strict=True):
+                if other.get(name) != (first := settings[0].get(name)):
+                    raise UserError(
+                        f"Models answer together if they have the same {name}. Received: "
+                        f"{str(directories[0])!r} with {first} and {str(directory)!r} with "
+                        f"{other.get(name)}"
+                    )
         tokenizers = [read_tokenizers(*pair) for pair in pairs]
         _check_same_vocabularies(directories, tokenizers)
         for pair in pairs:
@@ -168,11 +166,11 @@ class Pipeline(abc.ABC):
         return pathlib.Path(directory)
 
     def write(self, directory: str | os.PathLike, search: Search, **settings: Any) -> None:
-        """Writes the files of `save` for an export, whose search may differ from the pipeline's.
+        """Writes the files of `save` for an export.
 
         Args:
             directory: the folder of the files.
-            search: the search that the export runs.
+            search: the search that the export runs, which may differ from the pipeline's.
             **settings: entries that are added to `config.json`.
         """
         settings |= {"task": self.task, "search": search_to_dict(search)}
@@ -301,8 +299,10 @@ def _check_same_vocabularies(directories, tokenizers):
     """Raises an error that names the first difference between the vocabularies, if any."""
     for directory, other in zip(directories[1:], tokenizers[1:], strict=True):
         for side, name in (("source", "source"), ("target", "of_target")):
-            both = getattr(tokenizers[0], name), getattr(other, name)
-            expected, found = [one.pieces(range(one.vocab_size)) for one in both]
+            expected, found = (
+                tokenizer.pieces(range(tokenizer.vocab_size))
+                for tokenizer in (getattr(tokenizers[0], name), getattr(other, name))
+            )
             if found == expected:
                 continue
             differ = f"{len(expected):,} and {len(found):,} pieces"
@@ -310,9 +310,9 @@ def _check_same_vocabularies(directories, tokenizers):
                 index = [a == b for a, b in zip(expected, found, strict=True)].index(False)
                 differ = f"id {index} is {expected[index]!r} and {found[index]!r}"
             raise UserError(
-                "Models answer together if they have the same vocabulary. "
-                f"Received: {str(directories[0])!r} and {str(directory)!r}, whose {side} "
-                f"vocabularies differ: {differ}"
+                f"Models answer together if they have the same vocabulary. Received: "
+                f"{str(directories[0])!r} and {str(directory)!r}, whose {side} vocabularies "
+                f"differ: {differ}"
             )
 
 

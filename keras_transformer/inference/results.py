@@ -11,8 +11,8 @@ class Hypothesis(NamedTuple):
 
     Attributes:
         text: the translation.
-        score: the value that the search ranks by: the log-probability, which a beam search divides
-            by its length penalty.
+        score: what the search ranks by: the log-probability, in a beam search divided by its
+            length penalty.
         log_probability: natural logarithm of the probability, with EOS.
         num_tokens: number of tokens, with EOS.
         tokens: the ids; EOS is the last one unless the hypothesis reached its maximum length.
@@ -62,9 +62,8 @@ class Alignment(NamedTuple):
     Attributes:
         pairs: `(source word, target word)` as sorted indices from 0. Each target word with subwords
             has one pair, unless the source has no subwords.
-        attention: float `[target words, source words]`, the attention between words: the sum over
-            the subwords of a source word, the mean over the subwords of a target word. Rows sum to
-            less than 1, because EOS also receives attention.
+        attention: float `[target words, source words]`: the sum over the subwords of a source word,
+            the mean over those of a target word. EOS receives the rest.
 
     Example:
 

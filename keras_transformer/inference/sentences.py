@@ -83,8 +83,7 @@ class SentenceProfile(Settings):
         """Returns the profile of a corpus.
 
         Args:
-            corpus: an `EncodedCorpus`.
-            tokenizer: the source's tokenizer, which turns ids back into text.
+            corpus, tokenizer: an `EncodedCorpus`, and the tokenizer of its source.
         """
         lengths = corpus.source_lengths - 1  # without EOS
         offsets, ids = corpus.source_offsets, corpus.source_ids
@@ -104,8 +103,7 @@ class SentenceProfile(Settings):
         """Returns whether a text has more sentences than was usual in the training text.
 
         Args:
-            text: the text.
-            num_subwords: the number of its subwords.
+            text, num_subwords: the text, and the number of its subwords.
         """
         if not self.single_sentences and num_subwords <= self.usual_length:
             return False

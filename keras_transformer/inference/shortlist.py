@@ -4,7 +4,7 @@ import dataclasses
 import os
 import pathlib
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -110,9 +110,8 @@ class Shortlist:
             prefixes: ids that translations begin with.
 
         Returns:
-            int32 `[columns]`, ascending, the special tokens first. Other tokens with low ids are
-            added to reach one of `SIZES` or the whole vocabulary. None for a vocabulary smaller
-            than all `SIZES`.
+            int32 `[columns]`, ascending, filled up with low ids to one of `SIZES` or the whole
+            vocabulary. None for a vocabulary smaller than all `SIZES`.
         """
         if self.vocab_size < SIZES[0]:
             return None
@@ -134,7 +133,7 @@ class Shortlist:
             directory: the model directory.
 
         Returns:
-            `pathlib.Path`: the file.
+            The path of the file.
         """
         with atomic_files(directory) as aside:
             np.savez_compressed(aside / SHORTLIST_FILE, **dataclasses.asdict(self))
@@ -146,7 +145,7 @@ class Shortlist:
 
         Args:
             directory: the model directory.
-            tokenizers: `TokenizerPair` of the model.
+            tokenizers: the model's `TokenizerPair`.
 
         Raises:
             UserError: if there is none, it is damaged, or it was learned with other vocabularies.
@@ -164,16 +163,14 @@ class Shortlist:
                     raise ValueError("larger than any shortlist of the model")
                 values = {field.name: arrays[field.name] for field in dataclasses.fields(cls)}
             numbers = {name: int(values[name]) for name in ("vocab_size", "checksum")}
-            one = cls(**values | numbers)
-            is_of_model = one.checksum == _checksum(tokenizers)
-            if is_of_model:
-                one._check(*sizes)
+            shortlist = cls(**values | numbers)
+            if shortlist.checksum == _checksum(tokenizers):
+                shortlist._check(*sizes)
+                return shortlist
         except Exception as error:
             raise UserError(f"The shortlist is damaged: {str(path)!r}") from error
-        if not is_of_model:
-            rule = "was learned with other vocabularies than those of the model: learn it again"
-            raise UserError(f"{path} {rule}.")
-        return one
+        rule = "was learned with other vocabularies than those of the model: learn it again"
+        raise UserError(f"{path} {rule}.")
 
     def _check(self, source_size, target_size):
         """Raises a `ValueError` unless the arrays have ids of the target for each source token."""
@@ -188,32 +185,32 @@ class Shortlist:
 
 
 def _checksum(tokenizers):
-    pieces = [one.pieces(range(one.vocab_size)) for one in tokenizers.by_name().values()]
+    pieces = [each.pieces(range(each.vocab_size)) for each in tokenizers.by_name().values()]
     return zlib.crc32(repr(pieces).encode())
 
 
 def _translations(corpus, source_size, target_size):
     """Returns pairs of a source and a target token, and p(target | source) of IBM model 1."""
-    keys = np.unique(np.concatenate([np.unique(some) for some, _ in _cells(corpus, target_size)]))
+    keys = np.unique(np.concatenate([np.unique(pairs) for pairs, _ in _cells(corpus, target_size)]))
     cells = [
-        (np.searchsorted(keys, some).astype("int32"), starts)
-        for some, starts in _cells(corpus, target_size)
+        (np.searchsorted(keys, pairs).astype("int32"), starts)
+        for pairs, starts in _cells(corpus, target_size)
     ]
     sources, targets = keys // target_size, keys % target_size
     probabilities = np.ones(len(keys))
     for _ in range(_NUM_ITERATIONS):
         counts = np.zeros(len(keys))
-        for places, starts in cells:
-            found = probabilities[places]
+        for indices, starts in cells:
+            weights = probabilities[indices]
             # Divides each target token among the source tokens of its sentence (equation 17).
-            sums = np.add.reduceat(found, starts)
-            lengths = np.diff(starts, append=len(found))
-            counts += np.bincount(places, found / np.repeat(sums, lengths), len(keys))
+            sums = np.add.reduceat(weights, starts)
+            lengths = np.diff(starts, append=len(weights))
+            counts += np.bincount(indices, weights / np.repeat(sums, lengths), len(keys))
         probabilities = counts / np.bincount(sources, counts, source_size)[sources]
     return sources, targets, probabilities
 
 
-def _cells(corpus: EncodedCorpus, target_size: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+def _cells(corpus, target_size):
     """Yields the token pairs of sentence pairs in chunks, one target token after the other.
 
     A pair is the number `source * target_size + target`. The second array has the index of the

@@ -1,4 +1,4 @@
-"""`Task`, which holds all that belongs to a task of training, and the registry of tasks."""
+"""`Task`: all that belongs to a task of training; and the registry of tasks."""
 
 import abc
 import argparse
@@ -29,8 +29,8 @@ class Corpora(NamedTuple):
 class Task(abc.ABC):
     """A task that models are trained for: its pipeline, tokenizers, score, exports and commands.
 
-    The command line imports the module of every task, so it must not import Keras at its top. A
-    task without the attributes and methods of the command line is trained in Python only.
+    Its module must not import Keras at its top, because the command line imports it. A task without
+    the attributes and methods of the command line is trained in Python only.
     """
 
     name: ClassVar[str]  # name in settings and files
@@ -117,8 +117,7 @@ class Task(abc.ABC):
     def plan_vocabulary(self, settings, size: int, vocabulary: Any) -> tuple[int | None, str]:
         """Returns the estimated size of the target vocabulary, None if shared, and a description.
 
-        `size` is the size of the source's vocabulary; `vocabulary` is the tokenizer that was given
-        to the training, or None.
+        `size` is that of the source's vocabulary; `vocabulary` is a given tokenizer, or None.
         """
         if settings.shared_vocabulary or vocabulary is not None:
             return None, "for both languages"
@@ -140,14 +139,9 @@ _TASKS: dict[str, Task | str] = {
 
 
 def register_task(name: str, task: Task | str) -> None:
-    """Adds a task.
+    """Adds a task, or the name of its class, such as `"package.module:Class"`.
 
-    A distribution can declare its tasks instead, as entry points of the group
-    `keras_transformer.tasks`.
-
-    Args:
-        name: The name in settings and files.
-        task: A `Task`, or the name of its class, such as `"package.module:Class"`.
+    A distribution can declare its tasks instead, as entry points of `ENTRY_POINTS`.
     """
     _TASKS[name] = task
 
@@ -197,5 +191,4 @@ def find_installed_tasks() -> None:
 
 def toml_files(folder: pathlib.Path) -> dict[str, pathlib.Path]:
     """Returns the TOML files of a folder by name, without the ending."""
-    files = sorted(folder.glob("*.toml"), key=lambda path: path.stem)
-    return {path.stem: path for path in files}
+    return dict(sorted((path.stem, path) for path in folder.glob("*.toml")))

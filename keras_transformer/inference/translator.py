@@ -32,7 +32,7 @@ class Translator(Pipeline):
     Args:
         model: a `keras_transformer.models.Transformer` or `Ensemble`.
         source_tokenizer: tokenizer of the source, with the model's `vocab_size`.
-        target_tokenizer: tokenizer of the target; None if source and target share one.
+        target_tokenizer: tokenizer of the target; None if both share one.
         search: a `BeamSearch`, `GreedySearch` or `Sampling`; None for `BeamSearch()`.
         extra_length: maximum number of tokens in a translation (with EOS) minus the number of
             subwords in its source (without EOS), as in the paper, section 6.1.
@@ -76,15 +76,8 @@ class Translator(Pipeline):
         recipe: TrainingRecipe | dict | None = None,
         sentence_profile: SentenceProfile | None = None,
     ):
-        super().__init__(
-            model,
-            source_tokenizer,
-            target_tokenizer,
-            search or BeamSearch(),
-            extra_length,
-            max_source_length,
-            recipe,
-        )
+        tokenizers, search = (source_tokenizer, target_tokenizer), search or BeamSearch()
+        super().__init__(model, *tokenizers, search, extra_length, max_source_length, recipe)
         self.sentence_profile = sentence_profile
         self.num_split = 0
 
@@ -115,9 +108,8 @@ class Translator(Pipeline):
             batch_size: maximum number of texts in a batch; batches of long texts are smaller. None
                 for 128, or fewer with more than two beams.
             progress: called after each batch with the numbers of finished texts and of all texts.
-            prefixes: the beginning of each translation; `""` or None leaves it free. A prefix is
-                split into subwords on its own, so it should end with a whole word. Spaces at its
-                end are ignored.
+            prefixes: the beginning of each translation, which should end with a whole word; `""`
+                or None leaves it free. Spaces at its end are ignored.
             long_texts: treatment of texts longer than the training texts. `"split"` translates them
                 in parts and joins the answers with spaces. If the model was trained on single
                 sentences, each part is a sentence; otherwise a part has as many sentences as were
@@ -125,9 +117,8 @@ class Translator(Pipeline):
                 `"truncate"` translates the text as a whole, cut at `max_source_length` with a
                 logged warning. `"error"` raises an error instead of cutting.
             num_streams: number of batches that are searched at the same time, each in its own
-                thread. On a CPU with TensorFlow, many texts are translated fastest with one stream
-                for each core and one thread for each operation; call
-                `tf.config.threading.set_intra_op_parallelism_threads(1)` before anything else.
+                thread. On a CPU with TensorFlow, one stream for each core is fastest, after
+                `tf.config.threading.set_intra_op_parallelism_threads(1)`.
 
         Returns:
             `list[str]`: a translation for every text, including its prefix.
@@ -190,9 +181,9 @@ class Translator(Pipeline):
         """Translates texts and returns all answers of the search, with their scores.
 
         Args:
-            texts: as in `translate`, but texts longer than `max_source_length` are cut, with a
-                logged warning, because the answers to parts of a text cannot be ranked together.
-                Another warning counts the texts of several sentences that `translate` would split.
+            texts: as in `translate`, but texts longer than `max_source_length` are cut, because the
+                answers to parts of a text cannot be ranked together. Logged warnings count them,
+                and texts of several sentences that `translate` would split.
             search, batch_size, progress, prefixes, num_streams: as in `translate`.
 
         Returns:
@@ -257,8 +248,7 @@ class Translator(Pipeline):
             batch_size, progress: as in `translate`.
 
         Returns:
-            A `Score` for every pair: log-probabilities (natural logarithms, without length penalty)
-            of the whole target and of each token.
+            A `Score` for every pair.
 
         Raises:
             ValueError: if there are not as many targets as sources.
@@ -288,23 +278,20 @@ class Translator(Pipeline):
         """Aligns the words of translations with those of their sources, by the model's attention.
 
         Words are separated by white space. Each target word is aligned with the source word that
-        receives the most attention at the positions that predict the target word's subwords. The
-        attention is the mean over the heads of one layer. This needs no further training, but is
-        less exact than a trained aligner.
+        gets the most attention, the mean over the heads of a layer, where the target word's
+        subwords are predicted. This needs no training, but is less exact than a trained aligner.
 
         Args:
-            sources: sequence of `str`; cut at `max_source_length`, with a logged warning.
+            sources, batch_size, progress: as in `score`.
             translations: sequence of `str`, one for each source, such as `translate` returns.
             layer: index of the decoder block; negative numbers count from the end. The last but one
                 is the usual choice; with a single block, -2 is also allowed.
-            batch_size, progress: as in `translate`.
 
         Returns:
             An `Alignment` for every pair.
 
         Raises:
-            ValueError: if there are not as many translations as sources, or no such layer.
-            UserError: if a translation is longer than the model's learned positions.
+            ValueError, UserError: as in `score`, or if there is no such layer.
 
         Reference: Garg et al. (2019), https://arxiv.org/abs/1909.02074.
         """
