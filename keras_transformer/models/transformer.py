@@ -188,8 +188,8 @@ class Transformer(MicroBatchModel):
     ) -> Tensor:
         """Returns the outputs of the decoder, `[batch, target_length, d_model]`, before the logits.
 
-        With segments, a row holds several sentences in sequence. Positions start at 0 in each
-        sentence, and no sentence attends to another.
+        With segments, a row holds several sentences: positions start at 0 in each of them, and none
+        attends to another.
 
         Args:
             source: int32 `[batch, source_length]`.
@@ -307,9 +307,7 @@ class Transformer(MicroBatchModel):
         return logits, DecodingState(cache, source_mask, ancestors, chosen)
 
     def keep_sentences(self, state: DecodingState, sentences: Tensor) -> DecodingState:
-        """Returns the state of some sentences of a batch, for `kept * width` rows.
-
-        The parts of growing caches are merged, which makes later steps faster.
+        """Returns the state of some sentences, with the parts of growing caches merged for speed.
 
         Args:
             state: From `start_decoding` or `decode_step`.
@@ -343,10 +341,9 @@ class Transformer(MicroBatchModel):
             target: int32 `[batch, target_length]`, beginning with BOS.
 
         Returns:
-            A dict of lists over blocks: `"encoder"` `[batch, heads, source, source]`,
-            `"decoder"` `[batch, heads, target, target]` and `"cross"`
-            `[batch, heads, target, source]`. With a `sliding_window`, the last dimension of the
-            first two has the keys of the window only.
+            A dict of lists over blocks: `"encoder"` `[batch, heads, source, source]`, `"decoder"`
+            `[batch, heads, target, target]` and `"cross"` `[batch, heads, target, source]`. With a
+            `sliding_window`, the last dimension of the first two has the keys of the window only.
         """
         source_mask = _is_token(source, self.source_embedding)
         options = {"return_attention_scores": True, "training": False}

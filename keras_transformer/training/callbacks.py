@@ -82,8 +82,7 @@ class StopOnNonFiniteLoss(StepWindow):
 
     Example:
 
-    >>> from keras_transformer.training import StopOnNonFiniteLoss
-    >>> StopOnNonFiniteLoss(every=10).every
+    >>> keras_transformer.training.StopOnNonFiniteLoss(every=10).every
     10
     """
 
@@ -116,8 +115,7 @@ class TimeLimit(keras.callbacks.Callback):
 
     Example:
 
-    >>> from keras_transformer.training import TimeLimit
-    >>> TimeLimit(2.0, used_minutes=0.5).minutes
+    >>> keras_transformer.training.TimeLimit(2.0, used_minutes=0.5).minutes
     2.0
     """
 

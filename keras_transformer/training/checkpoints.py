@@ -1,6 +1,5 @@
 """The files of a training that runs, written such that a kill at any time loses little."""
 
-import collections
 import contextlib
 import dataclasses
 import itertools
@@ -72,13 +71,12 @@ class Checkpoints:
     """The last weight files of a training, and its full state.
 
     - `step-00001234.weights.h5`: weights after that many updates, for averaging.
-    - `state.npz`: everything that is needed to resume: the variables of the model (with the states
-      of its random seeds) and of the optimizer, and a dict of the caller (data position, best
-      score, ...). `state.previous.npz` is the state before.
+    - `state.npz`: the variables of the model (with the states of its random seeds) and of the
+      optimizer, and a dict of the caller. `state.previous.npz` is the state before.
     - `best.weights.h5`, written by `train`: the weights with the best score so far.
 
-    Every file is written to a temporary name and renamed. The members of an `.npz` file carry
-    checksums: a damaged state is noticed, and the previous one is used.
+    Every file is written to a temporary name and renamed. A damaged state is noticed by its
+    checksums, and the previous one is used.
 
     Args:
         directory: folder of the files; created when it is first needed.
@@ -90,8 +88,7 @@ class Checkpoints:
     Example:
 
     >>> import tempfile
-    >>> from keras_transformer.training import Checkpoints
-    >>> checkpoints = Checkpoints(tempfile.mkdtemp(), keep=2)
+    >>> checkpoints = keras_transformer.training.Checkpoints(tempfile.mkdtemp(), keep=2)
     >>> model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
     >>> model.compile("adam", "mse")
     >>> checkpoints.save_state(model, {"step": 7})
@@ -139,8 +136,8 @@ class Checkpoints:
             paths[group] = [variable.path for variable in variables]
             for number, variable in enumerate(variables):
                 # NumPy has no bfloat16 for files; float32 holds the half precisions exactly.
-                dtype = variable.dtype
-                dtype = "float32" if dtype in ("bfloat16", "float16") else dtype
+                is_half = variable.dtype in ("bfloat16", "float16")
+                dtype = "float32" if is_half else variable.dtype
                 arrays[f"{group}/{number}"] = variable.numpy().astype(dtype)
         text = json.dumps({"format": 1, "paths": paths, "metadata": dict(metadata)})
         arrays[_METADATA] = np.frombuffer(text.encode("utf-8"), dtype="uint8")
@@ -151,7 +148,7 @@ class Checkpoints:
                 os.replace(self.state_path, self.previous_state_path)
 
     def check_room(self, model: keras.Model) -> None:
-        """Raises a `UserError` with the sizes if the disk has no room for a state.
+        """Raises a `UserError` with the sizes if the disk has no room for a state of the model.
 
         Args:
             model: compiled `keras.Model`.
@@ -174,9 +171,8 @@ class Checkpoints:
         """Returns the metadata of the newest readable state; None without one."""
         for path in (self.state_path, self.previous_state_path):
             # `restore_state` reports any damage.
-            with contextlib.suppress(Exception), np.load(path, allow_pickle=False) as file:
-                _check_size(file, path)
-                return dict(json.loads(file[_METADATA].tobytes().decode("utf-8"))["metadata"])
+            with contextlib.suppress(Exception), _open_state(path) as (content, _):
+                return dict(content["metadata"])
         return None
 
     def restore_state(self, model: keras.Model) -> dict | None:
@@ -197,23 +193,23 @@ class Checkpoints:
             return None
         for path in filter(Path.exists, (self.state_path, self.previous_state_path)):
             try:
-                content, arrays = _read_state(path)
+                paths, arrays, metadata = _read_state(path)
             except Exception as error:  # the zip format, NumPy and JSON each raise their own
                 _LOGGER.warning("Training state %s is damaged (%s).", path, error)
                 continue
-            _assign(model, content["paths"], arrays, path)
-            metadata = content["metadata"]
+            _assign(model, paths, arrays, path)
             for file in self.weight_files():
                 if step_of(file) > metadata.get("step", step_of(file)):
                     file.unlink(missing_ok=True)
             return metadata
-        message = f"The training state in {str(self.directory)!r} is damaged, and so is its copy"
-        if self.weight_files():
-            message += (
-                ": the training cannot go on. Its weight files can still be averaged, with "
-                "`keras-transformer average FILE ... --output FILE`"
-            )
-        raise UserError(f"{message}.")
+        rest = (
+            ": the training cannot go on. Its weight files can still be averaged, with "
+            "`keras-transformer average FILE ... --output FILE`"
+        )
+        raise UserError(
+            f"The training state in {str(self.directory)!r} is damaged, and so is its copy"
+            f"{rest if self.weight_files() else ''}."
+        )
 
 
 def step_of(path: str | os.PathLike) -> int:
@@ -232,38 +228,41 @@ def _variables(model) -> dict[str, list]:
     return {"model": list(model.variables), "optimizer": list(optimizer.variables)}
 
 
-def _check_size(file, path: Path) -> None:
-    # Ours are not compressed: a few bytes could unpack to any number of them.
-    if sum(member.file_size for member in file.zip.infolist()) > path.stat().st_size:
-        raise ValueError("its arrays are larger than the file")
-
-
-def _read_state(path: Path) -> tuple[dict, dict[str, np.ndarray]]:
+@contextlib.contextmanager
+def _open_state(path):
+    """Yields the content of a state's metadata, and the open file with its arrays."""
     with np.load(path, allow_pickle=False) as file:
-        _check_size(file, path)
-        content = json.loads(file[_METADATA].tobytes().decode("utf-8"))
+        # Ours are not compressed: a few bytes could unpack to any number of them.
+        if sum(member.file_size for member in file.zip.infolist()) > path.stat().st_size:
+            raise ValueError("its arrays are larger than the file")
+        yield json.loads(file[_METADATA].tobytes().decode("utf-8")), file
+
+
+def _read_state(path):
+    """Returns the paths of the variables by group, the arrays, and the metadata of the caller."""
+    with _open_state(path) as (content, file):
         if not isinstance(content, dict) or content.get("format") != 1:
             raise ValueError("unknown format")
         arrays = {name: file[name] for name in file.files if name != _METADATA}
-    counts = {group: len(paths) for group, paths in content["paths"].items()}
-    expected = {f"{group}/{n}" for group, count in counts.items() for n in range(count)}
+    paths, metadata = content["paths"], content["metadata"]
+    expected = {f"{group}/{number}" for group in paths for number in range(len(paths[group]))}
     if expected != arrays.keys() or {array.dtype.kind for array in arrays.values()} - set("biuf"):
         raise ValueError("variables are missing")
-    if not isinstance(content["metadata"], dict):
+    if not isinstance(metadata, dict):
         raise ValueError("the metadata are missing")
-    return content, arrays
+    return paths, arrays, metadata
 
 
-def _assign(model, paths, arrays, file: Path) -> None:
+def _assign(model, paths, arrays, file):
     pairs: list[tuple] = []
     for group, variables in _variables(model).items():
-        values = [arrays[f"{group}/{number}"] for number in range(len(paths.get(group, ())))]
-        if sorted(map(_name, paths.get(group, ()))) == sorted(_name(v.path) for v in variables):
-            # Variables of the same name are in the order of the file.
-            values_of: dict[str, collections.deque] = collections.defaultdict(collections.deque)
-            for path, value in zip(paths[group], values, strict=True):
-                values_of[_name(path)].append(value)
-            values = [values_of[_name(variable.path)].popleft() for variable in variables]
+        names = list(map(_name, paths.get(group, ())))
+        values = [arrays[f"{group}/{number}"] for number in range(len(names))]
+        if sorted(names) == sorted(_name(variable.path) for variable in variables):
+            # Variables of the same name stay in their order.
+            order = sorted(range(len(names)), key=names.__getitem__)
+            values = [values[number] for number in order]
+            variables = sorted(variables, key=lambda variable: _name(variable.path))
         if [value.shape for value in values] != [tuple(variable.shape) for variable in variables]:
             raise UserError(
                 f"{str(file)!r} is of another model: it has {len(values)} variables of the "

@@ -15,9 +15,8 @@ _strategies: dict[int, Any] = {}
 def mirrored_strategy(num_devices: int | None = None) -> Any:
     """Returns a `tf.distribute.MirroredStrategy` over GPUs, or over logical CPU devices.
 
-    A step on N replicas equals the step of one device on the same global batch: the weights of
-    `TokenBatches` are divided by the tokens of the global batch before it is split, and the loss
-    is a sum. Build and compile the model inside `strategy.scope()`.
+    A step on N replicas equals the step of one device on the same global batch, with the weights of
+    `TokenBatches` and a loss that is a sum. Build and compile the model inside `strategy.scope()`.
 
     Args:
         num_devices: int, number of devices; None takes all GPUs, or one CPU if there is no GPU.
@@ -28,12 +27,10 @@ def mirrored_strategy(num_devices: int | None = None) -> Any:
 
     Example:
 
-    >>> from keras_transformer.training import mirrored_strategy
-    >>> mirrored_strategy(1).num_replicas_in_sync
+    >>> keras_transformer.training.mirrored_strategy(1).num_replicas_in_sync
     1
     """
-    if keras.backend.backend() != "tensorflow":
-        backend = keras.backend.backend()
+    if (backend := keras.backend.backend()) != "tensorflow":
         raise UserError(f"Several devices need the TensorFlow backend. Received: {backend=}")
     import tensorflow as tf
 
@@ -65,8 +62,7 @@ def strategy_scope(strategy: Any) -> contextlib.AbstractContextManager:
 
     Example:
 
-    >>> from keras_transformer.training import strategy_scope
-    >>> with strategy_scope(None):
+    >>> with keras_transformer.training.strategy_scope(None):
     ...     pass
     """
     return contextlib.nullcontext() if strategy is None else strategy.scope()
@@ -91,9 +87,8 @@ def model_parallel_layout(
 
     Example:
 
-    >>> from keras_transformer.training import model_parallel_layout
     >>> mesh = keras.distribution.DeviceMesh((1, 1), ["batch", "model"], ["cpu:0"])
-    >>> layout = model_parallel_layout(mesh)
+    >>> layout = keras_transformer.training.model_parallel_layout(mesh)
     >>> layout["transformer/encoder/block_0/attention/query/kernel"].axes
     (None, 'model')
 

@@ -65,9 +65,8 @@ class ScoreOnDev(keras.callbacks.Callback, abc.ABC):
 
     Example:
 
-    >>> from keras_transformer.training import BleuOnDev, ScoreOnDev
-    >>> issubclass(BleuOnDev, ScoreOnDev), BleuOnDev.name, BleuOnDev.label
-    (True, 'bleu', 'BLEU')
+    >>> keras_transformer.training.BleuOnDev.mro()[1].__name__
+    'ScoreOnDev'
     """
 
     name: str
@@ -172,8 +171,7 @@ class BleuOnDev(ScoreOnDev):
         if self.translator is None or self.translator.model is not model:
             search = self._search or GreedySearch()
             self.translator = Translator(model, *self._tokenizers, search=search)
-        options = {"num_streams": self.num_streams}
-        self.hypotheses = self.translator.translate(self.sources, **options)
+        self.hypotheses = self.translator.translate(self.sources, num_streams=self.num_streams)
         return corpus_bleu(self.hypotheses, self.references, **self._score_options).score
 
     def samples(self, number: int) -> list[tuple[str, str, str]]:

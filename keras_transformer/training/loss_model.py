@@ -33,12 +33,10 @@ class LabelSmoothedCrossEntropy(keras.losses.Loss):
     - `convention="keras"`: `1 - e + e / V` on the label and `e / V` on the others, as in
       `keras.losses.CategoricalCrossentropy` and `torch.nn.CrossEntropyLoss`.
 
-    Neither target is built: value and gradient are computed in closed form.
-
-    Padding has no effect, because its `sample_weight` is 0. With the weights of `TokenBatches`
-    (mask / number of tokens in the global batch) the sum is the exact mean over the tokens, on any
-    number of replicas. Differs from Keras: the default reduction is "sum", not
-    "sum_over_batch_size".
+    Neither target is built: value and gradient are computed in closed form. Padding has no effect,
+    because its `sample_weight` is 0. Differs from Keras: the default reduction is "sum". With the
+    weights of `TokenBatches` (mask / number of tokens in the global batch) this is the exact mean
+    over the tokens, on any number of replicas.
 
     Args:
         label_smoothing: float `e` in [0, 1).
@@ -57,8 +55,7 @@ class LabelSmoothedCrossEntropy(keras.losses.Loss):
 
     Example:
 
-    >>> from keras_transformer.training import LabelSmoothedCrossEntropy
-    >>> loss = LabelSmoothedCrossEntropy(0.1)
+    >>> loss = keras_transformer.training.LabelSmoothedCrossEntropy(0.1)
     >>> value = loss(np.array([[1, 2]]), np.zeros((1, 2, 5), "float32"), np.array([[0.5, 0.5]]))
     >>> round(float(value), 4)  # ln(5)
     1.6094
@@ -109,21 +106,19 @@ class LabelSmoothedCrossEntropy(keras.losses.Loss):
 class LossModel(MicroBatchModel):
     """A functional model of a Transformer's layers that maps ids to the loss of every token.
 
-    Computes the logits and the loss in slices, so that at most 512 MB of logits are in memory. On
-    TensorFlow, padding positions are skipped, except under XLA, which computes all logits at once.
-    Loss and gradient are equal to those of the `Transformer` with `LabelSmoothedCrossEntropy`. The
-    model also takes rows with several sentences, as from `TokenBatches(packed_width=...)`.
-
-    The weights are shared: training this model trains the Transformer.
+    Loss and gradient equal those of the `Transformer` with `LabelSmoothedCrossEntropy`, computed in
+    slices of at most 512 MB of logits. On TensorFlow, padding positions are skipped, except under
+    XLA, which computes all logits at once. The model also takes rows with several sentences, as
+    from `TokenBatches(packed_width=...)`. The weights are shared: training this model trains the
+    Transformer.
 
     Args:
         transformer: the `Transformer`.
         label_smoothing, convention: as in `LabelSmoothedCrossEntropy`.
         packed: whether rows hold several sentences.
         r_drop: alpha of R-Drop, 0 for none. Every training step computes each row twice, with
-            different dropout. The loss of a token is half of equation (4) of the reference: the
-            mean of both cross-entropies, plus `alpha / 4` times the sum of the two divergences
-            between the distributions.
+            different dropout. The loss of a token is half of equation (4): the mean of both
+            cross-entropies, plus `alpha / 4` times the two divergences of the distributions.
         name: name of the model.
 
     Call arguments:
@@ -136,11 +131,10 @@ class LossModel(MicroBatchModel):
 
     Example:
 
-    >>> from keras_transformer.models import TrainingRecipe, Transformer
     >>> from keras_transformer.training import LossModel, compile_model
     >>> ids = np.array([[5, 6, 3]])
-    >>> model = LossModel(Transformer.from_preset("tiny", vocab_size=100))
-    >>> model = compile_model(model, TrainingRecipe())
+    >>> model = LossModel(keras_transformer.Transformer.from_preset("tiny", vocab_size=100))
+    >>> model = compile_model(model, keras_transformer.TrainingRecipe())
     >>> batch = ({"source": ids, "target": ids}, ids, np.full((1, 3), 1 / 3, "float32"))
     >>> loss = model.train_on_batch(*LossModel.arrange(*batch))
 
@@ -257,10 +251,9 @@ def compile_model(
 
     Example:
 
-    >>> from keras_transformer.models import TrainingRecipe, Transformer
-    >>> from keras_transformer.training import compile_model
-    >>> model = Transformer.from_preset("tiny", vocab_size=100)
-    >>> compile_model(model, TrainingRecipe()).loss.label_smoothing
+    >>> model = keras_transformer.Transformer.from_preset("tiny", vocab_size=100)
+    >>> recipe = keras_transformer.TrainingRecipe()
+    >>> keras_transformer.training.compile_model(model, recipe).loss.label_smoothing
     0.1
     """
     replicas = num_replicas(model)

@@ -59,8 +59,8 @@ class TokenLoss(_TokenMean):
 
     Example:
 
-    >>> from keras_transformer.training import TokenLoss
-    >>> value = TokenLoss()(np.array([[1, 0]]), np.zeros((1, 2, 4)), np.array([[0.3, 0.0]]))
+    >>> metric = keras_transformer.training.TokenLoss()
+    >>> value = metric(np.array([[1, 0]]), np.zeros((1, 2, 4)), np.array([[0.3, 0.0]]))
     >>> round(float(value), 4)  # ln(4)
     1.3863
     """
@@ -74,14 +74,12 @@ class TokenLoss(_TokenMean):
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
 class Perplexity(TokenLoss):
-    """Exponential of the cross-entropy per token, without label smoothing.
-
-    The arguments are those of `TokenLoss`.
+    """Exponential of the cross-entropy per token; the arguments are those of `TokenLoss`.
 
     Example:
 
-    >>> from keras_transformer.training import Perplexity
-    >>> round(float(Perplexity()(np.array([[1, 0]]), np.zeros((1, 2, 4)))), 4)
+    >>> metric = keras_transformer.training.Perplexity()
+    >>> round(float(metric(np.array([[1, 0]]), np.zeros((1, 2, 4)))), 4)
     4.0
     """
 
@@ -93,14 +91,14 @@ class Perplexity(TokenLoss):
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
 class TokenAccuracy(_TokenMean):
-    """Share of the tokens whose label has the highest logit, in [0, 1].
+    """Share of the tokens whose label has the highest logit.
 
     The arguments are those of `TokenLoss`.
 
     Example:
 
-    >>> from keras_transformer.training import TokenAccuracy
-    >>> float(TokenAccuracy()(np.array([[1, 0]]), np.array([[[0.0, 2.0], [0.0, 2.0]]])))
+    >>> metric = keras_transformer.training.TokenAccuracy()
+    >>> float(metric(np.array([[1, 0]]), np.array([[[0.0, 2.0], [0.0, 2.0]]])))
     0.5
     """
 
@@ -121,9 +119,7 @@ class TokenEvaluation(NamedTuple):
 
     Example:
 
-    >>> from keras_transformer.training import TokenEvaluation
-    >>> figures = TokenEvaluation(loss=1.0, perplexity=2.718, accuracy=0.7, num_tokens=900)
-    >>> figures.perplexity
+    >>> keras_transformer.training.TokenEvaluation(1.0, 2.718, 0.7, num_tokens=900).perplexity
     2.718
     """
 
@@ -141,12 +137,10 @@ class TokenEvaluator:
 
     Example:
 
-    >>> from keras_transformer.models import Transformer
-    >>> from keras_transformer.training import TokenEvaluator
-    >>> model = Transformer.from_preset("tiny", vocab_size=100)
+    >>> model = keras_transformer.models.Transformer.from_preset("tiny", vocab_size=100)
     >>> ids = np.ones((2, 4), "int32")
     >>> batch = ({"source": ids, "target": ids}, ids, np.full((2, 4), 1 / 8, "float32"))
-    >>> TokenEvaluator(model)([batch]).num_tokens
+    >>> keras_transformer.training.TokenEvaluator(model)([batch]).num_tokens
     8
     """
 
@@ -163,10 +157,9 @@ class TokenEvaluator:
         totals = np.zeros(3)
         for batch in batches:
             totals += [float(value) for value in self._step(*batch)]
-        loss_sum, hits, count = totals.tolist()
-        loss = loss_sum / max(count, 1.0)
+        loss, hits = totals[:2] / max(totals[2], 1.0)
         perplexity = math.exp(loss) if loss < 700 else math.inf
-        return TokenEvaluation(loss, perplexity, hits / max(count, 1.0), int(count))
+        return TokenEvaluation(float(loss), perplexity, float(hits), int(totals[2]))
 
     def _sums(self, inputs, labels, weights):
         logits = self.model(inputs, training=False)
@@ -186,11 +179,10 @@ def evaluate_tokens(model: keras.Model, dataset: Iterable) -> TokenEvaluation:
 
     Example:
 
-    >>> from keras_transformer.models import Transformer
-    >>> from keras_transformer.training import evaluate_tokens
+    >>> model = keras_transformer.models.Transformer.from_preset("tiny", vocab_size=100)
     >>> ids = np.ones((1, 2), "int32")
     >>> batch = ({"source": ids, "target": ids}, ids, np.ones((1, 2), "float32"))
-    >>> evaluate_tokens(Transformer.from_preset("tiny", vocab_size=100), [batch]).num_tokens
+    >>> keras_transformer.training.evaluate_tokens(model, [batch]).num_tokens
     2
     """
     return TokenEvaluator(model)(dataset)

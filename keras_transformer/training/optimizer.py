@@ -17,8 +17,8 @@ from keras_transformer.training.distribution import model_scope
 class TransformerSchedule(keras.optimizers.schedules.LearningRateSchedule):
     """The paper's schedule, `scale * d_model^-0.5 * min(s^-0.5, s * warmup_steps^-1.5)`.
 
-    Keras calls a schedule with 0 for the first step, which is `s = 1` in the formula: its learning
-    rate is above zero, and the peak is at `s = warmup_steps`.
+    Keras calls a schedule with 0 for the first step, which is `s = 1` in the formula; the peak is
+    at `s = warmup_steps`.
 
     Args:
         d_model: int, width of the model.
@@ -36,9 +36,7 @@ class TransformerSchedule(keras.optimizers.schedules.LearningRateSchedule):
 
     Example:
 
-    >>> from keras_transformer.training import TransformerSchedule
-    >>> schedule = TransformerSchedule(512)
-    >>> f"{float(schedule(3999)):.3e}"
+    >>> f"{float(keras_transformer.training.TransformerSchedule(512)(3999)):.3e}"
     '6.988e-04'
 
     Reference: Vaswani et al. (2017), equation 3.
@@ -46,12 +44,11 @@ class TransformerSchedule(keras.optimizers.schedules.LearningRateSchedule):
 
     def __init__(self, d_model: int, warmup_steps: int = 4000, scale: float = 1.0):
         super().__init__()
-        values = {"d_model": d_model, "warmup_steps": warmup_steps, "scale": scale}
-        for name, value in values.items():
-            check_positive_number(name, value)
         self.d_model = d_model
         self.warmup_steps = warmup_steps
         self.scale = scale
+        for name, value in self.get_config().items():
+            check_positive_number(name, value)
 
     @classmethod
     def with_peak(
@@ -64,8 +61,7 @@ class TransformerSchedule(keras.optimizers.schedules.LearningRateSchedule):
             d_model, warmup_steps: as in `TransformerSchedule`.
         """
         check_positive_number("peak_learning_rate", peak_learning_rate)
-        scale = peak_learning_rate * d_model**0.5 * warmup_steps**0.5
-        return cls(d_model, warmup_steps, scale)
+        return cls(d_model, warmup_steps, peak_learning_rate * d_model**0.5 * warmup_steps**0.5)
 
     def __call__(self, step: Tensor) -> Tensor:
         number = ops.cast(step, "float32") + 1.0
@@ -73,15 +69,13 @@ class TransformerSchedule(keras.optimizers.schedules.LearningRateSchedule):
         return self.scale * float(self.d_model) ** -0.5 * rate
 
     def get_config(self) -> dict:
-        names = "d_model", "warmup_steps", "scale"
-        return {name: getattr(self, name) for name in names}
+        return {name: getattr(self, name) for name in ("d_model", "warmup_steps", "scale")}
 
 
 def make_optimizer(recipe: TrainingRecipe, d_model: int) -> keras.optimizers.Optimizer:
     """Returns Adam with the schedule of a recipe, a `GlobalClipAdam` if the recipe clips.
 
-    If the recipe has an `ema_momentum`, `fit` ends with the moving average as the weights, as with
-    Keras' `use_ema`.
+    With an `ema_momentum`, `fit` ends with the moving average as the weights (Keras' `use_ema`).
 
     Args:
         recipe: `TrainingRecipe`.
@@ -90,8 +84,7 @@ def make_optimizer(recipe: TrainingRecipe, d_model: int) -> keras.optimizers.Opt
     Example:
 
     >>> from keras_transformer.models import TrainingRecipe
-    >>> from keras_transformer.training import make_optimizer
-    >>> make_optimizer(TrainingRecipe(), d_model=512).epsilon
+    >>> keras_transformer.training.make_optimizer(TrainingRecipe(), d_model=512).epsilon
     1e-09
 
     Reference: Vaswani et al. (2017), section 5.3.
@@ -113,10 +106,10 @@ def make_optimizer(recipe: TrainingRecipe, d_model: int) -> keras.optimizers.Opt
 class FusedAdam(keras.optimizers.Adam):
     """`keras.optimizers.Adam` with TensorFlow's fused operation where that is possible.
 
-    Keras runs about twenty operations on each variable, each with a pass over it; the fused
-    operation needs one pass. The graph is smaller, so a training starts seconds sooner. With other
-    backends, several replicas, `amsgrad` or dtypes other than float32, it is Keras' own Adam. Both
-    are equal up to rounding. The arguments are those of `keras.optimizers.Adam`.
+    Keras runs about twenty operations on each variable; the fused operation needs one pass, and the
+    smaller graph is traced seconds sooner. With other backends, several replicas, `amsgrad` or
+    dtypes other than float32, it is Keras' own Adam; both are equal up to rounding. The arguments
+    are those of `keras.optimizers.Adam`.
 
     Attributes:
         gradient_norm: scalar variable with the norm of the last gradient, before any clipping;
@@ -126,8 +119,7 @@ class FusedAdam(keras.optimizers.Adam):
 
     Example:
 
-    >>> from keras_transformer.training import FusedAdam
-    >>> FusedAdam(1e-3, beta_2=0.98).beta_2
+    >>> keras_transformer.training.FusedAdam(1e-3, beta_2=0.98).beta_2
     0.98
 
     Reference: Kingma and Ba (2015), the variant in the last paragraph of section 2, as in Keras.
@@ -135,6 +127,7 @@ class FusedAdam(keras.optimizers.Adam):
 
     _shared = None
     gradient_norm = None
+    clip_norm: float | None = None  # of `GlobalClipAdam`
     averages_at_end = True
 
     def watch_gradient_norm(self, model: keras.Model) -> None:
@@ -156,7 +149,9 @@ class FusedAdam(keras.optimizers.Adam):
                 )
 
     def apply(self, grads: Sequence, trainable_variables: Sequence | None = None) -> None:
-        grads = self._prepare(list(grads))
+        grads = list(grads)
+        if self.gradient_norm is not None or self.clip_norm is not None:
+            grads = self._clip(grads)
         self._shared = self._shared_terms()
         try:
             super().apply(grads, trainable_variables)
@@ -167,10 +162,17 @@ class FusedAdam(keras.optimizers.Adam):
         if self.averages_at_end:
             super().finalize_variable_values(var_list)
 
-    def _prepare(self, grads):
+    def _clip(self, grads):
+        sums, replicas = _sum_over_replicas(grads)
+        squares = [ops.sum(ops.square(ops.cast(g, "float32"))) for g in sums if g is not None]
+        norm = ops.sqrt(sum(squares))
         if self.gradient_norm is not None:
-            self.gradient_norm.assign(_global_norm(_sum_over_replicas(grads)[0]))
-        return grads
+            self.gradient_norm.assign(norm)
+        if self.clip_norm is None:
+            return grads
+        # Keras sums over the replicas once more, so each replica returns only its share.
+        scale = ops.minimum(1.0, self.clip_norm / ops.maximum(norm, 1e-12)) / replicas
+        return [None if grad is None else grad * ops.cast(scale, grad.dtype) for grad in sums]
 
     def _shared_terms(self):
         """Returns the fused operation's arguments that all variables share; None if not fused."""
@@ -198,28 +200,40 @@ class FusedAdam(keras.optimizers.Adam):
             return super().update_step(gradient, variable, learning_rate)
         import tensorflow as tf
 
+        def handle(variable):  # of a `tf.Variable`, or of the one inside a Keras variable
+            return (variable.value if isinstance(variable, keras.Variable) else variable).handle
+
         index = self._get_variable_index(variable)
         tf.raw_ops.ResourceApplyAdam(
-            var=_handle(variable),
-            m=_handle(self._momentums[index]),
-            v=_handle(self._velocities[index]),
+            var=handle(variable),
+            m=handle(self._momentums[index]),
+            v=handle(self._velocities[index]),
             lr=tf.cast(learning_rate, "float32"),
             grad=tf.cast(tf.convert_to_tensor(gradient), "float32"),
             **self._shared,
         )
 
 
-def _handle(variable):
-    """Returns the resource of a `tf.Variable`, or of the one inside a Keras variable."""
-    return (variable.value if isinstance(variable, keras.Variable) else variable).handle
+def _sum_over_replicas(grads):
+    """Returns the gradients summed over the replicas, and the number of replicas."""
+    replicas = num_replicas()
+    if keras.backend.backend() != "tensorflow":
+        return grads, replicas
+    import tensorflow as tf
+
+    present = {n: tf.convert_to_tensor(grad) for n, grad in enumerate(grads) if grad is not None}
+    if replicas > 1:
+        context = tf.distribute.get_replica_context()
+        present = context.all_reduce(tf.distribute.ReduceOp.SUM, present)
+    return [present.get(n) for n in range(len(grads))], replicas
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
 class GlobalClipAdam(FusedAdam):
     """Adam that clips by the norm of the whole gradient, after the sum over the replicas.
 
-    Differs from `keras.optimizers.Adam(global_clipnorm=...)`: under `MirroredStrategy`, Keras clips
-    the gradient of each replica before the sum, so the result differs from training on one device.
+    Differs from `keras.optimizers.Adam(global_clipnorm=...)`, which clips the gradient of each
+    replica of a `MirroredStrategy` before the sum.
 
     Args:
         learning_rate, **kwargs: as in `keras.optimizers.Adam`.
@@ -230,8 +244,7 @@ class GlobalClipAdam(FusedAdam):
 
     Example:
 
-    >>> from keras_transformer.training import GlobalClipAdam
-    >>> GlobalClipAdam(1e-3, clip_norm=1.0).clip_norm
+    >>> keras_transformer.training.GlobalClipAdam(1e-3, clip_norm=1.0).clip_norm
     1.0
     """
 
@@ -239,15 +252,6 @@ class GlobalClipAdam(FusedAdam):
         super().__init__(learning_rate, **kwargs)
         check_positive_number("clip_norm", clip_norm)
         self.clip_norm = clip_norm
-
-    def _prepare(self, grads):
-        grads, replicas = _sum_over_replicas(grads)
-        norm = _global_norm(grads)
-        if self.gradient_norm is not None:
-            self.gradient_norm.assign(norm)
-        # Keras sums over the replicas once more, so each replica returns only its share.
-        scale = ops.minimum(1.0, self.clip_norm / ops.maximum(norm, 1e-12)) / replicas
-        return [None if grad is None else grad * ops.cast(scale, grad.dtype) for grad in grads]
 
     def get_config(self) -> dict:
         return {**super().get_config(), "clip_norm": self.clip_norm}
@@ -287,20 +291,20 @@ class LayerwiseAdam(FusedAdam):
             if not 0 <= factor < float("inf"):
                 rule = "A factor must be a number of at least 0"
                 raise ValueError(f"{rule}. Received: factors[{part!r}]={factor!r}")
-        self._factor_of: tuple[float, ...] = ()
+        self._factor_of: list[float] = []
 
     def build(self, variables: Sequence) -> None:
         super().build(variables)
-        paths = [variable.path for variable in variables]
-        for part in self.factors:
-            if not any(_has_part(path, part) for path in paths):
+        paths = [f"/{variable.path}/" for variable in variables]
+        keys = {part: f"/{part.strip('/')}/" for part in self.factors}  # whole names
+        for part, key in keys.items():
+            if not any(key in path for path in paths):
                 raise ValueError(
                     "A key of `factors` must be a part of the path of a trainable weight, such as "
-                    f"{paths[0]!r}. Received: factors with {part!r}"
+                    f"{variables[0].path!r}. Received: factors with {part!r}"
                 )
-        matches = ([part for part in self.factors if _has_part(path, part)] for path in paths)
-        factors = (self.factors[max(keys, key=len)] if keys else 1.0 for keys in matches)
-        self._factor_of = tuple(factors)
+        matches = ([part for part in keys if keys[part] in path] for path in paths)
+        self._factor_of = [self.factors[max(m, key=len)] if m else 1.0 for m in matches]
 
     def update_step(self, gradient: Tensor, variable: Any, learning_rate: Tensor) -> None:
         factor = self._factor_of[self._get_variable_index(variable)]
@@ -308,27 +312,3 @@ class LayerwiseAdam(FusedAdam):
 
     def get_config(self) -> dict:
         return {**super().get_config(), "factors": dict(self.factors)}
-
-
-def _has_part(path, part):
-    """Returns whether `part`, whole names between slashes, is in `path`."""
-    return f"/{part.strip('/')}/" in f"/{path}/"
-
-
-def _global_norm(grads):
-    present = [grad for grad in grads if grad is not None]
-    return ops.sqrt(sum(ops.sum(ops.square(ops.cast(grad, "float32"))) for grad in present))
-
-
-def _sum_over_replicas(grads):
-    """Returns the gradients summed over the replicas, and the number of replicas."""
-    replicas = num_replicas()
-    if keras.backend.backend() != "tensorflow":
-        return grads, replicas
-    import tensorflow as tf
-
-    present = {n: tf.convert_to_tensor(grad) for n, grad in enumerate(grads) if grad is not None}
-    if replicas > 1:
-        context = tf.distribute.get_replica_context()
-        present = context.all_reduce(tf.distribute.ReduceOp.SUM, present)
-    return [present.get(n) for n in range(len(grads))], replicas

@@ -110,8 +110,8 @@ class HistoryFile:
     Example:
 
     >>> import tempfile
-    >>> from keras_transformer.training import HistoryFile
-    >>> history = HistoryFile(tempfile.mkdtemp() + "/history.csv", ("step", "loss"))
+    >>> path = tempfile.mkdtemp() + "/history.csv"
+    >>> history = keras_transformer.training.HistoryFile(path, ("step", "loss"))
     >>> history.append({"step": 10, "loss": 2.5})
     >>> history.rows()
     [{'step': '10', 'loss': '2.5'}]

@@ -36,10 +36,8 @@ class TrainingResult:
 
     Example:
 
-    >>> from keras_transformer.training import TrainingResult
-    >>> result = TrainingResult(
-    ...     task="translation", pipeline=None, score=31.4, steps=100, epochs=1.5, minutes=2.0,
-    ...     valid_loss=1.8, history=[])
+    >>> values = dict(score=31.4, steps=100, epochs=1.5, minutes=2.0, valid_loss=1.8, history=[])
+    >>> result = keras_transformer.training.TrainingResult("translation", None, **values)
     >>> result.bleu, result.f1
     (31.4, None)
     """

@@ -91,7 +91,7 @@ def estimate_memory(
     )
 
 
-def _keys_of_a_query(config: TransformerConfig, width: int, is_causal: bool = False) -> int:
+def _keys_of_a_query(config, width, is_causal=False):
     """Returns the number of attention weights of a position and a head, in self-attention."""
     if config.sliding_window is None:
         return width
@@ -105,9 +105,9 @@ def _keys_of_a_query(config: TransformerConfig, width: int, is_causal: bool = Fa
 def count_operations(config: TransformerConfig, tokens: int, width: int) -> int:
     """Returns the floating-point operations of the matrix products of a training step.
 
-    A step has `tokens` positions on each side, in sentences of length `width`. A product has two
-    operations, a multiplication and an addition, for each weight and position. The backward pass
-    has two products for each of the forward pass.
+    It has `tokens` positions on each side, in sentences of length `width`. A product has two
+    operations for each weight and position; the backward pass has two products for each of the
+    forward pass.
 
     Reference: Vaswani et al. (2017), Tables 1 and 2.
     """
