@@ -1,4 +1,4 @@
-"""`keras-transformer parse`, and `evaluate --task parsing`."""
+"""`keras-transformer parse`, and the part of `evaluate` that scores trees."""
 
 import argparse
 import dataclasses
@@ -27,9 +27,10 @@ from keras_transformer.cli.text_files import (
 from keras_transformer.errors import UserError
 from keras_transformer.parsing.evalb import EvalbParameters
 from keras_transformer.parsing.parseval_score import parseval
-from keras_transformer.parsing.treebank import read_trees
+from keras_transformer.parsing.treebank import NO_TREE, read_trees
+from keras_transformer.parsing.trees import draw_tree, format_tree
 
-UNCONSTRAINED = {
+_UNCONSTRAINED = {
     "--unconstrained": "search among all sequences of symbols, and repair those that are not trees"
 }
 
@@ -37,13 +38,12 @@ UNCONSTRAINED = {
 def define_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options of `parse`."""
     add_line_options(parser, "parsed")
-    layout = parser.add_argument_group("layout").add_mutually_exclusive_group()
     options = {
         "--pretty": "write each tree on several lines, and an empty line after it",
         "--draw": "draw each tree, and write an empty line after it",
     }
-    add_options(layout, options)
-    add_options(parser, UNCONSTRAINED)
+    add_options(parser.add_argument_group("layout").add_mutually_exclusive_group(), options)
+    add_options(parser, _UNCONSTRAINED)
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -63,9 +63,6 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def _answers(parser, arguments, chunk, number, options):
-    from keras_transformer.parsing.treebank import NO_TREE
-    from keras_transformer.parsing.trees import draw_tree, format_tree
-
     if arguments.n_best is None:
         write = draw_tree if arguments.draw else format_tree if arguments.pretty else str
         for tree in parser.parse(chunk, **options):
@@ -81,13 +78,13 @@ def _answers(parser, arguments, chunk, number, options):
 
 def define_evaluate_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options of `evaluate` that only parsing has."""
-    group = parser.add_argument_group("parsing")
     options = {
         "--parameters NAME": "EVALB's parameters: collins (COLLINS.prm), new (new.prm), or a "
         "parameter file (default: collins)",
         "--table FILE": "file for EVALB's table, with a line for each sentence",
+        **_UNCONSTRAINED,
     }
-    add_options(group, options | UNCONSTRAINED)
+    add_options(parser.add_argument_group("parsing"), options)
 
 
 def evaluate(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -121,9 +118,8 @@ def evaluate(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _parameters(name):
-    known = {"collins": EvalbParameters, "new": EvalbParameters.new}
-    if name in known:
-        return known[name]()
+    if name in ("collins", "new"):
+        return EvalbParameters.new() if name == "new" else EvalbParameters()
     if not os.path.exists(name):
         rule = "--parameters must be collins, new or an existing parameter file"
         raise UserError(f"{rule}. Received: {name!r}")
@@ -141,6 +137,7 @@ def _read_lines(reference, path):
 
 
 def _parse(arguments, gold):
+    """Returns the parses of a model, and figures for the report."""
     parser, options = load_pipeline(arguments, "parsing")
     from keras_transformer.decoding import search_to_dict
     from keras_transformer.inference.batch_inference import one_answer
@@ -149,9 +146,9 @@ def _parse(arguments, gold):
     options["constrained"] = False if arguments.unconstrained else None
     sentences = [tree.words() for tree in gold]
     progress = Progress("parsing", total=len(gold), unit="sentences")
-    found, seconds = answer_all(parser.parses, sentences, progress, **options)
-    parses = [answers[0].tree for answers in found]
-    num_repaired = sum(answers[0].num_repairs > 0 for answers in found)
+    answers, seconds = answer_all(parser.parses, sentences, progress, **options)
+    parses = [best.tree for best, *_ in answers]
+    num_repaired = sum(best.num_repairs > 0 for best, *_ in answers)
     done = f"parsed {len(gold):,} sentences in {seconds:.1f} s"
     say(f"{done}; the trees of {num_repaired:,} needed repair")
     save_answers(arguments.output, map(str, parses))

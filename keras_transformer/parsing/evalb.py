@@ -1,4 +1,4 @@
-"""The brackets of one sentence, read and compared as EVALB does."""
+"""EVALB's parameters, and how it reads and compares the brackets of one sentence."""
 
 import dataclasses
 import itertools
@@ -6,22 +6,14 @@ import os
 import re
 from collections import defaultdict
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 from keras_transformer.data.lines import open_text
 from keras_transformer.errors import UserError
 from keras_transformer.parsing.treebank import EMPTY_TAG
-from keras_transformer.parsing.trees import PLACEHOLDER, Tree, escape_brackets
+from keras_transformer.parsing.trees import PLACEHOLDER, SPACE, Tree, escape_brackets
 
 VALID, ERROR, SKIP = 0, 1, 2
-_QUOTES = ("'", '"', "/")  # words to which taggers may give the tag of a quotation mark or another
-_FUNCTION_TAGS = re.compile("[-=].*")
-_SPACE = r" \t\r\n\f\v"
-_TEXT = rf"([^{_SPACE}()]*+)"
-# A leaf, "(NN dog)"; a bracket that opens, with its label; one that closes; a word elsewhere.
-_TOKENS = re.compile(rf"\({_TEXT}[{_SPACE}]++{_TEXT}[{_SPACE}]*+\)|\({_TEXT}|(\))|[^{_SPACE}()]++")
-
-
 _COLLINS_DELETED = ("TOP", EMPTY_TAG, ",", ":", "``", "''", ".")
 # Keyword: the field it sets, its number of values, and whether each line adds to the field.
 _KEYWORDS: dict[str, tuple[str, int, bool]] = {
@@ -35,6 +27,11 @@ _KEYWORDS: dict[str, tuple[str, int, bool]] = {
     "LABELED": ("labelled", 1, False),
     "DEBUG": ("", 1, False),
 }
+_QUOTES = ("'", '"', "/")  # words to which taggers may give the tag of a quotation mark or another
+_FUNCTION_TAGS = re.compile("[-=].*")
+_TEXT = rf"([^{SPACE}()]*+)"
+# A leaf, "(NN dog)"; a bracket that opens, with its label; one that closes; a word elsewhere.
+_TOKENS = re.compile(rf"\({_TEXT}[{SPACE}]++{_TEXT}[{SPACE}]*+\)|\({_TEXT}|(\))|[^{SPACE}()]++")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,10 +53,8 @@ class EvalbParameters:
     Example:
 
     >>> from keras_transformer.parsing import EvalbParameters
-    >>> EvalbParameters().delete_labels
-    ('TOP', '-NONE-', ',', ':', '``', "''", '.')
-    >>> str(EvalbParameters.new())
-    'new.prm'
+    >>> EvalbParameters().delete_labels, str(EvalbParameters.new())
+    (('TOP', '-NONE-', ',', ':', '``', "''", '.'), 'new.prm')
     """
 
     delete_labels: tuple[str, ...] = _COLLINS_DELETED
@@ -83,11 +78,9 @@ class EvalbParameters:
     def from_file(cls, path: str | os.PathLike) -> "EvalbParameters":
         """Returns the parameters in a file of EVALB.
 
-        The defaults are EVALB's: no label is deleted and no labels are equal, `MAX_ERROR` is 10,
-        `CUTOFF_LEN` 40, `LABELED` 1. `DEBUG` has no effect.
-
         Args:
-            path: the file. Lines that begin with `#` are comments.
+            path: the file. Lines that begin with `#` are comments. The defaults are EVALB's: no
+                label is deleted, no labels are equal, and `MAX_ERROR` is 10.
 
         Raises:
             UserError: if the file is missing or not UTF-8, or a line has an unknown keyword or
@@ -115,13 +108,9 @@ class EvalbParameters:
         return cls(**values)
 
     def __str__(self) -> str:
-        limits: dict[str, Any] = {
-            "cutoff_length": self.cutoff_length,
-            "max_errors": self.max_errors,
-        }
-        known = {"COLLINS.prm": EvalbParameters(), "new.prm": EvalbParameters.new()}
-        names = (name for name, one in known.items() if self == dataclasses.replace(one, **limits))
-        return next(names, "own parameters")
+        rules = dataclasses.replace(self, cutoff_length=40, max_errors=None)
+        known = (("COLLINS.prm", EvalbParameters()), ("new.prm", EvalbParameters.new()))
+        return next((name for name, value in known if value == rules), "own parameters")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -143,8 +132,7 @@ class SentenceScore:
 
     >>> from keras_transformer.parsing import Tree, parseval
     >>> gold = Tree.parse("(S (NP (PRP It)) (VP (VBZ works)))")
-    >>> parse = Tree.parse("(S (NP (PRP It)) (VBZ works))")
-    >>> [sentence] = parseval([gold], [parse]).sentences
+    >>> [sentence] = parseval([gold], [Tree.parse("(S (NP (PRP It)) (VBZ works))")]).sentences
     >>> sentence.matched, round(sentence.recall, 2), sentence.precision
     (2, 66.67, 100.0)
     """
@@ -187,50 +175,112 @@ class SentenceScore:
         )
 
 
-def percent(part: float, whole: float) -> float:
-    """Returns 100 * part / whole, or 0 if `whole` is 0."""
-    return 100.0 * part / whole if whole else 0.0
+def percent(count: float, total: float) -> float:
+    """Returns 100 * count / total, or 0 if `total` is 0."""
+    return 100.0 * count / total if total else 0.0
 
 
-class Bracketed(NamedTuple):
-    """Words and brackets of a sentence."""
+def score_sentence(
+    number: int, gold: Tree | str | None, parse: Tree | str | None, parameters: EvalbParameters
+) -> SentenceScore:
+    """Compares a parse with the gold tree of its sentence: trees, lines of text or None."""
+    gold, parse = _Sentence(gold), _Sentence(parse)
+    uses_gold_tags = _fill_tags(parse.tags, gold.tags)
+    for side in (gold, parse):
+        side.counts = [int(tag not in parameters.delete_labels) for tag in side.tags]
+    gold_count, test_count = sum(gold.counts), sum(parse.counts)
+    if test_count and gold_count != test_count:
+        _reconcile_quotes(gold, parse, parameters)
+    gold_leaves, test_leaves = gold.counted_leaves(), parse.counted_leaves()
+    gold_brackets = gold.counted_brackets(gold_count, parameters)
+    test_brackets = parse.counted_brackets(test_count, parameters)
+    errors = [side.error for side in (gold, parse) if side.error]
+    mismatch = _mismatch(gold_leaves, test_leaves, parameters.equal_words) if test_leaves else None
+    errors += [mismatch] if mismatch else []
+    compared: dict[str, int] = {}
+    if test_leaves and not mismatch:
+        compared = {
+            "matched": _count_matched(gold_brackets, test_brackets, parameters),
+            "crossing": _count_crossing(gold_brackets, test_brackets),
+            "words": len(gold_leaves),
+            "correct_tags": sum(
+                _are_equal(tag, other, parameters.equal_labels)
+                for (tag, _), (other, _) in zip(gold_leaves, test_leaves, strict=True)
+            ),
+        }
+    return SentenceScore(
+        number=number,
+        length=sum(tag not in parameters.delete_labels_for_length for tag in gold.tags),
+        status=SKIP if not test_leaves else ERROR if errors else VALID,
+        gold_brackets=len(gold_brackets),
+        test_brackets=len(test_brackets),
+        uses_gold_tags=uses_gold_tags,
+        errors=tuple(errors),
+        **compared,
+    )
 
-    leaves: list[tuple[str, str]]  # tag and word of each; with `-LRB-` and `-RRB-`
-    # [label, first leaf, leaf after the last or None if it never closes], in the order of opening.
-    brackets: list[list]
-    error: str | None  # EVALB's message if the text is not well-formed
 
-    @classmethod
-    def of(cls, source: Tree | str | None) -> "Bracketed":
-        """Reads a tree, a line of text by the rules of EVALB, or None; an unnamed root is TOP."""
-        leaves: list[tuple[str, str]] = []
+class _Sentence:
+    """Words and brackets of a tree, or of a line of text as EVALB reads it, or of None."""
+
+    def __init__(self, source: Tree | str | None) -> None:
+        self.leaves: list[tuple[str, str]] = []  # tag and word of each, with `-LRB-` and `-RRB-`
+        self.error: str | None = None  # EVALB's message if the text is not well-formed
         opened: list[tuple[str, int]] = []
         ends: dict[int, int] = {}
-        label = error = None
         # EVALB's stack of open brackets has no lower end: a closing bracket may come before its
         # opening one. An error is the second such bracket, or unequal numbers at the end.
-        stack, top = {}, 0
+        stack, top, label = {}, 0, None
         for tag, word, label, closing in _read(source):
             if tag is not None:
-                leaves.append((tag, word))
+                self.leaves.append((tag, word))
             elif label is not None:
                 stack[top], top = len(opened), top + 1
-                opened.append((label or "TOP" * (top == 1), len(leaves)))
+                opened.append((label or "TOP" * (top == 1), len(self.leaves)))  # an unnamed root
             elif not closing:
                 # EVALB never gets past such a word; here it is left out.
-                error = "More than two elements in a bracket"
+                self.error = "More than two elements in a bracket"
             else:
                 if top < 0:
-                    error = error or "Bracketing is unbalanced (too many close bracket)"
+                    self.error = self.error or "Bracketing is unbalanced (too many close bracket)"
                 top -= 1
-                ends[stack.get(top, 0)] = len(leaves)  # The memory below the stack is 0.
+                ends[stack.get(top, 0)] = len(self.leaves)  # The memory below the stack is 0.
         if label is not None:  # The last token of the line is a bracket that opens.
-            error = error or "More than two elements in a bracket"
+            self.error = self.error or "More than two elements in a bracket"
         if top:
             more = "open" if top > 0 else "close"
-            error = error or f"Bracketing is unbalanced (too many {more} bracket)"
-        brackets = [[*bracket, ends.get(number)] for number, bracket in enumerate(opened)]
-        return cls(leaves, brackets, error)
+            self.error = self.error or f"Bracketing is unbalanced (too many {more} bracket)"
+        # Label, first leaf, and leaf after the last or None, in the order of opening.
+        self.brackets = [(*bracket, ends.get(number)) for number, bracket in enumerate(opened)]
+        self.tags = [tag for tag, _ in self.leaves]  # They decide which leaves are deleted.
+        self.counts: list[int] = []  # how often each leaf counts: 0 for one that is deleted
+
+    def quotes(self, parameters):
+        """Returns leaf, position among the counted words, and count of each quotation mark."""
+        positions = [0, *itertools.accumulate(self.counts)]
+        return [
+            [leaf, positions[leaf], self.counts[leaf]]
+            for leaf, (tag, (_, word)) in enumerate(zip(self.tags, self.leaves, strict=True))
+            if tag in parameters.quote_labels and word in _QUOTES
+        ]
+
+    def counted_leaves(self):
+        pairs = zip(self.leaves, self.counts, strict=True)
+        return [leaf for leaf, count in pairs for _ in range(count)]
+
+    def counted_brackets(self, count_before, parameters):
+        """Returns label, start and end of each bracket that counts, in the order of opening."""
+        positions = [0, *itertools.accumulate(self.counts)]
+        # EVALB ends a bracket that never closes at -1, which each restored quotation mark moves.
+        positions.append(positions[-1] - count_before - 1)
+        deleted, pairs = parameters.delete_labels, parameters.equal_labels
+        counted = []
+        for label, first, after_last in self.brackets:
+            label = _FUNCTION_TAGS.sub("", label)
+            start, end = positions[first], positions[-1 if after_last is None else after_last]
+            if start != end and not any(_are_equal(label, other, pairs) for other in deleted):
+                counted.append((label, start, end))
+        return counted
 
 
 def _read(source: Tree | str | None) -> Iterator[tuple]:
@@ -238,98 +288,17 @@ def _read(source: Tree | str | None) -> Iterator[tuple]:
     if isinstance(source, str):
         yield from (token.groups() for token in _TOKENS.finditer(source))
     elif source is not None:
-        for part in source.walk():
-            if part is None:
+        for tree in source.walk():
+            if tree is None:
                 yield None, None, None, ")"
-            elif part.word is not None:
-                yield part.label, escape_brackets(part.word), None, None
+            elif tree.word is not None:
+                yield tree.label, escape_brackets(tree.word), None, None
             else:
-                yield None, None, part.label, None
-
-
-def score_sentence(
-    number: int, gold: Tree | str | None, parse: Tree | str | None, parameters: EvalbParameters
-) -> SentenceScore:
-    """Compares a parse with the gold tree of its sentence; both as in `Bracketed.of`."""
-    sources = Bracketed.of(gold), Bracketed.of(parse)
-    gold_tags, test_tags = [[tag for tag, _ in source.leaves] for source in sources]
-    uses_gold_tags = _fill_tags(test_tags, gold_tags)
-    gold = _Counted(sources[0], gold_tags, parameters)
-    parse = _Counted(sources[1], test_tags, parameters)
-    if parse.num_kept and gold.num_kept != parse.num_kept:
-        _reconcile_quotes(gold, parse)
-    gold_leaves, test_leaves = gold.leaves(), parse.leaves()
-    gold_brackets, test_brackets = gold.brackets(), parse.brackets()
-    errors = [source.error for source in sources if source.error]
-    mismatch = _mismatch(gold_leaves, test_leaves, parameters.equal_words) if test_leaves else None
-    errors += [mismatch] if mismatch else []
-    result = SentenceScore(
-        number=number,
-        length=sum(tag not in parameters.delete_labels_for_length for tag in gold_tags),
-        status=SKIP if not test_leaves else ERROR if errors else VALID,
-        gold_brackets=len(gold_brackets),
-        test_brackets=len(test_brackets),
-        uses_gold_tags=uses_gold_tags,
-        errors=tuple(errors),
-    )
-    if mismatch or not test_leaves:
-        return result
-    return dataclasses.replace(
-        result,
-        matched=_count_matched(gold_brackets, test_brackets, parameters),
-        crossing=_count_crossing(gold_brackets, test_brackets),
-        words=len(gold_leaves),
-        correct_tags=sum(
-            _are_equal(tag, other, parameters.equal_labels)
-            for (tag, _), (other, _) in zip(gold_leaves, test_leaves, strict=True)
-        ),
-    )
+                yield None, None, tree.label, None
 
 
 def _are_equal(text: str, other: str, pairs: tuple[tuple[str, str], ...]) -> bool:
     return text == other or (text, other) in pairs or (other, text) in pairs
-
-
-class _Counted:
-    """A sentence with `counts`: 0 for each leaf that is deleted by its tag, 1 for others."""
-
-    def __init__(self, source: Bracketed, tags: list[str], parameters: EvalbParameters) -> None:
-        self._source, self._tags, self._parameters = source, tags, parameters
-        self.counts = [int(not self.is_deleted(tag)) for tag in tags]
-        self.num_kept = sum(self.counts)
-
-    def is_deleted(self, tag: str) -> bool:
-        return tag in self._parameters.delete_labels
-
-    def quotes(self) -> list[list]:
-        """Returns leaf, place among the words that count, and tag of each quotation mark."""
-        places = [0, *itertools.accumulate(self.counts)]
-        return [
-            [leaf, places[leaf], tag]
-            for leaf, tag in enumerate(self._tags)
-            if tag in self._parameters.quote_labels and self._source.leaves[leaf][1] in _QUOTES
-        ]
-
-    def leaves(self) -> list[tuple[str, str]]:
-        """Returns each leaf as often as it counts."""
-        pairs = zip(self._source.leaves, self.counts, strict=True)
-        return [leaf for leaf, count in pairs for _ in range(count)]
-
-    def brackets(self) -> list[tuple[str, int, int]]:
-        """Returns label, start and end of each bracket that counts, in the order of opening."""
-        places = [0, *itertools.accumulate(self.counts)]
-        # EVALB ends a bracket that never closes at -1, which each restored quotation mark moves.
-        places.append(places[-1] - self.num_kept - 1)
-        brackets = [
-            (_FUNCTION_TAGS.sub("", label), places[start], places[-1 if end is None else end])
-            for label, start, end in self._source.brackets
-        ]
-        deleted, pairs = self._parameters.delete_labels, self._parameters.equal_labels
-        return [
-            (label, start, end)
-            for label, start, end in brackets
-            if start != end and not any(_are_equal(label, other, pairs) for other in deleted)
-        ]
 
 
 def _fill_tags(tags: list[str], gold_tags: list[str]) -> bool:
@@ -345,17 +314,16 @@ def _fill_tags(tags: list[str], gold_tags: list[str]) -> bool:
     return True
 
 
-def _reconcile_quotes(gold: _Counted, parse: _Counted) -> None:
+def _reconcile_quotes(gold: _Sentence, parse: _Sentence, parameters: EvalbParameters) -> None:
     """Restores quotation marks where only one tree deletes one, as `fix_quote` in EVALB does."""
-    gold_quotes, test_quotes = gold.quotes(), parse.quotes()
-    for i, (test_leaf, place, test_tag) in enumerate(test_quotes):
-        for j, (gold_leaf, gold_place, gold_tag) in enumerate(gold_quotes):
-            is_in_gold, is_in_parse = not gold.is_deleted(gold_tag), not parse.is_deleted(test_tag)
-            if gold_place != place or is_in_gold == is_in_parse:
+    gold_quotes, test_quotes = gold.quotes(parameters), parse.quotes(parameters)
+    for i, (test_leaf, position, in_parse) in enumerate(test_quotes):
+        for j, (gold_leaf, gold_position, in_gold) in enumerate(gold_quotes):
+            if gold_position != position or in_gold == in_parse:
                 continue
-            side, leaf = (parse, test_leaf) if is_in_gold else (gold, gold_leaf)
+            side, leaf = (parse, test_leaf) if in_gold else (gold, gold_leaf)
             side.counts[leaf] += 1
-            for quote in test_quotes[i:] if is_in_gold else gold_quotes[j:]:
+            for quote in test_quotes[i:] if in_gold else gold_quotes[j:]:
                 quote[1] += 1
 
 
@@ -388,11 +356,7 @@ def _count_crossing(gold: list[tuple], test: list[tuple]) -> int:
     """Returns the number of test brackets that overlap a gold bracket, neither inside the other."""
     spans = {(start, end) for _, start, end in gold}
     return sum(
-        any(
-            other_start < start < other_end < end or start < other_start < end < other_end
-            for other_start, other_end in spans
-        )
-        # A span that the gold tree has too crosses none of its spans.
+        any(first < start < last < end or start < first < end < last for first, last in spans)
         for _, start, end in test
-        if (start, end) not in spans
+        if (start, end) not in spans  # A span of the gold tree crosses none of its spans.
     )

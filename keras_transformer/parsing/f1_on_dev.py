@@ -18,21 +18,18 @@ from keras_transformer.training.evaluations import ScoreOnDev
 class F1OnDev(ScoreOnDev):
     """Parses the validation set at the end of epochs and logs its F1 as `val_f1`.
 
-    The score is EVALB's F1 with the rules of `COLLINS.prm`, but over all sentences: one that EVALB
-    leaves out has no bracket right, so a model cannot win by failing on hard sentences.
+    The score is `ParsevalScore.strict_f1`: a model cannot win by failing on hard sentences.
 
     Args:
         trees: clean gold trees.
         source_tokenizer, target_tokenizer, linearization: as in `Parser`.
         search: a search of `keras_transformer.decoding`; None for greedy.
         every: number of epochs between parses.
-        limit: number of trees to parse, drawn once, in their order; None for all.
-        seed: seed of that choice.
+        limit, seed: number of trees to parse, drawn once, in their order; None for all.
 
     Attributes:
         history, translator: as in `ScoreOnDev`; the `Translator` writes symbols.
-        trees: the gold trees that are parsed.
-        parses: the last parses, `Tree` or None.
+        trees, parses: the gold trees that are parsed, and the last parses, `Tree` or None.
         score, parser: `ParsevalScore` and `Parser` of the last evaluation, or None.
 
     Raises:
@@ -44,8 +41,7 @@ class F1OnDev(ScoreOnDev):
     >>> from keras_transformer.parsing import F1OnDev, Tree
     >>> tree = Tree.parse("(S (NP (PRP It)) (VP (VBZ works)))")
     >>> symbols = SubwordTokenizer(["XX", "(S", "(NP", "(VP", ")S", ")NP", ")VP"])
-    >>> callback = F1OnDev([tree], SubwordTokenizer(["It", "works"]), symbols)
-    >>> callback.history
+    >>> F1OnDev([tree], SubwordTokenizer(["It", "works"]), symbols).history
     []
     """
 

@@ -41,116 +41,19 @@ class RebuiltTree(NamedTuple):
         return self.num_repairs == 0
 
 
-class _TreeBuilder:
-    """Takes symbols and words in any order and makes a tree, as `Linearization.rebuild` says."""
-
-    def __init__(self, words, tags, root_label, written):
-        self.words, self.tags = words, tags  # None takes the tags from the symbols
-        self.root_label = root_label
-        self.written = written  # the expected spelling of each word in the sequence
-        self.num_repairs = 0
-        self._next_word = 0
-        self._root_has_ended = False
-        self._open: list[tuple[str, list[Tree]]] = []  # from the root to the innermost
-        self._depths: dict[str, list[int]] = defaultdict(list)  # of a label in `_open`
-
-    def open(self, label):
-        """Begins a constituent."""
-        self._reopen_root()
-        self._depths[label].append(len(self._open))
-        self._open.append((label, []))
-
-    def add_word(self, tag, word=None):
-        """Adds the next word of the sentence, with the `tag` and `word` of the sequence."""
-        if self._next_word == len(self.words):
-            self.num_repairs += 1
-            return
-        written = self.written[self._next_word]
-        self.num_repairs += word is not None and unescape_brackets(word) != written
-        if not self._open:
-            self.num_repairs += 1
-            self.open(self.root_label)
-        self._reopen_root()
-        self._append_word(tag)
-
-    def close(self, label):
-        """Ends the innermost constituent of a label; for an empty label, the innermost of all."""
-        if not self._open or self._root_has_ended:
-            self.num_repairs += 1
-            return
-        if label and not self._depths[label]:
-            self.num_repairs += 1
-            label = ""
-        innermost = len(self._open) - 1
-        depth = self._depths[label][-1] if label else innermost
-        self.num_repairs += innermost - depth
-        self._end_to(max(depth, 1))
-        if depth == 0:
-            self._root_has_ended = bool(self._open[0][1])
-            if not self._root_has_ended:  # A root must have words.
-                self.num_repairs += 1
-                self._pop()
-
-    def finish(self) -> RebuiltTree:
-        """Returns the tree, with the words that are left, and the number of repairs."""
-        if not self._open:
-            self.num_repairs += 1
-            self.open(self.root_label)
-        self.num_repairs += len(self.words) - self._next_word
-        while self._next_word < len(self.words):
-            self._append_word(None)
-        self.num_repairs += len(self._open) - self._root_has_ended
-        self._end_to(1)
-        return RebuiltTree(Tree(*self._pop()), self.num_repairs)
-
-    def _reopen_root(self):
-        self.num_repairs += self._root_has_ended
-        self._root_has_ended = False
-
-    def _append_word(self, tag):
-        if self.tags is not None:
-            tag = self.tags[self._next_word]
-        self._open[-1][1].append(Tree(tag or PLACEHOLDER, self.words[self._next_word]))
-        self._next_word += 1
-
-    def _end_to(self, depth):
-        """Ends all open constituents but the outermost `depth`."""
-        while len(self._open) > depth:
-            label, children = self._pop()
-            if children:
-                self._open[-1][1].append(Tree(label, children))
-            else:
-                self.num_repairs += 1
-
-    def _pop(self):
-        label, children = self._open.pop()
-        self._depths[label].pop()
-        return label, children
-
-
 @dataclasses.dataclass(frozen=True)
 class Linearization(Settings):
     """A form of trees as sequences of symbols.
 
-    A constituent is an opening symbol, its parts, and a closing symbol, `(NP ... )NP`. The tree of
-    `It works` in each form:
-
-    | `words` | `tags` | symbols |
-    |---|---|---|
-    | False | False | `(S (NP XX )NP (VP XX )VP )S` |
-    | False | True | `(S (NP PRP )NP (VP VBZ )VP )S` |
-    | True | False | `(S (NP It )NP (VP works )VP )S` |
-    | True | True | `(S (NP (PRP It )PRP )NP (VP (VBZ works )VBZ )VP )S` |
-
-    With `numbers=True` a word is its number, from 0 to 99 and then from 0 again:
-    `(S (NP 0 )NP (VP 1 )VP )S`. Brackets in words are written `-LRB-` and `-RRB-`.
+    A constituent is an opening symbol, its parts, and a closing symbol, `(NP ... )NP`. A leaf is
+    one symbol; with its tag and its word or number it is three, `(PRP It )PRP`.
 
     Args:
-        words: Write the words.
+        words: Write the words, with `-LRB-` and `-RRB-` for brackets; if False, `XX`.
         tags: Write the tags of words; if False, they are `XX` in a tree made of symbols.
         labelled_closing: Write `)NP` to close a constituent; if False, `)`.
         root_label: Label of the root, if the symbols do not have one.
-        numbers: Write the number of each word.
+        numbers: Write the number of each word, from 0 to 99 and then from 0 again.
 
     Raises:
         ValueError: if a value is not allowed, or both `words` and `numbers` are True.
@@ -182,8 +85,19 @@ class Linearization(Settings):
 
     @property
     def leaf_is_one_symbol(self) -> bool:
-        """Whether a leaf is one symbol, not three (word or number between brackets of its tag)."""
+        """Whether a leaf is one symbol, not three."""
         return not (self.tags and (self.words or self.numbers))
+
+    def role(self, symbol: str) -> tuple[str, str]:
+        """Returns `"("` or `")"` and the label, `"word"` and the symbol, or `""` and the symbol.
+
+        Args:
+            symbol: any string, also one that this form does not have.
+        """
+        if symbol == ")" or (symbol.startswith(("(", ")")) and is_symbol(symbol[1:])):
+            return symbol[0], symbol[1:]
+        is_any_word = (self.words or self.numbers or self.tags) and is_symbol(symbol)
+        return ("word" if is_any_word or symbol == PLACEHOLDER else ""), symbol
 
     def to_symbols(self, tree: Tree) -> list[str]:
         """Returns the symbols of a tree.
@@ -203,10 +117,8 @@ class Linearization(Settings):
             if part is None:
                 symbols.append(self._closing(labels.pop()))
             elif not part.label or (self.words and " " in (part.word or "")):
-                raise ValueError(
-                    "Labels must not be empty, and words must not contain spaces, as in trees from "
-                    f"`clean_tree`. Received: {part!r}"
-                )
+                rule = "Labels must not be empty, and words must not contain spaces, as in trees"
+                raise ValueError(f"{rule} from `clean_tree`. Received: {part!r}")
             elif part.is_leaf:
                 symbols += self._leaf(part, num_words)
                 num_words += 1
@@ -222,11 +134,8 @@ class Linearization(Settings):
 
         Args:
             symbols: any strings; those of `to_symbols` give back the same constituents.
-            words: the words of the sentence, at least one.
-            tags: the tags of the words, which replace those in `symbols`.
-
-        Raises:
-            ValueError: if there are no words, or the numbers of tags and words differ.
+            words: the words of the sentence, at least one; otherwise a `ValueError` is raised.
+            tags: the tags of all words, which replace those in `symbols`.
         """
         return self.rebuild(symbols, words, tags).tree
 
@@ -235,19 +144,10 @@ class Linearization(Settings):
     ) -> RebuiltTree:
         """Returns the tree of `to_tree`, and the number of repairs that it needed.
 
-        In the order of the symbols:
-
-        - A symbol that this form does not have is left out. A wrong word or number is taken for the
-          next word.
-        - A word before any opening symbol begins a constituent `root_label`, the root.
-        - A closing symbol closes the innermost constituent of its label, and all inside it; if no
-          open constituent has that label, the innermost one. Symbols after the root go into it.
-        - Words beyond the end of the sentence are left out. Words that are missing are added at the
-          end, to the innermost constituent that is still open, or to the root.
-        - Constituents that are still open are closed. Constituents without words are left out.
+        Symbols that are unknown or too many are left out, what is missing is added, in linear time.
 
         Args:
-            symbols, words, tags: as in `to_tree`, which raises the same errors.
+            symbols, words, tags: as in `to_tree`.
 
         Example:
 
@@ -263,7 +163,7 @@ class Linearization(Settings):
             rule = "There must be as many tags as words"
             raise ValueError(f"{rule}. Received: {len(tags)} tags and {len(words)} words")
         written = list(map(_number, range(len(words)))) if self.numbers else words
-        builder = _TreeBuilder(words, tags, self.root_label, written)
+        builder = _TreeBuilder(words, tags, written, self.root_label)
         if self.leaf_is_one_symbol:
             for symbol in symbols:
                 self._read(symbol, builder)
@@ -272,20 +172,16 @@ class Linearization(Settings):
         return builder.finish()
 
     def _read(self, symbol, builder):
-        is_bracket = symbol.startswith(("(", ")"))
-        label = symbol[1:] if is_bracket else symbol
-        if not is_symbol(label) and symbol != ")":
-            builder.num_repairs += 1
-        elif symbol[0] == "(":
+        kind, label = self.role(symbol)
+        if kind == "(":
             builder.open(label)
-        elif is_bracket:
+        elif kind == ")":
             # A label that is missing, or that this form does not write, is a repair.
-            builder.num_repairs += (symbol == ")") == self.labelled_closing
+            builder.num_repairs += bool(label) != self.labelled_closing
             builder.close(label if self.labelled_closing else "")
-        elif self.words or self.numbers:
-            builder.add_word(None, symbol)
-        elif self.tags or symbol == PLACEHOLDER:
-            builder.add_word(symbol)
+        elif kind == "word":
+            is_written = self.words or self.numbers
+            builder.add_word(None if is_written else label, label if is_written else None)
         else:
             builder.num_repairs += 1
 
@@ -306,12 +202,99 @@ class Linearization(Settings):
     def _leaf(self, leaf, position):
         if not (self.words or self.numbers):
             return [leaf.label if self.tags else PLACEHOLDER]
-        word = escape_brackets(leaf.word or "") if self.words else _number(position)
+        word = escape_brackets(leaf.word) if self.words else _number(position)
         return [f"({leaf.label}", word, self._closing(leaf.label)] if self.tags else [word]
 
     def _closing(self, label):
         return f"){label}" if self.labelled_closing else ")"
 
 
-def _number(position: int) -> str:
+def _number(position):
     return NUMBERS[position % len(NUMBERS)]
+
+
+class _TreeBuilder:
+    """Makes a tree over given words from symbols in any order, and counts the repairs."""
+
+    def __init__(self, words, tags, written, root_label):
+        self.num_repairs = 0
+        self._words = words
+        self._tags = tags  # None takes the tags from the symbols
+        self._written = written  # the expected spelling of each word in the sequence
+        self._root_label = root_label
+        self._next_word = 0
+        self._root_has_ended = False
+        self._open: list[tuple[str, list[Tree]]] = []  # from the root to the innermost
+        self._depths: dict[str, list[int]] = defaultdict(list)  # of each label in `_open`
+
+    def open(self, label):
+        self._reopen_root()
+        self._depths[label].append(len(self._open))
+        self._open.append((label, []))
+
+    def add_word(self, tag, word):
+        """Adds the next word of the sentence, with the tag and the word of the sequence if any."""
+        if self._next_word == len(self._words):
+            self.num_repairs += 1
+            return
+        written = self._written[self._next_word]
+        self.num_repairs += word is not None and unescape_brackets(word) != written
+        if not self._open:
+            self.num_repairs += 1
+            self.open(self._root_label)
+        self._reopen_root()
+        self._append_word(tag)
+
+    def close(self, label):
+        """Ends the innermost constituent of a label; for an empty label, the innermost of all."""
+        if not self._open or self._root_has_ended:
+            self.num_repairs += 1
+            return
+        depth = innermost = len(self._open) - 1
+        if label and self._depths[label]:
+            depth = self._depths[label][-1]
+            self.num_repairs += innermost - depth
+        elif label:
+            self.num_repairs += 1
+        self._end_to(max(depth, 1))
+        if depth == 0:
+            self._root_has_ended = bool(self._open[0][1])
+            if not self._root_has_ended:  # A root must have words.
+                self.num_repairs += 1
+                self._pop()
+
+    def finish(self):
+        """Returns the tree, with the words that are left, and the number of repairs."""
+        if not self._open:
+            self.num_repairs += 1
+            self.open(self._root_label)
+        self.num_repairs += len(self._words) - self._next_word
+        while self._next_word < len(self._words):
+            self._append_word(None)
+        self.num_repairs += len(self._open) - self._root_has_ended
+        self._end_to(1)
+        return RebuiltTree(Tree(*self._pop()), self.num_repairs)
+
+    def _reopen_root(self):
+        self.num_repairs += self._root_has_ended
+        self._root_has_ended = False
+
+    def _append_word(self, tag):
+        if self._tags is not None:
+            tag = self._tags[self._next_word]
+        self._open[-1][1].append(Tree(tag or PLACEHOLDER, self._words[self._next_word]))
+        self._next_word += 1
+
+    def _end_to(self, depth):
+        """Ends all open constituents but the outermost `depth`."""
+        while len(self._open) > depth:
+            label, children = self._pop()
+            if children:
+                self._open[-1][1].append(Tree(label, children))
+            else:
+                self.num_repairs += 1
+
+    def _pop(self):
+        label, children = self._open.pop()
+        self._depths[label].pop()
+        return label, children

@@ -30,8 +30,7 @@ class Parse(NamedTuple):
 
     Attributes:
         tree: a `Tree` over the words of the sentence.
-        score: the log-probability, which a beam search divides by its length penalty.
-        log_probability: natural logarithm of the probability of the symbols and EOS.
+        score, log_probability: as in `Hypothesis`.
         num_repairs: number of repairs that the symbols needed, see `Linearization.rebuild`.
 
     Example:
@@ -52,9 +51,8 @@ class Parse(NamedTuple):
 class Parser(Pipeline):
     """Parses sentences with a model, its tokenizers and a search.
 
-    The model reads the words, joined by spaces, and writes the symbols of the tree, see
-    `Linearization`. A tree has exactly the words of its sentence: the search is constrained to such
-    trees (`WellFormedTrees`) if possible, and other symbols are repaired (`Linearization.rebuild`).
+    A tree has exactly the words of its sentence: the search is constrained to such trees
+    (`WellFormedTrees`) if possible, and other symbols are repaired (`Linearization.rebuild`).
 
     Args:
         model: a `Transformer` or `Ensemble`.
@@ -68,11 +66,10 @@ class Parser(Pipeline):
         max_source_length: maximum number of tokens of a source, with EOS, at most the model's
             `max_length`; None for 1024. Longer ones are cut with a warning; trees keep all words.
         recipe: a `TrainingRecipe` (or dict) that `save` writes as well.
-        constrained: whether the search is constrained to well-formed trees; None for True if each
-            symbol is one token of a `SubwordTokenizer` and a leaf is one symbol, else False.
+        constrained: whether searches are constrained to well-formed trees by default; None for True
+            if each symbol is one token of a `SubwordTokenizer` and a leaf is one symbol.
 
     Attributes:
-        constrained: whether searches are constrained by default.
         tree_symbols: the `TreeSymbols` of the target's vocabulary; None if that is not possible.
 
     Raises:
@@ -87,11 +84,8 @@ class Parser(Pipeline):
     >>> target = SubwordTokenizer(["(S", ")S", "(NP", ")NP", "(VP", ")VP", "XX"])
     >>> model = Transformer.from_preset("tiny", vocab_size=7, target_vocab_size=11)
     >>> parser = Parser(model, source, target)
-    >>> parser.constrained
-    True
-    >>> (tree,) = parser.parse(["It works"])
-    >>> tree.words()
-    ['It', 'works']
+    >>> parser.constrained, parser.parse(["It works"])[0].words()
+    (True, ['It', 'works'])
 
     Reference: Vaswani et al. (2017), section 6.3; Vinyals et al. (2015), "Grammar as a Foreign
     Language".
@@ -115,21 +109,15 @@ class Parser(Pipeline):
         recipe: TrainingRecipe | dict | None = None,
         constrained: bool | None = None,
     ):
-        super().__init__(
-            model,
-            source_tokenizer,
-            target_tokenizer,
-            search or BeamSearch(beam_size=21, length_penalty=0.3),
-            extra_length,
-            max_source_length,
-            recipe,
-            self.well_formed_trees,
-        )
+        search = search or BeamSearch(beam_size=21, length_penalty=0.3)
+        lengths = extra_length, max_source_length
+        tokenizers = source_tokenizer, target_tokenizer
+        super().__init__(model, *tokenizers, search, *lengths, recipe, self.well_formed_trees)
         rule = f"at least {_SMALLEST_TREE}, the size of the smallest tree"
         check_argument(extra_length >= _SMALLEST_TREE, "extra_length", rule, extra_length)
         self.linearization = linearization or Linearization()
         self.tree_symbols: Any = None
-        self._why_unconstrained: str | None = None
+        self._why_unconstrained = None
         try:
             self.tree_symbols = tree_symbols(self.target_tokenizer, self.linearization)
         except ValueError as error:
@@ -151,8 +139,7 @@ class Parser(Pipeline):
             sentences: sequence of sentences, each a `str` whose words are separated by spaces, tabs
                 or line ends (not by U+00A0), or a sequence of words.
             search, batch_size, progress, num_streams: as in `Translator.translate`.
-            constrained: whether the search is constrained to well-formed trees; None for the
-                parser's default.
+            constrained: as in `Parser`; None for the parser's default.
 
         Raises:
             ValueError: if `sentences` is a single string, a word is empty or contains white space,
@@ -174,8 +161,7 @@ class Parser(Pipeline):
         """Returns all answers of the search: a list of `Parse` for every sentence, best first.
 
         A sentence without words has none. If the search finds nothing, because of constraints or
-        learned positions that are too few, the answer is a tree without constituents, with score
-        minus infinity.
+        too few learned positions, the answer is a tree without constituents and score -inf.
 
         Args:
             sentences, search, batch_size, progress, constrained, num_streams: as in `parse`, which
@@ -183,7 +169,7 @@ class Parser(Pipeline):
         """
         words = _words_of(sentences)
         is_constrained = self._check_constrained(constrained, self.constrained)
-        num_words = [len(of_sentence) for of_sentence in words]
+        num_words = list(map(len, words))
         limits = ops.convert_to_numpy(self.max_lengths(np.array(num_words, "int32"))).tolist()
         # A sentence without words has no tree, and a limit of 1.
         room = [max(limit - _SMALLEST_TREE, 0) for limit in limits]
@@ -191,7 +177,7 @@ class Parser(Pipeline):
         if num_long:
             message = "%d of %d sentences have more words than a tree of the model can have: %d."
             _LOGGER.warning(message, num_long, sum(map(bool, num_words)), max(room))
-        sources = self.source_tokenizer.encode_batch([" ".join(some) for some in words])
+        sources = self.source_tokenizer.encode_batch(list(map(" ".join, words)))
         sources = cut_sources(sources, self.max_source_length - 1, "; their trees have all words")
         answers = self._search(
             [ids if number else None for ids, number in zip(sources, num_words, strict=True)],
@@ -202,12 +188,14 @@ class Parser(Pipeline):
             progress,
             constraint_numbers=num_words if is_constrained else None,
         )
-        pairs = zip(answers, words, strict=True)
-        return [[self._to_parse(one, some) for one in answer or []] for answer, some in pairs]
+        return [
+            [self._to_parse(hypothesis, of_sentence) for hypothesis in hypotheses or []]
+            for hypotheses, of_sentence in zip(answers, words, strict=True)
+        ]
 
     def encode_pair(self, text: str, answer: str | None = None) -> tuple[list[int], list[int]]:
         text = " ".join(split_words(text))
-        tree: Tree | None = self.parse([text])[0] if answer is None else Tree.parse(answer)
+        tree = self.parse([text])[0] if answer is None else Tree.parse(answer)
         if tree and tree.words() != split_words(text):
             rule = f"The tree must have the words {text!r}"
             raise UserError(f"{rule}. Received: {' '.join(tree.words())!r}")
@@ -232,8 +220,8 @@ class Parser(Pipeline):
         if constrained is None:
             return default
         if constrained and self._why_unconstrained is not None:
-            rule = "The search cannot be constrained to well-formed trees: `constrained` must be "
-            raise ValueError(f"{rule}False or None. {self._why_unconstrained}")
+            rule = "The search cannot be constrained to well-formed trees: `constrained` must be"
+            raise ValueError(f"{rule} False or None. {self._why_unconstrained}")
         check_boolean("constrained", constrained)
         return constrained
 

@@ -20,6 +20,19 @@ _HEAD = """\
   Sent.                        Matched  Bracket   Cross        Correct Tag
  ID  Len.  Stat. Recal  Prec.  Bracket gold test Bracket Words  Tags Accracy"""
 _RULE = "=" * 76
+_SUMMARY = """\
+Number of sentence        = {num_sentences:6d}
+Number of Error sentence  = {num_errors:6d}
+Number of Skip  sentence  = {num_skipped:6d}
+Number of Valid sentence  = {num_valid:6d}
+Bracketing Recall         = {recall:6.2f}
+Bracketing Precision      = {precision:6.2f}
+Bracketing FMeasure       = {f1:6.2f}
+Complete match            = {complete_match:6.2f}
+Average crossing          = {average_crossing:6.2f}
+No crossing               = {no_crossing:6.2f}
+2 or less crossing        = {two_or_less_crossing:6.2f}
+Tagging accuracy          = {tagging_accuracy:6.2f}"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,8 +40,8 @@ class ParsevalSummary:
     """One block of EVALB's summary; its figures are percentages over valid sentences.
 
     Attributes:
-        num_sentences: number of all sentences.
-        num_errors, num_skipped: number of sentences with an error; with a parse without words.
+        num_sentences, num_errors, num_skipped: number of all sentences; of those with an error; of
+            those whose parse has no words.
         recall, precision, f1: over the brackets of all valid sentences together.
         complete_match: share of sentences whose brackets are all right.
         average_crossing: number of crossing brackets per sentence, not a percentage.
@@ -75,41 +88,24 @@ class ParsevalSummary:
         """
         sentences = list(sentences)
         valid = [sentence for sentence in sentences if sentence.status == VALID]
-        crossing = [sentence.crossing for sentence in valid]
-        num_words = sum(sentence.words for sentence in valid)
         status = collections.Counter(sentence.status for sentence in sentences)
         return cls(
             num_sentences=len(sentences),
             num_errors=status[ERROR],
             num_skipped=status[SKIP],
             complete_match=percent(sum(s.is_complete for s in valid), len(valid)),
-            average_crossing=sum(crossing) / len(valid) if valid else 0.0,
-            no_crossing=percent(crossing.count(0), len(valid)),
-            two_or_less_crossing=percent(sum(count <= 2 for count in crossing), len(valid)),
-            tagging_accuracy=percent(sum(s.correct_tags for s in valid), num_words),
+            average_crossing=sum(s.crossing for s in valid) / max(len(valid), 1),
+            no_crossing=percent(sum(s.crossing == 0 for s in valid), len(valid)),
+            two_or_less_crossing=percent(sum(s.crossing <= 2 for s in valid), len(valid)),
+            tagging_accuracy=percent(
+                sum(s.correct_tags for s in valid), sum(s.words for s in valid)
+            ),
             **_bracket_scores(valid),
             **{f"strict_{name}": score for name, score in _bracket_scores(sentences).items()},
         )
 
     def __str__(self) -> str:
-        figures = {
-            "Number of sentence": self.num_sentences,
-            "Number of Error sentence": self.num_errors,
-            "Number of Skip  sentence": self.num_skipped,
-            "Number of Valid sentence": self.num_valid,
-            "Bracketing Recall": self.recall,
-            "Bracketing Precision": self.precision,
-            "Bracketing FMeasure": self.f1,
-            "Complete match": self.complete_match,
-            "Average crossing": self.average_crossing,
-            "No crossing": self.no_crossing,
-            "2 or less crossing": self.two_or_less_crossing,
-            "Tagging accuracy": self.tagging_accuracy,
-        }
-        return "\n".join(
-            f"{name:25} = {figure:{'6d' if isinstance(figure, int) else '6.2f'}}"
-            for name, figure in figures.items()
-        )
+        return _SUMMARY.format(**dataclasses.asdict(self), num_valid=self.num_valid)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,8 +113,8 @@ class ParsevalScore:
     """The result of `parseval`.
 
     Attributes:
-        all: the summary of all sentences.
-        short: the summary of sentences of at most `parameters.cutoff_length` words.
+        all, short: the summaries of all sentences, and of those of at most
+            `parameters.cutoff_length` words.
         sentences: the lines of EVALB's table, one for each sentence.
         parameters: the rules for deleted and equal labels.
 
@@ -126,14 +122,8 @@ class ParsevalScore:
 
     >>> from keras_transformer.parsing import Tree, parseval
     >>> tree = Tree.parse("(S (NP (PRP It)) (VP (VBZ works)) (. .))")
-    >>> score = parseval([tree], [tree])
-    >>> str(score)
-    'F1 100.00 (COLLINS.prm|tags:parse|sentences:1|errors:0|skipped:0)'
-    >>> print(score.table())
-      Sent.                        Matched  Bracket   Cross        Correct Tag
-     ID  Len.  Stat. Recal  Prec.  Bracket gold test Bracket Words  Tags Accracy
-    ============================================================================
-       1    3    0  100.00 100.00     3      3    3      0      2     2   100.00
+    >>> print(parseval([tree], [tree]))
+    F1 100.00 (COLLINS.prm|tags:parse|sentences:1|errors:0|skipped:0)
     """
 
     all: ParsevalSummary
@@ -153,20 +143,15 @@ class ParsevalScore:
 
     @property
     def uses_gold_tags(self) -> bool:
-        """Whether a parse had no tags, so that words were deleted by the tags of the gold tree.
-
-        The tagging accuracy then counts the missing tags as wrong.
-        """
+        """Whether a parse had no tags, so that words were deleted by the tags of the gold tree."""
         return any(sentence.uses_gold_tags for sentence in self.sentences)
 
     @property
     def signature(self) -> str:
         """The conditions of the score; scores with different signatures are not comparable."""
-        return (
-            f"{self.parameters}|tags:{'gold' if self.uses_gold_tags else 'parse'}|"
-            f"sentences:{self.all.num_sentences}|errors:{self.all.num_errors}|"
-            f"skipped:{self.all.num_skipped}"
-        )
+        tags = "gold" if self.uses_gold_tags else "parse"
+        counts = f"sentences:{self.all.num_sentences}|errors:{self.all.num_errors}"
+        return f"{self.parameters}|tags:{tags}|{counts}|skipped:{self.all.num_skipped}"
 
     def __str__(self) -> str:
         return f"F1 {self.f1:.2f} ({self.signature})"
@@ -203,15 +188,11 @@ def parseval(
 ) -> ParsevalScore:
     """Returns labeled bracket precision, recall and F1 of parses, by the rules of EVALB.
 
-    - Punctuation and traces are deleted by each tree's own tags, or the gold tree's tags where a
-      tag is `XX`. Then constituents without words and brackets labeled TOP are deleted.
-    - Labels end before their first `-` or `=`; ADVP and PRT are equal.
-    - Brackets match one to one, also in a unary chain, if their spans and labels are equal.
-    - Sentences whose words then differ are errors, and sentences whose parse has no words left are
-      skipped. EVALB's figures leave out both.
+    Punctuation, traces and brackets labeled TOP are deleted. Brackets match one to one, also in a
+    unary chain, if their spans and labels are equal. EVALB's figures leave out sentences whose
+    words then differ (errors) and sentences whose parse has no words left (skipped).
 
-    Trees may be as in the file or clean (`clean_tree`); a root without a label counts as TOP. A
-    line may contain several trees or none; unbalanced brackets are an error if EVALB reports one.
+    Trees may be as in the file or clean (`clean_tree`). A line may contain several trees or none.
 
     Args:
         gold: the trees of the treebank, or their lines.

@@ -32,18 +32,15 @@ def read_trees(path: str | os.PathLike, clean: bool = True) -> Iterator[Tree]:
         clean: yield `clean_tree(tree)`; if False, the tree as it is in the file.
 
     Raises:
-        UserError: while reading, with the number of the line: if brackets do not match, are empty,
-            or contain a word without a tag; if there is text outside of them, a tree without words,
-            or no tree; if the file is missing, damaged or not UTF-8.
+        UserError: while reading, with the number of the line, if the text is not a tree or a tree
+            has no words; if the file is missing, damaged, not UTF-8, or has no trees.
 
     Example:
 
-    >>> import pathlib, tempfile
-    >>> from keras_transformer.parsing import read_trees
-    >>> path = pathlib.Path(tempfile.mkdtemp()) / "trees"
-    >>> _ = path.write_text("( (S (NP-SBJ (PRP It))\\n     (VP (VBZ works))) )\\n")
-    >>> [str(tree) for tree in read_trees(path)]
-    ['(S (NP (PRP It)) (VP (VBZ works)))']
+    >>> from keras_transformer.parsing import Tree, read_trees, write_trees
+    >>> write_trees("toy.trees", [Tree.parse("( (S (NP-SBJ (PRP It)) (VP (VBZ works))))"), None])
+    >>> list(read_trees("toy.trees"))
+    [Tree.parse('(S (NP (PRP It)) (VP (VBZ works)))')]
     """
     reader = TreeReader()
     first, has_trees = 0, False
@@ -76,11 +73,9 @@ def read_tree_lines(path: str | os.PathLike, clean: bool = True) -> Iterator[Tre
 
     Example:
 
-    >>> import pathlib, tempfile
-    >>> from keras_transformer.parsing import read_tree_lines
-    >>> path = pathlib.Path(tempfile.mkdtemp()) / "parses"
-    >>> _ = path.write_text("(NP (DT a) (NN dog))\\n(())\\n")
-    >>> list(read_tree_lines(path))
+    >>> from keras_transformer.parsing import Tree, read_tree_lines, write_trees
+    >>> write_trees("toy.parses", [Tree.parse("(NP (DT a) (NN dog))"), None])
+    >>> list(read_tree_lines("toy.parses"))
     [Tree.parse('(NP (DT a) (NN dog))'), None]
     """
     for number, line in enumerate(open_text(path), start=1):
@@ -100,11 +95,9 @@ def write_trees(path: str | os.PathLike, trees: Iterable[Tree | None]) -> None:
 
     Example:
 
-    >>> import pathlib, tempfile
     >>> from keras_transformer.parsing import Tree, read_trees, write_trees
-    >>> path = pathlib.Path(tempfile.mkdtemp()) / "trees.gz"
-    >>> write_trees(path, [Tree.parse("(NP (DT a) (NN dog))")])
-    >>> [tree.words() for tree in read_trees(path)]
+    >>> write_trees("toy.trees.gz", [Tree.parse("(NP (DT a) (NN dog))")])
+    >>> [tree.words() for tree in read_trees("toy.trees.gz")]
     [['a', 'dog']]
     """
     with atomic_write(os.path.realpath(path)) as temporary:
@@ -129,15 +122,11 @@ class TreebankCorpus:
 
     Example:
 
-    >>> import pathlib, tempfile
-    >>> from keras_transformer.parsing import TreebankCorpus
-    >>> path = pathlib.Path(tempfile.mkdtemp()) / "trees"
-    >>> _ = path.write_text("(S (NP (PRP It)) (VP (VBZ works)))")
-    >>> corpus = TreebankCorpus(path)
-    >>> list(corpus)
-    [('It works', '(S (NP XX )NP (VP XX )VP )S')]
-    >>> [tree.label for tree in corpus.trees()], len(corpus)
-    (['S'], 1)
+    >>> from keras_transformer.parsing import Tree, TreebankCorpus, write_trees
+    >>> write_trees("toy.trees", [Tree.parse("(S (NP (PRP It)) (VP (VBZ works)))")])
+    >>> corpus = TreebankCorpus("toy.trees")
+    >>> list(corpus), len(corpus)
+    ([('It works', '(S (NP XX )NP (VP XX )VP )S')], 1)
     """
 
     def __init__(
@@ -181,11 +170,9 @@ class TreebankCorpus:
 def clean_tree(tree: Tree) -> Tree | None:
     """Returns a tree without the parts that parsers usually do not predict; None without words.
 
-    - Traces (words with the tag `-NONE-`) and constituents that contain nothing else are removed.
-    - Function tags and indices are removed: `NP-SBJ-1` and `NP=2` become `NP`; `-LRB-` stays.
-    - A root that has no label, or is TOP, ROOT or S1, is removed if its only child is a
-      constituent; otherwise it becomes TOP.
-    - Spaces within a word become `_`.
+    Traces, constituents that contain nothing else, function tags and indices are removed, and
+    spaces within a word become `_`. A root that has no label, or is TOP, ROOT or S1, is removed if
+    its only child is a constituent; otherwise it becomes TOP.
 
     Args:
         tree: any tree.
@@ -226,5 +213,5 @@ def _at_line(path, number, function, line):
         return function(line)
     except UserError as error:
         message = str(error)
-        where = f"{str(path)!r}, line {number}"
-        raise UserError(f"{where}: {message[0].lower()}{message[1:]}") from error
+        message = message[0].lower() + message[1:]
+        raise UserError(f"{str(path)!r}, line {number}: {message}") from error

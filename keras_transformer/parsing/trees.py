@@ -7,29 +7,28 @@ from collections.abc import Iterator, Sequence
 from keras_transformer.errors import UserError
 
 # No other characters separate: a word may contain other spaces, such as U+00A0 or U+2009.
-_SPACE = " \t\r\n\f\v"
-_TOKENS = re.compile(rf"[()]|[^{_SPACE}()]+")
-_WORDS = re.compile(rf"[^{_SPACE}]+")
-_LABEL = re.compile(rf"[^{_SPACE}()]*")
-_LEAF = re.compile(rf"[^{_SPACE}]+(?: [^{_SPACE}]+)*")
+SPACE = r" \t\r\n\f\v"
+_TOKENS = re.compile(rf"[()]|[^{SPACE}()]+")
+_LABEL = re.compile(rf"[^{SPACE}()]*")
+_LEAF = re.compile(rf"[^{SPACE}]+(?: [^{SPACE}]+)*")
 PLACEHOLDER = "XX"  # stands for a word, and for an unknown tag
+_WITHOUT_TAG = "The word {0!r} has no tag: expected '(TAG {0})'."
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Tree:
     """A constituent with its parts, or a leaf: a tag with its word.
 
-    Trees are immutable, may have any depth, and are equal if their labels and words are. A round
-    bracket in a word is `(` in `word` and `-LRB-` in the text of the tree.
+    Trees are immutable, may have any depth, and are equal if their constituents, labels and words
+    are equal. A round bracket in a word is `(` in `word` and `-LRB-` in the text of the tree.
 
     Args:
-        label: the kind of the constituent, "NP" (the root of a tree may have an empty one); of a
-            leaf, its part-of-speech tag, "NN".
-        children: the parts, at least one `Tree`; of a leaf, its word (`str`).
+        label: the kind of the constituent, "NP", or the tag of a leaf, "NN"; without spaces and
+            round brackets. The root of a tree in a treebank may have an empty label.
+        children: the parts, at least one `Tree`; of a leaf, its word, with at most single spaces.
 
     Raises:
-        ValueError: if the label contains spaces or round brackets, there are no children, a leaf
-            has an empty tag or word, or the word has spaces other than single ones inside.
+        ValueError: if the label or the children are not allowed.
 
     Example:
 
@@ -37,10 +36,8 @@ class Tree:
     >>> tree = Tree("NP", [Tree("DT", "the"), Tree("NN", "dog")])
     >>> print(tree)
     (NP (DT the) (NN dog))
-    >>> tree == Tree.parse("(NP (DT the) (NN dog))")
-    True
-    >>> tree.children[1].word
-    'dog'
+    >>> tree == Tree.parse("(NP (DT the) (NN dog))"), tree.children[1].word
+    (True, 'dog')
     """
 
     label: str
@@ -52,10 +49,9 @@ class Tree:
             raise ValueError(f"{rule}. Received: label={self.label!r}")
         if isinstance(self.children, str):
             if not self.label or not _LEAF.fullmatch(self.children):
-                raise ValueError(
-                    "A leaf must have a tag and a word, with at most single spaces inside. "
-                    f"Received: label={self.label!r}, children={self.children!r}"
-                )
+                rule = "A leaf must have a tag and a word, with at most single spaces inside"
+                received = f"label={self.label!r}, children={self.children!r}"
+                raise ValueError(f"{rule}. Received: {received}")
             return
         children = tuple(self.children)
         if not children or not all(isinstance(child, Tree) for child in children):
@@ -68,10 +64,7 @@ class Tree:
         """Returns the tree of a text in brackets.
 
         Args:
-            text: one tree, on one line or several.
-
-        Raises:
-            UserError: if the text is not exactly one well-formed tree.
+            text: one tree, on one line or several; any other text raises a `UserError`.
         """
         reader = TreeReader()
         trees = reader.feed(text)
@@ -107,8 +100,9 @@ class Tree:
 
     def leaves(self) -> Iterator[tuple[str, str]]:
         """Yields the tag and the word of each leaf, from left to right."""
-        trees = self.subtrees()
-        return ((tree.label, tree.children) for tree in trees if isinstance(tree.children, str))
+        for tree in self.subtrees():
+            if isinstance(tree.children, str):
+                yield tree.label, tree.children
 
     def words(self) -> list[str]:
         """Returns the words from left to right."""
@@ -152,8 +146,7 @@ class TreeReader:
         self._open: list[tuple[list[str], list[Tree]]] = []
 
     @property
-    def depth(self):
-        """Number of open brackets."""
+    def depth(self) -> int:
         return len(self._open)
 
     def feed(self, text: str) -> list[Tree]:
@@ -163,11 +156,11 @@ class TreeReader:
             texts, trees = self._open[-1] if self._open else ([""], finished)
             if token == "(":
                 if len(texts) > 1:
-                    raise _without_tag(texts[1])
-                if not texts and self.depth > 1:
-                    rule = "A bracket has no label; only the root of a tree may have none."
-                    raise UserError(rule)
+                    raise UserError(_WITHOUT_TAG.format(texts[1]))
                 if not texts:
+                    if self.depth > 1:
+                        rule = "A bracket has no label; only the root of a tree may have none."
+                        raise UserError(rule)
                     texts.append("")
                 self._open.append(([], []))
             elif not self._open:
@@ -181,14 +174,10 @@ class TreeReader:
                 tree = Tree(texts[0], trees or unescape_brackets(" ".join(texts[1:])))
                 (self._open[-1][1] if self._open else finished).append(tree)
             elif trees:
-                raise _without_tag(token)
+                raise UserError(_WITHOUT_TAG.format(token))
             else:
                 texts.append(token)
         return finished
-
-
-def _without_tag(word: str) -> UserError:
-    return UserError(f"The word {word!r} has no tag: expected '(TAG {word})'.")
 
 
 def format_tree(tree: Tree, width: int = 80) -> str:
@@ -201,13 +190,10 @@ def format_tree(tree: Tree, width: int = 80) -> str:
     Example:
 
     >>> from keras_transformer.parsing import Tree, format_tree
-    >>> tree = Tree.parse("(S (NP (DT The) (NN dog)) (VP (VBZ chases) (NP (PRP$ its) (NN tail))))")
-    >>> print(format_tree(tree, width=40))
+    >>> print(format_tree(Tree.parse("(S (NP (DT The) (NN dog)) (VP (VBZ barks)))"), width=30))
     (S
       (NP (DT The) (NN dog))
-      (VP
-        (VBZ chases)
-        (NP (PRP$ its) (NN tail))))
+      (VP (VBZ barks)))
     """
     lines = []
     stack = [(tree, "", "")]  # trees to write, each with its indentation and closing brackets
@@ -255,9 +241,8 @@ def draw_tree(tree: Tree) -> str:
     return "\n".join(lines)
 
 
-def split_words(text: str) -> list[str]:
-    """Returns the words of a sentence; spaces, tabs and line ends separate, U+00A0 does not."""
-    return _WORDS.findall(text)
+# Returns the words of a sentence.
+split_words = re.compile(rf"[^{SPACE}]+").findall
 
 
 def is_symbol(text: str) -> bool:

@@ -11,7 +11,6 @@ from keras_transformer.decoding.constraints import Generated
 from keras_transformer.layers.checks import check_positive_integer
 from keras_transformer.layers.tensors import Tensor, check_rank
 from keras_transformer.parsing.linearization import NUMBERS, Linearization
-from keras_transformer.parsing.trees import PLACEHOLDER, is_symbol
 
 # Classes of tokens. The class of a closing token is `_FIRST_CLOSING` plus the number of its label.
 # The classes of words follow, one for each number, so that a row can allow only the next number.
@@ -83,44 +82,35 @@ def tree_symbols(tokenizer: Tokenizer, linearization: Linearization) -> TreeSymb
             "Each symbol of a tree must be one token; a piece that ends in @@ is a part of a "
             f"symbol. Received: a target vocabulary with {parts[0]!r}"
         )
-    opened, closed = [[_label(piece, bracket) for piece in pieces] for bracket in "()"]
-    if not linearization.labelled_closing:  # One label stands for all.
-        opened = [None if label is None else ")" for label in opened]
-        closed = [")" if piece == ")" else None for piece in pieces]
-    labels = sorted(label for label in set(opened) & set(closed) if label is not None)
+    roles = [linearization.role(piece) for piece in pieces]
+    # Without labels on closing symbols, one label stands for all.
+    has_labels = linearization.labelled_closing
+    sides = [(kind, label if has_labels or kind == ")" else "") for kind, label in roles]
+    opened, closed = ({label for kind, label in sides if kind == bracket} for bracket in "()")
+    labels = {label: number for number, label in enumerate(sorted(opened & closed))}
     openings, closings = (
-        [labels.index(label) if label in labels else -1 for label in side]
-        for side in (opened, closed)
+        np.array(
+            [labels.get(label, -1) if kind == bracket else -1 for kind, label in sides], "int32"
+        )
+        for bracket in "()"
     )
+    words = np.array([kind == "word" for kind, _ in roles])
+    words[: len(SPECIAL_PIECES)] = False
+    words[UNK_ID] = linearization.words
     numbers = None
     if linearization.numbers:
         missing = [number for number in NUMBERS if number not in pieces]
         if missing:
             rule = f"The target vocabulary must have all numbers from 0 to {NUMBERS[-1]}"
             raise ValueError(f"{rule}. Received: a target vocabulary without {missing[0]!r}")
-        numbers = [NUMBERS.index(piece) if piece in NUMBERS else -1 for piece in pieces]
-        words = [number >= 0 for number in numbers]
-    elif linearization.words or linearization.tags:
-        words = [is_symbol(piece) for piece in pieces]
-    else:
-        words = [piece == PLACEHOLDER for piece in pieces]
-    first = len(SPECIAL_PIECES)
-    words[:first] = [linearization.words and token == UNK_ID for token in range(first)]
-    if max(openings) < 0 or max(closings) < 0 or not any(words):
+        numbers = np.array([int(x) if x in NUMBERS else -1 for x in pieces], "int32")
+        words = numbers >= 0
+    if openings.max() < 0 or closings.max() < 0 or not words.any():
         raise ValueError(
             "The target vocabulary must have an opening symbol, its closing symbol, and a symbol "
-            f"for a word. Received: pieces {pieces[first:][:8]!r}, {linearization=}"
+            f"for a word. Received: pieces {pieces[len(SPECIAL_PIECES) :][:8]!r}, {linearization=}"
         )
-    return TreeSymbols(
-        np.array(openings, "int32"),
-        np.array(closings, "int32"),
-        np.array(words, bool),
-        None if numbers is None else np.array(numbers, "int32"),
-    )
-
-
-def _label(piece: str, bracket: str) -> str | None:
-    return piece[1:] if piece.startswith(bracket) and is_symbol(piece[1:]) else None
+    return TreeSymbols(openings, closings, words, numbers)
 
 
 class _State(NamedTuple):
@@ -134,14 +124,12 @@ class _State(NamedTuple):
 class WellFormedTrees:
     """Constrains each hypothesis to the symbols of one tree over the words of its sentence.
 
-    `(S (NP XX XX )NP (VP XX )VP )S`: a token opens a constituent, closes one or is a word. The root
-    closes after the last word, and then the hypothesis ends. A constituent opens only if the
-    maximum length, with EOS, leaves room to close it, so each hypothesis can be completed, unless
-    another constraint forbids it. A sentence without words, or whose maximum length is below its
-    number of words plus 3, has no hypothesis.
+    In `(S (NP XX XX )NP (VP XX )VP )S` a token opens a constituent, closes one or is a word. A
+    constituent opens only if the maximum length, with EOS, leaves room to close it. A sentence
+    without words, or whose maximum length is below its number of words plus 3, has no hypothesis.
 
     Pass this constraint when you call a search, because it contains the numbers of words of that
-    call. Each symbol must be one token; `tree_symbols` returns the arrays of a vocabulary.
+    call. `tree_symbols` returns the arrays of a vocabulary whose symbols are one token each.
 
     Args:
         num_words: int32 `[batch]`, the number of words of each sentence.
@@ -177,7 +165,7 @@ class WellFormedTrees:
         words: np.ndarray,
         numbers: np.ndarray | None = None,
         max_depth: int = 64,
-    ) -> None:
+    ):
         check_positive_integer("max_depth", max_depth, 2**31 - 1)
         self.num_words = ops.cast(ops.convert_to_tensor(num_words), "int32")
         check_rank("num_words", self.num_words, "[batch]")
@@ -233,8 +221,8 @@ class WellFormedTrees:
         has_room = (depth < self.max_depth) & (num_tokens <= generated.max_lengths)
         may_open = has_words & has_room & (is_open | ~has_begun)
         may_close = is_open & state.has_content & ((depth > 1) | ~has_words)
-        place = ops.expand_dims(ops.maximum(depth - 1, 0), -1)
-        innermost = ops.take_along_axis(state.labels, place, axis=1)[:, 0]
+        top = ops.expand_dims(ops.maximum(depth - 1, 0), -1)
+        innermost = ops.take_along_axis(state.labels, top, axis=1)[:, 0]
         closing = ops.where(may_close, _FIRST_CLOSING + innermost, _NOTHING)
         next_word = self._first_word + ops.mod(state.words_done, self._num_numbers)
         # A row allows at most these classes of tokens.
