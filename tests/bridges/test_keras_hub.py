@@ -7,7 +7,7 @@ from hypothesis import given
 
 from keras_transformer.bridges import from_keras_hub, to_keras_hub
 from keras_transformer.layers import DecoderBlock, EncoderBlock
-from tests.bridges.cases import SWEEP, Case, cases
+from tests.bridges.cases import LONG_SWEEP, SWEEP, Case, cases
 from tests.bridges.comparison import assert_close, assert_same_weights
 from tests.bridges.keras_hub_peer import KINDS, calls, keras_hub_errors, make_layer
 from tests.layers.oracle_parameters import array, randomize
@@ -17,14 +17,15 @@ BLOCK = {"num_heads": 2, "intermediate_dim": 6}
 SHAPE = (None, None, 8)
 
 
+@pytest.mark.parametrize("sweep", [SWEEP, pytest.param(LONG_SWEEP, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kind", KINDS)
-def test_ours_equals_keras_hubs(kind):
-    @SWEEP
+def test_ours_equals_keras_hubs(kind, sweep):
+    @sweep
     @given(case=cases(activations=("relu", "silu")))
-    def sweep(case):
+    def compare(case):
         assert_close(keras_hub_errors(kind, case), "float32")
 
-    sweep()
+    compare()
 
 
 def built(layer, *shapes):
@@ -62,8 +63,7 @@ def test_round_trip(layer, shapes):
     np.testing.assert_allclose(array(block(*inputs)), array(layer(*inputs)), atol=1e-5)
 
 
-@pytest.mark.parametrize("norm", ["post", "pre"])
-@pytest.mark.parametrize("block_class", [EncoderBlock, DecoderBlock])
+@pytest.mark.parametrize("block_class, norm", [(EncoderBlock, "pre"), (DecoderBlock, "post")])
 def test_the_papers_blocks_without_biases_are_exported_with_zeros(block_class, norm):
     shapes = [SHAPE] * (1 if block_class is EncoderBlock else 2)
     block = built(block_class(**BLOCK, norm=norm), *shapes)
