@@ -50,8 +50,7 @@ def lazy_names(package: str, modules: dict):
     return sorted(homes), find, lambda: sorted(homes)
 
 
-# Packages are imported when they are used, so that the command line starts quickly. In a program
-# that has Keras, the layers and models register themselves now: `keras.saving.load_model` finds
-# them.
+# Packages are imported on first use, so that the command line starts quickly. In a program that has
+# Keras, layers and models register themselves now, for `keras.saving.load_model`.
 if "keras" in sys.modules:
     importlib.import_module("keras_transformer.models")

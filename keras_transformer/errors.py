@@ -38,12 +38,11 @@ class StoppedBySignal(KeyboardInterrupt):
 
 
 class StopSignals:
-    """Handles SIGINT, SIGTERM and SIGHUP inside a `with` block.
+    """Handles SIGINT, SIGTERM and SIGHUP inside a `with` block; the innermost block handles them.
 
     A signal raises `StoppedBySignal`. While `waits` is true, the first signal is only noted in
-    `received`, and the next one raises. Signals that are ignored (as under `nohup`) or already
-    have a custom handler are left unchanged. Outside the main thread, no handler is installed. If
-    blocks are nested, the innermost one handles the signal. `report` is called with a message.
+    `received`, and the next one raises. Signals that are ignored (as under `nohup`) or have a
+    custom handler stay so, as do all of them outside the main thread. `report` gets a message.
     """
 
     def __init__(self, report: Callable[[str], object]):

@@ -29,20 +29,19 @@ _OBSOLETE = ".obsolete"  # ends the name of an empty file there that stands for 
 def atomic_write(path: str | os.PathLike) -> AbstractContextManager[pathlib.Path]:
     """Yields a temporary path beside `path`, which replaces `path` if the block succeeds.
 
-    A reader of `path` sees the old content or the whole new content, even after a power cut. A
-    block that fails leaves `path` as it was. Leftovers of a killed process are removed once they
-    are an hour old. A symbolic link is replaced, not followed, because it may come with a folder
-    from elsewhere: resolve a path that the user names. A missing folder is created.
+    A reader of `path` sees the old content or the whole new content, even after a power cut.
+    Leftovers of a killed process are removed once they are an hour old. A symbolic link is
+    replaced, not followed, because it may come with a folder from elsewhere: resolve a path that
+    the user names. A missing folder is created.
     """
     return _written_aside(pathlib.Path(path), os.replace)
 
 
 def atomic_folder(directory: str | os.PathLike) -> AbstractContextManager[pathlib.Path]:
-    """Yields a path beside `directory`, for a folder that replaces it if the block succeeds.
+    """Yields a path for a folder that replaces `directory`, like `atomic_write`.
 
-    Like `atomic_write`, for a whole folder, but a symbolic link stays a link. On Linux the two
-    folders change places in one operation; elsewhere, a kill between two renames leaves the old
-    folder under a name that begins with `.replaced-`.
+    A symbolic link stays a link. On Linux the two folders change places in one operation;
+    elsewhere, a kill between two renames leaves the old folder under a name in `.replaced-`.
     """
     return _written_aside(pathlib.Path(os.path.realpath(directory)), _replace_folder)
 
@@ -67,7 +66,7 @@ def _written_aside(path, replace):
         remove(temporary)
 
 
-def _replace_folder(new: pathlib.Path, directory: pathlib.Path) -> None:
+def _replace_folder(new, directory):
     try:
         os.rename(new, directory)
     except OSError:  # It replaces no folder that is not empty.
@@ -86,7 +85,7 @@ def _replace_folder(new: pathlib.Path, directory: pathlib.Path) -> None:
     remove_leftovers(directory, _REPLACED)
 
 
-def _exchange(first: pathlib.Path, second: pathlib.Path) -> bool:
+def _exchange(first, second):
     """Exchanges two names in one operation; returns False where the system cannot."""
     # `os` has no such rename, and two renames would leave a moment without the folder.
     here, exchange = -100, 2  # AT_FDCWD and RENAME_EXCHANGE of Linux' fcntl.h and fs.h
@@ -103,9 +102,9 @@ def atomic_files(
 ) -> Iterator[pathlib.Path]:
     """Yields a new folder whose files move into `directory`, all or none, if the block succeeds.
 
-    Other files of `directory` stay, except the `obsolete` ones, which are removed. A process that
-    is killed while the files move leaves the rest in a folder `.replacing`, where `current_file`
-    finds them; `finish_replacing`, which is also called here first, moves them.
+    Other files of `directory` stay, except the `obsolete` ones. A process that is killed while the
+    files move leaves the rest in a folder `.replacing`, where `current_file` finds them;
+    `finish_replacing`, which is also called here first, moves them.
     """
     directory = pathlib.Path(os.path.realpath(directory))
     exists = directory.is_dir()
@@ -115,10 +114,9 @@ def atomic_files(
         aside.mkdir()
         yield aside
         if exists:
-            for path in aside.iterdir():
-                if (directory / path.name).is_dir():
-                    in_the_way = str(directory / path.name)
-                    raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), in_the_way)
+            for path in (directory / new.name for new in aside.iterdir()):
+                if path.is_dir():
+                    raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
             for path in obsolete:
                 (aside / f"{path.name}{_OBSOLETE}").touch()
     finish_replacing(directory)
@@ -127,8 +125,7 @@ def atomic_files(
 def current_file(directory: str | os.PathLike, name: str) -> pathlib.Path:
     """Returns the path of a file of `atomic_files`, which may still be in `.replacing`.
 
-    Reading changes nothing: whoever writes next moves the file. If nothing is at the path, the
-    file is missing, or is to be removed.
+    Whoever writes next moves it. If nothing is at the path, the file is missing or to be removed.
     """
     aside = pathlib.Path(directory, _COMPLETE)
     names = (name, f"{name}{_OBSOLETE}")
@@ -141,8 +138,7 @@ def read_unchanged(
 ) -> Any:
     """Returns `read()`, which is called again if `atomic_files` replaced the files meanwhile.
 
-    So all that it reads is of one state. `name` is a file that is replaced every time. A
-    `UserError` is raised if that happens again and again.
+    So all that it reads is of one state. `name` is a file that is replaced every time.
     """
 
     def versions():
@@ -189,11 +185,8 @@ def finish_replacing(directory: str | os.PathLike) -> None:
 
 def name_beside(path: pathlib.Path, prefix: str = ".writing-") -> pathlib.Path:
     """Returns a hidden path in the same folder that does not exist yet, and ends like `path`."""
-    return path.parent / f"{prefix}{uuid.uuid4().hex[:12]}-{_ending(path)}"
-
-
-def _ending(path: pathlib.Path) -> str:
-    return path.name[-50:]  # File systems have room for 255 bytes, 63 characters of UTF-8.
+    # File systems have room for 255 bytes, 63 characters of UTF-8.
+    return path.parent / f"{prefix}{uuid.uuid4().hex[:12]}-{path.name[-50:]}"
 
 
 def remove_leftovers(path: pathlib.Path, prefix: str = ".writing-", any_name: bool = False) -> None:
@@ -201,7 +194,7 @@ def remove_leftovers(path: pathlib.Path, prefix: str = ".writing-", any_name: bo
 
     With `any_name`, also those of all other paths in the same folder.
     """
-    ending = ".*" if any_name else re.escape(_ending(path))
+    ending = ".*" if any_name else re.escape(path.name[-50:])
     pattern = re.compile(f"{re.escape(prefix)}[0-9a-f]{{12}}-{ending}")
     with contextlib.suppress(OSError):
         for leftover in path.parent.iterdir():
@@ -249,21 +242,20 @@ def read_small_file(path: str | os.PathLike, max_bytes: int) -> str:
 
 def read_json(path: str | os.PathLike) -> dict:
     """Reads a JSON object; raises a `UserError` if a file is missing, damaged or not an object."""
-    path = pathlib.Path(path)
+    path, name = pathlib.Path(path), repr(str(path))
     if path.exists() and not (path.is_file() or path.is_dir()):
-        raise UserError(f"{str(path)!r} is a pipe or a device, not a file.")
+        raise UserError(f"{name} is a pipe or a device, not a file.")
     try:
         content = json.loads(read_small_file(path, _LARGEST_JSON))
     except FileNotFoundError as error:
-        raise UserError(f"{str(path)!r} is missing.") from error
+        raise UserError(f"{name} is missing.") from error
     except OSError as error:
-        raise UserError(f"{str(path)!r} cannot be read: {error.strerror}.") from error
+        raise UserError(f"{name} cannot be read: {error.strerror}.") from error
     # Python refuses numbers of thousands of digits, and thousands of brackets within each other.
     except (ValueError, RecursionError) as error:
-        raise UserError(
-            f"{str(path)!r} is damaged: it is not a complete JSON file ({one_line(error)})."
-        ) from error
+        reason = f"it is not a complete JSON file ({one_line(error)})"
+        raise UserError(f"{name} is damaged: {reason}.") from error
     if not isinstance(content, dict):
-        rule = f"{str(path)!r} is damaged: it must hold a JSON object"
+        rule = f"{name} is damaged: it must hold a JSON object"
         raise UserError(f"{rule}. Received: {type(content).__name__}")
     return content

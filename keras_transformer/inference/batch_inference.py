@@ -16,17 +16,12 @@ from keras_transformer.decoding import ForcedPrefix, SearchResult, compile_searc
 from keras_transformer.errors import UserError
 from keras_transformer.inference.shortlist import Shortlist
 from keras_transformer.layers.checks import check_positive_integer
-from keras_transformer.models.cross_entropy import cross_entropy
 
 # Source lengths are rounded up to a multiple, because each shape compiles a function on JAX and a
 # oneDNN kernel on TensorFlow. On JAX, answer lengths are too, and numbers of rows to powers of 2.
 _LENGTH_MULTIPLE = 32 if keras.config.backend() == "jax" else 8
 # Maximum number of padded source and target positions in a batch, over all rows and beams.
 MAX_BATCH_TOKENS = 32_768
-# Maximum size of the logits of a scored batch, `[batch, length, vocabulary]`: 256 MB.
-_MAX_BATCH_LOGITS = 2**26
-# Maximum number of positions in an aligned batch; attention grows with the square of the length.
-_MAX_ALIGNED_TOKENS = 8_192
 # Default maximum of sentences in a batch to search, and of rows: sentences times beams.
 _MAX_SENTENCES, _MAX_ROWS = 128, 256
 # Usable share of the free memory: estimates may be too small, and other programs need memory.
@@ -179,39 +174,12 @@ class BatchInference:
 
         return SearchResult(*self._run((search, *inputs), run, len(sources), **inputs))
 
-    def log_probabilities(self, sources, targets, batch_size, progress) -> Iterator[tuple]:
-        """Yields the index of each pair, and the log-probabilities of its target and of each token.
+    def run_pairs(self, key, function, sources, targets, batch_size, max_positions, progress):
+        """Yields the index of each pair of ids, and its results of a function.
 
-        Sources and targets are ids without BOS and EOS; the log-probabilities include EOS.
+        Sources and targets are ids without BOS and EOS. `function(source, target, labels)` gets
+        padded ids of a batch, int32 `[batch, length]`; it is compiled once for each key.
         """
-
-        def score(source, target, labels):
-            logits = self.model({"source": source, "target": target}, training=False)
-            log_probabilities = -cross_entropy(labels, logits)
-            log_probabilities = ops.where(ops.not_equal(labels, PAD_ID), log_probabilities, 0.0)
-            return ops.sum(log_probabilities, axis=1), log_probabilities
-
-        logits = _MAX_BATCH_LOGITS // self.model.config.output_vocab_size
-        max_positions = min(logits, MAX_BATCH_TOKENS)
-        pairs = sources, targets, batch_size, max_positions, progress
-        return self._run_pairs("score", score, *pairs)
-
-    def cross_attention(self, sources, targets, layer, batch_size, progress) -> Iterator[tuple]:
-        """Yields the index of each pair, and the attention from its target to its source.
-
-        Float `[target length, source length]`, padded: row t is the mean over a decoder block's
-        heads at the position that predicts token t. Sources and targets: see `log_probabilities`.
-        """
-
-        def attention(source, target, **_):
-            scores = self.model.attention_scores(source, target)["cross"][layer]
-            return ops.mean(ops.cast(scores, "float32"), axis=1)
-
-        pairs = sources, targets, batch_size, _MAX_ALIGNED_TOKENS, progress
-        return self._run_pairs(("attention", layer), attention, *pairs)
-
-    def _run_pairs(self, key, function, sources, targets, batch_size, max_positions, progress):
-        """Yields the index of each pair of ids, and its results of `function`; works in batches."""
         pairs = zip(sources, targets, strict=True)
         sizes = {index: max(map(len, pair)) + 1 for index, pair in enumerate(pairs)}
         num_done = 0

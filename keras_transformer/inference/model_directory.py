@@ -4,9 +4,11 @@ If a process that writes is killed, the directory holds the old or the new model
 nothing; the next writing finishes a move that was interrupted.
 """
 
+import contextlib
 import json
 import os
 import pathlib
+from collections.abc import Iterator
 
 from keras_transformer.data.tokenizer_pair import TokenizerPair
 from keras_transformer.errors import UserError, one_line
@@ -20,6 +22,15 @@ RECIPE_FILE = "recipe.json"
 FORMAT = 1
 # Folder in a SavedModel that holds a model directory without weights.
 IN_SAVED_MODEL = "assets.extra/model"
+
+
+@contextlib.contextmanager
+def wrong_values_named(path: str | os.PathLike) -> Iterator[None]:
+    """Turns errors of the values in a file into a `UserError` that begins with its path."""
+    try:
+        yield
+    except (ValueError, TypeError, AttributeError, OverflowError) as error:
+        raise UserError(f"{path}: {one_line(error)}") from error
 
 
 def read_config(directory: str | os.PathLike) -> dict:
@@ -40,7 +51,7 @@ def read_config(directory: str | os.PathLike) -> dict:
     config = read_json(path)
     config.setdefault("task", "translation")
     config.setdefault("shared_tokenizer", True)
-    try:
+    with wrong_values_named(path):
         if (number := config.get("format")) != FORMAT:
             rule = f"this version reads model directories of format {FORMAT}"
             raise ValueError(f"{rule}. Received: format={number!r}")
@@ -53,8 +64,6 @@ def read_config(directory: str | os.PathLike) -> dict:
         config["model"] = TransformerConfig.from_dict(config["model"])
         search = config.get("search")
         config["search"] = None if search is None else search_from_dict(search)
-    except (ValueError, TypeError, AttributeError, OverflowError) as error:
-        raise UserError(f"{path}: {one_line(error)}") from error
     return config
 
 
@@ -73,10 +82,8 @@ def read_recipe(directory: str | os.PathLike):
     if not path.exists():
         return None
     content = read_json(path)
-    try:
+    with wrong_values_named(path):
         return TrainingRecipe.from_dict(content)
-    except (ValueError, TypeError) as error:
-        raise UserError(f"{path}: {one_line(error)}") from error
 
 
 def check_sizes(directory: str | os.PathLike, config: dict) -> None:
@@ -108,10 +115,8 @@ def read_model(directory: str | os.PathLike, config: dict, dtype=None):
     from keras_transformer.models.weight_files import load_weights_only
 
     check_sizes(directory, config)
-    try:
+    with wrong_values_named(repr(str(directory))):
         model = Transformer(config["model"], dtype=config.get("precision", dtype))
-    except ValueError as error:
-        raise UserError(f"{str(directory)!r}: {one_line(error)}") from error
     load = load_saved_model_weights if "precision" in config else load_weights_only
     load(model, _weights_path(directory, config))
     return model

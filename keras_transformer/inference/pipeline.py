@@ -17,7 +17,7 @@ from keras_transformer.data.tokenizer import EOS_ID, Tokenizer
 from keras_transformer.data.tokenizer_pair import TokenizerPair
 from keras_transformer.decoding import search_to_dict
 from keras_transformer.decoding.search import Search
-from keras_transformer.errors import UserError, one_line
+from keras_transformer.errors import UserError
 from keras_transformer.files import read_unchanged
 from keras_transformer.inference.batch_inference import (
     MAX_BATCH_TOKENS,
@@ -32,6 +32,7 @@ from keras_transformer.inference.model_directory import (
     read_recipe,
     read_tokenizers,
     write_model_directory,
+    wrong_values_named,
 )
 from keras_transformer.inference.results import Hypothesis
 from keras_transformer.inference.tasks import get_task
@@ -139,7 +140,7 @@ class Pipeline(abc.ABC):
         directory, config = pairs[0]
         dtype = choose_precision(dtype, config["model"])
         models = [read_model(*pair, dtype=dtype) for pair in pairs]
-        try:
+        with wrong_values_named(f"{directory}/{CONFIG_FILE}"):
             return cls(
                 models[0] if len(models) == 1 else Ensemble(models),
                 *tokenizers[0],
@@ -147,8 +148,6 @@ class Pipeline(abc.ABC):
                 recipe=read_recipe(directory) if len(models) == 1 else None,
                 **settings[0],
             )
-        except (ValueError, TypeError) as error:
-            raise UserError(f"{directory}/{CONFIG_FILE}: {one_line(error)}") from error
 
     def save(self, directory: str | os.PathLike) -> pathlib.Path:
         """Writes a model directory: config, weights, tokenizers, and the recipe if there is one.
@@ -210,15 +209,13 @@ class Pipeline(abc.ABC):
                 f"{str(directory)!r} holds a {found.pipeline.__name__}, not a {cls.__name__}: use "
                 f"{found.pipeline.__name__}.load, or `keras-transformer {found.command}`."
             )
-        try:
+        with wrong_values_named(f"{directory}/{CONFIG_FILE}"):
             return {
                 name: config[name] if kind is None else kind.from_dict(config[name])
                 for name, kind in cls.settings.items()
                 # null means the default, except in settings that decide what the answers mean.
                 if name in config and (config[name] is not None or name in cls.common_settings)
             }
-        except (ValueError, TypeError, AttributeError, OverflowError) as error:
-            raise UserError(f"{directory}/{CONFIG_FILE}: {one_line(error)}") from error
 
     def encode_pair(self, text: str, answer: str | None = None) -> tuple[list[int], list[int]]:
         """Returns ids with EOS; the arguments are those of `evaluation.attention_weights`."""

@@ -8,22 +8,27 @@ from typing import ClassVar
 import numpy as np
 from keras import ops
 
-from keras_transformer.data.tokenizer import EOS_ID, Tokenizer
+from keras_transformer.data.tokenizer import EOS_ID, PAD_ID, Tokenizer
 from keras_transformer.decoding import BeamSearch
 from keras_transformer.decoding.search import Search
 from keras_transformer.errors import UserError
-from keras_transformer.inference.batch_inference import one_answer
+from keras_transformer.inference.batch_inference import MAX_BATCH_TOKENS, one_answer
 from keras_transformer.inference.pipeline import Pipeline, Progress, cut_sources
 from keras_transformer.inference.results import Alignment, Hypothesis, Score, align_words
 from keras_transformer.inference.sentences import SentenceProfile, TextPart, split_text
 from keras_transformer.inference.shortlist import Shortlist
 from keras_transformer.layers.checks import check_argument, check_choice
 from keras_transformer.models import Ensemble, TrainingRecipe, Transformer
+from keras_transformer.models.cross_entropy import cross_entropy
 
 __all__ = ["Alignment", "Hypothesis", "Score", "Translator"]
 
 _LOGGER = logging.getLogger(__name__)
 _CUT_ADVICE = "; split them into sentences first, so that nothing is lost"
+# Maximum size of the logits of a scored batch, `[batch, length, vocabulary]`: 256 MB.
+_MAX_LOGITS = 2**26
+# Maximum number of positions in an aligned batch; attention grows with the square of the length.
+_MAX_ALIGNED_TOKENS = 8_192
 
 
 class Translator(Pipeline):
@@ -258,10 +263,17 @@ class Translator(Pipeline):
         sources = cut_sources(sources, self.max_source_length - 1, _CUT_ADVICE)
         targets = self.target_tokenizer.encode_batch(_checked_texts("targets", targets))
         self._check_targets("score", sources, targets)
+
+        def log_probabilities(source, target, labels):
+            logits = self.model({"source": source, "target": target}, training=False)
+            values = -cross_entropy(labels, logits)
+            values = ops.where(ops.not_equal(labels, PAD_ID), values, 0.0)
+            return ops.sum(values, axis=1), values
+
         scores = [Score(0.0, 0)] * len(sources)
-        for index, total, values in self._inference.log_probabilities(
-            sources, targets, batch_size, progress
-        ):
+        most = min(_MAX_LOGITS // self.model.config.output_vocab_size, MAX_BATCH_TOKENS)
+        pairs = sources, targets, batch_size, most, progress
+        for index, total, values in self._inference.run_pairs("score", log_probabilities, *pairs):
             tokens = (*targets[index], EOS_ID)
             of_tokens = tuple(values[: len(tokens)].tolist())
             scores[index] = Score(float(total), len(tokens), tokens, of_tokens)
@@ -304,10 +316,15 @@ class Translator(Pipeline):
         sources = cut_sources(sources, self.max_source_length - 1, _CUT_ADVICE)
         targets, target_words = _encode_words(self.target_tokenizer, "translations", translations)
         self._check_targets("align", sources, targets)
+        layer %= num_layers
+
+        def mean_attention(source, target, labels):
+            scores = self.model.attention_scores(source, target)["cross"][layer]
+            return ops.mean(ops.cast(scores, "float32"), axis=1)  # [batch, target, source]
+
         alignments = {}
-        for index, attention in self._inference.cross_attention(
-            sources, targets, layer % num_layers, batch_size, progress
-        ):
+        pairs = sources, targets, batch_size, _MAX_ALIGNED_TOKENS, progress
+        for index, attention in self._inference.run_pairs(layer, mean_attention, *pairs):
             attention = attention[: len(targets[index]), : len(sources[index])]
             alignments[index] = align_words(attention, source_words[index], target_words[index])
         return [alignments[index] for index in range(len(sources))]
