@@ -16,6 +16,7 @@ from keras_transformer.settings.transformer_config import count_parameters
 
 # Name: what Table 3 changes in base, and the parameters with 37,000 shared tokens.
 BASE = 63_045_632
+BIG = {"d_model": 1024, "intermediate_dim": 4096, "num_heads": 16}
 TABLE = {
     "base": ({}, BASE),
     "table3_a_h1": ({"num_heads": 1}, BASE),
@@ -36,14 +37,8 @@ TABLE = {
     "table3_d_smoothing00": ({}, BASE),
     "table3_d_smoothing02": ({}, BASE),
     "table3_e": ({"position": "learned", "max_length": 256}, 63_307_776),
-    "big": (
-        {"d_model": 1024, "intermediate_dim": 4096, "num_heads": 16, "dropout": 0.3},
-        214_171_648,
-    ),
-    "big_en_fr": (
-        {"d_model": 1024, "intermediate_dim": 4096, "num_heads": 16, "dropout": 0.1},
-        214_171_648,
-    ),
+    "big": ({**BIG, "dropout": 0.3}, 214_171_648),
+    "big_en_fr": ({**BIG, "dropout": 0.1}, 214_171_648),
 }
 # One decoder layer: name, the preset that it changes, encoder layers, parameters of both.
 DEEP = [
@@ -54,8 +49,7 @@ DEEP = [
 
 @pytest.fixture
 def weights_without_numbers(monkeypatch):
-    """Models are built as always, but weights take no memory and no call is traced: it is the
-    numbers of weights that count here."""
+    """Models are built as always, but weights take no memory and no call is traced."""
 
     def same_shape(self, inputs, *args, **kwargs):
         return keras.KerasTensor(inputs.shape, inputs.dtype)
@@ -68,10 +62,12 @@ def weights_without_numbers(monkeypatch):
 
 
 @pytest.mark.parametrize("name", TABLE)
-def test_parameters_are_exactly_those_of_table_3(name):
+def test_configurations_and_parameters_are_those_of_table_3(name):
     """Counted from the configuration, which is as exact: see test_training_plan.py."""
+    changes, num_parameters = TABLE[name]
     config = TransformerConfig(vocab_size=37_000, **get_preset(name).config)
-    assert count_parameters(config) == TABLE[name][1]
+    assert config == TransformerConfig(vocab_size=37_000, **changes)
+    assert count_parameters(config) == num_parameters
 
 
 @pytest.mark.parametrize(
@@ -83,20 +79,12 @@ def test_models_have_exactly_the_parameters_of_table_3(name, weights_without_num
     assert model.count_params() == TABLE[name][1]
 
 
-@pytest.mark.parametrize("name", TABLE)
-def test_configurations_are_those_of_table_3(name):
-    config = TransformerConfig.from_dict({"vocab_size": 37_000, **get_preset(name).config})
-    assert config == TransformerConfig(vocab_size=37_000, **TABLE[name][0])
-
-
-def test_pre_norm_adds_two_final_norms():
-    config = TransformerConfig(vocab_size=37_000, **get_preset("base").config, norm="pre")
-    assert count_parameters(config) == BASE + 2 * 2 * 512
-
-
-def test_separate_vocabularies_add_one_matrix():
-    config = TransformerConfig(37_000, target_vocab_size=30_000, **get_preset("base").config)
-    assert count_parameters(config) == BASE + 30_000 * 512
+@pytest.mark.parametrize("change, num_added", [
+    ({"norm": "pre"}, 2 * 2 * 512),  # two final norms
+    ({"target_vocab_size": 30_000}, 30_000 * 512),  # one matrix
+])  # fmt: skip
+def test_changes_of_base_add_parameters(change, num_added):
+    assert count_parameters(TransformerConfig(37_000, **change)) == BASE + num_added
 
 
 def test_the_published_size_of_tiny(weights_without_numbers):
@@ -140,10 +128,8 @@ def test_recipes_are_the_papers():
     smoothing = {"table3_d_smoothing00": 0.0, "table3_d_smoothing02": 0.2}
     for name in TABLE:
         if name.startswith("table3"):  # section 6.2: without averages of checkpoints
-            expected = TrainingRecipe(
-                label_smoothing=smoothing.get(name, 0.1), average_checkpoints=1
-            )
-            assert get_preset(name).recipe == expected
+            smoothed = {"label_smoothing": smoothing.get(name, 0.1), "average_checkpoints": 1}
+            assert get_preset(name).recipe == TrainingRecipe(**smoothed)
 
 
 @pytest.mark.parametrize(

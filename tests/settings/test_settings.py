@@ -72,62 +72,30 @@ NAN, INFINITY = float("nan"), float("inf")
 # Wrong values of each setting.
 WRONG = {
     Toy: {
-        "size": [0, True, 2.0, None],
-        "color": ["green"],
-        "weight": [0, INFINITY, NAN, 10**400],
-        "loud": [1],
-        "windows": [(), (1, 0)],
+        "size": [0, True, 2.0, None], "color": ["green"], "weight": [0, INFINITY, NAN, 10**400],
+        "loud": [1], "windows": [(), (1, 0)],
     },
     TransformerConfig: {
-        "vocab_size": [0, None, "9"],
-        "target_vocab_size": [-1],
-        "num_encoder_layers": [0],
-        "num_decoder_layers": [1.0],
-        "d_model": [True],
-        "intermediate_dim": [0],
-        "num_heads": [0],
-        "key_dim": [0],
-        "value_dim": [0],
-        "dropout": [1.0, NAN, "0.1"],
-        "attention_dropout": [-0.1],
-        "activation_dropout": [None],
-        "activation": [None],
-        "use_bias": [1],
-        "norm_epsilon": [0],
-        "norm": ["Pre"],
-        "position": [None],
-        "max_distance": [0],
-        "max_length": [0],
-        "sliding_window": [0],
-        "flash_attention": [1],
+        "vocab_size": [0, None, "9"], "target_vocab_size": [-1], "num_encoder_layers": [0],
+        "num_decoder_layers": [1.0], "d_model": [True], "intermediate_dim": [0], "num_heads": [0],
+        "key_dim": [0], "value_dim": [0], "dropout": [1.0, NAN, "0.1"],
+        "attention_dropout": [-0.1], "activation_dropout": [None], "activation": [None],
+        "use_bias": [1], "norm_epsilon": [0], "norm": ["Pre"], "position": [None],
+        "max_distance": [0], "max_length": [0], "sliding_window": [0], "flash_attention": [1],
     },
     TrainingRecipe: {
-        "label_smoothing": [1.0, "0.1", None],
-        "beta_1": [True],
-        "beta_2": [-0.1],
-        "epsilon": [0, None],
-        "peak_learning_rate": [0, "1e-3"],
-        "clip_norm": [-1],
-        "ema_momentum": [1.0],
-        "length_penalty": [-0.1, [1]],
-        "length_normalization": ["wu", None],
-        "warmup_steps": [0, 10.0],
-        "beam_size": [0],
+        "label_smoothing": [1.0, "0.1", None], "beta_1": [True], "beta_2": [-0.1],
+        "epsilon": [0, None], "peak_learning_rate": [0, "1e-3"], "clip_norm": [-1],
+        "ema_momentum": [1.0], "length_penalty": [-0.1, [1]],
+        "length_normalization": ["wu", None], "warmup_steps": [0, 10.0], "beam_size": [0],
         "max_steps": [None],
     },
     TrainingSettings: {
-        "tokenizer": ["words"],
-        "bpe_dropout": [1.0],
-        "max_steps": [0],
-        "max_minutes": [-1.0],
-        "bleu_every": [-1],
-        "average_windows": [(), (0,)],
-        "gpus": [0],
-        "seed": [-1, 2**32],
-        "f1_every": [-1],
-        "f1_trees": [0],
+        "tokenizer": ["words"], "bpe_dropout": [1.0], "max_steps": [0], "max_minutes": [-1.0],
+        "bleu_every": [-1], "average_windows": [(), (0,)], "gpus": [0], "seed": [-1, 2**32],
+        "f1_every": [-1], "f1_trees": [0],
     },
-}
+}  # fmt: skip
 
 
 def given(settings):
@@ -201,3 +169,39 @@ def test_a_wrong_text_is_refused_with_the_rule(rule, text):
     with pytest.raises(argparse.ArgumentTypeError) as error:
         rule(text)
     assert str(error.value) == f"expected {rule.words}. Received: {text!r}"
+
+
+def test_the_defaults_are_the_papers_base_model():
+    assert TransformerConfig(vocab_size=37_000).to_dict() == {
+        "vocab_size": 37_000, "target_vocab_size": None, "num_encoder_layers": 6,
+        "num_decoder_layers": 6, "d_model": 512, "intermediate_dim": 2048, "num_heads": 8,
+        "key_dim": None, "value_dim": None, "dropout": 0.1, "attention_dropout": 0.0,
+        "activation_dropout": 0.0, "activation": "relu", "norm": "post",
+        "position": "sinusoidal", "max_length": None, "use_bias": False, "norm_epsilon": 1e-6,
+        "max_distance": 16, "sliding_window": None, "flash_attention": None, "remat": False,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("change, message", [
+    ({"flash_attention": True, "attention_dropout": 0.1},
+     "Received: attention_dropout=0.1, position='sinusoidal'"),
+    ({"flash_attention": True, "position": "relative"}, "position='relative'"),
+    ({"position": "learned"}, "needs `max_length`. Received: max_length=None"),
+    ({"d_model": 9, "num_heads": 3}, "even `d_model`. Received: d_model=9"),
+    ({"d_model": 16, "num_heads": 3},
+     "`num_heads` must divide `d_model` unless `key_dim` and `value_dim` are given. "
+     "Received: num_heads=3, d_model=16"),
+    ({"d_model": 16, "num_heads": 3, "key_dim": 4}, "Received: num_heads=3, d_model=16"),
+])  # fmt: skip
+def test_settings_that_do_not_fit_are_named(change, message):
+    with pytest.raises(ValueError) as error:
+        TransformerConfig(**{"vocab_size": 9, **change})
+    assert message in str(error.value)
+
+
+def test_properties_of_a_configuration():
+    assert TransformerConfig(9).output_vocab_size == 9
+    assert TransformerConfig(9, 7).output_vocab_size == 7
+    # Heads need not divide the width if their sizes are given.
+    config = TransformerConfig(9, d_model=16, num_heads=3, key_dim=4, value_dim=5)
+    assert (config.num_heads, config.key_dim, config.value_dim) == (3, 4, 5)

@@ -20,26 +20,19 @@ def test_a_task_and_its_settings_are_checked(changes):
         TrainingSettings(**changes)
 
 
-def test_bpe_dropout_needs_merges():
-    with pytest.raises(ValueError, match="Received: bpe_dropout=0.1 with tokenizer='subword'"):
-        TrainingSettings(tokenizer="subword", bpe_dropout=0.1)
-
-
 def test_parsing_has_two_vocabularies_and_a_whole_linearization():
     settings = TrainingSettings(task="parsing", linearization={"tags": True})
     assert settings.shared_vocabulary is False
     assert settings.linearization == {
-        "words": False,
-        "tags": True,
-        "labelled_closing": True,
-        "root_label": "S",
-        "numbers": False,
-    }
+        "words": False, "tags": True, "labelled_closing": True, "root_label": "S", "numbers": False,
+    }  # fmt: skip
     assert TrainingSettings.from_dict(settings.to_dict()) == settings
     with pytest.raises(ValueError, match="Received: color"):
         TrainingSettings(task="parsing", linearization={"color": True})
     with pytest.raises(ValueError, match="bpe_dropout=0.1 with task='parsing'"):
         TrainingSettings(task="parsing", bpe_dropout=0.1)
+    with pytest.raises(ValueError, match="Received: bpe_dropout=0.1 with tokenizer='subword'"):
+        TrainingSettings(tokenizer="subword", bpe_dropout=0.1)
 
 
 def test_a_training_of_before_there_was_parsing_is_resumed(tmp_path):
@@ -79,14 +72,15 @@ def test_limits_may_change_when_a_training_is_resumed(tmp_path):
     changed.check_resumes(tmp_path, DATA)
 
 
-@pytest.mark.parametrize(
-    ("changes", "named"),
-    [({"seed": 9}, "seed was 1, now 9"), ({"recipe": {"warmup_steps": 7}}, "warmup_steps was")],
-)
-def test_other_settings_are_named(tmp_path, changes, named):
+@pytest.mark.parametrize("changes, data, named", [
+    ({"seed": 9}, {}, "seed was 1, now 9"),
+    ({"recipe": {"warmup_steps": 7}}, {}, "warmup_steps was"),
+    ({}, {"pairs": 11}, "pairs was 10, now 11"),
+])  # fmt: skip
+def test_other_settings_and_data_are_named(tmp_path, changes, data, named):
     TrainingSettings().save(tmp_path, DATA)
     with pytest.raises(UserError, match=named):
-        TrainingSettings(**changes).check_resumes(tmp_path, DATA)
+        TrainingSettings(**changes).check_resumes(tmp_path, {**DATA, **data})
 
 
 def test_only_the_field_of_the_model_that_differs_is_named(tmp_path):
@@ -110,12 +104,6 @@ def test_a_training_of_before_line_ends_were_compared_is_resumed(tmp_path):
     TrainingSettings().save(tmp_path, {**DATA, "line_ends": 1})
     with pytest.raises(UserError, match="line_ends was 1, now 2"):
         TrainingSettings().check_resumes(tmp_path, {**DATA, "line_ends": 2})
-
-
-def test_other_data_is_named(tmp_path):
-    TrainingSettings().save(tmp_path, DATA)
-    with pytest.raises(UserError, match="pairs was 10, now 11"):
-        TrainingSettings().check_resumes(tmp_path, {**DATA, "pairs": 11})
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"settings": {}}', '{"settings": 1}'])
