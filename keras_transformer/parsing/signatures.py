@@ -46,8 +46,8 @@ class ParserFunctions(ServedFunctions):
         # The word and the bracket that end each leaf; one more column for symbols after the last.
         endings = tf.strings.regex_replace(words.flat_values, r"\(", "-LRB-")
         endings = tf.strings.join([tf.strings.regex_replace(endings, r"\)", "-RRB-"), ")"])
-        endings = words.with_flat_values(endings)
-        endings = tf.pad(endings.to_tensor(""), [[0, 0], [0, 1]], constant_values="")
+        endings = words.with_flat_values(endings).to_tensor("")
+        endings = tf.pad(endings, [[0, 0], [0, 1]], constant_values="")
         is_word = tf.gather(tf.constant(self._pipeline.tree_symbols.words), tokens)
         places = tf.cumsum(tf.cast(is_word, tf.int32), axis=2, exclusive=True)
         next_endings = tf.gather(endings, places, batch_dims=1)  # [rows, n, length]

@@ -9,6 +9,9 @@ from typing import Any
 from keras_transformer import parsing
 from keras_transformer.errors import UserError
 from keras_transformer.inference.tasks import Corpora, Task, toml_files
+from keras_transformer.parsing.commands import define_evaluate_options, evaluate
+from keras_transformer.parsing.linearization import NUMBERS, Linearization
+from keras_transformer.parsing.treebank import TreebankCorpus
 from keras_transformer.settings.setting import declare_options
 
 _OPTIONS = {
@@ -64,18 +67,16 @@ class ParsingTask(Task):
 
     def check_settings(self, settings) -> dict[str, Any]:
         if settings.bpe_dropout:
-            raise ValueError(
-                "`bpe_dropout` is for translation. "
-                f"Received: bpe_dropout={settings.bpe_dropout!r} with task={settings.task!r}"
-            )
-        linearization = parsing.Linearization.from_dict(settings.linearization)
+            received = f"bpe_dropout={settings.bpe_dropout!r} with task={settings.task!r}"
+            raise ValueError(f"`bpe_dropout` is for translation. Received: {received}")
+        linearization = Linearization.from_dict(settings.linearization)
         return {"linearization": linearization.to_dict(), "shared_vocabulary": False}
 
     def check(self, corpus, settings) -> None:
-        if not isinstance(corpus, parsing.TreebankCorpus):
-            message = "The corpus of a parser must be a `TreebankCorpus`"
-            raise UserError(f"{message}. Received: a corpus of type {type(corpus).__name__}")
-        expected = parsing.Linearization.from_dict(settings.linearization)
+        if not isinstance(corpus, TreebankCorpus):
+            rule = "The corpus of a parser must be a `TreebankCorpus`"
+            raise UserError(f"{rule}. Received: a corpus of type {type(corpus).__name__}")
+        expected = Linearization.from_dict(settings.linearization)
         if corpus.linearization != expected:
             rule = "The corpus must have the linearization of the settings"
             raise UserError(f"{rule}. Received: {corpus.linearization} with settings of {expected}")
@@ -83,19 +84,17 @@ class ParsingTask(Task):
     def learn_tokenizers(self, corpus, settings, source, report):
         from keras_transformer.data import SubwordTokenizer
         from keras_transformer.data.tokenizer_pair import TokenizerPair
-        from keras_transformer.parsing.linearization import NUMBERS
         from keras_transformer.training.training_run import learn_vocabulary
 
-        symbols: collections.Counter[str] = collections.Counter()
+        form = Linearization.from_dict(settings.linearization)
+        # All numbers, for sentences longer than those in training.
+        symbols = collections.Counter(NUMBERS if form.numbers else ())
 
         def sentences():
             for sentence, tree in corpus:
-                if not settings.linearization["words"]:
-                    symbols.update(tree.split(" "))
+                symbols.update(() if form.words else tree.split(" "))
                 yield sentence
 
-        if settings.linearization["numbers"]:
-            symbols.update(NUMBERS)  # for sentences longer than those in training
         if source is None:
             size = "all" if settings.vocab_size is None else f"{settings.vocab_size:,}"
             report(f"Learning a vocabulary of {size} {settings.tokenizer} pieces for the words.")
@@ -103,7 +102,7 @@ class ParsingTask(Task):
             source = learn_vocabulary(sentences(), settings, min_count=2)
         else:
             collections.deque(sentences(), maxlen=0)
-        if settings.linearization["words"]:
+        if form.words:
             report("Learning a vocabulary of the same kind for the trees.")
             return TokenizerPair(source, learn_vocabulary((tree for _, tree in corpus), settings))
         report(f"The trees are written in {len(symbols)} symbols.")
@@ -127,13 +126,9 @@ class ParsingTask(Task):
     def make_result(self, model, tokenizers, settings, recipe, sentence_profile):
         from keras_transformer.training.evaluations import beam_search
 
-        return self.pipeline(
-            model,
-            *tokenizers,
-            parsing.Linearization.from_dict(settings.linearization),
-            search=beam_search(recipe, recipe.beam_size),
-            recipe=recipe,
-        )
+        search = beam_search(recipe, recipe.beam_size)
+        linearization = Linearization.from_dict(settings.linearization)
+        return self.pipeline(model, *tokenizers, linearization, search=search, recipe=recipe)
 
     def check_served(self, pipeline) -> None:
         if not pipeline.constrained:
@@ -141,16 +136,14 @@ class ParsingTask(Task):
             if pipeline.tree_symbols is None:
                 why = f"linearization={pipeline.linearization}, and a target vocabulary in which "
                 why += "not every symbol of a tree is one token"
-            raise UserError(
-                "A SavedModel does not repair trees, so its search must be constrained to "
-                f"well-formed ones. Received: a Parser with {why}"
-            )
+            rule = "A SavedModel does not repair trees, so its search must be constrained to "
+            raise UserError(f"{rule}well-formed ones. Received: a Parser with {why}")
 
     def open_corpora(self, kind: str, values: dict[str, Any]) -> Corpora:
-        linearization = parsing.Linearization(**_linearization(values))
+        linearization = Linearization(**_linearization(values))
         corpora = (
-            parsing.TreebankCorpus(values["trees"], linearization, limit=values["limit_trees"]),
-            parsing.TreebankCorpus(values["valid_trees"], linearization),
+            TreebankCorpus(values["trees"], linearization, limit=values["limit_trees"]),
+            TreebankCorpus(values["valid_trees"], linearization),
         )
         for corpus in corpora:
             len(corpus)  # reads all trees, and raises if one is broken
@@ -165,27 +158,18 @@ class ParsingTask(Task):
     def plan_vocabulary(self, settings, size: int, vocabulary: Any) -> tuple[int | None, str]:
         if settings.linearization["words"]:
             return size, "for the words, as many for the trees"
-        from keras_transformer.parsing.linearization import NUMBERS
-
         num_symbols = _NUM_SYMBOLS + len(NUMBERS) * settings.linearization["numbers"]
         return num_symbols, f"for the words, about {num_symbols} symbols for the trees"
 
     def add_evaluate_options(self, parser: argparse.ArgumentParser) -> None:
-        from keras_transformer.parsing.commands import define_evaluate_options
-
         define_evaluate_options(parser)
 
     def evaluate(self, arguments: argparse.Namespace) -> dict[str, Any]:
-        from keras_transformer.parsing.commands import evaluate
-
         return evaluate(arguments)
 
 
-def _linearization(values: Mapping[str, Any]) -> dict[str, Any]:
-    words, tags, numbers = (values[f"emit_{part}"] for part in ("words", "tags", "numbers"))
-    return {
-        "words": words,
-        "tags": tags,
-        "numbers": not (words or tags) if numbers is None else numbers,
-        "labelled_closing": not values["unlabelled_closing"],
-    }
+def _linearization(values):
+    words, tags, numbers = (values[f"emit_{name}"] for name in ("words", "tags", "numbers"))
+    numbers = not (words or tags) if numbers is None else numbers
+    has_labels = not values["unlabelled_closing"]
+    return {"words": words, "tags": tags, "numbers": numbers, "labelled_closing": has_labels}
