@@ -1,12 +1,13 @@
-"""Trees as symbols and back."""
+"""Trees as symbols and back; any symbols at all become a tree over the words of the sentence."""
 
 import itertools
 
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
 from keras_transformer.parsing import Linearization, Tree, read_trees
-from tests.treebank_data import EXAMPLES, treebank_file, trees
+from tests.treebank_data import EXAMPLES, LABELS, treebank_file, trees
 
 TREE = Tree.parse("(S (NP (DT The) (NN dog)) (VP (VBZ barks) (PRT (RP up))) (-RRB- -RRB-))")
 WAYS = [
@@ -14,22 +15,24 @@ WAYS = [
     for words, tags, labelled, numbers in itertools.product([False, True], repeat=4)
     if not (words and numbers)
 ]
-
-
-@pytest.mark.parametrize(
-    "words, tags, expected",
-    [
-        (False, False, "(S (NP XX XX )NP (VP XX (PRT XX )PRT )VP XX )S"),
-        (False, True, "(S (NP DT NN )NP (VP VBZ (PRT RP )PRT )VP -RRB- )S"),
-        (True, False, "(S (NP The dog )NP (VP barks (PRT up )PRT )VP -RRB- )S"),
-        (
-            True,
-            True,
-            "(S (NP (DT The )DT (NN dog )NN )NP (VP (VBZ barks )VBZ (PRT (RP up )RP )PRT )VP "
-            "(-RRB- -RRB- )-RRB- )S",
-        ),
-    ],
+SOUP = st.lists(
+    st.sampled_from(
+        [f"({label}" for label in LABELS]
+        + [f"){label}" for label in LABELS]
+        + ["(NN", ")NN", ")", "XX", "NN", "a", "b", "-LRB-", "(", "", "((", "(S)", "a b", "<unk>"]
+    ),
+    max_size=40,
 )
+SENTENCE = st.lists(st.sampled_from(["a", "b", "(", "XX"]), min_size=1, max_size=8)
+
+
+@pytest.mark.parametrize("words, tags, expected", [
+    (False, False, "(S (NP XX XX )NP (VP XX (PRT XX )PRT )VP XX )S"),
+    (False, True, "(S (NP DT NN )NP (VP VBZ (PRT RP )PRT )VP -RRB- )S"),
+    (True, False, "(S (NP The dog )NP (VP barks (PRT up )PRT )VP -RRB- )S"),
+    (True, True, "(S (NP (DT The )DT (NN dog )NN )NP (VP (VBZ barks )VBZ (PRT (RP up )RP )PRT )VP "
+                 "(-RRB- -RRB- )-RRB- )S"),
+])  # fmt: skip
 def test_each_way_writes_what_it_says(words, tags, expected):
     symbols = Linearization(words, tags).to_symbols(TREE)
     assert symbols == expected.split(" ")
@@ -52,73 +55,171 @@ def test_numbers_stand_for_words_and_begin_again_after_99():
     assert Linearization(numbers=True).rebuild(symbols, words) == (tree, 0)
 
 
-def check_that_it_comes_back(linearization, tree):
-    symbols = linearization.to_symbols(tree)
-    assert not any(" " in symbol for symbol in symbols)
-    tags = None if linearization.tags else tree.tags()
-    rebuilt = linearization.rebuild(symbols, tree.words(), tags)
-    assert rebuilt.tree == tree
-    assert rebuilt.is_well_formed
+def check_that_it_comes_back(tree):
+    for linearization in WAYS:
+        symbols = linearization.to_symbols(tree)
+        assert not any(" " in symbol for symbol in symbols)
+        tags = None if linearization.tags else tree.tags()
+        rebuilt = linearization.rebuild(symbols, tree.words(), tags)
+        assert rebuilt.tree == tree and rebuilt.is_well_formed
 
 
-@pytest.mark.parametrize("linearization", WAYS, ids=str)
 @EXAMPLES
-@given(tree=trees())
-def test_every_tree_comes_back(linearization, tree):
-    check_that_it_comes_back(linearization, tree)
+@given(trees())
+def test_every_tree_comes_back(tree):
+    check_that_it_comes_back(tree)
 
 
-def test_words_are_those_of_the_input_and_tags_unknown():
-    linearization = Linearization()
-    symbols = linearization.to_symbols(Tree.parse("(S (NP (PRP It)) (VP (VBZ works)))"))
-    assert str(linearization.to_tree(symbols, ["(", "b"])) == "(S (NP (XX -LRB-)) (VP (XX b)))"
-
-
-@pytest.mark.parametrize("linearization", WAYS, ids=str)
-def test_given_tags_replace_those_of_the_symbols(linearization):
-    symbols = linearization.to_symbols(TREE)
-    tags = ["A", "B", "C", "D", "E"]
-    assert linearization.to_tree(symbols, TREE.words(), tags).tags() == tags
-
-
-@pytest.mark.parametrize(
-    "tree, linearization",
-    [
-        (Tree("NN", "dog"), Linearization()),
-        (Tree.parse("( (NP (NN dog)))"), Linearization()),
-        (Tree.parse("(NP (NN New York))"), Linearization(words=True)),
-    ],
-)
-def test_a_tree_that_symbols_cannot_hold_is_an_error(tree, linearization):
-    with pytest.raises(ValueError, match="Received: Tree.parse"):
-        linearization.to_symbols(tree)
-
-
-def test_wrong_arguments_are_errors():
-    with pytest.raises(ValueError, match=r"Received: root_label='\(S'"):
-        Linearization(root_label="(S")
-    with pytest.raises(ValueError, match="Received: words=True, numbers=True"):
-        Linearization(words=True, numbers=True)
-    with pytest.raises(ValueError, match="Received: numbers=1"):
-        Linearization(numbers=1)
-    with pytest.raises(ValueError, match="must have words"):
-        Linearization().to_tree(["(S", ")S"], [])
-    with pytest.raises(ValueError, match="Received: 1 tags and 2 words"):
-        Linearization().to_tree(["(S", ")S"], ["a", "b"], ["A"])
-
-
-@pytest.mark.parametrize("linearization", WAYS, ids=str)
-def test_a_sample_of_a_treebank_comes_back(linearization):
-    for tree in itertools.islice(read_trees(treebank_file("train")), 150):
-        check_that_it_comes_back(linearization, tree)
+def test_a_sample_of_a_treebank_comes_back():
+    for tree in itertools.islice(read_trees(treebank_file("train")), 50):
+        check_that_it_comes_back(tree)
 
 
 @pytest.mark.slow
 def test_every_tree_of_a_treebank_comes_back_in_every_way():
     count = 0
-    for part in ("train", "dev"):
-        for tree in read_trees(treebank_file(part)):
-            count += 1
-            for linearization in WAYS:
-                check_that_it_comes_back(linearization, tree)
+    for tree in itertools.chain(*(read_trees(treebank_file(part)) for part in ("train", "dev"))):
+        count += 1
+        check_that_it_comes_back(tree)
     assert count == 27_128
+
+
+def test_tags_are_those_given_or_unknown():
+    tags = ["A", "B", "C", "D", "E"]
+    for linearization in WAYS:
+        symbols = linearization.to_symbols(TREE)
+        assert linearization.to_tree(symbols, TREE.words(), tags).tags() == tags
+    tree = Linearization().to_tree(["(S", "(NP", "XX", ")NP", "XX", ")S"], ["(", "b"])
+    assert str(tree) == "(S (NP (XX -LRB-)) (XX b))"
+
+
+@pytest.mark.parametrize("tree, linearization", [
+    (Tree("NN", "dog"), Linearization()),
+    (Tree.parse("( (NP (NN dog)))"), Linearization()),
+    (Tree.parse("(NP (NN New York))"), Linearization(words=True)),
+])  # fmt: skip
+def test_a_tree_that_symbols_cannot_hold_is_an_error(tree, linearization):
+    with pytest.raises(ValueError, match="Received: Tree.parse"):
+        linearization.to_symbols(tree)
+
+
+@pytest.mark.parametrize("function, message", [
+    (lambda: Linearization(root_label="(S"), r"Received: root_label='\(S'"),
+    (lambda: Linearization(words=True, numbers=True), "Received: words=True, numbers=True"),
+    (lambda: Linearization(numbers=1), "Received: numbers=1"),
+    (lambda: Linearization().to_tree(["(S", ")S"], []), "must have words"),
+    (lambda: Linearization().to_tree(["(S"], ["a", "b"], ["A"]), "Received: 1 tags and 2 words"),
+])  # fmt: skip
+def test_wrong_arguments_are_errors(function, message):
+    with pytest.raises(ValueError, match=message):
+        function()
+
+
+@EXAMPLES
+@given(symbols=SOUP, words=SENTENCE)
+def test_any_soup_becomes_a_tree_over_the_words(symbols, words):
+    for linearization in WAYS:
+        rebuilt = linearization.rebuild(symbols, words)
+        assert rebuilt.tree.words() == words
+        assert not rebuilt.tree.is_leaf
+        assert Tree.parse(str(rebuilt.tree)) == rebuilt.tree
+        assert linearization.rebuild(symbols, words) == rebuilt
+        # Well-formed are the sequences of trees, and no others.
+        is_unchanged = linearization.to_symbols(rebuilt.tree) == symbols
+        assert rebuilt.is_well_formed == is_unchanged
+
+
+def spans(symbols):
+    """Label, first word and end of each constituent that the symbols themselves close."""
+    stack, found, position = [], [], 0
+    for symbol in symbols:
+        if symbol.startswith("("):
+            stack.append((symbol[1:], position))
+        elif symbol.startswith(")"):
+            found.append((*stack.pop(), position))
+        else:
+            position += 1
+    return found
+
+
+@EXAMPLES
+@given(tree=trees(), data=st.data())
+def test_what_is_complete_in_a_truncated_sequence_is_in_the_tree(tree, data):
+    linearization = Linearization()
+    symbols = linearization.to_symbols(tree)
+    kept = symbols[: data.draw(st.integers(0, len(symbols)))]
+    rebuilt = linearization.rebuild(kept, tree.words())
+    assert rebuilt.is_well_formed == (kept == symbols)
+    found = spans(linearization.to_symbols(rebuilt.tree))
+    for span in spans(kept):
+        found.remove(span)
+
+
+@pytest.mark.parametrize("settings, symbols, expected, num_repairs", [
+    ({}, "(S (NP XX )NP XX XX )S", "(S (NP (XX a)) (XX b) (XX c))", 0),
+    # Nothing is known: the default root; each of three words is missing, the root twice.
+    ({}, "", "(S (XX a) (XX b) (XX c))", 5),
+    ({"root_label": "TOP"}, "", "(TOP (XX a) (XX b) (XX c))", 5),
+    ({}, "(NP", "(NP (XX a) (XX b) (XX c))", 4),
+    # Unknown symbols are left out.
+    ({}, "(S <unk> XX (( XX XX )S", "(S (XX a) (XX b) (XX c))", 2),
+    # A word before any opening symbol.
+    ({}, "XX (NP XX XX )NP )S", "(S (XX a) (NP (XX b) (XX c)))", 1),
+    ({}, "XX (NP XX XX )NP", "(S (XX a) (NP (XX b) (XX c)))", 2),
+    # A closing symbol closes all within.
+    ({}, "(S (NP (PP XX )NP XX XX )S", "(S (NP (PP (XX a))) (XX b) (XX c))", 1),
+    ({}, "(S (NP (NP XX )NP XX XX )S", "(S (NP (NP (XX a)) (XX b) (XX c)))", 1),
+    # One of a label that is not open closes the innermost.
+    ({}, "(S (NP XX )VP XX XX )S", "(S (NP (XX a)) (XX b) (XX c))", 1),
+    ({}, ")NP (S XX XX XX )S", "(S (XX a) (XX b) (XX c))", 1),
+    ({}, "(S (NP XX ) XX XX )S", "(S (NP (XX a)) (XX b) (XX c))", 1),
+    # What follows the root is put into it.
+    ({}, "(S XX )S (NP XX XX )NP", "(S (XX a) (NP (XX b) (XX c)))", 2),
+    ({}, "(S XX )S (NP XX XX )NP )S", "(S (XX a) (NP (XX b) (XX c)))", 1),
+    ({}, "(S XX XX XX )S )S )NP", "(S (XX a) (XX b) (XX c))", 2),
+    # Words too many, and too few: in the root, or in what is still open.
+    ({}, "(S (NP XX XX )NP XX XX )S", "(S (NP (XX a) (XX b)) (XX c))", 1),
+    ({}, "(S XX XX XX )S XX", "(S (XX a) (XX b) (XX c))", 1),
+    ({}, "(S (NP XX )NP )S", "(S (NP (XX a)) (XX b) (XX c))", 2),
+    ({}, "(S (NP XX )NP (VP XX", "(S (NP (XX a)) (VP (XX b) (XX c)))", 3),
+    # Constituents without words, also a root.
+    ({}, "(S (NP )NP XX XX XX )S", "(S (XX a) (XX b) (XX c))", 1),
+    ({}, "(S (NP (PP )PP )NP XX XX XX )S", "(S (XX a) (XX b) (XX c))", 2),
+    ({}, "(NP )NP (S XX XX XX )S", "(S (XX a) (XX b) (XX c))", 1),
+    ({}, "(S XX XX XX (NP", "(S (XX a) (XX b) (XX c))", 3),
+    # Of a wrong number, the next word is meant.
+    ({"numbers": True}, "(S (NP 0 )NP 1 2 )S", "(S (NP (XX a)) (XX b) (XX c))", 0),
+    ({"numbers": True}, "(S (NP 0 )NP 2 2 )S", "(S (NP (XX a)) (XX b) (XX c))", 1),
+    ({"numbers": True}, "(S (NP 100 )NP XX 2 )S", "(S (NP (XX a)) (XX b) (XX c))", 2),
+    ({"numbers": True}, "(S (NP 0 )NP 1 2 3 )S", "(S (NP (XX a)) (XX b) (XX c))", 1),
+    # Closing symbols without labels.
+    ({"labelled_closing": False}, "(S (NP XX ) XX XX )", "(S (NP (XX a)) (XX b) (XX c))", 0),
+    ({"labelled_closing": False}, "(S (NP XX )NP XX XX )S", "(S (NP (XX a)) (XX b) (XX c))", 2),
+    ({"labelled_closing": False}, "(S (NP XX )S XX XX ) )", "(S (NP (XX a)) (XX b) (XX c))", 2),
+])  # fmt: skip
+def test_each_repair(settings, symbols, expected, num_repairs):
+    rebuilt = Linearization(**settings).rebuild(symbols.split(), ["a", "b", "c"])
+    assert (str(rebuilt.tree), rebuilt.num_repairs) == (expected, num_repairs)
+
+
+@pytest.mark.parametrize("symbols, expected, num_repairs", [
+    ("(S (A a )A (NP (B -LRB- )B )NP )S", "(S (A a) (NP (B -LRB-)))", 0),
+    # Another word than the sentence has.
+    ("(S (A a )A (NP (B b )B )NP )S", "(S (A a) (NP (B -LRB-)))", 1),
+    # A tag that is not closed, or by another label; a word without a tag.
+    ("(S (A a (NP (B -LRB- )B )NP )S", "(S (A a) (NP (B -LRB-)))", 1),
+    ("(S (A a )A (NP (B -LRB- )C )NP )S", "(S (A a) (NP (B -LRB-)))", 4),
+    ("(S (A a )A -LRB- )S", "(S (A a) (XX -LRB-))", 1),
+])  # fmt: skip
+def test_words_with_tags(symbols, expected, num_repairs):
+    rebuilt = Linearization(words=True, tags=True).rebuild(symbols.split(), ["a", "("])
+    assert (str(rebuilt.tree), rebuilt.num_repairs) == (expected, num_repairs)
+
+
+@pytest.mark.parametrize("linearization", [Linearization(), Linearization(words=True, tags=True)])
+def test_thousands_of_open_constituents_are_no_problem(linearization):
+    symbols = ["(S", "(NP"] * 2500
+    tree = linearization.to_tree(symbols, ["a", "b"])
+    assert tree.words() == ["a", "b"]
+    assert sum(not part.is_leaf for part in tree.subtrees()) == 5000
+    assert linearization.to_tree([*symbols, *[")S"] * 2500], ["a"]).words() == ["a"]

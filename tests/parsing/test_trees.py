@@ -1,16 +1,18 @@
-"""Trees: what they are made of, how they are read and written."""
+"""Trees: what they are made of, how they are read, written and drawn."""
 
 import dataclasses
 
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
 from keras_transformer.errors import UserError
-from keras_transformer.parsing import Tree
+from keras_transformer.parsing import Tree, draw_tree, format_tree
 from keras_transformer.parsing.trees import TreeReader
 from tests.treebank_data import EXAMPLES, trees
 
 TEXT = "(S (NP (DT The) (NN dog)) (VP (VBZ barks)) (. .))"
+LONG = Tree.parse("(S (NP (DT The) (NN dog)) (VP (VBD saw) (NP (-LRB- -LRB-) (NN cat))) (. .))")
 
 
 def test_a_tree_has_labels_children_and_words():
@@ -25,7 +27,7 @@ def test_a_tree_has_labels_children_and_words():
 
 
 def test_subtrees_come_before_their_children_and_walk_says_where_they_end():
-    tree = Tree.parse("(S (NP (DT The) (NN dog)) (VP (VBZ barks)))")
+    tree = Tree.parse(TEXT.replace(" (. .)", ""))
     labels = [part.label for part in tree.subtrees()]
     assert labels == ["S", "NP", "DT", "NN", "VP", "VBZ"]
     ends = [part and part.label for part in tree.walk()]
@@ -63,15 +65,10 @@ def test_brackets_that_are_words_are_escaped_when_written():
     assert Tree.parse(text) == tree
 
 
-def test_the_representation_makes_the_tree_again():
-    tree = Tree.parse(TEXT)
-    assert eval(repr(tree)) == tree
-
-
 @EXAMPLES
 @given(trees())
 def test_what_is_written_is_read_again(tree):
-    assert Tree.parse(str(tree)) == tree
+    assert Tree.parse(str(tree)) == tree == eval(repr(tree))
 
 
 def test_only_ascii_white_space_separates():
@@ -85,43 +82,37 @@ def test_a_leaf_may_hold_a_word_with_spaces():
     assert str(tree) == "(NP (NN New York))"
 
 
-@pytest.mark.parametrize(
-    "text, message",
-    [
-        ("", "Expected one tree.* 0 trees"),
-        (f"{TEXT} {TEXT}", "Expected one tree.* 2 trees"),
-        ("(S (NN dog)", "ends within a tree.* 1 open"),
-        ("(S (NN dog)))", "closing bracket too many"),
-        ("dog (S (NN dog))", "outside of brackets: 'dog'"),
-        ("(S (NN dog)) dog", "outside of brackets: 'dog'"),
-        ("()", r"nothing in the brackets '\(\)'"),
-        ("(S (NP) (NN dog))", r"nothing in the brackets '\(NP\)'"),
-        ("(NP the (NN dog))", "word 'the' has no tag"),
-        ("(NP (DT the) dog)", "word 'dog' has no tag"),
-        ("(S ( (NN dog)))", "has no label"),
-        ("(S ((NN dog)))", "has no label"),
-    ],
-)
+@pytest.mark.parametrize("text, message", [
+    ("", "Expected one tree.* 0 trees"),
+    (f"{TEXT} {TEXT}", "Expected one tree.* 2 trees"),
+    ("(S (NN dog)", "ends within a tree.* 1 open"),
+    ("(S (NN dog)))", "closing bracket too many"),
+    ("dog (S (NN dog))", "outside of brackets: 'dog'"),
+    ("(S (NN dog)) dog", "outside of brackets: 'dog'"),
+    ("()", r"nothing in the brackets '\(\)'"),
+    ("(S (NP) (NN dog))", r"nothing in the brackets '\(NP\)'"),
+    ("(NP the (NN dog))", "word 'the' has no tag"),
+    ("(NP (DT the) dog)", "word 'dog' has no tag"),
+    ("(S ( (NN dog)))", "has no label"),
+    ("(S ((NN dog)))", "has no label"),
+])  # fmt: skip
 def test_text_that_is_no_tree_is_an_error(text, message):
     with pytest.raises(UserError, match=message):
         Tree.parse(text)
 
 
-@pytest.mark.parametrize(
-    "label, children, message",
-    [
-        ("N P", "dog", "label='N P'"),
-        ("(NP", "dog", r"label='\(NP'"),
-        (None, "dog", "label=None"),
-        ("", "dog", "label=''"),
-        ("NN", "", "children=''"),
-        ("NN", " dog", "children=' dog'"),
-        ("NN", "a  dog", "children='a  dog'"),
-        ("NN", "a\ndog", "children="),
-        ("NP", [], r"children=\(\)"),
-        ("NP", ["dog"], "children=.'dog',"),
-    ],
-)
+@pytest.mark.parametrize("label, children, message", [
+    ("N P", "dog", "label='N P'"),
+    ("(NP", "dog", r"label='\(NP'"),
+    (None, "dog", "label=None"),
+    ("", "dog", "label=''"),
+    ("NN", "", "children=''"),
+    ("NN", " dog", "children=' dog'"),
+    ("NN", "a  dog", "children='a  dog'"),
+    ("NN", "a\ndog", "children="),
+    ("NP", [], r"children=\(\)"),
+    ("NP", ["dog"], "children=.'dog',"),
+])  # fmt: skip
 def test_what_could_not_be_written_and_read_again_is_an_error(label, children, message):
     with pytest.raises(ValueError, match=f"Received: .*{message}"):
         Tree(label, children)
@@ -152,3 +143,46 @@ def test_nothing_recurses():
     assert tree == Tree.parse(text) and hash(tree) == hash(Tree.parse(text))
     assert tree != Tree.parse(text.replace("Yes", "No"))
     assert tree.words() == ["Yes"]
+
+
+def test_what_fits_stays_on_a_line():
+    assert format_tree(LONG, width=len(str(LONG))) == str(LONG)
+    assert format_tree(LONG, width=40) == (
+        "(S\n"
+        "  (NP (DT The) (NN dog))\n"
+        "  (VP\n"
+        "    (VBD saw)\n"
+        "    (NP (-LRB- -LRB-) (NN cat)))\n"
+        "  (. .))"
+    )
+    assert format_tree(Tree("NN", "dog")) == "(NN dog)"
+
+
+def test_the_drawing_has_a_line_for_each_constituent_and_word():
+    assert draw_tree(LONG) == (
+        "S\n"
+        "├── NP\n"
+        "│   ├── DT The\n"
+        "│   └── NN dog\n"
+        "├── VP\n"
+        "│   ├── VBD saw\n"
+        "│   └── NP\n"
+        "│       ├── -LRB- (\n"
+        "│       └── NN cat\n"
+        "└── . ."
+    )
+    assert draw_tree(Tree("NN", "dog")) == "NN dog"
+
+
+@EXAMPLES
+@given(trees(), st.integers(1, 100))
+def test_no_line_is_too_long_and_every_label_is_drawn(tree, width):
+    text = format_tree(tree, width)
+    assert Tree.parse(text) == tree
+    for line in text.splitlines():
+        # One opening bracket only (a label, or a leaf) cannot be broken.
+        assert len(line) <= width or line.count("(") == 1
+    drawn = [line.lstrip("│├└─ ") for line in draw_tree(tree).split("\n")]
+    assert drawn == [
+        f"{part.label} {part.word}" if part.is_leaf else part.label for part in tree.subtrees()
+    ]
