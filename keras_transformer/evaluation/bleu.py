@@ -198,28 +198,23 @@ def paper_bleu(
     lowercase: bool = False,
     language: str = "de",
 ) -> Score:
-    """Tokenized BLEU, for German with compounds split as in the paper's English-German figures.
+    """Returns tokenized BLEU, in German with split compounds as in the paper's figures.
 
-    The paper scored newstest2014 with the procedure of its authors' toolkit: typographic quotes are
-    replaced, Moses' tokenizer for German is applied, hyphenated compounds are split ("rich-text
-    format" becomes "rich ##AT##-##AT## text format"), and Moses' multi-bleu scores without
-    smoothing. The result is 0.7 to 1.5 points above sacreBLEU's for the same output. Use it only to
-    compare with papers of that time. For English, Moses' tokenizer for English is applied and no
-    compound is split, as those papers did.
-
-    Differences from the original: the tokenizer is from `sacremoses`, without XML escapes, and the
-    references are prepared like the hypotheses. The original used a tokenized reference file whose
-    typographic quotes were already `"`, so here „ “ ” ‟ « » become `"` on both sides. A
-    comparison with tensor2tensor's figures needs this (transformer_base on newstest2014: 27.52 by
-    sacreBLEU, 29.02 by its script).
+    As in the procedure of the authors' toolkit, typographic quotes (here „ “ ” ‟ « » on both sides)
+    are replaced, Moses' tokenizer is applied, in German hyphenated compounds are split ("rich-text
+    format" becomes "rich ##AT##-##AT## text format"), and BLEU is not smoothed. The tokenizer is
+    from `sacremoses`, without XML escapes, and the references are prepared like the hypotheses. The
+    result is 0.7 to 1.5 points above sacreBLEU's for the same output (transformer_base of
+    tensor2tensor on newstest2014: 29.02 against 27.52). Use it only to compare with papers of that
+    time.
 
     Args:
         hypotheses, references, lowercase: as in `corpus_bleu`.
         language: language of the texts, `"de"` or `"en"`.
 
     Returns:
-        `Score`, with the same details as `corpus_bleu`. Its name and signature
-        ("tok:moses-de+atat" or "tok:moses-en") distinguish it from sacreBLEU.
+        `Score`, with the same details as `corpus_bleu`. Its name and signature ("tok:moses-de+atat"
+        or "tok:moses-en") distinguish it from sacreBLEU.
 
     Raises:
         UserError: if the numbers of lines differ, there are none, or `language` is another.
@@ -231,7 +226,7 @@ def paper_bleu(
     100.0
 
     Reference: Vaswani et al. (2017), section 6.1; tensor2tensor's `get_ende_bleu.sh` and its issue
-    317.
+        317.
     """
     if language not in PAPER_LANGUAGES:
         rule = f"language must be one of {', '.join(PAPER_LANGUAGES)}"

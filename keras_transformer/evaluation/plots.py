@@ -40,10 +40,10 @@ def plot_learning_curve(
     """Draws the loss, and the scores if there are any, over the training steps.
 
     Args:
-        rows: the history, one mapping per entry with "step" and any of "loss", "train_loss",
-            "val_loss", "valid_loss" (nats per token), and a task's score such as "bleu" or
-            "exact_match" (0 to 100; also with the prefix "val_" or "valid_"). Values may be numbers
-            or strings; missing, infinite and other values are skipped.
+        rows: the history, mappings with "step" and any of "loss", "train_loss", "val_loss",
+            "valid_loss" (nats per token), and a task's score such as "bleu" or "exact_match" (0 to
+            100; also with the prefix "val_" or "valid_"). Values that are no finite numbers, or
+            strings of them, are skipped.
         path: the picture to write; .png, .pdf or .svg.
         title: text above the plot.
 
@@ -156,18 +156,16 @@ def plot_attention(
     path: str | os.PathLike,
     title: str | None = None,
 ) -> pathlib.Path:
-    """Draws attention weights as maps, one for each head.
+    """Draws attention weights as maps, one for each head, with a row of maps for each layer.
 
     Rows are target pieces (queries) and columns are source pieces (keys); in self-attention both
-    come from the same text. The maps share one color scale, from 0 to the largest weight. Weights
-    of several layers give a row of maps for each layer. Large maps are drawn without the pieces.
+    come from the same text. The maps share one color scale, from 0 to the largest weight. Large
+    maps are drawn without the pieces.
 
     Args:
-        weights: float `[query_length, key_length]`, `[num_heads, query_length, key_length]` or
-            `[num_layers, num_heads, query_length, key_length]`: attention after the softmax. Any
-            array that NumPy can read.
-        source_pieces: `key_length` strings.
-        target_pieces: `query_length` strings.
+        weights: attention after the softmax, `[query_length, key_length]`, with one or two axes in
+            front: `num_heads`, or `num_layers` and `num_heads`. Any array that NumPy can read.
+        source_pieces, target_pieces: `key_length` and `query_length` strings.
         path: the picture to write; .png, .pdf or .svg.
         title: text above the plot.
 
@@ -207,19 +205,19 @@ def plot_attention(
     grid = figure.subplots(rows, columns, squeeze=False)
     font_size = min(9.0, 72 * cell * 0.75)
     has_names = font_size >= _SMALLEST_FONT
+    # White lines between the cells guide the eye along a row to its piece.
+    edges = {"edgecolors": "white" if has_names else "none", "linewidth": 2 * cell}
+    colors = {"cmap": "Blues", "vmin": 0.0, "vmax": weights.max()}
     for number, axes in enumerate(grid.flat):
         if number >= len(maps):
             axes.set_axis_off()
             continue
-        # White lines between the cells guide the eye along a row to its piece.
-        colors = {"cmap": "Blues", "vmin": 0.0, "vmax": weights.max()}
-        edges = {"edgecolors": "white" if has_names else "none", "linewidth": 2 * cell}
         mesh = axes.pcolormesh(maps[number], **colors, **edges)
         axes.set_aspect("equal")
         axes.invert_yaxis()
         layer, head = divmod(number, columns) if weights.ndim == 4 else (None, number)
-        heading = ("" if layer is None else f"layer {layer + 1}\n") + f"head {head + 1}"
         if weights.ndim > 2:
+            heading = ("" if layer is None else f"layer {layer + 1}\n") + f"head {head + 1}"
             axes.set_title(heading, fontsize=9, color=TEXT_COLOR)
         # Pieces are written only under the last map of a column and left of the first map of a row.
         is_last, is_first = number + columns >= len(maps), number % columns == 0

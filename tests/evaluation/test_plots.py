@@ -45,14 +45,9 @@ def test_learning_curve_reads_text_and_skips_what_is_missing(tmp_path):
     rows = [
         {"step": "100", "loss": "2.5", "val_bleu": ""},
         {"step": "200", "loss": "nan", "val_bleu": None},
-        {"step": "300", "valid_loss": "1.5", "val_bleu": "20"},
+        {"step": "300", "valid_loss": "1.5", "valid_f1": "20"},  # of a parser
         {"loss": 1.0},
     ]
-    assert png_size(plot_learning_curve(rows, tmp_path / "curve.png")) == (1560, 570)
-
-
-def test_learning_curve_of_a_parser_has_its_f1(tmp_path):
-    rows = [{"step": step, "valid_loss": 1 / step, "valid_f1": 50 + step} for step in (1, 2)]
     assert png_size(plot_learning_curve(rows, tmp_path / "curve.png")) == (1560, 570)
 
 
@@ -67,11 +62,10 @@ def test_several_heads_are_small_multiples(tmp_path):
     source, target = list("abcdefgh"), list("uvwxyz")
     sizes = {
         heads: png_size(plot_attention(attention(heads, 6, 8), source, target, tmp_path / "a.png"))
-        for heads in (1, 4, 8)
+        for heads in (1, 4, 5)
     }
-    assert sizes[1][0] < sizes[4][0] < sizes[8][0]
+    assert sizes[1][0] < sizes[4][0] < sizes[5][0]
     assert sizes[1][1] < sizes[4][1]
-    assert plot_attention(attention(6, 8), source, target, tmp_path / "one.png").exists()
 
 
 @pytest.mark.slow
