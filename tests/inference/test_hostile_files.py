@@ -156,7 +156,8 @@ def test_cut_and_flipped_weights_are_loaded_or_refused(directories, tmp_path):
 
 def change(directory, place, value):
     path = directory / "config.json"
-    path.write_text(with_value(json.loads(path.read_text()), place, json.dumps(value)))
+    content = json.loads(path.read_text())
+    path.write_text(with_value(content, place, json.dumps(value)))
 
 
 @pytest.mark.parametrize(
@@ -180,6 +181,19 @@ def change(directory, place, value):
         ("translator", ("search", "constraints", 0, "name"), {}, "name={}"),
         ("translator", ("search", "length_penalty"), 10**400, "config.json"),
         ("parser", ("constrained",), "false", "constrained='false'"),
+        ("translator", ("format",), 2, "config.json: .*format=2"),
+        ("translator", ("search", "beam_size"), 0, "config.json: .*beam_size=0"),
+        ("translator", ("search", "name"), "best", "config.json: .*name='best'"),
+        ("translator", ("search",), 5, "config.json"),
+        ("translator", ("model",), None, "config.json: the entry 'model' is missing"),
+        ("translator", ("extra_length",), -1, "config.json: .*extra_length=-1"),
+        ("translator", ("model", "d_model"), 33, "config.json: .*d_model=33"),
+        ("translator", ("model", "color"), "red", "config.json: .*no such setting"),
+        ("translator", ("model", "vocab_size"), "many", "config.json: .*vocab_size='many'"),
+        ("translator", ("model", "vocab_size"), 321, "tokenizer.*: the tokenizer has .* has 321"),
+        ("translator", ("model", "d_model"), 64, "model.weights.h5"),
+        ("translator", ("model", "num_encoder_layers"), 2, "model.weights.h5"),
+        ("translator", ("model", "norm"), "pre", "model.weights.h5"),
     ],
 )
 def test_a_value_out_of_range_is_named(directories, tmp_path, name, place, value, message):
@@ -188,6 +202,14 @@ def test_a_value_out_of_range_is_named(directories, tmp_path, name, place, value
     with pytest.raises(UserError, match=message) as caught:
         {"translator": Translator, "parser": Parser}[name].load(directory)
     assert "\n" not in str(caught.value)
+
+
+def test_as_many_parameters_in_other_places_are_named(directories, tmp_path):
+    directory = shutil.copytree(directories / "translator", tmp_path / "translator")
+    for name, dim in (("key_dim", 6), ("value_dim", 10)):
+        change(directory, ("model", name), dim)
+    with pytest.raises(UserError, match="model.weights.h5"):
+        Translator.load(directory)
 
 
 def listing(folder):
@@ -328,11 +350,11 @@ def test_the_weights_of_a_saved_model_are_loaded_or_refused(directories, served)
         path.write_bytes(original)
 
 
-@pytest.mark.parametrize("value", [None, 5, "floatX", {"class_name": "DTypePolicy"}, ["float32"]])
-def test_a_precision_of_no_kind_is_refused(served, value):
-    change(served, ("precision",), value)
-    with pytest.raises(UserError, match="precision|dtype|floatX"):
-        Translator.load(served)
+def test_a_precision_of_no_kind_is_refused(served):
+    for value in (None, 5, "floatX", {"class_name": "DTypePolicy"}, ["float32"]):
+        change(served, ("precision",), value)
+        with pytest.raises(UserError, match="precision|dtype|floatX"):
+            Translator.load(served)
 
 
 def test_a_directory_reads_no_variables_but_those_of_its_saved_model(served, tmp_path):
@@ -376,19 +398,19 @@ def test_an_array_without_a_shape_is_no_weight(directories, tmp_path):
     assert Translator.load(directory).model.count_params()
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_weights_that_are_not_finite_are_refused(directories, tmp_path, value):
+def test_weights_that_are_not_finite_are_refused(directories, tmp_path):
     translator = Translator.load(directories / "translator")
     weight = translator.model.encoder.blocks[0].feed_forward.inner_dense.bias
-    values = weight.numpy().copy()
-    values[3] = value
-    weight.assign(values)
-    path = translator.save(tmp_path / "model") / "model.weights.h5"
-    with pytest.raises(UserError, match="model.weights.h5.*inner/bias.*not finite float32"):
-        Translator.load(path.parent)
-    with pytest.raises(UserError, match="not finite.*model.weights.h5"):
-        average_checkpoints([path], tmp_path / "mean.weights.h5")
-    assert not (tmp_path / "mean.weights.h5").exists()
+    for value in (np.nan, np.inf):
+        values = np.zeros(weight.shape)
+        values[3] = value
+        weight.assign(values)
+        path = translator.save(tmp_path / "model") / "model.weights.h5"
+        with pytest.raises(UserError, match="model.weights.h5.*inner/bias.*not finite float32"):
+            Translator.load(path.parent)
+        with pytest.raises(UserError, match="not finite.*model.weights.h5"):
+            average_checkpoints([path], tmp_path / "mean.weights.h5")
+        assert not (tmp_path / "mean.weights.h5").exists()
 
 
 @pytest.mark.parametrize(
