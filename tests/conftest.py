@@ -37,8 +37,12 @@ def pytest_collection_modifyitems(items):
 
 
 def pytest_collection_finish():
-    # What the imports made stays: each later collection need not look at it.
+    _collect_garbage()
+
+
+def _collect_garbage():
     gc.collect()
+    # What is left stays: no later collection need look at it.
     gc.freeze()
 
 
@@ -48,8 +52,8 @@ def _fresh_module():
 
     keras.utils.set_random_seed(0)
     yield
-    keras.backend.clear_session()
-    gc.collect()
+    keras.backend.clear_session(free_memory=False)
+    _collect_garbage()
 
 
 @pytest.fixture(autouse=True)

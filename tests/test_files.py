@@ -14,12 +14,7 @@ import pytest
 from keras_transformer import files
 from keras_transformer.data.lines import open_text
 from keras_transformer.errors import UserError
-from keras_transformer.files import (
-    atomic_files,
-    atomic_folder,
-    atomic_write,
-    require_file,
-)
+from keras_transformer.files import atomic_files, atomic_folder, atomic_write, require_file
 
 
 def test_atomic_write_replaces_the_file_only_when_the_block_succeeds(tmp_path):

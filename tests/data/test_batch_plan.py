@@ -77,18 +77,15 @@ def test_pairs_that_fit_nowhere_are_marked():
     assert assigned.tolist() == [1, 0, 2, 2]
 
 
-@pytest.mark.parametrize(
-    "size, widths, rows",
-    [
-        (BatchSize(400, 8), (10, 20), 16),
-        (BatchSize(150, 8), (10, 20), 7),
-        (BatchSize(150, 8, 2), (10, 20), 6),
-        (BatchSize(150, 8, 4), (10, 20), 4),
-        (BatchSize(19, 8), (10, 20), 1),
-        (BatchSize(19, 8, 4), (10, 20), 4),
-        (BatchSize(17, 4), (1, 1), 16),
-    ],
-)
+@pytest.mark.parametrize("size, widths, rows", [
+    (BatchSize(400, 8), (10, 20), 16),
+    (BatchSize(150, 8), (10, 20), 7),
+    (BatchSize(150, 8, 2), (10, 20), 6),
+    (BatchSize(150, 8, 4), (10, 20), 4),
+    (BatchSize(19, 8), (10, 20), 1),
+    (BatchSize(19, 8, 4), (10, 20), 4),
+    (BatchSize(17, 4), (1, 1), 16),
+])  # fmt: skip
 def test_rows_are_rounded_down_to_the_multiple(size, widths, rows):
     assert size.rows(*widths) == rows
 

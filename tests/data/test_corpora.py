@@ -39,16 +39,13 @@ def test_every_corpus_can_be_read_again_and_knows_its_length(corpus):
     assert len(corpus) == 3
 
 
-@pytest.mark.parametrize(
-    "numbers, message",
-    [
-        ((3, 2), "has 3, .* has 2"),
-        ((2, 5), "has 2, .* has 5"),
-        ((0, 2), "a.txt' is empty"),
-        ((2, 0), "b.txt' is empty"),
-        ((0, 0), "a.txt' and .*b.txt' are empty"),
-    ],
-)
+@pytest.mark.parametrize("numbers, message", [
+    ((3, 2), "has 3, .* has 2"),
+    ((2, 5), "has 2, .* has 5"),
+    ((0, 2), "a.txt' is empty"),
+    ((2, 0), "b.txt' is empty"),
+    ((0, 0), "a.txt' and .*b.txt' are empty"),
+])  # fmt: skip
 def test_parallel_files_must_be_parallel(tmp_path, numbers, message):
     paths = [
         _write(tmp_path / name, ["line"] * number)

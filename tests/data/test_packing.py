@@ -66,15 +66,12 @@ def read_back(batch):
     return rows
 
 
-@pytest.mark.parametrize(
-    ("width", "arguments"),
-    [
-        (60, {}),
-        (128, {"shuffle": False}),
-        (61, {"num_replicas": 3, "seed": 7}),
-        (700, {"row_multiple": 1}),
-    ],
-)
+@pytest.mark.parametrize(("width", "arguments"), [
+    (60, {}),
+    (128, {"shuffle": False}),
+    (61, {"num_replicas": 3, "seed": 7}),
+    (700, {"row_multiple": 1}),
+])  # fmt: skip
 @pytest.mark.parametrize("dtype", [np.int32, np.uint16])
 def test_every_pair_is_whole_in_one_segment_of_an_epoch(width, arguments, dtype):
     encoded, pairs = make_corpus(*sentences(500, longest=60), dtype)
@@ -104,7 +101,7 @@ def test_every_pair_is_whole_in_one_segment_of_an_epoch(width, arguments, dtype)
         (([9] * 5, [9] * 5), 5),
         (([9, 2, 2], [2, 9, 9]), 3),
         (([2], [2]), 1),
-        (([3] * 30_000, [3] * 30_000), 10_000),  # several streams
+        (([3] * 12_000, [3] * 12_000), 4_000),  # several streams
     ],
     ids=["full", "uneven", "one", "many"],
 )
@@ -157,7 +154,7 @@ def test_a_corpus_that_cannot_be_packed_is_refused_at_once():
             TokenBatches(EncodedCorpus(*arrays), 640, packed_width=32)
 
 
-@pytest.mark.parametrize(("width", "bound"), [(64, 0.05), (128, 0.036), (256, 0.023)])
+@pytest.mark.parametrize(("width", "bound"), [(64, 0.05), (256, 0.023)])
 def test_sentences_like_captions_leave_little_padding(width, bound):
     """Sorted by length, as some corpora are; on the side that has more tokens."""
     lengths = np.array(sentences(20_000, longest=55))

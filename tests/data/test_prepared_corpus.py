@@ -163,35 +163,32 @@ def change(path, old, new):
     path.write_text(content.replace(old, new, 1), encoding="utf-8")
 
 
-@pytest.mark.parametrize(
-    ("damage", "message"),
-    [
-        (lambda folder: shard(folder).unlink(), "shard .*train-00000-of-00001.tfrecord' is miss"),
-        (
-            lambda folder: shard(folder).write_bytes(shard(folder).read_bytes()[:-5]),
-            "train-00000-of-00001.tfrecord' is missing, or was cut or changed",
-        ),
-        (lambda folder: (folder / "prepared.json").unlink(), "not a prepared corpus: it has no"),
-        (lambda folder: (folder / "prepared.json").write_text("{"), "prepared.json' is damaged"),
-        (
-            lambda folder: change(folder / "prepared.json", '"pairs"', '"pears"'),
-            "prepared.json' is damaged",
-        ),
-        (
-            lambda folder: change(folder / "prepared.json", '"format": 1', '"format": 2'),
-            "has format 2, this version reads 1: prepare",
-        ),
-        (
-            lambda folder: change(folder / "tokenizer.txt", "\na\nb\n", "\nb\na\n"),
-            "tokenizer.txt' is not the file that was written with the corpus",
-        ),
-        (lambda folder: (folder / "tokenizer.txt").unlink(), "tokenizer.txt' is not the file that"),
-        (
-            lambda folder: change(folder / "valid.jsonl", '"d"', '"f"'),
-            "valid.jsonl' is not the file that",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("damage", "message"), [
+    (lambda folder: shard(folder).unlink(), "shard .*train-00000-of-00001.tfrecord' is miss"),
+    (
+        lambda folder: shard(folder).write_bytes(shard(folder).read_bytes()[:-5]),
+        "train-00000-of-00001.tfrecord' is missing, or was cut or changed",
+    ),
+    (lambda folder: (folder / "prepared.json").unlink(), "not a prepared corpus: it has no"),
+    (lambda folder: (folder / "prepared.json").write_text("{"), "prepared.json' is damaged"),
+    (
+        lambda folder: change(folder / "prepared.json", '"pairs"', '"pears"'),
+        "prepared.json' is damaged",
+    ),
+    (
+        lambda folder: change(folder / "prepared.json", '"format": 1', '"format": 2'),
+        "has format 2, this version reads 1: prepare",
+    ),
+    (
+        lambda folder: change(folder / "tokenizer.txt", "\na\nb\n", "\nb\na\n"),
+        "tokenizer.txt' is not the file that was written with the corpus",
+    ),
+    (lambda folder: (folder / "tokenizer.txt").unlink(), "tokenizer.txt' is not the file that"),
+    (
+        lambda folder: change(folder / "valid.jsonl", '"d"', '"f"'),
+        "valid.jsonl' is not the file that",
+    ),
+])  # fmt: skip
 def test_a_damaged_directory_is_refused_before_it_is_read(prepared, damage, message):
     damage(prepared.directory)
     with pytest.raises(UserError, match=message):

@@ -5,14 +5,7 @@ import inspect
 import re
 import textwrap
 
-import pytest
-
-from tests.docs.public_names import (
-    parameters_of,
-    public_members,
-    public_methods,
-    sections_of,
-)
+from tests.docs.public_names import parameters_of, public_members, public_methods, sections_of
 
 MEMBERS, METHODS = public_members(), public_methods()
 EVERYTHING = {**MEMBERS, **METHODS}
@@ -38,39 +31,35 @@ def names_in(sections):
     return {name.strip("* ") for entry in entries for name in entry.split(",")}
 
 
-@pytest.mark.parametrize("name", EVERYTHING)
-def test_the_first_line_is_a_sentence(name):
-    first = inspect.getdoc(EVERYTHING[name]).splitlines()[0]
-    assert first.endswith(".") and len(first) <= 100
+def test_the_first_line_is_a_sentence():
+    first = {name: inspect.getdoc(member).splitlines()[0] for name, member in EVERYTHING.items()}
+    assert not [name for name, line in first.items() if line[-1] != "." or len(line) > 100]
 
 
-@pytest.mark.parametrize("name", MEMBERS)
-def test_there_is_an_example(name):
-    assert ">>> " in sections_of(MEMBERS[name]).get("Example", "")
+def test_there_is_an_example():
+    examples = {name: sections_of(member).get("Example", "") for name, member in MEMBERS.items()}
+    assert not [name for name, example in examples.items() if ">>> " not in example]
 
 
-@pytest.mark.parametrize(
-    "name", [n for n, member in EVERYTHING.items() if has_own_arguments(member)]
-)
-def test_every_argument_is_explained(name):
-    text = inspect.getdoc(EVERYTHING[name])
-    if "rguments as of `" in text or "rguments are those of `" in text:
-        return  # They are explained there.
-    parameters = parameters_of(EVERYTHING[name]).values()
-    expected = {p.name for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
-    assert expected <= names_in(sections_of(EVERYTHING[name]))
+def test_every_argument_is_explained():
+    missing = {}
+    for name, member in EVERYTHING.items():
+        text = inspect.getdoc(member)
+        # They are explained there.
+        if "rguments as of `" in text or "rguments are those of `" in text:
+            continue
+        parameters = parameters_of(member).values() if has_own_arguments(member) else ()
+        expected = {p.name for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
+        missing[name] = expected - names_in(sections_of(member))
+    assert not {name: arguments for name, arguments in missing.items() if arguments}
 
 
-FUNCTIONS = {
-    name: member
-    for name, member in EVERYTHING.items()
-    if not inspect.isclass(member) and not isinstance(member, property)
-}
-
-
-@pytest.mark.parametrize("name", [n for n, member in FUNCTIONS.items() if returned_values(member)])
-def test_what_is_returned_is_explained(name):
-    text = inspect.getdoc(FUNCTIONS[name])
-    sections = sections_of(FUNCTIONS[name])
-    has_section = "Returns" in sections or "Yields" in sections
-    assert has_section or text.split()[0] in ("Return", "Returns", "Yields")
+def test_what_is_returned_is_explained():
+    missing = []
+    for name, member in EVERYTHING.items():
+        if inspect.isclass(member) or isinstance(member, property) or not returned_values(member):
+            continue
+        first, sections = inspect.getdoc(member).split()[0], sections_of(member)
+        if not {"Returns", "Yields"} & {first, *sections} and first != "Return":
+            missing.append(name)
+    assert not missing

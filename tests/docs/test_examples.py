@@ -20,11 +20,7 @@ PUBLIC = {**public_members(), **public_methods()}
 _INDEX = (ROOT / "docs/api/README.md").read_text("utf-8")
 BEGINNING = re.search(r"^```python\n(.*?)^```", _INDEX, re.M | re.S)[1]
 # What examples need that is not installed with the library, by the end of their names.
-LIBRARIES = {
-    "torch": ["torch"],
-    "marian": ["torch", "transformers"],
-    "hub": ["keras_hub"],
-}
+LIBRARIES = {"torch": ["torch"], "marian": ["torch", "transformers"], "hub": ["keras_hub"]}
 # They train, search with a large beam, or import torch.
 SLOW = [
     "bridges.from_marian", "bridges.to_marian", "inference.Translator", "models.Ensemble",

@@ -18,10 +18,7 @@ import pytest
 from keras_transformer.cli import main
 from tests.translation_set import store_translation_set
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.tensorflow_only("`train` reads its data with tf.data"),
-]
+pytestmark = [pytest.mark.slow, pytest.mark.tensorflow_only("`train` reads its data with tf.data")]
 NUM_TRAIN, NUM_VALID, NUM_TEST = 4_000, 60, 40
 OVERRIDES = (
     "--num-encoder-layers 1 --num-decoder-layers 1 --d-model 32 --intermediate-dim 64 "

@@ -218,7 +218,6 @@ def test_the_installed_wheel_works_far_from_the_repository(distributions, tmp_pa
     )
     program = (
         "import importlib.metadata as metadata, keras_transformer as package\n"
-        "from keras_transformer import layers, models\n"
         "distribution = metadata.distribution('keras-transformer-toolkit')\n"
         "print(package.__file__, package.__version__, distribution.version)\n"
         "(command,) = distribution.entry_points\n"
