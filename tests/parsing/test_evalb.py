@@ -35,36 +35,30 @@ def test_every_row_and_figure_is_evalbs(name):
     assert score.summary().split("\n\n-- Not of EVALB")[0].splitlines() == expected[summary:]
 
 
-@pytest.mark.parametrize(
-    "line, status, error",
-    [
-        ("(NP (DT a)) (VP (NN dog))", 0, None),
-        ("(DT a) (NN dog)", 0, None),
-        ("( (NP (DT a) (NN dog)) )", 0, None),
-        ("", 2, None),
-        ("(())", 2, None),
-        ("(NP (DT a) (NN dog)", 1, "too many open bracket"),
-        ("(NP (DT a) (NN dog)))", 1, "too many close bracket"),
-        ("(NP (DT a) (NN dog cat))", 1, "More than two elements"),
-        ("(NP a (NN dog))", 1, "More than two elements"),
-        ("a dog", 2, "More than two elements"),
-    ],
-)
+@pytest.mark.parametrize("line, status, error", [
+    ("(NP (DT a)) (VP (NN dog))", 0, None),
+    ("(DT a) (NN dog)", 0, None),
+    ("( (NP (DT a) (NN dog)) )", 0, None),
+    ("", 2, None),
+    ("(())", 2, None),
+    ("(NP (DT a) (NN dog)", 1, "too many open bracket"),
+    ("(NP (DT a) (NN dog)))", 1, "too many close bracket"),
+    ("(NP (DT a) (NN dog cat))", 1, "More than two elements"),
+    ("(NP a (NN dog))", 1, "More than two elements"),
+    ("a dog", 2, "More than two elements"),
+])  # fmt: skip
 def test_a_line_may_be_anything(line, status, error):
     [sentence] = parseval(["(NP (DT a) (NN dog))"], [line]).sentences
     assert sentence.status == status
     assert error is None and not sentence.errors or error in sentence.errors[0]
 
 
-@pytest.mark.parametrize(
-    "line, row",
-    [
-        (")(NP (DT a) (NN dog)", "0    0.00   0.00     0      1    0"),
-        ("(NP (DT a))) (VP (NN dog)", "0    0.00   0.00     0      1    2"),
-        (")) (NP (NP (DT a) (NN dog)", "1    0.00   0.00     0      1    1"),
-        ("(NP (DT a)) (NN dog)) (NP", "1  100.00  50.00     1      1    2"),
-    ],
-)
+@pytest.mark.parametrize("line, row", [
+    (")(NP (DT a) (NN dog)", "0    0.00   0.00     0      1    0"),
+    ("(NP (DT a))) (VP (NN dog)", "0    0.00   0.00     0      1    2"),
+    (")) (NP (NP (DT a) (NN dog)", "1    0.00   0.00     0      1    1"),
+    ("(NP (DT a)) (NN dog)) (NP", "1  100.00  50.00     1      1    2"),
+])  # fmt: skip
 def test_rows_of_unbalanced_lines_are_those_of_evalb(line, row):
     """Its stack reaches below 0; only unequal numbers, or two at once, are an error."""
     score = parseval(["(NP (DT a) (NN dog))"], [line])
@@ -134,17 +128,14 @@ def test_a_file_with_known_parameters_is_named_in_the_signature(tmp_path, name, 
     assert str(EvalbParameters.from_file(file_of(tmp_path, text))) == name
 
 
-@pytest.mark.parametrize(
-    "line, message",
-    [
-        ("DELETE_LABLE TOP", "unknown keyword. Allowed: DELETE_LABEL,"),
-        (" DELETE_LABEL TOP extra", "DELETE_LABEL takes a label"),
-        ("DELETE_LABEL", "DELETE_LABEL takes a label"),
-        ("EQ_LABEL ADVP", "EQ_LABEL takes two values"),
-        ("EQ_WORD a b c", "EQ_WORD takes two values"),
-        ("MAX_ERROR ten", "MAX_ERROR takes a whole number"),
-    ],
-)
+@pytest.mark.parametrize("line, message", [
+    ("DELETE_LABLE TOP", "unknown keyword. Allowed: DELETE_LABEL,"),
+    (" DELETE_LABEL TOP extra", "DELETE_LABEL takes a label"),
+    ("DELETE_LABEL", "DELETE_LABEL takes a label"),
+    ("EQ_LABEL ADVP", "EQ_LABEL takes two values"),
+    ("EQ_WORD a b c", "EQ_WORD takes two values"),
+    ("MAX_ERROR ten", "MAX_ERROR takes a whole number"),
+])  # fmt: skip
 def test_a_mistake_in_a_file_is_named_with_its_line(tmp_path, line, message):
     with pytest.raises(UserError) as raised:
         EvalbParameters.from_file(file_of(tmp_path, f"LABELED 1\n{line}\n"))

@@ -156,32 +156,29 @@ def test_a_parser_is_scored_by_its_parses(run, files, model, tmp_path, monkeypat
     assert again == output
 
 
-@pytest.mark.parametrize(
-    "arguments, message",
-    [
-        ("--hypothesis {short}", "2 parses and 3 gold trees"),
-        ("--hypothesis {empty}", "empty' is empty"),
-        ("--hypothesis {missing}", "no-such-file"),
-        ("--hypothesis {parses} --reference {empty}", "empty' has no trees"),
-        ("--model {model} --reference {broken}", "broken', line 2: the word 'the'"),
-        ("--hypothesis {parses} --reference {text}", "text', line 1: there is text outside"),
-        ("--hypothesis {parses} --reference {gold} {gold}", "takes one --reference FILE"),
-        ("--hypothesis {parses} --output {new}", "--output goes with --model"),
-        ("--hypothesis {parses} --beam-size 2", "--beam-size goes with --model"),
-        ("--hypothesis {parses} --unconstrained", "--unconstrained goes with --model"),
-        ("--hypothesis {parses} --json {missing}/x", "no-such-file/x"),
-        ("--hypothesis {parses} --table {missing}/x", "no-such-file/x"),
-        ("--hypothesis {parses} --lowercase", "--lowercase goes with --task translation"),
-        ("--hypothesis {parses} --tokenize 13a", "--tokenize goes with --task translation"),
-        ("--model {model} --source {gold}", "--source goes with --task translation"),
-        ("--model {model} --min-length 3", "--min-length goes with --task translation"),
-        ("--hypothesis {parses} --parameters old", "existing parameter file. Received: 'old'"),
-        ("--hypothesis {parses} --parameters {text}", "text', line 1: unknown keyword"),
-        ("--model {missing}", "no-such-file"),
-        ("--task translation --hypothesis {parses} --table x", "--table goes with --task parsing"),
-        ("--task translation --model {model} --source {gold}", "holds a Parser"),
-    ],
-)
+@pytest.mark.parametrize("arguments, message", [
+    ("--hypothesis {short}", "2 parses and 3 gold trees"),
+    ("--hypothesis {empty}", "empty' is empty"),
+    ("--hypothesis {missing}", "no-such-file"),
+    ("--hypothesis {parses} --reference {empty}", "empty' has no trees"),
+    ("--model {model} --reference {broken}", "broken', line 2: the word 'the'"),
+    ("--hypothesis {parses} --reference {text}", "text', line 1: there is text outside"),
+    ("--hypothesis {parses} --reference {gold} {gold}", "takes one --reference FILE"),
+    ("--hypothesis {parses} --output {new}", "--output goes with --model"),
+    ("--hypothesis {parses} --beam-size 2", "--beam-size goes with --model"),
+    ("--hypothesis {parses} --unconstrained", "--unconstrained goes with --model"),
+    ("--hypothesis {parses} --json {missing}/x", "no-such-file/x"),
+    ("--hypothesis {parses} --table {missing}/x", "no-such-file/x"),
+    ("--hypothesis {parses} --lowercase", "--lowercase goes with --task translation"),
+    ("--hypothesis {parses} --tokenize 13a", "--tokenize goes with --task translation"),
+    ("--model {model} --source {gold}", "--source goes with --task translation"),
+    ("--model {model} --min-length 3", "--min-length goes with --task translation"),
+    ("--hypothesis {parses} --parameters old", "existing parameter file. Received: 'old'"),
+    ("--hypothesis {parses} --parameters {text}", "text', line 1: unknown keyword"),
+    ("--model {missing}", "no-such-file"),
+    ("--task translation --hypothesis {parses} --table x", "--table goes with --task parsing"),
+    ("--task translation --model {model} --source {gold}", "holds a Parser"),
+])  # fmt: skip
 def test_a_mistake_is_one_line(run, files, model, tmp_path, arguments, message):
     gold, parses = files
     names = {"gold": gold, "parses": parses, "missing": "no-such-file", "new": tmp_path / "new"}

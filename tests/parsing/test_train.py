@@ -41,16 +41,13 @@ def test_every_setting_of_parsing_reaches_the_training():
     )
 
 
-@pytest.mark.parametrize(
-    "arguments, linearization",
-    [
-        ("", {"numbers": True}),
-        ("--emit-words", {"words": True}),
-        ("--emit-tags", {"tags": True}),
-        ("--emit-tags --emit-numbers", {"tags": True, "numbers": True}),
-        ("--no-emit-numbers", {}),
-    ],
-)
+@pytest.mark.parametrize("arguments, linearization", [
+    ("", {"numbers": True}),
+    ("--emit-words", {"words": True}),
+    ("--emit-tags", {"tags": True}),
+    ("--emit-tags --emit-numbers", {"tags": True, "numbers": True}),
+    ("--no-emit-numbers", {}),
+])  # fmt: skip
 def test_words_are_numbers_unless_they_are_something_else(arguments, linearization):
     settings = training_settings(parse(*arguments.split()))
     assert settings == TrainingSettings(
@@ -79,31 +76,28 @@ def test_a_printed_file_is_read_back(run, tmp_path):
     assert values == parse("--emit-tags")
 
 
-@pytest.mark.parametrize(
-    "arguments, message",
-    [
-        ("", "--task parsing needs --trees FILE and --valid-trees FILE"),
-        ("--trees {trees}", "--trees also needs --valid-trees"),
-        ("--source {trees} {both}", "--source goes with --task translation"),
-        ("--prepared x {both}", "--prepared goes with --task translation"),
-        ("--bleu-every 2 {both}", "--bleu-every goes with --task translation"),
-        ("--bleu-lowercase {both}", "--bleu-lowercase goes with --task translation"),
-        ("--shared-vocabulary {both}", "--shared-vocabulary goes with --task translation"),
-        ("--bpe-dropout 0.1 {both}", "--bpe-dropout goes with --task translation"),
-        (
-            "--experiment wmt14-en-de-base {both}",
-            "--experiment wmt14-en-de-base is for --task translation",
-        ),
-        ("--task translation {both}", "--trees goes with --task parsing"),
-        ("--task translation --f1-trees 5 --tsv x --valid-tsv y", "--f1-trees goes with"),
-        ("--limit-trees 0 {both}", "--limit-trees: expected a whole number of at least 1"),
-        ("--task tagging {both}", "invalid choice: 'tagging'"),
-        ("--trees {missing} --valid-trees {trees}", "no-such-file"),
-        ("--trees {trees} --valid-trees {broken}", "broken.trees', line 2: the tree that begins"),
-        ("--trees {trees} --valid-trees {words}", "words.trees', line 1: there is text outside"),
-        ("--trees {empty} --valid-trees {trees}", "empty.trees' has no trees"),
-    ],
-)
+@pytest.mark.parametrize("arguments, message", [
+    ("", "--task parsing needs --trees FILE and --valid-trees FILE"),
+    ("--trees {trees}", "--trees also needs --valid-trees"),
+    ("--source {trees} {both}", "--source goes with --task translation"),
+    ("--prepared x {both}", "--prepared goes with --task translation"),
+    ("--bleu-every 2 {both}", "--bleu-every goes with --task translation"),
+    ("--bleu-lowercase {both}", "--bleu-lowercase goes with --task translation"),
+    ("--shared-vocabulary {both}", "--shared-vocabulary goes with --task translation"),
+    ("--bpe-dropout 0.1 {both}", "--bpe-dropout goes with --task translation"),
+    (
+        "--experiment wmt14-en-de-base {both}",
+        "--experiment wmt14-en-de-base is for --task translation",
+    ),
+    ("--task translation {both}", "--trees goes with --task parsing"),
+    ("--task translation --f1-trees 5 --tsv x --valid-tsv y", "--f1-trees goes with"),
+    ("--limit-trees 0 {both}", "--limit-trees: expected a whole number of at least 1"),
+    ("--task tagging {both}", "invalid choice: 'tagging'"),
+    ("--trees {missing} --valid-trees {trees}", "no-such-file"),
+    ("--trees {trees} --valid-trees {broken}", "broken.trees', line 2: the tree that begins"),
+    ("--trees {trees} --valid-trees {words}", "words.trees', line 1: there is text outside"),
+    ("--trees {empty} --valid-trees {trees}", "empty.trees' has no trees"),
+])  # fmt: skip
 def test_what_makes_no_sense_is_one_line(run, tmp_path, arguments, message):
     files = {"trees": write_toy_trees(tmp_path / "some.trees", 3), "missing": "no-such-file"}
     contents = {"broken": "(NP (NN a))\n(NP (NN b)\n", "words": "a dog\n", "empty": ""}
@@ -134,16 +128,13 @@ def test_trees_from_files_become_a_parser(run, files, tmp_path):
     assert isinstance(tree, Tree) and tree.words()[1] == "dog"
 
 
-@pytest.mark.parametrize(
-    "arguments, vocabulary, num_targets",
-    [
-        ("--vocab-size 900", "900 bpe pieces for the words, about 164 symbols for the trees", 164),
-        ("--vocab-size 900 --emit-tags",
-         "900 bpe pieces for the words, about 64 symbols for the trees", 64),
-        ("--vocab-size 900 --emit-words", "900 bpe pieces for the words, as many for the trees",
-         900),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("arguments, vocabulary, num_targets", [
+    ("--vocab-size 900", "900 bpe pieces for the words, about 164 symbols for the trees", 164),
+    ("--vocab-size 900 --emit-tags",
+     "900 bpe pieces for the words, about 64 symbols for the trees", 64),
+    ("--vocab-size 900 --emit-words", "900 bpe pieces for the words, as many for the trees",
+     900),
+])  # fmt: skip
 def test_a_plan_counts_words_and_trees(run, unmeasured, arguments, vocabulary, num_targets):
     outcome = run("train", "--task", "parsing", "--trees", "some.trees", "--plan", *TINY,
                   *arguments.split())  # fmt: skip

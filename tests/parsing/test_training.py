@@ -155,18 +155,15 @@ def test_another_way_to_write_trees_is_refused(finished, files):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "changes, kinds",
-    [
-        ({"linearization": {"tags": True, "labelled_closing": False}}, None),
-        ({"linearization": {"numbers": True}}, None),
-        ({"linearization": {"words": True}}, (SubwordTokenizer, SubwordTokenizer)),
-        (
-            {"tokenizer": "unigram", "vocab_size": 290},
-            (SentencePieceTokenizer, SubwordTokenizer),
-        ),
-    ],
-)
+@pytest.mark.parametrize("changes, kinds", [
+    ({"linearization": {"tags": True, "labelled_closing": False}}, None),
+    ({"linearization": {"numbers": True}}, None),
+    ({"linearization": {"words": True}}, (SubwordTokenizer, SubwordTokenizer)),
+    (
+        {"tokenizer": "unigram", "vocab_size": 290},
+        (SentencePieceTokenizer, SubwordTokenizer),
+    ),
+])  # fmt: skip
 def test_every_way_to_write_trees_and_words(files, tmp_path, changes, kinds):
     result = run(tmp_path / "model", files, max_steps=1, **changes)
     parser = Parser.load(tmp_path / "model")

@@ -23,17 +23,14 @@ def file_of(tmp_path):
     return write
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        f"{ONE}\n{TWO}\n",
-        f"{ONE}\n{TWO}",
-        f"\n\n( {ONE} )\n\n(TOP {TWO})\n\n",
-        f"(ROOT {ONE}) (S1 {TWO})\r\n",
-        "( (S\n    (NP (DT The) (NN dog))\n    (VP (VBZ barks)) ))\n( (NP (NNS cats)\n))",
-        f"\ufeff{ONE}\n{TWO}",
-    ],
-)
+@pytest.mark.parametrize("text", [
+    f"{ONE}\n{TWO}\n",
+    f"{ONE}\n{TWO}",
+    f"\n\n( {ONE} )\n\n(TOP {TWO})\n\n",
+    f"(ROOT {ONE}) (S1 {TWO})\r\n",
+    "( (S\n    (NP (DT The) (NN dog))\n    (VP (VBZ barks)) ))\n( (NP (NNS cats)\n))",
+    f"\ufeff{ONE}\n{TWO}",
+])  # fmt: skip
 def test_trees_stand_on_a_line_or_on_several(file_of, text):
     assert list(read_trees(file_of(text))) == [Tree.parse(ONE), Tree.parse(TWO)]
 
@@ -58,37 +55,31 @@ def test_a_line_without_a_tree_is_none(file_of):
     assert list(read_tree_lines(path, clean=False))[5] == Tree.parse("( (NP (-NONE- *)))")
 
 
-@pytest.mark.parametrize(
-    "text, message",
-    [
-        (f"{ONE}\n\n{TWO})\n", "line 3: there is a closing bracket too many"),
-        (f"{TWO}\n(S {ONE}\n\n", "line 2: the tree that begins here is not closed"),
-        (f"(S {TWO}\n( {ONE})", r"line 2 \(the tree begins in line 1\): a bracket has no label"),
-        (f"{ONE}\nand {TWO}", "line 2: there is text outside of brackets: 'and'"),
-        ("(S\n(NP))", r"line 2 \(the tree begins in line 1\): there is nothing in .*'\(NP\)'"),
-        (f"{ONE}\n( )", "line 2: there is nothing in the brackets"),
-        ("(S (NP the (NN dog)))", "line 1: the word 'the' has no tag"),
-        (f"{ONE}\n\n( (NP (-NONE- *)))", "line 3: the tree has no words"),
-        (b"(NP (NN dog))\n(NP (NN d\xf6g))", "line 2: the text is not valid UTF-8"),
-        ("", "has no trees"),
-        ("\n \n", "has no trees"),
-    ],
-)
+@pytest.mark.parametrize("text, message", [
+    (f"{ONE}\n\n{TWO})\n", "line 3: there is a closing bracket too many"),
+    (f"{TWO}\n(S {ONE}\n\n", "line 2: the tree that begins here is not closed"),
+    (f"(S {TWO}\n( {ONE})", r"line 2 \(the tree begins in line 1\): a bracket has no label"),
+    (f"{ONE}\nand {TWO}", "line 2: there is text outside of brackets: 'and'"),
+    ("(S\n(NP))", r"line 2 \(the tree begins in line 1\): there is nothing in .*'\(NP\)'"),
+    (f"{ONE}\n( )", "line 2: there is nothing in the brackets"),
+    ("(S (NP the (NN dog)))", "line 1: the word 'the' has no tag"),
+    (f"{ONE}\n\n( (NP (-NONE- *)))", "line 3: the tree has no words"),
+    (b"(NP (NN dog))\n(NP (NN d\xf6g))", "line 2: the text is not valid UTF-8"),
+    ("", "has no trees"),
+    ("\n \n", "has no trees"),
+])  # fmt: skip
 def test_an_error_names_the_file_and_the_line(file_of, text, message):
     with pytest.raises(UserError, match=rf"^'.*trees\.txt'.*{message}") as error:
         list(read_trees(file_of(text)))
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize(
-    "line, message",
-    [
-        (f"{ONE} {TWO}", "line 2: expected one tree in brackets. Received: 2 trees"),
-        ("(()", "line 2: there is nothing in the brackets"),
-        ("(NP (NN dog)", "line 2: the text ends within a tree"),
-        ("dog", "line 2: there is text outside of brackets"),
-    ],
-)
+@pytest.mark.parametrize("line, message", [
+    (f"{ONE} {TWO}", "line 2: expected one tree in brackets. Received: 2 trees"),
+    ("(()", "line 2: there is nothing in the brackets"),
+    ("(NP (NN dog)", "line 2: the text ends within a tree"),
+    ("dog", "line 2: there is text outside of brackets"),
+])  # fmt: skip
 def test_a_line_that_is_no_tree_is_an_error(file_of, line, message):
     with pytest.raises(UserError, match=message):
         list(read_tree_lines(file_of(f"{ONE}\n{line}\n")))
@@ -99,36 +90,33 @@ def test_a_missing_file_is_an_error(tmp_path):
         next(read_trees(tmp_path / "none"))
 
 
-@pytest.mark.parametrize(
-    "text, expected",
-    [
-        # Traces, and constituents that hold nothing else.
-        (
-            "(S (NP (-NONE- *PRO*)) (VP (TO to) (VP (VB go) (SBAR (-NONE- 0) (S (-NONE- *))))))",
-            "(S (VP (TO to) (VP (VB go))))",
-        ),
-        # Function tags and indices, of constituents and of words.
-        (
-            "(S-IMP (NP-SBJ-1 (NN=2 a)) (NP=2 (NN b)) (PP-LOC=3 (IN in)) (NP|PP-X (PRP$ my)))",
-            "(S (NP (NN a)) (NP (NN b)) (PP (IN in)) (NP|PP (PRP$ my)))",
-        ),
-        ("(PRN (-LRB- -LRB-) (NN a) (-RRB- -RRB-))", "(PRN (-LRB- -LRB-) (NN a) (-RRB- -RRB-))"),
-        ("(NP (-- --) (= =) (- -))", "(NP (-- --) (= =) (- -))"),
-        # Roots.
-        ("( (NP (NN a)))", "(NP (NN a))"),
-        ("(TOP (NP (NN a)))", "(NP (NN a))"),
-        ("(ROOT (S1 (NP (NN a))))", "(NP (NN a))"),
-        ("( (NP (NN a)) (NP (NN b)))", "(TOP (NP (NN a)) (NP (NN b)))"),
-        ("(ROOT (NP (NN a)) (. .))", "(TOP (NP (NN a)) (. .))"),
-        ("( (NP (NN a)) (NP (-NONE- *)))", "(NP (NN a))"),
-        ("( (NN a))", "(TOP (NN a))"),
-        ("(NN a)", "(TOP (NN a))"),
-        ("(S (TOP (NN a)))", "(S (TOP (NN a)))"),
-        # A unary chain stays, also one of the same label.
-        ("(NP (NP-SBJ (NP (NN a))))", "(NP (NP (NP (NN a))))"),
-        ("(NP (NN New York) (NN a))", "(NP (NN New_York) (NN a))"),
-    ],
-)
+@pytest.mark.parametrize("text, expected", [
+    # Traces, and constituents that hold nothing else.
+    (
+        "(S (NP (-NONE- *PRO*)) (VP (TO to) (VP (VB go) (SBAR (-NONE- 0) (S (-NONE- *))))))",
+        "(S (VP (TO to) (VP (VB go))))",
+    ),
+    # Function tags and indices, of constituents and of words.
+    (
+        "(S-IMP (NP-SBJ-1 (NN=2 a)) (NP=2 (NN b)) (PP-LOC=3 (IN in)) (NP|PP-X (PRP$ my)))",
+        "(S (NP (NN a)) (NP (NN b)) (PP (IN in)) (NP|PP (PRP$ my)))",
+    ),
+    ("(PRN (-LRB- -LRB-) (NN a) (-RRB- -RRB-))", "(PRN (-LRB- -LRB-) (NN a) (-RRB- -RRB-))"),
+    ("(NP (-- --) (= =) (- -))", "(NP (-- --) (= =) (- -))"),
+    # Roots.
+    ("( (NP (NN a)))", "(NP (NN a))"),
+    ("(TOP (NP (NN a)))", "(NP (NN a))"),
+    ("(ROOT (S1 (NP (NN a))))", "(NP (NN a))"),
+    ("( (NP (NN a)) (NP (NN b)))", "(TOP (NP (NN a)) (NP (NN b)))"),
+    ("(ROOT (NP (NN a)) (. .))", "(TOP (NP (NN a)) (. .))"),
+    ("( (NP (NN a)) (NP (-NONE- *)))", "(NP (NN a))"),
+    ("( (NN a))", "(TOP (NN a))"),
+    ("(NN a)", "(TOP (NN a))"),
+    ("(S (TOP (NN a)))", "(S (TOP (NN a)))"),
+    # A unary chain stays, also one of the same label.
+    ("(NP (NP-SBJ (NP (NN a))))", "(NP (NP (NP (NN a))))"),
+    ("(NP (NN New York) (NN a))", "(NP (NN New_York) (NN a))"),
+])  # fmt: skip
 def test_cleaning_leaves_what_a_parser_predicts(text, expected):
     cleaned = clean_tree(Tree.parse(text))
     assert str(cleaned) == expected

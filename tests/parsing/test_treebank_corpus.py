@@ -21,15 +21,12 @@ def file(tmp_path):
     return path
 
 
-@pytest.mark.parametrize(
-    "options, symbols",
-    [
-        ({}, "(S (NP XX )NP (VP XX XX (ADVP XX )ADVP XX )VP )S"),
-        ({"tags": True}, "(S (NP PRP )NP (VP VBZ -LRB- (ADVP RB )ADVP -RRB- )VP )S"),
-        ({"words": True}, "(S (NP It )NP (VP works -LRB- (ADVP well )ADVP -RRB- )VP )S"),
-        ({"labelled_closing": False}, "(S (NP XX ) (VP XX XX (ADVP XX ) XX ) )"),
-    ],
-)
+@pytest.mark.parametrize("options, symbols", [
+    ({}, "(S (NP XX )NP (VP XX XX (ADVP XX )ADVP XX )VP )S"),
+    ({"tags": True}, "(S (NP PRP )NP (VP VBZ -LRB- (ADVP RB )ADVP -RRB- )VP )S"),
+    ({"words": True}, "(S (NP It )NP (VP works -LRB- (ADVP well )ADVP -RRB- )VP )S"),
+    ({"labelled_closing": False}, "(S (NP XX ) (VP XX XX (ADVP XX ) XX ) )"),
+])  # fmt: skip
 def test_pairs_are_words_and_the_symbols_of_clean_trees(file, options, symbols):
     corpus = TreebankCorpus(file, Linearization(**options))
     first, second = corpus
@@ -83,14 +80,11 @@ def test_a_word_alone_is_a_tree_too(tmp_path):
     assert list(TreebankCorpus(path)) == [("Oh", "(TOP XX )TOP"), ("rain", "(TOP XX )TOP")]
 
 
-@pytest.mark.parametrize(
-    "text, message",
-    [
-        ("(S (NP (NN a)))\n(S (NP the (NN b)))\n", "line 2: the word 'the' has no tag"),
-        ("(S (NP (NN a)))\n(S (NP (NN b))\n", "line 2: the tree that begins here is not closed"),
-        ("", "has no trees"),
-    ],
-)
+@pytest.mark.parametrize("text, message", [
+    ("(S (NP (NN a)))\n(S (NP the (NN b)))\n", "line 2: the word 'the' has no tag"),
+    ("(S (NP (NN a)))\n(S (NP (NN b))\n", "line 2: the tree that begins here is not closed"),
+    ("", "has no trees"),
+])  # fmt: skip
 @pytest.mark.parametrize("limit", [None, 1])
 def test_a_mistake_is_named_with_its_place(tmp_path, text, message, limit):
     path = tmp_path / "some.trees"

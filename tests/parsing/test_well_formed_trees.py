@@ -63,13 +63,10 @@ def search_trees(search, model, sentences, num_words, max_lengths, symbols, max_
     return compiled(*arrays, max_length=int(max(max_lengths)))
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        name if name == "what is no symbol" else pytest.param(name, marks=pytest.mark.slow)
-        for name in VOCABULARIES
-    ],
-)
+@pytest.mark.parametrize("name", [
+    name if name == "what is no symbol" else pytest.param(name, marks=pytest.mark.slow)
+    for name in VOCABULARIES
+])  # fmt: skip
 def test_a_beam_of_everything_finds_every_tree_and_nothing_else(name):
     pieces, linearization, longest = VOCABULARIES[name]
     symbols = tree_symbols(SubwordTokenizer(pieces), linearization)
