@@ -4,9 +4,14 @@ import re
 
 import pytest
 
-from keras_transformer.quickstart import number_words as words
-from keras_transformer.quickstart.corpus import number_corpus
-from keras_transformer.quickstart.number_words import CURRENCIES, FAMILIES, MONTHS, NOUNS
+from keras_transformer.quickstart import corpus as words
+from keras_transformer.quickstart.corpus import (
+    CURRENCIES,
+    FAMILIES,
+    MONTHS,
+    NOUNS,
+    number_corpus,
+)
 
 EURO, _, POUND, FRANC, CROWN = CURRENCIES
 NOUN = {noun.english: noun for noun in NOUNS}
