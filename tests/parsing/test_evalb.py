@@ -89,12 +89,6 @@ def test_quotation_marks_are_restored_only_where_numbers_of_words_differ():
     assert sentence.errors == ("Words unmatch (a|')",)
 
 
-def test_a_label_that_equals_a_deleted_one_loses_its_bracket():
-    parameters = EvalbParameters(equal_labels=(("TOP", "ROOT"),))
-    [sentence] = parseval(["(ROOT (NP (NN a)))"], ["(NP (NN a))"], parameters).sentences
-    assert sentence.gold_brackets == 1
-
-
 def test_a_file_without_a_line_is_evalbs_defaults(tmp_path):
     assert EvalbParameters.from_file(file_of(tmp_path, "# only a comment\n\n")) == EvalbParameters(
         delete_labels=(), delete_labels_for_length=(), equal_labels=(), max_errors=10
@@ -119,12 +113,14 @@ def test_every_keyword_is_read(tmp_path):
     )
 
 
-@pytest.mark.parametrize("name, known", [("COLLINS.prm", EvalbParameters()),
-                                         ("new.prm", EvalbParameters.new())])  # fmt: skip
-def test_a_file_with_known_parameters_is_named_in_the_signature(tmp_path, name, known):
+@pytest.mark.parametrize("name, deleted, quotes", [
+    ("COLLINS.prm", "TOP -NONE- , : `` '' .", ""),
+    ("new.prm", "TOP S1 -NONE- , : `` '' . ? !", "`` '' POS NN CD VBZ :"),
+])  # fmt: skip
+def test_a_file_with_known_parameters_is_named_in_the_signature(tmp_path, name, deleted, quotes):
     text = "EQ_LABEL ADVP PRT\nDELETE_LABEL_FOR_LENGTH -NONE-\nMAX_ERROR 10\n"
-    text += "".join(f"DELETE_LABEL {label}\n" for label in known.delete_labels)
-    text += "".join(f"QUOTE_LABEL {label}\n" for label in known.quote_labels)
+    text += "".join(f"DELETE_LABEL {label}\n" for label in deleted.split())
+    text += "".join(f"QUOTE_LABEL {label}\n" for label in quotes.split())
     assert str(EvalbParameters.from_file(file_of(tmp_path, text))) == name
 
 

@@ -1,4 +1,4 @@
-"""Treebanks: files of trees, and cleaning."""
+"""Treebanks: files of trees, cleaning, and `TreebankCorpus`, pairs of words and symbols."""
 
 import gzip
 
@@ -6,7 +6,16 @@ import pytest
 from hypothesis import given
 
 from keras_transformer.errors import UserError
-from keras_transformer.parsing import Tree, clean_tree, read_tree_lines, read_trees, write_trees
+from keras_transformer.parsing import (
+    Linearization,
+    Tree,
+    TreebankCorpus,
+    clean_tree,
+    read_tree_lines,
+    read_trees,
+    write_trees,
+)
+from tests.toy_treebank import toy_trees, write_toy_trees
 from tests.treebank_data import EXAMPLES, treebank_file, trees
 
 ONE = "(S (NP (DT The) (NN dog)) (VP (VBZ barks)))"
@@ -88,6 +97,8 @@ def test_a_line_that_is_no_tree_is_an_error(file_of, line, message):
 def test_a_missing_file_is_an_error(tmp_path):
     with pytest.raises(UserError, match="File not found"):
         next(read_trees(tmp_path / "none"))
+    with pytest.raises(UserError, match="no-such-file"):
+        TreebankCorpus(tmp_path / "no-such-file")
 
 
 @pytest.mark.parametrize("text, expected", [
@@ -121,9 +132,6 @@ def test_cleaning_leaves_what_a_parser_predicts(text, expected):
     cleaned = clean_tree(Tree.parse(text))
     assert str(cleaned) == expected
     assert clean_tree(cleaned) == cleaned
-
-
-def test_a_tree_without_words_is_none():
     assert clean_tree(Tree.parse("( (S (NP (-NONE- *)) (VP (-NONE- *?*))))")) is None
 
 
@@ -133,13 +141,70 @@ def test_a_clean_tree_stays_as_it_is(tree):
     assert clean_tree(tree) == tree
 
 
+def spaced(text):
+    return " ".join(text.replace("(", " ( ").replace(")", " ) ").split())
+
+
 def test_a_whole_treebank_is_read_without_loss():
     path = treebank_file("dev")
     with gzip.open(path, "rt", encoding="utf-8", newline="\n") as file:
-        lines = [" ".join(line.replace("(", " ( ").replace(")", " ) ").split()) for line in file]
-    written = [
-        " ".join(str(tree).replace("(", " ( ").replace(")", " ) ").split())
-        for tree in read_trees(path, clean=False)
-    ]
-    assert len(written) == 3471
-    assert written == lines
+        lines = list(map(spaced, file))
+    written = [spaced(str(tree)) for tree in read_trees(path, clean=False)]
+    assert len(written) == 3471 and written == lines
+
+
+@pytest.mark.parametrize("options, symbols", [
+    ({}, "(S (NP XX )NP (VP XX XX (ADVP XX )ADVP XX )VP )S"),
+    ({"tags": True}, "(S (NP PRP )NP (VP VBZ -LRB- (ADVP RB )ADVP -RRB- )VP )S"),
+    ({"words": True}, "(S (NP It )NP (VP works -LRB- (ADVP well )ADVP -RRB- )VP )S"),
+    ({"labelled_closing": False}, "(S (NP XX ) (VP XX XX (ADVP XX ) XX ) )"),
+])  # fmt: skip
+def test_pairs_are_words_and_the_symbols_of_clean_trees(file_of, options, symbols):
+    tree = "( (S (NP-SBJ (PRP It))\n (VP (VBZ works) (-LRB- -LRB-) (ADVP (RB well)) (-RRB- -RRB-))))"
+        "( (S (NP-SBJ (PRP It))\n (VP (VBZ works) (-LRB- -LRB-) (ADVP (RB well)) (-RRB- -RRB-))))"
+    )
+    corpus = TreebankCorpus(file_of(f"{text}\n\n(UH Oh)\n"), Linearization(**options))
+    first, second = corpus
+    assert first == ("It works ( well )", symbols)
+    assert second[0] == "Oh" and second[1].startswith("(TOP ")
+    assert list(corpus) == [first, second] and len(corpus) == 2
+
+
+def test_a_sample_is_in_the_files_order_and_part_of_a_larger_one(tmp_path):
+    everything = list(dict.fromkeys(map(str, toy_trees(150))))[:100]
+    path = tmp_path / "trees"
+    path.write_text("".join(f"{tree}\n" for tree in everything))
+    samples = {}
+    for limit in (5, 30, 100, 1000):
+        corpus = TreebankCorpus(path, limit=limit, seed=3)
+        trees = list(corpus.trees())
+        assert [" ".join(tree.words()) for tree in trees] == [source for source, _ in corpus]
+        samples[limit] = [everything.index(str(tree)) for tree in trees]
+        assert len(samples[limit]) == len(corpus) == min(limit, 100)
+        assert samples[limit] == sorted(samples[limit])
+    assert set(samples[5]) < set(samples[30]) < set(samples[100])
+    assert samples[30] != list(range(30)), "not simply the first ones"
+    assert samples[1000] == list(range(100))
+    other = TreebankCorpus(path, limit=30, seed=4)
+    assert list(other) != list(TreebankCorpus(path, limit=30, seed=3))
+
+
+def test_every_tree_has_the_same_chance(tmp_path):
+    path = write_toy_trees(tmp_path / "trees", 5)
+    counts = dict.fromkeys(map(str, read_trees(path)), 0)
+    for seed in range(150):
+        (tree,) = TreebankCorpus(path, limit=1, seed=seed).trees()
+        counts[str(tree)] += 1
+    # 30 each on average, with a standard deviation of 4.9.
+    assert min(counts.values()) > 10 and max(counts.values()) < 55
+
+
+@pytest.mark.parametrize("limit", [None, 1])
+def test_a_mistake_in_a_corpus_is_named_with_its_place(file_of, limit):
+    with pytest.raises(UserError, match="trees.txt', line 2: the word 'the' has no tag"):
+        list(TreebankCorpus(file_of(f"{ONE}\n(S (NP the (NN b)))\n"), limit=limit))
+
+
+def test_a_limit_is_positive(file_of):
+    with pytest.raises(ValueError, match="Received: limit=0"):
+        TreebankCorpus(file_of(ONE), limit=0)
