@@ -238,7 +238,7 @@ def _money(rng, case):
     return money(*_amount(rng, currency), currency, case)
 
 
-def _amount(rng, currency):
+def _amount(rng, currency) -> tuple[int, int]:
     hundredths = rng.randint(1, 99) if currency.hundredth and rng.random() < 0.5 else 0
     units = _count(rng) if hundredths == 0 or rng.random() < 0.8 else 0
     return units, hundredths
