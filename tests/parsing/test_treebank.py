@@ -160,10 +160,8 @@ def test_a_whole_treebank_is_read_without_loss():
     ({"labelled_closing": False}, "(S (NP XX ) (VP XX XX (ADVP XX ) XX ) )"),
 ])  # fmt: skip
 def test_pairs_are_words_and_the_symbols_of_clean_trees(file_of, options, symbols):
-    tree = "( (S (NP-SBJ (PRP It))\n (VP (VBZ works) (-LRB- -LRB-) (ADVP (RB well)) (-RRB- -RRB-))))"
-        "( (S (NP-SBJ (PRP It))\n (VP (VBZ works) (-LRB- -LRB-) (ADVP (RB well)) (-RRB- -RRB-))))"
-    )
-    corpus = TreebankCorpus(file_of(f"{text}\n\n(UH Oh)\n"), Linearization(**options))
+    tree = "( (S (NP-X (PRP It))\n (VP (VBZ works) (-LRB- -LRB-) (ADVP (RB well)) (-RRB- -RRB-))))"
+    corpus = TreebankCorpus(file_of(f"{tree}\n\n(UH Oh)\n"), Linearization(**options))
     first, second = corpus
     assert first == ("It works ( well )", symbols)
     assert second[0] == "Oh" and second[1].startswith("(TOP ")
