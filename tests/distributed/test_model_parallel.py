@@ -12,6 +12,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.slow
 def test_a_model_cut_in_two_trains_the_same_weights():
     pytest.importorskip("jax", reason="needs jax: pip install '.[jax]'")
     environment = {

@@ -66,7 +66,10 @@ def test_losses_metrics_and_weights_are_those_of_the_whole_batch(micro_batches):
     assert_same(found, expected, 1e-6)
 
 
-@pytest.mark.parametrize("micro_batches, streams", [(1, 2), (2, 2), (1, 4), (3, 3)])
+@pytest.mark.parametrize(
+    "micro_batches, streams",
+    [*(pytest.param(*sizes, marks=pytest.mark.slow) for sizes in ((1, 2), (2, 2), (1, 4))), (3, 3)],
+)
 def test_parts_at_the_same_time_give_the_same_step(micro_batches, streams):
     """Also uneven parts, and parts without rows."""
     expected = train(make(1, keras.optimizers.SGD(0.3)))

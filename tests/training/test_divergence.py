@@ -11,7 +11,7 @@ from keras_transformer.errors import UserError
 from keras_transformer.models import TrainingRecipe
 from keras_transformer.training import StopOnNonFiniteLoss, TrainingSettings, train
 from keras_transformer.training.training_run import TrainingData, make_tokenizers
-from tests.training.uncompiled import RUN_EAGERLY
+from tests.training.uncompiled import RUN_EAGERLY, AtStep
 
 CORPUS = PairsCorpus([("a b c d e f"[: 2 * (n % 5) + 1], "b " * (n % 4 + 1)) for n in range(200)])
 RECIPE = {"tokens_per_batch": 64, "warmup_steps": 20}
@@ -26,24 +26,16 @@ SETTINGS = TrainingSettings(
 )
 
 
-class Break(keras.callbacks.Callback):
+def diverge(directory, step, value):
     """Breaks the embedding before a step, as the update of the step before might."""
 
-    def __init__(self, step, value):
-        super().__init__()
-        self.step = step
-        self.value = value
+    def break_embedding(model):
+        variable = model.transformer.target_embedding.weights[0]
+        variable.assign(value * np.random.default_rng(0).normal(size=variable.shape))
 
-    def on_train_batch_begin(self, batch, logs=None):
-        if self.model.optimizer.iterations == self.step - 1:
-            variable = self.model.transformer.target_embedding.weights[0]
-            numbers = np.random.default_rng(0).normal(size=variable.shape)
-            variable.assign(self.value * numbers)
-
-
-def diverge(directory, step, value):
+    breaks = AtStep(step, break_embedding, before=True)
     with pytest.raises(UserError) as error:
-        train(directory, CORPUS, None, SETTINGS, callbacks=[Break(step, value)])
+        train(directory, CORPUS, None, SETTINGS, callbacks=[breaks])
     path = directory / "diverged-batch.npz"
     assert f"at step {step}: the training has diverged" in str(error.value)
     assert f"The batch of that step is in {str(path)!r}" in str(error.value)

@@ -8,9 +8,8 @@ from keras_transformer.models import TrainingRecipe
 from keras_transformer.training import LossModel, compile_model, load_weights_only, train
 from keras_transformer.training.metrics import TokenEvaluation, TokenEvaluator
 from tests.training.test_loss_model import small
-from tests.training.test_stopping import AtStep, stop
 from tests.training.test_trainer import RECIPE, corpus, settings
-from tests.training.uncompiled import uncompiled
+from tests.training.uncompiled import AtStep, stop, uncompiled
 
 pytestmark = pytest.mark.tensorflow_only("the fused update is TensorFlow's")
 MOMENTUM, STEPS = 0.75, 6
@@ -23,8 +22,7 @@ def values(model):
 class EachStep(keras.callbacks.Callback):
     """Keeps the weights after each step."""
 
-    def __init__(self):
-        super().__init__()
+    def on_train_begin(self, logs=None):
         self.weights = []
 
     def on_train_batch_end(self, batch, logs=None):
@@ -111,7 +109,13 @@ def test_the_checkpoint_has_the_weights_of_the_last_step(trained):
 
 
 @pytest.mark.usefixtures("uncompiled")
-@pytest.mark.parametrize("step", [3, 4], ids=["at a checkpoint", "between checkpoints"])
+@pytest.mark.parametrize(
+    "step",
+    [
+        pytest.param(3, id="at a checkpoint", marks=pytest.mark.slow),
+        pytest.param(4, id="between checkpoints"),
+    ],
+)
 def test_a_training_that_was_stopped_ends_with_the_same_bits(tmp_path, trained, step):
     train_with(tmp_path, AtStep(step, stop))
     train_with(tmp_path, EachStep())

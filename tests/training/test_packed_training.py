@@ -6,7 +6,8 @@ import pytest
 
 from keras_transformer.errors import UserError
 from keras_transformer.training import train
-from tests.training.test_trainer import Interrupt, corpus, run, settings
+from tests.training.test_trainer import corpus, run, settings
+from tests.training.uncompiled import AtStep, interrupt
 
 pytestmark = pytest.mark.tensorflow_only("`train` reads its data with tf.data")
 
@@ -53,9 +54,7 @@ def test_rows_are_packed_and_the_loss_falls(whole):
 def test_interrupted_and_resumed_equals_uninterrupted(whole, tmp_path):
     changes = {"max_steps": 7, "packed_width": 16}
     with pytest.raises(KeyboardInterrupt):
-        train(
-            tmp_path, corpus(1), corpus(2, 8), settings(**changes), callbacks=[Interrupt(after=5)]
-        )
+        run(tmp_path, callbacks=[AtStep(5, interrupt)], **changes)
     lines = []
     resumed = run(tmp_path, lines, **changes)
     assert any(line.startswith("Resuming after step 3") for line in lines)

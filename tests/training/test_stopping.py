@@ -6,14 +6,14 @@ import signal
 import threading
 import time
 
-import keras
 import numpy as np
 import pytest
 
 from keras_transformer.errors import StoppedBySignal, StopSignals
-from keras_transformer.training import Checkpoints, train
+from keras_transformer.training import Checkpoints
 from keras_transformer.training.metrics import TokenEvaluator
-from tests.training.test_trainer import corpus, run, settings
+from tests.training.test_trainer import run
+from tests.training.uncompiled import AtStep, stop
 
 pytestmark = [
     pytest.mark.tensorflow_only("`train` reads its data with tf.data"),
@@ -29,39 +29,12 @@ def _sigint_is_handled():
     signal.signal(signal.SIGINT, before)
 
 
-class AtStep(keras.callbacks.Callback):
-    """Calls a function after a step, and keeps the weights of that moment."""
-
-    def __init__(self, step, function):
-        super().__init__()
-        self.step = step
-        self.function = function
-        self.weights = None
-
-    def on_train_batch_end(self, batch, logs=None):
-        if self.model.optimizer.iterations == self.step:
-            self.weights = self.model.transformer.get_weights()
-            self.function(self.model)
-
-
-def stop(model):
-    model.stop_training = True
-
-
 def send(*numbers):
     return lambda model: [os.kill(os.getpid(), number) for number in numbers]
 
 
 def train_with(directory, callback, lines=None, **changes):
-    report = (lambda line: None) if lines is None else lines.append
-    return train(
-        directory,
-        corpus(1),
-        corpus(2, 8),
-        settings(max_steps=7, **changes),
-        callbacks=[callback],
-        report=report,
-    )
+    return run(directory, lines, callbacks=[callback], max_steps=7, **changes)
 
 
 @pytest.mark.slow
@@ -95,10 +68,10 @@ def test_a_signal_saves_the_step_and_the_resumed_training_equals_an_uninterrupte
 ):
     expected = run(tmp_path / "whole", max_steps=7)
     checkpoints, lines, callback = tmp_path / "parts" / "checkpoints", [], AtStep(4, send(number))
-    with pytest.raises(StoppedBySignal, match="after step 5; the checkpoint of step 5") as stop:
+    with pytest.raises(StoppedBySignal, match="after step 5; the checkpoint of step 5") as stopped:
         train_with(tmp_path / "parts", callback, lines)
-    assert stop.value.signal_number == number
-    assert repr(str(checkpoints)) in str(stop.value)
+    assert stopped.value.signal_number == number
+    assert repr(str(checkpoints)) in str(stopped.value)
     assert any("second signal" in line for line in lines)
     # The state has the weights and the position of a whole step.
     metadata = Checkpoints(checkpoints).restore_state(callback.model)

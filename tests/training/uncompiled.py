@@ -1,4 +1,4 @@
-"""Training without compiling its steps: to trace a graph takes longer than a few steps of it."""
+"""What tests of `train` share: steps that are not compiled, and a callback that acts at a step."""
 
 import contextlib
 import warnings
@@ -22,3 +22,32 @@ def uncompiled():
             yield
     finally:
         tf.config.run_functions_eagerly(False)
+
+
+class AtStep(keras.callbacks.Callback):
+    """Calls a function with the model after a step, or before it; keeps the weights of then."""
+
+    def __init__(self, step, function, before=False):
+        super().__init__()
+        self.step = step
+        self.function = function
+        self.before = before
+        self.weights = None
+
+    def on_train_batch_begin(self, batch, logs=None):
+        if self.before and self.model.optimizer.iterations == self.step - 1:
+            self.function(self.model)
+
+    def on_train_batch_end(self, batch, logs=None):
+        if not self.before and self.model.optimizer.iterations == self.step:
+            self.weights = self.model.transformer.get_weights()
+            self.function(self.model)
+
+
+def stop(model):
+    model.stop_training = True
+
+
+def interrupt(model):
+    """As Ctrl-C does, in the middle."""
+    raise KeyboardInterrupt
