@@ -29,7 +29,7 @@ options = parser.parse_args()
 if options.library:
     sys.path.insert(0, options.library)
 if options.streams:  # Before any computation, and only on request: old versions lack streams.
-    from keras_transformer.cli.backend import load_backend_in_streams
+    from keras_transformer.cli.arguments import load_backend_in_streams
 
     load_backend_in_streams(options.streams)
 

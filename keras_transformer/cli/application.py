@@ -1,6 +1,8 @@
 """Entry point of `keras-transformer`: runs a subcommand and prints an error as one line."""
 
+import argparse
 import contextlib
+import functools
 import importlib
 import io
 import logging
@@ -10,19 +12,33 @@ import signal
 import sys
 import textwrap
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from keras_transformer import __version__
-from keras_transformer.cli.arguments import USAGE_ERROR, CommandParser
 from keras_transformer.errors import NO_ROOM
 from keras_transformer.files import read_toml
 from keras_transformer.inference.tasks import find_installed_tasks, known_tasks
 
 PROGRAM = "keras-transformer"
 _UNEXPECTED_ERROR = 1
+_USAGE_ERROR = 2
 _BY_SIGNAL = 128  # plus the signal's number
 _BROKEN_PIPE = _BY_SIGNAL + 13  # SIGPIPE, which Windows does not have
 _LONGEST_ERROR = 400  # characters
+
+
+class CommandParser(argparse.ArgumentParser):
+    """An `ArgumentParser` with one-line errors, whose help keeps the line breaks of texts."""
+
+    def __init__(self, **options):
+        layout = argparse.RawDescriptionHelpFormatter
+        layout = functools.partial(layout, max_help_position=28, width=100)
+        super().__init__(formatter_class=layout, allow_abbrev=False, **options)
+
+    def error(self, message: str) -> NoReturn:
+        """Prints a message on one line and exits."""
+        line = " ".join(message.split())
+        self.exit(_USAGE_ERROR, f"{self.prog}: error: {line} (see `{self.prog} --help`)\n")
 
 
 def command_modules() -> dict[str, str]:
@@ -97,7 +113,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         line = describe(error)
         if isinstance(error, ValueError | OSError):
             _silence_stdout()
-            return _report(arguments.command, _name_flags(line, arguments), USAGE_ERROR)
+            return _report(arguments.command, _name_flags(line, arguments), _USAGE_ERROR)
         if not _no_room(error):
             line += f" ({type(error).__name__}; KERAS_TRANSFORMER_DEBUG=1 shows where)"
         return _report(arguments.command, line, _UNEXPECTED_ERROR)
@@ -122,7 +138,7 @@ def _library_messages(command: str) -> Iterator[None]:
 
 
 class _MessageHandler(logging.Handler):
-    def emit(self, record: logging.LogRecord) -> None:
+    def emit(self, record):
         from keras_transformer.cli.progress import say  # slow to import
 
         line = " ".join(record.getMessage().split())

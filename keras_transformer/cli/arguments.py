@@ -1,45 +1,54 @@
-"""The parser of commands, with one-line errors, and options that several commands share."""
+"""Options that several commands share, each with the function that does what it asks for."""
 
 import argparse
+import contextlib
 import dataclasses
-import functools
-from collections.abc import Mapping
-from typing import Any, NoReturn
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
 
+from keras_transformer.errors import UserError
+from keras_transformer.inference.tasks import get_task
 from keras_transformer.settings.presets import TrainingRecipe
 from keras_transformer.settings.setting import COUNT, POSITIVE, SWITCH, Setting, declarations
 
-USAGE_ERROR = 2
-
-
 # Rules for the values of options, by metavar.
 _RULES = {"N": COUNT, "P": POSITIVE, "M": POSITIVE, "GB": POSITIVE}
-_LAYOUT = functools.partial(argparse.RawDescriptionHelpFormatter, max_help_position=28, width=100)
-
-
-class CommandParser(argparse.ArgumentParser):
-    """An `ArgumentParser` with one-line errors, whose help keeps the line breaks of texts."""
-
-    def __init__(self, **options):
-        super().__init__(formatter_class=_LAYOUT, allow_abbrev=False, **options)
-
-    def error(self, message: str) -> NoReturn:
-        """Prints a message on one line and exits."""
-        line = " ".join(message.split())
-        self.exit(USAGE_ERROR, f"{self.prog}: error: {line} (see `{self.prog} --help`)\n")
-
-    def flags(self) -> set[str]:
-        """Returns the options, each by its first name."""
-        return {action.option_strings[0] for action in self._actions if action.option_strings}
+# Default number of parts of a batch that `train` computes at the same time on a CPU.
+TRAINING_STREAMS = 2
+# Options of constraints that take a number, and the classes of the constraints.
+_CONSTRAINTS = {
+    "min_length": "MinimumLength",
+    "no_repeat_ngram": "NoRepeatNgrams",
+    "repetition_penalty": "RepetitionPenalty",
+}
+_FLAGS = ("--" + name.replace("_", "-") for name in _CONSTRAINTS)
+CONSTRAINT_OPTIONS = (*_FLAGS, "--suppress-unknown")
+SEARCH_OPTIONS = ("--beam-size", "--length-penalty", "--patience")
+_LONG_LINES = {
+    "split": "split translates it in parts, of whole sentences where possible, and joins the "
+    "answers; it also splits lines of more sentences than the model was trained on",
+    "truncate": "truncate reads only its beginning",
+    "error": "error stops before anything is computed",
+}
 
 
 def add_options(group: argparse._ActionsContainer, texts: Mapping[str, str], **common: Any) -> None:
-    """Adds options such as `{"--last N": "help"}`, or `{"--plan": "help"}` for a switch."""
+    """Adds options, from their texts by name and metavar.
+
+    `{"--last N": "number", "--frequent N=100": "number", "--plan": "print it"}` adds an option with
+    a rule for its value, one with a default too, which its help names, and a switch.
+    """
     for option, text in texts.items():
-        flag, *metavar = option.split()
-        kind: dict[str, Any] = {"metavar": metavar[0]} if metavar else {"action": "store_true"}
-        if metavar and metavar[0] in _RULES:
-            kind["type"] = _RULES[metavar[0]]
+        flag, _, metavar = option.partition(" ")
+        metavar, _, default = metavar.partition("=")
+        kind: dict[str, Any] = {"metavar": metavar} if metavar else {"action": "store_true"}
+        if rule := _RULES.get(metavar):
+            kind["type"] = rule
+        if default:
+            kind["default"] = rule(default) if rule else default
+            text += " (default: %(default)s)"
         group.add_argument(flag, help=text, **kind, **common)
 
 
@@ -58,12 +67,38 @@ def add_setting(group: argparse._ActionsContainer, one: Setting) -> None:
     group.add_argument(one.flag, **values, metavar=metavar, help=text.replace("%", "%%"))
 
 
+def is_given(arguments: argparse.Namespace, option: str) -> bool:
+    """Returns whether an option without a default, such as `"--beam-size"`, was given."""
+    value = getattr(arguments, option.removeprefix("--").replace("-", "_"))
+    return value is not None and value is not False
+
+
+def add_line_options(parser: argparse.ArgumentParser, done: str) -> tuple[Any, Any]:
+    """Adds the options of a command that answers lines; `done` is a word such as "translated".
+
+    Returns the option groups of files and of batches.
+    """
+    files = parser.add_argument_group("model and files")
+    add_model_option(files, required=True)
+    options = {
+        "--input FILE": "UTF-8 text, one sentence a line, .gz too, or a pipe (default: standard "
+        "input)",
+        "--output FILE": "output file (.gz supported); written only after all lines have been "
+        f"{done} (default: standard output, line by line)",
+    }
+    add_options(files, options)
+    add_search_options(parser)
+    batches = add_batch_options(parser)
+    text = f"number of lines that are read, sorted by length and {done} together"
+    text += " (default: %(default)s; 1 on a terminal)"
+    add_options(batches, {"--chunk-size N": text}, default=1024)
+    return files, batches
+
+
 def add_model_option(group: argparse._ActionsContainer, **options) -> None:
     """Adds `--model`, which may be given several times; its value is a list of directories."""
-    text = (
-        "model directory; several models of one vocabulary answer together, by their average and "
-        "with the settings of the first"
-    )
+    text = "model directory; several models of one vocabulary answer together, by their average and"
+    text += " with the settings of the first"
     add_options(group, {"--model DIR": text}, action="append", **options)
 
 
@@ -83,25 +118,8 @@ def add_search_options(parser: argparse.ArgumentParser, n_best: bool = True) -> 
     add_options(group, options)
 
 
-def is_given(arguments: argparse.Namespace, option: str) -> bool:
-    """Returns whether an option without a default, such as `"--beam-size"`, was given."""
-    value = getattr(arguments, option.removeprefix("--").replace("-", "_"))
-    return value is not None and value is not False
-
-
-# Options of constraints that take a number, and the classes of the constraints.
-_CONSTRAINTS = {
-    "min_length": "MinimumLength",
-    "no_repeat_ngram": "NoRepeatNgrams",
-    "repetition_penalty": "RepetitionPenalty",
-}
-_FLAGS = ("--" + name.replace("_", "-") for name in _CONSTRAINTS)
-CONSTRAINT_OPTIONS = (*_FLAGS, "--suppress-unknown")
-
-
 def add_constraint_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options of constraints, which are added to the model's own constraints."""
-    group = parser.add_argument_group("constraints")
     options = {
         "--min-length N": "minimum number of subwords in an answer, its end included",
         "--no-repeat-ngram N": "no sequence of N subwords may occur twice in an answer; 3 or 4 "
@@ -110,7 +128,7 @@ def add_constraint_options(parser: argparse.ArgumentParser) -> None:
         "answer already by P; a number above 1 prevents repetition",
         "--suppress-unknown": "no answer may have the unknown token",
     }
-    add_options(group, options)
+    add_options(parser.add_argument_group("constraints"), options)
 
 
 def choose_search(arguments: argparse.Namespace, search: Any) -> Any:
@@ -136,23 +154,116 @@ def choose_search(arguments: argparse.Namespace, search: Any) -> Any:
     return dataclasses.replace(search, constraints=(*kept, *asked))
 
 
-def add_batch_options(
-    parser: argparse.ArgumentParser, searches: bool = True
-) -> argparse._ArgumentGroup:
-    """Adds `--batch-size`; if the command searches, also `--streams` and `--precision`."""
+def add_shortlist_option(group: argparse._ActionsContainer) -> None:
+    """Adds `--shortlist` to a command that translates."""
+    text = "choose answers from the subwords in the model's shortlist"
+    add_options(group, {"--shortlist": f"{text} (`keras-transformer shortlist`)"})
+
+
+def use_shortlist(pipeline: Any, arguments: argparse.Namespace) -> None:
+    """Gives a pipeline the shortlist of its model directory if `--shortlist` asks for it."""
+    if not getattr(arguments, "shortlist", False):
+        return
+    if not hasattr(pipeline, "shortlist"):
+        rule = "--shortlist is for a model for translation"
+        raise UserError(f"{rule}. Received: a model for {pipeline.task}")
+    from keras_transformer.inference import Shortlist
+
+    pipeline.shortlist = Shortlist.load(arguments.model[0], pipeline.tokenizers)
+
+
+def add_batch_options(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
+    """Adds `--batch-size`, `--streams` and `--precision` to a command that searches."""
     group = parser.add_argument_group("batches")
-    default = "128, or fewer with more than two beams" if searches else "%(default)s"
-    text = f"number of sentences computed at once (default: {default})"
-    add_options(group, {"--batch-size N": text}, default=None if searches else 32)
-    if searches:
-        text = (
-            "number of batches searched at the same time, which share the CPU's cores "
-            "(default: with TensorFlow on a CPU the number of cores, otherwise 1)"
-        )
-        add_options(group, {"--streams N": text})
-        text = (
-            "type to compute in, one of float32, bfloat16 and auto, the one that this machine "
-            "multiplies faster; bfloat16 changes some answers (default: float32)"
-        )
-        add_options(group, {"--precision TYPE": text}, choices=("float32", "bfloat16", "auto"))
+    options = {
+        "--batch-size N": "number of sentences computed at once (default: 128, or fewer with more "
+        "than two beams)",
+        "--streams N": "number of batches searched at the same time, which share the CPU's cores "
+        "(default: with TensorFlow on a CPU the number of cores, otherwise 1)",
+    }
+    add_options(group, options)
+    text = (
+        "type to compute in, one of float32, bfloat16 and auto, the one that this machine "
+        "multiplies faster; bfloat16 changes some answers (default: float32)"
+    )
+    add_options(group, {"--precision TYPE": text}, choices=("float32", "bfloat16", "auto"))
     return group
+
+
+def add_long_lines(
+    group: argparse._ArgumentGroup, choices: Sequence[str], default: str, note: str = ""
+) -> None:
+    """Adds `--long-lines` with these choices; `default` and `note` are texts for the help."""
+    actions = "; ".join(_LONG_LINES[name] for name in choices)
+    text = f"treatment of a source line that is longer than the model reads: {actions} (default: "
+    add_options(group, {"--long-lines HOW": f"{text}{default}){note}"}, choices=choices)
+
+
+def load_pipeline(arguments: argparse.Namespace, task: str) -> tuple[Any, dict[str, Any]]:
+    """Returns the pipeline in `--model`, and the options of its search methods."""
+    num_streams = load_backend_in_streams(arguments.streams)
+    pipeline = get_task(task).pipeline.load(arguments.model, dtype=arguments.precision)
+    use_shortlist(pipeline, arguments)
+    options = {"batch_size": arguments.batch_size, "num_streams": num_streams}
+    return pipeline, options | {"search": choose_search(arguments, pipeline.search)}
+
+
+def load_backend() -> bool:
+    """Imports Keras and finds the GPUs. Commands call it after their checks, before computing.
+
+    Returns whether the backend is TensorFlow on a CPU.
+    """
+    with _hidden_standard_error():
+        import keras
+
+        if keras.backend.backend() != "tensorflow":
+            return False
+        import tensorflow as tf
+
+        # Prints messages if there is no GPU.
+        return not tf.config.list_physical_devices("GPU")
+
+
+@contextlib.contextmanager
+def _hidden_standard_error():
+    """Hides standard error, because TensorFlow has no setting that stops all of its messages."""
+    if os.environ.get("KERAS_TRANSFORMER_DEBUG") == "1":
+        yield
+        return
+    # TensorFlow reads this once, when it is imported; 3 shows only fatal errors.
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    try:
+        saved = os.dup(2)  # C++ writes to the file descriptor, not to `sys.stderr`
+    except OSError:  # there is no standard error to hide
+        yield
+        return
+    try:
+        if sys.stderr is not None:
+            sys.stderr.flush()
+        with open(os.devnull, "wb") as nowhere:
+            os.dup2(nowhere.fileno(), 2)
+        yield
+    finally:
+        os.dup2(saved, 2)
+        os.close(saved)
+
+
+def load_backend_in_streams(num_streams: int | None, most: int | None = None) -> int:
+    """Calls `load_backend`, divides the cores of a CPU among streams, and returns their number.
+
+    Small operations are faster with one thread than with several. The default is one stream for
+    each core, at most `most`.
+    """
+    if not load_backend():
+        return num_streams or 1
+    import tensorflow as tf
+
+    # The number of cores that the process may use, if the system can tell.
+    has_call = hasattr(os, "sched_getaffinity")
+    cores = len(os.sched_getaffinity(0)) if has_call else os.cpu_count() or 1
+    num_streams = num_streams or min(cores, most or cores)
+    # TensorFlow's own setting has priority. The number cannot be set after the first computation.
+    if "TF_NUM_INTRAOP_THREADS" not in os.environ:
+        with contextlib.suppress(RuntimeError):
+            tf.config.threading.set_intra_op_parallelism_threads(max(1, cores // num_streams))
+    return num_streams

@@ -1,10 +1,8 @@
 """`keras-transformer attend`: draws a model's attention."""
 
-import argparse
 import pathlib
 
-from keras_transformer.cli.arguments import add_options
-from keras_transformer.cli.backend import load_backend
+from keras_transformer.cli.arguments import add_options, load_backend
 from keras_transformer.cli.progress import say
 from keras_transformer.cli.text_files import check_output
 from keras_transformer.errors import UserError
@@ -13,8 +11,7 @@ _ENDINGS = (".html", ".pdf", ".png", ".svg")
 _KINDS = ("encoder", "decoder", "cross")
 
 
-def define_options(parser: argparse.ArgumentParser) -> None:
-    """Adds the options of `attend`."""
+def define_options(parser):
     parser.add_argument("sentence", metavar="SENTENCE", help="text that the model reads")
     files = parser.add_argument_group("model and files")
     options = {"--model DIR": "model directory or SavedModel"}
@@ -24,8 +21,8 @@ def define_options(parser: argparse.ArgumentParser) -> None:
     text = "answer to draw; a parser's is a tree in brackets (default: the model's own)"
     add_options(files, {"--translation TEXT": text})
     shown = parser.add_argument_group("what is drawn, or shown first by a page")
-    text = f"one of {', '.join(_KINDS)}; cross is the decoder's to the source (default: cross)"
-    add_options(shown, {"--attention KIND": text}, choices=_KINDS, default="cross")
+    text = f"one of {', '.join(_KINDS)}; cross is the decoder's to the source"
+    add_options(shown, {"--attention KIND=cross": text}, choices=_KINDS)
     numbers = {
         "--layer N": "number of the layer, from 1 (default: all; of a page the last)",
         "--head N": "number of its head, from 1 (default: all)",
@@ -33,12 +30,11 @@ def define_options(parser: argparse.ArgumentParser) -> None:
     add_options(shown, numbers)
 
 
-def run(arguments: argparse.Namespace) -> None:
-    """Writes the picture or the page."""
+def run(arguments):
     ending = pathlib.Path(arguments.output).suffix.lower()
     if ending not in _ENDINGS:
-        allowed = ", ".join(_ENDINGS)
-        raise UserError(f"--output must end in {allowed}. Received: --output {arguments.output!r}")
+        rule = f"--output must end in {', '.join(_ENDINGS)}"
+        raise UserError(f"{rule}. Received: --output {arguments.output!r}")
     if len(arguments.model) > 1:
         raise UserError(f"Give one --model, not an ensemble. Received: {len(arguments.model)}")
     check_output(arguments.output, arguments.model)

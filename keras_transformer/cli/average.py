@@ -1,19 +1,16 @@
 """`keras-transformer average`: averages the weights of several checkpoints."""
 
-import argparse
 import os
 import pathlib
 
-from keras_transformer.cli.arguments import add_options
-from keras_transformer.cli.backend import load_backend
+from keras_transformer.cli.arguments import add_options, load_backend
 from keras_transformer.cli.progress import say
 from keras_transformer.cli.text_files import check_output
 from keras_transformer.errors import UserError
 from keras_transformer.files import finish_replacing, require_file
 
 
-def define_options(parser: argparse.ArgumentParser) -> None:
-    """Adds the options of `average`."""
+def define_options(parser):
     text = "weights files (.weights.h5)"
     parser.add_argument("checkpoints", nargs="*", metavar="CHECKPOINT", help=text)
     options = {
@@ -24,8 +21,7 @@ def define_options(parser: argparse.ArgumentParser) -> None:
     add_options(parser, options)
 
 
-def run(arguments: argparse.Namespace) -> None:
-    """Writes the average of the checkpoints."""
+def run(arguments):
     _check(arguments)
     load_backend()
     from keras_transformer.inference.model_directory import WEIGHTS_FILE, read_config
@@ -49,7 +45,7 @@ def run(arguments: argparse.Namespace) -> None:
     say(f"wrote {output}: the average of {', '.join(path.name for path in paths)}")
 
 
-def _check(arguments: argparse.Namespace) -> None:
+def _check(arguments):
     if arguments.checkpoints:
         if arguments.model or arguments.last:
             raise UserError("Give either the checkpoints or --model with --last, not both.")

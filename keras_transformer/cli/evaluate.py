@@ -4,7 +4,7 @@ import argparse
 import json
 
 from keras_transformer.cli.arguments import (
-    CommandParser,
+    SEARCH_OPTIONS,
     add_batch_options,
     add_model_option,
     add_options,
@@ -13,46 +13,38 @@ from keras_transformer.cli.arguments import (
 )
 from keras_transformer.cli.text_files import check_output, open_output
 from keras_transformer.errors import UserError
-from keras_transformer.inference.tasks import Task, all_tasks, get_task
+from keras_transformer.inference.tasks import all_tasks, get_task
 
-_MODEL_OPTIONS = (
-    *("--output", "--streams", "--precision"),
-    *("--beam-size", "--length-penalty", "--patience"),
-)
+_MODEL_OPTIONS = ("--output", "--streams", "--precision", *SEARCH_OPTIONS)
 
 
-def define_options(parser: argparse.ArgumentParser) -> None:
-    """Adds the options of `evaluate`."""
+def define_options(parser):
     tasks = all_tasks()
     names = [task.name for task in tasks]
-    text = f"task of the model: {' or '.join(names)} (default: %(default)s)"
-    add_options(parser, {"--task TASK": text}, choices=names, default="translation")
+    text = f"task of the model: {' or '.join(names)}"
+    add_options(parser, {"--task TASK=translation": text}, choices=names)
     files = parser.add_argument_group("files: a model with a source, or a hypothesis")
     answers = files.add_mutually_exclusive_group(required=True)
     add_model_option(answers)
     add_options(answers, {"--hypothesis FILE": "answers that exist already, one per line"})
-    text = (
-        "correct translations, line by line, with a file for each reference of a line; or one file "
-        "of gold trees"
-    )
+    text = "correct translations, line by line, with a file for each reference of a line; or one "
+    text += "file of gold trees"
     add_options(files, {"--reference FILE": text}, action="extend", nargs="+")
     outputs = {
         "--output FILE": "file for the answers of the model",
         "--json FILE": "file for the scores as JSON",
     }
     add_options(files, outputs)
-    added = set()
+    by_method: dict = {}  # a task that is a subclass of another one may have the same options
     for task in tasks:
-        # A task that is a subclass of another one may have the same options.
-        if type(task).add_evaluate_options not in added:
-            added.add(type(task).add_evaluate_options)
-            task.add_evaluate_options(parser)
+        by_method.setdefault(type(task).add_evaluate_options, task)
+    for task in by_method.values():
+        task.add_evaluate_options(parser)
     add_search_options(parser, n_best=False)
     add_batch_options(parser)
 
 
-def run(arguments: argparse.Namespace) -> None:
-    """Scores the answers and writes the report."""
+def run(arguments):
     task = get_task(arguments.task)
     for other in all_tasks():
         for option in sorted(_options(other) - _options(task)):
@@ -79,8 +71,8 @@ def run(arguments: argparse.Namespace) -> None:
             file.write(json.dumps(report, indent=2, ensure_ascii=False) + "\n")
 
 
-def _options(task: Task) -> set[str]:
+def _options(task):
     """Returns the options that only this task and its subclasses have."""
-    parser = CommandParser(add_help=False)
+    parser = argparse.ArgumentParser(add_help=False)
     task.add_evaluate_options(parser)
-    return parser.flags()
+    return {action.option_strings[0] for action in parser._actions}

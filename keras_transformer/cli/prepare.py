@@ -1,13 +1,10 @@
 """`keras-transformer prepare`: encodes sentence pairs once, into a directory to train from."""
 
-import argparse
 import pathlib
 
-from keras_transformer.cli.arguments import add_options
-from keras_transformer.cli.backend import load_backend
-from keras_transformer.cli.corpus_defaults import choose_vocab_size
+from keras_transformer.cli import settings
+from keras_transformer.cli.arguments import add_options, load_backend
 from keras_transformer.cli.progress import Progress, say
-from keras_transformer.cli.settings import add_tables, data_kind, resolve, train_options
 from keras_transformer.cli.vocab import load_vocabulary
 from keras_transformer.errors import UserError
 from keras_transformer.inference.tasks import get_task
@@ -17,18 +14,15 @@ from keras_transformer.settings.training_settings import TrainingSettings
 _NOT_HERE = ("task", "prepared", "max_length", "bpe_dropout")
 
 
-def define_options(parser: argparse.ArgumentParser) -> None:
-    """Adds the options of `prepare`."""
+def define_options(parser):
     add_options(parser, {"--output DIR": "folder of the corpus"}, required=True)
-    text = f"{train_options()['max_length'].text} (default: %(default)s)"
-    add_options(parser, {"--max-length N": text}, default=256)
-    add_tables(parser, ("data", "vocabulary"), _NOT_HERE)
+    add_options(parser, {"--max-length N=256": settings.train_options()["max_length"].text})
+    settings.add_tables(parser, ("data", "vocabulary"), _NOT_HERE)
 
 
-def run(arguments: argparse.Namespace) -> None:
-    """Encodes the sentence pairs and writes the folder."""
-    values = resolve(arguments)
-    kind = data_kind(values)
+def run(arguments):
+    values = settings.resolve(arguments)
+    kind = settings.data_kind(values)
     from keras_transformer.data.prepared_corpus import check_prepared_directory
 
     check_prepared_directory(arguments.output)
@@ -44,27 +38,20 @@ def run(arguments: argparse.Namespace) -> None:
     load_backend()
     from keras_transformer.data import prepare_corpus
     from keras_transformer.data.tokenizer_pair import TokenizerPair
-    from keras_transformer.training.training_run import make_tokenizers
 
     if vocabulary:
         tokenizers = TokenizerPair(vocabulary)
     else:
         pieces, size = values["vocabulary_type"], values["vocab_size"]
         if size is None and pieces != "subword":
-            size = choose_vocab_size(train_corpus)
+            size = settings.choose_vocab_size(train_corpus)
         is_shared = values["shared_vocabulary"]
-        settings = TrainingSettings(tokenizer=pieces, vocab_size=size, shared_vocabulary=is_shared)
-        tokenizers = make_tokenizers(train_corpus, settings, report=say)
-    total = len(train_corpus) + len(valid_corpus)
-    with Progress("encoding", total, unit="pairs") as progress:
-        prepared = prepare_corpus(
-            arguments.output,
-            train_corpus,
-            valid_corpus,
-            *tokenizers,
-            max_length=arguments.max_length,
-            progress=progress.update,
-        )
+        learned = TrainingSettings(tokenizer=pieces, vocab_size=size, shared_vocabulary=is_shared)
+        tokenizers = task.learn_tokenizers(train_corpus, learned, None, say)
+    corpora = (train_corpus, valid_corpus)
+    with Progress("encoding", sum(map(len, corpora)), unit="pairs") as progress:
+        options = {"max_length": arguments.max_length, "progress": progress.update}
+        prepared = prepare_corpus(arguments.output, *corpora, *tokenizers, **options)
     split = prepared.splits["train"]
     say(
         f"wrote {arguments.output}: {split.pairs:,} training pairs, {split.tokens['source']:,} and "

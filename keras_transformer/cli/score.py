@@ -1,26 +1,21 @@
 """`keras-transformer score`: scores given translations by their probability."""
 
-import argparse
 import math
 
-from keras_transformer.cli.arguments import add_batch_options, add_model_option, add_options
-from keras_transformer.cli.backend import load_backend
-from keras_transformer.cli.line_by_line import add_long_lines, check_lengths
-from keras_transformer.cli.progress import Progress, say
-from keras_transformer.cli.text_files import (
-    check_output,
-    chunks,
-    open_output,
-    read_all_lines,
-    require_same_length,
+from keras_transformer.cli import text_files
+from keras_transformer.cli.arguments import (
+    add_long_lines,
+    add_model_option,
+    add_options,
+    load_backend,
 )
+from keras_transformer.cli.progress import Progress, say
 
 _CHUNK_SIZE = 1024
 _ADVICE = "split it and its target into sentences, or use --long-lines truncate"
 
 
-def define_options(parser: argparse.ArgumentParser) -> None:
-    """Adds the options of `score`."""
+def define_options(parser):
     files = parser.add_argument_group("model and files")
     add_model_option(files, required=True)
     inputs = {
@@ -30,41 +25,40 @@ def define_options(parser: argparse.ArgumentParser) -> None:
     add_options(files, inputs, required=True)
     add_options(files, {"--output FILE": "file of scores (default: standard output)"})
     add_options(parser, {"--per-token": "write the log-probability of each token too"})
-    batches = add_batch_options(parser, searches=False)
+    batches = parser.add_argument_group("batches")
+    add_options(batches, {"--batch-size N=32": "number of sentences computed at once"})
     add_long_lines(batches, ("truncate", "error"), "error", "; target lines are never cut")
 
 
-def run(arguments: argparse.Namespace) -> None:
-    """Scores the pairs line by line."""
-    check_output(arguments.output, [arguments.source, arguments.target, *arguments.model])
-    sources = read_all_lines(arguments.source, "source")
-    targets = read_all_lines(arguments.target, "target")
-    require_same_length([(arguments.source, sources), (arguments.target, targets)])
+def run(arguments):
+    names = (arguments.source, arguments.target)
+    text_files.check_output(arguments.output, [*names, *arguments.model])
+    sources = text_files.read_all_lines(arguments.source, "source")
+    targets = text_files.read_all_lines(arguments.target, "target")
+    text_files.require_same_length(zip(names, (sources, targets), strict=True))
     load_backend()
     from keras_transformer import Translator
 
     translator = Translator.load(arguments.model)
     if arguments.long_lines != "truncate":
-        limit, name = translator.max_source_length, repr(arguments.source)
-        check_lengths(translator.source_tokenizer, sources, limit, name, advice=_ADVICE)
-    limit, name = translator.model.config.max_length, repr(arguments.target)
-    if limit is not None:
+        limits = translator.max_source_length, repr(arguments.source)
+        text_files.check_lengths(translator.source_tokenizer, sources, *limits, advice=_ADVICE)
+    if translator.model.config.max_length is not None:
+        limits = translator.model.config.max_length, repr(arguments.target)
         advice = "shorten it and its source"
-        check_lengths(translator.target_tokenizer, targets, limit, name, advice=advice)
+        text_files.check_lengths(translator.target_tokenizer, targets, *limits, advice=advice)
     total_log_probability, total_tokens = 0.0, 0
     with (
-        open_output(arguments.output) as output,
+        text_files.open_output(arguments.output) as output,
         Progress("scoring", total=len(sources), unit="lines") as progress,
     ):
-        for chunk in chunks(zip(sources, targets, strict=True), _CHUNK_SIZE):
-            chunk_sources, chunk_targets = map(list, zip(*chunk, strict=True))
-            num_before = progress.n
-            for score in translator.score(
-                chunk_sources,
-                chunk_targets,
+        for chunk in text_files.chunks(zip(sources, targets, strict=True), _CHUNK_SIZE):
+            scores = translator.score(
+                *map(list, zip(*chunk, strict=True)),
                 batch_size=arguments.batch_size,
-                progress=lambda done, _, before=num_before: progress.update(before + done),
-            ):
+                progress=lambda done, _, before=progress.n: progress.update(before + done),
+            )
+            for score in scores:
                 fields = [f"{score.log_probability:.6f}", str(score.num_tokens)]
                 if arguments.per_token:
                     fields.append(" ".join(f"{x:.6f}" for x in score.token_log_probabilities))

@@ -8,15 +8,13 @@ import itertools
 import json
 import pathlib
 import tomllib
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
-from keras_transformer.cli.arguments import add_setting
-from keras_transformer.cli.backend import TRAINING_STREAMS
-from keras_transformer.cli.corpus_defaults import CHOSEN
+from keras_transformer.cli.arguments import TRAINING_STREAMS, add_setting
 from keras_transformer.errors import UserError, one_line
 from keras_transformer.files import read_small_file, require_file
-from keras_transformer.inference.tasks import Task, all_tasks, get_task
+from keras_transformer.inference.tasks import all_tasks, get_task
 from keras_transformer.settings.presets import TrainingRecipe, get_preset, list_presets
 from keras_transformer.settings.setting import (
     RATE,
@@ -26,19 +24,46 @@ from keras_transformer.settings.setting import (
     declarations,
     declare_options,
 )
-from keras_transformer.settings.training_settings import BLEU_TOKENIZERS, TrainingSettings
+from keras_transformer.settings.training_settings import (
+    BLEU_TOKENIZERS,
+    TrainingSettings,
+    read_settings_file,
+)
 from keras_transformer.settings.transformer_config import TransformerConfig
 
 # Options that become arguments of the function `train`.
-_RUN_OPTIONS = {
-    "vocabulary": {
-        "vocabulary FILE": "file of `keras-transformer vocab` with the vocabulary; in parsing, of "
-        "the words; None for a new one"
-    },
-    "machine": {
-        "output DIR": "model directory; if it contains a training already, that training is resumed"
-    },
+_VOCABULARY = {
+    "vocabulary FILE": "file of `keras-transformer vocab` with the vocabulary; in parsing, of the "
+    "words; None for a new one"
 }
+_OUTPUT = {
+    "output DIR": "model directory; if it contains a training already, that training is resumed"
+}
+# Settings that depend on the number of training pairs, each with the reason for its value.
+CHOSEN: dict[str, str] = {
+    "preset": "a model size that suits this number of pairs",
+    "num_encoder_layers": "fewer layers learn faster from little text",
+    "num_decoder_layers": "fewer layers learn faster from little text",
+    "dropout": "less text needs more dropout against overfitting",
+    "vocab_size": "small enough that each subword occurs often",
+    "tokens_per_batch": "small enough for many steps in an epoch",
+    "warmup_steps": "a small share of the steps",
+    "max_steps": "enough for this size; --patience may end the training sooner",
+    "evaluate_every": "validation takes less time than training",
+    "checkpoint_every": "far enough apart that averaging the checkpoints helps",
+    "patience": "stop after this many validations without improvement",
+}
+# Maximum number of training pairs, and the values of the settings in the order of `CHOSEN`.
+_BY_PAIRS = (
+    (5_000, ("small", 2, 2, 0.3, 1_000, 1_024, 400, 4_000, 200, 100, 5)),
+    (20_000, ("small", 2, 2, 0.2, 2_000, 1_024, 400, 12_000, 400, 100, 8)),
+    (60_000, ("small", 2, 2, 0.2, 4_000, 1_024, 400, 20_000, 500, 100, 10)),
+    (500_000, ("small", 3, 3, 0.2, 8_000, 4_096, 1_000, 40_000, 1_000, 500, 10)),
+    (float("inf"), ("base", 6, 6, 0.1, 32_000, 25_000, 4_000, 100_000, 3_000, 1_500, 10)),
+)
+_ASSUMED_PAIRS = 100_000  # without a corpus, as for a plan or a TOML file
+_CHARACTER_PAIRS = 100_000
+_RESERVED_PIECES = 260  # 4 special ids and 256 bytes
 # Maximum number of bytes of a TOML file; `tomllib` reads `a.b.c` in quadratic time and memory.
 _LARGEST_CONFIG = 2**15
 
@@ -63,11 +88,11 @@ def train_options() -> dict[str, Setting]:
 
 
 @functools.cache
-def _train_options(tasks: tuple[Task, ...]) -> dict[str, Setting]:
-    found = {one.name: one for one in declarations(TrainingSettings).values()}
-    found |= {one.name: one for task in tasks for one in task.options}
-    for table, texts in _RUN_OPTIONS.items():
-        found |= {one.name: one for one in declare_options(table, texts)}
+def _train_options(tasks):
+    declared = [*declarations(TrainingSettings).values()]
+    declared += [option for task in tasks for option in task.options]
+    declared += [*declare_options("vocabulary", _VOCABULARY), *declare_options("machine", _OUTPUT)]
+    options = {one.name: one for one in declared}
     # Defaults that differ from the library's, because the command line knows the number of pairs.
     presets = [f"with --task {task.name} {task.defaults['preset']}"
                for task in tasks if "preset" in task.defaults]  # fmt: skip
@@ -93,15 +118,15 @@ def _train_options(tasks: tuple[Task, ...]) -> dict[str, Setting]:
         },
     }
     for name, change in changes.items():
-        found[name] = dataclasses.replace(found[name], **change)
+        options[name] = dataclasses.replace(options[name], **change)
     for kind in (TransformerConfig, TrainingRecipe):
         for one in declarations(kind).values():
             if one.table:
-                found[one.name] = dataclasses.replace(one, default=None, unset="the preset's")
-    for name in set(CHOSEN) - {"preset"}:
-        unset = f"by the number of pairs; with --preset {found[name].unset}"
-        found[name] = dataclasses.replace(found[name], unset=unset)
-    return {name: one for name, one in found.items() if one.table}
+                options[one.name] = dataclasses.replace(one, default=None, unset="the preset's")
+    for name in CHOSEN.keys() - {"preset"}:
+        unset = f"by the number of pairs; with --preset {options[name].unset}"
+        options[name] = dataclasses.replace(options[name], unset=unset)
+    return {name: one for name, one in options.items() if one.table}
 
 
 def options_in(table: str) -> list[Setting]:
@@ -125,10 +150,9 @@ def add_tables(
 
 def read_config(path: str) -> dict[str, Any]:
     """Returns the settings in a TOML file by name, or raises a `UserError`."""
+    file = require_file(path)
     try:
-        tables = tomllib.loads(read_small_file(require_file(path), _LARGEST_CONFIG))
-    except UserError:
-        raise
+        tables = tomllib.loads(read_small_file(file, _LARGEST_CONFIG))
     # As in JSON: text that is not UTF-8, numbers of thousands of digits, deep nesting.
     except (ValueError, RecursionError) as error:
         raise UserError(f"{path}: not a valid TOML file: {one_line(error)}") from error
@@ -136,10 +160,9 @@ def read_config(path: str) -> dict[str, Any]:
     known, allowed = train_options(), train_tables()
     for table, entries in tables.items():
         if table not in allowed or not isinstance(entries, Mapping):
-            raise UserError(
-                f"{path}: every setting stands in one of the tables "
-                f"{', '.join(f'[{name}]' for name in allowed)}. Received: {table!r}"
-            )
+            names = ", ".join(f"[{name}]" for name in allowed)
+            rule = f"every setting stands in one of the tables {names}"
+            raise UserError(f"{path}: {rule}. Received: {table!r}")
         for name, value in entries.items():
             if name not in known or known[name].table != table:
                 raise UserError(f"{path}: {_describe_unknown(name, table)}")
@@ -151,7 +174,7 @@ def read_config(path: str) -> dict[str, Any]:
     return values
 
 
-def _describe_unknown(name: str, table: str) -> str:
+def _describe_unknown(name, table):
     if name in (known := train_options()):
         return f"{name} belongs in [{known[name].table}]. Received: it in [{table}]"
     names = [one.name for one in options_in(table)]
@@ -171,7 +194,7 @@ def describe_experiment(name: str) -> str:
         return file.readline().strip("#. \n")
 
 
-def _read_experiment(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
+def _read_experiment(name, given):
     """Returns an experiment's settings; other data that is given replaces its own."""
     values, known = read_config(str(all_experiments()[name])), train_options()
     task = get_task(values.get("task", known["task"].default))
@@ -198,19 +221,96 @@ def resolve(arguments: argparse.Namespace) -> dict[str, Any]:
     return {**values, **get_task(task).defaults, **named, **given}
 
 
+def keep_settings(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the settings; unset ones get the values of the training to resume, if any."""
+    try:
+        saved = read_settings_file(values["output"])["settings"]
+        saved = {**saved, **saved["model"], **saved["recipe"]}
+    except (ValueError, LookupError, TypeError):
+        return dict(values)  # the training itself reports damage
+    return {**values, **{name: saved.get(name) for name in _unset(values)}}
+
+
+def choose_settings(
+    values: Mapping[str, Any], corpus: Any, say: Callable[[str], object]
+) -> dict[str, Any]:
+    """Returns the settings; unset ones get values for this number of training pairs.
+
+    With a named preset, nothing changes. `corpus` has a length; None if the corpus is not known.
+    """
+    if values["preset"]:
+        return dict(values)
+    row = _row(corpus)
+    chosen = {name: row[name] for name in _unset(values)}
+    if corpus is None:
+        say(f"The number of training pairs is not known. Defaults for {_ASSUMED_PAIRS:,} pairs:")
+    else:
+        if "vocab_size" in chosen:
+            chosen["vocab_size"] = choose_vocab_size(corpus)
+        say(f"Defaults for {len(corpus):,} training pairs:")
+    for name, value in chosen.items():
+        say(f"  --{name.replace('_', '-')} {value}: {CHOSEN[name]}")
+    return {**values, **chosen}
+
+
+def choose_vocab_size(corpus: Iterable[tuple[str, str]]) -> int:
+    """Returns the vocabulary size for a corpus, which has a length."""
+    # Scripts with many characters need more subwords, because each character is one.
+    characters: set[str] = set()
+    for source, target in itertools.islice(corpus, _CHARACTER_PAIRS):
+        characters.update(source, target)
+    return max(_row(corpus)["vocab_size"], _RESERVED_PIECES + 2 * len(characters))
+
+
+def _row(corpus):
+    num_pairs = _ASSUMED_PAIRS if corpus is None else len(corpus)
+    row = next(row for maximum, row in _BY_PAIRS if num_pairs <= maximum)
+    return dict(zip(CHOSEN, row, strict=True))
+
+
+def _unset(values):
+    """Returns the settings to choose; none if a preset is named."""
+    if values["preset"]:
+        return []
+    known: tuple[str, ...] = ()
+    if values["start_from"]:
+        known = ("num_encoder_layers", "num_decoder_layers", "dropout", "vocab_size")
+    elif values["vocabulary"] or values["prepared"] or values["vocabulary_type"] == "subword":
+        known = ("vocab_size",)
+    return [name for name in CHOSEN if values[name] is None and name not in known]
+
+
 def check_task(values: Mapping[str, Any]) -> None:
     """Raises a `UserError` if a setting of another task has been given."""
+
+    def settings_of(task):
+        return {*task.settings, *(one.name for one in task.options)}
+
     task, known = get_task(values["task"]), train_options()
     for other in all_tasks():
-        foreign = _settings_of(other) - _settings_of(task)
+        foreign = settings_of(other) - settings_of(task)
         for name in filter(foreign.__contains__, known):  # in the order of the options
             if values[name] != task.defaults.get(name, known[name].default):
                 rule = f"{known[name].flag} goes with --task {other.name}"
                 raise UserError(f"{rule}. Received: task={task.name!r}")
 
 
-def _settings_of(task: Task) -> set[str]:
-    return {*task.settings, *(one.name for one in task.options)}
+def data_kind(values: Mapping[str, Any]) -> str:
+    """Returns the kind of data that the settings name, a key of `Task.data_kinds`."""
+    task, known = get_task(values["task"]), train_options()
+    given = {
+        kind: [known[name].flag for name in names if values[name]]
+        for kind, names in task.data_kinds.items()
+    }
+    given = {kind: flags for kind, flags in given.items() if flags}
+    if len(given) != 1:
+        received = ", ".join(itertools.chain(*given.values())) or "none of them"
+        raise UserError(f"{task.missing_data} Received: {received}")
+    [(kind, flags)] = given.items()
+    missing = [known[name].flag for name in task.data_kinds[kind] if not values[name]]
+    if missing:
+        raise UserError(f"{flags[0]} also needs {' and '.join(missing)}.")
+    return kind
 
 
 def render_config(values: Mapping[str, Any], preset_values: Mapping[str, Any]) -> str:
@@ -243,40 +343,16 @@ def training_settings(values: Mapping[str, Any]) -> TrainingSettings:
     given = {name: value for name, value in values.items() if value is not None}
     if values["vocabulary_type"] == "subword":
         given["vocab_size"] = values["vocab_size"]
-    own, model, recipe = (
-        {
-            field: given[one.name]
-            for field, one in declarations(kind).items()
-            if one.table and one.name in given
-        }
-        for kind in (TrainingSettings, TransformerConfig, TrainingRecipe)
-    )
-    own |= get_task(values["task"]).training_fields(values)
-    return TrainingSettings(model=model | _learned_positions(given), recipe=recipe, **own)
 
+    def fields(kind):
+        declared = declarations(kind).items()
+        return {name: given[one.name] for name, one in declared if one.table and one.name in given}
 
-def _learned_positions(given: Mapping[str, Any]) -> dict[str, int]:
-    """Returns the `max_length` of learned positions, the maximum length of a sentence, or `{}`."""
+    model, recipe = fields(TransformerConfig), fields(TrainingRecipe)
     preset = get_preset(given["preset"])
     position = given.get("position", preset.config.get("position"))
-    if position != "learned" or not given.keys() & {"position", "max_length"}:
-        return {}
-    return {"max_length": given.get("max_length", preset.recipe.max_length)}
-
-
-def data_kind(values: Mapping[str, Any]) -> str:
-    """Returns the kind of data that the settings name, a key of `Task.data_kinds`."""
-    task, known = get_task(values["task"]), train_options()
-    given = {
-        kind: [known[name].flag for name in names if values[name]]
-        for kind, names in task.data_kinds.items()
-    }
-    given = {kind: flags for kind, flags in given.items() if flags}
-    if len(given) != 1:
-        received = ", ".join(itertools.chain(*given.values())) or "none of them"
-        raise UserError(f"{task.missing_data} Received: {received}")
-    [(kind, flags)] = given.items()
-    missing = [known[name].flag for name in task.data_kinds[kind] if not values[name]]
-    if missing:
-        raise UserError(f"{flags[0]} also needs {' and '.join(missing)}.")
-    return kind
+    # There are as many learned positions as the longest sentence needs.
+    if position == "learned" and given.keys() & {"position", "max_length"}:
+        model["max_length"] = given.get("max_length", preset.recipe.max_length)
+    others = fields(TrainingSettings) | get_task(values["task"]).training_fields(values)
+    return TrainingSettings(model=model, recipe=recipe, **others)

@@ -1,23 +1,25 @@
-"""Reads and writes lines of strict UTF-8, in files or standard streams."""
+"""Lines of strict UTF-8, in files or standard streams, and the answers to them line by line."""
 
+import argparse
 import contextlib
+import dataclasses
 import gzip
 import io
 import os
 import pathlib
 import stat
 import sys
-from collections.abc import Iterable, Iterator
-from typing import TextIO
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, TextIO
 
+from keras_transformer.cli.progress import Progress, say
 from keras_transformer.errors import UserError
-from keras_transformer.files import atomic_write
+from keras_transformer.files import atomic_write, require_file
 
 # Files of a model directory that commands read. An output may replace other files in it.
-_MODEL_FILES = (
-    *("config.json", "recipe.json", "training.json"),
-    *("*.weights.h5", "*tokenizer.*", "shortlist.npz"),
-)
+_MODEL_FILES = ("config.json", "recipe.json", "training.json", "*.weights.h5", "*tokenizer.*",
+                "shortlist.npz")  # fmt: skip
 # Maximum number of characters in a chunk of lines; their ids take some 100 bytes for each.
 _CHUNK_CHARACTERS = 2**22
 
@@ -40,6 +42,20 @@ def read_all_lines(path: str, what: str) -> list[str]:
     return lines
 
 
+def count_lines(arguments: argparse.Namespace) -> int | None:
+    """Returns a file's number of lines, None for a pipe; sets chunks of one line for a terminal."""
+    if arguments.input in (None, "-"):
+        if sys.stdin.isatty():
+            arguments.chunk_size = 1
+        return None
+    if not require_file(arguments.input).is_file():
+        return None
+    count = sum(1 for _ in read_lines(arguments.input))
+    if not count:
+        raise UserError(f"The input file {arguments.input!r} is empty.")
+    return count
+
+
 def require_same_length(files: Iterable[tuple[str, list[str]]]) -> None:
     """Raises a `UserError` unless all files (name and lines) have the same number of lines."""
     (first, lines), *others = files
@@ -48,6 +64,23 @@ def require_same_length(files: Iterable[tuple[str, list[str]]]) -> None:
             raise UserError(
                 f"Parallel files must have the same number of lines. "
                 f"Received: {first!r} with {len(lines):,} and {name!r} with {len(other):,}."
+            )
+
+
+def check_lengths(
+    tokenizer: Any,
+    lines: Sequence[str],
+    limit: int,  # maximum number of subwords, with the end of the sentence
+    name: str,  # name of the file in the error
+    first: int = 1,  # number of the first line
+    advice: str = "split the line, or use --long-lines split or truncate",
+) -> None:
+    """Raises a `UserError` that names the first line longer than the model reads, if any."""
+    for number, ids in enumerate(tokenizer.encode_batch(lines), start=first):
+        if len(ids) > limit - 1:
+            raise UserError(
+                f"{name}, line {number}: {len(ids):,} subwords are more than the {limit - 1:,} "
+                f"that the model reads; {advice}."
             )
 
 
@@ -61,6 +94,68 @@ def chunks(lines: Iterable[str | tuple[str, ...]], size: int) -> Iterator[list]:
 def as_line(text: str) -> str:
     """Returns text on one line; a line break in an answer would shift the lines after it."""
     return text.replace("\r", " ").replace("\n", " ")
+
+
+def answer_all(method: Callable, inputs: Sequence, progress: Progress, **options) -> tuple:
+    """Returns the answers of a pipeline's method to all inputs, and the seconds that it took."""
+    start = time.monotonic()
+    with progress:
+        answers = method(inputs, progress=progress.update, **options)
+    return answers, time.monotonic() - start
+
+
+def write_answers(
+    arguments: argparse.Namespace,
+    progress: Progress,
+    chunks: Iterable[list[str]],
+    answers: Callable[[list[str], int, dict[str, Any]], Iterator[str]],
+    options: dict[str, Any],
+) -> int:
+    """Writes the answers to all lines and returns the number of lines that were read.
+
+    `answers` takes a chunk, the number of its first line and the options of a pipeline's method.
+    A search that samples gets a new seed for each chunk, because each batch uses one seed.
+    """
+    number, num_batches = 1, 0
+    search = options["search"]
+
+    def show(output, num_lines):
+        # On a terminal, the answers themselves show the progress.
+        if not output.isatty():
+            progress.update(num_lines, note=f"batch {num_batches:,}")
+
+    with open_output(arguments.output) as output, progress:
+
+        def count_batch(done, _):
+            nonlocal num_batches
+            num_batches += 1
+            show(output, number - 1 + done)
+
+        for chunk in chunks:
+            changes = {"progress": count_batch}
+            if hasattr(search, "seed"):
+                seed = (search.seed + num_batches) % 2**31
+                changes["search"] = dataclasses.replace(search, seed=seed)
+            for line in answers(chunk, number, options | changes):
+                output.write(line + "\n")
+            number += len(chunk)
+            output.flush()
+            show(output, number - 1)
+    return number - 1
+
+
+def save_answers(path: str | None, answers: Iterable[str]) -> None:
+    """Writes answers to the file of `--output`, if it is given, one per line."""
+    if path:
+        with open_output(path) as file:
+            file.writelines(answer + "\n" for answer in answers)
+        say(f"wrote {path}")
+
+
+def report_split(translator: Any, num_lines: int) -> None:
+    """Prints the number of lines that were translated in parts, if there are any."""
+    if translator.num_split:
+        say(f"split {translator.num_split:,} of {num_lines:,} lines and joined the answers")
 
 
 def check_output(path: str | None, others: Iterable[str | None] = ()) -> None:
@@ -101,26 +196,23 @@ def open_output(path: str | None) -> Iterator[TextIO]:
         sys.stdout.flush()
         return
     check_output(path)
-    target = pathlib.Path(path)
+    target = os.path.realpath(path)
     # A device or a named pipe must not be replaced by a file.
-    place = (
-        contextlib.nullcontext(target)
-        if _is_special(target)
-        else atomic_write(os.path.realpath(path))
-    )
+    aside = contextlib.nullcontext(path) if _is_special(path) else atomic_write(target)
     try:
-        with place as temporary, open(temporary, "wb") as file:
-            is_packed = target.name.endswith(".gz")
-            packed = gzip.GzipFile(target.name, "wb", fileobj=file) if is_packed else file
+        with aside as temporary, open(temporary, "wb") as file:
+            is_packed = path.endswith(".gz")
+            name = os.path.basename(path)
+            packed = gzip.GzipFile(name, "wb", fileobj=file) if is_packed else file
             with packed, io.TextIOWrapper(packed, encoding="utf-8", newline="\n") as text:
                 yield text
     except OSError as error:
-        if error.errno is not None and error.filename in (None, os.path.realpath(path)):
+        if error.errno is not None and error.filename in (None, target):
             error.filename = path  # the error of a full device names no file
         raise
 
 
-def _identity(path: str | pathlib.Path | None, stream: TextIO) -> tuple | str | None:
+def _identity(path, stream):
     """Returns a value that is the same for all names of a file, or None for a special file."""
     try:
         status = os.stat(stream.fileno() if path is None or str(path) == "-" else path)
@@ -131,7 +223,7 @@ def _identity(path: str | pathlib.Path | None, stream: TextIO) -> tuple | str | 
         return None  # a closed stream, or a stream in a test
 
 
-def _is_special(path: str | os.PathLike) -> bool:
+def _is_special(path):
     try:
         return not stat.S_ISREG(os.stat(path).st_mode)
     except FileNotFoundError:

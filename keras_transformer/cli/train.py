@@ -1,45 +1,39 @@
-"""`keras-transformer train`: trains a model, or resumes a training."""
+"""`keras-transformer train`: trains a model, resumes a training, or estimates what it takes."""
 
 import argparse
+import math
 import pathlib
 import sys
 from collections.abc import Mapping
 from typing import Any
 
-from keras_transformer.cli.arguments import add_options
-from keras_transformer.cli.backend import TRAINING_STREAMS, load_backend_in_streams
-from keras_transformer.cli.corpus_defaults import choose_settings, keep_settings
-from keras_transformer.cli.progress import Progress, say
-from keras_transformer.cli.settings import (
-    add_tables,
-    all_experiments,
-    check_task,
-    data_kind,
-    describe_experiment,
-    render_config,
-    resolve,
-    training_settings,
+from keras_transformer.cli import settings as train_settings
+from keras_transformer.cli.arguments import (
+    TRAINING_STREAMS,
+    add_options,
+    load_backend,
+    load_backend_in_streams,
 )
+from keras_transformer.cli.progress import Progress, say
 from keras_transformer.cli.vocab import load_vocabulary
 from keras_transformer.errors import UserError
 from keras_transformer.inference.tasks import get_task
 from keras_transformer.settings.presets import get_preset
 from keras_transformer.settings.setting import declarations
 from keras_transformer.settings.training_settings import TrainingSettings
-from keras_transformer.settings.transformer_config import TransformerConfig
+from keras_transformer.settings.transformer_config import TransformerConfig, count_parameters
+
+_GIGABYTE = 10**9
 
 
 def define_options(parser: argparse.ArgumentParser) -> None:
-    """Adds the options of `train`."""
-    names = tuple(all_experiments())
+    names = tuple(train_settings.all_experiments())
     width = max(map(len, names))
-    rows = (f"  {name:<{width}}  {describe_experiment(name)}" for name in names)
+    rows = (f"  {name:<{width}}  {train_settings.describe_experiment(name)}" for name in names)
     heading = "The paper's trainings on WMT 2014, and of parsers on trees of your own:\n"
     group = parser.add_argument_group("built-in experiments", "\n".join((heading, *rows)))
-    text = (
-        "use the settings of this experiment; --config and options on the command line win over "
-        "them"
-    )
+    text = "use the settings of this experiment; --config and options on the command line win over"
+    text += " them"
     add_options(group, {"--experiment NAME": text}, choices=names)
     # The name of this option until version 1.0.
     group.add_argument("--recipe", dest="experiment", choices=names, help=argparse.SUPPRESS)
@@ -55,33 +49,30 @@ def define_options(parser: argparse.ArgumentParser) -> None:
         "--print-config": "print a TOML file of all settings, with a comment for each, and stop",
     }
     add_options(parser.add_argument_group("settings in a file"), config)
-    add_tables(parser)
+    train_settings.add_tables(parser)
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Trains the model, or prints its settings or its plan."""
-    values = resolve(arguments)
+    values = train_settings.resolve(arguments)
     task = get_task(values["task"])
     if arguments.print_config:
         _print_config(values)
         return
-    check_task(values)
+    train_settings.check_task(values)
     if arguments.plan:
-        from keras_transformer.cli.train_plan import print_plan
-
-        values = choose_settings(values, task.open_known_corpus(values), say)
-        print_plan(arguments.experiment, values, arguments.device_memory)
+        values = train_settings.choose_settings(values, task.open_known_corpus(values), say)
+        _print_plan(arguments.experiment, values, arguments.device_memory)
         return
     if arguments.device_memory:
         raise UserError("--device-memory goes with --plan.")
     if not values["output"]:
         raise UserError("--output DIR is required: the folder of the model.")
-    values = keep_settings(values)
-    kind = data_kind(values)
+    values = train_settings.keep_settings(values)
+    kind = train_settings.data_kind(values)
     # Errors in files are found before TensorFlow is loaded.
     vocabulary = load_vocabulary(values["vocabulary"])
     corpora = task.open_corpora(kind, values)
-    values = choose_settings(values, corpora.train, say)
+    values = train_settings.choose_settings(values, corpora.train, say)
     say("Loading Keras and its backend.")
     # XLA fuses small operations itself, so the default is one stream.
     values["streams"] = load_backend_in_streams(
@@ -94,7 +85,7 @@ def run(arguments: argparse.Namespace) -> None:
             values["output"],
             corpora.train,
             corpora.valid,
-            training_settings(values),
+            train_settings.training_settings(values),
             source_tokenizer=vocabulary or corpora.source_tokenizer,
             target_tokenizer=corpora.target_tokenizer,
             report=say,
@@ -122,10 +113,170 @@ def training_progress(output: str, max_minutes: float | None) -> Progress:
 def _print_config(values: Mapping[str, Any]) -> None:
     corpus = get_task(values["task"]).open_known_corpus(values)
     if corpus is not None:
-        values = choose_settings(values, corpus, say)
-    examples = choose_settings(values, None, lambda line: None)  # for settings that are still None
+        values = train_settings.choose_settings(values, corpus, say)
+    examples = train_settings.choose_settings(
+        values, None, lambda line: None
+    )  # for settings that are still None
     preset = get_preset(examples["preset"])
     model = {name: one.default for name, one in declarations(TransformerConfig).items()}
     model |= {**preset.config, **preset.recipe.to_dict(), "vocab_size": TrainingSettings.vocab_size}
     chosen = {name: value for name, value in examples.items() if value is not None}
-    sys.stdout.write(render_config(values, model | chosen))
+    sys.stdout.write(train_settings.render_config(values, model | chosen))
+
+
+def _print_plan(experiment, values, device_memory):
+    """Prints the model, the steps, the memory and the time; `device_memory` is in gigabytes."""
+    vocabulary = load_vocabulary(values["vocabulary"])
+    load_backend()
+    from keras_transformer.data import PreparedCorpus
+    from keras_transformer.training.training_run import make_config, make_recipe
+
+    if values["prepared"]:
+        prepared = PreparedCorpus.load(values["prepared"])
+        is_shared = prepared.target_tokenizer is None
+        size = prepared.source_tokenizer.vocab_size
+        values = {**values, "vocab_size": size, "shared_vocabulary": is_shared}
+    settings = train_settings.training_settings(values)
+    recipe = make_recipe(settings)
+    size = settings.vocab_size if vocabulary is None else vocabulary.vocab_size
+    if size is None:
+        raise UserError("--plan needs --vocab-size N, because it does not read the text.")
+    task = get_task(settings.task)
+    target_size, sides = task.plan_vocabulary(settings, size, vocabulary)
+    config = make_config(settings, recipe, size, target_size)
+    num_devices = settings.gpus or 1
+    if settings.jit_compile and num_devices > 1:
+        raise UserError(f"--jit-compile works on one device only. Received: --gpus {num_devices}")
+    share = math.ceil(recipe.tokens_per_batch / num_devices)
+    if experiment:
+        _print_row("experiment", f"{experiment}: {train_settings.describe_experiment(experiment)}")
+    _print_row("data", task.describe_data(values) or "not given yet")
+    _print_row("vocabulary", f"{config.vocab_size:,} {settings.tokenizer} pieces {sides}")
+    steps = settings.max_steps or recipe.max_steps
+    _print_run(settings, recipe, config, steps)
+    _print_memory(settings, recipe, config, share, device_memory)
+    _print_time(settings, recipe, config, share, steps)
+
+
+def _print_row(label, text):
+    sys.stdout.write(f"{label:<20}{text}\n")
+
+
+def _print_run(settings, recipe, config, steps):
+    from keras_transformer.training.training_plan import SENTENCE, count_operations
+
+    windows = settings.average_windows or (recipe.average_checkpoints,)
+    every = settings.checkpoint_every
+    between = "one epoch" if every is None else f"{every:,} steps"
+    final = f"average of the last {' or '.join(map(str, windows))} checkpoints, {between} apart"
+    if windows == (1,):
+        final = "the last checkpoint"
+    if settings.select_best:
+        final += ", or a single one that scores better on the validation set"
+    layers = f"{config.num_encoder_layers} + {config.num_decoder_layers} layers"
+    sizes = f"d_model {config.d_model:,}, feed-forward {config.intermediate_dim:,}"
+    limit = "" if settings.max_minutes is None else f", or {settings.max_minutes:g} minutes"
+    batch = f"{recipe.tokens_per_batch:,}"
+    operations = steps * count_operations(config, recipe.tokens_per_batch, SENTENCE)
+    rows = {
+        "model": f"{settings.start_from or settings.preset}: {layers}, {sizes}, "
+        f"{config.num_heads} heads",
+        "parameters": f"{count_parameters(config):,}",
+        "steps": f"{steps:,}{limit}",
+        "batch": f"{batch} source + {batch} target tokens, padding included",
+        "final weights": final,
+        "operations": f"{operations:.1e} floating-point operations in matrix products",
+        "search": f"beam {recipe.beam_size}, length penalty {recipe.length_penalty:g}",
+    }
+    for label, text in rows.items():
+        _print_row(label, text)
+
+
+def _print_memory(settings, recipe, config, share, device_memory):
+    from keras_transformer.training.training_plan import estimate_memory, most_tokens
+
+    num_devices, num_parts = settings.gpus or 1, settings.micro_batches
+    tokens = math.ceil(share / num_parts)
+    width = settings.packed_width or min(recipe.max_length, tokens)
+    tokens = max(tokens, width)  # a batch has at least one row
+    rows = "sentences" if settings.packed_width is None else "packed rows"
+    averages = recipe.ema_momentum is not None
+    how = (settings.mixed_precision, num_devices, num_parts, averages)
+    memory = estimate_memory(config, tokens, width, *how)
+    cut = "" if num_parts == 1 else f", in {num_parts} micro-batches of {tokens:,} + {tokens:,}"
+    _print_row("devices", f"{num_devices}, each with {share:,} + {share:,} tokens of a batch{cut}")
+    total = f"about {memory.total / _GIGABYTE:.2f} GB, an estimate, for {rows} of {width} tokens:"
+    _print_row("memory per device", total)
+    for name in ("weights", "gradients", "moments", "activations", "logits"):
+        label = {"moments": "Adam's moments"}.get(name, name)
+        _print_row("", f"{getattr(memory, name) / _GIGABYTE:6.2f} GB  {label}")
+    if device_memory is None:
+        _print_row("fits", "use --device-memory GB to find out")
+        return
+
+    def most(num_devices, num_parts):
+        how = (settings.mixed_precision, num_devices, num_parts, averages)
+        return most_tokens(device_memory * _GIGABYTE, config, width, *how)
+
+    if most(num_devices, num_parts) >= tokens:
+        _print_row("fits", f"yes, in {device_memory:g} GB")
+        return
+    # Options of `train` that make a step fit, with at least one sentence in a batch.
+    ways = []
+    if (fitting := most(num_devices, 2)) >= width:
+        number = math.ceil(share / fitting)
+        ways.append(f"--micro-batches {number}: the same step, one part after the other")
+    if (fitting := most(2, num_parts)) >= width:
+        number = math.ceil(recipe.tokens_per_batch / (fitting * num_parts))
+        ways.append(f"--gpus {number}: the same step, on more devices")
+    if (fitting := most(num_devices, num_parts)) >= width:
+        number = fitting * num_devices * num_parts
+        ways.append(f"--tokens-per-batch {number}: smaller steps, another training")
+    _print_row("fits", f"no, not in {device_memory:g} GB" + ("; these would:" if ways else ":"))
+    for way in ways:
+        _print_row("", f"  {way}")
+    if not ways:
+        fixed = f"weights, gradients and moments take {memory.fixed / _GIGABYTE:.2f} GB"
+        _print_row("", f"{fixed}, and leave too little room for")
+        _print_row("", f"{rows} of {width} tokens, in any number of micro-batches")
+
+
+def _print_time(settings, recipe, config, share, steps):
+    import tensorflow as tf
+
+    from keras_transformer.inference.batch_inference import free_memory
+    from keras_transformer.training.training_plan import CPU_TOKENS, estimate_memory, measure_step
+
+    measured, device, free = math.ceil(share / settings.micro_batches), "GPU", None
+    if not tf.config.list_physical_devices("GPU"):
+        measured, device, free = min(measured, CPU_TOKENS), "CPU", free_memory()
+    width = min(recipe.max_length, measured)
+    if free is not None and estimate_memory(config, measured, width).total >= free:
+        text = "not measured: this machine has too little free memory for the model"
+        _print_row("time", text)
+        return
+    sys.stdout.flush()
+    with Progress("measuring", unit="steps") as progress:
+        compute = (settings.mixed_precision, settings.jit_compile)
+        seconds, tokens = measure_step(config, recipe, measured, *compute, progress.update)
+    text = f"{seconds:.2f} s a step of {tokens:,} + {tokens:,} tokens on this machine's {device}"
+    _print_row("measured", text)
+    seconds *= share / tokens
+    if tokens < share:
+        text = f"in proportion {seconds:.1f} s for {share:,} + {share:,}: a rough figure"
+        _print_row("", text)
+    is_one = (settings.gpus or 1) == 1
+    devices = "this device" if is_one else f"{settings.gpus} such devices"
+    _print_row("time", f"{_duration(seconds * steps / 3600)} for {steps:,} steps on {devices}")
+    exchange = "" if is_one else "the exchange of gradients and "
+    _print_row("", f"{exchange}evaluations come on top")
+    if settings.max_minutes is not None and settings.max_minutes * 60 < seconds * steps:
+        reached = int(settings.max_minutes * 60 / seconds)
+        text = f"{settings.max_minutes:g} minutes are enough for about {reached:,} steps"
+        _print_row("", text)
+
+
+def _duration(hours):
+    if hours < 1:
+        return f"{hours * 60:.1f} minutes"
+    return f"{hours:,.1f} hours" if hours < 72 else f"{hours:,.0f} hours ({hours / 24:,.0f} days)"

@@ -1,35 +1,24 @@
 """`keras-transformer translate`: translates text line by line."""
 
-import argparse
 import functools
-from collections.abc import Iterator
 
-from keras_transformer.cli.arguments import add_constraint_options, add_options
-from keras_transformer.cli.line_by_line import (
+from keras_transformer.cli import text_files
+from keras_transformer.cli.arguments import (
+    add_constraint_options,
     add_line_options,
     add_long_lines,
-    check_input,
-    check_lengths,
+    add_options,
+    add_shortlist_option,
     load_pipeline,
-    report_split,
-    write_answers,
 )
 from keras_transformer.cli.progress import Progress
-from keras_transformer.cli.shortlist import add_shortlist_option
-from keras_transformer.cli.text_files import (
-    as_line,
-    check_output,
-    chunks,
-    read_all_lines,
-    read_lines,
-)
+from keras_transformer.cli.text_files import as_line
 from keras_transformer.errors import UserError
 
 _N_BEST_ADVICE = "with --n-best split the line into sentences, or use --long-lines truncate"
 
 
-def define_options(parser: argparse.ArgumentParser) -> None:
-    """Adds the options of `translate`."""
+def define_options(parser):
     files, batches = add_line_options(parser, "translated")
     text = "beginning of each answer, line by line; an empty line leaves it free"
     add_options(files, {"--prefix FILE": text})
@@ -38,42 +27,44 @@ def define_options(parser: argparse.ArgumentParser) -> None:
     add_constraint_options(parser)
 
 
-def run(arguments: argparse.Namespace) -> None:
-    """Translates the lines."""
-    check_output(arguments.output, [arguments.input or "-", arguments.prefix, *arguments.model])
+def run(arguments):
+    inputs = [arguments.input or "-", arguments.prefix, *arguments.model]
+    text_files.check_output(arguments.output, inputs)
     if arguments.n_best is not None and arguments.long_lines == "split":
         raise UserError(
             "--n-best cannot rank a line that was translated in parts. "
             "Use --long-lines truncate or error. Received: --long-lines split"
         )
     arguments.long_lines = arguments.long_lines or ("error" if arguments.n_best else "split")
-    total = check_input(arguments)
-    prefixes = None if arguments.prefix is None else read_all_lines(arguments.prefix, "prefix")
-    if prefixes is not None and total is not None:
-        _check_prefixes(prefixes, total, arguments.prefix)
+    total, prefixes = text_files.count_lines(arguments), None
+    if arguments.prefix is not None:
+        prefixes = text_files.read_all_lines(arguments.prefix, "prefix")
+        if total is not None:
+            _check_prefixes(prefixes, total, arguments.prefix)
     translator, options = load_pipeline(arguments, "translation")
     if total is not None and arguments.long_lines == "error":
         for _ in _chunks(translator, arguments, prefixes):
             pass  # finds lines that are too long before anything is translated
-    num_lines = write_answers(
+    num_lines = text_files.write_answers(
         arguments,
         Progress("translating", total=total, unit="lines"),
         _chunks(translator, arguments, prefixes),
         functools.partial(_answers, translator, prefixes, arguments),
         options,
     )
-    report_split(translator, num_lines)
+    text_files.report_split(translator, num_lines)
 
 
-def _chunks(translator, arguments: argparse.Namespace, prefixes) -> Iterator[list[str]]:
+def _chunks(translator, arguments, prefixes):
     """Yields chunks of lines; checks their lengths and the number of prefixes."""
     name = "standard input" if arguments.input in (None, "-") else repr(arguments.input)
     options = {} if arguments.n_best is None else {"advice": _N_BEST_ADVICE}
     tokenizer, limit = translator.source_tokenizer, translator.max_source_length
     num_lines = 0
-    for chunk in chunks(read_lines(arguments.input), arguments.chunk_size):
+    for chunk in text_files.chunks(text_files.read_lines(arguments.input), arguments.chunk_size):
         if arguments.long_lines == "error":
-            check_lengths(tokenizer, chunk, limit, name, first=num_lines + 1, **options)
+            first = num_lines + 1
+            text_files.check_lengths(tokenizer, chunk, limit, name, first=first, **options)
         num_lines += len(chunk)
         if prefixes is not None and len(prefixes) < num_lines:
             break
@@ -82,7 +73,7 @@ def _chunks(translator, arguments: argparse.Namespace, prefixes) -> Iterator[lis
         _check_prefixes(prefixes, num_lines, arguments.prefix)
 
 
-def _check_prefixes(prefixes: list[str], num_lines: int, path: str) -> None:
+def _check_prefixes(prefixes, num_lines, path):
     if len(prefixes) != num_lines:
         # Not all lines may have been read yet.
         number = "more" if len(prefixes) < num_lines else f"{num_lines:,}"
@@ -92,7 +83,7 @@ def _check_prefixes(prefixes: list[str], num_lines: int, path: str) -> None:
         )
 
 
-def _answers(translator, prefixes, arguments, chunk, number, options) -> Iterator[str]:
+def _answers(translator, prefixes, arguments, chunk, number, options):
     if prefixes is not None:
         options["prefixes"] = prefixes[number - 1 : number - 1 + len(chunk)]
     if arguments.n_best is None:

@@ -1,9 +1,7 @@
 """`keras-transformer vocab`: learns a subword vocabulary from text files."""
 
-import argparse
 import itertools
 import pathlib
-from collections.abc import Iterable, Iterator
 from typing import Any
 
 from keras_transformer.cli.arguments import add_options
@@ -16,23 +14,19 @@ from keras_transformer.settings.training_settings import TrainingSettings
 _SUFFIXES = {"bpe": ".model", "unigram": ".model", "subword": ".txt"}
 
 
-def define_options(parser: argparse.ArgumentParser) -> None:
-    """Adds the options of `vocab`."""
+def define_options(parser):
     text = "UTF-8 text, .gz too"
     add_options(parser, {"--input FILE": text}, required=True, action="extend", nargs="+")
     text = "the vocabulary: .model for bpe and unigram, .txt for subword"
     add_options(parser, {"--output FILE": text}, required=True)
-    text = (
-        "number of subwords, special ones and single bytes included "
-        f"(default: {TrainingSettings.vocab_size}; with --type subword all)"
-    )
+    text = "number of subwords, special ones and single bytes included (default: "
+    text += f"{TrainingSettings.vocab_size}; with --type subword all)"
     add_options(parser, {"--size N": text}, dest="vocab_size")
     text = "kind of vocabulary (default: %(default)s)"
     parser.add_argument("--type", choices=tuple(_SUFFIXES), default="bpe", help=text)
 
 
-def run(arguments: argparse.Namespace) -> None:
-    """Learns the vocabulary and writes it."""
+def run(arguments):
     output = pathlib.Path(arguments.output)
     suffix = _SUFFIXES[arguments.type]
     if output.suffix != suffix:
@@ -58,7 +52,7 @@ def run(arguments: argparse.Namespace) -> None:
     say(f"wrote {output}: {tokenizer.vocab_size:,} subwords ({kind})")
 
 
-def _counted(lines: Iterable[str]) -> Iterator[str]:
+def _counted(lines):
     with Progress("reading", unit="lines") as progress:
         for number, line in enumerate(lines, start=1):
             progress.update(number)

@@ -7,22 +7,18 @@ import os
 import sys
 from typing import Any
 
-from keras_transformer.cli.arguments import add_options
-from keras_transformer.cli.line_by_line import (
-    add_line_options,
-    answer_all,
-    check_input,
-    load_pipeline,
-    save_answers,
-    write_answers,
-)
+from keras_transformer.cli.arguments import add_line_options, add_options, load_pipeline
 from keras_transformer.cli.progress import Progress, say
 from keras_transformer.cli.text_files import (
+    answer_all,
     check_output,
     chunks,
+    count_lines,
     open_output,
     read_all_lines,
     read_lines,
+    save_answers,
+    write_answers,
 )
 from keras_transformer.errors import UserError
 from keras_transformer.parsing.evalb import EvalbParameters
@@ -51,7 +47,7 @@ def run(arguments: argparse.Namespace) -> None:
     check_output(arguments.output, [arguments.input or "-", *arguments.model])
     if arguments.n_best is not None and (arguments.pretty or arguments.draw):
         raise UserError("--n-best writes one answer per line; leave out --pretty and --draw.")
-    total = check_input(arguments)
+    total = count_lines(arguments)
     parser, options = load_pipeline(arguments, "parsing")
     write_answers(
         arguments,

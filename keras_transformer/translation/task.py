@@ -7,24 +7,18 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
+from keras_transformer.cli import text_files
 from keras_transformer.cli.arguments import (
     CONSTRAINT_OPTIONS,
     add_constraint_options,
+    add_long_lines,
     add_options,
     add_setting,
+    add_shortlist_option,
     is_given,
-)
-from keras_transformer.cli.line_by_line import (
-    add_long_lines,
-    answer_all,
-    check_lengths,
     load_pipeline,
-    report_split,
-    save_answers,
 )
 from keras_transformer.cli.progress import Progress, say
-from keras_transformer.cli.shortlist import add_shortlist_option
-from keras_transformer.cli.text_files import as_line, read_all_lines, require_same_length
 from keras_transformer.errors import UserError
 from keras_transformer.inference.tasks import Corpora, Task, toml_files
 from keras_transformer.settings.setting import declare_options
@@ -143,7 +137,7 @@ class TranslationTask(Task):
         if kind == "prepared":
             return _open_prepared(values)
         if kind == "dataset":
-            from keras_transformer.cli.backend import load_backend
+            from keras_transformer.cli.arguments import load_backend
 
             load_backend()  # tensorflow-datasets imports TensorFlow
             from keras_transformer.data import TfdsCorpus
@@ -257,10 +251,12 @@ def _texts_to_score(arguments):
         raise UserError("The references come from --reference FILE or from --dataset NAME.")
     if arguments.model and not arguments.source:
         raise UserError("--model needs --source FILE, the text to translate.")
-    references = [read_all_lines(path, "reference") for path in arguments.reference]
+    references = [text_files.read_all_lines(path, "reference") for path in arguments.reference]
     name = arguments.hypothesis or arguments.source
-    lines = read_all_lines(name, "hypothesis" if arguments.hypothesis else "source")
-    require_same_length([(name, lines), *zip(arguments.reference, references, strict=True)])
+    lines = text_files.read_all_lines(name, "hypothesis" if arguments.hypothesis else "source")
+    text_files.require_same_length(
+        [(name, lines), *zip(arguments.reference, references, strict=True)]
+    )
     report = {"reference": arguments.reference, "num_lines": len(lines)}
     return lines, references, report | ({"source": name} if arguments.model else {})
 
@@ -278,8 +274,10 @@ def _dataset_to_score(arguments):
     corpus = TfdsCorpus(name, split, *languages, data_dir=arguments.data_dir)
     lines, references = map(list, zip(*corpus, strict=True))
     if arguments.hypothesis:
-        lines = read_all_lines(arguments.hypothesis, "hypothesis")
-        require_same_length([(arguments.hypothesis, lines), (f"{name} {split}", references)])
+        lines = text_files.read_all_lines(arguments.hypothesis, "hypothesis")
+        text_files.require_same_length(
+            [(arguments.hypothesis, lines), (f"{name} {split}", references)]
+        )
     return lines, [references], {"dataset": name, "split": split, "num_lines": len(lines)}
 
 
@@ -290,13 +288,15 @@ def _translate(task, arguments, sources):
     long_lines = arguments.long_lines or "split"
     if long_lines == "error":
         limit = translator.max_source_length
-        check_lengths(translator.source_tokenizer, sources, limit, repr(arguments.source))
+        text_files.check_lengths(
+            translator.source_tokenizer, sources, limit, repr(arguments.source)
+        )
     progress = Progress("translating", total=len(sources), unit="lines")
-    hypotheses, seconds = answer_all(
+    hypotheses, seconds = text_files.answer_all(
         translator.translate, sources, progress, long_texts=long_lines, **options
     )
-    hypotheses = [as_line(text) for text in hypotheses]
+    hypotheses = [text_files.as_line(text) for text in hypotheses]
     say(f"translated {len(sources):,} lines in {seconds:.1f} s")
-    report_split(translator, len(sources))
-    save_answers(arguments.output, hypotheses)
+    text_files.report_split(translator, len(sources))
+    text_files.save_answers(arguments.output, hypotheses)
     return hypotheses, {"search": search_to_dict(options["search"]), "seconds": round(seconds, 2)}

@@ -5,7 +5,7 @@ import os
 import keras
 import pytest
 
-from keras_transformer.cli import backend
+from keras_transformer.cli.arguments import load_backend_in_streams
 
 
 @pytest.fixture
@@ -26,21 +26,21 @@ def threads(monkeypatch):
 @pytest.mark.tensorflow_only("the threads are those of its operations")
 @pytest.mark.parametrize("asked, streams, cores", [(None, 8, 1), (1, 1, 8), (3, 3, 2), (20, 20, 1)])
 def test_streams_share_the_cores(threads, asked, streams, cores):
-    assert backend.load_backend_in_streams(asked) == streams
+    assert load_backend_in_streams(asked) == streams
     assert threads == [cores]
 
 
 @pytest.mark.tensorflow_only("the threads are those of its operations")
 @pytest.mark.parametrize("asked, streams, cores", [(None, 2, 4), (4, 4, 2)])
 def test_the_default_has_a_maximum(threads, asked, streams, cores):
-    assert backend.load_backend_in_streams(asked, most=2) == streams
+    assert load_backend_in_streams(asked, most=2) == streams
     assert threads == [cores]
 
 
 @pytest.mark.tensorflow_only("the setting is its own")
 def test_a_setting_of_tensorflow_wins(threads, monkeypatch):
     monkeypatch.setenv("TF_NUM_INTRAOP_THREADS", "2")
-    assert backend.load_backend_in_streams(None) == 8
+    assert load_backend_in_streams(None) == 8
     assert threads == []
 
 
@@ -49,11 +49,11 @@ def test_a_gpu_has_one_stream(threads, monkeypatch):
     import tensorflow as tf
 
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind=None: ["a GPU"])
-    assert [backend.load_backend_in_streams(asked) for asked in (None, 2)] == [1, 2]
+    assert [load_backend_in_streams(asked) for asked in (None, 2)] == [1, 2]
     assert threads == []
 
 
 def test_other_backends_have_one_stream(threads, monkeypatch):
     monkeypatch.setattr(keras.backend, "backend", lambda: "torch")
-    assert [backend.load_backend_in_streams(asked) for asked in (None, 2)] == [1, 2]
+    assert [load_backend_in_streams(asked) for asked in (None, 2)] == [1, 2]
     assert threads == []

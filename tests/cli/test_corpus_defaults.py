@@ -7,10 +7,9 @@ import tomllib
 
 import pytest
 
-from keras_transformer.cli import corpus_defaults
+from keras_transformer.cli import settings as train_settings
 from keras_transformer.cli.application import build_parser
-from keras_transformer.cli.corpus_defaults import choose_settings, choose_vocab_size
-from keras_transformer.cli.settings import resolve
+from keras_transformer.cli.settings import choose_settings, choose_vocab_size, resolve
 from keras_transformer.data import PairsCorpus
 from keras_transformer.errors import UserError
 from keras_transformer.models import get_preset
@@ -139,7 +138,7 @@ def test_the_printed_file_and_the_training_have_what_was_chosen(run, files, tmp_
     assert (settings["preset"], settings["patience"]) == (chosen["preset"], chosen["patience"])
     assert settings["recipe"]["tokens_per_batch"] == chosen["tokens_per_batch"]
     other = (float("inf"), ("tiny", 1, 1, 0.1, 900, 99, 9, 9, 9, 9, 9))
-    monkeypatch.setattr(corpus_defaults, "_BY_PAIRS", (other,))  # As in another release.
+    monkeypatch.setattr(train_settings, "_BY_PAIRS", (other,))  # As in another release.
     outcome = run(*command, 2)
     assert outcome.status == 0 and "Resuming after step 1" in outcome.errors
 
