@@ -10,7 +10,6 @@ from typing import Any
 
 from keras_transformer.errors import UserError
 from keras_transformer.inference.tasks import get_task
-from keras_transformer.settings.presets import TrainingRecipe
 from keras_transformer.settings.setting import COUNT, POSITIVE, SWITCH, Setting, declarations
 
 # Rules for the values of options, by metavar.
@@ -104,6 +103,8 @@ def add_model_option(group: argparse._ActionsContainer, **options) -> None:
 
 def add_search_options(parser: argparse.ArgumentParser, n_best: bool = True) -> None:
     """Adds the options of beam search, which default to the model's own."""
+    from keras_transformer.settings.presets import TrainingRecipe  # slow to import
+
     group = parser.add_argument_group("search")
     recipe = declarations(TrainingRecipe)
     for name in ("beam_size", "length_penalty"):

@@ -3,7 +3,6 @@
 import argparse
 import contextlib
 import dataclasses
-import gzip
 import io
 import os
 import pathlib
@@ -13,7 +12,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TextIO
 
-from keras_transformer.cli.progress import Progress, say
 from keras_transformer.errors import UserError
 from keras_transformer.files import atomic_write, require_file
 
@@ -96,7 +94,7 @@ def as_line(text: str) -> str:
     return text.replace("\r", " ").replace("\n", " ")
 
 
-def answer_all(method: Callable, inputs: Sequence, progress: Progress, **options) -> tuple:
+def answer_all(method: Callable, inputs: Sequence, progress, **options) -> tuple:
     """Returns the answers of a pipeline's method to all inputs, and the seconds that it took."""
     start = time.monotonic()
     with progress:
@@ -106,7 +104,7 @@ def answer_all(method: Callable, inputs: Sequence, progress: Progress, **options
 
 def write_answers(
     arguments: argparse.Namespace,
-    progress: Progress,
+    progress: Any,
     chunks: Iterable[list[str]],
     answers: Callable[[list[str], int, dict[str, Any]], Iterator[str]],
     options: dict[str, Any],
@@ -147,6 +145,8 @@ def write_answers(
 def save_answers(path: str | None, answers: Iterable[str]) -> None:
     """Writes answers to the file of `--output`, if it is given, one per line."""
     if path:
+        from keras_transformer.cli.progress import say  # slow to import
+
         with open_output(path) as file:
             file.writelines(answer + "\n" for answer in answers)
         say(f"wrote {path}")
@@ -155,6 +155,8 @@ def save_answers(path: str | None, answers: Iterable[str]) -> None:
 def report_split(translator: Any, num_lines: int) -> None:
     """Prints the number of lines that were translated in parts, if there are any."""
     if translator.num_split:
+        from keras_transformer.cli.progress import say  # slow to import
+
         say(f"split {translator.num_split:,} of {num_lines:,} lines and joined the answers")
 
 
@@ -201,9 +203,11 @@ def open_output(path: str | None) -> Iterator[TextIO]:
     aside = contextlib.nullcontext(path) if _is_special(path) else atomic_write(target)
     try:
         with aside as temporary, open(temporary, "wb") as file:
-            is_packed = path.endswith(".gz")
-            name = os.path.basename(path)
-            packed = gzip.GzipFile(name, "wb", fileobj=file) if is_packed else file
+            packed = file
+            if path.endswith(".gz"):
+                import gzip  # slow to import
+
+                packed = gzip.GzipFile(os.path.basename(path), "wb", fileobj=file)
             with packed, io.TextIOWrapper(packed, encoding="utf-8", newline="\n") as text:
                 yield text
     except OSError as error:

@@ -18,11 +18,9 @@ from keras_transformer.cli.arguments import (
     is_given,
     load_pipeline,
 )
-from keras_transformer.cli.progress import Progress, say
 from keras_transformer.errors import UserError
 from keras_transformer.inference.tasks import Corpora, Task, toml_files
 from keras_transformer.settings.setting import declare_options
-from keras_transformer.settings.training_settings import BLEU_TOKENIZERS
 
 _OPTIONS = {
     "source FILE": "training text in the source language, .gz too",
@@ -170,6 +168,8 @@ class TranslationTask(Task):
         return " and ".join(values[name] for name in names if values[name])
 
     def add_evaluate_options(self, parser: argparse.ArgumentParser) -> None:
+        from keras_transformer.settings.training_settings import BLEU_TOKENIZERS  # slow to import
+
         group = parser.add_argument_group("translation")
         options = {
             "--source FILE": "text to translate with --model, line by line",
@@ -283,6 +283,7 @@ def _dataset_to_score(arguments):
 
 def _translate(task, arguments, sources):
     translator, options = load_pipeline(arguments, task)
+    from keras_transformer.cli.progress import Progress, say  # slow to import
     from keras_transformer.decoding import search_to_dict
 
     long_lines = arguments.long_lines or "split"
