@@ -155,10 +155,16 @@ def write_model_directory(
     a SavedModel, which has the weights.
     """
     import keras_transformer
+    from keras_transformer.layers.composite_layer import quantized_parts
     from keras_transformer.models import TrainingRecipe
     from keras_transformer.models.weight_files import save_weights_only
 
     directory = _checked_directory(directory)
+    if "precision" not in settings and quantized_parts(model):
+        raise UserError(
+            "A model directory cannot hold a quantized model: save it with "
+            "`translator.model.save('model.keras')`, or export it."
+        )
     config = {
         "format": FORMAT,
         "library_version": keras_transformer.__version__,

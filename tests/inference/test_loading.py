@@ -56,6 +56,15 @@ def test_all_are_computed_in_the_dtype_that_is_asked_for(directories):
     assert {model.dtype_policy.name for model in found.model.models} == {"bfloat16"}
 
 
+@pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize` method")
+def test_a_quantized_model_is_not_written_and_replaces_nothing(directories):
+    translator = Translator.load(directories[0])
+    translator.model.quantize("int8")
+    with pytest.raises(UserError, match="cannot hold a quantized model"):
+        translator.save(directories[0])
+    assert Translator.load(directories[0]).extra_length == 4
+
+
 def test_a_training_that_has_not_finished_is_named(tmp_path):
     (tmp_path / "training.json").write_text("{}")
     with pytest.raises(UserError, match="config.json is missing. A training writes it at its end"):
