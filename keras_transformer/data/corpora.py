@@ -45,10 +45,9 @@ class _FileCorpus(abc.ABC):
 class ParallelTextCorpus(_FileCorpus):
     """Two text files whose lines with the same number are a pair; `.gz` is unpacked.
 
-    Lines are read when they are needed, empty ones too; `EncodedCorpus` leaves these pairs out.
-
     Args:
-        source_path, target_path: UTF-8 text files with equally many lines, one sentence per line.
+        source_path, target_path: UTF-8 text files with equally many lines, one sentence per line,
+            which may be empty.
 
     Raises:
         UserError: at once, if a file is missing or a pipe; while reading, if a file is empty, the
@@ -56,12 +55,11 @@ class ParallelTextCorpus(_FileCorpus):
 
     Example:
 
-    >>> import pathlib, tempfile
-    >>> from keras_transformer.data import ParallelTextCorpus
-    >>> folder = pathlib.Path(tempfile.mkdtemp())
-    >>> _ = (folder / "train.en").write_text("one\\ntwo\\n")
-    >>> _ = (folder / "train.de").write_text("eins\\nzwei\\n")
-    >>> list(ParallelTextCorpus(folder / "train.en", folder / "train.de"))
+    >>> import pathlib
+    >>> source, target = pathlib.Path("train.en"), pathlib.Path("train.de")
+    >>> source.write_text("one\\ntwo\\n"), target.write_text("eins\\nzwei\\n")
+    (8, 10)
+    >>> list(keras_transformer.data.ParallelTextCorpus(source, target))
     [('one', 'eins'), ('two', 'zwei')]
     """
 
@@ -81,10 +79,8 @@ class ParallelTextCorpus(_FileCorpus):
                 ]
                 if 0 in numbers:
                     raise UserError(f"{names[numbers.index(0)]} is empty.")
-                raise UserError(
-                    "Parallel files must have the same number of lines: "
-                    f"{names[0]} has {numbers[0]}, {names[1]} has {numbers[1]}."
-                )
+                found = f"{names[0]} has {numbers[0]}, {names[1]} has {numbers[1]}"
+                raise UserError(f"Parallel files must have the same number of lines: {found}.")
             count += 1
             yield pair
         if not count:
@@ -105,11 +101,10 @@ class TsvCorpus(_FileCorpus):
 
     Example:
 
-    >>> import pathlib, tempfile
-    >>> from keras_transformer.data import TsvCorpus
-    >>> path = pathlib.Path(tempfile.mkdtemp()) / "pairs.tsv"
+    >>> import pathlib
+    >>> path = pathlib.Path("pairs.tsv")
     >>> _ = path.write_text("one\\teins\\ntwo\\tzwei\\n")
-    >>> list(TsvCorpus(path, source_column=1, target_column=0))
+    >>> list(keras_transformer.data.TsvCorpus(path, source_column=1, target_column=0))
     [('eins', 'one'), ('zwei', 'two')]
     """
 
@@ -173,10 +168,8 @@ class TfdsCorpus:
         data_dir: str | os.PathLike | None = None,
         download: bool = True,
     ):
-        self.name = name
-        self.split = split
-        self.source_language = source_language
-        self.target_language = target_language
+        self.name, self.split = name, split
+        self.source_language, self.target_language = source_language, target_language
         if source_language == target_language:
             rule = "source_language and target_language must differ"
             raise UserError(f"{rule}. Received: {source_language=}, {target_language=}")
@@ -186,9 +179,8 @@ class TfdsCorpus:
         try:
             self._num_pairs = splits[split].num_examples
         except Exception as error:  # The type depends on the mistake.
-            raise UserError(
-                f"{name!r} has no split {split!r}: it has {', '.join(sorted(splits))}."
-            ) from error
+            known = ", ".join(sorted(splits))
+            raise UserError(f"{name!r} has no split {split!r}: it has {known}.") from error
         if not self._num_pairs:
             raise UserError(f"The split {split!r} of {name!r} is empty.")
 
@@ -229,9 +221,9 @@ def _prepared_builder(name, data_dir, download):
         lines = [type(error).__name__, *str(error).strip().splitlines()]
         raise UserError(f"{problem}: {': '.join(lines[:2]).strip()}") from error
     if not download and not builder.info.splits:
+        folder = repr(str(builder.data_dir))
         raise UserError(
-            f"The data set {name!r} is not prepared in {str(builder.data_dir)!r}, "
-            "and downloads are off."
+            f"The data set {name!r} is not prepared in {folder}, and downloads are off."
         )
     return builder
 

@@ -37,13 +37,10 @@ class Corpus(Protocol):
 
 
 class PairsCorpus:
-    """Sentence pairs in memory.
+    """Sentence pairs in memory; a `UserError` if there is none.
 
     Args:
         pairs: sequence of `(source, target)`, both `str`.
-
-    Raises:
-        UserError: if there is no pair.
 
     Example:
 
@@ -130,11 +127,9 @@ class EncodedCorpus:
             corpus: yields pairs of `str`. Pairs with a blank side are left out and counted.
             source_tokenizer: has `encode_batch(texts) -> list[list[int]]`.
             target_tokenizer: the tokenizer of the target; `None`: the same as for the source.
-            max_length: pairs with more tokens on either side, EOS counted, are left out and
-                counted; `None`: no limit.
+            max_length: longest side in tokens, EOS counted, of pairs to keep; `None`: no limit.
             progress: called after every few thousand pairs with the number of pairs read so far.
-            dropout: probability of leaving out a merge (BPE-dropout), if `encode_batch` takes it.
-            seed: seed of that dropout.
+            dropout, seed: of BPE-dropout, if `encode_batch` takes them.
 
         Raises:
             UserError: if no pair is left.
@@ -177,10 +172,7 @@ class EncodedCorpus:
         """Returns the corpus that `from_corpus` returns for a smaller `max_length`.
 
         Args:
-            max_length: pairs with more tokens on either side, EOS counted, are left out.
-
-        Raises:
-            UserError: if no pair is left.
+            max_length: as in `from_corpus`, which raises the same error.
         """
         keep = np.maximum(self.source_lengths, self.target_lengths) <= max_length
         if keep.all():

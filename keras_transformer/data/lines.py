@@ -44,8 +44,7 @@ def text_lines(files_or_lines: str | os.PathLike | Iterable) -> Iterator[str]:
     ['one', 'eins', 'two', 'zwei']
     """
     if isinstance(files_or_lines, (str, os.PathLike)):
-        yield from open_text(files_or_lines)
-        return
+        files_or_lines = [pathlib.Path(files_or_lines)]
     for item in files_or_lines:
         if isinstance(item, str):
             yield item

@@ -1,9 +1,8 @@
 """A corpus that was encoded once and is stored on the disk: TFRecord shards and a description.
 
-A record is a `tf.train.Example` of a few thousand pairs with four features of bytes, little-endian
-as `tf.io.decode_raw` reads them: `source_lengths` and `target_lengths`, uint16 `[pairs]`, and
-`source_ids` and `target_ids`, uint16 or int32 `[tokens]`. As in an `EncodedCorpus`, sources end
-with EOS and targets do not.
+A record is a `tf.train.Example` of a few thousand pairs as in an `EncodedCorpus`: four features of
+little-endian bytes, `{source,target}_lengths`, uint16 `[pairs]`, and `{source,target}_ids`, uint16
+or int32 `[tokens]`.
 """
 
 import dataclasses
@@ -37,6 +36,7 @@ _LONGEST_ROW = 2**16 - 1
 _SHARD_NAMES = r"(train|valid)-\d{5}-of-\d{5}\.tfrecord"
 _SHARD = "{}-{:05d}-of-{:05d}.tfrecord"
 _BLOCKS_PER_SHARD = 64
+_AGAIN = "prepare the corpus again."
 _SIDES = ("source", "target")
 _ITEM_SIZES = {"uint16": 2, "int32": 4}
 
@@ -84,7 +84,7 @@ def prepare_corpus(
 ) -> "PreparedCorpus":
     """Returns a `PreparedCorpus`, encoded into a directory a few thousand pairs at a time.
 
-    A prepared corpus that is there already is replaced when the new one is complete.
+    It replaces a prepared corpus that is there already when it is complete.
 
     Args:
         directory: folder that is missing, empty, or a prepared corpus to replace.
@@ -101,10 +101,9 @@ def prepare_corpus(
     Example:
 
     >>> import tempfile
-    >>> from keras_transformer.data import PairsCorpus, SubwordTokenizer, prepare_corpus
-    >>> tokenizer = SubwordTokenizer(["a", "b", "c"])
-    >>> train, valid = PairsCorpus([("a b", "c"), ("b", "a a a")]), PairsCorpus([("a", "b")])
-    >>> prepared = prepare_corpus(tempfile.mkdtemp(), train, valid, tokenizer)
+    >>> from keras_transformer.data import SubwordTokenizer, prepare_corpus
+    >>> train, valid, tokenizer = [("a b", "c"), ("b", "a a a")], [("a", "b")], ["a", "b", "c"]
+    >>> prepared = prepare_corpus(tempfile.mkdtemp(), train, valid, SubwordTokenizer(tokenizer))
     >>> prepared.read("train").target_ids.tolist(), list(prepared.valid_text)
     ([6, 4, 4, 4], [('a', 'b')])
     """
@@ -144,10 +143,9 @@ def check_prepared_directory(directory: str | os.PathLike) -> None:
     paths = sorted(directory.iterdir()) if directory.exists() else []
     foreign = [path for path in paths if path.is_dir() or not _OWN_FILES.fullmatch(path.name)]
     if paths and (foreign or directory / DESCRIPTION_FILE not in paths):
-        raise UserError(
-            f"{str(directory)!r} is not a prepared corpus that can be replaced: it holds "
-            f"{(foreign or paths)[0].name!r}. Choose another output directory."
-        )
+        rule = "is not a prepared corpus that can be replaced: it holds"
+        held = repr((foreign or paths)[0].name)
+        raise UserError(f"{str(directory)!r} {rule} {held}. Choose another output directory.")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -163,11 +161,9 @@ class PreparedCorpus:
     Example:
 
     >>> import tempfile
-    >>> from keras_transformer.data import PairsCorpus, PreparedCorpus, SubwordTokenizer
-    >>> from keras_transformer.data import prepare_corpus
-    >>> directory = tempfile.mkdtemp()
-    >>> corpus = PairsCorpus([("a b", "c"), ("b", "a a a")])
-    >>> _ = prepare_corpus(directory, corpus, None, SubwordTokenizer(["a", "b", "c"]))
+    >>> from keras_transformer.data import PreparedCorpus, SubwordTokenizer, prepare_corpus
+    >>> directory, pairs = tempfile.mkdtemp(), [("a b", "c"), ("b", "a a a")]
+    >>> _ = prepare_corpus(directory, pairs, None, SubwordTokenizer(["a", "b", "c"]))
     >>> prepared = PreparedCorpus.load(directory)
     >>> len(prepared.read("train")), prepared.max_length, prepared.valid_text
     (2, 256, None)
@@ -191,20 +187,19 @@ class PreparedCorpus:
         """
         directory = pathlib.Path(directory)
         max_length, checksums, valid_text, splits = _read_description(directory)
-        again = "prepare the corpus again."
         for split in splits.values():
             for name, size in split.shards.items():
                 path = directory / name
                 if not path.is_file() or path.stat().st_size != size:
                     problem = "is missing, or was cut or changed"
-                    raise UserError(f"The shard {str(path)!r} {problem}: {again}")
+                    raise UserError(f"The shard {str(path)!r} {problem}: {_AGAIN}")
         # A corpus without validation pairs has no such text, and older ones no checksum of it.
         of_text = {} if valid_text is None else {VALID_TEXT_FILE: valid_text}
         for name, checksum in (checksums | of_text).items():
             path = directory / name
             if not path.is_file() or _checksum(path) != checksum:
                 problem = "is not the file that was written with the corpus"
-                raise UserError(f"{str(path)!r} {problem}: {again}")
+                raise UserError(f"{str(path)!r} {problem}: {_AGAIN}")
         tokenizers = TokenizerPair.load(directory, is_shared=len(checksums) == 1)
         return cls(directory, *tokenizers, max_length, splits)
 
@@ -224,10 +219,8 @@ class PreparedCorpus:
         for (ids, _), tokenizer in zip(encoded.sides(), tokenizers, strict=True):
             # On a GPU, TensorFlow reads a missing row of an embedding as zeros.
             if ids.size and not 0 <= ids.min() <= ids.max() < tokenizer.vocab_size:
-                raise UserError(
-                    f"{str(self.directory)!r} is damaged: the {split!r} shards have ids that are "
-                    "not in the vocabulary."
-                )
+                problem = f"the {split!r} shards have ids that are not in the vocabulary"
+                raise UserError(f"{str(self.directory)!r} is damaged: {problem}.")
         return encoded
 
     @property
@@ -237,8 +230,6 @@ class PreparedCorpus:
             return None
         path = self.directory / VALID_TEXT_FILE
         try:
-            if not path.is_file():
-                raise ValueError("it is not a file")
             lines = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
             pairs = [json.loads(line) for line in lines]
             if len(pairs) != self.splits["valid"].num_read:
@@ -252,18 +243,13 @@ class PreparedCorpus:
 
 def _read_description(directory):
     """Returns the maximal length, checksums of tokenizers and validation text, and the splits."""
-    path = directory / DESCRIPTION_FILE
+    path, name = directory / DESCRIPTION_FILE, repr(str(directory))
     if not path.is_file():
-        raise UserError(
-            f"{str(directory)!r} is not a prepared corpus: it has no {DESCRIPTION_FILE}."
-        )
+        raise UserError(f"{name} is not a prepared corpus: it has no {DESCRIPTION_FILE}.")
     content = read_json(path)
     if content.get("format") != FORMAT:
-        received = one_line(ValueError(repr(content.get("format"))))
-        raise UserError(
-            f"{str(directory)!r} has format {received}, this version reads {FORMAT}: prepare the "
-            "corpus again."
-        )
+        problem = f"has format {one_line(ValueError(repr(content.get('format'))))}"
+        raise UserError(f"{name} {problem}, this version reads {FORMAT}: {_AGAIN}")
     try:
         splits = {name: PreparedSplit(**split) for name, split in content["splits"].items()}
         max_length, checksums = content["max_length"], content["tokenizers"]

@@ -86,21 +86,17 @@ class SentencePieceTokenizer(Tokenizer):
         if not 0.0 <= dropout < 1.0:
             raise ValueError(f"dropout must be in [0, 1). Received: {dropout=}")
         if dropout and self.model_type != "bpe":
-            raise ValueError(
-                "Dropout of merges needs a BPE model. "
-                f"Received: {dropout=} for a model of type {self.model_type!r}"
-            )
+            received = f"{dropout=} for a model of type {self.model_type!r}"
+            raise ValueError(f"Dropout of merges needs a BPE model. Received: {received}")
         if dropout and seed is None:
             raise ValueError("Dropout of merges needs a seed. Received: seed=None")
+        encode: Callable = self._processor.encode
+        if dropout:
+            encode = functools.partial(self._bpe_dropout.encode, dropout=dropout, seed=seed)
         try:
-            return self._encode(texts, dropout, seed)
+            return encode(texts)
         except (RuntimeError, TypeError):  # sentencepiece cannot take lone surrogates
-            return self._encode([_without_surrogates(text) for text in texts], dropout, seed)
-
-    def _encode(self, texts, dropout, seed):
-        if not dropout:
-            return self._processor.encode(texts)
-        return self._bpe_dropout.encode(texts, dropout, seed)
+            return encode([_without_surrogates(text) for text in texts])
 
     @functools.cached_property
     def _bpe_dropout(self):
@@ -116,9 +112,9 @@ class SentencePieceTokenizer(Tokenizer):
         return self.model
 
     def in_graph(self) -> Any:
-        from keras_transformer.data.graph_tokenizers import GraphSentencePieceTokenizer
+        from keras_transformer.data.graph_tokenizers import graph_sentencepiece
 
-        return GraphSentencePieceTokenizer(self.model, self.vocab_size)
+        return graph_sentencepiece(self.model, self.vocab_size)
 
 
 def _load_processor(model: bytes) -> sentencepiece.SentencePieceProcessor:
@@ -143,9 +139,7 @@ def _load_processor(model: bytes) -> sentencepiece.SentencePieceProcessor:
 def _parse_model(model: bytes):
     from sentencepiece import sentencepiece_model_pb2
 
-    message = sentencepiece_model_pb2.ModelProto()
-    message.ParseFromString(model)
-    return message
+    return sentencepiece_model_pb2.ModelProto.FromString(model)
 
 
 def _without_surrogates(text: str) -> str:
@@ -172,11 +166,11 @@ def train_sentencepiece(
         files_or_lines: as in `text_lines`; a corpus gives one vocabulary for both languages.
         vocab_size: number of ids, including the 4 reserved ones and the 256 bytes.
         model_type: `"bpe"` or `"unigram"`.
-        max_sentences: maximum number of lines to learn from, a uniform random sample of a larger
-            text. 2 million lines of WMT need less than 3 GB of memory.
+        max_sentences: maximum number of lines, a random sample of a larger text; 2 million lines of
+            WMT need less than 3 GB of memory.
         seed: seed of that sample.
-        normalization: SentencePiece's rule: `"nmt_nfkc"`, `"nmt_nfkc_cf"` (and lower case),
-            `"nfkc"`, `"nfkc_cf"` or `"identity"`.
+        normalization: `"nmt_nfkc"`, `"nmt_nfkc_cf"` (and lower case), `"nfkc"`, `"nfkc_cf"` or
+            `"identity"`.
         allow_fewer: learn as many pieces as possible, and log it, if the text is too small.
 
     Raises:
@@ -195,12 +189,9 @@ def train_sentencepiece(
         if isinstance(value, bool) or not isinstance(value, int) or not 0 < value < 2**31:
             message = f"{argument} must be a positive integer below 2**31"
             raise ValueError(f"{message}. Received: {argument}={value!r}")
+    lines = (line for line in text_lines(files_or_lines) if line.strip())
     # sentencepiece ignores lines that are too long, but they would stay in memory.
-    lines = (
-        line
-        for line in text_lines(files_or_lines)
-        if line.strip() and len(line) <= _LONGEST_LINE_BYTES
-    )
+    lines = (line for line in lines if len(line) <= _LONGEST_LINE_BYTES)
     kept = sample_lines(lines, max_sentences, seed)
     if not kept:
         raise UserError(_NO_TEXT)
@@ -231,27 +222,21 @@ def train_sentencepiece(
     return tokenizer
 
 
-def _emptied(lines: list[str]) -> Iterator[str]:
+def _emptied(lines):
     """Yields the lines and removes each from the list: sentencepiece keeps a copy."""
     lines.reverse()
     while lines:
         yield lines.pop()
 
 
-def _training_problem(message: str, vocab_size: int, model_type: str) -> str:
+def _training_problem(message, vocab_size, model_type):
     """Returns one line that explains why sentencepiece could not train."""
-    too_large = re.search(r"value <= (\d+)", message)
-    if too_large:
-        return (
-            f"The text is too small for a {model_type} vocabulary of {vocab_size}: at most "
-            f"{too_large[1]} pieces are possible. Received: vocab_size={vocab_size}"
-        )
-    too_small = re.search(r"smaller than required_chars\. \d+ vs (\d+)", message)
-    if too_small:
-        return (
-            f"The vocabulary must hold every character of the text, 256 bytes and 4 reserved ids: "
-            f"at least {too_small[1]} pieces. Received: vocab_size={vocab_size}"
-        )
+    if most := re.search(r"value <= (\d+)", message):
+        rule = f"The text is too small for a {model_type} vocabulary of {vocab_size}: at most "
+        return f"{rule}{most[1]} pieces are possible. Received: {vocab_size=}"
+    if least := re.search(r"smaller than required_chars\. \d+ vs (\d+)", message):
+        rule = "The vocabulary must hold every character of the text, 256 bytes and 4 reserved ids"
+        return f"{rule}: at least {least[1]} pieces. Received: {vocab_size=}"
     if "sentences_.empty" in message or "all_chars_count" in message:
         return _NO_TEXT
     return f"The vocabulary could not be trained: {' '.join(message.split())}"

@@ -51,10 +51,9 @@ class SubwordTokenizer(Tokenizer):
                 raise UserError(f"{rule}. Received: {piece=}")
         repeated, count = collections.Counter(self._pieces).most_common(1)[0]
         if count > 1:
-            raise UserError(
-                "The pieces of a subword vocabulary must differ from each other, and from the "
-                f"reserved pieces {SPECIAL_PIECES}. Received: {repeated!r} twice"
-            )
+            rule = "The pieces of a subword vocabulary must differ from each other, and from the "
+            rule += f"reserved pieces {SPECIAL_PIECES}"
+            raise UserError(f"{rule}. Received: {repeated!r} twice")
 
     def __reduce__(self):
         return type(self), (self._pieces[len(SPECIAL_PIECES) :],)
@@ -95,9 +94,9 @@ class SubwordTokenizer(Tokenizer):
         return cls(pieces[len(SPECIAL_PIECES) :])
 
     def in_graph(self) -> Any:
-        from keras_transformer.data.graph_tokenizers import GraphSubwordTokenizer
+        from keras_transformer.data.graph_tokenizers import graph_subwords
 
-        return GraphSubwordTokenizer(self._pieces[len(SPECIAL_PIECES) :])
+        return graph_subwords(self._pieces[len(SPECIAL_PIECES) :])
 
 
 def join_subwords(text: str) -> str:

@@ -43,12 +43,11 @@ class TokenBatches:
     in the whole batch) elsewhere, so that a sum over all replicas is the mean per token. Some of
     the last batches have rows of padding only, to keep rows divisible.
 
-    Sentences of similar lengths share a batch, in a few shapes with little padding.
-
-    With `packed_width`, rows of this width contain several pairs, and there are two more inputs:
-    `source_segments`, int32 with the shape of the source, numbers the pairs of a row 1, 2, ..., and
-    is 0 on padding; `target_segments` does so for target and labels. Every segment of the target
-    begins with BOS, and of the labels ends with EOS. The model must mask other segments.
+    Sentences of similar lengths share a batch, in a few shapes with little padding. With
+    `packed_width`, rows contain several pairs, and there are two more inputs: `source_segments`,
+    int32 with the shape of the source, numbers the pairs of a row 1, 2, ..., and is 0 on padding;
+    `target_segments` does so for target and labels. Every segment of the target begins with BOS,
+    and of the labels ends with EOS. The model must mask attention between segments.
 
     Args:
         encoded: `EncodedCorpus`; or a function `epoch -> EncodedCorpus`, called once for each
@@ -150,25 +149,24 @@ class TokenBatches:
 
     def steps_per_epoch(self, epoch: int = 0) -> int:
         """Returns the number of batches in an epoch; arguments as of `batches`."""
-        known = 0 if self._fixed is not None else epoch  # same in all epochs of a fixed corpus
-        if known not in self._steps:
-            self._epoch(known)
-        return self._steps[known]
+        if self._fixed is not None:
+            return len(self._fixed_plan)
+        if epoch not in self._steps:
+            self._epoch(epoch)
+        return self._steps[epoch]
 
     def position(self, step: int, epoch: int = 0) -> tuple[int, int]:
         """Returns (epoch, batch), both from 0, of a step counted from the beginning of `epoch`.
 
-        With a function instead of a corpus, every epoch in between has to be encoded.
-
         Args:
-            step: from 0.
+            step: from 0. A function encodes every epoch in between.
             epoch: where the count begins.
         """
         if step < 0:
             raise ValueError(f"step must not be negative. Received: {step=}")
         if self._fixed is not None:
-            epochs, batch = divmod(step, self.steps_per_epoch())
-            return epoch + epochs, batch
+            epochs, step = divmod(step, self.steps_per_epoch())
+            return epoch + epochs, step
         while step >= self.steps_per_epoch(epoch):
             step -= self.steps_per_epoch(epoch)
             epoch += 1
@@ -184,10 +182,8 @@ class TokenBatches:
         rows, source_widths, target_widths = arrays.shapes.T
         # The target ids have no EOS, but each pair has one as a label.
         num_labels = len(arrays.target_ids) + len(arrays.pairs)
-        return {
-            "source": 1 - len(arrays.source_ids) / int((rows * source_widths).sum()),
-            "target": 1 - num_labels / int((rows * target_widths).sum()),
-        }
+        source = len(arrays.source_ids) / int((rows * source_widths).sum())
+        return {"source": 1 - source, "target": 1 - num_labels / int((rows * target_widths).sum())}
 
     def dataset(self, start_step: int = 0, repeat: bool = True, epoch: int = 0) -> Any:
         """Returns the batches as a `tf.data.Dataset` of the tuples that the class describes.
@@ -205,9 +201,8 @@ class TokenBatches:
             raise ValueError(f"start_step must not be negative. Received: {start_step=}")
         first, start = self.position(start_step, epoch)
         packed = self.packed_width is not None
-        if self._fixed is None:
-            arrays_of = self._load_in_graph
-        else:
+        arrays_of: Any = self._load_in_graph
+        if self._fixed is not None:
             corpus: Any = [shared_tensor(array) for array in self._fixed.arrays()]
             plan = BatchPlan(*map(shared_tensor, self._fixed_plan))
             arrays_of = functools.partial(arrange_epoch, corpus, plan, self._order_seed, tf=tf)
@@ -249,10 +244,8 @@ class TokenBatches:
             if self._last is None or self._last[0] != number:
                 encoded = self._encoded(number)
                 plan = self._fixed_plan if encoded is self._fixed else self._plan(encoded)
-                corpus = encoded.arrays()
-                arrays = arrange_epoch(corpus, plan, self._order_seed, number)
-                self._last = number, arrays
-                self._steps[number] = len(arrays.order)
+                self._last = number, arrange_epoch(encoded.arrays(), plan, self._order_seed, number)
+                self._steps[number] = len(plan)
             return self._last[1]
 
     def _load_in_graph(self, epoch) -> EpochArrays:

@@ -40,10 +40,6 @@ class Tokenizer(abc.ABC):
         """
 
     @abc.abstractmethod
-    def _decode(self, ids: list[int]) -> str:
-        """Returns the text of ids of the vocabulary, without padding, BOS and EOS."""
-
-    @abc.abstractmethod
     def pieces(self, ids: Sequence[int]) -> list[str]:
         """Returns the piece of the vocabulary for every id, for example to label plots.
 
@@ -64,8 +60,10 @@ class Tokenizer(abc.ABC):
         """
 
     @abc.abstractmethod
-    def _file_content(self) -> bytes:
-        """Returns the content of its file."""
+    def _decode(self, ids: list[int]) -> str: ...  # without padding, BOS and EOS
+
+    @abc.abstractmethod
+    def _file_content(self) -> bytes: ...
 
     def encode(self, text: str) -> list[int]:
         """Returns the ids of `text`, without BOS and EOS.

@@ -67,11 +67,7 @@ def save_tokenizer(
 
     Args:
         tokenizer: `SentencePieceTokenizer` (`name.model`) or `SubwordTokenizer` (`name.txt`).
-        directory: the folder, created if it does not exist.
-        name: file name without its ending.
-
-    Returns:
-        Path of the file.
+        directory, name: as in `Tokenizer.save`, which returns the same path.
 
     Raises:
         UserError: if there is a file of this name with the other suffix that is not a tokenizer.
@@ -105,10 +101,9 @@ def load_tokenizer(directory: str | os.PathLike, name: str = "tokenizer") -> Tok
     Example:
 
     >>> import tempfile
-    >>> from keras_transformer.data import SubwordTokenizer, load_tokenizer, save_tokenizer
-    >>> directory = tempfile.mkdtemp()
-    >>> path = save_tokenizer(SubwordTokenizer(["a", "b"]), directory, name="source")
-    >>> load_tokenizer(directory, name="source").vocab_size
+    >>> from keras_transformer.data import SubwordTokenizer, load_tokenizer
+    >>> path = SubwordTokenizer(["a", "b"]).save(tempfile.mkdtemp(), name="source")
+    >>> load_tokenizer(path.parent, name="source").vocab_size
     6
     """
     paths = _files(directory, name)
@@ -130,10 +125,9 @@ def _obsolete(directory, name, tokenizer: Tokenizer | None) -> list[pathlib.Path
             paths.append(path)
         except UserError as error:
             if tokenizer is not None:  # Otherwise nothing reads the name, and the file may stay.
-                raise UserError(
-                    f"{str(path)!r} is in the way and not a tokenizer that can be replaced: move "
-                    "it away, or name another directory."
-                ) from error
+                rule = "is in the way and not a tokenizer that can be replaced"
+                advice = "move it away, or name another directory."
+                raise UserError(f"{str(path)!r} {rule}: {advice}") from error
     return paths
 
 
