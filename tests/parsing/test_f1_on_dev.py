@@ -3,6 +3,7 @@
 import pytest
 
 from keras_transformer.data import SubwordTokenizer
+from keras_transformer.decoding import GreedySearch
 from keras_transformer.models import Transformer, TransformerConfig
 from keras_transformer.parsing import F1OnDev, Tree, parseval
 from keras_transformer.parsing.parser import Parser
@@ -20,23 +21,14 @@ def tokenizers():
 @pytest.fixture
 def model(tokenizers):
     source, target = tokenizers
-    return Transformer(
-        TransformerConfig(
-            vocab_size=source.vocab_size,
-            target_vocab_size=target.vocab_size,
-            num_encoder_layers=1,
-            num_decoder_layers=1,
-            d_model=8,
-            intermediate_dim=8,
-            num_heads=2,
-        )
-    )
+    sizes = {"vocab_size": source.vocab_size, "target_vocab_size": target.vocab_size}
+    layers = {"num_encoder_layers": 1, "num_decoder_layers": 1}
+    config = TransformerConfig(**sizes, **layers, d_model=8, intermediate_dim=8, num_heads=2)
+    return Transformer(config)
 
 
 @pytest.mark.slow
 def test_logs_the_f1_of_greedy_parses_every_other_epoch(model, tokenizers):
-    from keras_transformer.decoding import GreedySearch
-
     trees = toy_trees(4)
     callback = F1OnDev(trees, *tokenizers, every=2)
     callback.set_model(model)

@@ -9,7 +9,6 @@ import pytest
 from keras import ops
 
 import keras_transformer
-from keras_transformer.data import SubwordTokenizer
 from keras_transformer.decoding import BeamSearch, GreedySearch, Sampling, SuppressTokens
 from keras_transformer.errors import UserError
 from keras_transformer.inference.translator import Translator
@@ -17,7 +16,7 @@ from keras_transformer.models import Ensemble
 from keras_transformer.parsing import Linearization, Tree
 from keras_transformer.parsing.parser import Parse, Parser
 from tests.tiny_parser import parsing_model, symbol_tokenizer, tiny_parser
-from tests.tiny_translator import WORDS, sentence, tiny_model, tiny_tokenizer, tiny_translator
+from tests.tiny_translator import WORDS, sentence, tiny_tokenizer, tiny_translator
 
 SENTENCES = [sentence(number, number) for number in (5, 2, 9, 1, 7, 4)]
 HOSTILE = [
@@ -52,11 +51,9 @@ class TestParse:
         assert max(len(list(tree.subtrees())) - len(tree.words()) for tree in trees) > 2
 
     def test_words_or_text_are_the_same_sentence(self, parser):
-        as_words = [text.split(" ") for text in SENTENCES]
-        assert parser.parse(as_words) == parser.parse(SENTENCES)
-        assert parser.parse([np.array(as_words[0]), tuple(as_words[1])]) == parser.parse(
-            SENTENCES[:2]
-        )
+        first, second, *others = [text.split(" ") for text in SENTENCES]
+        words = [np.array(first), tuple(second), *others]
+        assert parser.parse(words) == parser.parse(SENTENCES)
 
     @pytest.mark.slow
     def test_streams_do_not_change_trees(self, parser):
@@ -71,7 +68,7 @@ class TestParse:
         assert parser.parses([""]) == [[]]
         assert parser.parse([]) == []
 
-    @pytest.mark.parametrize("constrained", [True, False])
+    @pytest.mark.parametrize("constrained", [True, pytest.param(False, marks=pytest.mark.slow)])
     def test_hostile_words_are_the_words_of_the_tree(self, parser, constrained):
         trees = parser.parse(HOSTILE, GreedySearch(), constrained=constrained)
         assert [tree.words() for tree in trees] == [words_of(text) for text in HOSTILE]
@@ -130,7 +127,6 @@ class TestParse:
         monkeypatch.setattr(Parser, "max_batch_tokens", 8_000)
         parser.parse(SENTENCES * 5, BeamSearch(21))
         assert max(sizes) <= 8_000 and len(sizes) > 2
-        parser.parse([sentence(300)], BeamSearch(21))
         assert len(parser.parse([sentence(300)], BeamSearch(21))[0].words()) == 300
 
 
@@ -169,16 +165,12 @@ class TestParses:
 
     @pytest.mark.parametrize("linearization,search", [
         (Linearization(numbers=True), Sampling(num_samples=3)),
-        *(pytest.param(linearization, search, marks=pytest.mark.slow) for linearization, search in (
-            (Linearization(numbers=True), GreedySearch()),
-            *itertools.product(
-                (
-                    Linearization(tags=True), Linearization(labelled_closing=False),
-                    Linearization(words=True),
-                    Linearization(tags=True, labelled_closing=False, root_label="TOP"),
-                ),
-                (GreedySearch(), Sampling(num_samples=3)),
+        *(pytest.param(*pair, marks=pytest.mark.slow) for pair in itertools.product(
+            (
+                Linearization(tags=True), Linearization(words=True),
+                Linearization(tags=True, labelled_closing=False, root_label="TOP"),
             ),
+            (GreedySearch(), Sampling(num_samples=3)),
         )),
     ])  # fmt: skip
     def test_every_way_to_write_trees(self, linearization, search):
@@ -200,9 +192,8 @@ class TestParses:
         search = GreedySearch(constraints=[SuppressTokens([opening])])
         for tree in parser.parse(SENTENCES, search):
             assert "NP" not in {part.label for part in tree.subtrees()}
-        (parse,) = parser.parses(
-            SENTENCES[:1], GreedySearch(constraints=[SuppressTokens([closing])])
-        )[0]
+        search = GreedySearch(constraints=[SuppressTokens([closing])])
+        [[parse]] = parser.parses(SENTENCES[:1], search)
         assert parse.score == -np.inf and parse.tree.words() == words_of(SENTENCES[0])
 
 
@@ -215,9 +206,8 @@ class TestConstrained:
             (Linearization(words=True, tags=True), "leaf must be one symbol"),
             (Linearization(words=True), "must be a SubwordTokenizer"),
         ]:
-            parser = tiny_parser(
-                linearization=linearization, target=tokenizer, search=GreedySearch()
-            )
+            options = {"linearization": linearization, "target": tokenizer}
+            parser = tiny_parser(**options, search=GreedySearch())
             assert not parser.constrained
             assert parser.parse(lines)[0].words() == lines[0].split(" ")
             with pytest.raises(ValueError, match=reason):
@@ -225,7 +215,7 @@ class TestConstrained:
             with pytest.raises(ValueError, match=reason):
                 parser.well_formed_trees(np.array([3]))
             with pytest.raises(ValueError, match=f"must be False or None. .*{reason}"):
-                tiny_parser(linearization=linearization, target=tokenizer, constrained=True)
+                tiny_parser(**options, constrained=True)
 
     @pytest.mark.slow
     def test_it_can_be_switched_off(self, parser, tmp_path):
@@ -241,7 +231,8 @@ class TestConstrained:
 class TestDirectory:
     def test_what_was_saved_parses_as_before(self, parser, saved):
         loaded = Parser.load(saved)
-        assert loaded.parse(SENTENCES) == parser.parse(SENTENCES)
+        texts, search = SENTENCES[:2], GreedySearch()
+        assert loaded.parse(texts, search) == parser.parse(texts, search)
         assert (loaded.search, loaded.extra_length) == (BeamSearch(3, 0.3), 24)
         assert loaded.linearization == parser.linearization and loaded.constrained
         config = json.loads((saved / "config.json").read_text())
@@ -262,12 +253,10 @@ class TestDirectory:
         with pytest.raises(UserError, match="holds a Parser, not a Translator: use Parser.load"):
             Translator.load(saved)
         other = tiny_translator().save(tmp_path / "translator")
-        with pytest.raises(
-            UserError, match="holds a Translator, not a Parser: use Translator.load"
-        ):
-            Parser.load(other)
-        with pytest.raises(UserError, match="holds a Translator"):
-            Parser.load([saved, other])
+        for directories in (other, [saved, other]):
+            message = "holds a Translator, not a Parser: use Translator.load"
+            with pytest.raises(UserError, match=message):
+                Parser.load(directories)
 
     @pytest.mark.slow
     def test_several_directories_are_an_ensemble(self, saved, tmp_path):
@@ -284,7 +273,6 @@ class TestDirectory:
 
     @pytest.mark.parametrize("entries,message", [
         ({"task": "cooking"}, "task. must be one of .*'cooking'"),
-        ({"linearization": {"words": 3}}, "words=3"),
         ({"linearization": {"verbs": True}}, "Linearization has no such setting.*verbs"),
         ({"linearization": None}, "saved as a dict. Received: values=None"),
         ({"extra_length": 2}, "at least 3"),
@@ -299,8 +287,9 @@ class TestDirectory:
         assert "\n" not in str(caught.value) and "config.json" in str(caught.value)
 
     def test_tokenizers_must_fit_the_model(self):
+        target = symbol_tokenizer(Linearization(tags=True))
         with pytest.raises(ValueError, match="target tokenizer must have"):
-            Parser(tiny_model(target_vocab_size=13), tiny_tokenizer(), SubwordTokenizer(["(S"]))
+            Parser(parsing_model(symbol_tokenizer()), tiny_tokenizer(), target)
 
     def test_a_parser_is_at_the_top_level(self):
         assert keras_transformer.Parser is Parser and keras_transformer.Parse is Parse
