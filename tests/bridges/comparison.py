@@ -9,15 +9,10 @@ from tests.precision.gradients import array, has_float64, value_and_gradients
 
 OUTPUT_TOLERANCE = {"float32": 1e-5, "float64": 1e-10}
 GRADIENT_TOLERANCE = {"float32": 1e-4, "float64": 1e-9}
-DTYPES = [
-    "float32",
-    pytest.param(
-        "float64",
-        marks=pytest.mark.skipif(
-            not has_float64(), reason="Keras computes float64 in part in float32 on this backend"
-        ),
-    ),
-]
+# float64 tells most. Where Keras computes it in part in float32, the other is tested each time.
+DTYPES = ["float32"]
+if has_float64():
+    DTYPES = ["float64", pytest.param("float32", marks=pytest.mark.slow)]
 
 
 def keras_values(layer, call, inputs, cotangent):

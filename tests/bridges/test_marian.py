@@ -41,7 +41,7 @@ def test_logits_and_gradients_equal_marians(dtype, sweep):
     compare()
 
 
-@pytest.mark.parametrize("dtype", DTYPES[:1])
+@pytest.mark.parametrize("dtype", DTYPES)
 def test_decoding_in_steps_equals_marians(dtype):
     """Their cache of keys and values, and ours; and both are the logits of teacher forcing."""
     case = Case(**{**vars(PADDED), "dtype": dtype})

@@ -8,7 +8,7 @@ import pytest
 
 from keras_transformer.evaluation import attention_weights
 from keras_transformer.export import export_saved_model
-from tests.evaluation.test_attention_page import Reader
+from tests.evaluation.test_attention import Reader
 from tests.tiny_parser import tiny_parser
 from tests.tiny_translator import sentence, tiny_translator
 

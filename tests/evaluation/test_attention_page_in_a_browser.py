@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from keras_transformer.evaluation import attention_page
-from tests.evaluation.test_attention_page import HOSTILE, random_weights
+from tests.evaluation.test_attention import HOSTILE, random_weights
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="needs selenium: pip install selenium")
 from selenium.webdriver.support.ui import Select, WebDriverWait  # noqa: E402

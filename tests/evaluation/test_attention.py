@@ -1,11 +1,18 @@
-"""`attention_weights`: the oracle's numbers, for the pieces of the text and of its answer."""
+"""Attention: the oracle's weights, for the pieces of a text and of its answer, and their page."""
+
+import base64
+import functools
+import html.parser
+import json
+import re
+import zlib
 
 import numpy as np
 import pytest
 
 from keras_transformer.data.tokenizer import BOS_ID, EOS_ID
 from keras_transformer.errors import UserError
-from keras_transformer.evaluation import AttentionWeights, attention_weights
+from keras_transformer.evaluation import AttentionWeights, attention_page, attention_weights
 from keras_transformer.inference.translator import Translator
 from keras_transformer.models import Ensemble
 from keras_transformer.parsing import Tree
@@ -24,6 +31,11 @@ def translator(**overrides):
     model = tiny_model(num_encoder_layers=2, num_decoder_layers=3, **overrides)
     randomize(model)
     return Translator(model, tiny_tokenizer(), extra_length=12)
+
+
+@functools.cache
+def weights_of(**overrides):
+    return attention_weights(translator(**overrides), TEXT, ANSWER)
 
 
 def ids_of(pipeline, text):
@@ -56,8 +68,7 @@ def test_weights_equal_the_oracles(monkeypatch):
     {"position": "relative", "norm": "pre", "num_heads": 2},
 ])  # fmt: skip
 def test_rows_of_every_variant_sum_to_one(variant):
-    pipeline = translator(**variant)
-    found = attention_weights(pipeline, TEXT, ANSWER)
+    found = weights_of(**variant)
     num_heads, source, target = variant.get("num_heads", 4), len(found.source), len(found.target)
     assert found.encoder.shape == (2, num_heads, source, source)
     assert found.decoder.shape == (3, num_heads, target, target)
@@ -68,7 +79,7 @@ def test_rows_of_every_variant_sum_to_one(variant):
 
 
 def test_the_first_layers_window_is_the_middle_of_all_weights():
-    whole, window = (attention_weights(translator(**x), TEXT, ANSWER) for x in ({}, WINDOW))
+    whole, window = weights_of(), weights_of(**WINDOW)
     for kind in ("encoder", "decoder"):
         weights = getattr(whole, kind)[0]
         places = np.arange(weights.shape[-1])
@@ -78,19 +89,16 @@ def test_the_first_layers_window_is_the_middle_of_all_weights():
 
 
 def test_flash_attention_changes_no_weight():
-    variants = (WINDOW, FLASH_WINDOW)
-    plain, flash = (attention_weights(translator(**x), TEXT, ANSWER) for x in variants)
+    plain, flash = weights_of(**WINDOW), weights_of(**FLASH_WINDOW)
     for kind in KINDS:
         np.testing.assert_allclose(getattr(plain, kind), getattr(flash, kind), atol=1e-5)
 
 
 def test_without_a_target_it_is_the_answer_of_the_search():
     pipeline = tiny_translator()
-    for seed in range(2):
-        text = sentence(3 + seed, seed)
-        [[best, *_]] = pipeline.hypotheses([text])
-        found = attention_weights(pipeline, text)
-        assert found.target == tuple(pipeline.target_tokenizer.pieces(best.tokens))
+    [[best, *_]] = pipeline.hypotheses([TEXT])
+    found = attention_weights(pipeline, TEXT)
+    assert found.target == tuple(pipeline.target_tokenizer.pieces(best.tokens))
 
 
 @pytest.mark.slow
@@ -158,3 +166,90 @@ class TestView:
     def test_other_numbers_are_refused(self, arguments, message):
         with pytest.raises(ValueError, match=message):
             self.weights.view(*arguments)
+
+
+HOSTILE = tuple("</script><b> <!-- <script> &amp; $x$ '\"` \\u003c 日本\u2028 🙂".split(" "))
+
+
+def random_weights(source, target, num_layers=2, num_heads=4):
+    generator = np.random.default_rng(0)
+
+    def attention(*lengths):
+        # Sharper than real attention is, and harder to compress.
+        weights = np.exp(generator.normal(0, 2.5, (num_layers, num_heads, *lengths)))
+        return weights / weights.sum(axis=-1, keepdims=True)
+
+    m, n = len(target), len(source)
+    return AttentionWeights(source, target, attention(n, n), attention(m, m), attention(m, n))
+
+
+class Reader(html.parser.HTMLParser):
+    """Collects the start tags of a page, and its data."""
+
+    def __init__(self, path):
+        super().__init__()
+        self.tags, self.text, self._script = [], "", None
+        self.feed(path.read_text("utf-8"))
+        self.data = json.loads(self.text)
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append((tag, dict(attributes)))
+
+    def handle_data(self, data):
+        if self.tags and self.tags[-1][1].get("id") == "data" and data.strip():
+            self.text += data
+
+
+def unpacked(entry):
+    numbers = zlib.decompress(base64.b64decode(entry["values"]))
+    return np.frombuffer(numbers, "uint8").reshape(entry["shape"]) / 255
+
+
+def test_the_page_has_the_weights_and_the_pieces(tmp_path):
+    weights = weights_of()
+    data = Reader(attention_page(weights, tmp_path / "page.html", title="A title")).data
+    for kind in ("encoder", "decoder", "cross"):
+        expected, keys, queries = weights.view(kind)
+        entry = data[kind]
+        assert (tuple(entry["keys"]), tuple(entry["queries"])) == (keys, queries)
+        np.testing.assert_allclose(unpacked(entry), expected, atol=0.5 / 255 + 1e-6)
+    assert (data["title"], data["attention"]) == ("A title", "cross")
+    assert data["layer"] is data["head"] is None
+
+
+def test_what_is_shown_first_can_be_chosen(tmp_path):
+    weights = random_weights(("a", "</s>"), ("b", "</s>"))
+    data = Reader(attention_page(weights, tmp_path / "a.html", "encoder", 2, 3)).data
+    assert (data["attention"], data["layer"], data["head"]) == ("encoder", 2, 3)
+    with pytest.raises(ValueError, match="`layer` must be a number from 1 to 2"):
+        attention_page(weights, tmp_path / "b.html", layer=3)
+    assert not (tmp_path / "b.html").exists()
+
+
+@pytest.mark.slow
+def test_sixty_words_of_the_big_model_are_less_than_a_megabyte(tmp_path):
+    pieces = ("▁subword",) * 80
+    path = attention_page(random_weights(pieces, pieces, 6, 16), tmp_path / "page.html")
+    assert path.stat().st_size < 1_100_000
+
+
+def test_text_is_never_markup(tmp_path):
+    plain = random_weights(("a",) * len(HOSTILE), ("b", "</s>"))
+    hostile = random_weights(HOSTILE, ("b", "</s>"))
+    pages = [
+        Reader(attention_page(weights, tmp_path / "page.html", title=title))
+        for weights, title in ((plain, "a"), (hostile, " ".join(HOSTILE)))
+    ]
+    assert pages[1].tags == pages[0].tags
+    assert tuple(pages[1].data["cross"]["keys"]) == HOSTILE
+    assert pages[1].data["title"] == " ".join(HOSTILE)
+
+
+def test_the_page_needs_no_network(tmp_path):
+    path = attention_page(random_weights(("a",), ("b",)), tmp_path / "page.html")
+    page = Reader(path)
+    assert not re.search(r"https?:|url\(|@import|fetch\(", path.read_text("utf-8"))
+    addresses = [value for _, attributes in page.tags
+                 for name, value in attributes.items() if name in ("src", "href")]  # fmt: skip
+    assert addresses == ["data:,"]
+    assert any("default-src 'none'" in (found.get("content") or "") for _, found in page.tags)
