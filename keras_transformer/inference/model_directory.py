@@ -10,11 +10,26 @@ import os
 import pathlib
 from collections.abc import Iterator
 
+from keras_transformer import __version__
 from keras_transformer.data.tokenizer_pair import TokenizerPair
+from keras_transformer.decoding import search_from_dict
 from keras_transformer.errors import UserError, one_line
 from keras_transformer.files import atomic_files, current_file, finish_replacing, read_json
 from keras_transformer.inference.tasks import get_task
+from keras_transformer.layers.checks import check_argument, check_boolean
+from keras_transformer.layers.composite_layer import quantized_parts
+from keras_transformer.models import TrainingRecipe, Transformer, TransformerConfig
+from keras_transformer.models.saved_model_weights import (
+    count_saved_model_parameters,
+    load_saved_model_weights,
+)
+from keras_transformer.models.weight_files import (
+    count_stored_parameters,
+    load_weights_only,
+    save_weights_only,
+)
 from keras_transformer.settings.training_settings import SETTINGS_FILE
+from keras_transformer.settings.transformer_config import count_parameters
 
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.weights.h5"
@@ -35,10 +50,6 @@ def wrong_values_named(path: str | os.PathLike) -> Iterator[None]:
 
 def read_config(directory: str | os.PathLike) -> dict:
     """Returns `config.json`, with objects for model and search; other entries stay as they are."""
-    from keras_transformer.decoding import search_from_dict
-    from keras_transformer.layers.checks import check_argument, check_boolean
-    from keras_transformer.models import TransformerConfig
-
     directory = _checked_directory(directory)
     if not directory.exists():
         raise UserError(f"Model directory not found: {str(directory)!r}.")
@@ -76,8 +87,6 @@ def _checked_directory(directory):
 
 def read_recipe(directory: str | os.PathLike):
     """Returns the `TrainingRecipe` of a model directory, or None if it has none."""
-    from keras_transformer.models import TrainingRecipe
-
     path = current_file(directory, RECIPE_FILE)
     if not path.exists():
         return None
@@ -91,13 +100,10 @@ def check_sizes(directory: str | os.PathLike, config: dict) -> None:
 
     This comes before the model is built: one of a damaged config may not fit into memory.
     """
-    from keras_transformer.models import saved_model_weights, weight_files
-    from keras_transformer.settings.transformer_config import count_parameters
-
     path = _weights_path(directory, config)
-    count = weight_files.count_stored_parameters
+    count = count_stored_parameters
     if "precision" in config:
-        count = saved_model_weights.count_saved_model_parameters
+        count = count_saved_model_parameters
     elif not path.is_file():
         raise UserError(f"{path} is missing.")
     stored, expected = count(path), count_parameters(config["model"])
@@ -110,10 +116,6 @@ def check_sizes(directory: str | os.PathLike, config: dict) -> None:
 
 def read_model(directory: str | os.PathLike, config: dict, dtype=None):
     """Builds the `Transformer` of a model directory from its config, and loads its weights."""
-    from keras_transformer.models import Transformer
-    from keras_transformer.models.saved_model_weights import load_saved_model_weights
-    from keras_transformer.models.weight_files import load_weights_only
-
     check_sizes(directory, config)
     with wrong_values_named(repr(str(directory))):
         model = Transformer(config["model"], dtype=config.get("precision", dtype))
@@ -154,11 +156,6 @@ def write_model_directory(
     `settings` are further entries of `config.json`; with a `"precision"`, the directory belongs in
     a SavedModel, which has the weights.
     """
-    import keras_transformer
-    from keras_transformer.layers.composite_layer import quantized_parts
-    from keras_transformer.models import TrainingRecipe
-    from keras_transformer.models.weight_files import save_weights_only
-
     directory = _checked_directory(directory)
     if "precision" not in settings and quantized_parts(model):
         raise UserError(
@@ -167,7 +164,7 @@ def write_model_directory(
         )
     config = {
         "format": FORMAT,
-        "library_version": keras_transformer.__version__,
+        "library_version": __version__,
         "model": model.config.to_dict(),
         "shared_tokenizer": tokenizers.is_shared,
         **settings,
