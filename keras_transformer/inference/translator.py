@@ -135,30 +135,27 @@ class Translator(Pipeline):
                 `long_texts` is `"error"`.
         """
         check_choice("long_texts", long_texts, ("split", "truncate", "error"))
-        texts = _checked_texts("texts", texts)
-        encoded = self.source_tokenizer.encode_batch(texts)
-        longest = self.max_source_length - 1  # and EOS
-        for index, ids in enumerate(encoded):
+        parts, longest = self._encode(texts), self.max_source_length - 1  # and EOS
+        for index, [(_, ids, _)] in enumerate(parts):
             if long_texts == "error" and len(ids) > longest:
                 raise UserError(
                     f"Text {index} (counted from 0) has {len(ids):,} subwords; the model reads at "
                     f"most {longest:,}. Shorten it, or use long_texts='split' or 'truncate'."
                 )
-        parts = [[TextPart(*pair)] for pair in zip(texts, encoded, strict=True)]
         if long_texts == "split":
             parts = [self._split(part) for [part] in parts]
         self.num_split += sum(len(of_text) > 1 for of_text in parts)
-        # After a split, this cuts only a character that has more subwords than the model reads.
-        subwords = cut_sources([part.ids for of_text in parts for part in of_text], longest)
-        owners = [index for index, of_text in enumerate(parts) for _ in of_text]
-        if prefixes is not None:
-            prefixes = _spread(_checked_prefixes(prefixes, len(texts)), parts)
         search = one_answer(search or self.search)
-        answers = self._translate(
-            subwords, owners, search, batch_size, progress, prefixes, num_streams
-        )
+        # After a split, only a character that has more subwords than the model reads is cut.
+        answers = self._translate(parts, search, batch_size, progress, prefixes, num_streams)
         translations = iter([hypotheses[0].text for hypotheses in answers])
         return [_join([(part, next(translations)) for part in of_text]) for of_text in parts]
+
+    def _encode(self, texts):
+        """Returns each text as a list of one part."""
+        texts = _checked_texts("texts", texts)
+        encoded = self.source_tokenizer.encode_batch(texts)
+        return [[TextPart(text, ids)] for text, ids in zip(texts, encoded, strict=True)]
 
     def _split(self, part):
         """Returns the parts of a text: one, unless it is longer than the training texts."""
@@ -196,41 +193,56 @@ class Translator(Pipeline):
             a `BeamSearch`. Text without subwords has one hypothesis, `""` with score 0. If the
             constraints allow no answer, the hypothesis is `""` with score minus infinity.
         """
-        texts = _checked_texts("texts", texts)
-        encoded = self.source_tokenizer.encode_batch(texts)
-        if self.sentence_profile is not None:
-            num_several = sum(map(self.sentence_profile.is_several, texts, map(len, encoded)))
+        parts, profile = self._encode(texts), self.sentence_profile
+        if profile is not None:
+            num_several = sum(profile.is_several(text, len(ids)) for [(text, ids, _)] in parts)
             if num_several:
                 message = (
                     "%d of %d texts have more sentences than the texts of the training and are "
                     "translated as a whole; split them into sentences first."
                 )
-                _LOGGER.warning(message, num_several, len(texts))
-        subwords = cut_sources(encoded, self.max_source_length - 1, _CUT_ADVICE)
-        if prefixes is not None:
-            prefixes = _checked_prefixes(prefixes, len(texts))
-        owners, search = range(len(subwords)), search or self.search
-        return self._translate(
-            subwords, owners, search, batch_size, progress, prefixes, num_streams
-        )
+                _LOGGER.warning(message, num_several, len(parts))
+        options = search or self.search, batch_size, progress, prefixes, num_streams
+        return self._translate(parts, *options, advice=_CUT_ADVICE)
 
-    def _translate(self, subwords, owners, search, batch_size, progress, prefixes, num_streams):
-        """Translates sources given as ids; `owners` has the index of the text of each source."""
+    def _translate(
+        self, parts, search, batch_size, progress, prefixes, num_streams, advice=""
+    ) -> list[list[Hypothesis]]:
+        """Returns the hypotheses of each part of the texts, in order."""
+        subwords = [part.ids for of_text in parts for part in of_text]
+        subwords = cut_sources(subwords, self.max_source_length - 1, advice)
         num_subwords = np.array([len(ids) for ids in subwords], "int32")
         limits = ops.convert_to_numpy(self.max_lengths(num_subwords)).tolist()
         if prefixes is not None:
-            prefixes = self._encode_prefixes(prefixes, subwords, limits)
-        sources = [ids or None for ids in subwords]
+            prefixes = self._encode_prefixes(prefixes, parts, limits)
         answers = self._search(
-            sources, limits, search, batch_size, num_streams, progress, owners, prefixes=prefixes
+            [ids or None for ids in subwords],
+            limits,
+            search,
+            batch_size,
+            num_streams,
+            progress,
+            owners=[index for index, of_text in enumerate(parts) for _ in of_text],
+            prefixes=prefixes,
         )
         return [hypotheses or [Hypothesis("", 0.0, 0.0, 0)] for hypotheses in answers]
 
-    def _encode_prefixes(self, prefixes, subwords, limits):
-        """Returns the ids that each answer begins with; none for a source without subwords."""
-        encoded = self.target_tokenizer.encode_batch(prefixes)
-        encoded = [ids if source else [] for ids, source in zip(encoded, subwords, strict=True)]
-        for prefix, ids, limit in zip(prefixes, encoded, limits, strict=True):
+    def _encode_prefixes(self, prefixes, parts, limits):
+        """Returns the ids that the answer to each part begins with.
+
+        A prefix belongs to the first part of its text that has subwords.
+        """
+        prefixes = _checked_texts("prefixes", prefixes)
+        if len(prefixes) != len(parts):
+            rule = "There must be as many prefixes as texts"
+            raise ValueError(f"{rule}. Received: {len(prefixes)} prefixes and {len(parts)} texts")
+        of_parts = []
+        for prefix, of_text in zip(prefixes, parts, strict=True):
+            for part in of_text:
+                of_parts.append(prefix if part.ids else "")
+                prefix = "" if part.ids else prefix
+        encoded = self.target_tokenizer.encode_batch(of_parts)
+        for prefix, ids, limit in zip(of_parts, encoded, limits, strict=True):
             if ids and len(ids) >= limit:
                 raise UserError(
                     f"The prefix {textwrap.shorten(prefix, 60)!r} has {len(ids)} tokens; its "
@@ -354,25 +366,6 @@ def _checked_texts(name, texts):
             rule = f"{name} must be a list of strings"
             raise ValueError(f"{rule}. Received: {name}[{index}]={text!r}")
     return texts
-
-
-def _checked_prefixes(prefixes, num_texts):
-    """Returns prefixes as a list; raises a ValueError unless there is one for each text."""
-    prefixes = _checked_texts("prefixes", prefixes)
-    if len(prefixes) != num_texts:
-        rule = "There must be as many prefixes as texts"
-        raise ValueError(f"{rule}. Received: {len(prefixes)} prefixes and {num_texts} texts")
-    return prefixes
-
-
-def _spread(prefixes, parts):
-    """Returns a prefix for each part: `""` except for a text's first part with subwords."""
-    spread = []
-    for prefix, of_text in zip(prefixes, parts, strict=True):
-        for part in of_text:
-            spread.append(prefix if part.ids else "")
-            prefix = "" if part.ids else prefix
-    return spread
 
 
 def _join(answers):
