@@ -178,17 +178,18 @@ def split_text(
     text: str,
     max_subwords: int,
     encode_batch: Callable[[list[str]], list[list[int]]],
-    usual_length: int | None = None,
-    abbreviations: Sequence[str] = (),
+    profile: SentenceProfile | None = None,
 ) -> list[TextPart]:
     """Splits a text into parts of a bounded number of subwords.
 
-    Each part takes as many whole sentences as fit. A sentence that is too long is split between
-    words into parts of similar length, and a word that is too long is split into pieces. Only a
-    single character may exceed `max_subwords`. Sentences share a part only up to `usual_length`
-    subwords: with 0, each sentence is a part; with None, the limit is `max_subwords`.
+    Each part takes as many whole sentences as fit, or as were usual in the training. A sentence
+    that is too long is split between words into parts of similar length, and a word that is too
+    long is split into pieces. Only a single character may exceed `max_subwords`.
     """
-    groups_of = max_subwords if usual_length is None else min(usual_length, max_subwords)
+    groups_of, abbreviations = max_subwords, ()
+    if profile is not None:
+        usual_length = 0 if profile.single_sentences else profile.usual_length
+        groups_of, abbreviations = min(usual_length, max_subwords), profile.abbreviations
     sentences = split_sentences(text, abbreviations)
     return _join_while_they_fit(sentences, max_subwords, encode_batch, groups_of)
 

@@ -159,17 +159,13 @@ class Translator(Pipeline):
 
     def _split(self, part):
         """Returns the parts of a text: one, unless it is longer than the training texts."""
-        longest, usual_length = max(self.max_source_length - 1, 1), None
-        profile, abbreviations, is_several = self.sentence_profile, (), False
+        profile, longest = self.sentence_profile, max(self.max_source_length - 1, 1)
+        is_long = len(part.ids) > longest
         if profile is not None:
             longest = min(longest, max(profile.longest, 1))
-            usual_length = 0 if profile.single_sentences else profile.usual_length
-            abbreviations = profile.abbreviations
-            is_several = profile.is_several(part.text, len(part.ids))
-        if not is_several and len(part.ids) <= longest:
-            return [part]
+            is_long = profile.is_several(part.text, len(part.ids)) or len(part.ids) > longest
         encode = self.source_tokenizer.encode_batch
-        return split_text(part.text, longest, encode, usual_length, abbreviations)
+        return split_text(part.text, longest, encode, profile) if is_long else [part]
 
     def hypotheses(
         self,
