@@ -7,13 +7,8 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_transformer.layers import checks
 from keras_transformer.layers.attention_position import DistanceVectors
-from keras_transformer.layers.checks import (
-    check_boolean,
-    check_positive_number,
-    check_rate,
-    check_seed,
-)
 from keras_transformer.layers.dropout_and_normalization import Dropout
 from keras_transformer.layers.flash_attention import attend_by_blocks, attend_by_kernel
 from keras_transformer.layers.tensors import Tensor, at_least_float32, causal_mask, combine_masks
@@ -62,8 +57,8 @@ class AttentionFunction(keras.layers.Layer, abc.ABC):
 
     def __init__(self, dropout: float = 0.0, seed: int | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        check_rate("dropout", dropout)
-        check_seed("seed", seed)
+        checks.check_rate("dropout", dropout)
+        checks.check_seed("seed", seed)
         self.supports_masking = True
         self.dropout = dropout
         self.seed = seed
@@ -81,11 +76,10 @@ class AttentionFunction(keras.layers.Layer, abc.ABC):
 
     @abc.abstractmethod
     def score(self, query: Tensor, key: Tensor) -> Tensor:
-        """Returns the scores `[..., query_length, key_length]`.
+        """Returns the scores `[..., query_length, key_length]` of each query and key.
 
         Args:
-            query: `[..., query_length, key_dim]`.
-            key: `[..., key_length, key_dim]`.
+            query, key: `[..., query_length, key_dim]` and `[..., key_length, key_dim]`.
         """
 
     def call(
@@ -126,15 +120,9 @@ class AttentionFunction(keras.layers.Layer, abc.ABC):
             outputs = ops.multiply(outputs, ops.cast(row_is_alive, outputs.dtype))
         return (outputs, weights) if return_attention_scores else outputs
 
-    def compute_output_spec(
-        self, query: Tensor, key: Tensor, value: Tensor, *args: Any, **kwargs: Any
-    ) -> Any:
-        if args or kwargs.get("return_attention_scores"):
-            # Keras finds both outputs by tracing `call`.
-            return keras.Operation.compute_output_spec(self, query, key, value, *args, **kwargs)
-        value = value[0] if isinstance(value, tuple) else value
-        shape = self.compute_output_shape(query.shape, None, value.shape)
-        return keras.KerasTensor(shape, dtype=self.compute_dtype)
+    def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:
+        # Keras finds the outputs, one or two, by tracing `call`.
+        return keras.Operation.compute_output_spec(self, *args, **kwargs)
 
     def compute_output_shape(
         self, query_shape: tuple, key_shape: tuple | None, value_shape: tuple
@@ -169,12 +157,7 @@ class ScaledDotProductAttention(AttentionFunction):
             `keras.config`; by default it acts like True, but uses blocks only for known lengths
             from 4,096 on. Dropout and `distances` need all scores, and True refuses them.
 
-    Call arguments:
-        query, key, value, attention_mask, use_causal_mask, distances, return_attention_scores,
-            training: As in `AttentionFunction`.
-
-    Returns:
-        As in `AttentionFunction`.
+    Call arguments and outputs: as in `AttentionFunction`.
 
     Example:
 
@@ -196,9 +179,9 @@ class ScaledDotProductAttention(AttentionFunction):
     ) -> None:
         super().__init__(dropout, seed, **kwargs)
         if scale is not None:
-            check_positive_number("scale", scale)
+            checks.check_positive_number("scale", scale)
         if flash_attention is not None:
-            check_boolean("flash_attention", flash_attention)
+            checks.check_boolean("flash_attention", flash_attention)
         self.scale = scale
         self.flash_attention = flash_attention
         if flash_attention and dropout:
@@ -281,18 +264,7 @@ class AdditiveAttention(AttentionFunction):
 
     The projections of `MultiHeadAttention` are the first layer of the network, and each head has
     a vector v. The hidden layer `[batch, heads, query_length, key_length, key_dim]` needs
-    `key_dim` times the memory of the scores.
-
-    Args:
-        dropout: Dropout rate of the attention weights.
-        seed: Integer seed of the dropout, or None.
-
-    Call arguments:
-        query, key, value, attention_mask, use_causal_mask, distances, return_attention_scores,
-            training: As in `AttentionFunction`.
-
-    Returns:
-        As in `AttentionFunction`.
+    `key_dim` times the memory of the scores. All arguments are those of `AttentionFunction`.
 
     Example:
 

@@ -7,7 +7,11 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_transformer.layers.checks import check_positive_integer, check_positive_number
+from keras_transformer.layers.checks import (
+    check_argument,
+    check_positive_integer,
+    check_positive_number,
+)
 from keras_transformer.layers.position_encoding import position_angles
 from keras_transformer.layers.tensors import Tensor, at_least_float32
 
@@ -41,7 +45,7 @@ def _products(rows, matrices):
 
 
 class AttentionPosition(keras.layers.Layer):
-    """Base of position layers for self-attention, the argument `position` of `MultiHeadAttention`.
+    """Base of the layers that `MultiHeadAttention` takes as `position`, for self-attention.
 
     A subclass overrides `rotate` or `between`.
 
@@ -56,8 +60,7 @@ class AttentionPosition(keras.layers.Layer):
         """Returns queries or keys with their positions applied.
 
         Args:
-            states: `[batch, heads, length, key_dim]`.
-            positions: int32 `[length]`.
+            states, positions: `[batch, heads, length, key_dim]` and int32 `[length]`.
         """
         return states
 
@@ -65,8 +68,7 @@ class AttentionPosition(keras.layers.Layer):
         """Returns the vectors of the distances between positions, or None if there are none.
 
         Args:
-            query_positions: int32 `[query_length]`.
-            key_positions: int32 `[key_length]`.
+            query_positions, key_positions: int32 `[query_length]` and `[key_length]`.
         """
         return None
 
@@ -101,9 +103,8 @@ class RotaryPosition(AttentionPosition):
         return {**super().get_config(), "max_wavelength": self.max_wavelength}
 
     def build(self, key_shape: tuple, value_shape: tuple) -> None:
-        if key_shape[-1] % 2:
-            rule = "`key_dim` must be even for rotary positions, which turn pairs"
-            raise ValueError(f"{rule}. Received: key_dim={key_shape[-1]}")
+        rule = "even for rotary positions, which turn pairs"
+        check_argument(key_shape[-1] % 2 == 0, "key_dim", rule, key_shape[-1])
 
     def rotate(self, states: Tensor, positions: Tensor) -> Tensor:
         dim, dtype = states.shape[-1], at_least_float32(self.compute_dtype)
@@ -152,16 +153,16 @@ class RelativePosition(AttentionPosition):
         )
 
     def between(self, query_positions: Tensor, key_positions: Tensor) -> DistanceVectors:
-        distance = ops.expand_dims(key_positions, 0) - ops.expand_dims(query_positions, 1)
+        distance = key_positions - ops.expand_dims(query_positions, 1)
         rows = ops.clip(distance, -self.max_distance, self.max_distance) + self.max_distance
-        tables = self.key_vectors, self.value_vectors
-        return DistanceVectors(
-            *(ops.cast(ops.take(table, rows, axis=0), self.compute_dtype) for table in tables)
+        vectors = (
+            ops.take(table, rows, axis=0) for table in (self.key_vectors, self.value_vectors)
         )
+        return DistanceVectors(*(ops.cast(one, self.compute_dtype) for one in vectors))
 
 
 def check_position(position: AttentionPosition | None) -> None:
     """Raises `ValueError` unless `position` is an `AttentionPosition` or None."""
-    if position is not None and not isinstance(position, AttentionPosition):
-        rule = "`position` must be an `AttentionPosition`, such as `RotaryPosition()`, or None"
-        raise ValueError(f"{rule}. Received: {position=}")
+    is_position = position is None or isinstance(position, AttentionPosition)
+    rule = "an `AttentionPosition`, such as `RotaryPosition()`, or None"
+    check_argument(is_position, "position", rule, position)

@@ -9,6 +9,7 @@ from typing import Any, Self
 
 import keras
 
+from keras_transformer.layers import kernels
 from keras_transformer.layers.checks import (
     check_boolean,
     check_choice,
@@ -157,7 +158,8 @@ def built_dense(layer, name, input_dim, units, **kwargs):
 
 def build_part(part: Any, *shapes: tuple) -> Any:
     """Returns a part of a layer, built for inputs of these shapes."""
-    part.build(*shapes)
+    with kernels.short_names():
+        part.build(*shapes)
     return part
 
 

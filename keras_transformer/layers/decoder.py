@@ -6,6 +6,7 @@ from typing import Any, Self
 import keras
 from keras import ops
 
+from keras_transformer.layers import stack
 from keras_transformer.layers.attention_position import AttentionPosition, check_position
 from keras_transformer.layers.caches import DecoderBlockCache, DecoderCache, check_built
 from keras_transformer.layers.checks import check_argument
@@ -16,20 +17,6 @@ from keras_transformer.layers.composite_layer import (
     quantize_parts,
 )
 from keras_transformer.layers.dropout_and_normalization import Dropout
-from keras_transformer.layers.stack import (
-    build_stack,
-    built_attention,
-    built_dropout,
-    built_feed_forward,
-    built_norm,
-    check_stack,
-    checked_blocks,
-    make_position,
-    recomputed,
-    stack_config,
-    stack_from_config,
-    stack_keeps_shape,
-)
 from keras_transformer.layers.tensors import Tensor, combine_masks, keys_mask
 
 
@@ -117,20 +104,19 @@ class DecoderBlock(CompositeLayer):
 
     def build(self, inputs_shape: tuple, encoder_outputs_shape: tuple | None = None) -> None:
         options = {"position": self.position, "sliding_window": self.sliding_window}
-        self.self_attention = built_attention(
-            self, "self_attention", inputs_shape, inputs_shape, **options
-        )
-        self.self_attention_norm = built_norm(self, "self_attention_norm", inputs_shape)
-        self.self_attention_dropout = built_dropout(self, "self_attention_dropout", inputs_shape)
+        name = "self_attention"
+        self.self_attention = stack.attention(self, name, inputs_shape, inputs_shape, **options)
+        self.self_attention_norm = stack.norm(self, "self_attention_norm", inputs_shape)
+        self.self_attention_dropout = stack.dropout(self, "self_attention_dropout", inputs_shape)
         self.cross_attention = None
         if encoder_outputs_shape is not None:
             name = "cross_attention"
-            self.cross_attention = built_attention(self, name, inputs_shape, encoder_outputs_shape)
-            self.cross_attention_norm = built_norm(self, f"{name}_norm", inputs_shape)
-            self.cross_attention_dropout = built_dropout(self, f"{name}_dropout", inputs_shape)
-        self.feed_forward = built_feed_forward(self, inputs_shape)
-        self.feed_forward_norm = built_norm(self, "feed_forward_norm", inputs_shape)
-        self.feed_forward_dropout = built_dropout(self, "feed_forward_dropout", inputs_shape)
+            self.cross_attention = stack.attention(self, name, inputs_shape, encoder_outputs_shape)
+            self.cross_attention_norm = stack.norm(self, f"{name}_norm", inputs_shape)
+            self.cross_attention_dropout = stack.dropout(self, f"{name}_dropout", inputs_shape)
+        self.feed_forward = stack.feed_forward(self, inputs_shape)
+        self.feed_forward_norm = stack.norm(self, "feed_forward_norm", inputs_shape)
+        self.feed_forward_dropout = stack.dropout(self, "feed_forward_dropout", inputs_shape)
         quantize_parts(self, self.quantized_parts)
 
     def call(
@@ -281,19 +267,19 @@ class Decoder(CompositeLayer):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.blocks = checked_blocks(blocks)
-        self.position = make_position(position, self.dtype_policy)
+        self.blocks = stack.checked_blocks(blocks)
+        self.position = stack.make_position(position, self.dtype_policy)
         self.dropout = dropout
         self.final_norm = final_norm
         self.epsilon = epsilon
         self.seed = seed
         self.remat = remat
-        check_stack(self, Decoder)
+        stack.check(self, Decoder)
         self.dropout_layer = Dropout(dropout, seed=seed, dtype=self.dtype_policy, name="dropout")
 
     def build(self, inputs_shape: tuple, encoder_outputs_shape: tuple | None = None) -> None:
         other_shapes = () if encoder_outputs_shape is None else (encoder_outputs_shape,)
-        build_stack(self, inputs_shape, *other_shapes)
+        stack.build(self, inputs_shape, *other_shapes)
 
     def call(
         self,
@@ -342,7 +328,7 @@ class Decoder(CompositeLayer):
                 x, block_scores = block(x, *encoder_states, training=training, **arguments)
                 scores.append(block_scores)
             elif self.remat:
-                x = recomputed(block, training)(x, *encoder_states, **arguments)
+                x = stack.recomputed(block, training)(x, *encoder_states, **arguments)
             else:
                 x = block(x, *encoder_states, training=training, **arguments)
         x = x if self.norm_layer is None else self.norm_layer(x, training=training)
@@ -378,11 +364,11 @@ class Decoder(CompositeLayer):
         return cache.reorder(rows)
 
     def _keeps_shape(self) -> bool:
-        return super()._keeps_shape() and stack_keeps_shape(self)
+        return super()._keeps_shape() and stack.keeps_shape(self)
 
     def get_config(self) -> dict:
-        return {**super().get_config(), **stack_config(self)}
+        return {**super().get_config(), **stack.config(self)}
 
     @classmethod
     def from_config(cls, config: dict) -> Self:
-        return stack_from_config(cls, config)
+        return stack.from_config(cls, config)

@@ -14,9 +14,13 @@ class ReplicaSeedGenerator(keras.random.SeedGenerator):
     """A seed generator whose seeds differ between the replicas of a `tf.distribute` strategy.
 
     Keras keeps the state equal on all replicas, which would then draw the same dropout mask.
-    The name has no leading underscore: Keras names the state after the class, and `Model.export`
-    refuses names that begin with one.
     """
+
+    def __init__(self, seed: int | None = None) -> None:
+        with kernels.short_names():
+            super().__init__(seed)
+
+    # Keras names the state after the class; `Model.export` refuses names with a leading underscore.
 
     def next(self, ordered: bool = True) -> Tensor:
         return kernels.replica_seed(super().next(ordered))
@@ -24,21 +28,17 @@ class ReplicaSeedGenerator(keras.random.SeedGenerator):
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
 class Dropout(keras.layers.Layer):
-    """Drops inputs at random while training, with another mask on every replica.
+    """Drops inputs of any shape at random while training.
 
-    Otherwise as `keras.layers.Dropout`, whose replicas draw the same mask under
-    `tf.distribute.MirroredStrategy`.
+    As `keras.layers.Dropout`, but with another mask on every replica of a
+    `tf.distribute.MirroredStrategy`, whose replicas draw the same mask in Keras.
 
     Args:
         rate: Share of the inputs that is set to 0; the others are scaled by `1 / (1 - rate)`.
         seed: Integer seed, or None for a random one.
 
     Call arguments:
-        inputs: Floating tensor of any shape.
-        training: Whether to apply dropout.
-
-    Returns:
-        A tensor of the shape of `inputs`, in the compute dtype.
+        inputs, training: As in `keras.layers.Dropout`.
 
     Example:
 
@@ -58,9 +58,6 @@ class Dropout(keras.layers.Layer):
         if rate > 0:
             self.seed_generator = ReplicaSeedGenerator(seed)
 
-    def build(self, input_shape: tuple) -> None:
-        self.built = True
-
     def call(self, inputs: Tensor, training: bool | None = False) -> Tensor:
         inputs = ops.cast(inputs, self.compute_dtype)  # Keras casts only floats.
         if not training or self.rate == 0:
@@ -78,9 +75,9 @@ class Dropout(keras.layers.Layer):
 class LayerNormalization(keras.layers.LayerNormalization):
     """`keras.layers.LayerNormalization` with a faster gradient on TensorFlow.
 
-    Arguments, weights and results are as in Keras:
-    `(x - mean) / sqrt(variance + epsilon) * gamma + beta`, computed in at least float32. The
-    gradient is faster in training, if the last axis is normalized with both `gamma` and `beta`.
+    Weights and results are as in Keras: `(x - mean) / sqrt(variance + epsilon) * gamma + beta`,
+    computed in at least float32. The gradient is faster if the last axis is normalized with both
+    `gamma` and `beta`.
 
     Differs from Keras in `epsilon`: it is the first argument, and its default is 1e-6, as in
     tensor2tensor, not 1e-3.
@@ -92,9 +89,6 @@ class LayerNormalization(keras.layers.LayerNormalization):
     Call arguments:
         inputs: `[..., width]`.
         training: Whether a gradient will be taken.
-
-    Returns:
-        A tensor of the shape of `inputs`.
 
     Example:
 

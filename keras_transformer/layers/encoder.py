@@ -6,6 +6,7 @@ from typing import Any, Self
 import keras
 from keras import ops
 
+from keras_transformer.layers import stack
 from keras_transformer.layers.attention_position import AttentionPosition, check_position
 from keras_transformer.layers.composite_layer import (
     CompositeLayer,
@@ -14,20 +15,6 @@ from keras_transformer.layers.composite_layer import (
     quantize_parts,
 )
 from keras_transformer.layers.dropout_and_normalization import Dropout
-from keras_transformer.layers.stack import (
-    build_stack,
-    built_attention,
-    built_dropout,
-    built_feed_forward,
-    built_norm,
-    check_stack,
-    checked_blocks,
-    make_position,
-    recomputed,
-    stack_config,
-    stack_from_config,
-    stack_keeps_shape,
-)
 from keras_transformer.layers.tensors import Tensor, combine_masks, keys_mask
 
 
@@ -122,13 +109,13 @@ class EncoderBlock(CompositeLayer):
 
     def build(self, inputs_shape: tuple) -> None:
         options = {"position": self.position, "sliding_window": self.sliding_window}
-        self.attention = built_attention(self, "attention", inputs_shape, inputs_shape, **options)
-        self.feed_forward = built_feed_forward(self, inputs_shape)
-        self.attention_norm = built_norm(self, "attention_norm", inputs_shape)
+        self.attention = stack.attention(self, "attention", inputs_shape, inputs_shape, **options)
+        self.feed_forward = stack.feed_forward(self, inputs_shape)
+        self.attention_norm = stack.norm(self, "attention_norm", inputs_shape)
         # `attention_dropout` is a rate.
-        self.attention_dropout_layer = built_dropout(self, "attention_dropout", inputs_shape)
-        self.feed_forward_norm = built_norm(self, "feed_forward_norm", inputs_shape)
-        self.feed_forward_dropout_layer = built_dropout(self, "feed_forward_dropout", inputs_shape)
+        self.attention_dropout_layer = stack.dropout(self, "attention_dropout", inputs_shape)
+        self.feed_forward_norm = stack.norm(self, "feed_forward_norm", inputs_shape)
+        self.feed_forward_dropout_layer = stack.dropout(self, "feed_forward_dropout", inputs_shape)
         quantize_parts(self, self.quantized_parts)
 
     def call(
@@ -218,18 +205,18 @@ class Encoder(CompositeLayer):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.blocks = checked_blocks(blocks)
-        self.position = make_position(position, self.dtype_policy)
+        self.blocks = stack.checked_blocks(blocks)
+        self.position = stack.make_position(position, self.dtype_policy)
         self.dropout = dropout
         self.final_norm = final_norm
         self.epsilon = epsilon
         self.seed = seed
         self.remat = remat
-        check_stack(self, Encoder)
+        stack.check(self, Encoder)
         self.dropout_layer = Dropout(dropout, seed=seed, dtype=self.dtype_policy, name="dropout")
 
     def build(self, inputs_shape: tuple) -> None:
-        build_stack(self, inputs_shape)
+        stack.build(self, inputs_shape)
 
     def call(
         self,
@@ -251,18 +238,18 @@ class Encoder(CompositeLayer):
                 x, block_scores = block(x, return_attention_scores=True, training=training, **masks)
                 scores.append(block_scores)
             elif self.remat:
-                x = recomputed(block, training)(x, **masks)
+                x = stack.recomputed(block, training)(x, **masks)
             else:
                 x = block(x, training=training, **masks)
         x = x if self.norm_layer is None else self.norm_layer(x, training=training)
         return (x, scores) if return_attention_scores else x
 
     def _keeps_shape(self) -> bool:
-        return super()._keeps_shape() and stack_keeps_shape(self)
+        return super()._keeps_shape() and stack.keeps_shape(self)
 
     def get_config(self) -> dict:
-        return {**super().get_config(), **stack_config(self)}
+        return {**super().get_config(), **stack.config(self)}
 
     @classmethod
     def from_config(cls, config: dict) -> Self:
-        return stack_from_config(cls, config)
+        return stack.from_config(cls, config)

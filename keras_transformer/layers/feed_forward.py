@@ -34,11 +34,8 @@ class FeedForward(CompositeLayer):
         seed: Integer seed of the dropout, or None.
 
     Call arguments:
-        inputs: `[..., d_model]`.
+        inputs: `[..., d_model]`; the outputs have the same shape.
         training: Whether to apply dropout.
-
-    Returns:
-        A tensor of the shape of `inputs`.
 
     Example:
 

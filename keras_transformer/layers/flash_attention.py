@@ -4,7 +4,6 @@ from keras import ops
 
 from keras_transformer.layers.kernels import loop_in_turn, map_in_turn
 from keras_transformer.layers.tensors import (
-    Tensor,
     at_least_float32,
     causal_mask,
     combine_masks,
@@ -19,13 +18,7 @@ _SIZE = 512
 _MASKED_SCORE = -1e30
 
 
-def attend_by_kernel(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attention_mask: Tensor | None = None,
-    is_causal: bool = False,
-) -> Tensor:
+def attend_by_kernel(query, key, value, attention_mask=None, is_causal=False):
     """As `attend_by_blocks`, but with the fused kernel of JAX or torch."""
     mask = None
     if attention_mask is not None:
@@ -41,30 +34,14 @@ def attend_by_kernel(
     return outputs * ops.cast(ops.any(mask, axis=-1, keepdims=True), outputs.dtype)
 
 
-def attend_by_blocks(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attention_mask: Tensor | None = None,
-    is_causal: bool = False,
-    size: int = _SIZE,
-) -> Tensor:
+def attend_by_blocks(query, key, value, attention_mask=None, is_causal=False, size=_SIZE):
     """Returns `softmax(query . key^T) . value` without the matrix of all scores.
 
     Each block of queries is multiplied by one block of keys after the other. An online softmax
     keeps the maximum of the scores so far and the sum of their exponentials. The gradient
     recomputes the scores. A query that may attend to no key gets exact zeros.
 
-    Args:
-        query: `[batch, heads, query_length, key_dim]`, scaled.
-        key: `[batch, heads, key_length, key_dim]`.
-        value: `[batch, heads, key_length, value_dim]`.
-        attention_mask: bool `[batch or 1, query_length or 1, key_length]`, or None.
-        is_causal: Whether a query sees no later position.
-        size: Maximum number of queries and of keys in a block.
-
-    Returns:
-        `[batch, heads, query_length, value_dim]`.
+    The arguments are those of an `AttentionFunction`, with scaled queries.
 
     Reference: Rabe and Staats (2021); Dao et al. (2022), "FlashAttention".
     """

@@ -6,6 +6,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_transformer.layers import caches
 from keras_transformer.layers.attention_function import (
     AttentionFunction,
     ScaledDotProductAttention,
@@ -15,14 +16,7 @@ from keras_transformer.layers.attention_position import (
     RelativePosition,
     check_position,
 )
-from keras_transformer.layers.caches import (
-    Cache,
-    CompleteCache,
-    FixedCache,
-    GrowingCache,
-    RollingCache,
-    check_built,
-)
+from keras_transformer.layers.caches import Cache
 from keras_transformer.layers.checks import check_argument
 from keras_transformer.layers.composite_layer import (
     CompositeLayer,
@@ -268,12 +262,11 @@ class MultiHeadAttention(CompositeLayer):
             A named tuple with `keys` and `values`: a `CompleteCache` of `value`, or an empty
             `RollingCache` with `sliding_window`, `FixedCache` with `max_length`, or `GrowingCache`.
         """
-        check_built(self)
+        caches.check_built(self)
         if value is not None:
-            keys, values = self._project_value(value, key)
             # On JAX and torch Keras computes float64 in float32.
-            dtype = self.compute_dtype
-            return CompleteCache(ops.cast(keys, dtype), ops.cast(values, dtype))
+            states = (ops.cast(x, self.compute_dtype) for x in self._project_value(value, key))
+            return caches.CompleteCache(*states)
         if self.sliding_window is not None:
             length = self.sliding_window - 1
         elif max_length is not None:
@@ -286,8 +279,8 @@ class MultiHeadAttention(CompositeLayer):
         keys = ops.zeros((*leading, self.key_dim), dtype=self.compute_dtype)
         values = ops.zeros((*leading, self.value_dim), dtype=self.compute_dtype)
         if self.sliding_window is None and max_length is None:
-            return GrowingCache((keys, keys), (values, values))
-        kind = FixedCache if self.sliding_window is None else RollingCache
+            return caches.GrowingCache((keys, keys), (values, values))
+        kind = caches.FixedCache if self.sliding_window is None else caches.RollingCache
         return kind(keys, values, ops.zeros((), dtype="int32"))
 
     def _extend(self, queries, keys, values, cache, mask, is_causal):
@@ -296,16 +289,10 @@ class MultiHeadAttention(CompositeLayer):
         cache = cache.extend(keys, values)
         if mask is not None and self.sliding_window is not None:
             mask = cache.last_columns(mask)
-        distances = None
-        if self.position is not None:
-            distances = self.position.between(*cache.positions(num_queries))
-        outputs = self.attention(
-            queries,
-            cache.keys,
-            cache.values,
-            attention_mask=combine_masks(mask, cache.mask(num_queries, is_causal)),
-            distances=distances,
-        )
+        mask = combine_masks(mask, cache.mask(num_queries, is_causal))
+        distances = self.position and self.position.between(*cache.positions(num_queries))
+        states = queries, cache.keys, cache.values
+        outputs = self.attention(*states, attention_mask=mask, distances=distances)
         if self.sliding_window is not None:
             cache = cache.last(self.sliding_window - 1)
         return outputs, cache
@@ -344,7 +331,8 @@ class MultiHeadAttention(CompositeLayer):
         if self.sliding_window is None and self.position is None:
             return
         lengths = [None if states is None else states.shape[1] for states in (query, value)]
-        kinds = (RollingCache,) if self.sliding_window else (GrowingCache, FixedCache)
+        growing = caches.GrowingCache | caches.FixedCache
+        kinds = caches.RollingCache if self.sliding_window else growing
         fits = cache is None or isinstance(cache, kinds)
         if value is None or not fits or (None not in lengths and len(set(lengths)) > 1):
             raise ValueError(

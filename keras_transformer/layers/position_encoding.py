@@ -49,11 +49,8 @@ class SinusoidalPositionEncoding(keras.layers.Layer):
         max_wavelength: Largest wavelength divided by 2 pi; 10,000 in the paper.
 
     Call arguments:
-        inputs: `[batch, length, d_model]`, `d_model` even.
+        inputs: `[batch, length, d_model]`, `d_model` even; the outputs have the same shape.
         positions: int32 `[length]` or `[batch, length]`; None for 0 to length - 1.
-
-    Returns:
-        `inputs` plus the encoding, of the same shape.
 
     Example:
 
@@ -105,11 +102,9 @@ class LearnedPositionEmbedding(keras.layers.Layer):
             `RandomNormal(stddev=d_model**-0.5)`, as in `TiedEmbedding`.
 
     Call arguments:
-        inputs: `[batch, length, d_model]`, `length` at most `max_length`.
+        inputs: `[batch, length, d_model]`, `length` at most `max_length`; the outputs have the
+            same shape.
         positions: int32 `[length]` or `[batch, length]`; None for 0 to length - 1.
-
-    Returns:
-        `inputs` plus the position vectors, of the same shape.
 
     Raises:
         ValueError: If `positions` is None and the length is greater than `max_length`. If the
@@ -168,9 +163,6 @@ class LearnedPositionEmbedding(keras.layers.Layer):
         return inputs_shape
 
     def get_config(self) -> dict:
-        initializer = self.embeddings_initializer
-        return {
-            **super().get_config(),
-            "max_length": self.max_length,
-            "embeddings_initializer": keras.initializers.serialize(initializer),
-        }
+        initializer = keras.initializers.serialize(self.embeddings_initializer)
+        options = {"max_length": self.max_length, "embeddings_initializer": initializer}
+        return {**super().get_config(), **options}

@@ -25,7 +25,7 @@ from keras_transformer.layers.position_encoding import (
 from keras_transformer.layers.tensors import Tensor
 
 
-def built_attention(block, name, query_shape, value_shape, **options):
+def attention(block, name, query_shape, value_shape, **options):
     """Returns an attention of a block; the options are those of self-attention."""
     d_model = query_shape[-1]
     head_dim = d_model // block.num_heads
@@ -34,7 +34,7 @@ def built_attention(block, name, query_shape, value_shape, **options):
             "`num_heads` must divide the width of the inputs unless `key_dim` and `value_dim` "
             f"are given. Received: num_heads={block.num_heads}, width {d_model}"
         )
-    attention = MultiHeadAttention(
+    layer = MultiHeadAttention(
         block.num_heads,
         block.key_dim or head_dim,
         block.value_dim or head_dim,
@@ -44,18 +44,18 @@ def built_attention(block, name, query_shape, value_shape, **options):
         **options,
         **_common_arguments(block, name),
     )
-    return build_part(attention, query_shape, value_shape)
+    return build_part(layer, query_shape, value_shape)
 
 
-def built_feed_forward(block, inputs_shape):
+def feed_forward(block, inputs_shape):
     """Returns the feed-forward network of a block."""
-    feed_forward = FeedForward(
+    layer = FeedForward(
         block.intermediate_dim,
         activation=block.activation,
         dropout=block.activation_dropout,
         **_common_arguments(block, "feed_forward"),
     )
-    return build_part(feed_forward, inputs_shape)
+    return build_part(layer, inputs_shape)
 
 
 def _common_arguments(block, name):
@@ -70,18 +70,16 @@ def _common_arguments(block, name):
     }
 
 
-def built_norm(layer, name, inputs_shape):
+def norm(parent, name, inputs_shape):
     """Returns a layer norm of a block or a stack."""
-    trainable, dtype = layer.trainable, layer.dtype_policy
-    norm = LayerNormalization(layer.epsilon, trainable=trainable, dtype=dtype, name=name)
-    return build_part(norm, inputs_shape)
+    options = {"trainable": parent.trainable, "dtype": parent.dtype_policy, "name": name}
+    return build_part(LayerNormalization(parent.epsilon, **options), inputs_shape)
 
 
-def built_dropout(block, name, inputs_shape):
+def dropout(block, name, inputs_shape):
     """Returns the dropout of the outputs of a sub-layer."""
-    seed = derive_seed(block.seed, name)
-    dropout = Dropout(block.dropout, seed, dtype=block.dtype_policy, name=name)
-    return build_part(dropout, inputs_shape)
+    options = {"seed": derive_seed(block.seed, name), "dtype": block.dtype_policy, "name": name}
+    return build_part(Dropout(block.dropout, **options), inputs_shape)
 
 
 def checked_blocks(blocks: Sequence[keras.layers.Layer]) -> list[keras.layers.Layer]:
@@ -102,7 +100,7 @@ def make_position(position: Any, dtype: keras.DTypePolicy) -> keras.layers.Layer
     return position
 
 
-def check_stack(stack: CompositeLayer, layer_class: type) -> None:
+def check(stack: CompositeLayer, layer_class: type) -> None:
     """Checks the other arguments of a stack, and freezes the parts of a frozen one."""
     check_arguments(stack, layer_class)
     if not stack.trainable:
@@ -115,13 +113,13 @@ def _given_layers(blocks, position):
     return [*blocks, *([] if position is None else [position])]
 
 
-def build_stack(stack: CompositeLayer, inputs_shape: tuple, *other_shapes: tuple) -> None:
+def build(stack: CompositeLayer, inputs_shape: tuple, *other_shapes: tuple) -> None:
     """Builds the layers of a stack, unless they were built before, elsewhere or from a file."""
     stack.norm_layer = None
     # Pre-norm blocks do not normalize their last sum; post-norm blocks do.
     needs_norm = getattr(stack.blocks[-1], "norm", None) == "pre"
     if needs_norm if stack.final_norm is None else stack.final_norm:
-        stack.norm_layer = built_norm(stack, "final_norm", inputs_shape)
+        stack.norm_layer = norm(stack, "final_norm", inputs_shape)
     stack.dropout_layer.build(inputs_shape)
     _build_once(stack.position, inputs_shape)
     for block in stack.blocks:
@@ -135,7 +133,7 @@ def _build_once(layer, *shapes):
     layer.build(*shapes)
 
 
-def stack_keeps_shape(stack: CompositeLayer) -> bool:
+def keeps_shape(stack: CompositeLayer) -> bool:
     """Returns whether all blocks and the position are known to keep the shape of their inputs."""
     positions = (type(None), SinusoidalPositionEncoding, LearnedPositionEmbedding)
     # A layer of another class may do anything, and its call may build it.
@@ -144,7 +142,7 @@ def stack_keeps_shape(stack: CompositeLayer) -> bool:
     )
 
 
-def stack_config(stack: CompositeLayer) -> dict[str, Any]:
+def config(stack: CompositeLayer) -> dict[str, Any]:
     """Returns the arguments of a stack, as `get_config` needs them."""
     configs: list[Any] = []
     first: dict[int, int] = {}
@@ -173,8 +171,8 @@ def _unbuilt_config(layer):
     return config
 
 
-def stack_from_config(cls: type[CompositeLayer], config: dict) -> CompositeLayer:
-    """Returns the stack of a config that `stack_config` describes."""
+def from_config(cls: type[CompositeLayer], config: dict) -> CompositeLayer:
+    """Returns the stack of a config that `config` describes."""
     deserialize, blocks = keras.saving.deserialize_keras_object, list[Any]()
     for block in config["blocks"]:
         blocks.append(blocks[block] if isinstance(block, int) else deserialize(block))

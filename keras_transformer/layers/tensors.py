@@ -84,13 +84,8 @@ def keys_mask(
 ) -> Tensor | None:
     """Returns the combined mask `[batch or 1, queries or 1, keys]`, or None if there is no mask.
 
-    Args:
-        attention_mask: `[batch or 1, queries or 1, keys]`.
-        *padding_masks: `[batch, keys]`.
-        prefix: Prefix of the masks' names in errors.
-
-    Raises:
-        ValueError: If a mask has another rank.
+    The attention mask has this shape, and padding masks are `[batch, keys]`; another rank raises a
+    `ValueError`, with `prefix` before the mask's name.
     """
     length = "source_length" if prefix else "length"
     check_rank(f"{prefix}attention_mask", attention_mask, f"[batch, length, {length}]")

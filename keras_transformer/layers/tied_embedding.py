@@ -114,11 +114,10 @@ class TiedEmbedding(CompositeLayer):
         return ops.cast(logits, at_least_float32(self.compute_dtype))
 
     def project(self, rows: Tensor, embeddings: Tensor | None = None) -> Tensor:
-        """Returns the logits `[rows, columns]` of states `[rows, d_model]`, in the compute dtype.
+        """Returns the logits `[rows, columns]`, in the compute dtype.
 
         Args:
-            rows: `[rows, d_model]`.
-            embeddings: As in `call`.
+            rows, embeddings: States `[rows, d_model]`, and the `embeddings` of a call.
         """
         if embeddings is None:
             return self.embedding(rows, reverse=True)

@@ -23,18 +23,6 @@ def softmax(scores):
     return weights / weights.sum(axis=-1, keepdims=True)
 
 
-def test_additive_scores_equal_numpy():
-    layer = AdditiveAttention()
-    layer.build(QUERY.shape, KEY.shape, VALUE.shape)
-    randomize(layer)
-    [kernel] = map(array, layer.weights)
-    hidden = np.tanh(QUERY[:, :, :, None] + KEY[:, :, None])
-    weights = softmax(np.einsum("bhqkd,hd->bhqk", hidden, kernel))
-    outputs, found = layer(QUERY, KEY, VALUE, attention_mask=MASK, return_attention_scores=True)
-    np.testing.assert_allclose(array(found), weights, atol=1e-6)
-    np.testing.assert_allclose(array(outputs), weights @ VALUE, atol=1e-5)
-
-
 @pytest.mark.parametrize("scale", [None, 1.0, 0.3])
 def test_the_scale_of_dot_products(scale):
     layer = ScaledDotProductAttention(scale=scale)
@@ -75,10 +63,3 @@ def test_what_the_function_has_itself_is_refused(own):
 def test_relative_positions_are_refused():
     with pytest.raises(ValueError, match="adds to dot products.*Received: attention=<Additive"):
         MultiHeadAttention(2, 4, attention=AdditiveAttention(), position=RelativePosition())
-
-
-def test_the_layer_keeps_its_type():
-    options = {"attention": AdditiveAttention(), "dtype": "mixed_bfloat16"}
-    layer = MultiHeadAttention(2, 4, **options)
-    states = keras.ops.ones((2, 3, 8))
-    assert keras.backend.standardize_dtype(layer(states, states).dtype) == "bfloat16"

@@ -60,18 +60,6 @@ def test_neighbors_are_dropped_independently():
         assert abs(np.mean(kept[:, shift:] == kept[:, :-shift]) - 0.5) < 0.003
 
 
-@pytest.mark.parametrize("shape", [(3,), (1,), (3, 5, 7)])
-def test_odd_sizes(shape):
-    outputs = Dropout(0.5, seed=1)(np.ones(shape, "float32"), training=True)
-    assert outputs.shape == shape
-
-
-@pytest.mark.parametrize("rate", [-0.1, 1, 1.0, "0.1", None, True])
-def test_bad_rates_are_named(rate):
-    with pytest.raises(ValueError, match="Received: rate="):
-        Dropout(rate)
-
-
 @pytest.mark.tensorflow_only("its own strategies")
 def test_a_layer_is_called_in_the_scope_of_a_strategy_too():
     """Where models are built, and where there is no replica whose mask it could be."""

@@ -59,15 +59,3 @@ def test_initial_std_is_glorots():
     for weight in (layer.inner_dense.kernel, layer.outer_dense.kernel):
         np.testing.assert_allclose(array(weight).std(), np.sqrt(2 / (512 + 2048)), rtol=0.01)
     assert not array(layer.inner_dense.bias).any() and not array(layer.outer_dense.bias).any()
-
-
-@pytest.mark.parametrize(
-    "arguments,received",
-    [
-        ({"intermediate_dim": 0}, "intermediate_dim=0"),
-        ({"dropout": -0.1}, "dropout=-0.1"),
-    ],
-)
-def test_bad_arguments_are_named(arguments, received):
-    with pytest.raises(ValueError, match=f"Received: {received}"):
-        FeedForward(**{"intermediate_dim": 8, **arguments})

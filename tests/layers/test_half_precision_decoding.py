@@ -11,7 +11,10 @@ import sys
 
 import pytest
 
-pytestmark = pytest.mark.tensorflow_only("oneDNN is TensorFlow's; others compile for minutes")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.tensorflow_only("oneDNN is TensorFlow's; others compile for minutes"),
+]
 
 ROOT = pathlib.Path(__file__).parents[2]
 

@@ -48,12 +48,6 @@ def test_a_longer_input_of_unknown_length_is_refused_too():
         model.predict(INPUTS, verbose=0)
 
 
-@pytest.mark.parametrize("max_length", [0, None, 2.5])
-def test_bad_arguments_are_named(max_length):
-    with pytest.raises(ValueError, match=f"Received: max_length={max_length}"):
-        LearnedPositionEmbedding(max_length)
-
-
 @pytest.mark.parametrize("dtype", ["uint8", "int64", "float32"])
 def test_positions_may_be_of_any_number_type(dtype):
     layer = LearnedPositionEmbedding(9)

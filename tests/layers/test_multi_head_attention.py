@@ -256,22 +256,6 @@ def test_an_initializer_may_be_a_function():
     assert (array(layer.query_dense.kernel) == 1).all()
 
 
-@pytest.mark.parametrize(
-    "arguments,received",
-    [
-        ({"num_heads": 0}, "num_heads=0"),
-        ({"num_heads": True}, "num_heads=True"),
-        ({"key_dim": -1}, "key_dim=-1"),
-        ({"key_dim": 2.0}, "key_dim=2.0"),
-        ({"value_dim": 0}, "value_dim=0"),
-        ({"dropout": 1.0}, "dropout=1.0"),
-    ],
-)
-def test_bad_arguments_are_named(arguments, received):
-    with pytest.raises(ValueError, match=f"Received: {received}"):
-        MultiHeadAttention(**{"num_heads": 2, "key_dim": 4, **arguments})
-
-
 def test_bad_calls_are_explained():
     layer = MultiHeadAttention(2, 6)
     query = states(2)

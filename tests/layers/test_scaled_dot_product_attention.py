@@ -83,12 +83,6 @@ def test_dropout_falls_on_the_weights_only_while_training():
     assert (array(scores) > 0).all()
 
 
-def test_config_round_trip():
-    layer = ScaledDotProductAttention(dropout=0.1, seed=1, name="attention")
-    again = ScaledDotProductAttention.from_config(layer.get_config())
-    assert again.get_config() == layer.get_config()
-
-
 def test_declared_shapes():
     query, key = keras.KerasTensor((2, 3, 5, 4)), keras.KerasTensor((2, 3, 7, 4))
     outputs, scores = ScaledDotProductAttention()(query, key, key, return_attention_scores=True)

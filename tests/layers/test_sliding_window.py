@@ -142,15 +142,6 @@ def test_dropout_drops_weights_of_the_band():
     assert 0.4 < share < 0.6
 
 
-@pytest.mark.parametrize("dtype", ["mixed_bfloat16", "mixed_float16"])
-def test_half_precision_is_near(dtype):
-    layer, dense = pair(window=6, dtype=dtype)
-    inputs = RNG.normal(size=(2, 40, 12)).astype("float32")
-    expected = array(ops.cast(dense(inputs, inputs, attention_mask=band(40, 6)), "float32"))
-    outputs = array(ops.cast(layer(inputs, inputs), "float32"))
-    np.testing.assert_allclose(outputs, expected, atol=0.05 * np.abs(expected).max())
-
-
 def test_saving_a_block_keeps_the_window(tmp_path):
     inputs = keras.Input((None, 8))
     model = keras.Model(inputs, Encoder([EncoderBlock(2, 12, sliding_window=3)])(inputs))
@@ -194,12 +185,6 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20)
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
     assert float(done.stdout) < 4.0
-
-
-@pytest.mark.parametrize("window", [0, -1, 2.0, True])
-def test_a_window_that_makes_no_sense_is_named(window):
-    with pytest.raises(ValueError, match=f"Received: sliding_window={window}"):
-        MultiHeadAttention(2, 4, sliding_window=window)
 
 
 def test_there_is_no_window_in_cross_attention():
