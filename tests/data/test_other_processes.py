@@ -34,6 +34,8 @@ vocabularies = {kind: train_sentencepiece(lines, 290, kind) for kind in ("bpe", 
 vocabularies["subword"] = build_subword_vocabulary(lines, 60)
 for kind, tokenizer in vocabularies.items():
     found[kind] = tokenizer.pieces(range(tokenizer.vocab_size)), tokenizer.encode_batch(lines)
+for seed in (0, 2**64 + 5):
+    found[f"dropout of merges {seed}"] = vocabularies["bpe"].encode_batch(lines, 0.2, seed)
 encoded = EncodedCorpus.from_corpus(corpus, tokenizer)
 for packed_width in (None, 40):
     batches = TokenBatches(encoded, 200, seed=7, packed_width=packed_width)
@@ -63,6 +65,6 @@ def test_vocabularies_batches_files_weights_and_dropout_are_the_same_in_another_
     command = [sys.executable, "-c", PROGRAM, tmp_path / "there"]
     result = subprocess.run(command, env=os.environ | others, capture_output=True, text=True)
     there = json.loads(result.stdout or result.stderr[-2000:])
-    assert len(here) == 15
+    assert len(here) == 17
     for name, value in here.items():
         assert there[name] == value, name

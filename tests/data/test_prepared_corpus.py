@@ -18,7 +18,7 @@ from keras_transformer.data import (
 from keras_transformer.data import prepared_corpus as module
 from keras_transformer.data.encoded_corpus import encode_blocks
 from keras_transformer.errors import UserError
-from tests.tiny_translator import sentence, tiny_tokenizer
+from tests.tiny_translator import tiny_tokenizer
 
 LETTERS = SubwordTokenizer(list("abcdefgh"))
 
@@ -104,41 +104,6 @@ def test_arrays_reach_tensorflow_without_a_copy(prepared):
             tensor = shared_tensor(array)
             np.testing.assert_array_equal(tensor, array)
             assert np.shares_memory(np.asarray(memoryview(tensor)), array)
-
-
-@pytest.mark.tensorflow_only("`train` reads its data with tf.data")
-@pytest.mark.slow
-def test_training_is_that_from_the_text(tmp_path):
-    from keras_transformer.training import TrainingSettings, train
-
-    texts = [sentence(2 + seed % 8, seed) for seed in range(330)]
-    corpus = PairsCorpus(list(zip(texts, texts[1:], strict=False))[:300])
-    valid = PairsCorpus(list(zip(texts[300:], texts[300:], strict=True)))
-    tokenizer = tiny_tokenizer()
-    prepared = prepare_corpus(tmp_path / "p", corpus, valid, tokenizer)
-    sizes = {"d_model": 16, "intermediate_dim": 32, "num_heads": 2, "num_encoder_layers": 1}
-    settings = TrainingSettings(
-        preset="tiny",
-        model={**sizes, "num_decoder_layers": 1},
-        recipe={"tokens_per_batch": 200, "max_length": 20, "average_checkpoints": 1},
-        max_steps=5,
-        evaluate_every=5,
-        deterministic=True,
-    )
-    assert len(prepared.read().up_to(20)) < 300
-    results = [
-        train(tmp_path / name, train_pairs, valid_pairs, settings, source_tokenizer=tokenizer)
-        for name, train_pairs, valid_pairs in (
-            ("text", corpus, valid),
-            ("ids", PreparedCorpus.load(tmp_path / "p").read(), prepared.valid_text),
-        )
-    ]
-    for left, right in zip(*(result.translator.model.weights for result in results), strict=True):
-        np.testing.assert_array_equal(left.numpy(), right.numpy())
-    assert results[0].bleu == results[1].bleu
-    assert results[0].valid_loss == results[1].valid_loss
-    fingerprints = [(tmp_path / name / "training.json").read_text() for name in ("text", "ids")]
-    assert fingerprints[0] == fingerprints[1]
 
 
 def test_dropout_of_merges_needs_the_text(prepared):
