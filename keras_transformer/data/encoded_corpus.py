@@ -74,10 +74,10 @@ class EncodedCorpus:
 
     Example:
 
-    >>> from keras_transformer.data import EncodedCorpus, PairsCorpus, SubwordTokenizer
+    >>> from keras_transformer.data import EncodedCorpus, SubwordTokenizer
     >>> tokenizer = SubwordTokenizer(["a", "b", "c"])
-    >>> corpus = PairsCorpus([("a b", "c"), ("", "a"), ("b", "a a a a")])
-    >>> encoded = EncodedCorpus.from_corpus(corpus, tokenizer, max_length=4)
+    >>> pairs = [("a b", "c"), ("", "a"), ("b", "a a a a")]
+    >>> encoded = EncodedCorpus.from_corpus(pairs, tokenizer, max_length=4)
     >>> len(encoded), encoded.num_dropped_empty, encoded.num_dropped_long
     (1, 1, 1)
     >>> encoded.source_ids.tolist(), encoded.target_ids.tolist()

@@ -3,6 +3,7 @@
 import codecs
 import functools
 import gzip
+import itertools
 import os
 import pathlib
 import random
@@ -18,10 +19,8 @@ LONGEST_LINE = 2**22
 _BYTE_ORDER_MARK = "\ufeff"
 # UTF-32 first: its mark begins with the mark of UTF-16.
 _OTHER_MARKS = {
-    codecs.BOM_UTF32_LE: "UTF-32",
-    codecs.BOM_UTF32_BE: "UTF-32",
-    codecs.BOM_UTF16_LE: "UTF-16",
-    codecs.BOM_UTF16_BE: "UTF-16",
+    "UTF-32": (codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE),
+    "UTF-16": (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE),
 }
 
 
@@ -29,9 +28,8 @@ def text_lines(files_or_lines: str | os.PathLike | Iterable) -> Iterator[str]:
     """Yields lines of text from files, an iterable of lines, or a corpus of pairs.
 
     Args:
-        files_or_lines: a path (`str` or `pathlib.Path`) of a plain or `.gz` text file; or an
-            iterable of `pathlib.Path` (files), `str` (lines, not paths), or tuples of `str` (pairs
-            as of a corpus: both sides are used).
+        files_or_lines: a path of a plain or `.gz` text file; or an iterable of `pathlib.Path`
+            (files), `str` (lines, not paths), or tuples of `str` (pairs, as of a corpus).
 
     Raises:
         UserError: for a missing, damaged or not UTF-8 file.
@@ -53,10 +51,10 @@ def text_lines(files_or_lines: str | os.PathLike | Iterable) -> Iterator[str]:
         elif isinstance(item, tuple):
             yield from item
         else:
-            raise TypeError(
-                "Text is taken from str (a line), pathlib.Path (a file) or tuples of str (a pair). "
-                f"Received: {item=} of type {type(item).__name__}"
+            rule = (
+                "Text is taken from str (a line), pathlib.Path (a file) or tuples of str (a pair)"
             )
+            raise TypeError(f"{rule}. Received: {item=} of type {type(item).__name__}")
 
 
 def sample_lines(lines: Iterable[str], max_lines: int, seed: int) -> list[str]:
@@ -64,13 +62,11 @@ def sample_lines(lines: Iterable[str], max_lines: int, seed: int) -> list[str]:
 
     If there are no more lines than that, all are returned in order. Only the sample is in memory.
     """
-    kept: list[str] = []
+    lines = iter(lines)
+    kept = list(itertools.islice(lines, max_lines))
     generator = random.Random(seed)
-    for count, line in enumerate(lines):
-        if count < max_lines:
-            kept.append(line)
-            continue
-        slot = generator.randrange(count + 1)
+    for count, line in enumerate(lines, start=max_lines + 1):
+        slot = generator.randrange(count)
         if slot < max_lines:
             kept[slot] = line
     return kept
@@ -107,7 +103,7 @@ def decode_line(raw: bytes, name: str, number: int) -> str:
     if len(raw) > LONGEST_LINE:
         raise UserError(f"{name}, line {number}: the line is longer than {LONGEST_LINE:,} bytes.")
     if number == 1:
-        others = [encoding for mark, encoding in _OTHER_MARKS.items() if raw.startswith(mark)]
+        others = [encoding for encoding, marks in _OTHER_MARKS.items() if raw.startswith(marks)]
         # Without a mark, Latin letters show: every second byte is zero.
         if others or raw.count(0) * 3 > len(raw):
             other = others[0] if others else "UTF-16"
@@ -116,8 +112,7 @@ def decode_line(raw: bytes, name: str, number: int) -> str:
     try:
         line = raw.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8")
     except UnicodeDecodeError as error:
-        raise UserError(
-            f"{name}, line {number}: the text is not valid UTF-8 "
-            f"(byte 0x{error.object[error.start]:02x} at column {error.start + 1})."
-        ) from error
+        where = f"byte 0x{error.object[error.start]:02x} at column {error.start + 1}"
+        rule = "the text is not valid UTF-8"
+        raise UserError(f"{name}, line {number}: {rule} ({where}).") from error
     return line.removeprefix(_BYTE_ORDER_MARK) if number == 1 else line

@@ -34,7 +34,6 @@ VALID_TEXT_FILE = "valid.jsonl"
 FORMAT = 1
 _LONGEST_ROW = 2**16 - 1
 _SHARD_NAMES = r"(train|valid)-\d{5}-of-\d{5}\.tfrecord"
-_SHARD = "{}-{:05d}-of-{:05d}.tfrecord"
 _BLOCKS_PER_SHARD = 64
 _AGAIN = "prepare the corpus again."
 _SIDES = ("source", "target")
@@ -49,8 +48,8 @@ class PreparedSplit:
     """The description of the training or validation pairs of a prepared corpus."""
 
     pairs: int
-    dropped_long: int  # pairs left out because a side was too long
-    dropped_empty: int  # pairs left out because a side was empty
+    dropped_long: int  # left out because a side was too long
+    dropped_empty: int
     tokens: dict[str, int]  # number of ids by side: "source", with EOS, and "target", without
     dtypes: dict[str, str]  # dtype of the ids by side, "uint16" or "int32"
     shards: dict[str, int]  # sizes in bytes by file name, in order
@@ -69,7 +68,6 @@ class PreparedSplit:
 
     @property
     def num_read(self) -> int:
-        """Number of pairs that were read, including those that were left out."""
         return self.pairs + self.dropped_long + self.dropped_empty
 
 
@@ -180,10 +178,7 @@ class PreparedCorpus:
         """Returns the prepared corpus of a directory, without the ids.
 
         Args:
-            directory: as `prepare_corpus` wrote it.
-
-        Raises:
-            UserError: if it is not a prepared corpus, has another format, or is incomplete.
+            directory: as `prepare_corpus` wrote it; a `UserError` if it is not, or incomplete.
         """
         directory = pathlib.Path(directory)
         max_length, checksums, valid_text, splits = _read_description(directory)
@@ -207,10 +202,7 @@ class PreparedCorpus:
         """Returns the `EncodedCorpus` of a split; it takes 2 or 4 bytes per token and 16 per pair.
 
         Args:
-            split: `"train"` or `"valid"`.
-
-        Raises:
-            UserError: if there is no such split, or a shard is damaged.
+            split: `"train"` or `"valid"`; a `UserError` if there is none, or a shard is damaged.
         """
         if split not in self.splits:
             raise UserError(f"{str(self.directory)!r} has no {split!r} text.")
@@ -303,7 +295,7 @@ def _write_shards(folder, split, corpus, tokenizers, max_length, progress, num_r
     report_drops(num_pairs, num_long, num_empty, max_length)
     shards = {}
     for number, path in enumerate(paths):
-        path = path.rename(folder / _SHARD.format(split, number, len(paths)))
+        path = path.rename(folder / f"{split}-{number:05d}-of-{len(paths):05d}.tfrecord")
         shards[path.name] = path.stat().st_size
     return PreparedSplit(**counts, tokens=tokens, dtypes=dtypes, shards=shards)
 

@@ -57,8 +57,8 @@ class TokenBatches:
         seed: the order of pairs and batches is a function of the seed and the epoch.
         shuffle: `False` for validation: the same batches in the same order in every epoch.
         row_multiple: rows are a multiple of this number if that many fit.
-        num_replicas: devices that share a batch: rows are always a multiple of this number, so a
-            few batches of very long sentences may be larger than `tokens_per_batch`.
+        num_replicas: devices that share a batch. Rows are always a multiple of this number, even
+            where a few very long sentences then exceed `tokens_per_batch`.
         max_shapes: approximate maximum number of shapes (each is traced or compiled once).
         batch_shapes: shapes of another `TokenBatches`, to use instead of choosing them.
         packed_width: width of a row that holds several pairs, chosen by corpus and seed; `None`:
@@ -70,10 +70,9 @@ class TokenBatches:
 
     Example:
 
-    >>> from keras_transformer.data import EncodedCorpus, PairsCorpus, SubwordTokenizer
-    >>> from keras_transformer.data import TokenBatches
-    >>> corpus = PairsCorpus([("a b", "c"), ("a", "b c")])
-    >>> encoded = EncodedCorpus.from_corpus(corpus, SubwordTokenizer(["a", "b", "c"]))
+    >>> from keras_transformer.data import EncodedCorpus, SubwordTokenizer, TokenBatches
+    >>> pairs, tokenizer = [("a b", "c"), ("a", "b c")], SubwordTokenizer(["a", "b", "c"])
+    >>> encoded = EncodedCorpus.from_corpus(pairs, tokenizer)
     >>> batches = TokenBatches(encoded, tokens_per_batch=16, row_multiple=2, shuffle=False)
     >>> inputs, labels, weights = next(batches.batches(epoch=0))
     >>> inputs["target"].tolist(), labels.tolist()
@@ -98,14 +97,9 @@ class TokenBatches:
         batch_shapes: Sequence[BatchShape] | None = None,
         packed_width: int | None = None,
     ):
-        _check_integers(
-            tokens_per_batch=tokens_per_batch,
-            row_multiple=row_multiple,
-            num_replicas=num_replicas,
-            max_shapes=max_shapes,
-            packed_width=1 if packed_width is None else packed_width,
-            seed=seed,
-        )
+        sizes = {"tokens_per_batch": tokens_per_batch, "row_multiple": row_multiple}
+        sizes |= {"num_replicas": num_replicas, "max_shapes": max_shapes, "seed": seed}
+        _check_integers(sizes if packed_width is None else sizes | {"packed_width": packed_width})
         if packed_width is not None and batch_shapes is not None:
             rule = "Packed batches have one shape, of packed_width; batch_shapes must be None"
             raise ValueError(f"{rule}. Received: {batch_shapes=}, {packed_width=}")
@@ -118,9 +112,7 @@ class TokenBatches:
         self.row_multiple = math.lcm(int(row_multiple), self.num_replicas)
         self._size = BatchSize(self.tokens_per_batch, self.row_multiple, self.num_replicas)
         self._encode_epoch: Any = encoded  # a function, unless `_fixed` is the corpus
-        self._fixed = None
-        if isinstance(encoded, EncodedCorpus):
-            self._fixed = self._packed(encoded)
+        self._fixed = self._packed(encoded) if isinstance(encoded, EncodedCorpus) else None
         self._last: tuple[int, EpochArrays] | None = None
         self._steps: dict[int, int] = {}
         self._lock = threading.RLock()  # tf.data encodes epochs in another thread
@@ -207,8 +199,8 @@ class TokenBatches:
             plan = BatchPlan(*map(shared_tensor, self._fixed_plan))
             arrays_of = functools.partial(arrange_epoch, corpus, plan, self._order_seed, tf=tf)
 
-        # Batches are cut without Python: deleting an iterator blocks Python until the `tf.data`
-        # thread ends, and a thread that waits for Python would never end.
+        # Without Python: deleting an iterator blocks Python until the `tf.data` thread ends, and a
+        # thread that waits for Python would never end.
         def batches(epoch, arrays):
             begin = tf.where(tf.equal(epoch, first), tf.constant(start, tf.int64), 0)
             numbers = tf.data.Dataset.range(begin, tf.size(arrays.order, tf.int64))
@@ -336,7 +328,7 @@ def _segments(ids, xp):
     return xp.asarray(xp.where(ids == PAD_ID, 0, ended_before + 1), np.int32)
 
 
-def _check_integers(**values):
+def _check_integers(values):
     for name, value in values.items():
         # Widths and rows are int32.
         least, most = (0, 2**64 - 1) if name == "seed" else (1, 2**31 - 1)

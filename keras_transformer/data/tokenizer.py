@@ -11,13 +11,9 @@ import numpy as np
 
 from keras_transformer.files import atomic_write
 
-# The reserved ids, the same in every vocabulary of this library.
-PAD_ID = 0
-UNK_ID = 1
-BOS_ID = 2
-EOS_ID = 3
-
-# Piece texts in id order, as sentencepiece prints them.
+# The reserved ids, the same in every vocabulary of this library, and their pieces, as sentencepiece
+# prints them.
+PAD_ID, UNK_ID, BOS_ID, EOS_ID = range(4)
 SPECIAL_PIECES = ("<pad>", "<unk>", "<s>", "</s>")
 
 
@@ -78,9 +74,6 @@ class Tokenizer(abc.ABC):
 
         Args:
             ids: int `[length]`. The unknown id becomes ` ⁇ ` (`SentencePieceTokenizer`) or `<unk>`.
-
-        Raises:
-            ValueError: if `ids` does not have one dimension.
         """
         array, vocab_size = np.asarray(ids), self.vocab_size
         if array.ndim != 1:
@@ -100,15 +93,12 @@ class Tokenizer(abc.ABC):
         return [self.decode(ids) for ids in batch]
 
     def save(self, directory: str | os.PathLike, name: str = "tokenizer") -> pathlib.Path:
-        """Writes the vocabulary to a file.
+        """Returns the path of the file to which it writes the vocabulary.
 
         Args:
             directory: the folder, created if it does not exist.
-            name: file name without its suffix, which is `.model` for a SentencePiece model, or
-                `.txt` for one piece per line in the order of ids.
-
-        Returns:
-            Path of the file.
+            name: file name without its suffix: `.model` for a SentencePiece model, `.txt` for one
+                piece per line in the order of ids.
         """
         path = pathlib.Path(directory) / f"{name}{self.suffix}"
         with atomic_write(os.path.realpath(path)) as temporary:

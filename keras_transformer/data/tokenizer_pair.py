@@ -67,7 +67,10 @@ def save_tokenizer(
 
     Args:
         tokenizer: `SentencePieceTokenizer` (`name.model`) or `SubwordTokenizer` (`name.txt`).
-        directory, name: as in `Tokenizer.save`, which returns the same path.
+        directory, name: as in the tokenizer's `save`.
+
+    Returns:
+        Path of the file.
 
     Raises:
         UserError: if there is a file of this name with the other suffix that is not a tokenizer.
