@@ -31,6 +31,11 @@ def test_a_post_norm_block_ends_in_a_norm_and_a_pre_norm_block_does_not():
     assert means["post"] < 1e-6 < 1e-2 < means["pre"]
 
 
+def test_layer_norms_use_the_papers_epsilon():
+    block = built(EncoderBlock(**SIZES), INPUTS.astype("float32"))
+    assert block.attention_norm.epsilon == block.feed_forward_norm.epsilon == 1e-6
+
+
 @pytest.mark.parametrize("max_length", [None, 9])
 @pytest.mark.parametrize(
     "norm,width,cuts",
