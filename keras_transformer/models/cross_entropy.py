@@ -33,12 +33,9 @@ def smoothing_weight(label_smoothing: float, num_classes: int, convention: str =
 
 
 def cross_entropy(labels: Tensor, logits: Tensor, weight: float = 0.0) -> Tensor:
-    """Returns the cross-entropy of every position, `[...]`.
+    """Returns the cross-entropy of labels `[...]` and logits `[..., V]`, in at least float32.
 
-    Args:
-        labels: int32 `[...]`.
-        logits: `[..., V]`, in at least float32.
-        weight: `a` of `smoothing_weight`.
+    `weight` is `a` of `smoothing_weight`.
     """
     log_probabilities = ops.log_softmax(logits)
     of_labels = ops.take_along_axis(log_probabilities, labels[..., None], axis=-1)[..., 0]
@@ -61,13 +58,9 @@ def _r_drop_losses(labels, logits, weight, alpha):
 class ProjectedCrossEntropy(keras.layers.Layer):
     """Cross-entropy of `states . embeddings^T`, in slices that need little memory; 0 on padding.
 
-    Args:
-        embedding: the `TiedEmbedding`.
-        weight: `a` of `smoothing_weight`.
-        r_drop: alpha of R-Drop; above 0, `states` have two rows for each row of labels in training.
-
-    Attributes:
-        static_shapes: whether TensorFlow computes all logits at once, for XLA.
+    `embedding` is a `TiedEmbedding`, `weight` as in `cross_entropy`, `r_drop` the alpha of R-Drop:
+    above 0, `states` have two rows for each row of labels in training. With `static_shapes`,
+    TensorFlow computes all logits at once, for XLA.
     """
 
     def __init__(self, embedding, weight: float, r_drop: float = 0.0, **kwargs):
@@ -247,10 +240,7 @@ def _in_slices(tokens, embeddings, labels, factors, weight, rows, r_drop=0.0, wi
         return index + 1, losses, token_gradients, dense_gradient, sparse_gradient
 
     def gradients(states, labels, by_logits, factors):
-        """Returns the gradient of the states, and two parts of the gradient of the kernel.
-
-        The first, `[d_model, V]`, is from `by_logits`; the second, `[V, d_model]`, from the rest.
-        """
+        """Returns the gradient of the states, and of the kernel by `by_logits` and by the rest."""
         dtype, rounded = states.dtype, tf.cast(by_logits, states.dtype)
         at_labels = tf.fill(tf.shape(labels), at_label)
         if dtype != wide:  # At the labels, the rounding error is added back.
@@ -299,10 +289,7 @@ def _losses_and_softmax(labels, logits, mean, weight):
 
 
 def _with_divergences(losses, softmax, logits, alpha):
-    """Returns `_r_drop_losses` of pairs of rows, and the part of their gradient for each logit.
-
-    This part is half of the softmax and the gradient of the divergences.
-    """
+    """Returns `_r_drop_losses` of pairs of rows, and the part of the gradient for each logit."""
     p, q = tf.unstack(tf.reshape(softmax, [-1, 2, softmax.shape[-1]]), axis=1)
     first, second = tf.unstack(tf.reshape(logits, [-1, 2, logits.shape[-1]]), axis=1)
     difference = first - second

@@ -121,8 +121,8 @@ def check_finite(model: keras.Model, path: str | os.PathLike) -> None:
 def stored_arrays(path: str | os.PathLike) -> Iterator[dict[str, Any]]:
     """Yields the HDF5 datasets of a weight file by name.
 
-    A `UserError` is raised if the file is missing or damaged, also when a dataset is read in the
-    `with` block, or if it declares more than it holds, or values of other files.
+    A `UserError` is raised if the file is damaged, also when a dataset is read in the `with` block,
+    or if it declares more than it holds, or values of other files.
     """
     import h5py
 

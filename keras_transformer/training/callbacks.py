@@ -145,8 +145,7 @@ class StepProgress(StepWindow):
 
     Example:
 
-    >>> from keras_transformer.training import StepProgress
-    >>> StepProgress(lambda done, total, note: None, total=100, tokens_per_step=3600.0).total
+    >>> keras_transformer.training.StepProgress(print, total=100, tokens_per_step=3600.0).total
     100
     """
 

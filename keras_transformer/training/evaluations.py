@@ -131,10 +131,8 @@ class BleuOnDev(ScoreOnDev):
 
     Example:
 
-    >>> from keras_transformer.data import SubwordTokenizer
-    >>> from keras_transformer.training import BleuOnDev
-    >>> callback = BleuOnDev(["a b"], ["b a"], SubwordTokenizer(["a", "b"]))
-    >>> callback.history
+    >>> tokenizer = keras_transformer.data.SubwordTokenizer(["a", "b"])
+    >>> keras_transformer.training.BleuOnDev(["a b"], ["b a"], tokenizer).history
     []
     """
 

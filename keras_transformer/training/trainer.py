@@ -85,8 +85,7 @@ def train(
 ) -> TrainingResult:
     """Trains a Transformer and writes its model directory.
 
-    The directory contains the files that `Translator.load` or, with
-    `TrainingSettings(task="parsing")`, `Parser.load` reads (config, weights, tokenizers, recipe).
+    `Translator.load` reads the directory, or `Parser.load` with `TrainingSettings(task="parsing")`.
     It also contains `training.json` with the settings, `history.csv`, and `checkpoints/`. Called
     again with the same settings and data, `train` resumes an interrupted training from its last
     checkpoint, and continues a finished one if the settings now allow more steps or minutes.

@@ -45,9 +45,7 @@ _READ_BETWEEN_REPORTS = 1_000_000
 _ROW_MULTIPLE = 8
 
 
-def make_tokenizers(
-    corpus, settings, report: Callable[[str], object] = _LOGGER.info
-) -> TokenizerPair:
+def make_tokenizers(corpus, settings, report=_LOGGER.info) -> TokenizerPair:
     """Learns the vocabularies that `settings` describe from a corpus of pairs of `str`."""
     size = "all" if settings.vocab_size is None else f"{settings.vocab_size:,}"
     sides = "for both languages" if settings.shared_vocabulary else "for each language"
@@ -71,13 +69,7 @@ class TrainingData:
     """The batches of a training, and a `fingerprint` that must stay the same when it is resumed."""
 
     def __init__(
-        self,
-        train_corpus,
-        valid_corpus,
-        tokenizers: TokenizerPair,
-        settings,
-        recipe,
-        report: Callable[[str], object] = _LOGGER.info,
+        self, train_corpus, valid_corpus, tokenizers, settings, recipe, report=_LOGGER.info
     ):
         max_length = min(recipe.max_length, settings.packed_width or recipe.max_length)
         is_encoded = isinstance(train_corpus, EncodedCorpus)

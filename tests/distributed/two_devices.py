@@ -241,48 +241,26 @@ def few(strategy):
 
 def everything(strategy):
     # Adam divides by the size of tiny gradients: 1e-3 keeps rounding from becoming a sign.
-    adam = {"beta_2": 0.98, "epsilon": 1e-3}
+    adam = {"beta_2": 0.98, "epsilon": 1e-3, "clip_norm": 0.05}
+    averages = {"use_ema": True, "ema_momentum": 0.5}
+
+    def sgd():
+        return keras.optimizers.SGD(0.5)
+
+    def clipping(**options):
+        return GlobalClipAdam(0.01, **adam, **options)
+
+    each = [["even"], ["uneven"], ["nothing_on_the_second"]]
+    mixed = ["even", "uneven", "nothing_on_the_second"]
     return {
-        "sgd": compare(
-            strategy,
-            lambda: keras.optimizers.SGD(0.5),
-            [["even"], ["uneven"], ["nothing_on_the_second"], ["even", "uneven_last_batch"]],
-        ),
-        "losses": compare(
-            strategy,
-            lambda: keras.optimizers.SGD(0.5),
-            [["even"], ["uneven"], ["nothing_on_the_second"]],
-            r_drop=0.0,
-        ),
-        "r_drop": compare(
-            strategy,
-            lambda: keras.optimizers.SGD(0.5),
-            [["even"], ["uneven"], ["nothing_on_the_second"]],
-            r_drop=5.0,
-        ),
-        "mixed": compare(
-            strategy,
-            lambda: GlobalClipAdam(0.01, clip_norm=0.05, **adam),
-            [["even"], ["uneven"]],
-            dtype="mixed_bfloat16",
-        ),
-        "clipped": compare(
-            strategy,
-            lambda: GlobalClipAdam(0.01, clip_norm=0.05, **adam),
-            [["uneven", "nothing_on_the_second"]],
-        ),
-        "in_parts": compare(
-            strategy,
-            lambda: GlobalClipAdam(0.01, clip_norm=0.05, **adam),
-            [["even", "uneven", "nothing_on_the_second"]],
-            micro_batches=2,
-        ),
+        "sgd": compare(strategy, sgd, [*each, ["even", "uneven_last_batch"]]),
+        "losses": compare(strategy, sgd, each, r_drop=0.0),
+        "r_drop": compare(strategy, sgd, each, r_drop=5.0),
+        "mixed": compare(strategy, clipping, each[:2], dtype="mixed_bfloat16"),
+        "clipped": compare(strategy, clipping, [mixed[1:]]),
+        "in_parts": compare(strategy, clipping, [mixed], micro_batches=2),
         # `fit` ends with the moving average as the weights.
-        "averaged": compare(
-            strategy,
-            lambda: GlobalClipAdam(0.01, clip_norm=0.05, use_ema=True, ema_momentum=0.5, **adam),
-            [["uneven", "nothing_on_the_second", "even"]],
-        ),
+        "averaged": compare(strategy, lambda: clipping(**averages), [[*mixed[1:], "even"]]),
         "recomputed": recomputed(strategy),
         "kept_in_fit": kept_in_fit(strategy),
         "train": whole_training(),

@@ -4,8 +4,9 @@ import keras
 import numpy as np
 import pytest
 
-from keras_transformer.models import TrainingRecipe, Transformer, TransformerConfig
+from keras_transformer.models import TrainingRecipe, Transformer
 from keras_transformer.training import TokenAccuracy, TokenLoss, compile_model
+from tests.training.test_loss_model import small
 
 pytestmark = pytest.mark.tensorflow_only("steps in parts need the TensorFlow backend")
 
@@ -20,18 +21,8 @@ def batch(rows=6, length=5):
     return {"source": ids, "target": ids}, np.roll(ids, -1, axis=1), mask / mask.sum()
 
 
-def make(micro_batches, optimizer=None, dtype=None, dropout=0.0, compiles=False, **recipe):
-    keras.utils.set_random_seed(1)
-    config = TransformerConfig(
-        vocab_size=12,
-        num_encoder_layers=1,
-        num_decoder_layers=1,
-        d_model=8,
-        intermediate_dim=16,
-        num_heads=2,
-        dropout=dropout,
-    )
-    model = Transformer(config, dtype=dtype)
+def make(micro_batches, optimizer=None, dtype="float32", dropout=0.0, compiles=False, **recipe):
+    model = small(dtype, dropout=dropout)
     # Steps in parts are compiled in the tests of `LossModel`, too.
     how = {"run_eagerly": not compiles}
     compile_model(model, TrainingRecipe(**recipe), [TokenLoss(), TokenAccuracy()], **how)

@@ -8,7 +8,7 @@ import pytest
 
 from keras_transformer.data import SubwordTokenizer
 from keras_transformer.errors import UserError
-from keras_transformer.models import TrainingRecipe, Transformer, TransformerConfig
+from keras_transformer.models import TrainingRecipe
 from keras_transformer.training import (
     BleuOnDev,
     HistoryFile,
@@ -17,6 +17,7 @@ from keras_transformer.training import (
     TimeLimit,
     compile_model,
 )
+from tests.training.test_loss_model import small
 from tests.training.uncompiled import RUN_EAGERLY
 
 
@@ -30,29 +31,15 @@ def fit(callbacks, inputs=None, epochs=1):
 
 @pytest.mark.slow
 def test_bleu_on_dev_logs_val_bleu_every_other_epoch_of_fit():
-    tokenizer = SubwordTokenizer(["a", "b", "c"])
-    model = Transformer(
-        TransformerConfig(
-            vocab_size=tokenizer.vocab_size,
-            num_encoder_layers=1,
-            num_decoder_layers=1,
-            d_model=8,
-            intermediate_dim=8,
-            num_heads=2,
-        )
-    )
+    tokenizer = SubwordTokenizer([*"abcdefghijklmnopqrs"])
+    model = small()
+    assert tokenizer.vocab_size == model.config.vocab_size
     compile_model(model, TrainingRecipe(), run_eagerly=RUN_EAGERLY)
     callback = BleuOnDev(["a b c a", ""], ["a b c a", "a"], tokenizer, every=2)
     ids = np.full((2, 3), 4, "int32")
     weights = np.full((2, 3), 1 / 6, "float32")
-    history = model.fit(
-        {"source": ids, "target": ids},
-        ids,
-        sample_weight=weights,
-        epochs=4,
-        verbose=0,
-        callbacks=[callback],
-    )
+    options = {"sample_weight": weights, "epochs": 4, "verbose": 0, "callbacks": [callback]}
+    history = model.fit({"source": ids, "target": ids}, ids, **options)
     assert [epoch for epoch, _ in callback.history] == [1, 3]
     assert all(0 <= bleu <= 100 for _, bleu in callback.history)
     assert len(callback.hypotheses) == 2

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_transformer.models import TrainingRecipe, Transformer, TransformerConfig
+from keras_transformer.models import TrainingRecipe
 from keras_transformer.training import (
     FusedAdam,
     GlobalClipAdam,
@@ -15,25 +15,15 @@ from keras_transformer.training import (
     compile_model,
     make_optimizer,
 )
+from tests.training.test_loss_model import VOCAB, small
 from tests.training.uncompiled import RUN_EAGERLY
-
-SMALL = TransformerConfig(
-    vocab_size=30,
-    num_encoder_layers=1,
-    num_decoder_layers=1,
-    d_model=8,
-    intermediate_dim=16,
-    num_heads=2,
-    dropout=0.0,
-)
 
 
 def fitted_weights(optimizer, steps=4):
-    keras.utils.set_random_seed(0)
-    model = Transformer(SMALL)
+    model = small()
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile(optimizer, loss, run_eagerly=RUN_EAGERLY)
-    ids = np.random.default_rng(0).integers(4, 30, (steps * 4, 5)).astype("int32")
+    ids = np.random.default_rng(0).integers(4, VOCAB, (steps * 4, 5)).astype("int32")
     inputs = {"source": ids, "target": ids[:, ::-1]}
     model.fit(inputs, ids, batch_size=4, epochs=1, shuffle=False, verbose=0)
     return model.get_weights()
@@ -91,7 +81,7 @@ def test_wrong_clip_norm_says_what_was_received(clip_norm):
 @pytest.mark.slow
 def test_compile_model_uses_the_recipe_and_keeps_metrics():
     recipe = dataclasses.replace(TrainingRecipe(), label_smoothing=0.2)
-    model = compile_model(Transformer(SMALL), recipe, metrics=[TokenLoss()])
+    model = compile_model(small(), recipe, metrics=[TokenLoss()])
     assert model.loss.label_smoothing == 0.2
     assert model.jit_compile == (keras.backend.backend() == "jax")
     ids = np.ones((2, 3), "int32")

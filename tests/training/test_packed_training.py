@@ -4,7 +4,6 @@ import keras
 import numpy as np
 import pytest
 
-from keras_transformer.errors import UserError
 from keras_transformer.training import train
 from tests.training.test_trainer import corpus, run, settings
 from tests.training.uncompiled import AtStep, interrupt
@@ -65,14 +64,3 @@ def test_interrupted_and_resumed_equals_uninterrupted(whole, tmp_path):
         expected.translator.model.get_weights(), resumed.translator.model.get_weights(), strict=True
     ):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("width", [32, None])
-def test_another_width_on_the_same_directory_is_refused(whole, width):
-    directory = whole[0]
-    before = {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()}
-    with pytest.raises(UserError, match=f"packed_width was 16, now {width}") as error:
-        run(directory, max_steps=8, packed_width=width)
-    assert "\n" not in str(error.value)
-    assert {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()} == before

@@ -6,36 +6,23 @@ import numpy as np
 import pytest
 
 from keras_transformer.data import PairsCorpus
-from keras_transformer.models import TrainingRecipe, Transformer, TransformerConfig
-from keras_transformer.training import TrainingSettings, compile_model, train
+from keras_transformer.models import TrainingRecipe
+from keras_transformer.training import compile_model, train
 from tests.tiny_translator import sentence
+from tests.training.test_loss_model import small
+from tests.training.test_trainer import SMALL, settings
 
 pytestmark = [pytest.mark.slow, pytest.mark.tensorflow_only("TensorFlow writes the files")]
 
-SMALL = {
-    "num_encoder_layers": 1,
-    "num_decoder_layers": 1,
-    "d_model": 8,
-    "intermediate_dim": 16,
-    "num_heads": 2,
-}
 DEV = [("a red house", "a red house"), ("the dog", "the dog | opens *it*"), ("on the boat", "boat")]
 
 
 def run(directory, dev=DEV, **changes):
     pairs = PairsCorpus([(sentence(3, seed), sentence(4, seed)) for seed in range(80)])
-    settings = {
-        "preset": "tiny",
-        "model": SMALL,
-        "recipe": {"tokens_per_batch": 128, "warmup_steps": 20, "clip_norm": 0.1},
-        "tokenizer": "subword",
-        "vocab_size": None,
-        "max_steps": 20,
-        "evaluate_every": 10,
-        "checkpoint_every": 10,
-        "tensorboard": True,
-    }
-    return train(directory, pairs, PairsCorpus(dev), TrainingSettings(**{**settings, **changes}))
+    recipe = {"tokens_per_batch": 128, "warmup_steps": 20, "clip_norm": 0.1}
+    steps = {"max_steps": 20, "evaluate_every": 10, "checkpoint_every": 10, "bleu_every": 1}
+    changed = settings(**{**steps, "recipe": recipe, "tensorboard": True, **changes})
+    return train(directory, pairs, PairsCorpus(dev), changed)
 
 
 def read(directory):
@@ -125,8 +112,7 @@ def test_a_training_may_be_resumed_with_it_on(tmp_path):
 def test_the_gradient_norm_is_that_of_the_gradient_before_clipping(clip_norm):
     import tensorflow as tf
 
-    config = TransformerConfig(vocab_size=12, dropout=0.0, **SMALL)
-    model = compile_model(Transformer(config), TrainingRecipe(clip_norm=clip_norm))
+    model = compile_model(small(), TrainingRecipe(clip_norm=clip_norm))
     ids = np.random.default_rng(0).integers(4, 12, (4, 5)).astype("int32")
     inputs, weights = {"source": ids, "target": ids}, np.full((4, 5), 1 / 20, "float32")
     with tf.GradientTape() as tape:
