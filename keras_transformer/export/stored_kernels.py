@@ -15,7 +15,7 @@ import keras
 import tensorflow as tf
 
 from keras_transformer.models import Ensemble, Transformer
-from keras_transformer.models.saved_model_weights import has_amx, stored_weights
+from keras_transformer.models.weight_files import has_amx, stored_weights
 
 # Minimum number of elements per thread (about 20 us of work).
 _MIN_PART_SIZE = 2**17

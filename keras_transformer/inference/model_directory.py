@@ -19,12 +19,10 @@ from keras_transformer.inference.tasks import get_task
 from keras_transformer.layers.checks import check_argument, check_boolean
 from keras_transformer.layers.composite_layer import quantized_parts
 from keras_transformer.models import TrainingRecipe, Transformer, TransformerConfig
-from keras_transformer.models.saved_model_weights import (
-    count_saved_model_parameters,
-    load_saved_model_weights,
-)
 from keras_transformer.models.weight_files import (
+    count_saved_model_parameters,
     count_stored_parameters,
+    load_saved_model_weights,
     load_weights_only,
     save_weights_only,
 )

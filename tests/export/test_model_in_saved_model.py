@@ -10,8 +10,8 @@ from keras_transformer.export import export_saved_model
 from keras_transformer.export.steps import copy_of
 from keras_transformer.inference.model_directory import IN_SAVED_MODEL
 from keras_transformer.inference.translator import Translator
-from keras_transformer.models import Ensemble, saved_model_weights
-from keras_transformer.models.saved_model_weights import load_saved_model_weights
+from keras_transformer.models import Ensemble, weight_files
+from keras_transformer.models.weight_files import load_saved_model_weights
 from tests.layers.oracle_parameters import array
 from tests.tiny_translator import sentence, tiny_model, tiny_tokenizer
 
@@ -47,9 +47,9 @@ def test_another_processor_may_have_exported_the_weights(
     from keras_transformer.export.stored_kernels import StoredKernels
 
     model, holder = copy_of(tiny_model(1), "bfloat16"), tf.Module()
-    monkeypatch.setattr(saved_model_weights, "has_amx", lambda: exporter_has_amx)
+    monkeypatch.setattr(weight_files, "has_amx", lambda: exporter_has_amx)
     holder.model_variables = StoredKernels(copy_of(model)).variables
-    monkeypatch.setattr(saved_model_weights, "has_amx", lambda: has_amx)
+    monkeypatch.setattr(weight_files, "has_amx", lambda: has_amx)
     tf.train.Checkpoint(holder).write(str(tmp_path / "variables"))
     loaded = copy_of(tiny_model(2), "bfloat16")
     load_saved_model_weights(loaded, tmp_path / "variables")

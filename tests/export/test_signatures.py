@@ -12,7 +12,7 @@ from keras_transformer.data.tokenizer import BOS_ID, EOS_ID
 from keras_transformer.decoding import GreedySearch, Sampling, search_from_dict
 from keras_transformer.export import export_saved_model
 from keras_transformer.inference.translator import Translator
-from keras_transformer.models import Ensemble, saved_model_weights
+from keras_transformer.models import Ensemble, weight_files
 from tests.tiny_translator import sentence, tiny_model, tiny_tokenizer, tiny_translator
 
 tf = pytest.importorskip("tensorflow")
@@ -218,7 +218,7 @@ class TestKinds:
     def test_bfloat16_halves_the_weights(
         self, has_amx, translator, exported, monkeypatch, tmp_path
     ):
-        for module in (stored_kernels, saved_model_weights):
+        for module in (stored_kernels, weight_files):
             monkeypatch.setattr(module, "has_amx", lambda: has_amx)
         directory = export_saved_model(translator, tmp_path / "m", dtype="bfloat16")
         data = "variables/variables.data-00000-of-00001"
@@ -255,7 +255,7 @@ class TestKinds:
     @pytest.mark.parametrize("dtype", [None, "bfloat16"])
     @pytest.mark.slow
     def test_ensemble(self, dtype, monkeypatch, tmp_path):
-        monkeypatch.setattr(saved_model_weights, "has_amx", lambda: True)
+        monkeypatch.setattr(weight_files, "has_amx", lambda: True)
         ensemble = Ensemble([tiny_model(1), tiny_model(2, num_decoder_layers=2)])
         translator = Translator(ensemble, tiny_tokenizer(), extra_length=12)
         loaded = tf.saved_model.load(export_saved_model(translator, tmp_path / "m", dtype=dtype))

@@ -12,7 +12,7 @@ import tensorflow as tf
 from keras_transformer.export import stored_kernels
 from keras_transformer.export.steps import copy_of
 from keras_transformer.export.stored_kernels import StoredKernels, multiply_few_rows
-from keras_transformer.models import saved_model_weights
+from keras_transformer.models import weight_files
 from tests.layers.oracle_parameters import array, randomize
 from tests.tiny_translator import tiny_model
 
@@ -22,7 +22,7 @@ SOURCE, TARGET = GENERATOR.integers(4, 12, (2, 3, 5)).astype("int32")
 
 @pytest.fixture(params=[True, False], ids=["amx", "no_amx"])
 def has_amx(request, monkeypatch):
-    for module in (stored_kernels, saved_model_weights):
+    for module in (stored_kernels, weight_files):
         monkeypatch.setattr(module, "has_amx", lambda: request.param)
     return request.param
 
@@ -39,12 +39,12 @@ def has_amx(request, monkeypatch):
 @pytest.mark.parametrize("num_parts", [1, 3])
 def test_logits_are_those_of_the_model(has_amx, num_parts, dtype, settings, monkeypatch):
     monkeypatch.setattr(stored_kernels, "_MIN_PART_SIZE", 10)
-    monkeypatch.setattr(saved_model_weights, "_LARGE", 100)
+    monkeypatch.setattr(weight_files, "_LARGE", 100)
     model = copy_of(tiny_model(1, **settings), dtype)
     randomize(model)
     changed = copy_of(model)
     kernels = StoredKernels(changed, num_parts)
-    _, groups = saved_model_weights.stored_weights(changed)
+    _, groups = weight_files.stored_weights(changed)
     assert bool(groups) == (dtype == "bfloat16")
     for kernel in (kernel for group in groups for kernel in group):  # Only transposes are read.
         kernel.assign(np.zeros(kernel.shape))
@@ -70,7 +70,7 @@ def test_logits_are_those_of_the_model(has_amx, num_parts, dtype, settings, monk
 
 
 def test_inputs_of_several_maps_are_multiplied_once(has_amx, monkeypatch):
-    monkeypatch.setattr(saved_model_weights, "_LARGE", 1)
+    monkeypatch.setattr(weight_files, "_LARGE", 1)
     model = copy_of(tiny_model(1), "bfloat16")
     kernels, attention = StoredKernels(model), model.encoder.blocks[0].attention
 

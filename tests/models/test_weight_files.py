@@ -6,8 +6,8 @@ import keras
 import pytest
 
 from keras_transformer.layers import FeedForward, MultiHeadAttention
-from keras_transformer.models import saved_model_weights
-from keras_transformer.models.saved_model_weights import stored_weights
+from keras_transformer.models import weight_files
+from keras_transformer.models.weight_files import stored_weights
 
 
 def model_of(*layers):
@@ -20,7 +20,7 @@ def model_of(*layers):
 
 @pytest.mark.parametrize("for_amx, widths", [(True, [5, 10]), (False, [10])])
 def test_small_kernels_are_transposed_only_with_amx(for_amx, widths, monkeypatch):
-    monkeypatch.setattr(saved_model_weights, "_LARGE", 80)
+    monkeypatch.setattr(weight_files, "_LARGE", 80)
     model = model_of(*(FeedForward(width, dtype="bfloat16") for width in (5, 10)))
     plain, groups = stored_weights(model, for_amx)
     assert [kernel.shape for [kernel] in groups] == [
