@@ -54,9 +54,8 @@ def add_options(group: argparse._ActionsContainer, texts: Mapping[str, str], **c
 def add_setting(group: argparse._ActionsContainer, one: Setting) -> None:
     """Adds the option of a setting to a group of a parser; None means that it is not given."""
     default = one.unset if one.default is None else one.default
-    if isinstance(default, bool):
-        default = str(default).lower()
-    text = one.text + (f" (default: {default})" if default is not None else "")
+    shown = str(default).lower() if isinstance(default, bool) else default
+    text = one.text + (f" (default: {shown})" if default is not None else "")
     if one.rule is SWITCH:
         action = argparse.BooleanOptionalAction
         group.add_argument(one.flag, action=action, default=None, help=text)
@@ -66,17 +65,14 @@ def add_setting(group: argparse._ActionsContainer, one: Setting) -> None:
     group.add_argument(one.flag, **values, metavar=metavar, help=text.replace("%", "%%"))
 
 
-def is_given(arguments: argparse.Namespace, option: str) -> bool:
+def is_given(arguments, option: str) -> bool:
     """Returns whether an option without a default, such as `"--beam-size"`, was given."""
     value = getattr(arguments, option.removeprefix("--").replace("-", "_"))
     return value is not None and value is not False
 
 
-def add_line_options(parser: argparse.ArgumentParser, done: str) -> tuple[Any, Any]:
-    """Adds the options of a command that answers lines; `done` is a word such as "translated".
-
-    Returns the option groups of files and of batches.
-    """
+def add_line_options(parser, done: str) -> tuple[Any, Any]:
+    """Adds the options of a command that answers lines; returns its groups of files and batches."""
     files = parser.add_argument_group("model and files")
     add_model_option(files, required=True)
     options = {
@@ -94,33 +90,29 @@ def add_line_options(parser: argparse.ArgumentParser, done: str) -> tuple[Any, A
     return files, batches
 
 
-def add_model_option(group: argparse._ActionsContainer, **options) -> None:
+def add_model_option(group, **options) -> None:
     """Adds `--model`, which may be given several times; its value is a list of directories."""
     text = "model directory; several models of one vocabulary answer together, by their average and"
     text += " with the settings of the first"
     add_options(group, {"--model DIR": text}, action="append", **options)
 
 
-def add_search_options(parser: argparse.ArgumentParser, n_best: bool = True) -> None:
-    """Adds the options of beam search, which default to the model's own."""
+def add_search_options(parser, n_best: bool = True) -> None:
     from keras_transformer.settings.presets import TrainingRecipe  # slow to import
 
     group = parser.add_argument_group("search")
     recipe = declarations(TrainingRecipe)
     for name in ("beam_size", "length_penalty"):
         add_setting(group, dataclasses.replace(recipe[name], default="the model's"))
-    options = {
-        "--patience P": "stop a sentence when P times the beam size hypotheses have ended: 1 is "
-        "faster, and may change an answer (default: search until no answer could become better)"
-    }
+    text = "stop a sentence when P times the beam size hypotheses have ended: 1 is faster, and may"
+    text += " change an answer (default: search until no answer could become better)"
+    add_options(group, {"--patience P": text})
     if n_best:
         text = "number of answers per line, at most the beam size (default: only the best)"
-        options["--n-best N"] = text
-    add_options(group, options)
+        add_options(group, {"--n-best N": text})
 
 
-def add_constraint_options(parser: argparse.ArgumentParser) -> None:
-    """Adds the options of constraints, which are added to the model's own constraints."""
+def add_constraint_options(parser) -> None:
     options = {
         "--min-length N": "minimum number of subwords in an answer, its end included",
         "--no-repeat-ngram N": "no sequence of N subwords may occur twice in an answer; 3 or 4 "
@@ -132,7 +124,7 @@ def add_constraint_options(parser: argparse.ArgumentParser) -> None:
     add_options(parser.add_argument_group("constraints"), options)
 
 
-def choose_search(arguments: argparse.Namespace, search: Any) -> Any:
+def choose_search(arguments, search: Any) -> Any:
     """Returns a model's search, changed by the options; a constraint replaces one of its kind."""
     from keras_transformer import decoding
     from keras_transformer.data.tokenizer import UNK_ID
@@ -155,13 +147,12 @@ def choose_search(arguments: argparse.Namespace, search: Any) -> Any:
     return dataclasses.replace(search, constraints=(*kept, *asked))
 
 
-def add_shortlist_option(group: argparse._ActionsContainer) -> None:
-    """Adds `--shortlist` to a command that translates."""
+def add_shortlist_option(group) -> None:
     text = "choose answers from the subwords in the model's shortlist"
     add_options(group, {"--shortlist": f"{text} (`keras-transformer shortlist`)"})
 
 
-def use_shortlist(pipeline: Any, arguments: argparse.Namespace) -> None:
+def use_shortlist(pipeline: Any, arguments) -> None:
     """Gives a pipeline the shortlist of its model directory if `--shortlist` asks for it."""
     if not getattr(arguments, "shortlist", False):
         return
@@ -173,8 +164,8 @@ def use_shortlist(pipeline: Any, arguments: argparse.Namespace) -> None:
     pipeline.shortlist = Shortlist.load(arguments.model[0], pipeline.tokenizers)
 
 
-def add_batch_options(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
-    """Adds `--batch-size`, `--streams` and `--precision` to a command that searches."""
+def add_batch_options(parser):
+    """Adds the options of batches to a command that searches; returns their group."""
     group = parser.add_argument_group("batches")
     options = {
         "--batch-size N": "number of sentences computed at once (default: 128, or fewer with more "
@@ -183,24 +174,20 @@ def add_batch_options(parser: argparse.ArgumentParser) -> argparse._ArgumentGrou
         "(default: with TensorFlow on a CPU the number of cores, otherwise 1)",
     }
     add_options(group, options)
-    text = (
-        "type to compute in, one of float32, bfloat16 and auto, the one that this machine "
-        "multiplies faster; bfloat16 changes some answers (default: float32)"
-    )
+    text = "type to compute in, one of float32, bfloat16 and auto, the one that this machine "
+    text += "multiplies faster; bfloat16 changes some answers (default: float32)"
     add_options(group, {"--precision TYPE": text}, choices=("float32", "bfloat16", "auto"))
     return group
 
 
-def add_long_lines(
-    group: argparse._ArgumentGroup, choices: Sequence[str], default: str, note: str = ""
-) -> None:
+def add_long_lines(group, choices: Sequence[str], default: str, note: str = "") -> None:
     """Adds `--long-lines` with these choices; `default` and `note` are texts for the help."""
     actions = "; ".join(_LONG_LINES[name] for name in choices)
     text = f"treatment of a source line that is longer than the model reads: {actions} (default: "
     add_options(group, {"--long-lines HOW": f"{text}{default}){note}"}, choices=choices)
 
 
-def load_pipeline(arguments: argparse.Namespace, task: str) -> tuple[Any, dict[str, Any]]:
+def load_pipeline(arguments, task: str) -> tuple[Any, dict[str, Any]]:
     """Returns the pipeline in `--model`, and the options of its search methods."""
     num_streams = load_backend_in_streams(arguments.streams)
     pipeline = get_task(task).pipeline.load(arguments.model, dtype=arguments.precision)
@@ -210,10 +197,7 @@ def load_pipeline(arguments: argparse.Namespace, task: str) -> tuple[Any, dict[s
 
 
 def load_backend() -> bool:
-    """Imports Keras and finds the GPUs. Commands call it after their checks, before computing.
-
-    Returns whether the backend is TensorFlow on a CPU.
-    """
+    """Imports Keras, finds the GPUs and returns whether the backend is TensorFlow on a CPU."""
     with _hidden_standard_error():
         import keras
 

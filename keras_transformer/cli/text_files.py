@@ -1,6 +1,5 @@
 """Lines of strict UTF-8, in files or standard streams, and the answers to them line by line."""
 
-import argparse
 import contextlib
 import dataclasses
 import io
@@ -9,7 +8,7 @@ import pathlib
 import stat
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any, TextIO
 
 from keras_transformer.errors import UserError
@@ -20,6 +19,7 @@ _MODEL_FILES = ("config.json", "recipe.json", "training.json", "*.weights.h5", "
                 "shortlist.npz")  # fmt: skip
 # Maximum number of characters in a chunk of lines; their ids take some 100 bytes for each.
 _CHUNK_CHARACTERS = 2**22
+_LENGTH_ADVICE = "split the line, or use --long-lines split or truncate"
 
 
 def read_lines(path: str | None) -> Iterator[str]:
@@ -40,7 +40,7 @@ def read_all_lines(path: str, what: str) -> list[str]:
     return lines
 
 
-def count_lines(arguments: argparse.Namespace) -> int | None:
+def count_lines(arguments) -> int | None:
     """Returns a file's number of lines, None for a pipe; sets chunks of one line for a terminal."""
     if arguments.input in (None, "-"):
         if sys.stdin.isatty():
@@ -59,27 +59,20 @@ def require_same_length(files: Iterable[tuple[str, list[str]]]) -> None:
     (first, lines), *others = files
     for name, other in others:
         if len(other) != len(lines):
-            raise UserError(
-                f"Parallel files must have the same number of lines. "
-                f"Received: {first!r} with {len(lines):,} and {name!r} with {len(other):,}."
-            )
+            received = f"{first!r} with {len(lines):,} and {name!r} with {len(other):,}"
+            rule = "Parallel files must have the same number of lines"
+            raise UserError(f"{rule}. Received: {received}.")
 
 
-def check_lengths(
-    tokenizer: Any,
-    lines: Sequence[str],
-    limit: int,  # maximum number of subwords, with the end of the sentence
-    name: str,  # name of the file in the error
-    first: int = 1,  # number of the first line
-    advice: str = "split the line, or use --long-lines split or truncate",
-) -> None:
-    """Raises a `UserError` that names the first line longer than the model reads, if any."""
+def check_lengths(tokenizer, lines, limit, name, first=1, advice=_LENGTH_ADVICE) -> None:
+    """Raises a `UserError` that names the first line of more than `limit` subwords, with its end.
+
+    `name` is the name of the file, and `first` is the number of the first line.
+    """
     for number, ids in enumerate(tokenizer.encode_batch(lines), start=first):
         if len(ids) > limit - 1:
-            raise UserError(
-                f"{name}, line {number}: {len(ids):,} subwords are more than the {limit - 1:,} "
-                f"that the model reads; {advice}."
-            )
+            limit = f"more than the {limit - 1:,} that the model reads"
+            raise UserError(f"{name}, line {number}: {len(ids):,} subwords are {limit}; {advice}.")
 
 
 def chunks(lines: Iterable[str | tuple[str, ...]], size: int) -> Iterator[list]:
@@ -94,7 +87,7 @@ def as_line(text: str) -> str:
     return text.replace("\r", " ").replace("\n", " ")
 
 
-def answer_all(method: Callable, inputs: Sequence, progress, **options) -> tuple:
+def answer_all(method, inputs, progress, **options) -> tuple:
     """Returns the answers of a pipeline's method to all inputs, and the seconds that it took."""
     start = time.monotonic()
     with progress:
@@ -102,44 +95,33 @@ def answer_all(method: Callable, inputs: Sequence, progress, **options) -> tuple
     return answers, time.monotonic() - start
 
 
-def write_answers(
-    arguments: argparse.Namespace,
-    progress: Any,
-    chunks: Iterable[list[str]],
-    answers: Callable[[list[str], int, dict[str, Any]], Iterator[str]],
-    options: dict[str, Any],
-) -> int:
-    """Writes the answers to all lines and returns the number of lines that were read.
+def write_answers(arguments, progress, chunks, answers, options) -> int:
+    """Writes the answers to all chunks of lines and returns the number of lines.
 
     `answers` takes a chunk, the number of its first line and the options of a pipeline's method.
     A search that samples gets a new seed for each chunk, because each batch uses one seed.
     """
-    number, num_batches = 1, 0
-    search = options["search"]
-
-    def show(output, num_lines):
-        # On a terminal, the answers themselves show the progress.
-        if not output.isatty():
-            progress.update(num_lines, note=f"batch {num_batches:,}")
-
+    num_lines, num_batches, search = 0, 0, options["search"]
     with open_output(arguments.output) as output, progress:
 
-        def count_batch(done, _):
+        def show(done, batches=1):
             nonlocal num_batches
-            num_batches += 1
-            show(output, number - 1 + done)
+            num_batches += batches
+            # On a terminal, the answers themselves show the progress.
+            if not output.isatty():
+                progress.update(num_lines + done, note=f"batch {num_batches:,}")
 
         for chunk in chunks:
-            changes = {"progress": count_batch}
+            changes = {"progress": lambda done, _: show(done)}
             if hasattr(search, "seed"):
                 seed = (search.seed + num_batches) % 2**31
                 changes["search"] = dataclasses.replace(search, seed=seed)
-            for line in answers(chunk, number, options | changes):
+            for line in answers(chunk, num_lines + 1, options | changes):
                 output.write(line + "\n")
-            number += len(chunk)
+            num_lines += len(chunk)
             output.flush()
-            show(output, number - 1)
-    return number - 1
+            show(0, batches=0)
+    return num_lines
 
 
 def save_answers(path: str | None, answers: Iterable[str]) -> None:
@@ -172,10 +154,9 @@ def check_output(path: str | None, others: Iterable[str | None] = ()) -> None:
         if files and files[0].is_dir():
             files = [file for name in _MODEL_FILES for file in files[0].glob(name)]
         if identity and identity in (_identity(file, sys.stdin) for file in files):
-            raise UserError(
-                "The output must not be a file that the command also reads or writes. "
-                f"Received: {path or '-'!r}, which is the same file as {other!r}."
-            )
+            rule = "The output must not be a file that the command also reads or writes"
+            received = f"{path or '-'!r}, which is the same file as {other!r}"
+            raise UserError(f"{rule}. Received: {received}.")
     if path in (None, "-"):
         return
     target = pathlib.Path(os.path.realpath(path))  # a link stays, its file is written
