@@ -14,20 +14,7 @@ from keras_transformer.data import PairsCorpus
 from keras_transformer.errors import UserError
 from keras_transformer.models import get_preset
 
-ORDER = [
-    "preset",
-    "num_encoder_layers",
-    "num_decoder_layers",
-    "dropout",
-    "vocab_size",
-    "tokens_per_batch",
-    "warmup_steps",
-    "max_steps",
-    "evaluate_every",
-    "checkpoint_every",
-    "patience",
-]
-CHOSEN = set(ORDER)
+CHOSEN = train_settings.CHOSEN.keys()
 
 
 class Pairs:
@@ -44,7 +31,7 @@ class Pairs:
 
 
 def choose(size, options="", lines=None):
-    values = resolve(build_parser().parse_args(["train", *options.split()]))
+    values = resolve(build_parser("train").parse_args(["train", *options.split()]))
     corpus = None if size is None else Pairs(size)
     chosen = choose_settings(values, corpus, [].append if lines is None else lines.append)
     return {name: value for name, value in chosen.items() if values[name] != value}
@@ -158,4 +145,4 @@ def test_the_docs_have_the_table():
         chosen = choose(size)
         cells = [cell.strip(" `").replace(",", "") for cell in line.strip("|").split("|")]
         assert cells[0] == (f"up to {size}" if size <= 500_000 else "more")
-        assert cells[1:] == [str(chosen[name]) for name in ORDER]
+        assert cells[1:] == [str(chosen[name]) for name in CHOSEN]

@@ -18,7 +18,7 @@ EXPERIMENTS = all_experiments()
 
 
 def parse(arguments):
-    return resolve(build_parser().parse_args(["train", *arguments.split()]))
+    return resolve(build_parser("train").parse_args(["train", *arguments.split()]))
 
 
 DOCS = pathlib.Path(__file__).resolve().parents[2] / "docs/training.md"

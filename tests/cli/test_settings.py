@@ -32,8 +32,11 @@ from keras_transformer.training import TrainingSettings
 SETTINGS = train_options()
 
 
+PARSER = build_parser("train")
+
+
 def parse(*arguments):
-    return resolve(build_parser("train").parse_args(["train", *map(str, arguments)]))
+    return resolve(PARSER.parse_args(["train", *map(str, arguments)]))
 
 
 def test_the_printed_file_has_every_setting_with_a_comment_and_is_read_back(run, tmp_path):

@@ -13,9 +13,7 @@ from keras_transformer.cli.text_files import (
     check_output,
     chunks,
     open_output,
-    read_all_lines,
     read_lines,
-    require_same_length,
 )
 from keras_transformer.errors import UserError
 
@@ -39,16 +37,6 @@ def test_invalid_utf8_on_standard_input_is_named_with_its_line(monkeypatch):
     monkeypatch.setattr("sys.stdin", StandardInput(b"good\nb\xffd\n"))
     with pytest.raises(UserError, match=r"standard input, line 2: .* 0xff at column 2"):
         list(read_lines("-"))
-
-
-def test_an_empty_file_is_an_error_where_lines_are_needed(text):
-    with pytest.raises(UserError, match="reference file .* is empty"):
-        read_all_lines(str(text("empty.txt", [])), "reference")
-
-
-def test_files_of_different_lengths_are_both_named():
-    with pytest.raises(UserError, match=r"'a' with 2 and 'c' with 1"):
-        require_same_length([("a", ["1", "2"]), ("b", ["1", "2"]), ("c", ["1"])])
 
 
 def test_chunks_keep_every_line_in_order():
@@ -124,15 +112,6 @@ def test_the_error_of_a_full_disk_has_the_name_that_the_user_gave(tmp_path, monk
     with pytest.raises(OSError) as caught, open_output("out.txt"):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     assert caught.value.filename == "out.txt"
-
-
-@pytest.mark.parametrize(
-    "name, message",
-    [("", "must be a file"), ("missing/out.txt", "folder of the output does not exist")],
-)
-def test_an_output_that_cannot_be_written_is_found_before_the_work(tmp_path, name, message):
-    with pytest.raises(UserError, match=message):
-        check_output(str(tmp_path / name))
 
 
 @pytest.mark.parametrize("name", ["config.json", "source_tokenizer.model", "shortlist.npz"])

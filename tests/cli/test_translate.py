@@ -3,11 +3,12 @@
 import json
 import os
 import threading
+from unittest.mock import create_autospec
 
 import pytest
 
 from keras_transformer.decoding import GreedySearch, Sampling
-from keras_transformer.inference import pipeline
+from keras_transformer.errors import UserError
 from keras_transformer.inference.translator import Translator
 from tests.loaded_once import load_once
 from tests.tiny_translator import sentence, tiny_model, tiny_tokenizer, tiny_translator
@@ -78,13 +79,6 @@ def test_constraints_and_prefixes_shape_the_answers(run, saved_model_directory, 
     outcome = run("translate", *options, "--prefix", short, "--output", tmp_path / "out.txt")
     assert outcome.status == 2 and "with 1, and more lines of input" in outcome.errors
     assert not (tmp_path / "out.txt").exists()
-
-
-@pytest.mark.slow
-def test_what_never_comes_may_be_suppressed(run, saved_model_directory, text):
-    options = ["--model", saved_model_directory, "--input", text("lines.txt", LINES)]
-    plain = run("translate", *options).output
-    assert run("translate", *options, "--suppress-unknown").output == plain
 
 
 @pytest.mark.slow
@@ -226,31 +220,18 @@ def test_evaluate_takes_the_constraints_of_translate(run, saved_model_directory,
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("streams", [pytest.param(1, marks=pytest.mark.slow), 3])
-def test_streams_reach_the_search(run, saved_model_directory, text, streams_used, streams):
-    path = text("lines.txt", LINES)
-    outcome = run(
-        "translate", "--model", saved_model_directory, "--input", path, "--streams", streams
-    )
+def test_streams_reach_the_search(run, saved_model_directory, text, streams_used):
+    options = ["--input", text("lines.txt", LINES), "--streams", 3]
+    outcome = run("translate", "--model", saved_model_directory, *options)
     assert outcome.status == 0, outcome.errors
-    assert streams_used == [streams]
+    assert streams_used == [3]
 
 
-def test_the_precision_is_that_of_the_option(run, model, text, monkeypatch):
-    lines = text("lines.txt", LINES)
-    monkeypatch.setattr(pipeline, "_seconds", lambda dtype, config: len(dtype))  # 7 and 8
-    found = {
-        name: run("translate", "--model", model, "--input", lines, *options)
-        for name, options in {
-            "none": [], "float32": ["--precision", "float32"], "auto": ["--precision", "auto"],
-            "bfloat16": ["--precision", "bfloat16"],
-        }.items()
-    }  # fmt: skip
-    assert [outcome.status for outcome in found.values()] == [0] * 4
-    assert found["none"].output == found["float32"].output == found["auto"].output
-    expected = Translator.load(model, dtype="bfloat16").translate(LINES)
-    assert found["bfloat16"].output.splitlines() == expected
-    assert "This machine multiplies bfloat16 0.9 times as fast as float32: float32" in (
-        found["auto"].errors
-    )
-    assert run("translate", "--model", model, "--precision", "int8").status == 2
+@pytest.mark.parametrize("dtype", [None, "float32", "bfloat16", "auto"])
+def test_the_precision_is_that_of_the_option(run, text, monkeypatch, dtype):
+    load = create_autospec(Translator.load, side_effect=UserError("loaded"))
+    monkeypatch.setattr(Translator, "load", load)
+    options = [] if dtype is None else ["--precision", dtype]
+    outcome = run("translate", "--model", "model", "--input", text("a.txt", LINES), *options)
+    assert outcome.errors.endswith("loaded\n")
+    load.assert_called_once_with(["model"], dtype=dtype)

@@ -1,0 +1,156 @@
+"""Every command explains itself at once; signals and errors of TensorFlow are one line."""
+
+import errno
+import os
+import re
+import signal
+import subprocess
+import sys
+
+import pytest
+
+import keras_transformer
+from keras_transformer.cli.application import describe
+from keras_transformer.inference.translator import Translator
+
+COMMANDS = ("quickstart", "vocab", "prepare", "train", "translate", "score", "shortlist", "parse",
+            "evaluate", "attend", "average", "export")  # fmt: skip
+
+
+def test_the_main_help_lists_every_command(run):
+    outcome = run("--help")
+    assert outcome.status == 0
+    for command in COMMANDS:
+        assert re.search(rf"^ +{command}\s+\w", outcome.output, re.MULTILINE), command
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_help_of_a_command_describes_its_options_and_shows_an_example(run, command):
+    outcome = run(command, "--help")
+    assert (outcome.status, outcome.errors) == (0, "")
+    assert f"\nexample:\n\n  keras-transformer {command}" in outcome.output
+    assert max(map(len, outcome.output.splitlines())) <= 100
+    options = outcome.output.split("\noptions:\n")[1].split("\nexample:")[0]
+    for entry in re.split(r"\n(?=  -)", options):
+        if entry.lstrip().startswith("--"):
+            flag, _, description = re.sub(r"\s{2,}", "  ", entry.strip()).partition("  ")
+            assert len(description) > 3, flag
+
+
+def test_the_version_is_the_packages(run):
+    assert run("--version").output == f"keras-transformer {keras_transformer.__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "closed", "status"),
+    [
+        ("vocab --type subword --input {text} --output {text}.txt", "<&- >&- 2>&-", 0),
+        ("evaluate --hypothesis {text} --reference {text}", ">&-", 2),
+        ("--version", ">&-", 0),
+        ("--version", "> /dev/full", 0),
+    ],
+)
+def test_closed_standard_streams(text, arguments, closed, status):
+    """As under a service manager; an answer that nobody can read is one line."""
+    path = text("text.txt", ["a b"])
+    command = f"{sys.executable} -m keras_transformer.cli {arguments.format(text=path)} {closed}"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True)
+    assert (done.returncode, done.stderr.count("\n")) == (status, int(status > 0)), done.stderr
+    assert "NoneType" not in done.stderr
+    assert not status or done.stderr.endswith(" error: standard output is closed\n")
+
+
+def test_no_command_is_an_error_in_one_line(run):
+    outcome = run()
+    assert outcome.status == 2
+    assert outcome.errors.startswith("keras-transformer: error: a command is required")
+    assert outcome.errors.count("\n") == 1
+
+
+def test_help_does_not_wait_for_keras_and_tensorflow():
+    command = [sys.executable, "-X", "importtime", "-m", "keras_transformer.cli", "train", "--help"]
+    process = subprocess.run(command, capture_output=True, text=True, check=True)
+    imported = {line.rpartition("|")[2].strip() for line in process.stderr.splitlines()}
+    assert "keras_transformer.cli.settings" in imported
+    assert not imported & {"keras", "tensorflow", "numpy"}
+
+
+# The finder interrupts the import of a module.
+PROGRAM = """
+import os, sys
+
+class Interrupt:
+    def find_spec(self, name, path=None, target=None):
+        if name == sys.argv[1]:
+            os.kill(os.getpid(), int(sys.argv[2]))
+
+sys.argv[0] = "keras-transformer"
+sys.meta_path.insert(0, Interrupt())
+from keras_transformer.cli import main
+sys.exit(main(sys.argv[3:]))
+"""
+
+
+SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
+
+
+@pytest.fixture(autouse=True)
+def _signals_are_not_ignored():
+    # A shell ignores SIGINT in its background jobs, and `nohup` ignores SIGHUP.
+    before = {number: signal.signal(number, signal.SIG_DFL) for number in SIGNALS}
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+@pytest.mark.parametrize(
+    ("module", "command"),
+    [
+        ("keras_transformer.cli.translate", ["translate"]),
+        ("keras", ["train", "--plan", "--preset", "tiny"]),
+    ],
+)
+def test_a_signal_during_an_import_is_one_line(module, command, number):
+    process = subprocess.run(
+        [sys.executable, "-c", PROGRAM, module, str(int(number)), *command],
+        capture_output=True,
+        text=True,
+    )
+    assert process.returncode == 128 + number
+    assert process.stderr.count("\n") == 1
+    assert process.stderr.endswith("error: interrupted\n")
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_a_signal_leaves_no_part_of_an_output(run, model, sentences, tmp_path, monkeypatch, number):
+    monkeypatch.setattr(Translator, "score", lambda *_, **__: os.kill(os.getpid(), number))
+    before, handler = sorted(tmp_path.iterdir()), signal.getsignal(number)
+    outcome = run("score", "--model", model, "--source", sentences, "--target", sentences,
+                  "--output", tmp_path / "scores")  # fmt: skip
+    assert outcome.status == 128 + number
+    assert outcome.errors == "keras-transformer score: error: interrupted\n"
+    assert sorted(tmp_path.iterdir()) == before
+    assert signal.getsignal(number) is handler
+
+
+@pytest.mark.tensorflow_only("the error is one of TensorFlow")
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
+@pytest.mark.parametrize("name", ["ResourceExhaustedError", "OutOfRangeError"])
+def test_a_full_disk_is_named_with_the_file(name, number):
+    import tensorflow as tf
+
+    reason = os.strerror(number)
+    text = "{{function_node __wrapped__SaveV2_device_/job:localhost/device:CPU:0}} "
+    text += f"/exports/en de/part-00000; {reason} [Op:SaveV2]"
+    error = getattr(tf.errors, name)(None, None, text)
+    assert describe(error) == f"{reason}: '/exports/en de/part-00000'"
+
+
+@pytest.mark.tensorflow_only("the error is one of TensorFlow")
+def test_memory_is_still_named():
+    import tensorflow as tf
+
+    error = tf.errors.ResourceExhaustedError(None, None, "OOM when allocating [Op:Mul]")
+    assert describe(error).startswith("out of memory; use a smaller --batch-size")
