@@ -18,14 +18,7 @@ if has_float64():
 def keras_values(layer, call, inputs, cotangent):
     """Outputs of a Keras layer, and the gradients of `sum(outputs * cotangent)`.
 
-    Args:
-        layer: a built layer without state other than its weights.
-        call: calls the layer on tensors.
-        inputs: list of floating arrays, which gradients are taken with respect to as well.
-        cotangent: array of the shape of the outputs.
-
-    Returns:
-        The outputs and a list of gradients, of the inputs first, then of the weights.
+    The gradients are those of the inputs, floating arrays, then of the weights.
     """
     inputs = [keras.Variable(one, dtype=one.dtype.name) for one in inputs]
     cotangent = ops.convert_to_tensor(cotangent)
@@ -42,12 +35,8 @@ def keras_values(layer, call, inputs, cotangent):
 def errors_against_torch(layer, module, calls, inputs, cotangent, export):
     """Errors of a Keras layer against a torch module; see `errors`. The layer loses its weights.
 
-    Args:
-        layer, inputs, cotangent: as of `keras_values`.
-        module: the torch module.
-        calls: two functions that call them on tensors, ours first.
-        export: makes such a module from such a layer. It is linear: from a layer whose weights are
-            gradients it makes a module whose parameters are the gradients in torch's layout.
+    `calls` are two functions that call them on tensors, ours first. `export` is linear: from a
+    layer whose weights are gradients it makes a module whose parameters are these gradients.
     """
     import torch
 

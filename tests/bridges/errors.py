@@ -1,9 +1,10 @@
 """How far our layers are from other libraries: the largest errors over fixed cases, for a table."""
 
 from functools import partial
+from itertools import product
 
 from tests.bridges.cases import Case, with_gelu
-from tests.bridges.keras_hub_peer import keras_hub_errors
+from tests.bridges.keras_hub_peer import KINDS, keras_hub_errors
 from tests.bridges.marian_peer import marian_errors
 from tests.bridges.torch_peer import torch_errors
 
@@ -17,35 +18,30 @@ _MASKS = ((), ("padding",), ("padding", "causal", "arbitrary"))
 
 def _largest(compare, activations=("relu",), dtype="float32", **settings):
     """The largest errors of `compare` over all cases, these activations and GELU."""
-    pairs = [
-        compare(
-            case=Case(
-                **shape, masks=frozenset(masks), activation=activation, dtype=dtype, **settings
-            )
-        )
-        for shape, masks in zip(_CASES, _MASKS, strict=True)
-        for activation in with_gelu(dtype, *activations)
-    ]
+    pairs = []
+    for shape, masks in zip(_CASES, _MASKS, strict=True):
+        for activation in with_gelu(dtype, *activations):
+            options = {**shape, **settings, "activation": activation, "dtype": dtype}
+            pairs.append(compare(case=Case(masks=frozenset(masks), **options)))
     return tuple(max(column) for column in zip(*pairs, strict=True))
+
+
+def _comparisons():
+    for dtype in ("float32", "float64"):
+        compare = partial(torch_errors, "MultiheadAttention")
+        yield f"torch.nn.MultiheadAttention, {dtype}", compare, {"dtype": dtype}
+        for kind, norm in product(KINDS, ("post", "pre")):
+            settings = {"norm": norm, "dtype": dtype}
+            yield f"torch.nn.{kind}, {norm}-norm, {dtype}", partial(torch_errors, kind), settings
+        settings = {"activations": ("relu", "swish"), "dtype": dtype}
+        yield f"transformers.MarianMTModel, {dtype}", marian_errors, settings
+    for kind, norm in product(KINDS, ("post", "pre")):
+        name = f"keras_hub.layers.{kind}, {norm}-norm, float32"
+        yield name, partial(keras_hub_errors, kind), {"norm": norm}
 
 
 # Name of a comparison -> function of nothing, which returns the largest error of the outputs,
 # relative to the largest output, and that of the gradients; see `tests.bridges.comparison.errors`.
-BRIDGE_ERRORS = {}
-for _dtype in ("float32", "float64"):
-    BRIDGE_ERRORS[f"torch.nn.MultiheadAttention, {_dtype}"] = partial(
-        _largest, partial(torch_errors, "MultiheadAttention"), dtype=_dtype
-    )
-    for _kind in ("TransformerEncoder", "TransformerDecoder"):
-        for _norm in ("post", "pre"):
-            BRIDGE_ERRORS[f"torch.nn.{_kind}, {_norm}-norm, {_dtype}"] = partial(
-                _largest, partial(torch_errors, _kind), norm=_norm, dtype=_dtype
-            )
-    BRIDGE_ERRORS[f"transformers.MarianMTModel, {_dtype}"] = partial(
-        _largest, marian_errors, ("relu", "swish"), dtype=_dtype
-    )
-for _kind in ("TransformerEncoder", "TransformerDecoder"):
-    for _norm in ("post", "pre"):
-        BRIDGE_ERRORS[f"keras_hub.layers.{_kind}, {_norm}-norm, float32"] = partial(
-            _largest, partial(keras_hub_errors, _kind), norm=_norm
-        )
+BRIDGE_ERRORS = {
+    name: partial(_largest, compare, **settings) for name, compare, settings in _comparisons()
+}

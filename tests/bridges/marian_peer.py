@@ -15,29 +15,17 @@ def make_marian(case, **settings):
     import torch
     import transformers
 
-    sides = {
-        f"{side}_{name}": value
-        for side in ("encoder", "decoder")
-        for name, value in {
-            "layers": case.num_layers,
-            "attention_heads": case.num_heads,
-            "ffn_dim": case.intermediate_dim,
-        }.items()
-    }
     config = {
-        "vocab_size": VOCAB_SIZE,
-        "d_model": case.d_model,
-        "activation_function": case.activation,
-        "max_position_embeddings": MAX_LENGTH,
-        "scale_embedding": True,
-        "pad_token_id": 0,
-        "decoder_start_token_id": 2,
-        "bos_token_id": 2,
-        "eos_token_id": 3,
+        "vocab_size": VOCAB_SIZE, "d_model": case.d_model, "activation_function": case.activation,
+        "max_position_embeddings": MAX_LENGTH, "scale_embedding": True, "dropout": 0.0,
+        "pad_token_id": 0, "decoder_start_token_id": 2, "bos_token_id": 2, "eos_token_id": 3,
         "forced_eos_token_id": None,
-        "dropout": 0.0,
-    }
-    config = transformers.MarianConfig(**{**config, **sides, **settings})
+    }  # fmt: skip
+    for side in ("encoder", "decoder"):
+        sizes = (case.num_layers, case.num_heads, case.intermediate_dim)
+        for name, size in zip(("layers", "attention_heads", "ffn_dim"), sizes, strict=True):
+            config[f"{side}_{name}"] = size
+    config = transformers.MarianConfig(**{**config, **settings})
     model = transformers.MarianMTModel(config).to(getattr(torch, case.dtype))
     randomize_torch(model, case.generator())
     if case.dtype == "float64":  # Their table has the digits of float32.

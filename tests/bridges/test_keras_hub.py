@@ -34,20 +34,16 @@ def built(layer, *shapes):
     return layer
 
 
-@pytest.mark.parametrize(
-    "layer,shapes",
-    [
-        (keras_hub.layers.TransformerEncoder(6, 2, dropout=0.1), [SHAPE]),
-        (
-            keras_hub.layers.TransformerDecoder(6, 2, activation="gelu", normalize_first=True),
-            [SHAPE, SHAPE],
-        ),
-        (keras_hub.layers.TransformerDecoder(6, 2, layer_norm_epsilon=1e-3), [SHAPE]),
-        (keras_hub.layers.TransformerDecoder(6, 2), [SHAPE, (None, None, 5)]),
-        (keras_hub.layers.TransformerEncoder(6, 3), [SHAPE]),
-    ],
-    ids=["encoder", "decoder", "decoder_only", "another_encoder_width", "heads_rounded_down"],
-)
+PRE_NORM_GELU = {"activation": "gelu", "normalize_first": True}
+
+
+@pytest.mark.parametrize("layer,shapes", [
+    (keras_hub.layers.TransformerEncoder(6, 2, dropout=0.1), [SHAPE]),
+    (keras_hub.layers.TransformerDecoder(6, 2, **PRE_NORM_GELU), [SHAPE, SHAPE]),
+    (keras_hub.layers.TransformerDecoder(6, 2, layer_norm_epsilon=1e-3), [SHAPE]),
+    (keras_hub.layers.TransformerDecoder(6, 2), [SHAPE, (None, None, 5)]),
+    (keras_hub.layers.TransformerEncoder(6, 3), [SHAPE]),
+], ids=["encoder", "decoder", "decoder_only", "another_width", "heads_rounded_down"])  # fmt: skip
 def test_round_trip(layer, shapes):
     """Every weight and setting comes back, both ways."""
     block = from_keras_hub(built(layer, *shapes))

@@ -20,14 +20,8 @@ from tests.layers.oracle_parameters import array, randomize
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 PADDED = Case(masks=frozenset(["padding"]), batch=3, length=6, source_length=5)
-SMALL = {
-    "vocab_size": 13,
-    "num_encoder_layers": 1,
-    "num_decoder_layers": 2,
-    "d_model": 8,
-    "intermediate_dim": 6,
-    "num_heads": 2,
-}
+LAYERS = {"num_encoder_layers": 1, "num_decoder_layers": 2}
+SMALL = {"vocab_size": 13, **LAYERS, "d_model": 8, "intermediate_dim": 6, "num_heads": 2}
 
 
 @pytest.mark.parametrize("sweep", [SWEEP, pytest.param(LONG_SWEEP, marks=pytest.mark.slow)])
@@ -142,22 +136,17 @@ def test_padding_is_looked_up_as_zeros_here():
     np.testing.assert_array_equal(np.concatenate([row[0::2], row[1::2]]), embeddings[0])
 
 
-@pytest.mark.parametrize(
-    "settings,message",
-    [
-        ({"scale_embedding": False}, "must have scale_embedding=True.*scale_embedding=False"),
-        (
-            {"share_encoder_decoder_embeddings": False},
-            "Received: share_encoder_decoder_embeddings=False",
-        ),
-        ({"pad_token_id": 1}, "must have pad_token_id=0. Received: pad_token_id=1"),
-        ({"decoder_start_token_id": 0}, "another id than padding.*decoder_start_token_id=0"),
-        ({"decoder_attention_heads": 4}, r"`attention_heads` must be the same.*\[2, 4\]"),
-        ({"decoder_ffn_dim": 5}, r"`ffn_dim` must be the same everywhere.*\[9, 5\]"),
-        ({"activation_function": "gelu_new"}, "one of 'relu', .*activation_function='gelu_new'"),
-        ({"decoder_layerdrop": 0.1}, "Received: decoder_layerdrop=0.1"),
-    ],
-)
+@pytest.mark.parametrize("settings,message", [
+    ({"scale_embedding": False}, "must have scale_embedding=True.*scale_embedding=False"),
+    ({"share_encoder_decoder_embeddings": False},
+     "Received: share_encoder_decoder_embeddings=False"),
+    ({"pad_token_id": 1}, "must have pad_token_id=0. Received: pad_token_id=1"),
+    ({"decoder_start_token_id": 0}, "another id than padding.*decoder_start_token_id=0"),
+    ({"decoder_attention_heads": 4}, r"`attention_heads` must be the same.*\[2, 4\]"),
+    ({"decoder_ffn_dim": 5}, r"`ffn_dim` must be the same everywhere.*\[9, 5\]"),
+    ({"activation_function": "gelu_new"}, "one of 'relu', .*activation_function='gelu_new'"),
+    ({"decoder_layerdrop": 0.1}, "Received: decoder_layerdrop=0.1"),
+])  # fmt: skip
 def test_what_our_model_does_not_have_is_refused(settings, message):
     with pytest.raises(ValueError, match=message):
         from_marian(make_marian(Case(), **settings))
@@ -187,17 +176,14 @@ def test_a_bias_of_the_logits_other_positions_and_other_models_are_refused():
         from_marian(marian.model)
 
 
-@pytest.mark.parametrize(
-    "settings,message",
-    [
-        ({"target_vocab_size": 9}, "models with target_vocab_size=None.*target_vocab_size=9"),
-        ({"norm": "pre"}, "norm='post'. Received: norm='pre'"),
-        ({"position": "learned", "max_length": 9}, "Received: position='learned'"),
-        ({"key_dim": 3}, "key_dim=None or 4.0. Received: key_dim=3"),
-        ({"value_dim": 5}, "Received: value_dim=5"),
-        ({"activation": "tanh"}, "one of 'relu', 'silu', 'gelu'. Received: activation='tanh'"),
-    ],
-)
+@pytest.mark.parametrize("settings,message", [
+    ({"target_vocab_size": 9}, "models with target_vocab_size=None.*target_vocab_size=9"),
+    ({"norm": "pre"}, "norm='post'. Received: norm='pre'"),
+    ({"position": "learned", "max_length": 9}, "Received: position='learned'"),
+    ({"key_dim": 3}, "key_dim=None or 4.0. Received: key_dim=3"),
+    ({"value_dim": 5}, "Received: value_dim=5"),
+    ({"activation": "tanh"}, "one of 'relu', 'silu', 'gelu'. Received: activation='tanh'"),
+])  # fmt: skip
 def test_what_marian_does_not_have_is_refused(settings, message):
     model = Transformer(TransformerConfig(**{**SMALL, **settings}))
     with pytest.raises(ValueError, match=message):

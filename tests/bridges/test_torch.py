@@ -124,14 +124,9 @@ def test_a_module_that_is_not_batch_first_has_the_same_weights():
     np.testing.assert_allclose(array(from_torch(module)(inputs)), want, atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    "dtype,policy,expected",
-    [
-        (torch.float32, None, "float32"),
-        (torch.bfloat16, None, "bfloat16"),
-        (torch.float32, "mixed_bfloat16", "mixed_bfloat16"),
-    ],
-)
+@pytest.mark.parametrize("dtype,policy,expected", [
+    (torch.bfloat16, None, "bfloat16"), (torch.float32, "mixed_bfloat16", "mixed_bfloat16"),
+])  # fmt: skip
 def test_the_dtype_is_the_modules_unless_another_is_asked_for(dtype, policy, expected):
     module = nn.MultiheadAttention(8, 2, dtype=dtype)
     layer = from_torch(module, dtype=policy)
