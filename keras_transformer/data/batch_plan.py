@@ -4,7 +4,6 @@ The order is a function of (seed, epoch, index), in NumPy or, if its module is p
 TensorFlow: a resumed training has no random state to load.
 """
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -53,9 +52,7 @@ class BatchSize(NamedTuple):
         return max(self.num_replicas, rows - rows % multiple)
 
 
-def choose_shapes(
-    source_lengths: np.ndarray, target_lengths: np.ndarray, size: BatchSize, max_shapes: int
-) -> tuple[BatchShape, ...]:
+def choose_shapes(source_lengths, target_lengths, size, max_shapes) -> tuple[BatchShape, ...]:
     """Returns the shapes for a corpus, the most expensive first; every pair fits in one of them.
 
     The rectangle of all (source length, target length) pairs is repeatedly cut in two where that
@@ -113,12 +110,10 @@ def _padded_cost(source_width, target_width):
     return source_width + _TARGET_COST * target_width
 
 
-def assign_shapes(
-    shapes: Sequence[BatchShape], source_lengths: np.ndarray, target_lengths: np.ndarray
-) -> np.ndarray:
-    """Returns the index of the cheapest shape that each pair fits in, int32 `[pairs]`.
+def assign_shapes(shapes, source_lengths, target_lengths) -> np.ndarray:
+    """Returns the index of the cheapest (last) shape that each pair fits in, int32 `[pairs]`.
 
-    It is `len(shapes)` for a pair that fits in none. `shapes` begins with the most expensive one.
+    It is `len(shapes)` for a pair that fits in none.
     """
     assigned = np.full(len(source_lengths), len(shapes), np.int32)
     for index, shape in enumerate(shapes):
@@ -143,12 +138,7 @@ class BatchPlan(NamedTuple):
         return len(self.shapes)
 
 
-def plan_batches(
-    shapes: Sequence[BatchShape],
-    source_lengths: np.ndarray,
-    target_lengths: np.ndarray,
-    size: BatchSize,
-) -> BatchPlan:
+def plan_batches(shapes, source_lengths, target_lengths, size: BatchSize) -> BatchPlan:
     """Returns a plan with every pair in exactly one batch.
 
     Each pair is assigned to the cheapest of `shapes` (of this or of another corpus) that it fits
@@ -243,12 +233,12 @@ def _last_batches(rest, ends, shapes, size):
     return batches
 
 
-def _contains(outer: BatchShape, inner: BatchShape) -> bool:
+def _contains(outer, inner):
     return inner.source_width <= outer.source_width and inner.target_width <= outer.target_width
 
 
 def arrange_pairs(groups, seed: int | None, epoch, tf=None):
-    """Returns the indices of the pairs, sorted by group; `groups` and result are int64 `[pairs]`.
+    """Returns the indices of the pairs, sorted by group, int64 `[pairs]`.
 
     The order within each group is random; without a seed, it is the order of the corpus.
     """

@@ -202,9 +202,7 @@ def line_chunks(lines: Iterable, max_lines: int, max_characters: int) -> Iterato
         yield chunk
 
 
-def encode_blocks(
-    corpus, tokenizers, max_length: int | None, dropout=0.0, seed=0
-) -> Iterator[EncodedCorpus]:
+def encode_blocks(corpus, tokenizers, max_length, dropout=0.0, seed=0) -> Iterator[EncodedCorpus]:
     """Yields an `EncodedCorpus` for every few thousand pairs, in order; it may be empty."""
     for number, chunk in enumerate(line_chunks(corpus, _CHUNK, _CHUNK_CHARACTERS)):
         pairs = [(source, target) for source, target in chunk if source.strip() and target.strip()]
@@ -237,13 +235,7 @@ def encode_blocks(
         )
 
 
-def join_blocks(
-    blocks: Iterable[EncodedCorpus],
-    num_pairs: int,
-    num_tokens: Sequence[int],
-    dtypes: Sequence,
-    num_dropped: tuple[int, int],
-) -> EncodedCorpus:
+def join_blocks(blocks, num_pairs, num_tokens, dtypes, num_dropped) -> EncodedCorpus:
     """Returns the pairs of all blocks, in arrays that have their full size from the beginning.
 
     Raises a `ValueError` if the blocks do not have `num_pairs` pairs and `num_tokens` tokens.
@@ -262,17 +254,16 @@ def join_blocks(
         first_pair += len(block)
     if [first_pair, *first_tokens] != [num_pairs, *num_tokens]:
         raise ValueError(f"there are {first_pair:,} pairs, not {num_pairs:,}, or other tokens")
-    return EncodedCorpus(*sides[0], *sides[1], *num_dropped)
+    num_long, num_empty = num_dropped
+    return EncodedCorpus(*sides[0], *sides[1], num_long, num_empty)
 
 
 def report_drops(num_pairs: int, num_long: int, num_empty: int, max_length: int | None) -> None:
     """Logs the numbers of pairs that were left out; raises a `UserError` if no other is left."""
     num_read = num_pairs + num_long + num_empty
     if not num_pairs:
-        raise UserError(
-            f"No sentence pair is left of {num_read}: {num_empty} have an empty side, {num_long} "
-            f"are longer than {max_length} tokens."
-        )
+        dropped = f"{num_empty} have an empty side, {num_long} are longer than {max_length} tokens"
+        raise UserError(f"No sentence pair is left of {num_read}: {dropped}.")
     if num_empty:
         _LOGGER.warning("%d of %d pairs have an empty side and are left out.", num_empty, num_read)
     if num_long:

@@ -38,22 +38,20 @@ def pack_corpus(encoded: EncodedCorpus, width: int, seed: int) -> EncodedCorpus:
 
 
 def _check_packable(encoded, width):
-    longest = np.maximum(encoded.source_lengths, encoded.target_lengths)
-    if longest.max() > width:
-        pair = int(longest.argmax())
-        raise ValueError(
-            f"A packed pair must have at most packed_width={width} tokens a side, EOS counted. "
-            f"Received: {encoded.source_lengths[pair]} source and {encoded.target_lengths[pair]} "
-            f"target tokens in pair {pair}"
-        )
+    lengths = encoded.source_lengths, encoded.target_lengths
+    pair = int(np.maximum(*lengths).argmax())
+    source, target = (side[pair] for side in lengths)
+    if max(source, target) > width:
+        rule = f"A packed pair must have at most packed_width={width} tokens a side, EOS counted"
+        received = f"{source} source and {target} target tokens in pair {pair}"
+        raise ValueError(f"{rule}. Received: {received}")
     # EOS tells the segments of a row apart.
     num_ends = np.count_nonzero(encoded.source_ids[encoded.source_offsets[1:] - 1] == EOS_ID)
     num_eos = sum(np.count_nonzero(ids == EOS_ID) for ids, _ in encoded.sides())
     if not num_ends == num_eos == len(encoded):
-        raise ValueError(
-            "To be packed, every source must end with EOS, which must be nowhere else. Received: "
-            f"{num_eos} of it in {len(encoded)} pairs, {num_ends} at the end of a source"
-        )
+        rule = "To be packed, every source must end with EOS, which must be nowhere else"
+        received = f"{num_eos} of it in {len(encoded)} pairs, {num_ends} at the end of a source"
+        raise ValueError(f"{rule}. Received: {received}")
 
 
 def _choose_rows(lengths, width):

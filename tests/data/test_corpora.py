@@ -66,28 +66,17 @@ def test_a_missing_file_is_noticed_at_once(tmp_path):
         TsvCorpus(tmp_path / "no.tsv")
 
 
-def test_invalid_utf8_names_the_file_that_has_it(tmp_path):
-    good = _write(tmp_path / "good.txt", ["one", "two"])
-    bad = tmp_path / "bad.txt"
-    bad.write_bytes(b"eins\nzw\xffei\n")
-    with pytest.raises(UserError, match=r"bad\.txt', line 2"):
-        list(ParallelTextCorpus(good, bad))
-
-
 def test_tsv_lines_without_the_columns_are_errors(tmp_path):
     path = _write(tmp_path / "pairs.tsv", ["one\teins", "", "two zwei"])
+    pairs = iter(TsvCorpus(path))
+    assert [next(pairs), next(pairs)] == [("one", "eins"), ("", "")], "a blank line keeps its place"
     with pytest.raises(UserError, match=r"pairs\.tsv', line 3: expected at least 2 columns .* 1\."):
-        list(TsvCorpus(path))
+        next(pairs)
     with pytest.raises(UserError, match="is empty"):
         list(TsvCorpus(_write(tmp_path / "empty.tsv", [])))
     for columns in ((0, 0), (-1, 0)):
         with pytest.raises(ValueError, match="Received: source_column="):
             TsvCorpus(path, *columns)
-
-
-def test_blank_tsv_lines_keep_their_place(tmp_path):
-    path = _write(tmp_path / "pairs.tsv", ["one\teins", "", "two\tzwei"])
-    assert list(TsvCorpus(path)) == [("one", "eins"), ("", ""), ("two", "zwei")]
 
 
 def test_no_pairs_at_all_is_an_error():

@@ -25,17 +25,11 @@ import keras_transformer
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 # Files of a clone that the sdist leaves out: both are of use with git only.
 LEFT_OUT = {".ci/run", ".gitignore"}
-FOREIGN = [
-    ".env",
-    "notes.txt",
-    "runs/en-de/model.weights.h5",
-    "saved_models/en-de/saved_model.pb",
-    "scratch/module.py",
-    "docs/.ipynb_checkpoints/tutorial-checkpoint.ipynb",
-    "keras_transformer/notes.txt",
-    "keras_transformer/layers/attention.py.orig",
-    "tests/layers/failure.log",
-]
+FOREIGN = """
+.env notes.txt runs/en-de/model.weights.h5 saved_models/en-de/saved_model.pb scratch/module.py
+docs/.ipynb_checkpoints/tutorial-checkpoint.ipynb keras_transformer/notes.txt
+keras_transformer/layers/attention.py.orig tests/layers/failure.log
+""".split()
 VERSION = keras_transformer.__version__
 NAME = f"keras_transformer_toolkit-{VERSION}"
 METADATA = "keras_transformer_toolkit.egg-info"
@@ -77,13 +71,9 @@ def run(*command, **kwargs):
 
 def require_build_tools():
     # Distributions, not modules: `pip install .` leaves a folder named build/ that imports as one.
-    installed = {distribution.name for distribution in importlib.metadata.distributions()}
-    if "build" not in installed:
-        pytest.skip("needs build: pip install '.[build]'")
-    if "setuptools" not in installed:
-        pytest.skip("needs setuptools")
-    if int(importlib.metadata.version("setuptools").split(".")[0]) < 77:
-        pytest.skip("needs setuptools 77")
+    installed = {one.name: one.version for one in importlib.metadata.distributions()}
+    if "build" not in installed or int(installed.get("setuptools", "0").split(".")[0]) < 77:
+        pytest.skip("needs build and setuptools 77: pip install '.[build]'")
 
 
 def copy_of_the_repository(folder):
