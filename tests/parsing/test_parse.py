@@ -6,7 +6,7 @@ import types
 
 import pytest
 
-from keras_transformer.decoding import BeamSearch, GreedySearch, Sampling
+from keras_transformer.decoding import BeamSearch
 from keras_transformer.parsing import Tree, draw_tree, format_tree, read_tree_lines
 from keras_transformer.parsing.parser import Parser
 from tests.tiny_parser import tiny_parser
@@ -80,25 +80,6 @@ def test_n_best_search_options_and_unconstrained(run, parser_directory, text):
     assert free != trees_of(parser_directory, LINES, search=BeamSearch(1, 0.3))
 
 
-@pytest.mark.slow
-def test_several_models_parse_together(run, parser_directory, text, tmp_path):
-    other = tiny_parser(seed=3, search=GreedySearch()).save(tmp_path / "other")
-    path = text("lines.txt", LINES)
-    outcome = run("parse", "--model", parser_directory, "--model", other, "--input", path)
-    assert outcome.status == 0, outcome.errors
-    assert outcome.output.splitlines() == trees_of([parser_directory, other], LINES)
-
-
-@pytest.mark.slow
-def test_a_sampling_parser_draws_other_numbers_for_each_chunk(run, text, tmp_path):
-    directory = tiny_parser(search=Sampling(seed=5)).save(tmp_path / "model")
-    path = text("same.txt", ["a red house"] * 5)
-    options = ["parse", "--model", directory, "--input", path, "--chunk-size", 1]
-    outcome = run(*options)
-    assert len(set(outcome.output.splitlines())) > 1
-    assert run(*options).output == outcome.output
-
-
 def test_what_goes_wrong_is_one_line(run, parser_directory, saved_model_directory, text, tmp_path):
     good, output = text("good.txt", LINES), tmp_path / "out"
     parser = ["--model", parser_directory]
@@ -147,12 +128,3 @@ def test_export_finds_out_that_it_is_a_parser(run, parser_directory, tmp_path):
     outcome = run("export", "--model", free, "--output", tmp_path / "other")
     assert outcome.status == 2 and "must be constrained" in outcome.errors
     assert not (tmp_path / "other").exists()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("streams", [pytest.param(1, marks=pytest.mark.slow), 3])
-def test_streams_reach_the_search(run, parser_directory, text, streams_used, streams):
-    path = text("lines.txt", LINES)
-    outcome = run("parse", "--model", parser_directory, "--input", path, "--streams", streams)
-    assert outcome.status == 0, outcome.errors
-    assert streams_used == [streams]

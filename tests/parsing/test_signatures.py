@@ -18,7 +18,6 @@ from keras_transformer.export import (
     export_saved_model,
 )
 from keras_transformer.parsing import Linearization, Parser
-from tests.export.graph_operations import operations
 from tests.export.hostile import hostile_texts
 from tests.tiny_parser import parsing_model, symbol_tokenizer, tiny_parser
 from tests.tiny_translator import WORDS, sentence, tiny_tokenizer
@@ -76,27 +75,12 @@ def decoded(trees):
 
 
 @pytest.mark.slow
-def test_the_trees_are_the_parser_s(loaded, parser):
-    check_trees(decoded(ask(loaded, "serving_default", [*TEXTS, BRACKETS])["tree"]), parser)
-
-
-@pytest.mark.slow
-def test_operations_need_no_python_and_no_xla(exported):
-    found = operations(exported)
-    assert not [name for name in found if "PyFunc" in name or name.startswith("Xla")]
-    assert "SentencepieceTokenizeOp" in found
-
-
-@pytest.mark.slow
 def test_a_process_without_us_gives_the_parser_s_trees(exported, parser):
-    command = [sys.executable, "-c", CLIENT, str(exported), json.dumps([*TEXTS, BRACKETS])]
+    texts = [*TEXTS, BRACKETS]
+    command = [sys.executable, "-c", CLIENT, str(exported), json.dumps(texts)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
-    check_trees(json.loads(done.stdout.splitlines()[-1]), parser)
-
-
-def check_trees(found, parser):
-    texts = [*TEXTS, BRACKETS]
+    found = json.loads(done.stdout.splitlines()[-1])
     # One search for all tests: it is compiled once.
     expected = [parses[0].tree if parses else None for parses in parser.parses(texts, SEVERAL)]
     assert found == [written(tree) for tree in expected]
@@ -131,17 +115,6 @@ def test_neither_neighbors_nor_batches_matter(loaded):
 
 
 @pytest.mark.slow
-def test_neither_chunks_nor_streams_change_answers(parser, loaded, tmp_path, monkeypatch):
-    in_chunks = ask(loaded, "n_best", TEXTS)
-    for num_streams in (1, 3):
-        directory = export_saved_model(parser, tmp_path / "m", num_streams=num_streams)
-        found = ask(tf.saved_model.load(directory), "n_best", TEXTS)
-        assert found["trees"].tolist() == in_chunks["trees"].tolist()
-        np.testing.assert_allclose(found["scores"], in_chunks["scores"], rtol=1e-5)
-        monkeypatch.setattr(Parser, "max_batch_tokens", 300)
-
-
-@pytest.mark.slow
 def test_a_long_sentence_keeps_its_words_and_says_that_it_was_cut(loaded, parser):
     text = sentence(60, 1)
     found = ask(loaded, "serving_default", [text, TEXTS[0]])
@@ -163,8 +136,8 @@ def test_a_long_sentence_keeps_its_words_and_says_that_it_was_cut(loaded, parser
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("count", [160, 4_000])
-def test_hostile_texts(count, loaded, parser):
+def test_hostile_texts(loaded, parser):
+    count = 2_000
     texts = [text[:2_000] for text in hostile_texts(count, seed=3)]
     found = []
     for start in range(0, count, 40):
@@ -223,24 +196,6 @@ def test_whole_words_need_no_tensorflow_text_and_bfloat16_no_other_graph(tmp_pat
     assert b"Sentencepiece" not in (directory / "saved_model.pb").read_bytes()
     (tree,) = decoded(ask(tf.saved_model.load(directory), "serving_default", ["a dog ("])["tree"])
     assert tree.startswith("(") and tree.count("-LRB-") == 1
-
-
-@pytest.mark.slow
-def test_no_two_chunks_draw_the_same_samples(monkeypatch, tmp_path):
-    monkeypatch.setattr(Parser, "max_batch_tokens", 400)
-    parser = tiny_parser(search=Sampling(temperature=3.0))
-    loaded = tf.saved_model.load(export_saved_model(parser, tmp_path / "m"))
-    trees = decoded(ask(loaded, "serving_default", [sentence(8)] * 24)["tree"])
-    assert len({*trees}) == 24
-
-
-@pytest.mark.slow
-def test_the_warm_up_file_asks_every_signature(exported):
-    path = exported / "assets.extra" / "tf_serving_warmup_requests"
-    records = [record.numpy() for record in tf.data.TFRecordDataset(str(path))]
-    assert len(records) == 6
-    for name in (b"serving_default", b"n_best", b"limits"):
-        assert sum(name in record for record in records) == 2
 
 
 @pytest.mark.parametrize("linearization,constrained,message", [
