@@ -2,7 +2,6 @@
 
 import os
 import pathlib
-from typing import Any
 
 import numpy as np
 from keras import ops
@@ -15,13 +14,8 @@ from keras_transformer.inference.translator import Translator
 from keras_transformer.layers import SinusoidalPositionEncoding
 
 # Keras activation -> CTranslate2's name.
-_ACTIVATIONS = {
-    "relu": "RELU",
-    "gelu": "GELU",
-    "silu": "SWISH",
-    "tanh": "Tanh",
-    "sigmoid": "Sigmoid",
-}
+_ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "silu": "SWISH"}
+_ACTIVATIONS |= {"tanh": "Tanh", "sigmoid": "Sigmoid"}
 # CTranslate2's self-attention has these as one linear map.
 _MAPS = ("query", "key", "value")
 
@@ -35,24 +29,9 @@ def export_ctranslate2(
     into the pieces of its translation. The SentencePiece model `tokenizer.model` (or
     `source_tokenizer.model` and `target_tokenizer.model`) splits text into pieces and joins them.
     Shared weights are stored once. In float32 the log-probabilities equal ours up to rounding, and
-    a greedy search, `beam_size=1, min_decoding_length=0`, gives our translations. The default
-    minimum of 1 forbids an empty translation and changes the probabilities of all first tokens.
-
-    Beam search differs from ours:
-
-    - Scores are divided by `length ** length_penalty`, EOS counted, which is our
-      `length_normalization="length"`. A `length_penalty` of 0.45 comes closest to the paper's
-      `((5 + length) / 6) ** 0.6`, our default, on sentences of about 15 tokens.
-    - A hypothesis ends if EOS is among the best `beam_size` extensions of a step; we look at the
-      best `2 * beam_size`.
-    - The search stops when `beam_size * patience` hypotheses have ended; ours stops when no other
-      hypothesis can win. A `patience` of 2 or 3 is closer to ours.
-    - `max_decoding_length` is the same for all sentences of a batch.
-    - The translator's constraints are not exported, and a warning names them. `translate_batch` has
-      options for some of them.
-
-    CTranslate2 looks up a generated padding id like any other id, and ours gives zeros. A trained
-    model does not generate it.
+    a greedy search, `beam_size=1, min_decoding_length=0`, gives our translations. The beam search
+    is CTranslate2's own; docs/runtimes.md lists how it differs. The translator's constraints are
+    not exported, and a warning names them.
 
     Args:
         translator: a `Translator`, on any backend.
@@ -90,10 +69,9 @@ def export_ctranslate2(
     return pathlib.Path(directory)
 
 
-def _specification(translator: Translator, specs: Any) -> Any:
+def _specification(translator, specs):
     """Returns the CTranslate2 specification of the model, with its weights."""
-    model: Any = translator.model  # not an ensemble
-    config = model.config
+    model, config = translator.model, translator.model.config
     if config.sliding_window is not None or config.position in ("relative", "rotary"):
         raise UserError(
             "CTranslate2 is given only models with sinusoidal or learned positions and attention "
@@ -131,15 +109,15 @@ def _specification(translator: Translator, specs: Any) -> Any:
         _set_feed_forward(block_spec.ffn, block)
 
     specification = specs.TransformerSpec(encoder, decoder)
-    pieces = translator.source_tokenizer.pieces(range(config.vocab_size))
-    specification.register_source_vocabulary(pieces)
+    source_pieces = translator.source_tokenizer.pieces(range(config.vocab_size))
     pieces = translator.target_tokenizer.pieces(range(config.output_vocab_size))
+    specification.register_source_vocabulary(source_pieces)
     specification.register_target_vocabulary(pieces)
-    specification.config.unk_token = pieces[UNK_ID]
-    specification.config.bos_token = specification.config.decoder_start_token = pieces[BOS_ID]
-    specification.config.eos_token = pieces[EOS_ID]
-    specification.config.add_source_eos = True
-    specification.config.layer_norm_epsilon = config.norm_epsilon
+    settings = specification.config
+    settings.unk_token, settings.eos_token = pieces[UNK_ID], pieces[EOS_ID]
+    settings.bos_token = settings.decoder_start_token = pieces[BOS_ID]
+    settings.add_source_eos = True
+    settings.layer_norm_epsilon = config.norm_epsilon
     return specification
 
 

@@ -59,70 +59,65 @@ class ExportFormat:
             )
 
 
-FORMATS = {
-    one.name: one
-    for one in (
-        ExportFormat(
-            "saved_model",
-            "SavedModel",
-            "saved_model.pb",
-            {"variables/variables.*", "fingerprint.pb", "keras_metadata.pb"}
-            | {"assets.extra/tf_serving_warmup_requests"}
-            | {f"assets.extra/model/{name}" for name in _MODEL_FILES},
-            includes_search=True,
-            options={
-                "dtype": Setting(
-                    "precision",
-                    None,
-                    "type of the weights and of the computation; bfloat16 halves the size and "
-                    "changes some answers; auto is the one that this machine multiplies faster",
-                    choice("TYPE", "float32", "bfloat16", "auto"),
-                    unset="float32",
-                ),
-                "num_streams": Setting(
-                    "streams",
-                    None,
-                    "number of parts of a request that are searched at the same time, each by one "
-                    "thread; for CPUs that are served with one thread per operation",
-                    COUNT,
-                    unset="1",
-                ),
-            },
-        ),
-        ExportFormat(
-            "ctranslate2",
-            "CTranslate2 model",
-            "model.bin",
-            _TOKENIZER_FILES
-            | {"config.json"}
-            | {f"{side}_vocabulary.json" for side in ("shared", "source", "target")},
-            packages=("ctranslate2",),
-            needs_tensorflow=False,
-            options={
-                "quantization": Setting(
-                    "quantization",
-                    None,
-                    "type of the weights, such as int8, int8_float16 or float16",
-                    TEXT,
-                    metavar="TYPE",
-                    unset="float32",
-                )
-            },
-        ),
-        ExportFormat(
-            "onnx",
-            "ONNX export",
-            "encode.onnx",
-            _TOKENIZER_FILES | {"decode.onnx", "weights.bin"},
-            packages=("onnx", "tf2onnx"),
-        ),
-        ExportFormat("litert", "LiteRT export", "model.tflite", _TOKENIZER_FILES),
-    )
-}
+_DTYPE = Setting(
+    "precision",
+    None,
+    "type of the weights and of the computation; bfloat16 halves the size and changes some "
+    "answers; auto is the one that this machine multiplies faster",
+    choice("TYPE", "float32", "bfloat16", "auto"),
+    unset="float32",
+)
+_STREAMS = Setting(
+    "streams",
+    None,
+    "number of parts of a request that are searched at the same time, each by one thread; for CPUs "
+    "that are served with one thread per operation",
+    COUNT,
+    unset="1",
+)
+_QUANTIZATION = Setting(
+    "quantization",
+    None,
+    "type of the weights, such as int8, int8_float16 or float16",
+    TEXT,
+    metavar="TYPE",
+    unset="float32",
+)
+_ALL = (
+    ExportFormat(
+        "saved_model",
+        "SavedModel",
+        "saved_model.pb",
+        {"variables/variables.*", "fingerprint.pb", "keras_metadata.pb"}
+        | {"assets.extra/tf_serving_warmup_requests"}
+        | {f"assets.extra/model/{name}" for name in _MODEL_FILES},
+        includes_search=True,
+        options={"dtype": _DTYPE, "num_streams": _STREAMS},
+    ),
+    ExportFormat(
+        "ctranslate2",
+        "CTranslate2 model",
+        "model.bin",
+        _TOKENIZER_FILES
+        | {"config.json"}
+        | {f"{side}_vocabulary.json" for side in ("shared", "source", "target")},
+        packages=("ctranslate2",),
+        needs_tensorflow=False,
+        options={"quantization": _QUANTIZATION},
+    ),
+    ExportFormat(
+        "onnx",
+        "ONNX export",
+        "encode.onnx",
+        _TOKENIZER_FILES | {"decode.onnx", "weights.bin"},
+        packages=("onnx", "tf2onnx"),
+    ),
+    ExportFormat("litert", "LiteRT export", "model.tflite", _TOKENIZER_FILES),
+)
+FORMATS = {chosen.name: chosen for chosen in _ALL}
 
 
-def get_format(name: str) -> ExportFormat:
-    """Returns the format with this name; raises a `ValueError` if there is none."""
+def _format(name):
     if name not in FORMATS:
         names = ", ".join(map(repr, FORMATS))
         raise ValueError(f"`format` must be one of {names}. Received: format={name!r}")
@@ -155,7 +150,7 @@ def export(
     >>> translator = Translator.load("runs/en_de")  # doctest: +SKIP
     >>> export.export(translator, "exports/en_de", "onnx")  # doctest: +SKIP
     """
-    name = get_format(format).name
+    name = _format(format).name
     module = importlib.import_module(f"keras_transformer.export.{name}")
     return getattr(module, f"export_{name}")(pipeline, directory, **options)
 
@@ -177,26 +172,25 @@ def check_export_directory(directory: str | os.PathLike, format: str = "saved_mo
     >>> from keras_transformer.export import check_export_directory
     >>> check_export_directory(tempfile.mkdtemp())
     """
-    one = get_format(format)
-    directory = pathlib.Path(directory)
+    chosen, directory = _format(format), pathlib.Path(directory)
     if not directory.exists():
         return
     if not directory.is_dir():
         raise UserError(f"Expected a directory to export to but {str(directory)!r} is a file.")
-    if any(directory.iterdir()) and not (directory / one.marker).is_file():
+    if any(directory.iterdir()) and not (directory / chosen.marker).is_file():
         raise UserError(
-            f"{str(directory)!r} holds other files and no {one.title}: name a new directory, "
+            f"{str(directory)!r} holds other files and no {chosen.title}: name a new directory, "
             "an empty one, or an earlier export."
         )
     files = (path for path in directory.rglob("*") if path.is_symlink() or not path.is_dir())
     names = sorted(path.relative_to(directory).as_posix() for path in files)
-    entries = {one.marker, *one.entries}
+    entries = {chosen.marker, *chosen.entries}
     foreign = [name for name in names if not any(fnmatch.fnmatchcase(name, e) for e in entries)]
     if foreign:
         more = f" and {len(foreign) - 1} more" if len(foreign) > 1 else ""
         raise UserError(
-            f"{str(directory)!r} holds {foreign[0]!r}{more}, which replacing the {one.title} there "
-            "would delete: move it away, or name a new directory."
+            f"{str(directory)!r} holds {foreign[0]!r}{more}, which replacing the {chosen.title} "
+            "there would delete: move it away, or name a new directory."
         )
 
 
@@ -215,7 +209,7 @@ def check_export_packages(format: str) -> None:
     >>> from keras_transformer.export import check_export_packages
     >>> check_export_packages("saved_model")
     """
-    for package in get_format(format).packages:
+    for package in _format(format).packages:
         try:
             importlib.import_module(package)
         except ImportError as error:
@@ -232,26 +226,29 @@ def export_folder(
     """Checks the arguments, and yields a folder that replaces `directory` if the block succeeds."""
     import keras
 
-    one = get_format(format)
+    chosen, backend = FORMATS[format], keras.backend.backend()
     for name, value in options.items():
-        rule = one.options[name].rule
+        rule = chosen.options[name].rule
         if value is not None and not rule.allows(value):
             raise ValueError(f"`{name}` must be {rule.words}. Received: {name}={value!r}")
-    backend = keras.backend.backend()
-    if one.needs_tensorflow and backend != "tensorflow":
-        rule = f"The {one.title} is written with the TensorFlow backend (KERAS_BACKEND=tensorflow)"
-        raise UserError(f"{rule}. Received: {backend=}")
+    if chosen.needs_tensorflow and backend != "tensorflow":
+        raise UserError(
+            f"The {chosen.title} is written with the TensorFlow backend "
+            f"(KERAS_BACKEND=tensorflow). Received: {backend=}"
+        )
     check_export_packages(format)
-    one.check_task(pipeline.task)
-    if not one.includes_search:
+    chosen.check_task(pipeline.task)
+    if not chosen.includes_search:
         if num_models := len(getattr(pipeline.model, "models", ())):
-            rule = f"The {one.title} holds one model; export the models of an ensemble one by one"
-            raise UserError(f"{rule}. Received: an Ensemble of {num_models}")
-        warn_of_constraints(pipeline.search, one.title)
+            raise UserError(
+                f"The {chosen.title} holds one model; export the models of an ensemble one by one. "
+                f"Received: an Ensemble of {num_models}"
+            )
+        warn_of_constraints(pipeline.search, chosen.title)
     check_export_directory(directory, format)
     with atomic_folder(directory) as aside:
         aside.mkdir()
-        if not one.includes_search:
+        if not chosen.includes_search:
             pipeline.tokenizers.save(aside)
         yield aside
 

@@ -31,18 +31,9 @@ def export_onnx(translator: Translator, directory: str | os.PathLike) -> pathlib
     """Writes `encode.onnx`, `decode.onnx`, their `weights.bin`, and the tokenizer's file.
 
     Both models are in float32, with dynamic batch and lengths. Each weight is stored once.
-
-    - `encode.onnx` takes `source`, int32 `[batch, source_length]`; each row ends with EOS, padded
-      with 0. It returns `source_mask` and, for every decoder block i, `cross_key_i` and
-      `cross_value_i`.
-    - `decode.onnx` takes `tokens`, int32 `[rows]`, the last token of each row (BOS at first); the
-      outputs of `encode.onnx`; and `self_key_i` and `self_value_i` of shape
-      `[rows, heads, target_length, dim]`, of length 0 at first. It returns `logits`, float32
-      `[rows, vocabulary]`, and `new_self_key_i` and `new_self_value_i`, which are inputs of the
-      next step. `rows` may be a multiple of `batch`; the beams of a sentence are adjacent rows.
-
-    docs/runtimes.md shows a greedy search that uses them. The translator's own search is not
-    exported; a warning names its constraints.
+    `encode.onnx` has the encoder and `decode.onnx` one step of the decoder; docs/runtimes.md
+    describes their inputs and outputs, and shows a greedy search that uses them. The translator's
+    own search is not exported; a warning names its constraints.
 
     Args:
         translator: a `Translator`.
@@ -107,41 +98,40 @@ def _convert(function):
 
 def _convert_erfc(context, node, *_):
     """Converts TensorFlow's `Erfc`, 1 - erf(x), which GELU uses and tf2onnx does not support."""
-    one = context.make_const(f"{node.name}_one", np.array(1.0, "float32"))
-    erf, shape = f"{node.name}_erf", context.get_shape(node.output[0])
-    result, dtype = node.output[0], context.get_dtype(node.output[0])
-    inputs = list(node.input)
+    number = context.make_const(f"{node.name}_one", np.array(1.0, "float32"))
+    erf, [result], inputs = f"{node.name}_erf", node.output, list(node.input)
+    types = {"shapes": [context.get_shape(result)], "dtypes": [context.get_dtype(result)]}
     context.remove_node(node.name)
-    context.make_node("Erf", inputs, outputs=[erf], shapes=[shape], dtypes=[dtype])
-    context.make_node("Sub", [one.output[0], erf], outputs=[result], shapes=[shape], dtypes=[dtype])
+    context.make_node("Erf", inputs, outputs=[erf], **types)
+    context.make_node("Sub", [number.output[0], erf], outputs=[result], **types)
 
 
 _HANDLERS: dict[str, tuple[Any, list]] = {"Erfc": (_convert_erfc, [])}
 
 
-def _write(models, directory) -> None:
+def _write(models, directory):
     """Writes ONNX models. One file has the large constants of all models, equal ones once."""
     import onnx
 
-    places = {}  # content -> offset
+    offsets = {}  # of the contents
     with open(directory / _WEIGHTS_FILE, "wb") as file:
         for name, model in models.items():
             for tensor in model.graph.initializer:
                 array = onnx.numpy_helper.to_array(tensor)
                 if array.nbytes < _SMALLEST_SHARED:
                     continue
-                if array.tobytes() not in places and array.T.tobytes() in places:
+                if array.tobytes() not in offsets and array.T.tobytes() in offsets:
                     # TensorFlow transposed a copy of the embedding matrix for the softmax.
                     _insert_transpose(model.graph, tensor)
                     array = array.T
                 content = array.tobytes()
-                if content not in places:
+                if content not in offsets:
                     file.write(bytes(-file.tell() % _ALIGNMENT))
-                    places[content] = file.tell()
+                    offsets[content] = file.tell()
                     file.write(content)
                 tensor.raw_data = content
                 onnx.external_data_helper.set_external_data(
-                    tensor, _WEIGHTS_FILE, offset=places[content], length=len(content)
+                    tensor, _WEIGHTS_FILE, offset=offsets[content], length=len(content)
                 )
                 tensor.ClearField("raw_data")
             (directory / f"{name}.onnx").write_bytes(model.SerializeToString())

@@ -26,25 +26,14 @@ def export_saved_model(
 
     The SavedModel contains each weight once and no optimizer. It needs only TensorFlow and the
     SentencePiece operations of `tensorflow_text`. Batch and lengths are dynamic, and every output
-    has one row for each text. A translator has these signatures:
-
-    - `serving_default`: `text` -> `translation`, `score`, `truncated`;
-    - `n_best`: `text` -> `translations` and `scores` `[batch, n]`, best first, and `truncated`.
-      `n` is the search's number of answers; the beam size if a beam search has `n_best=1`;
-    - `score`: `text`, `translation` -> `log_probability`, `num_tokens`, `truncated`, and for each
-      token `tokens` and `token_log_probabilities`, padded with `""` and 0;
-    - `attention`: `text`, `translation` -> `attention` `[batch, target, source]`, `source_tokens`,
-      `target_tokens`, `truncated`. The attention is the mean over the heads of the second-to-last
-      decoder block, 0 at padding. Row t belongs to the step that predicts target token t;
-    - `limits`: `text` -> `num_tokens` of the text, `max_source_tokens`, `max_translation_tokens`,
-      `truncated`, and `settings`, JSON with the search and the lengths.
+    has one row for each text. The signatures of a translator, which docs/serving.md describes, are
+    `serving_default`, `n_best`, `score`, `attention` and `limits`; docs/parsing.md has those of a
+    parser.
 
     The answers equal those of `Translator.translate` with `long_texts="truncate"`, `hypotheses` and
     `score`. A translator's `shortlist` becomes a table in the graph; sentences that are searched
     together share their candidates. Text without subwords gives an empty translation and score 0.
-    Invalid UTF-8 is read as U+FFFD. If a source is longer than the translator's
-    `max_source_length`, or a given translation is longer than the longest possible answer, it is
-    cut, and `truncated` is true. docs/parsing.md lists the signatures of a parser.
+    Invalid UTF-8 is read as U+FFFD. A text that is too long is cut, and `truncated` is then true.
 
     TensorFlow Serving warms up with `assets.extra/tf_serving_warmup_requests`, which has requests
     for every signature. `assets.extra/model` is a model directory without weights, with which
@@ -84,17 +73,13 @@ def export_saved_model(
     with export_folder(translator, directory, "saved_model", **options) as aside:
         import tensorflow as tf
 
-        from keras_transformer.export.served_module import ServedModule
-
         dtype = choose_precision(dtype, translator.model.config)
         task = get_task(translator.task)
         task.check_served(translator)
-        functions = task.served_functions
-        model = copy_of(translator.model, dtype)
-        search = search or translator.search
-        module = ServedModule(functions, translator, model, search, num_streams)
-        signatures = {name: getattr(module, name) for name in functions.inputs}
-        tf.saved_model.save(module, str(aside), signatures=signatures)
+        model, search = copy_of(translator.model, dtype), search or translator.search
+        functions = task.served_functions(translator, model, search, num_streams)
+        signatures = {name: getattr(functions.module, name) for name in functions.inputs}
+        tf.saved_model.save(functions.module, str(aside), signatures=signatures)
         if not isinstance(model, Ensemble):
             translator.write(aside / IN_SAVED_MODEL, search, precision=model.dtype_policy.name)
         # TensorFlow Serving's folders are numbers below a folder with the model's name.
@@ -114,17 +99,15 @@ def warmup_texts(tokenizer: Any) -> list[list[str]]:
     # The special pieces come first, followed in some vocabularies by the 256 bytes.
     first = 260 if tokenizer.vocab_size > 300 else 4
     # The stride is prime, so the pieces differ and come from the whole vocabulary.
-    pieces = [
-        first + 7919 * place % (tokenizer.vocab_size - first) for place in range(max(_LENGTHS[1]))
-    ]
+    num_pieces, longest = tokenizer.vocab_size - first, max(_LENGTHS[1])
+    pieces = [first + 7919 * number % num_pieces for number in range(longest)]
     return [[tokenizer.decode(pieces[:length]) for length in lengths] for lengths in _LENGTHS]
 
 
-def _write_warmup_requests(directory, requests, model_name: str) -> None:
-    """Writes `assets.extra/tf_serving_warmup_requests` into a SavedModel.
+def _write_warmup_requests(directory, requests, model_name):
+    """Writes `PredictionLog` messages of tensorflow_serving/apis/prediction_log.proto.
 
-    The file has `PredictionLog` messages of tensorflow_serving/apis/prediction_log.proto. Each of
-    `requests` is the name of a signature and a dict from the names of its inputs to texts.
+    Each of `requests` is the name of a signature and a dict from the names of its inputs to texts.
     """
     import tensorflow as tf
 
@@ -141,7 +124,7 @@ def _write_warmup_requests(directory, requests, model_name: str) -> None:
             writer.write(_field(6, _field(1, request)))
 
 
-def _field(number: int, payload: bytes) -> bytes:
+def _field(number, payload):
     """Returns a field of a protobuf message: its tag, the length as a varint, and the payload."""
     size, rest = [], len(payload)
     while rest > 127:

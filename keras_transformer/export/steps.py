@@ -1,7 +1,4 @@
-"""The encoder and one decoder step as functions of named tensors, for other runtimes.
-
-`export_onnx` describes the tensors.
-"""
+"""Copies of models, and their encoder and one decoder step as functions for other runtimes."""
 
 import dataclasses
 from typing import Any
@@ -18,66 +15,60 @@ from keras_transformer.layers.caches import (
 from keras_transformer.layers.composite_layer import quantize_parts, quantized_parts
 from keras_transformer.models import Ensemble, Transformer
 from keras_transformer.models.transformer import DecodingState
-from keras_transformer.settings.transformer_config import TransformerConfig
-
-_PARTS = ("key", "value")
 
 
-def copy_of(model: Transformer | Ensemble, dtype: str | None = None) -> Transformer | Ensemble:
-    """Returns a copy of a model, with weights and computation in `dtype`; None for the model's."""
-    if isinstance(model, Ensemble):
-        return Ensemble([_copy(member, member.config, dtype) for member in model.models])
-    return _copy(model, model.config, dtype)
+def copy_of(model: Transformer | Ensemble, dtype: str | None = None, **changes: Any) -> Any:
+    """Returns a copy of a model, with weights and computation in `dtype`; None for the model's.
 
-
-def convertible(model: Any) -> Transformer:
-    """Returns the model in float32 without loops, which the converters do not know.
-
-    It is the model itself or a copy.
-
-    Raises:
-        UserError: If the model has a sliding window.
+    `changes` are fields of the copy's `TransformerConfig`.
     """
-    if model.config.sliding_window is not None:
-        rule = "ONNX and LiteRT exports have no sliding window; a SavedModel has it"
-        raise UserError(f"{rule}. Received: sliding_window={model.config.sliding_window}")
-    config = dataclasses.replace(model.config, flash_attention=None)
-    if (model.config, model.dtype_policy.name) == (config, "float32"):
-        return model
-    return _copy(model, config, "float32")
-
-
-def _copy(model: Transformer, config: TransformerConfig, dtype: str | None) -> Transformer:
+    if isinstance(model, Ensemble):
+        return Ensemble([copy_of(member, dtype) for member in model.models])
+    config = dataclasses.replace(model.config, **changes)
     copy = Transformer(config, dtype=model.dtype_policy if dtype is None else dtype)
     quantize_parts(copy, quantized_parts(model))
     copy.set_weights(model.get_weights())
     return copy
 
 
+def convertible(model: Any) -> Transformer:
+    """Returns the model, or a copy, in float32 without loops, which the converters do not know."""
+    if model.config.sliding_window is not None:
+        rule = "ONNX and LiteRT exports have no sliding window; a SavedModel has it"
+        raise UserError(f"{rule}. Received: sliding_window={model.config.sliding_window}")
+    if model.config.flash_attention is None and model.dtype_policy.name == "float32":
+        return model
+    return copy_of(model, "float32", flash_attention=None)
+
+
 def concrete_functions(model: Transformer) -> dict[str, Any]:
-    """Returns concrete functions `encode` and `decode` of a model, for any batch and lengths."""
+    """Returns concrete functions `encode` and `decode` of a model, for any batch and lengths.
+
+    docs/runtimes.md describes their named tensors.
+    """
     import tensorflow as tf
 
     def encode(source):
         outputs, source_mask = model.encode(source, training=False)
         named = {"source_mask": source_mask}
         for number, block in enumerate(model.decoder.blocks):
-            cache = block.cross_attention.make_cache(outputs)
-            named |= {f"cross_{part}_{number}": cache[i] for i, part in enumerate(_PARTS)}
+            keys, values = block.cross_attention.make_cache(outputs)
+            named |= {f"cross_key_{number}": keys, f"cross_value_{number}": values}
         return named
 
     def decode(tokens, source_mask, **tensors):
         blocks = []
         for number in range(len(model.decoder.blocks)):
-            own = GrowingCache(*((tensors[f"self_{part}_{number}"],) for part in _PARTS))
-            cross = CompleteCache(*(tensors[f"cross_{part}_{number}"] for part in _PARTS))
-            blocks.append(DecoderBlockCache(own, cross))
+            keys, values = tensors[f"self_key_{number}"], tensors[f"self_value_{number}"]
+            past = GrowingCache((keys,), (values,))
+            cross = CompleteCache(tensors[f"cross_key_{number}"], tensors[f"cross_value_{number}"])
+            blocks.append(DecoderBlockCache(past, cross))
         cache = DecoderCache(ops.shape(tensors["self_key_0"])[2], tuple(blocks))
         logits, state = model.decode_step(tokens, None, DecodingState(cache, source_mask))
         named = {"logits": logits}
         for number, block in enumerate(state.cache.blocks):
-            for part, [whole] in zip(_PARTS, block.self_attention, strict=True):
-                named[f"new_self_{part}_{number}"] = whole
+            [keys], [values] = block.self_attention
+            named |= {f"new_self_key_{number}": keys, f"new_self_value_{number}": values}
         return named
 
     inputs = {
@@ -86,12 +77,12 @@ def concrete_functions(model: Transformer) -> dict[str, Any]:
     }
     for number, block in enumerate(model.decoder.blocks):
         for kind, attention in (("self", block.self_attention), ("cross", block.cross_attention)):
-            for part, dim in zip(_PARTS, (attention.key_dim, attention.value_dim), strict=True):
+            for name, dim in (("key", attention.key_dim), ("value", attention.value_dim)):
                 shape = [None, attention.num_heads, None, dim]
-                inputs[f"{kind}_{part}_{number}"] = tf.TensorSpec(shape, tf.float32)
-    return {
-        "encode": tf.function(encode, autograph=False).get_concrete_function(
-            source=tf.TensorSpec([None, None], tf.int32)
-        ),
-        "decode": tf.function(decode, autograph=False).get_concrete_function(**inputs),
-    }
+                inputs[f"{kind}_{name}_{number}"] = tf.TensorSpec(shape, tf.float32)
+
+    def traced(function, **inputs):
+        return tf.function(function, autograph=False).get_concrete_function(**inputs)
+
+    source = tf.TensorSpec([None, None], tf.int32)
+    return {"encode": traced(encode, source=source), "decode": traced(decode, **inputs)}

@@ -21,6 +21,10 @@ from keras_transformer.models.weight_files import has_amx, stored_weights
 _MIN_PART_SIZE = 2**17
 # Searches of more rows run several at a time, which already keeps all threads busy.
 _MAX_ROWS_OF_PARTS = 8
+# The maps of a layer, by name; those in one tuple have the same inputs.
+_SELF_ATTENTION = ("query", "key", "value"), ("output",)
+_CROSS_ATTENTION = ("query",), ("key", "value"), ("output",)
+_FEED_FORWARD = ("inner",), ("outer",)
 
 
 class StoredKernels:
@@ -34,11 +38,12 @@ class StoredKernels:
     def __init__(self, model: Transformer | Ensemble, num_parts: int = 1) -> None:
         self._weights, groups = stored_weights(model)
         self._matrices = [_Matrix(kernels) for kernels in groups]
+        self._matrix_of: dict[int, Any] = {k: m for m in self._matrices for k in m.rows_of}
         self._num_parts = num_parts
         self._is_decoding_step = False
         for transformer in getattr(model, "models", [model]):
             self._replace_maps(transformer)
-            transformer.decode_step = self._step(transformer.decode_step)
+            transformer.decode_step = self._as_step(transformer.decode_step)
 
     @property
     def variables(self) -> list:
@@ -63,36 +68,25 @@ class StoredKernels:
             if embedding.embedding.quantization_mode is None:
                 embedding.project = functools.partial(self._project, embedding)
         for block in transformer.encoder.blocks:
-            self._replace(block.attention, "query", "key", "value")
-            self._replace(block.attention, "output")
-            self._replace(block.feed_forward, "inner")
-            self._replace(block.feed_forward, "outer")
+            self._replace(block.attention, _SELF_ATTENTION)
+            self._replace(block.feed_forward, _FEED_FORWARD)
         for block in transformer.decoder.blocks:
-            self._replace(block.self_attention, "query", "key", "value")
-            self._replace(block.self_attention, "output")
-            self._replace(block.cross_attention, "query")
-            self._replace(block.cross_attention, "key", "value")
-            self._replace(block.cross_attention, "output")
-            self._replace(block.feed_forward, "inner")
-            self._replace(block.feed_forward, "outer")
+            self._replace(block.self_attention, _SELF_ATTENTION)
+            self._replace(block.cross_attention, _CROSS_ATTENTION)
+            self._replace(block.feed_forward, _FEED_FORWARD)
 
-    def _replace(self, layer, *names):
-        """Replaces maps of a layer that have the same inputs, by one product if they can be."""
-        maps = [getattr(layer, f"{name}_dense") for name in names]
-        # A quantized map, and one with LoRA, computes its kernel itself.
-        if any(dense.quantization_mode or dense.lora_enabled for dense in maps):
-            return
-        matrices = [self._matrix_of(dense.kernel) for dense in maps]
-        are_joined = None not in matrices and len(set(matrices)) == 1
-        joined = _Product(self, matrices[0], [d.kernel for d in maps]) if are_joined else None
-        for name, dense, matrix in zip(names, maps, matrices, strict=True):
-            product = joined
-            if joined is None and matrix is not None:
-                product = _Product(self, matrix, [dense.kernel])
-            setattr(layer, f"{name}_dense", _StoredDense(self, dense, product))
-
-    def _matrix_of(self, kernel):
-        return next((m for m in self._matrices if id(kernel) in m.rows_of), None)
+    def _replace(self, layer, groups):
+        """Replaces the maps of a layer, those of each group by one product if they can be."""
+        for names in groups:
+            maps = [getattr(layer, f"{name}_dense") for name in names]
+            # A quantized map, and one with LoRA, computes its kernel itself.
+            if any(dense.quantization_mode or dense.lora_enabled for dense in maps):
+                continue
+            kernels = [dense.kernel for dense in maps]
+            matrices = [self._matrix_of.get(id(kernel)) for kernel in kernels]
+            products = {m: _Product(self, m, kernels) for m in matrices if m is not None}
+            for name, dense, matrix in zip(names, maps, matrices, strict=True):
+                setattr(layer, f"{name}_dense", _StoredDense(self, dense, products.get(matrix)))
 
     def _project(self, embedding, rows, embeddings=None):
         """As `TiedEmbedding.project`."""
@@ -102,7 +96,7 @@ class StoredKernels:
             return self.multiply(rows, transpose)
         return tf.matmul(rows, transpose, transpose_b=True)
 
-    def _step(self, decode_step):
+    def _as_step(self, decode_step):
         """Returns `decode_step` with the products that are fast for few rows."""
 
         @functools.wraps(decode_step)
@@ -115,14 +109,14 @@ class StoredKernels:
 
         return step
 
-    def multiply(self, rows: tf.Tensor, transpose: tf.Tensor) -> tf.Tensor:
+    def multiply(self, rows, transpose):
         """Returns `[rows, output_dim]`, the product of rows and the transpose of a matrix."""
         if self._is_decoding_step:
             return multiply_few_rows(rows, transpose, self._num_parts)
         # As batches of one: a plain product of a few MB runs on one thread in TensorFlow.
         return tf.matmul(rows[None], transpose[None], transpose_b=True)[0]
 
-    def add_bias(self, outputs: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
+    def add_bias(self, outputs, bias):
         """Returns the sum of `[rows, output_dim]` and `[output_dim]`."""
         if not self._is_decoding_step:
             return tf.nn.bias_add(outputs, bias)
@@ -131,7 +125,7 @@ class StoredKernels:
         return tf.squeeze(tf.nn.bias_add(tf.expand_dims(outputs, 1), bias), 1)
 
 
-def multiply_few_rows(rows: tf.Tensor, transpose: tf.Tensor, num_parts: int) -> tf.Tensor:
+def multiply_few_rows(rows, transpose, num_parts):
     """Returns `[rows, output_dim]`, the product of a few rows and the transpose of a matrix.
 
     The transpose, `[output_dim, input_dim]`, is the first factor, in its own memory order, and the
@@ -169,36 +163,37 @@ class _Matrix:
         self.variable = tf.Variable(tf.concat(transposes, axis=0), trainable=False)
         self.value = None  # The tensor of the variable in the function that is traced.
         ends = list(itertools.accumulate(kernel.shape[1] for kernel in kernels))
-        limits = zip([0, *ends], ends, strict=False)
+        limits = itertools.pairwise([0, *ends])
         self.rows_of = {id(kernel): rows for kernel, rows in zip(kernels, limits, strict=True)}
 
 
 class _Product:
-    """The product of the same rows and adjacent kernels of a matrix, computed once."""
+    """The product of rows and those of the kernels that a matrix has, computed once."""
 
     def __init__(self, stored, matrix, kernels):
         self.stored, self.matrix = stored, matrix
-        limits = [matrix.rows_of[id(kernel)] for kernel in kernels]
-        self.start, self.end = limits[0][0], limits[-1][1]
-        self.sizes = {id(k): end - start for k, (start, end) in zip(kernels, limits, strict=True)}
-        self.rows: Any = None
-        self.parts: dict[int, Any] = {}
+        # They are adjacent in the matrix.
+        self.rows_of = {id(k): matrix.rows_of[id(k)] for k in kernels if id(k) in matrix.rows_of}
+        self.last_rows: Any = None
+        self.outputs: dict[int, Any] = {}
 
     def of(self, rows, kernel):
         """Returns the product of the rows and one of the kernels."""
-        if rows is not self.rows:
-            transpose = self.matrix.value
-            if (self.start, self.end) != (0, transpose.shape[0]):
-                transpose = transpose[self.start : self.end]
+        if rows is not self.last_rows:
+            limits, transpose = list(self.rows_of.values()), self.matrix.value
+            start, end = limits[0][0], limits[-1][1]
+            if (start, end) != (0, transpose.shape[0]):
+                transpose = transpose[start:end]
             product = self.stored.multiply(rows, transpose)
-            sizes = list(self.sizes.values())
-            parts = [product] if len(sizes) == 1 else tf.split(product, sizes, axis=-1)
-            self.rows, self.parts = rows, dict(zip(self.sizes, parts, strict=True))
-        return self.parts[id(kernel)]
+            sizes = [end - start for start, end in limits]
+            outputs = [product] if len(sizes) == 1 else tf.split(product, sizes, axis=-1)
+            self.last_rows = rows
+            self.outputs = dict(zip(self.rows_of, outputs, strict=True))
+        return self.outputs[id(kernel)]
 
 
 class _StoredDense:
-    """Takes the place of a `keras.layers.Dense` in the model of an export."""
+    """Replaces a `keras.layers.Dense` of the model; `product` is None if it reads its kernel."""
 
     def __init__(self, stored, dense, product):
         self.stored, self.dense, self.product = stored, dense, product
@@ -208,7 +203,7 @@ class _StoredDense:
         """The kernel, `[input_dim, units]`."""
         if self.product is None:
             return self.dense.kernel
-        start, end = self.product.matrix.rows_of[id(self.dense.kernel)]
+        start, end = self.product.rows_of[id(self.dense.kernel)]
         return tf.transpose(self.product.matrix.value[start:end])
 
     def __call__(self, rows):

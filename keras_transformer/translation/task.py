@@ -81,7 +81,7 @@ class TranslationTask(Task):
 
     @property
     def served_functions(self) -> type:
-        from keras_transformer.export.signatures import TranslatorFunctions
+        from keras_transformer.translation.signatures import TranslatorFunctions
 
         return TranslatorFunctions
 

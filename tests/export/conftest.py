@@ -17,10 +17,10 @@ def translator():
 @pytest.fixture(scope="session")
 def exported(translator, tmp_path_factory):
     """The directory of a SavedModel that works on more than a few texts in chunks."""
-    from keras_transformer.export import signatures
+    from keras_transformer.translation import signatures
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(signatures.served, "MAX_TOKENS", 1_000)
+        patch.setattr(signatures, "_MAX_TOKENS", 1_000)
         patch.setattr(Translator, "max_batch_tokens", 1_000)
         patch.setattr(signatures, "_MAX_NUMBERS", 100_000)
         return export_saved_model(translator, tmp_path_factory.mktemp("export") / "en_de" / "1")

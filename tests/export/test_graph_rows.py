@@ -8,9 +8,8 @@ tf = pytest.importorskip("tensorflow")
 if keras.backend.backend() != "tensorflow":
     pytest.skip("a SavedModel is written on the TensorFlow backend", allow_module_level=True)
 
-from keras_transformer.decoding import GreedySearch  # noqa: E402
-from keras_transformer.export import served_module  # noqa: E402
-from keras_transformer.export.signatures import TranslatorFunctions  # noqa: E402
+from keras_transformer.export.served_module import starts_of_chunks  # noqa: E402
+from keras_transformer.translation.signatures import in_chunks  # noqa: E402
 
 
 @pytest.mark.parametrize(
@@ -21,14 +20,13 @@ def test_rows_are_cut_into_chunks(num_rows, chunk_size, sizes):
     def chunks(num_rows, chunk_size):
         def function(start, end):
             rows = tf.range(start, end)
-            return {"row": rows, "size": tf.fill(tf.shape(rows), end - start)}
+            return tf.stack([rows, tf.fill(tf.shape(rows), end - start)], axis=1)
 
-        empty = {"row": tf.zeros([0], tf.int32), "size": tf.zeros([0], tf.int32)}
-        return served_module.in_chunks(function, num_rows, chunk_size, empty)
+        return in_chunks(function, num_rows, chunk_size, tf.zeros([0, 2], tf.int32))
 
-    found = chunks(tf.constant(num_rows), tf.constant(chunk_size))
-    assert found["row"].numpy().tolist() == list(range(num_rows))
-    assert found["size"].numpy().tolist() == np.repeat(sizes, sizes).tolist()
+    rows, sizes_found = chunks(tf.constant(num_rows), tf.constant(chunk_size)).numpy().T
+    assert rows.tolist() == list(range(num_rows))
+    assert sizes_found.tolist() == np.repeat(sizes, sizes).tolist()
 
 
 @pytest.mark.parametrize("lengths, starts", [
@@ -38,9 +36,7 @@ def test_rows_are_cut_into_chunks(num_rows, chunk_size, sizes):
     ([400, 30, 20, 10, 10, 10, 10, 10, 10, 10], [0, 1, 4, 9, 10]),  # at most 100 positions
     ([5] * 300, [0, 20, *range(40, 301, 20)]),
 ])  # fmt: skip
-def test_long_rows_come_in_small_chunks(translator, monkeypatch, lengths, starts):
-    monkeypatch.setattr(type(translator), "max_batch_tokens", 200)
-    arguments = None, translator, translator.model, GreedySearch()
-    functions = TranslatorFunctions(*arguments, num_streams=2)
-    found = functions._starts_of_chunks(tf.constant(lengths, tf.int32), max_rows=64)
+def test_long_rows_come_in_small_chunks(lengths, starts):
+    lengths = tf.constant(lengths, tf.int32)
+    found = starts_of_chunks(lengths, max_positions=100, max_rows=64, num_streams=2)
     assert found.numpy().tolist() == starts

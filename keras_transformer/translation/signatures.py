@@ -9,14 +9,14 @@ import tensorflow as tf
 from keras import ops
 
 from keras_transformer.data.tokenizer import BOS_ID, PAD_ID
-from keras_transformer.export import served_module as served
+from keras_transformer.export.served_module import ServedFunctions, encode, padded
 from keras_transformer.layers.tensors import Tensor
 
-# Maximum number of elements in the largest tensor of a chunk of rows.
-_MAX_NUMBERS = 2**26
+# Maximum padded positions (of the longer side) in a chunk, and elements of its largest tensor.
+_MAX_TOKENS, _MAX_NUMBERS = 32_768, 2**26
 
 
-class TranslatorFunctions(served.ServedFunctions):
+class TranslatorFunctions(ServedFunctions):
     """The signatures of a translator; the arguments are those of `ServedFunctions`."""
 
     inputs = {
@@ -25,8 +25,8 @@ class TranslatorFunctions(served.ServedFunctions):
     }
     outputs = ("translation", "translations")
 
-    def __init__(self, module, pipeline, model, search, num_streams):
-        super().__init__(module, pipeline, model, search, num_streams)
+    def __init__(self, pipeline, model, search, num_streams):
+        super().__init__(pipeline, model, search, num_streams)
         longest = pipeline.max_source_length + pipeline.extra_length
         # Maximum number of tokens, EOS included, of a given or generated translation.
         self._max_target_length = min(longest, model.config.max_length or longest)
@@ -41,19 +41,17 @@ class TranslatorFunctions(served.ServedFunctions):
         length = tf.cast(targets.bounding_shape()[1], tf.int32)
 
         def score_rows(start, end):
-            labels = served.padded(targets[start:end], length)
-            source, target = served.padded(sources[start:end]), _decoder_inputs(labels)
+            labels = padded(targets[start:end], length)
+            source, target = padded(sources[start:end]), _decoder_inputs(labels)
             logits = self._model({"source": source, "target": target}, training=False)
             chosen = tf.gather(logits, labels, batch_dims=2)
-            found = tf.cast(chosen - ops.logsumexp(logits, axis=-1), tf.float32)
-            return {"values": tf.where(labels == PAD_ID, 0.0, found)}
+            log_probabilities = tf.cast(chosen - ops.logsumexp(logits, axis=-1), tf.float32)
+            return tf.where(labels == PAD_ID, 0.0, log_probabilities)
 
-        rows = served.rows_per_chunk(
-            (served.longest_row(sources, targets), served.MAX_TOKENS),
-            (length * self._model.config.output_vocab_size, _MAX_NUMBERS),
-        )
-        empty = {"values": tf.zeros([0, length])}
-        values = served.in_chunks(score_rows, tf.shape(text)[0], rows, empty)["values"]
+        longest = _longest_row(sources, targets)
+        chunk_size = _chunk_size(longest, length * self._model.config.output_vocab_size)
+        empty = tf.zeros([0, length])
+        values = in_chunks(score_rows, tf.shape(text)[0], chunk_size, empty)
         return {
             "log_probability": tf.reduce_sum(values, axis=1),
             "num_tokens": tf.cast(targets.row_lengths(), tf.int32),
@@ -67,22 +65,20 @@ class TranslatorFunctions(served.ServedFunctions):
         lengths = [tf.cast(ids.bounding_shape()[1], tf.int32) for ids in (targets, sources)]
 
         def attend_rows(start, end):
-            labels = served.padded(targets[start:end], lengths[0])
-            source = served.padded(sources[start:end], lengths[1])
+            labels = padded(targets[start:end], lengths[0])
+            source = padded(sources[start:end], lengths[1])
             blocks = self._model.attention_scores(source, _decoder_inputs(labels))["cross"]
             # The last but one block aligns best (Garg et al., 2019, section 4.1).
             scores = tf.cast(blocks[max(len(blocks) - 2, 0)], tf.float32)
             scores = tf.reduce_mean(scores, axis=1)  # [batch, target, source]
             is_real = (labels != PAD_ID)[:, :, None] & (source != PAD_ID)[:, None, :]
-            return {"attention": tf.where(is_real, scores, 0.0)}
+            return tf.where(is_real, scores, 0.0)
 
-        longest = served.longest_row(sources, targets)
-        rows = served.rows_per_chunk(
-            (longest, served.MAX_TOKENS), (longest**2 * self._model.config.num_heads, _MAX_NUMBERS)
-        )
-        empty = {"attention": tf.zeros([0, *lengths])}
+        longest = _longest_row(sources, targets)
+        chunk_size = _chunk_size(longest, longest**2 * self._model.config.num_heads)
+        empty = tf.zeros([0, *lengths])
         return {
-            **served.in_chunks(attend_rows, tf.shape(text)[0], rows, empty),
+            "attention": in_chunks(attend_rows, tf.shape(text)[0], chunk_size, empty),
             "source_tokens": self._pieces(self._pipeline.source_tokenizer, sources),
             "target_tokens": self._pieces(self._pipeline.target_tokenizer, targets),
             "truncated": truncated,
@@ -100,7 +96,7 @@ class TranslatorFunctions(served.ServedFunctions):
         def write(tokens, scores):
             tokens = tf.where((num_subwords == 0)[:, None, None], PAD_ID, tokens)
             flat = tf.reshape(tokens, [-1, tf.shape(tokens)[-1]])  # [batch * n, length]
-            return tf.reshape(self._module.target_tokenizer.detokenize(flat), tf.shape(scores))
+            return tf.reshape(self.module.target_tokenizer.detokenize(flat), tf.shape(scores))
 
         return self._search(sources, num_subwords, search, write), truncated
 
@@ -111,9 +107,8 @@ class TranslatorFunctions(served.ServedFunctions):
         with tf.control_dependencies([same]):
             text = tf.identity(text)
         sources, is_cut = self._encode_source(text)
-        targets, is_target_cut = served.encode(
-            self._module.target_tokenizer, translation, self._max_target_length
-        )
+        tokenizer = self.module.target_tokenizer
+        targets, is_target_cut = encode(tokenizer, translation, self._max_target_length)
         return sources, targets, is_cut | is_target_cut
 
     def _pieces(self, tokenizer, ids):
@@ -127,3 +122,31 @@ def _decoder_inputs(labels):
     """Returns the labels shifted right, with BOS first; the padding stays where it is."""
     shifted = tf.pad(labels[:, :-1], [[0, 0], [1, 0]], constant_values=BOS_ID)
     return tf.where(labels == PAD_ID, PAD_ID, shifted)
+
+
+def _longest_row(*rows):
+    """Returns the maximum length of a row in the ragged tensors, at least 1."""
+    return tf.reduce_max([tf.cast(ids.bounding_shape()[1], tf.int32) for ids in rows] + [1])
+
+
+def _chunk_size(longest, num_numbers):
+    """Returns how many rows fit both bounds, from the sizes of one row."""
+    limits = (longest, _MAX_TOKENS), (num_numbers, _MAX_NUMBERS)
+    return tf.reduce_min([tf.maximum(bound // tf.maximum(size, 1), 1) for size, bound in limits])
+
+
+def in_chunks(function, num_rows, chunk_size, empty):
+    """Joins the results of `function(start, end)` for chunks of rows; `empty` has no rows."""
+
+    def extend(start, results):
+        end = tf.minimum(start + chunk_size, num_rows)
+        return end, tf.concat([results, function(start, end)], axis=0)
+
+    _, results = tf.while_loop(
+        lambda start, results: start < num_rows,
+        extend,
+        (tf.constant(0), empty),
+        shape_invariants=(tf.TensorShape([]), tf.TensorShape([None, *empty.shape[1:]])),
+        parallel_iterations=1,
+    )
+    return results
