@@ -42,10 +42,10 @@ class CommandParser(argparse.ArgumentParser):
 
 
 def command_modules() -> dict[str, str]:
-    """Returns the name of each command's module.
+    """Returns each command's module.
 
-    The module has `define_options(parser)`, which adds its options, and `run(arguments)`, which
-    does its work. `help.toml` in its folder has the rest of its help.
+    Its `define_options(parser)` adds the options, and its `run(arguments)` does the work.
+    `help.toml` in its folder has the rest of the help.
     """
     return {
         "quickstart": "keras_transformer.quickstart.command",
@@ -122,9 +122,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 @contextlib.contextmanager
 def _library_messages(command: str) -> Iterator[None]:
     """Writes the library's log messages to standard error; warnings begin with their level."""
-    logger = logging.getLogger("keras_transformer")
+    logger, handler = logging.getLogger("keras_transformer"), _MessageHandler()
     before = logger.level, logger.propagate
-    handler = _MessageHandler()
     handler.name = command
     logger.setLevel(logging.INFO)
     logger.propagate = False
@@ -163,8 +162,7 @@ def describe(error: BaseException) -> str:
         return "standard output is closed"
     if isinstance(error, OSError):
         # HDF5 hides the reason in a long text.
-        hidden = re.search(r"name = '([^']*)'.*error message = '([^']*)'", text)
-        if hidden:
+        if hidden := re.search(r"name = '([^']*)'.*error message = '([^']*)'", text):
             return f"{hidden[2]}: {hidden[1]!r}"
         if error.strerror:
             return error.strerror + (f": {str(error.filename)!r}" if error.filename else "")
@@ -175,8 +173,7 @@ def _no_room(error: BaseException) -> str | None:
     """Returns the system's message of a full disk if a TensorFlow error contains it, else None."""
     for number in NO_ROOM if type(error).__module__.startswith("tensorflow.") else ():
         reason = os.strerror(number)
-        match = re.search(rf"(?:(/[^;{{}}\n]*); )?{re.escape(reason)}", str(error))
-        if match:
+        if match := re.search(rf"(?:(/[^;{{}}\n]*); )?{re.escape(reason)}", str(error)):
             return f"{reason}: {match[1]!r}" if match[1] else reason
     return None
 

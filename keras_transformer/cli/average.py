@@ -37,11 +37,9 @@ def run(arguments):
             rule = f"{arguments.model!r} keeps {len(paths)} checkpoints"
             raise UserError(f"{rule}. Received: --last {number}")
     output = arguments.output or model / WEIGHTS_FILE
-    if arguments.output:
-        average_checkpoints(paths, os.path.realpath(output))
-    else:
+    if not arguments.output:
         finish_replacing(model)
-        average_checkpoints(paths, output)
+    average_checkpoints(paths, os.path.realpath(output) if arguments.output else output)
     say(f"wrote {output}: the average of {', '.join(path.name for path in paths)}")
 
 

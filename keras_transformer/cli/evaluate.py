@@ -30,11 +30,8 @@ def define_options(parser):
     text = "correct translations, line by line, with a file for each reference of a line; or one "
     text += "file of gold trees"
     add_options(files, {"--reference FILE": text}, action="extend", nargs="+")
-    outputs = {
-        "--output FILE": "file for the answers of the model",
-        "--json FILE": "file for the scores as JSON",
-    }
-    add_options(files, outputs)
+    add_options(files, {"--output FILE": "file for the answers of the model"})
+    add_options(files, {"--json FILE": "file for the scores as JSON"})
     by_method: dict = {}  # a task that is a subclass of another one may have the same options
     for task in tasks:
         by_method.setdefault(type(task).add_evaluate_options, task)

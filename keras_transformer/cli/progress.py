@@ -4,7 +4,7 @@ import contextlib
 import shutil
 import sys
 import threading
-from typing import Any, Self, TextIO
+from typing import Any, Self
 
 from tqdm import tqdm
 
@@ -26,36 +26,21 @@ def say(line: str) -> None:
 class Progress(tqdm):
     """A tqdm bar on standard error; in a file, a new line every 30 seconds.
 
-    If it has a total and a time limit, the bar shows the one that will be reached first.
+    `minutes` is a limit from the first report on. Of a total and a limit, the bar shows the one
+    that will be reached first. `stream` replaces standard error.
     """
 
     monitor_interval = 0  # no thread of tqdm: `_tick` is one
 
-    def __init__(
-        self,
-        label: str,  # name of the work, such as "translating"
-        total: int | None = None,  # number of units, if it is known
-        unit: str = "",  # plural name of the units
-        minutes: float | None = None,  # maximum minutes from the first report
-        stream: TextIO | None = None,  # None for `sys.stderr`
-    ):
+    def __init__(self, label: str, total: int | None = None, unit="", minutes=None, stream=None):
         file = sys.stderr if stream is None else stream
         self._minutes, self._is_terminal = minutes, file.isatty()
-        self._is_running = False
-        self._closed = threading.Event()
-        super().__init__(
-            desc=label,
-            total=total,
-            unit=unit,
-            file=file,
-            mininterval=_TERMINAL_INTERVAL if self._is_terminal else _FILE_INTERVAL,
-            miniters=0,
-            smoothing=0,
-            delay=_FILE_INTERVAL,  # on a terminal, until the first report
-            # `format_dict` has the width; some terminals say that they have no rows.
-            ncols=1,
-            nrows=20,
-        )
+        self._is_running, self._closed = False, threading.Event()
+        interval = _TERMINAL_INTERVAL if self._is_terminal else _FILE_INTERVAL
+        times = {"mininterval": interval, "miniters": 0, "smoothing": 0}
+        times["delay"] = _FILE_INTERVAL  # on a terminal, until the first report
+        # `format_dict` has the width; some terminals say that they have no rows.
+        super().__init__(desc=label, total=total, unit=unit, file=file, ncols=1, nrows=20, **times)
 
     def __enter__(self) -> Self:
         if self._is_terminal:
@@ -67,7 +52,7 @@ class Progress(tqdm):
             if self._is_running:
                 self.refresh()
 
-    def __exit__(self, error_type: type[BaseException] | None, *_: object) -> None:
+    def __exit__(self, error_type, *_) -> None:
         self.leave = error_type is None
         self.close()
 

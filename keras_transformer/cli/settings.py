@@ -8,7 +8,7 @@ import itertools
 import json
 import pathlib
 import tomllib
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from keras_transformer.cli.arguments import TRAINING_STREAMS, add_setting
@@ -16,14 +16,7 @@ from keras_transformer.errors import UserError, one_line
 from keras_transformer.files import read_small_file, require_file
 from keras_transformer.inference.tasks import all_tasks, get_task
 from keras_transformer.settings.presets import TrainingRecipe, get_preset, list_presets
-from keras_transformer.settings.setting import (
-    RATE,
-    Rule,
-    Setting,
-    choice,
-    declarations,
-    declare_options,
-)
+from keras_transformer.settings.setting import Rule, Setting, choice, declarations, declare_options
 from keras_transformer.settings.training_settings import (
     BLEU_TOKENIZERS,
     TrainingSettings,
@@ -31,14 +24,6 @@ from keras_transformer.settings.training_settings import (
 )
 from keras_transformer.settings.transformer_config import TransformerConfig
 
-# Options that become arguments of the function `train`.
-_VOCABULARY = {
-    "vocabulary FILE": "file of `keras-transformer vocab` with the vocabulary; in parsing, of the "
-    "words; None for a new one"
-}
-_OUTPUT = {
-    "output DIR": "model directory; if it contains a training already, that training is resumed"
-}
 # Settings that depend on the number of training pairs, each with the reason for its value.
 CHOSEN: dict[str, str] = {
     "preset": "a model size that suits this number of pairs",
@@ -84,14 +69,18 @@ def train_tables() -> dict[str, str]:
 
 def train_options() -> dict[str, Setting]:
     """Returns the settings of `train` by name, those of all tasks included."""
-    return _train_options(tuple(all_tasks()))
+    return _options_of_tasks(tuple(all_tasks()))
 
 
 @functools.cache
-def _train_options(tasks):
+def _options_of_tasks(tasks):
     declared = [*declarations(TrainingSettings).values()]
     declared += [option for task in tasks for option in task.options]
-    declared += [*declare_options("vocabulary", _VOCABULARY), *declare_options("machine", _OUTPUT)]
+    # Arguments of the function `train`.
+    text = "file of `keras-transformer vocab` with the vocabulary; in parsing, of the words; None "
+    declared += declare_options("vocabulary", {"vocabulary FILE": text + "for a new one"})
+    text = "model directory; if it contains a training already, that training is resumed"
+    declared += declare_options("machine", {"output DIR": text})
     options = {one.name: one for one in declared}
     # Defaults that differ from the library's, because the command line knows the number of pairs.
     presets = [f"with --task {task.name} {task.defaults['preset']}"
@@ -130,22 +119,17 @@ def _train_options(tasks):
 
 
 def options_in(table: str) -> list[Setting]:
-    """Returns the settings of a table."""
     return [one for one in train_options().values() if one.table == table]
 
 
-def add_tables(
-    parser: argparse.ArgumentParser,
-    tables: Collection[str] | None = None,
-    left_out: Collection[str] = (),
-) -> None:
+def add_tables(parser, tables=None, left_out=()) -> None:
     """Adds a group of options for each table, without `left_out`; None for all tables."""
     for table, heading in train_tables().items():
         if tables is None or table in tables:
             group = parser.add_argument_group(heading)
-            for one in options_in(table):
-                if one.name not in left_out:
-                    add_setting(group, one)
+            for option in options_in(table):
+                if option.name not in left_out:
+                    add_setting(group, option)
 
 
 def read_config(path: str) -> dict[str, Any]:
@@ -231,9 +215,7 @@ def keep_settings(values: Mapping[str, Any]) -> dict[str, Any]:
     return {**values, **{name: saved.get(name) for name in _unset(values)}}
 
 
-def choose_settings(
-    values: Mapping[str, Any], corpus: Any, say: Callable[[str], object]
-) -> dict[str, Any]:
+def choose_settings(values: Mapping[str, Any], corpus, say) -> dict[str, Any]:
     """Returns the settings; unset ones get values for this number of training pairs.
 
     With a named preset, nothing changes. `corpus` has a length; None if the corpus is not known.
@@ -330,7 +312,7 @@ def render_config(values: Mapping[str, Any], preset_values: Mapping[str, Any]) -
             if value is None:
                 value, start = preset_values.get(one.name), "# "
             if value is None:
-                number = 0.999 if one.rule is RATE else 30.0
+                number = 30.0 if one.rule.allows(30.0) else 0.999  # a rate
                 examples = {str: "...", bool: True, float: number, tuple: [1, 5, 10]}
                 value = (one.rule.choices or [examples.get(one.rule.kind, 1)])[0]
             # Text, numbers and booleans are written as in JSON.

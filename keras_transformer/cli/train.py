@@ -37,18 +37,17 @@ def define_options(parser: argparse.ArgumentParser) -> None:
     add_options(group, {"--experiment NAME": text}, choices=names)
     # The name of this option until version 1.0.
     group.add_argument("--recipe", dest="experiment", choices=names, help=argparse.SUPPRESS)
-    plan = parser.add_argument_group("plan")
     options = {
         "--plan": "print the model, its memory and the time of its training, and stop; a few steps "
         "of the model are measured",
         "--device-memory GB": "with --plan: memory of each device, which a step has to fit into",
     }
-    add_options(plan, options)
-    config = {
+    add_options(parser.add_argument_group("plan"), options)
+    options = {
         "--config FILE": "TOML file of settings",
         "--print-config": "print a TOML file of all settings, with a comment for each, and stop",
     }
-    add_options(parser.add_argument_group("settings in a file"), config)
+    add_options(parser.add_argument_group("settings in a file"), options)
     train_settings.add_tables(parser)
 
 
@@ -75,26 +74,20 @@ def run(arguments: argparse.Namespace) -> None:
     values = train_settings.choose_settings(values, corpora.train, say)
     say("Loading Keras and its backend.")
     # XLA fuses small operations itself, so the default is one stream.
-    values["streams"] = load_backend_in_streams(
-        values["streams"] or (1 if values["jit_compile"] else None), TRAINING_STREAMS
-    )
+    streams = values["streams"] or (1 if values["jit_compile"] else None)
+    values["streams"] = load_backend_in_streams(streams, TRAINING_STREAMS)
     from keras_transformer.training import train
 
-    with training_progress(values["output"], values["max_minutes"]) as progress:
-        result = train(
-            values["output"],
-            corpora.train,
-            corpora.valid,
-            train_settings.training_settings(values),
-            source_tokenizer=vocabulary or corpora.source_tokenizer,
-            target_tokenizer=corpora.target_tokenizer,
-            report=say,
-            progress=progress.update,
-        )
-    say(
-        f"wrote {values['output']}: {result.steps:,} steps, {result.epochs:.1f} epochs, "
-        f"{result.minutes:.1f} minutes"
-    )
+    output, settings = values["output"], train_settings.training_settings(values)
+    tokenizers = {
+        "source_tokenizer": vocabulary or corpora.source_tokenizer,
+        "target_tokenizer": corpora.target_tokenizer,
+    }
+    with training_progress(output, values["max_minutes"]) as progress:
+        run_options = {**tokenizers, "report": say, "progress": progress.update}
+        result = train(output, corpora.train, corpora.valid, settings, **run_options)
+    done = f"{result.steps:,} steps, {result.epochs:.1f} epochs, {result.minutes:.1f} minutes"
+    say(f"wrote {output}: {done}")
 
 
 def training_progress(output: str, max_minutes: float | None) -> Progress:
@@ -114,9 +107,8 @@ def _print_config(values: Mapping[str, Any]) -> None:
     corpus = get_task(values["task"]).open_known_corpus(values)
     if corpus is not None:
         values = train_settings.choose_settings(values, corpus, say)
-    examples = train_settings.choose_settings(
-        values, None, lambda line: None
-    )  # for settings that are still None
+    # For settings that are still None.
+    examples = train_settings.choose_settings(values, None, lambda line: None)
     preset = get_preset(examples["preset"])
     model = {name: one.default for name, one in declarations(TransformerConfig).items()}
     model |= {**preset.config, **preset.recipe.to_dict(), "vocab_size": TrainingSettings.vocab_size}
@@ -252,31 +244,28 @@ def _print_time(settings, recipe, config, share, steps):
         measured, device, free = min(measured, CPU_TOKENS), "CPU", free_memory()
     width = min(recipe.max_length, measured)
     if free is not None and estimate_memory(config, measured, width).total >= free:
-        text = "not measured: this machine has too little free memory for the model"
-        _print_row("time", text)
+        _print_row("time", "not measured: this machine has too little free memory for the model")
         return
     sys.stdout.flush()
     with Progress("measuring", unit="steps") as progress:
         compute = (settings.mixed_precision, settings.jit_compile)
         seconds, tokens = measure_step(config, recipe, measured, *compute, progress.update)
-    text = f"{seconds:.2f} s a step of {tokens:,} + {tokens:,} tokens on this machine's {device}"
-    _print_row("measured", text)
+    size = f"{tokens:,} + {tokens:,} tokens"
+    _print_row("measured", f"{seconds:.2f} s a step of {size} on this machine's {device}")
     seconds *= share / tokens
     if tokens < share:
-        text = f"in proportion {seconds:.1f} s for {share:,} + {share:,}: a rough figure"
-        _print_row("", text)
-    is_one = (settings.gpus or 1) == 1
-    devices = "this device" if is_one else f"{settings.gpus} such devices"
-    _print_row("time", f"{_duration(seconds * steps / 3600)} for {steps:,} steps on {devices}")
-    exchange = "" if is_one else "the exchange of gradients and "
-    _print_row("", f"{exchange}evaluations come on top")
-    if settings.max_minutes is not None and settings.max_minutes * 60 < seconds * steps:
+        size = f"{share:,} + {share:,}"
+        _print_row("", f"in proportion {seconds:.1f} s for {size}: a rough figure")
+    devices, besides = "this device", "evaluations"
+    if (settings.gpus or 1) > 1:
+        devices = f"{settings.gpus} such devices"
+        besides = "the exchange of gradients and evaluations"
+    hours = seconds * steps / 3600
+    duration = f"{hours:,.1f} hours" if hours >= 1 else f"{hours * 60:.1f} minutes"
+    if hours >= 72:
+        duration = f"{hours:,.0f} hours ({hours / 24:,.0f} days)"
+    _print_row("time", f"{duration} for {steps:,} steps on {devices}")
+    _print_row("", f"{besides} come on top")
+    if settings.max_minutes is not None and settings.max_minutes < hours * 60:
         reached = int(settings.max_minutes * 60 / seconds)
-        text = f"{settings.max_minutes:g} minutes are enough for about {reached:,} steps"
-        _print_row("", text)
-
-
-def _duration(hours):
-    if hours < 1:
-        return f"{hours * 60:.1f} minutes"
-    return f"{hours:,.1f} hours" if hours < 72 else f"{hours:,.0f} hours ({hours / 24:,.0f} days)"
+        _print_row("", f"{settings.max_minutes:g} minutes are enough for about {reached:,} steps")
