@@ -68,7 +68,7 @@ def variables(layer: keras.layers.Layer, library: str) -> dict[str, Any]:
 
     A bias that our layer lacks is None; cross-attention that it lacks is left out.
     """
-    found: dict[str, Any] = {}
+    by_path: dict[str, Any] = {}
     for ours, theirs in sublayer_names(type(layer), library).items():
         if ours.startswith("cross_attention") and layer.cross_attention is None:
             continue
@@ -78,8 +78,8 @@ def variables(layer: keras.layers.Layer, library: str) -> dict[str, Any]:
         else:
             kinds = ("gamma", "beta") if hasattr(inner, "gamma") else ("kernel", "bias")
             of_inner = {kind: getattr(inner, kind) for kind in kinds}
-        found |= {f"{theirs}/{path}": variable for path, variable in of_inner.items()}
-    return found
+        by_path |= {f"{theirs}/{path}": variable for path, variable in of_inner.items()}
+    return by_path
 
 
 def _unchanged(variable, values):

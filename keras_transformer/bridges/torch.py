@@ -265,7 +265,7 @@ def tensors(module, paths):
     They have the layout of our variables; writing to a view writes to the module. A bias that the
     module lacks is left out.
     """
-    found = {}
+    by_path = {}
     for path in paths:
         *parents, name, kind = path.split("/")
         attribute = "weight" if kind in ("kernel", "gamma") else "bias"
@@ -282,8 +282,8 @@ def tensors(module, paths):
                 _check_linear(inner)
             tensor = getattr(inner, attribute)
         if tensor is not None:
-            found[path] = tensor.detach().T if kind == "kernel" else tensor.detach()
-    return found
+            by_path[path] = tensor.detach().T if kind == "kernel" else tensor.detach()
+    return by_path
 
 
 def _check_linear(module):

@@ -22,8 +22,8 @@ _SEED = Rule(int, "an integer in [0, 2**31)", lambda value: 0 <= value < 2**31)
 class GreedySearch(Search, name="greedy"):
     """Takes the most probable token at each step, until EOS or the sentence's maximum length.
 
-    Ties go to the lower id. The score is the log-probability (a length penalty with
-    alpha 0). `BeamSearch(beam_size=1)` finds the same tokens, with a normalized score.
+    Ties go to the lower id. The score is the log-probability. `BeamSearch(beam_size=1)` finds the
+    same tokens, with a normalized score.
 
     Args:
         constraints: Sequence of `Constraint`, applied in this order.
@@ -34,9 +34,8 @@ class GreedySearch(Search, name="greedy"):
     Example:
 
     >>> from keras_transformer.decoding import GreedySearch
-    >>> table = ops.array([[0.0, 0, 0, 0, 0], [0, 0, 0, 0, 0], [0, 0, 0, 0, 9], [0, 0, 0, 0, 0],
-    ...                    [0, 0, 0, 9, 0]])  # BOS 2 is followed by 4, 4 by EOS 3
-    >>> step = lambda tokens, rows, state: (ops.take(table, tokens, axis=0), state)
+    >>> following = ops.array([0, 0, 4, 0, 3])  # BOS 2 is followed by 4, 4 by EOS 3
+    >>> step = lambda tokens, rows, state: (ops.one_hot(ops.take(following, tokens), 5), state)
     >>> result = GreedySearch()(step, (), max_lengths=[4], max_length=4)
     >>> ops.convert_to_numpy(result.tokens).tolist()
     [[[4, 3, 0, 0]]]
@@ -151,11 +150,7 @@ class Sampling(Search, name="sampling"):
 
 
 class _StepSeed(keras.random.SeedGenerator):
-    """Seed of one step, a tensor made of the search's seed and the step's number.
-
-    `keras.random` takes no tensor, but a generator: a compiled loop then draws other numbers at
-    each step.
-    """
+    """Seed of one step, a tensor, so that a compiled loop draws other numbers at each step."""
 
     # torch adds the two halves of a seed. The large stride keeps neighboring seeds apart.
     _STRIDE = 65_537
