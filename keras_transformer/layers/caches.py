@@ -25,10 +25,9 @@ class GrowingCache(NamedTuple):
 
     def extend(self, keys: Tensor, values: Tensor) -> "GrowingCache":
         """Returns the cache with the keys and values of new positions at its end."""
-        return self._replace(
-            keys=(*self.keys[:-1], ops.concatenate([self.keys[-1], keys], axis=2)),
-            values=(*self.values[:-1], ops.concatenate([self.values[-1], values], axis=2)),
-        )
+        last_keys = ops.concatenate([self.keys[-1], keys], axis=2)
+        last_values = ops.concatenate([self.values[-1], values], axis=2)
+        return GrowingCache((*self.keys[:-1], last_keys), (*self.values[:-1], last_values))
 
     def mask(self, num_queries: Any, is_causal: bool) -> Tensor | None:
         """Returns the keys that the last `num_queries` positions may attend to; None for all."""
@@ -60,16 +59,13 @@ class FixedCache(NamedTuple):
     def extend(self, keys: Tensor, values: Tensor) -> "FixedCache":
         """Returns the cache with the keys and values of new positions after those written."""
         new_length, max_length = ops.shape(keys)[2], ops.shape(self.keys)[2]
-        # place[p, i] = 1 where new position i goes to p. Unwritten positions are zeros, so a sum
+        # is_target[p, i] = 1 where new position i goes to p. Unwritten positions are 0, so a sum
         # writes them. This takes one product and one sum on every backend, and no scatter.
         targets = self.length + ops.arange(new_length, dtype="int32")
         positions = ops.expand_dims(ops.arange(max_length, dtype="int32"), 1)
-        place = ops.cast(ops.equal(positions, ops.expand_dims(targets, 0)), keys.dtype)
-        return FixedCache(
-            self.keys + ops.matmul(place, keys),
-            self.values + ops.matmul(place, values),
-            self.length + new_length,
-        )
+        is_target = ops.cast(ops.equal(positions, targets), keys.dtype)
+        keys, values = (ops.matmul(is_target, states) for states in (keys, values))
+        return FixedCache(self.keys + keys, self.values + values, self.length + new_length)
 
     def mask(self, num_queries: Any, is_causal: bool) -> Tensor:
         """Returns the keys that the last `num_queries` positions may attend to."""
@@ -93,16 +89,14 @@ class RollingCache(NamedTuple):
 
     def extend(self, keys: Tensor, values: Tensor) -> "RollingCache":
         """Returns the cache with the keys and values of new positions at its end."""
-        return RollingCache(
-            ops.concatenate([self.keys, keys], axis=2),
-            ops.concatenate([self.values, values], axis=2),
-            self.length + ops.shape(keys)[2],
-        )
+        length = self.length + ops.shape(keys)[2]
+        keys = ops.concatenate([self.keys, keys], axis=2)
+        return RollingCache(keys, ops.concatenate([self.values, values], axis=2), length)
 
     def mask(self, num_queries: Any, is_causal: bool) -> Tensor:
         """Returns the keys that the last `num_queries` positions may attend to, after `extend`."""
         (queries, keys), size = self.positions(num_queries), ops.shape(self.keys)[2]
-        reach, distance = size - num_queries, ops.expand_dims(keys, 0) - ops.expand_dims(queries, 1)
+        reach, distance = size - num_queries, keys - ops.expand_dims(queries, 1)
         in_window = ops.logical_and(distance >= -reach, distance <= (0 if is_causal else reach))
         return ops.expand_dims(ops.logical_and(in_window, keys >= size - self.length), 0)
 
@@ -164,7 +158,7 @@ class DecoderCache(NamedTuple):
         """Returns the cache with the parts of each `GrowingCache` merged."""
         if not isinstance(self.blocks[0].self_attention, GrowingCache):
             return self
-        merged = (one._replace(self_attention=one.self_attention.merged()) for one in self.blocks)
+        merged = (b._replace(self_attention=b.self_attention.merged()) for b in self.blocks)
         return self._replace(blocks=tuple(merged))
 
 

@@ -118,10 +118,7 @@ def arguments_config(layer: CompositeLayer, layer_class: type) -> dict[str, Any]
 
 
 def derive_seed(seed: int | None, name: str) -> int | None:
-    """Returns the seed of the part `name`, derived from the seed of the layer; None for None.
-
-    The parts have different seeds, which are reproducible.
-    """
+    """Returns a seed of its own for the part `name`, derived from that of the layer."""
     return None if seed is None else (seed + zlib.crc32(name.encode())) % 2**31
 
 
@@ -174,21 +171,20 @@ def quantized_parts(layer: keras.layers.Layer) -> dict[str, dict]:
 
 def quantize_parts(layer: keras.layers.Layer, parts: Mapping[str, dict]) -> None:
     """Quantizes the parts of a built layer that `quantized_parts` returned; the weights follow."""
-    if parts:
-        # Keras collects garbage after each map, which takes 0.1 s unless all objects are frozen.
-        gc.freeze()
+    if not parts:
+        return
+    # Keras collects garbage after each map, which takes 0.1 s unless all objects are frozen.
+    gc.freeze()
     for path, quantization in parts.items():
         config = keras.saving.deserialize_keras_object(quantization["config"])
         _part(layer, path).quantize(quantization["mode"], config=config)
-    if parts:
-        gc.unfreeze()
+    gc.unfreeze()
 
 
 def trainable_parts(layer: keras.layers.Layer) -> dict[str, bool]:
-    """Returns the parts of a layer whose `trainable` differs from the layer that contains them.
+    """Returns `trainable` of the parts in which it differs from the layer around them, by path.
 
-    The keys are their paths, such as `"blocks.0.feed_forward"`, and the values `trainable`; outer
-    parts come first.
+    The paths are such as `"blocks.0.feed_forward"`; outer parts come first.
     """
     return {
         path: part.trainable

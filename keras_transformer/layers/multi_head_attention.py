@@ -206,18 +206,13 @@ class MultiHeadAttention(CompositeLayer):
         return self._merge_heads(outputs, batch_size, query_length)
 
     def _rows(self, inputs):
-        """Returns `[batch, length, width]` as `[batch * length, width]`, in the compute dtype.
-
-        On TensorFlow, products of matrices are several times faster than those of three axes.
-        """
+        """Returns `[batch, length, width]` as `[batch * length, width]`, in the compute dtype."""
+        # On TensorFlow, products of matrices are several times faster than those of three axes.
         # Keras casts only floats, and only inside `__call__`; caches are made outside of it.
         return reshape(ops.cast(inputs, self.compute_dtype), (-1, inputs.shape[-1]))
 
     def _project_value(self, value, key, rows=None):
-        """Returns the keys and values of all heads, `[batch, num_heads, key_length, dim]`.
-
-        `rows` are those of `value`, if they are known.
-        """
+        """Returns keys and values, `[batch, num_heads, key_length, dim]`; `rows` are of `value`."""
         batch_size, length = ops.shape(value)[:2]
         rows = self._rows(value) if rows is None else rows
         key_rows = rows if key is None or key is value else self._rows(key)

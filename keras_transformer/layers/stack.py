@@ -1,6 +1,6 @@
 """What encoder and decoder have in common: the parts of their blocks, and stacks of blocks."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -22,7 +22,6 @@ from keras_transformer.layers.position_encoding import (
     LearnedPositionEmbedding,
     SinusoidalPositionEncoding,
 )
-from keras_transformer.layers.tensors import Tensor
 
 
 def attention(block, name, query_shape, value_shape, **options):
@@ -187,22 +186,19 @@ def from_config(cls: type[CompositeLayer], config: dict) -> CompositeLayer:
     return stack
 
 
-def recomputed(block: keras.layers.Layer, training: bool | None) -> Callable[..., Any]:
+def recomputed(block, training):
     """Returns a function that applies a block, and whose gradient recomputes it (`keras.remat`).
 
     With `keras.remat` alone, the recomputation would draw another dropout mask, or none.
     """
-    seeds = [
-        variable
-        for variable in block.variables
-        if all(variable is not weight for weight in block.weights)
-    ]
-    if not training:  # Nothing draws from them, and an export cannot hold them.
-        seeds = []
+    seeds = []
+    if training:  # Otherwise nothing draws from them, and an export cannot hold them.
+        weights = {id(weight) for weight in block.weights}
+        seeds = [variable for variable in block.variables if id(variable) not in weights]
     # On JAX the new seeds are results of the function; elsewhere they are set in it.
     is_functional = keras.backend.backend() == "jax"
 
-    def call(inputs: Tensor, *others: Tensor, **arguments: Any) -> Any:
+    def call(inputs, *others, **arguments):
         before = [ops.copy(seed) for seed in seeds]
 
         @keras.remat

@@ -107,7 +107,11 @@ class TiedEmbedding(CompositeLayer):
         self, inputs: Tensor, reverse: bool = False, embeddings: Tensor | None = None
     ) -> Tensor:
         if not reverse:
-            return self._look_up(inputs)
+            vectors, scale = self.embedding(inputs), self.d_model**0.5
+            if self.padding_id is None:
+                return ops.multiply(vectors, scale)
+            is_token = ops.cast(ops.not_equal(inputs, self.padding_id), vectors.dtype)
+            return ops.multiply(vectors, ops.expand_dims(is_token * scale, -1))
         # As a product of two matrices, which on TensorFlow is several times faster.
         logits = self.project(reshape(inputs, (-1, self.d_model)), embeddings)
         logits = reshape(logits, (*ops.shape(inputs)[:-1], ops.shape(logits)[-1]))
@@ -123,19 +127,11 @@ class TiedEmbedding(CompositeLayer):
             return self.embedding(rows, reverse=True)
         return ops.matmul(rows, ops.transpose(embeddings))
 
-    def _look_up(self, ids):
-        vectors = self.embedding(ids)
-        scale = self.d_model**0.5
-        if self.padding_id is None:
-            return ops.multiply(vectors, scale)
-        is_token = ops.cast(ops.not_equal(ids, self.padding_id), vectors.dtype)
-        return ops.multiply(vectors, ops.expand_dims(is_token * scale, -1))
-
     def rows(self, ids: Tensor) -> Tensor:
         """Returns the rows of the matrix, `[columns, d_model]`, in the compute dtype.
 
         Args:
-            ids: int32 `[columns]`, tokens.
+            ids: Tokens, int32 `[columns]`.
         """
         return ops.cast(self.embedding(ids), self.compute_dtype)
 

@@ -10,7 +10,9 @@ import sys
 import numpy as np
 import pytest
 
-BACKENDS = ("tensorflow", "jax", "torch")
+# JAX compiles for half a minute; `tests/test_imports.py` calls the layers on it by default.
+SLOW = "jax"
+BACKENDS = ("tensorflow", pytest.param(SLOW, marks=pytest.mark.slow), "torch")
 PROGRAM = pathlib.Path(__file__).with_name("process.py")
 
 
@@ -23,8 +25,8 @@ class Backends:
         results: Dict of backends to what they read, trained and translated.
     """
 
-    def __init__(self, folder):
-        self.names = [name for name in BACKENDS if importlib.util.find_spec(name)]
+    def __init__(self, folder, names):
+        self.names = names
         processes = {}
         try:
             for name in self.names:
@@ -70,8 +72,12 @@ def _expect(condition, name, folder):
 
 
 @pytest.fixture(scope="session")
-def backends(tmp_path_factory):
-    return Backends(tmp_path_factory.mktemp("backends"))
+def backends(request, tmp_path_factory):
+    names = ["tensorflow", "jax", "torch"]
+    if not any(item.get_closest_marker("slow") for item in request.session.items):
+        names.remove(SLOW)
+    names = [name for name in names if importlib.util.find_spec(name)]
+    return Backends(tmp_path_factory.mktemp("backends"), names)
 
 
 @pytest.fixture(params=BACKENDS)

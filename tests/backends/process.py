@@ -34,7 +34,7 @@ def make_transformer():
     return keras_transformer.Transformer(
         keras_transformer.TransformerConfig(
             vocab_size=VOCABULARY,
-            num_encoder_layers=2,
+            num_encoder_layers=1,
             num_decoder_layers=2,
             d_model=16,
             intermediate_dim=24,
@@ -98,7 +98,7 @@ def read(folder, writers):
     return found
 
 
-def fit(path, steps=20):
+def fit(path, steps=10):
     """Train the model of a file with plain SGD; return the loss of each step and the weights."""
     model = keras.saving.load_model(path)
     loss = keras_transformer.training.LabelSmoothedCrossEntropy(0.1)

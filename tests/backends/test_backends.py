@@ -11,7 +11,7 @@ import pytest
 from tests.backends.conftest import BACKENDS
 
 pytestmark = pytest.mark.skipif(
-    sum(importlib.util.find_spec(name) is not None for name in BACKENDS) < 2,
+    not any(map(importlib.util.find_spec, ("jax", "torch"))),
     reason="needs a second backend: pip install '.[jax]' or '.[torch]'",
 )
 EOS = 3
@@ -44,15 +44,13 @@ def test_a_loaded_transformer_decodes(backends, backend, writer):
     np.testing.assert_allclose(found, wanted, atol=1e-5)
 
 
-def test_twenty_steps_of_fit_have_the_same_losses_and_end_in_the_same_weights(
-    backends, backend, first
-):
+def test_steps_of_fit_have_the_same_losses_and_end_in_the_same_weights(backends, backend, first):
     results = backends.results[backend]
-    assert len(results["losses"]) == 20
-    assert results["losses"][-1] < 0.9 * results["losses"][0]
+    assert len(results["losses"]) == 10
+    assert results["losses"][-1] < 0.95 * results["losses"][0]
     np.testing.assert_allclose(results["losses"], first["losses"], rtol=1e-4)
     names = [name for name in first if name.startswith("trained.")]
-    assert len(names) > 50
+    assert len(names) == 1 + 12 + 2 * 18
     for name in names:
         np.testing.assert_allclose(results[name], first[name], atol=1e-4)
 

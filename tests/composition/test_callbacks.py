@@ -4,8 +4,9 @@ import keras
 import numpy as np
 import pytest
 
-from keras_transformer.models import Transformer, TransformerConfig
+from keras_transformer.models import Transformer
 from keras_transformer.training import FusedAdam, LabelSmoothedCrossEntropy
+from tests.composition.answers import tiny_transformer
 
 RANDOM = np.random.default_rng(1)
 # The task: copy the source. The target begins with BOS, 2.
@@ -16,16 +17,7 @@ NOISE = RANDOM.integers(4, 20, IDS.shape).astype("int32")
 
 
 def make_transformer(learning_rate=3e-3):
-    config = TransformerConfig(
-        vocab_size=20,
-        num_encoder_layers=1,
-        num_decoder_layers=1,
-        d_model=16,
-        intermediate_dim=32,
-        num_heads=2,
-        dropout=0.0,
-    )
-    model = Transformer(config)
+    model = tiny_transformer(d_model=16, intermediate_dim=32, dropout=0.0)
     model.compile(FusedAdam(learning_rate), LabelSmoothedCrossEntropy(0.0))
     return model
 

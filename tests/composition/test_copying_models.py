@@ -4,28 +4,15 @@ import keras
 import numpy as np
 
 from keras_transformer.decoding import GreedySearch
-from keras_transformer.models import Transformer, TransformerConfig
-from tests.composition.answers import answer
+from keras_transformer.models import Transformer
+from tests.composition.answers import answer, tiny_transformer
 
 IDS = np.array([[5, 6, 7, 3], [9, 3, 0, 0]], "int32")
 INPUTS = {"source": IDS, "target": IDS}
 
 
-def make_transformer():
-    return Transformer(
-        TransformerConfig(
-            vocab_size=20,
-            num_encoder_layers=1,
-            num_decoder_layers=1,
-            d_model=8,
-            intermediate_dim=16,
-            num_heads=2,
-        )
-    )
-
-
 def test_a_copy_from_the_config_is_a_transformer_of_its_own():
-    model = make_transformer()
+    model = tiny_transformer()
     copy = Transformer.from_config(model.get_config())
     copy.set_weights(model.get_weights())
     np.testing.assert_array_equal(answer(copy, INPUTS), answer(model, INPUTS))
@@ -40,7 +27,7 @@ def test_a_copy_from_the_config_is_a_transformer_of_its_own():
 
 def test_a_clone_computes_the_same_and_has_no_decoding():
     """Keras clones the graph of any functional model and leaves its class behind."""
-    model = make_transformer()
+    model = tiny_transformer()
     clone = keras.models.clone_model(model)
     clone.set_weights(model.get_weights())
     np.testing.assert_array_equal(answer(clone, INPUTS), answer(model, INPUTS))
@@ -48,7 +35,7 @@ def test_a_clone_computes_the_same_and_has_no_decoding():
 
 
 def test_saved_config_and_weights_make_the_same_model(tmp_path):
-    model = make_transformer()
+    model = tiny_transformer()
     model.save_weights(tmp_path / "model.weights.h5")
     again = keras.models.model_from_json(model.to_json())
     again.load_weights(tmp_path / "model.weights.h5")

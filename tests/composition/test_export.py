@@ -13,9 +13,8 @@ from keras_transformer.layers import (
     MultiHeadAttention,
     TiedEmbedding,
 )
-from keras_transformer.models import Transformer, TransformerConfig
 from keras_transformer.training import LossModel
-from tests.composition.answers import answer
+from tests.composition.answers import answer, tiny_transformer
 from tests.composition.test_decoder_only_language_model import LanguageModel
 from tests.composition.test_encoder_only_classifier import make_classifier
 
@@ -39,20 +38,6 @@ class Tagger(keras.Model):
         mask = ops.expand_dims(ops.not_equal(tokens, 0), 1)
         states = self.attention(states, states, attention_mask=mask, training=training)
         return self.head(states)
-
-
-def make_transformer(**options):
-    return Transformer(
-        TransformerConfig(
-            vocab_size=12,
-            num_encoder_layers=1,
-            num_decoder_layers=1,
-            d_model=8,
-            intermediate_dim=16,
-            num_heads=2,
-            **options,
-        )
-    )
 
 
 def make_functional_language_model():
@@ -81,13 +66,13 @@ MODELS = {
         make_encoder_of_floats,
         np.random.default_rng(1).normal(size=(3, 4, 6)).astype("float32"),
     ),
-    "transformer": (make_transformer, {"source": IDS, "target": IDS}),
+    "transformer": (tiny_transformer, {"source": IDS, "target": IDS}),
     "pre_norm_learned_transformer": (
-        lambda: make_transformer(norm="pre", position="learned", max_length=8, use_bias=True),
+        lambda: tiny_transformer(norm="pre", position="learned", max_length=8, use_bias=True),
         {"source": IDS, "target": IDS},
     ),
     "loss_model": (
-        lambda: LossModel(make_transformer()),
+        lambda: LossModel(tiny_transformer()),
         {"source": IDS, "target": IDS, "labels": IDS},
     ),
 }

@@ -9,16 +9,15 @@ import numpy as np
 import pytest
 
 from keras_transformer.layers import Encoder, EncoderBlock, LearnedPositionEmbedding
-from keras_transformer.models import Transformer, TransformerConfig
+from keras_transformer.models import Transformer
+from tests.composition.answers import tiny_transformer
 
 IDS = np.random.default_rng(1).integers(4, 20, (8, 5)).astype("int32")
 INPUTS = {"source": IDS, "target": IDS[:, ::-1].copy()}
 
 
 def make_transformer(**overrides):
-    settings = {"vocab_size": 20, "num_encoder_layers": 2, "num_decoder_layers": 1, "d_model": 8}
-    settings.update(intermediate_dim=16, num_heads=2, dropout=0.0, **overrides)
-    return Transformer(TransformerConfig(**settings))
+    return tiny_transformer(num_encoder_layers=2, dropout=0.0, **overrides)
 
 
 def make_encoder_model(**kwargs):

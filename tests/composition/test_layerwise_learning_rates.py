@@ -7,8 +7,8 @@ import keras
 import numpy as np
 import pytest
 
-from keras_transformer.models import Transformer, TransformerConfig
 from keras_transformer.training import FusedAdam, LayerwiseAdam, TransformerSchedule
+from tests.composition.answers import tiny_transformer
 
 IDS = np.random.default_rng(1).integers(4, 20, (8, 5)).astype("int32")
 INPUTS = {"source": IDS, "target": IDS[:, ::-1].copy()}
@@ -16,16 +16,7 @@ INPUTS = {"source": IDS, "target": IDS[:, ::-1].copy()}
 
 def make_transformer(optimizer):
     keras.utils.set_random_seed(1)
-    config = TransformerConfig(
-        vocab_size=20,
-        num_encoder_layers=2,
-        num_decoder_layers=1,
-        d_model=8,
-        intermediate_dim=16,
-        num_heads=2,
-        dropout=0.0,
-    )
-    model = Transformer(config)
+    model = tiny_transformer(num_encoder_layers=2, dropout=0.0)
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile(optimizer, loss, run_eagerly=True)
     return model

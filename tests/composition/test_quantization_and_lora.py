@@ -1,6 +1,7 @@
 """Keras' `quantize` and `enable_lora` on our layers: train, save, copy, load elsewhere, export."""
 
 import gc
+import itertools
 import json
 import subprocess
 import sys
@@ -132,7 +133,7 @@ def changed(model, change):
             ("MultiHeadAttention", "lora"),
             ("FeedForward", "float8"),
             ("TiedEmbedding", "int4"),
-            ("DecoderBlock", "int8"),
+            ("EncoderBlock", "int8"),
         ],
     ),
 )
@@ -166,17 +167,16 @@ def test_answers_change_a_little_and_stay_when_copied_and_saved(name, change, tm
 
 
 def test_another_process_loads_quantized_models(tmp_path):
-    for name in MODELS:
-        for mode in MODES:
-            model, inputs = make(name)
-            quantize(model, mode)
-            model.save(tmp_path / f"{name}_{mode}.keras")
-            np.savez(tmp_path / f"{name}_{mode}.npz", **inputs, outputs=answer(model, inputs))
+    for name, mode in zip(MODELS, itertools.cycle(MODES)):
+        model, inputs = make(name)
+        quantize(model, mode)
+        model.save(tmp_path / f"{name}.keras")
+        np.savez(tmp_path / f"{name}.npz", **inputs, outputs=answer(model, inputs))
     command = [sys.executable, str(FRESH_PROCESS), str(tmp_path)]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr[-2000:]
     differences = json.loads(result.stdout.splitlines()[-1])
-    assert len(differences) == len(MODELS) * len(MODES)
+    assert len(differences) == len(MODELS)
     assert max(differences.values()) < 1e-5, differences
 
 

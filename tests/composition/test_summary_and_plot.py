@@ -6,21 +6,12 @@ import shutil
 import keras
 import pytest
 
-from keras_transformer.models import Transformer, TransformerConfig
+from tests.composition.answers import tiny_transformer
 
 
 @pytest.fixture(scope="module")
 def model():
-    return Transformer(
-        TransformerConfig(
-            vocab_size=20,
-            num_encoder_layers=2,
-            num_decoder_layers=1,
-            d_model=8,
-            intermediate_dim=16,
-            num_heads=2,
-        )
-    )
+    return tiny_transformer(num_encoder_layers=2)
 
 
 def lines_of(model, **kwargs):

@@ -108,14 +108,6 @@ def test_the_test_would_see_a_lost_mask():
     assert np.abs(array(model({"source": longer, "target": TARGET})) - want).max() > 0.1
 
 
-def test_our_encoder_honors_the_mask_of_a_keras_embedding():
-    embedding = keras.layers.Embedding(10, 8, mask_zero=True)
-    encoder = Encoder([EncoderBlock(**SIZES)])
-    outputs = encoder(embedding(padded(SOURCE, 4)))
-    np.testing.assert_allclose(array(outputs)[:, :3], array(encoder(embedding(SOURCE))), atol=1e-5)
-    assert np.array_equal(array(outputs._keras_mask), padded(SOURCE, 4) != 0)
-
-
 def test_explicit_and_implicit_masks_are_combined():
     embedding = keras.layers.Embedding(10, 8, mask_zero=True)
     encoder = Encoder([EncoderBlock(**SIZES)])

@@ -1,4 +1,4 @@
-"""Masks of packed rows, computed by hand."""
+"""Masks of rows that hold several sentences."""
 
 import numpy as np
 
