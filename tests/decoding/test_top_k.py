@@ -43,7 +43,7 @@ def test_rows_of_a_sentence_are_ranked_together(size, k):
 
 
 @pytest.mark.tensorflow_only("sizes are static elsewhere")
-@pytest.mark.parametrize("size", [512, 513, 600, 1024, 4099])
+@pytest.mark.parametrize("size", [512, 600])
 @pytest.mark.parametrize("k", [1, 8])
 def test_the_size_may_be_dynamic(size, k):
     import tensorflow as tf
