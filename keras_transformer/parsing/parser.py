@@ -59,10 +59,9 @@ class Parser(Pipeline):
         source_tokenizer: tokenizer of the words; round brackets are `(` and `)`, not `-LRB-`.
         target_tokenizer: tokenizer of the symbols; None if both share one.
         linearization: form of the trees; None for `Linearization()`.
-        search: a search of `keras_transformer.decoding`; None for the paper's,
-            `BeamSearch(21, 0.3)`.
-        extra_length: maximum number of tokens of a tree, with EOS, beyond the number of words of
-            its sentence; 300 as in the paper, at least 3.
+        search: a search of `keras_transformer.decoding`; None for `BeamSearch(21, 0.3)`.
+        extra_length: maximum number of tokens of a tree, with EOS, minus the number of its words;
+            at least 3.
         max_source_length: maximum number of tokens of a source, with EOS, at most the model's
             `max_length`; None for 1024. Longer ones are cut with a warning; trees keep all words.
         recipe: a `TrainingRecipe` (or dict) that `save` writes as well.

@@ -112,9 +112,8 @@ class TreebankCorpus:
     Args:
         path: trees in brackets, which each iteration reads and cleans as `read_trees` does.
         linearization: form of the trees as symbols; None for `Linearization()`.
-        limit: number of trees to use, drawn at random, in the order of the file; None for all. A
-            larger limit includes the trees of a smaller one.
-        seed: seed of that choice.
+        limit, seed: number of trees to use, drawn at random, in the order of the file; None for
+            all. A larger limit includes the trees of a smaller one.
 
     Raises:
         UserError: at once, if the file is missing or a pipe; while reading, as in `read_trees`.

@@ -241,7 +241,7 @@ def draw_tree(tree: Tree) -> str:
     return "\n".join(lines)
 
 
-# Returns the words of a sentence.
+# Returns the words of a sentence; U+00A0 does not separate them.
 split_words = re.compile(rf"[^{SPACE}]+").findall
 
 

@@ -22,9 +22,8 @@ class TreeSymbols(NamedTuple):
     """The role of each token of a vocabulary in trees, as arguments of `WellFormedTrees`.
 
     Attributes:
-        openings: int32 `[vocabulary]`, the number of the label that a token opens; -1 for others.
-        closings: int32 `[vocabulary]`, the number of the label that a token closes; -1 for others.
-            All are 0 if closing symbols do not have labels.
+        openings, closings: int32 `[vocabulary]`, the number of the label that a token opens or
+            closes; -1 for others. All are 0 if closing symbols do not have labels.
         words: bool `[vocabulary]`, whether a token stands for a word.
         numbers: int32 `[vocabulary]`, the value of a number; -1 for other tokens. None unless words
             are written as numbers.
@@ -33,9 +32,8 @@ class TreeSymbols(NamedTuple):
 
     >>> from keras_transformer.data import SubwordTokenizer
     >>> from keras_transformer.parsing import Linearization, tree_symbols
-    >>> symbols = tree_symbols(SubwordTokenizer(["(S", ")S", "XX"]), Linearization())
-    >>> symbols.openings.tolist(), symbols.words.tolist()
-    ([-1, -1, -1, -1, 0, -1, -1], [False, False, False, False, False, False, True])
+    >>> tree_symbols(SubwordTokenizer(["(S", ")S", "XX"]), Linearization()).openings.tolist()
+    [-1, -1, -1, -1, 0, -1, -1]
     """
 
     openings: np.ndarray
@@ -66,32 +64,24 @@ def tree_symbols(tokenizer: Tokenizer, linearization: Linearization) -> TreeSymb
     [-1, -1, -1, -1, -1, -1, 0, 1, -1, -1]
     """
     if not linearization.leaf_is_one_symbol:
-        raise ValueError(
-            "A leaf must be one symbol; with tags=True, and words=True or numbers=True, it is "
-            f"three. Received: {linearization=}"
-        )
+        rule = "A leaf must be one symbol; with tags=True, and words=True or numbers=True, it is"
+        raise ValueError(f"{rule} three. Received: {linearization=}")
     if not isinstance(tokenizer, SubwordTokenizer):
-        raise ValueError(
-            "The tokenizer of the target must be a SubwordTokenizer, so that each symbol of a tree "
-            f"is one token. Received: a {type(tokenizer).__name__}"
-        )
+        rule = "The tokenizer of the target must be a SubwordTokenizer, so that each symbol of a"
+        raise ValueError(f"{rule} tree is one token. Received: a {type(tokenizer).__name__}")
     pieces = tokenizer.pieces(range(tokenizer.vocab_size))
-    parts = [piece for piece in pieces if piece.endswith("@@")]
-    if parts:
-        raise ValueError(
-            "Each symbol of a tree must be one token; a piece that ends in @@ is a part of a "
-            f"symbol. Received: a target vocabulary with {parts[0]!r}"
-        )
+    for piece in pieces:
+        if piece.endswith("@@"):
+            rule = "Each symbol of a tree must be one token; a piece that ends in @@ is a part of a"
+            raise ValueError(f"{rule} symbol. Received: a target vocabulary with {piece!r}")
     roles = [linearization.role(piece) for piece in pieces]
     # Without labels on closing symbols, one label stands for all.
     has_labels = linearization.labelled_closing
-    sides = [(kind, label if has_labels or kind == ")" else "") for kind, label in roles]
-    opened, closed = ({label for kind, label in sides if kind == bracket} for bracket in "()")
-    labels = {label: number for number, label in enumerate(sorted(opened & closed))}
+    roles = [(kind, "" if kind == "(" and not has_labels else label) for kind, label in roles]
+    opened, closed = ({label for kind, label in roles if kind == bracket} for bracket in "()")
+    numbers_of = {label: number for number, label in enumerate(sorted(opened & closed))}
     openings, closings = (
-        np.array(
-            [labels.get(label, -1) if kind == bracket else -1 for kind, label in sides], "int32"
-        )
+        np.array([numbers_of.get(label, -1) if kind == bracket else -1 for kind, label in roles])
         for bracket in "()"
     )
     words = np.array([kind == "word" for kind, _ in roles])
@@ -106,11 +96,10 @@ def tree_symbols(tokenizer: Tokenizer, linearization: Linearization) -> TreeSymb
         numbers = np.array([int(x) if x in NUMBERS else -1 for x in pieces], "int32")
         words = numbers >= 0
     if openings.max() < 0 or closings.max() < 0 or not words.any():
-        raise ValueError(
-            "The target vocabulary must have an opening symbol, its closing symbol, and a symbol "
-            f"for a word. Received: pieces {pieces[len(SPECIAL_PIECES) :][:8]!r}, {linearization=}"
-        )
-    return TreeSymbols(openings, closings, words, numbers)
+        rule = "The target vocabulary must have an opening symbol, its closing symbol, and a symbol"
+        received = f"pieces {pieces[len(SPECIAL_PIECES) :][:8]!r}, {linearization=}"
+        raise ValueError(f"{rule} for a word. Received: {received}")
+    return TreeSymbols(openings.astype("int32"), closings.astype("int32"), words, numbers)
 
 
 class _State(NamedTuple):
