@@ -7,7 +7,6 @@ from unittest.mock import create_autospec
 import pytest
 
 from keras_transformer.cli import main
-from keras_transformer.inference.batch_inference import BatchInference
 from keras_transformer.training import training_plan
 from tests.loaded_once import load_once
 from tests.tiny_parser import tiny_parser
@@ -95,16 +94,3 @@ def unmeasured(monkeypatch):
 
     measure = create_autospec(training_plan.measure_step, side_effect=measure)
     monkeypatch.setattr(training_plan, "measure_step", measure)
-
-
-@pytest.fixture
-def streams_used(monkeypatch):
-    """The number of streams of every search that a command makes."""
-    used, search_batches = [], BatchInference.search_batches
-
-    def search(self, *arguments, **rows):
-        used.append(arguments[5])
-        return search_batches(self, *arguments, **rows)
-
-    monkeypatch.setattr(BatchInference, "search_batches", search)
-    return used

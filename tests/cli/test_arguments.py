@@ -75,16 +75,13 @@ def threads(monkeypatch):
 
 
 @pytest.mark.tensorflow_only("the threads are those of its operations")
-@pytest.mark.parametrize("asked, streams, cores", [(None, 8, 1), (1, 1, 8), (3, 3, 2), (20, 20, 1)])
-def test_streams_share_the_cores(threads, asked, streams, cores):
-    assert load_backend_in_streams(asked) == streams
-    assert threads == [cores]
-
-
-@pytest.mark.tensorflow_only("the threads are those of its operations")
-@pytest.mark.parametrize("asked, streams, cores", [(None, 2, 4), (4, 4, 2)])
-def test_the_default_has_a_maximum(threads, asked, streams, cores):
-    assert load_backend_in_streams(asked, most=2) == streams
+@pytest.mark.parametrize(
+    "asked, most, streams, cores",
+    [(None, None, 8, 1), (1, None, 1, 8), (3, None, 3, 2), (20, None, 20, 1), (None, 2, 2, 4),
+     (4, 2, 4, 2)],
+)  # fmt: skip
+def test_streams_share_the_cores(threads, asked, most, streams, cores):
+    assert load_backend_in_streams(asked, most) == streams
     assert threads == [cores]
 
 

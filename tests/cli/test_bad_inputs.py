@@ -246,20 +246,6 @@ def test_a_file_that_cannot_be_used_is_named(fails, parts, command):
     assert parts or any(name in line for name in ("no-such-folder", "folder", "good.txt"))
 
 
-@pytest.mark.slow
-def test_a_training_pair_that_is_too_long_is_left_out_and_counted(run, files, tmp_path):
-    (tmp_path / "long.tsv").write_text(
-        "".join(f"{line}\t{line}\n" for line in [*GOOD, "red house " * 30])
-    )
-    outcome = run("train", "--tsv", tmp_path / "long.tsv", "--valid-tsv", files["tsv"],
-                  "--vocabulary-type", "subword", "--max-length", 20, "--preset", "tiny",
-                  "--num-encoder-layers", 1, "--num-decoder-layers", 1, "--d-model", 8,
-                  "--intermediate-dim", 8, "--num-heads", 2, "--tokens-per-batch", 64,
-                  "--max-steps", 1, "--bleu-every", 0, "--output", files["out"])  # fmt: skip
-    assert outcome.status == 0, outcome.errors
-    assert "warning: 1 of 4 pairs are longer than 20 tokens and are left out" in outcome.errors
-
-
 def test_an_over_long_target_is_named_with_its_line_and_never_cut(run, files, text, tmp_path):
     """The line counts from the file's start, also beyond the first 1,024 lines."""
     directory = tmp_path / "learned"

@@ -33,12 +33,8 @@ def test_a_split_is_scored_as_its_text_in_files(
         files += ["--source", source]
     answer = saved_model_directory if answers == "model" else hypothesis
     results = []
-    for name, text in (
-        ("files", files),
-        ("default", dataset),
-        ("split", [*dataset, "--split", "test"]),
-    ):
-        scores = tmp_path / f"{name}.json"
+    scores = tmp_path / "scores.json"
+    for text in (files, dataset, [*dataset, "--split", "test"]):
         outcome = run("evaluate", f"--{answers}", answer, *text, "--json", scores)
         assert outcome.status == 0, outcome.errors
         results.append(json.loads(scores.read_text("utf-8")))

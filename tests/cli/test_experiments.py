@@ -4,17 +4,12 @@ import pathlib
 
 import pytest
 
+from keras_transformer.cli import settings as train_settings
 from keras_transformer.cli.application import build_parser
-from keras_transformer.cli.settings import (
-    all_experiments,
-    describe_experiment,
-    read_config,
-    resolve,
-    training_settings,
-)
+from keras_transformer.cli.settings import resolve, training_settings
 from keras_transformer.models import TrainingRecipe, get_preset
 
-EXPERIMENTS = all_experiments()
+EXPERIMENTS = train_settings.all_experiments()
 
 
 def parse(arguments):
@@ -69,11 +64,8 @@ def test_an_experiment_is_the_papers(name):
     recipe = TrainingRecipe.from_dict({**preset.recipe.to_dict(), **settings.recipe})
     assert (values["dataset"], values["source_language"]) == (dataset, "en")
     assert (values["target_language"], values["valid_split"]) == (target, "validation")
-    assert (settings.vocab_size, settings.tokenizer, settings.shared_vocabulary) == (
-        pieces,
-        "bpe",
-        True,
-    )
+    vocabulary = (settings.vocab_size, settings.tokenizer, settings.shared_vocabulary)
+    assert vocabulary == (pieces, "bpe", True)
     assert (config["d_model"], config["dropout"]) == (d_model, dropout)
     assert (settings.max_steps, recipe.average_checkpoints) == (steps, averaged)
     assert (recipe.tokens_per_batch, recipe.beam_size, recipe.length_penalty) == (25_000, 4, 0.6)
@@ -85,7 +77,7 @@ def test_an_experiment_is_the_papers(name):
 def test_all_of_them_are_in_the_help(run):
     text = run("train", "--help").output
     for name in EXPERIMENTS:
-        assert f"{name} " in text and describe_experiment(name) in text
+        assert f"{name} " in text and train_settings.describe_experiment(name) in text
 
 
 def test_the_name_of_the_option_until_version_1_0():
@@ -101,7 +93,7 @@ def test_the_docs_name_an_experiment_of_a_parser(name):
 
 @pytest.mark.parametrize("name", PAPER)
 def test_the_table_in_the_docs_is_that_of_the_experiments(name):
-    values = read_config(EXPERIMENTS[name])
+    values = train_settings.read_config(EXPERIMENTS[name])
     row = f"| `{name}` | `{values['dataset']}` | {values['vocab_size']:,} | `{values['preset']}` | "
     row += f"{values['max_steps']:,} | {values['average_checkpoints']} |"
     assert row in DOCS.read_text("utf-8")
@@ -110,9 +102,8 @@ def test_the_table_in_the_docs_is_that_of_the_experiments(name):
 def test_a_file_and_options_win_over_an_experiment(tmp_path):
     path = tmp_path / "settings.toml"
     path.write_text("[training]\nmax_steps = 7\ntokens_per_batch = 8\n")
-    values = parse(
-        f"--experiment wmt14-en-de-big --config {path} --tokens-per-batch 9 --preset tiny"
-    )
+    options = f"--config {path} --tokens-per-batch 9 --preset tiny"
+    values = parse(f"--experiment wmt14-en-de-big {options}")
     assert (values["max_steps"], values["tokens_per_batch"]) == (7, 9)
     assert (values["preset"], values["vocab_size"]) == ("tiny", 37_000)
 
@@ -145,29 +136,21 @@ def test_a_plan_says_what_will_run(run, unmeasured):
 
 
 @pytest.mark.parametrize(
-    "memory, expected",
+    "memory, expected, num_ways",
     [
-        ("16", ["yes, in 16 GB"]),
-        (
-            "2",
-            [
-                "no, not in 2 GB; these would:",
-                "--micro-batches 3",
-                "--gpus 3",
-                "--tokens-per-batch",
-            ],
-        ),
-        ("0.04", ["no, not in 0.04 GB:", "leave too little room"]),
+        ("16", "yes, in 16 GB", 0),
+        ("2", "no, not in 2 GB; these would: --micro-batches 3: --gpus 3: --tokens-per-batch", 3),
+        ("0.04", "no, not in 0.04 GB: leave too little room", 0),
     ],
 )
-def test_a_plan_says_whether_a_step_fits_and_what_else_would(run, unmeasured, memory, expected):
+def test_a_plan_says_whether_a_step_fits(run, unmeasured, memory, expected, num_ways):
     """Every way that is named does fit, by the same plan."""
     plan = ["train", "--plan", "--preset", "tiny", "--tokens-per-batch", "25000"]
     plan += ["--num-encoder-layers", "1", "--num-decoder-layers", "1"]
     output = run(*plan, "--device-memory", memory).output
-    assert all(text in output for text in expected)
+    assert all(text in output for text in expected.split(": "))
     ways = [line.split(":")[0].split() for line in output.splitlines() if line[20:24] == "  --"]
-    assert len(ways) == (3 if "these would" in expected[0] else 0)
+    assert len(ways) == num_ways
     for way in ways:
         output = run(*plan, *way, "--device-memory", memory).output
         assert f"yes, in {memory} GB" in output, way

@@ -46,9 +46,8 @@ def test_a_new_format_is_one_entry_and_one_function(run, model, tmp_path, monkey
             (aside / "pieces.txt").write_text(" ".join(pieces))
 
     limit = Setting("limit", None, "number of pieces", COUNT)
-    entry = ExportFormat(
-        "pieces", "list", "pieces.txt", formats._TOKENIZER_FILES, options={"limit": limit}
-    )
+    files = ("list", "pieces.txt", formats._TOKENIZER_FILES)
+    entry = ExportFormat("pieces", *files, options={"limit": limit})
     monkeypatch.setitem(FORMATS, "pieces", entry)
     module = types.SimpleNamespace(export_pieces=export_pieces)
     monkeypatch.setitem(sys.modules, "keras_transformer.export.pieces", module)

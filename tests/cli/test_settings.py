@@ -20,12 +20,7 @@ from keras_transformer.cli.settings import (
 )
 from keras_transformer.errors import UserError
 from keras_transformer.inference.tasks import all_tasks
-from keras_transformer.models import (
-    TrainingRecipe,
-    TransformerConfig,
-    get_preset,
-    list_presets,
-)
+from keras_transformer.models import TrainingRecipe, TransformerConfig, get_preset, list_presets
 from keras_transformer.settings.setting import declarations
 from keras_transformer.training import TrainingSettings
 
@@ -118,9 +113,9 @@ def test_a_wrong_file_is_named_with_what_is_wrong(tmp_path, content, message):
 
 def test_every_field_of_model_and_recipe_has_a_setting():
     """Only the vocabulary's sizes are not set by name: the text decides them."""
-    fields = {field.name for part in (TransformerConfig, TrainingRecipe)
-              for field in dataclasses.fields(part)}  # fmt: skip
-    assert not fields - SETTINGS.keys() - {"vocab_size", "target_vocab_size"}
+    fields = [*dataclasses.fields(TransformerConfig), *dataclasses.fields(TrainingRecipe)]
+    names = {field.name for field in fields}
+    assert not names - SETTINGS.keys() - {"vocab_size", "target_vocab_size"}
 
 
 @pytest.mark.parametrize(
@@ -189,12 +184,8 @@ def test_the_text_of_a_value_may_hold_quotes():
     assert parsed["machine"]["output"] == 'a "b"\\c'
 
 
-DATA = [
-    SETTINGS[name].flag
-    for task in all_tasks()
-    for names in task.data_kinds.values()
-    for name in names
-]
+KINDS = [names for task in all_tasks() for names in task.data_kinds.values()]
+DATA = [SETTINGS[name].flag for names in KINDS for name in names]
 
 
 @pytest.mark.parametrize("task", [(), ("--task", "translation"), ("--task", "parsing")])
