@@ -165,7 +165,11 @@ def test_a_training_starts_from_the_weights_and_tokenizers_of_a_model(tmp_path, 
         np.testing.assert_allclose(found[name], value, atol=1e-7)
     config = json.loads((tmp_path / "still" / "config.json").read_text())["model"]
     assert config["d_model"] == 8 and config["dropout"] == 0.3
-    # The second run resumes: the weights of the start are not read again.
+
+
+@pytest.mark.slow
+def test_a_training_from_a_model_resumes_without_reading_its_weights_again(tmp_path, finished):
+    start = {"start_from": str(finished[0]), "model": {"dropout": 0.3}, "checkpoint_every": 1}
     run(tmp_path / "parts", **start, max_steps=2)
     parts = run(tmp_path / "parts", **start, max_steps=3)
     whole = run(tmp_path / "whole", **start, max_steps=3)
