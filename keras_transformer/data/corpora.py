@@ -1,6 +1,7 @@
 """Corpora in files and of tensorflow-datasets, which can be read repeatedly."""
 
 import abc
+import functools
 import itertools
 import os
 import pathlib
@@ -23,23 +24,15 @@ def require_regular_file(path: str | os.PathLike) -> pathlib.Path:
 class _FileCorpus(abc.ABC):
     """A corpus whose number of pairs is known after one pass."""
 
-    _num_pairs: int | None = None
-
-    def __iter__(self) -> Iterator[tuple[str, str]]:
-        count = 0
-        for pair in self._read():
-            count += 1
-            yield pair
-        self._num_pairs = count
+    @abc.abstractmethod
+    def __iter__(self) -> Iterator[tuple[str, str]]: ...
 
     def __len__(self) -> int:
-        if self._num_pairs is None:
-            self._num_pairs = sum(1 for _ in self._read())
         return self._num_pairs
 
-    @abc.abstractmethod
-    def _read(self) -> Iterator[tuple[str, str]]:
-        """Yields the pairs of the files."""
+    @functools.cached_property
+    def _num_pairs(self) -> int:
+        return sum(1 for _ in self)
 
 
 class ParallelTextCorpus(_FileCorpus):
@@ -67,7 +60,7 @@ class ParallelTextCorpus(_FileCorpus):
         self.source_path = require_regular_file(source_path)
         self.target_path = require_regular_file(target_path)
 
-    def _read(self) -> Iterator[tuple[str, str]]:
+    def __iter__(self) -> Iterator[tuple[str, str]]:
         names = repr(str(self.source_path)), repr(str(self.target_path))
         files = open_text(self.source_path), open_text(self.target_path)
         count = 0
@@ -116,7 +109,7 @@ class TsvCorpus(_FileCorpus):
         self.source_column = source_column
         self.target_column = target_column
 
-    def _read(self) -> Iterator[tuple[str, str]]:
+    def __iter__(self) -> Iterator[tuple[str, str]]:
         needed = max(self.source_column, self.target_column) + 1
         number = 0
         for number, line in enumerate(open_text(self.path), start=1):
