@@ -13,7 +13,8 @@ from keras_transformer.data import PairsCorpus
 from keras_transformer.decoding import GreedySearch
 from keras_transformer.models import TrainingRecipe, Transformer
 from keras_transformer.training import LossModel, TrainingSettings, compile_model, train
-from tests.composition.test_export import IDS, make_transformer
+from tests.composition.answers import tiny_transformer
+from tests.composition.test_export import IDS
 from tests.tiny_translator import sentence, tiny_translator
 
 pytestmark = pytest.mark.tensorflow_only("TensorFlow's graphs")
@@ -35,7 +36,7 @@ def fit(folder):
     inputs = {"source": IDS, "target": IDS}
     weights = np.full(IDS.shape, 0.1, "float32")
     recipe = TrainingRecipe(warmup_steps=2)
-    transformer = make_transformer()
+    transformer = tiny_transformer()
     compile_model(transformer, recipe).train_on_batch(inputs, IDS, weights)
     loss_model = compile_model(LossModel(transformer), recipe)
     loss_model.train_on_batch(*LossModel.arrange(inputs, IDS, weights))
