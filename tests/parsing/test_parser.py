@@ -1,6 +1,5 @@
 """Parser: a tree over exactly the words of every sentence, whatever the words and the batch."""
 
-import itertools
 import json
 import logging
 
@@ -157,15 +156,11 @@ class TestParses:
                 symbols = translator.translate([text])[0].split(" ")
                 assert parser.linearization.rebuild(symbols, words_of(text)).tree == parse.tree
 
-    @pytest.mark.parametrize("linearization,search", [
-        (Linearization(numbers=True), Sampling(num_samples=3)),
-        *(pytest.param(*pair, marks=pytest.mark.slow) for pair in itertools.product(
-            (
-                Linearization(tags=True), Linearization(words=True),
-                Linearization(tags=True, labelled_closing=False, root_label="TOP"),
-            ),
-            (GreedySearch(), Sampling(num_samples=3)),
-        )),
+    @pytest.mark.slow
+    @pytest.mark.parametrize("search", [GreedySearch(), Sampling(num_samples=3)])
+    @pytest.mark.parametrize("linearization", [
+        Linearization(numbers=True), Linearization(tags=True), Linearization(words=True),
+        Linearization(tags=True, labelled_closing=False, root_label="TOP"),
     ])  # fmt: skip
     def test_every_way_to_write_trees(self, linearization, search):
         target = symbol_tokenizer(linearization, WORDS)

@@ -281,7 +281,7 @@ def pairs_of_trees(draw):
     return first, Tree(second.label, [*second.children, *missing])
 
 
-@settings(EXAMPLES, max_examples=50)
+@settings(EXAMPLES, max_examples=30)
 @given(pairs_of_trees())
 def test_random_trees_are_counted_as_sets_of_words_are(pair):
     gold, parse = pair
