@@ -89,7 +89,7 @@ def test_a_file_of_weights(files, arrays, name):
 
 
 @tensorflow_only
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("dtype", [pytest.param("float32", marks=pytest.mark.slow), "bfloat16"])
 def test_the_weights_of_a_saved_model(files, dtype):
     expected = Translator.load(files / "translator")
     if dtype == "bfloat16":

@@ -509,7 +509,8 @@ def test_a_truncated_best_file_does_not_stop_the_end_of_a_training(directory, ca
     assert not any("best at" in line for line in lines)
 
 
-def test_a_damaged_checkpoint_does_not_stop_an_evaluation(tmp_path, caplog):
+def test_a_damaged_checkpoint_does_not_stop_an_evaluation(tmp_path, caplog, monkeypatch):
+    made_up(monkeypatch, [3.0, 3.0], [1.0, 1.0])
     damaged = tmp_path / "checkpoints" / "step-00000001.weights.h5"
     damage = AtStep(1, lambda model: damaged.write_bytes(damaged.read_bytes()[:1000]))
     changes = {"max_steps": 3, "checkpoint_every": 1, "evaluate_every": 2, "bleu_every": 1}
