@@ -222,6 +222,8 @@ class PreparedCorpus:
             return None
         path = self.directory / VALID_TEXT_FILE
         try:
+            if not path.is_file():  # A pipe is never read to its end.
+                raise ValueError("it is not a file")
             lines = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
             pairs = [json.loads(line) for line in lines]
             if len(pairs) != self.splits["valid"].num_read:
