@@ -120,9 +120,15 @@ class AttentionFunction(keras.layers.Layer, abc.ABC):
             outputs = ops.multiply(outputs, ops.cast(row_is_alive, outputs.dtype))
         return (outputs, weights) if return_attention_scores else outputs
 
-    def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:
-        # Keras finds the outputs, one or two, by tracing `call`.
-        return keras.Operation.compute_output_spec(self, *args, **kwargs)
+    def compute_output_spec(
+        self, query: Tensor, key: Tensor, value: Tensor, *args: Any, **kwargs: Any
+    ) -> Any:
+        if args or kwargs.get("return_attention_scores"):
+            # Keras finds both outputs by tracing `call`.
+            return keras.Operation.compute_output_spec(self, query, key, value, *args, **kwargs)
+        value = value[0] if isinstance(value, tuple) else value
+        shape = self.compute_output_shape(query.shape, None, value.shape)
+        return keras.KerasTensor(shape, dtype=self.compute_dtype)
 
     def compute_output_shape(
         self, query_shape: tuple, key_shape: tuple | None, value_shape: tuple

@@ -33,6 +33,15 @@ _CHECKS: dict[str, Callable[[str, Any], None]] = {
     "epsilon": check_positive_number,
     "seed": check_seed,
 }
+# What Keras makes of the arguments that may be names.
+_GETTERS: dict[str, Callable] = {
+    "activation": keras.activations.get,
+    "kernel_initializer": keras.initializers.get,
+    "bias_initializer": keras.initializers.get,
+    "embeddings_initializer": keras.initializers.get,
+    "kernel_regularizer": keras.regularizers.get,
+    "embeddings_regularizer": keras.regularizers.get,
+}
 
 
 class CompositeLayer(keras.layers.Layer):
@@ -41,8 +50,8 @@ class CompositeLayer(keras.layers.Layer):
     Keras saves whether a layer is quantized and trainable, but not whether its parts are. Here the
     config says which parts are quantized, and the build config which are frozen.
 
-    A subclass has its arguments as attributes of the same names. It calls
-    `quantize_parts(self, self.quantized_parts)` at the end of `build`.
+    A subclass calls `set_arguments` in its constructor, and at the end of `build`
+    `quantize_parts(self, self.quantized_parts)`.
     """
 
     def __init__(self, **kwargs: Any) -> None:
@@ -100,12 +109,16 @@ def _parameters(layer_class):
     return [parameter for parameter in parameters if parameter.kind is not parameter.VAR_KEYWORD]
 
 
-def check_arguments(layer: CompositeLayer, layer_class: type) -> None:
-    """Checks the arguments that `layer_class` takes; those whose default is None may be None."""
+def set_arguments(layer: CompositeLayer, layer_class: type, values: Mapping) -> None:
+    """Checks the arguments that `layer_class` takes, and sets them as attributes of the layer.
+
+    `values` are the `locals()` of the constructor. Arguments whose default is None may be None.
+    """
     for parameter in _parameters(layer_class):
-        check, value = _CHECKS.get(parameter.name), getattr(layer, parameter.name)
-        if check is not None and not (value is None and parameter.default is None):
-            check(parameter.name, value)
+        name, value = parameter.name, values[parameter.name]
+        if name in _CHECKS and not (value is None and parameter.default is None):
+            _CHECKS[name](name, value)
+        setattr(layer, name, _GETTERS[name](value) if name in _GETTERS else value)
 
 
 def arguments_config(layer: CompositeLayer, layer_class: type) -> dict[str, Any]:

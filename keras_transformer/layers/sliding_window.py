@@ -9,22 +9,13 @@ _MIN_BLOCK = 32
 
 
 def attend_in_window(
-    attention,
-    query,
-    key,
-    value,
-    window,
-    is_causal=False,
-    position=None,
-    attention_mask=None,
-    return_attention_scores=False,
-    training=None,
+    attention, query, key, value, window, is_causal, position, attention_mask, **options
 ):
     """Attends from each position to the positions less than `window` away, itself included.
 
     The sequence is cut into blocks, within which the `AttentionFunction` attends. The queries of a
     block attend to the keys of the block, to the `window - 1` keys before it and, unless
-    `is_causal`, to the `window - 1` keys after it. `position` is an `AttentionPosition` or None.
+    `is_causal`, to the `window - 1` keys after it. The options are those of the function's call.
 
     Returns:
         `[batch, heads, length, value_dim]`. With `return_attention_scores=True`, a tuple of this
@@ -32,7 +23,8 @@ def attend_in_window(
         `2 * window - 1` or `window` if causal, from `window - 1` positions before the query on.
     """
     length, reach = ops.shape(query)[2], window - 1
-    if not return_attention_scores:  # A window that is wider than the sequence costs no more.
+    returns_weights = options["return_attention_scores"]
+    if not returns_weights:  # A window that is wider than the sequence costs no more.
         reach = least(reach, length)
     blocks = _Blocks(length, reach, is_causal)
     outputs = attention(
@@ -41,10 +33,9 @@ def attend_in_window(
         blocks.neighbors(value, 2),
         attention_mask=blocks.mask(attention_mask),
         distances=position and position.between(blocks.queries, blocks.keys),
-        return_attention_scores=return_attention_scores,
-        training=training,
+        **options,
     )
-    if not return_attention_scores:
+    if not returns_weights:
         return blocks.joined(outputs)
     outputs, weights = outputs
     return blocks.joined(outputs), blocks.joined(blocks.band(weights))

@@ -10,7 +10,6 @@ from keras_transformer.layers.checks import check_argument
 from keras_transformer.layers.composite_layer import (
     CompositeLayer,
     build_part,
-    check_arguments,
     derive_initializer,
     derive_seed,
     is_composite,
@@ -99,9 +98,8 @@ def make_position(position: Any, dtype: keras.DTypePolicy) -> keras.layers.Layer
     return position
 
 
-def check(stack: CompositeLayer, layer_class: type) -> None:
-    """Checks the other arguments of a stack, and freezes the parts of a frozen one."""
-    check_arguments(stack, layer_class)
+def freeze(stack: CompositeLayer) -> None:
+    """Freezes the given layers of a frozen stack."""
     if not stack.trainable:
         # Keras freezes the parts when `trainable` is set, not when it is an argument.
         for layer in _given_layers(stack.blocks, stack.position):
