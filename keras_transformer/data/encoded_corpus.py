@@ -37,10 +37,13 @@ class Corpus(Protocol):
 
 
 class PairsCorpus:
-    """Sentence pairs in memory; a `UserError` if there is none.
+    """Sentence pairs in memory.
 
     Args:
         pairs: sequence of `(source, target)`, both `str`.
+
+    Raises:
+        UserError: if there is no pair.
 
     Example:
 

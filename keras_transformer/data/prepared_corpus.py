@@ -178,7 +178,10 @@ class PreparedCorpus:
         """Returns the prepared corpus of a directory, without the ids.
 
         Args:
-            directory: as `prepare_corpus` wrote it; a `UserError` if it is not, or incomplete.
+            directory: as `prepare_corpus` wrote it.
+
+        Raises:
+            UserError: if it is not a prepared corpus, has another format, or is incomplete.
         """
         directory = pathlib.Path(directory)
         max_length, checksums, valid_text, splits = _read_description(directory)
@@ -202,7 +205,10 @@ class PreparedCorpus:
         """Returns the `EncodedCorpus` of a split; it takes 2 or 4 bytes per token and 16 per pair.
 
         Args:
-            split: `"train"` or `"valid"`; a `UserError` if there is none, or a shard is damaged.
+            split: `"train"` or `"valid"`.
+
+        Raises:
+            UserError: if there is no such split, or a shard is damaged.
         """
         if split not in self.splits:
             raise UserError(f"{str(self.directory)!r} has no {split!r} text.")

@@ -77,10 +77,13 @@ class SubwordTokenizer(Tokenizer):
 
     @classmethod
     def from_file_content(cls, content: bytes) -> "SubwordTokenizer":
-        """Returns the tokenizer whose `save` wrote `content`; raises a `UserError` if none did.
+        """Returns the tokenizer whose `save` wrote `content`.
 
         Args:
             content: the file as `bytes`.
+
+        Raises:
+            UserError: if `content` is not such a vocabulary.
         """
         try:
             pieces = content.decode("utf-8").split("\n")

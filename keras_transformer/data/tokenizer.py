@@ -74,6 +74,9 @@ class Tokenizer(abc.ABC):
 
         Args:
             ids: int `[length]`. The unknown id becomes ` ⁇ ` (`SentencePieceTokenizer`) or `<unk>`.
+
+        Raises:
+            ValueError: if `ids` does not have one dimension.
         """
         array, vocab_size = np.asarray(ids), self.vocab_size
         if array.ndim != 1:
