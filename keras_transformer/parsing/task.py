@@ -9,9 +9,6 @@ from typing import Any
 from keras_transformer import parsing
 from keras_transformer.errors import UserError
 from keras_transformer.inference.tasks import Corpora, Task, toml_files
-from keras_transformer.parsing.commands import define_evaluate_options, evaluate
-from keras_transformer.parsing.linearization import NUMBERS, Linearization
-from keras_transformer.parsing.treebank import TreebankCorpus
 from keras_transformer.settings.setting import declare_options
 
 _OPTIONS = {
@@ -69,14 +66,14 @@ class ParsingTask(Task):
         if settings.bpe_dropout:
             received = f"bpe_dropout={settings.bpe_dropout!r} with task={settings.task!r}"
             raise ValueError(f"`bpe_dropout` is for translation. Received: {received}")
-        linearization = Linearization.from_dict(settings.linearization)
+        linearization = parsing.Linearization.from_dict(settings.linearization)
         return {"linearization": linearization.to_dict(), "shared_vocabulary": False}
 
     def check(self, corpus, settings) -> None:
-        if not isinstance(corpus, TreebankCorpus):
+        if not isinstance(corpus, parsing.TreebankCorpus):
             rule = "The corpus of a parser must be a `TreebankCorpus`"
             raise UserError(f"{rule}. Received: a corpus of type {type(corpus).__name__}")
-        expected = Linearization.from_dict(settings.linearization)
+        expected = parsing.Linearization.from_dict(settings.linearization)
         if corpus.linearization != expected:
             rule = "The corpus must have the linearization of the settings"
             raise UserError(f"{rule}. Received: {corpus.linearization} with settings of {expected}")
@@ -84,9 +81,10 @@ class ParsingTask(Task):
     def learn_tokenizers(self, corpus, settings, source, report):
         from keras_transformer.data import SubwordTokenizer
         from keras_transformer.data.tokenizer_pair import TokenizerPair
+        from keras_transformer.parsing.linearization import NUMBERS
         from keras_transformer.training.training_run import learn_vocabulary
 
-        form = Linearization.from_dict(settings.linearization)
+        form = parsing.Linearization.from_dict(settings.linearization)
         # All numbers, for sentences longer than those in training.
         symbols = collections.Counter(NUMBERS if form.numbers else ())
 
@@ -127,7 +125,7 @@ class ParsingTask(Task):
         from keras_transformer.training.evaluations import beam_search
 
         search = beam_search(recipe, recipe.beam_size)
-        linearization = Linearization.from_dict(settings.linearization)
+        linearization = parsing.Linearization.from_dict(settings.linearization)
         return self.pipeline(model, *tokenizers, linearization, search=search, recipe=recipe)
 
     def check_served(self, pipeline) -> None:
@@ -140,10 +138,10 @@ class ParsingTask(Task):
             raise UserError(f"{rule}well-formed ones. Received: a Parser with {why}")
 
     def open_corpora(self, kind: str, values: dict[str, Any]) -> Corpora:
-        linearization = Linearization(**_linearization(values))
+        linearization = parsing.Linearization(**_linearization(values))
         corpora = (
-            TreebankCorpus(values["trees"], linearization, limit=values["limit_trees"]),
-            TreebankCorpus(values["valid_trees"], linearization),
+            parsing.TreebankCorpus(values["trees"], linearization, limit=values["limit_trees"]),
+            parsing.TreebankCorpus(values["valid_trees"], linearization),
         )
         for corpus in corpora:
             len(corpus)  # reads all trees, and raises if one is broken
@@ -158,13 +156,19 @@ class ParsingTask(Task):
     def plan_vocabulary(self, settings, size: int, vocabulary: Any) -> tuple[int | None, str]:
         if settings.linearization["words"]:
             return size, "for the words, as many for the trees"
+        from keras_transformer.parsing.linearization import NUMBERS
+
         num_symbols = _NUM_SYMBOLS + len(NUMBERS) * settings.linearization["numbers"]
         return num_symbols, f"for the words, about {num_symbols} symbols for the trees"
 
     def add_evaluate_options(self, parser: argparse.ArgumentParser) -> None:
+        from keras_transformer.parsing.commands import define_evaluate_options
+
         define_evaluate_options(parser)
 
     def evaluate(self, arguments: argparse.Namespace) -> dict[str, Any]:
+        from keras_transformer.parsing.commands import evaluate
+
         return evaluate(arguments)
 
 

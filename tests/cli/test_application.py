@@ -67,12 +67,19 @@ def test_no_command_is_an_error_in_one_line(run):
     assert outcome.errors.count("\n") == 1
 
 
-def test_help_does_not_wait_for_keras_and_tensorflow():
-    command = [sys.executable, "-X", "importtime", "-m", "keras_transformer.cli", "train", "--help"]
+@pytest.mark.parametrize(
+    "words, needed, slow",
+    [
+        (["train", "--help"], "keras_transformer.cli.settings", {"keras", "tensorflow", "numpy"}),
+        (["--help"], "keras_transformer.cli.arguments", {"keras", "tensorflow", "numpy", "tqdm"}),
+    ],
+)
+def test_help_does_not_wait_for_keras_and_tensorflow(words, needed, slow):
+    command = [sys.executable, "-X", "importtime", "-m", "keras_transformer.cli", *words]
     process = subprocess.run(command, capture_output=True, text=True, check=True)
     imported = {line.rpartition("|")[2].strip() for line in process.stderr.splitlines()}
-    assert "keras_transformer.cli.settings" in imported
-    assert not imported & {"keras", "tensorflow", "numpy"}
+    assert needed in imported
+    assert not imported & slow
 
 
 # The finder interrupts the import of a module.
