@@ -1,17 +1,28 @@
 """SavedModels that several files of tests ask: written once."""
 
+import keras
 import pytest
 
 from keras_transformer import Translator
 from keras_transformer.export import export_saved_model
 from tests.export.models import random_translator
-from tests.tiny_translator import tiny_translator
+from tests.tiny_translator import tiny_model, tiny_tokenizer
+
+if keras.backend.backend() != "tensorflow":  # A SavedModel is written on TensorFlow.
+    collect_ignore = [
+        *("test_graph_rows.py", "test_model_in_saved_model.py", "test_robustness.py"),
+        *("test_saved_model.py", "test_served_shortlist.py", "test_serving_page.py"),
+        *("test_signatures.py", "test_stored_kernels.py", "test_two_vocabularies.py"),
+        "test_warmup.py",
+    ]
 
 
 @pytest.fixture(scope="session")
 def translator():
-    """Cuts long sources early, so that a test of hostile ones is not long either."""
-    return tiny_translator(max_source_length=40)
+    """Of two vocabularies; cuts long sources early, so that tests of hostile ones are short."""
+    tokenizers = tiny_tokenizer(), tiny_tokenizer(310)
+    model = tiny_model(target_vocab_size=310)
+    return Translator(model, *tokenizers, extra_length=12, max_source_length=40)
 
 
 @pytest.fixture(scope="session")
@@ -29,9 +40,21 @@ def exported(translator, tmp_path_factory):
 @pytest.fixture(scope="session")
 def loaded(exported):
     """The SavedModel of `translator`, in this process."""
-    tensorflow = pytest.importorskip("tensorflow")
-    pytest.importorskip("tensorflow_text")
-    return tensorflow.saved_model.load(exported)
+    import tensorflow as tf
+
+    return tf.saved_model.load(exported)
+
+
+@pytest.fixture
+def signatures_of(monkeypatch):
+    """Called with names of signatures: only these are exported, which takes less time."""
+    from keras_transformer.translation.signatures import TranslatorFunctions
+
+    def keep(*names):
+        inputs = {name: TranslatorFunctions.inputs[name] for name in names}
+        monkeypatch.setattr(TranslatorFunctions, "inputs", inputs)
+
+    return keep
 
 
 @pytest.fixture(scope="session")

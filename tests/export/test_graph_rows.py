@@ -1,15 +1,11 @@
 """Rows are cut into chunks: each row once, in order, and never more at a time than allowed."""
 
-import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
-tf = pytest.importorskip("tensorflow")
-if keras.backend.backend() != "tensorflow":
-    pytest.skip("a SavedModel is written on the TensorFlow backend", allow_module_level=True)
-
-from keras_transformer.export.served_module import starts_of_chunks  # noqa: E402
-from keras_transformer.translation.signatures import in_chunks  # noqa: E402
+from keras_transformer.export.served_module import starts_of_chunks
+from keras_transformer.translation.signatures import in_chunks
 
 
 @pytest.mark.parametrize(

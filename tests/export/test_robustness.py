@@ -6,17 +6,12 @@ import pathlib
 import subprocess
 import sys
 
-import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from tests.export.hostile import hostile_texts
 from tests.tiny_translator import sentence
-
-tf = pytest.importorskip("tensorflow")
-pytest.importorskip("tensorflow_text")
-if keras.backend.backend() != "tensorflow":
-    pytest.skip("a SavedModel is written on the TensorFlow backend", allow_module_level=True)
 
 # A process of its own: what the tests before have left in memory does not count.
 REQUESTS = """

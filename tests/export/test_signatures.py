@@ -4,9 +4,9 @@ import collections
 import json
 import math
 
-import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from keras_transformer.data.tokenizer import BOS_ID, EOS_ID
 from keras_transformer.decoding import GreedySearch, Sampling, search_from_dict
@@ -14,11 +14,6 @@ from keras_transformer.export import export_saved_model
 from keras_transformer.inference.translator import Translator
 from keras_transformer.models import Ensemble, weight_files
 from tests.tiny_translator import sentence, tiny_model, tiny_tokenizer, tiny_translator
-
-tf = pytest.importorskip("tensorflow")
-pytest.importorskip("tensorflow_text")
-if keras.backend.backend() != "tensorflow":
-    pytest.skip("a SavedModel is written on the TensorFlow backend", allow_module_level=True)
 
 served_module = pytest.importorskip("keras_transformer.export.served_module")
 stored_kernels = pytest.importorskip("keras_transformer.export.stored_kernels")
@@ -77,11 +72,12 @@ class TestAttention:
 
     def check(self, loaded, translator, block):
         tokenizer, model = translator.source_tokenizer, translator.model
+        target_tokenizer = translator.target_tokenizer
         texts, translations = [TEXTS[9], TEXTS[2]], ["the door", "a small blue bird sees"]
         found = ask(loaded, "attention", text=texts, translation=translations)
         for row, (text, translation) in enumerate(zip(texts, translations, strict=True)):
             source = [*tokenizer.encode(text), EOS_ID]
-            target = [*tokenizer.encode(translation), EOS_ID]
+            target = [*target_tokenizer.encode(translation), EOS_ID]
             scores = model.attention_scores(np.array([source]), np.array([[BOS_ID, *target[:-1]]]))[
                 "cross"
             ]
@@ -94,7 +90,8 @@ class TestAttention:
             pieces = found["source_tokens"][row].tolist()
             assert pieces[: len(source)] == tokenizer.pieces(source)
             assert set(pieces[len(source) :]) <= {""}
-            assert found["target_tokens"][row].tolist()[: len(target)] == tokenizer.pieces(target)
+            pieces = found["target_tokens"][row].tolist()
+            assert pieces[: len(target)] == target_tokenizer.pieces(target)
 
 
 class TestLimits:
@@ -112,7 +109,7 @@ class TestLimits:
         assert lengths == [40, 12, 52]
 
     def test_longer_text_is_cut_and_flagged(self, loaded, translator):
-        long, normal = sentence(5000, seed=3), sentence(5, seed=5)
+        long, normal = sentence(300, seed=3), sentence(5, seed=5)
         expected = translator.translate([long, normal], long_texts="truncate")
         for signature, name in (("serving_default", "translation"), ("n_best", "translations")):
             found = ask(loaded, signature, text=[long, normal])
@@ -140,7 +137,8 @@ class TestBatches:
         long = sentence(120, seed=9)
         together = ask(loaded, "serving_default", text=TEXTS)
         pairs = ask(loaded, "score", text=TEXTS, translation=TRANSLATIONS)
-        for row, (text, translation) in enumerate(zip(TEXTS, TRANSLATIONS, strict=True)):
+        pairs_of_texts = list(zip(TEXTS, TRANSLATIONS, strict=True))[:8]
+        for row, (text, translation) in enumerate(pairs_of_texts):
             for neighbors in ([], [long]):
                 found = ask(loaded, "serving_default", text=[text, *neighbors])
                 assert found["translation"][0] == together["translation"][row]

@@ -1,12 +1,7 @@
 """Kernels that are stored as their transposes, together and in parts."""
 
-import keras
 import numpy as np
 import pytest
-
-if keras.backend.backend() != "tensorflow":
-    pytest.skip("exports are TensorFlow's", allow_module_level=True)
-
 import tensorflow as tf
 
 from keras_transformer.export import stored_kernels
@@ -20,24 +15,36 @@ GENERATOR = np.random.default_rng(0)
 SOURCE, TARGET = GENERATOR.integers(4, 12, (2, 3, 5)).astype("int32")
 
 
+UNEQUAL = {"use_bias": True, "key_dim": 4, "value_dim": 3, "norm": "pre"}
+RELATIVE = {"target_vocab_size": 15, "position": "relative"}
+
+
+def set_amx(monkeypatch, has_amx):
+    for module in (stored_kernels, weight_files):
+        monkeypatch.setattr(module, "has_amx", lambda: has_amx)
+
+
 @pytest.fixture(params=[True, False], ids=["amx", "no_amx"])
 def has_amx(request, monkeypatch):
-    for module in (stored_kernels, weight_files):
-        monkeypatch.setattr(module, "has_amx", lambda: request.param)
-    return request.param
+    set_amx(monkeypatch, request.param)
+
+
+def slow(*cases):
+    return [pytest.param(*case, marks=pytest.mark.slow) for case in cases]
 
 
 @pytest.mark.parametrize(
-    "dtype, settings",
+    "amx, num_parts, dtype, settings",
     [
-        ("float32", {}),
-        ("bfloat16", {}),
-        ("bfloat16", {"use_bias": True, "key_dim": 4, "value_dim": 3, "norm": "pre"}),
-        ("bfloat16", {"target_vocab_size": 15, "position": "relative"}),
+        (False, 3, "float32", {}),
+        (True, 3, "bfloat16", UNEQUAL),
+        (False, 3, "bfloat16", RELATIVE),
+        *slow((True, 1, "float32", {}), (True, 1, "bfloat16", {}), (False, 1, "bfloat16", {})),
+        *slow((False, 3, "bfloat16", UNEQUAL), (True, 3, "bfloat16", RELATIVE)),
     ],
 )
-@pytest.mark.parametrize("num_parts", [1, 3])
-def test_logits_are_those_of_the_model(has_amx, num_parts, dtype, settings, monkeypatch):
+def test_logits_are_those_of_the_model(amx, num_parts, dtype, settings, monkeypatch):
+    set_amx(monkeypatch, amx)
     monkeypatch.setattr(stored_kernels, "_MIN_PART_SIZE", 10)
     monkeypatch.setattr(weight_files, "_LARGE", 100)
     model = copy_of(tiny_model(1, **settings), dtype)
