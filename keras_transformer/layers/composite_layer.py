@@ -33,15 +33,6 @@ _CHECKS: dict[str, Callable[[str, Any], None]] = {
     "epsilon": check_positive_number,
     "seed": check_seed,
 }
-# What Keras makes of the arguments that may be names.
-_GETTERS: dict[str, Callable] = {
-    "activation": keras.activations.get,
-    "kernel_initializer": keras.initializers.get,
-    "bias_initializer": keras.initializers.get,
-    "embeddings_initializer": keras.initializers.get,
-    "kernel_regularizer": keras.regularizers.get,
-    "embeddings_regularizer": keras.regularizers.get,
-}
 
 
 class CompositeLayer(keras.layers.Layer):
@@ -50,7 +41,7 @@ class CompositeLayer(keras.layers.Layer):
     Keras saves whether a layer is quantized and trainable, but not whether its parts are. Here the
     config says which parts are quantized, and the build config which are frozen.
 
-    A subclass calls `set_arguments` in its constructor, and at the end of `build`
+    A subclass calls `check_arguments` in its constructor, and at the end of `build`
     `quantize_parts(self, self.quantized_parts)`.
     """
 
@@ -109,16 +100,15 @@ def _parameters(layer_class):
     return [parameter for parameter in parameters if parameter.kind is not parameter.VAR_KEYWORD]
 
 
-def set_arguments(layer: CompositeLayer, layer_class: type, values: Mapping) -> None:
-    """Checks the arguments that `layer_class` takes, and sets them as attributes of the layer.
+def check_arguments(layer: CompositeLayer, layer_class: type) -> None:
+    """Checks the attributes of a layer that are arguments of `layer_class`.
 
-    `values` are the `locals()` of the constructor. Arguments whose default is None may be None.
+    Arguments whose default is None may be None.
     """
     for parameter in _parameters(layer_class):
-        name, value = parameter.name, values[parameter.name]
+        name, value = parameter.name, getattr(layer, parameter.name)
         if name in _CHECKS and not (value is None and parameter.default is None):
             _CHECKS[name](name, value)
-        setattr(layer, name, _GETTERS[name](value) if name in _GETTERS else value)
 
 
 def arguments_config(layer: CompositeLayer, layer_class: type) -> dict[str, Any]:

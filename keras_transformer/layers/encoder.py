@@ -11,8 +11,8 @@ from keras_transformer.layers.attention_position import AttentionPosition, check
 from keras_transformer.layers.composite_layer import (
     CompositeLayer,
     arguments_config,
+    check_arguments,
     quantize_parts,
-    set_arguments,
 )
 from keras_transformer.layers.dropout_and_normalization import Dropout
 from keras_transformer.layers.tensors import Tensor, combine_masks, keys_mask
@@ -86,7 +86,25 @@ class EncoderBlock(CompositeLayer):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        set_arguments(self, EncoderBlock, locals())
+        self.num_heads = num_heads
+        self.intermediate_dim = intermediate_dim
+        self.key_dim = key_dim
+        self.value_dim = value_dim
+        self.dropout = dropout
+        self.attention_dropout = attention_dropout
+        self.activation_dropout = activation_dropout
+        self.activation = keras.activations.get(activation)
+        self.norm = norm
+        self.use_bias = use_bias
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.bias_initializer = keras.initializers.get(bias_initializer)
+        self.kernel_regularizer = keras.regularizers.get(kernel_regularizer)
+        self.epsilon = epsilon
+        self.position = position
+        self.sliding_window = sliding_window
+        self.flash_attention = flash_attention
+        self.seed = seed
+        check_arguments(self, EncoderBlock)
         check_position(position)
 
     def build(self, inputs_shape: tuple) -> None:
@@ -187,9 +205,14 @@ class Encoder(CompositeLayer):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        blocks = stack.checked_blocks(blocks)
-        position = stack.make_position(position, self.dtype_policy)
-        set_arguments(self, Encoder, locals())
+        self.blocks = stack.checked_blocks(blocks)
+        self.position = stack.make_position(position, self.dtype_policy)
+        self.dropout = dropout
+        self.final_norm = final_norm
+        self.epsilon = epsilon
+        self.seed = seed
+        self.remat = remat
+        check_arguments(self, Encoder)
         stack.freeze(self)
         self.dropout_layer = Dropout(dropout, seed=seed, dtype=self.dtype_policy, name="dropout")
 

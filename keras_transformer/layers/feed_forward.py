@@ -10,8 +10,8 @@ from keras_transformer.layers.composite_layer import (
     CompositeLayer,
     arguments_config,
     built_dense,
+    check_arguments,
     quantize_parts,
-    set_arguments,
 )
 from keras_transformer.layers.dropout_and_normalization import Dropout
 from keras_transformer.layers.tensors import Tensor, reshape
@@ -59,7 +59,15 @@ class FeedForward(CompositeLayer):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        set_arguments(self, FeedForward, locals())
+        self.intermediate_dim = intermediate_dim
+        self.activation = keras.activations.get(activation)
+        self.dropout = dropout
+        self.use_bias = use_bias
+        self.seed = seed
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.bias_initializer = keras.initializers.get(bias_initializer)
+        self.kernel_regularizer = keras.regularizers.get(kernel_regularizer)
+        check_arguments(self, FeedForward)
         self.dropout_layer = None
         if dropout:
             dtype = self.dtype_policy

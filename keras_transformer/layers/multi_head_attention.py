@@ -22,8 +22,8 @@ from keras_transformer.layers.composite_layer import (
     CompositeLayer,
     arguments_config,
     built_dense,
+    check_arguments,
     quantize_parts,
-    set_arguments,
 )
 from keras_transformer.layers.sliding_window import attend_in_window
 from keras_transformer.layers.tensors import Tensor, check_rank, combine_masks, keys_mask, reshape
@@ -112,14 +112,27 @@ class MultiHeadAttention(CompositeLayer):
         super().__init__(**kwargs)
         check_position(position)
         _check_attention(attention, dropout, flash_attention, position)
+        self.num_heads = num_heads
+        self.key_dim = key_dim
+        self.value_dim = key_dim if value_dim is None else value_dim
+        self.use_bias = use_bias
+        self.dropout = dropout
         self.has_own_attention = attention is not None
-        if attention is None:
-            dtype, options = self.dtype_policy, {"flash_attention": flash_attention}
-            attention = ScaledDotProductAttention(
-                dropout, seed, **options, dtype=dtype, name="attention"
-            )
-        value_dim = key_dim if value_dim is None else value_dim
-        set_arguments(self, MultiHeadAttention, locals())
+        self.attention = attention or ScaledDotProductAttention(
+            dropout,
+            seed=seed,
+            flash_attention=flash_attention,
+            dtype=self.dtype_policy,
+            name="attention",
+        )
+        self.position = position
+        self.sliding_window = sliding_window
+        self.flash_attention = flash_attention
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.bias_initializer = keras.initializers.get(bias_initializer)
+        self.kernel_regularizer = keras.regularizers.get(kernel_regularizer)
+        self.seed = seed
+        check_arguments(self, MultiHeadAttention)
 
     def build(self, query_shape: tuple, value_shape: tuple, key_shape: tuple | None = None) -> None:
         d_model, value_width = query_shape[-1], value_shape[-1]

@@ -10,8 +10,8 @@ from keras_transformer.layers.checks import check_argument
 from keras_transformer.layers.composite_layer import (
     CompositeLayer,
     arguments_config,
+    check_arguments,
     quantize_parts,
-    set_arguments,
 )
 from keras_transformer.layers.tensors import Tensor, at_least_float32, reshape
 from keras_transformer.layers.version_1 import load_version_1
@@ -64,7 +64,13 @@ class TiedEmbedding(CompositeLayer):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        set_arguments(self, TiedEmbedding, locals())
+        self.vocab_size = vocab_size
+        self.d_model = d_model
+        self.padding_id = padding_id
+        self.mask_zero = mask_zero
+        self.embeddings_initializer = keras.initializers.get(embeddings_initializer)
+        self.embeddings_regularizer = keras.regularizers.get(embeddings_regularizer)
+        check_arguments(self, TiedEmbedding)
         is_id = type(padding_id) is int and 0 <= padding_id < vocab_size
         rule = f"None or an id below `vocab_size`, which is {vocab_size}"
         check_argument(is_id or padding_id is None, "padding_id", rule, padding_id)
