@@ -1,0 +1,251 @@
+"""ONNX and LiteRT: their runtimes give our logits and answers from the exported folder alone."""
+
+import pathlib
+import sys
+
+import numpy as np
+import pytest
+import sentencepiece
+
+from keras_transformer.errors import UserError
+from keras_transformer.export import export, export_litert, export_onnx
+from keras_transformer.inference.translator import Translator
+from keras_transformer.models import Transformer
+from tests.export.models import BOS_ID, EOS_ID, SLOW_CONFIGS, TEXTS, random_translator
+from tests.tiny_translator import tiny_model, tiny_tokenizer
+
+pytestmark = pytest.mark.tensorflow_only("they are written there")
+PACKAGES = {"onnx": ("onnx", "tf2onnx", "onnxruntime"), "litert": ("ai_edge_litert.interpreter",)}
+FILES = {"onnx": {"encode.onnx", "decode.onnx", "weights.bin"}, "litert": {"model.tflite"}}
+# Besides `SLOW_CONFIGS`; the second has loops, which are left out.
+CONFIGS = [
+    pytest.param({"key_dim": 4}, marks=pytest.mark.slow),
+    {"remat": True, "flash_attention": True},
+    *(
+        pytest.param({"position": position, "key_dim": 6, "value_dim": 10}, marks=pytest.mark.slow)
+        for position in ("rotary", "relative")
+    ),
+]
+
+
+class OnnxRuntime:
+    """The two files, loaded by onnxruntime: named arrays to named arrays."""
+
+    def __init__(self, directory):
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = 1
+        self.encoder = onnxruntime.InferenceSession(directory / "encode.onnx", options)
+        self.decoder = onnxruntime.InferenceSession(directory / "decode.onnx", options)
+        self.shapes = {value.name: value.shape for value in self.decoder.get_inputs()}
+
+    def encode(self, **inputs):
+        return self._run(self.encoder, inputs)
+
+    def decode(self, **inputs):
+        return self._run(self.decoder, inputs)
+
+    def _run(self, session, inputs):
+        names = [output.name for output in session.get_outputs()]
+        return dict(zip(names, session.run(None, inputs), strict=True))
+
+
+class LitertRuntime:
+    """The two signatures of the file: named arrays to named arrays."""
+
+    def __init__(self, directory):
+        from ai_edge_litert.interpreter import Interpreter
+
+        self._interpreter = Interpreter(model_path=f"{directory}/model.tflite", num_threads=1)
+        self.encode = self._interpreter.get_signature_runner("encode")
+        self.decode = self._interpreter.get_signature_runner("decode")
+        details = self.decode.get_input_details()
+        self.shapes = {name: detail["shape_signature"] for name, detail in details.items()}
+
+
+RUNTIMES = {"onnx": OnnxRuntime, "litert": LitertRuntime}
+
+
+@pytest.fixture(scope="module", params=["onnx", "litert"])
+def name(request):
+    for package in PACKAGES[request.param]:
+        pytest.importorskip(package, reason=f"pip install {package}")
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def directory(name, greedy_translator, tmp_path_factory):
+    return export(greedy_translator, tmp_path_factory.mktemp("export") / "m", name)
+
+
+def empty_caches(runtime, rows):
+    return {
+        name: np.zeros((rows, shape[1], 0, shape[3]), "float32")
+        for name, shape in runtime.shapes.items()
+        if name.startswith("self_")
+    }
+
+
+def check_logits(runtime, translator):
+    """Cached steps of a runtime give the logits of the whole model, padding and beams included."""
+    generator = np.random.default_rng(3)
+    source = generator.integers(4, 320, (2, 7)).astype("int32")
+    source[0, -1] = source[1, 3] = EOS_ID
+    source[1, 4:] = 0
+    target = generator.integers(4, 320, (4, 6)).astype("int32")  # two rows for each source
+    target[:, 0] = BOS_ID
+    encoded, caches, logits = runtime.encode(source=source), empty_caches(runtime, len(target)), []
+    for tokens in target.T:
+        outputs = runtime.decode(tokens=tokens, **encoded, **caches)
+        caches = {name: outputs[f"new_{name}"] for name in caches}
+        logits.append(outputs["logits"])
+    expected = translator.model({"source": np.repeat(source, 2, axis=0), "target": target})
+    np.testing.assert_allclose(np.stack(logits, axis=1), expected, atol=1e-4)
+
+
+def test_logits_are_the_models(name, directory, greedy_translator):
+    check_logits(RUNTIMES[name](directory), greedy_translator)
+
+
+@pytest.mark.parametrize("config", [*SLOW_CONFIGS, *CONFIGS], ids=str)
+def test_every_kind_of_model(name, config, tmp_path):
+    translator = random_translator(**config)
+    check_logits(RUNTIMES[name](export(translator, tmp_path / "m", name)), translator)
+
+
+def test_greedy_answers_are_the_translators(name, directory, greedy_translator):
+    """In one padded batch, with the exported folder's tokenizer."""
+    runtime = RUNTIMES[name](directory)
+    processor = sentencepiece.SentencePieceProcessor(model_file=str(directory / "tokenizer.model"))
+    ids = processor.encode(TEXTS)
+    limits = np.array(greedy_translator.max_lengths(np.array([len(row) for row in ids])))
+    source = np.zeros((len(ids), max(map(len, ids)) + 1), "int32")
+    for row, sentence_ids in zip(source, ids, strict=True):
+        row[: len(sentence_ids) + 1] = [*sentence_ids, EOS_ID]
+
+    encoded, caches = runtime.encode(source=source), empty_caches(runtime, len(source))
+    tokens = np.full(len(source), BOS_ID, "int32")
+    found = [[] for _ in ids]
+    for length in range(1, max(limits) + 1):
+        outputs = runtime.decode(tokens=tokens, **encoded, **caches)
+        caches = {name: outputs[f"new_{name}"] for name in caches}
+        tokens = outputs["logits"].argmax(-1).astype("int32")
+        for answer, token, limit in zip(found, tokens.tolist(), limits, strict=True):
+            if length <= limit and EOS_ID not in answer:
+                answer.append(token)
+    answers = greedy_translator.translate(TEXTS)
+    assert len(set(answers)) > 5
+    assert [processor.decode([i for i in answer if i != EOS_ID]) for answer in found] == answers
+
+
+@pytest.mark.slow
+def test_two_vocabularies_and_a_model_in_bfloat16(name, tmp_path):
+    exact = tiny_model(target_vocab_size=300)
+    model = Transformer(exact.config, dtype="mixed_bfloat16")
+    model.set_weights(exact.get_weights())
+    translator = Translator(model, tiny_tokenizer(), tiny_tokenizer(300))
+    directory = export(translator, tmp_path / "m", name)
+    tokenizers = {"source_tokenizer.model", "target_tokenizer.model"}
+    assert {path.name for path in directory.iterdir()} == FILES[name] | tokenizers
+    runtime = RUNTIMES[name](directory)
+    encoded = runtime.encode(source=np.array([[5, 6, 3]], "int32"))
+    tokens = np.array([2], "int32")
+    found = runtime.decode(tokens=tokens, **encoded, **empty_caches(runtime, 1))["logits"]
+    expected = exact({"source": np.array([[5, 6, 3]]), "target": np.array([[2]])})[:, 0]
+    np.testing.assert_allclose(found, expected, atol=1e-4)
+
+
+class TestRefusals:
+    def test_sliding_window(self, name, tmp_path):
+        with pytest.raises(UserError, match="no sliding window; .* Received: sliding_window=3"):
+            export(random_translator(sliding_window=3), tmp_path / "m", name)
+        assert not list(tmp_path.iterdir())
+
+    def test_other_backend(self, name, greedy_translator, tmp_path, monkeypatch):
+        monkeypatch.setattr("keras.backend.backend", lambda: "jax")
+        with pytest.raises(UserError, match="KERAS_BACKEND=tensorflow"):
+            export(greedy_translator, tmp_path / "m", name)
+
+    def test_directory_with_other_files(self, name, greedy_translator, tmp_path):
+        (tmp_path / "thesis.txt").write_text("years of work")
+        with pytest.raises(UserError, match="holds other files and no (ONNX|LiteRT) export"):
+            export(greedy_translator, tmp_path, name)
+
+
+class TestOnnx:
+    @pytest.fixture(autouse=True)
+    def packages(self):
+        for package in PACKAGES["onnx"]:
+            pytest.importorskip(package, reason=f"pip install {package}")
+
+    @pytest.fixture
+    def onnx_directory(self, packages, greedy_translator, tmp_path):
+        return export_onnx(greedy_translator, tmp_path / "m")
+
+    def test_weights_are_stored_once(self, onnx_directory, greedy_translator):
+        import onnx
+
+        sizes = {}  # by offset
+        for name in ("encode", "decode"):
+            model = onnx.load(onnx_directory / f"{name}.onnx", load_external_data=False)
+            for tensor in model.graph.initializer:
+                entries = {entry.key: entry.value for entry in tensor.external_data}
+                if entries:
+                    assert entries["location"] == "weights.bin"
+                    sizes[int(entries["offset"])] = int(entries["length"])
+        shapes = [weight.shape for weight in greedy_translator.model.weights]
+        matrices = [shape for shape in shapes if len(shape) == 2]
+        assert sum(sizes.values()) == 4 * sum(int(np.prod(shape)) for shape in matrices)
+
+    def test_batch_and_lengths_are_dynamic_and_named(self, onnx_directory):
+        shapes = OnnxRuntime(onnx_directory).shapes
+        assert shapes["tokens"] == ["rows"]
+        assert shapes["source_mask"] == ["batch", "source_length"]
+        assert shapes["cross_key_0"] == ["batch", 4, "source_length", 8]
+        assert shapes["self_value_0"] == ["rows", 4, "target_length", 8]
+
+    @pytest.mark.parametrize("package", ["onnx", "tf2onnx"])
+    def test_missing_package(self, package, greedy_translator, tmp_path, monkeypatch):
+        monkeypatch.setitem(sys.modules, package, None)
+        message = rf"needs {package}: pip install '\.\[onnx\]'"
+        with pytest.raises(UserError, match=message):
+            export_onnx(greedy_translator, tmp_path / "m")
+
+    def test_operations_that_tf2onnx_does_not_know(self, tmp_path, monkeypatch):
+        monkeypatch.setattr("keras_transformer.export.onnx._HANDLERS", {})
+        with pytest.raises(UserError, match="Erfc"):
+            export_onnx(random_translator(activation="gelu"), tmp_path / "m")
+        assert not list(tmp_path.iterdir())
+
+
+class TestLitert:
+    @pytest.fixture(autouse=True)
+    def package(self):
+        pytest.importorskip(*PACKAGES["litert"], reason="pip install ai-edge-litert")
+
+    @pytest.mark.slow
+    def test_weights_are_stored_once_and_operations_are_the_runtimes_own(self, tmp_path):
+        # Larger than the graph, which takes some 60 kB.
+        translator = random_translator(d_model=128, intermediate_dim=1024)
+        content = (export_litert(translator, tmp_path / "m") / "model.tflite").read_bytes()
+        size = 4 * translator.model.count_params()
+        assert size < len(content) < size + 100_000
+        assert b"Flex" not in content
+
+    def test_all_files_are_written_where_leftovers_are_removed(
+        self, greedy_translator, tmp_path, monkeypatch
+    ):
+        """A process may be killed. Elsewhere, its temporary files would stay, with the weights."""
+        import tensorflow as tf
+
+        parents, save = [], tf.saved_model.save
+
+        def recorded(module, path, **options):
+            parents.extend(pathlib.Path(path).parents)
+            return save(module, path, **options)
+
+        monkeypatch.setattr(tf.saved_model, "save", recorded)
+        directory = export_litert(greedy_translator, tmp_path / "m")
+        assert tmp_path in parents
+        assert {path.name for path in directory.iterdir()} == {"model.tflite", "tokenizer.model"}
