@@ -155,7 +155,8 @@ def write_model_directory(
     a SavedModel, which has the weights.
     """
     directory = _checked_directory(directory)
-    if "precision" not in settings and quantized_parts(model):
+    is_quantized = isinstance(model, Transformer) and quantized_parts(model)
+    if is_quantized and "precision" not in settings:
         raise UserError(
             "A model directory cannot hold a quantized model: save it with "
             "`translator.model.save('model.keras')`, or export it."

@@ -84,7 +84,7 @@ class TestAttention:
             expected = np.mean(scores[block], axis=1)[0]
             weights = found["attention"][row]
             np.testing.assert_allclose(
-                weights[: len(target), : len(source)], expected, rtol=1e-4, atol=1e-6
+                weights[: len(target), : len(source)], expected, rtol=1e-4, atol=1e-5
             )
             assert not weights[len(target) :].any() and not weights[:, len(source) :].any()
             pieces = found["source_tokens"][row].tolist()
