@@ -1,4 +1,4 @@
-"""What the bridges share: names and copies of weights, checks, and the import of a library."""
+"""Names and copies of weights, checks and imports of libraries, for all bridges."""
 
 import importlib
 import operator

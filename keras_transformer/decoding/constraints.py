@@ -115,6 +115,7 @@ _IDS = Rule(
 
 
 def check_static_vocabulary(logits):
+    """Raises a `ValueError` if the size of the vocabulary is unknown while a graph is traced."""
     if logits.shape[-1] is None:
         raise ValueError(
             "With constraints or sampling, the vocabulary dimension of a step's logits must be "

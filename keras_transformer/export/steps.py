@@ -23,7 +23,7 @@ def copy_of(model: Transformer | Ensemble, dtype: str | None = None, **changes: 
     `changes` are fields of the copy's `TransformerConfig`.
     """
     if isinstance(model, Ensemble):
-        return Ensemble([copy_of(member, dtype) for member in model.models])
+        return Ensemble([copy_of(member, dtype, **changes) for member in model.models])
     config = dataclasses.replace(model.config, **changes)
     copy = Transformer(config, dtype=model.dtype_policy if dtype is None else dtype)
     quantize_parts(copy, quantized_parts(model))

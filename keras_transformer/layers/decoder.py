@@ -105,18 +105,24 @@ class DecoderBlock(CompositeLayer):
     def build(self, inputs_shape: tuple, encoder_outputs_shape: tuple | None = None) -> None:
         options = {"position": self.position, "sliding_window": self.sliding_window}
         name = "self_attention"
-        self.self_attention = stack.attention(self, name, inputs_shape, inputs_shape, **options)
-        self.self_attention_norm = stack.norm(self, "self_attention_norm", inputs_shape)
-        self.self_attention_dropout = stack.dropout(self, "self_attention_dropout", inputs_shape)
+        self.self_attention = stack.make_attention(
+            self, name, inputs_shape, inputs_shape, **options
+        )
+        self.self_attention_norm = stack.make_norm(self, "self_attention_norm", inputs_shape)
+        self.self_attention_dropout = stack.make_dropout(
+            self, "self_attention_dropout", inputs_shape
+        )
         self.cross_attention = None
         if encoder_outputs_shape is not None:
             name = "cross_attention"
-            self.cross_attention = stack.attention(self, name, inputs_shape, encoder_outputs_shape)
-            self.cross_attention_norm = stack.norm(self, f"{name}_norm", inputs_shape)
-            self.cross_attention_dropout = stack.dropout(self, f"{name}_dropout", inputs_shape)
-        self.feed_forward = stack.feed_forward(self, inputs_shape)
-        self.feed_forward_norm = stack.norm(self, "feed_forward_norm", inputs_shape)
-        self.feed_forward_dropout = stack.dropout(self, "feed_forward_dropout", inputs_shape)
+            self.cross_attention = stack.make_attention(
+                self, name, inputs_shape, encoder_outputs_shape
+            )
+            self.cross_attention_norm = stack.make_norm(self, f"{name}_norm", inputs_shape)
+            self.cross_attention_dropout = stack.make_dropout(self, f"{name}_dropout", inputs_shape)
+        self.feed_forward = stack.make_feed_forward(self, inputs_shape)
+        self.feed_forward_norm = stack.make_norm(self, "feed_forward_norm", inputs_shape)
+        self.feed_forward_dropout = stack.make_dropout(self, "feed_forward_dropout", inputs_shape)
         quantize_parts(self, self.quantized_parts)
 
     def call(

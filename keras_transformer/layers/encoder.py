@@ -109,13 +109,17 @@ class EncoderBlock(CompositeLayer):
 
     def build(self, inputs_shape: tuple) -> None:
         options = {"position": self.position, "sliding_window": self.sliding_window}
-        self.attention = stack.attention(self, "attention", inputs_shape, inputs_shape, **options)
-        self.feed_forward = stack.feed_forward(self, inputs_shape)
-        self.attention_norm = stack.norm(self, "attention_norm", inputs_shape)
+        self.attention = stack.make_attention(
+            self, "attention", inputs_shape, inputs_shape, **options
+        )
+        self.feed_forward = stack.make_feed_forward(self, inputs_shape)
+        self.attention_norm = stack.make_norm(self, "attention_norm", inputs_shape)
         # `attention_dropout` is a rate.
-        self.attention_dropout_layer = stack.dropout(self, "attention_dropout", inputs_shape)
-        self.feed_forward_norm = stack.norm(self, "feed_forward_norm", inputs_shape)
-        self.feed_forward_dropout_layer = stack.dropout(self, "feed_forward_dropout", inputs_shape)
+        self.attention_dropout_layer = stack.make_dropout(self, "attention_dropout", inputs_shape)
+        self.feed_forward_norm = stack.make_norm(self, "feed_forward_norm", inputs_shape)
+        self.feed_forward_dropout_layer = stack.make_dropout(
+            self, "feed_forward_dropout", inputs_shape
+        )
         quantize_parts(self, self.quantized_parts)
 
     def call(

@@ -343,11 +343,11 @@ class MultiHeadAttention(CompositeLayer):
 
     @property
     def weights(self) -> list:
-        return sorted(super().weights, key=_is_no_map)
+        return sorted(super().weights, key=_is_not_projection)
 
     @property
     def variables(self) -> list:
-        return sorted(super().variables, key=_is_no_map)
+        return sorted(super().variables, key=_is_not_projection)
 
     def load_own_variables(self, store: Mapping) -> None:
         maps = [self.query_dense, self.key_dense, self.value_dense, self.output_dense]
@@ -358,7 +358,7 @@ class MultiHeadAttention(CompositeLayer):
         return config if self.has_own_attention else {**config, "attention": None}
 
 
-def _is_no_map(variable):
+def _is_not_projection(variable):
     return variable.path.split("/")[-2] not in ("query", "key", "value", "output")
 
 

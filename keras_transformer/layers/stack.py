@@ -1,4 +1,4 @@
-"""What encoder and decoder have in common: the parts of their blocks, and stacks of blocks."""
+"""The sub-layers of encoder and decoder blocks, and the functions of a stack of blocks."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -23,7 +23,7 @@ from keras_transformer.layers.position_encoding import (
 )
 
 
-def attention(block, name, query_shape, value_shape, **options):
+def make_attention(block, name, query_shape, value_shape, **options):
     """Returns an attention of a block; the options are those of self-attention."""
     d_model = query_shape[-1]
     head_dim = d_model // block.num_heads
@@ -45,7 +45,7 @@ def attention(block, name, query_shape, value_shape, **options):
     return build_part(layer, query_shape, value_shape)
 
 
-def feed_forward(block, inputs_shape):
+def make_feed_forward(block, inputs_shape):
     """Returns the feed-forward network of a block."""
     layer = FeedForward(
         block.intermediate_dim,
@@ -68,13 +68,13 @@ def _common_arguments(block, name):
     }
 
 
-def norm(parent, name, inputs_shape):
+def make_norm(parent, name, inputs_shape):
     """Returns a layer norm of a block or a stack."""
     options = {"trainable": parent.trainable, "dtype": parent.dtype_policy, "name": name}
     return build_part(LayerNormalization(parent.epsilon, **options), inputs_shape)
 
 
-def dropout(block, name, inputs_shape):
+def make_dropout(block, name, inputs_shape):
     """Returns the dropout of the outputs of a sub-layer."""
     options = {"seed": derive_seed(block.seed, name), "dtype": block.dtype_policy, "name": name}
     return build_part(Dropout(block.dropout, **options), inputs_shape)
@@ -116,7 +116,7 @@ def build(stack: CompositeLayer, inputs_shape: tuple, *other_shapes: tuple) -> N
     # Pre-norm blocks do not normalize their last sum; post-norm blocks do.
     needs_norm = getattr(stack.blocks[-1], "norm", None) == "pre"
     if needs_norm if stack.final_norm is None else stack.final_norm:
-        stack.norm_layer = norm(stack, "final_norm", inputs_shape)
+        stack.norm_layer = make_norm(stack, "final_norm", inputs_shape)
     stack.dropout_layer.build(inputs_shape)
     _build_once(stack.position, inputs_shape)
     for block in stack.blocks:

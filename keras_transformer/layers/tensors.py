@@ -121,7 +121,7 @@ def segment_positions(segments: Tensor) -> Tensor:
     The tokens of a segment must be adjacent.
     """
     # Not `ops.arange`, which needs the length: in functional models it is unknown.
-    places = ops.cumsum(ops.ones_like(segments), axis=1)
-    is_earlier = ops.expand_dims(places, 1) < ops.expand_dims(places, 2)
+    positions = ops.cumsum(ops.ones_like(segments), axis=1)
+    is_earlier = ops.expand_dims(positions, 1) < ops.expand_dims(positions, 2)
     earlier = ops.logical_and(segment_mask(segments, segments), is_earlier)
     return ops.sum(ops.cast(earlier, "int32"), axis=2)

@@ -113,7 +113,8 @@ class Transformer(MicroBatchModel):
         def embedding(vocab_size, name):
             return TiedEmbedding(vocab_size, config.d_model, dtype=policy, name=name)
 
-        # The layers become attributes of the model as soon as it exists.
+        # The model gets these attributes below: a Keras model has none before it is initialized.
+        # `decoder_states` reads only them, so it can be called before that, too.
         layers: Any = types.SimpleNamespace()
         if config.target_vocab_size is None:
             layers.target_embedding = embedding(config.vocab_size, "embedding")

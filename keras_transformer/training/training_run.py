@@ -1,4 +1,4 @@
-"""What a training is made of: tokenizers, batches, the model, and the files that it writes."""
+"""`TrainingRun`: the tokenizers, batches, model, score and files of a training."""
 
 import dataclasses
 import logging

@@ -61,7 +61,7 @@ def test_options_of_constraints_replace_those_of_their_kind_and_keep_the_search(
 
 @pytest.fixture
 def threads(monkeypatch):
-    """What TensorFlow is told on a machine of eight cores."""
+    """Records the threads that are set for TensorFlow on a machine of eight cores."""
     told = []
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(8), raising=False)
     monkeypatch.delenv("TF_NUM_INTRAOP_THREADS", raising=False)

@@ -1,4 +1,4 @@
-"""What tests of `train` share: steps that are not compiled, and a callback that acts at a step."""
+"""Steps of `train` that are not compiled, and a callback that acts at a step, for its tests."""
 
 import contextlib
 import warnings
