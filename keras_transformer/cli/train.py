@@ -4,7 +4,7 @@ import argparse
 import math
 import pathlib
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from keras_transformer.cli import settings as train_settings
@@ -60,7 +60,8 @@ def run(arguments: argparse.Namespace) -> None:
     train_settings.check_task(values)
     if arguments.plan:
         values = train_settings.choose_settings(values, task.open_known_corpus(values), say)
-        _print_plan(arguments.experiment, values, arguments.device_memory)
+        for label, text in _plan(arguments.experiment, values, arguments.device_memory):
+            sys.stdout.write(f"{label:<20}{text}\n")
         return
     if arguments.device_memory:
         raise UserError("--device-memory goes with --plan.")
@@ -116,8 +117,10 @@ def _print_config(values: Mapping[str, Any]) -> None:
     sys.stdout.write(train_settings.render_config(values, model | chosen))
 
 
-def _print_plan(experiment, values, device_memory):
-    """Prints the model, the steps, the memory and the time; `device_memory` is in gigabytes."""
+def _plan(
+    experiment: str | None, values: Mapping[str, Any], device_memory: float | None
+) -> Iterator[tuple[str, str]]:
+    """Yields the rows of a plan, (label, text); `device_memory` is in gigabytes."""
     vocabulary = load_vocabulary(values["vocabulary"])
     load_backend()
     from keras_transformer.data import PreparedCorpus
@@ -140,23 +143,28 @@ def _print_plan(experiment, values, device_memory):
     if settings.jit_compile and num_devices > 1:
         raise UserError(f"--jit-compile works on one device only. Received: --gpus {num_devices}")
     share = math.ceil(recipe.tokens_per_batch / num_devices)
-    if experiment:
-        _print_row("experiment", f"{experiment}: {train_settings.describe_experiment(experiment)}")
-    _print_row("data", task.describe_data(values) or "not given yet")
-    _print_row("vocabulary", f"{config.vocab_size:,} {settings.tokenizer} pieces {sides}")
     steps = settings.max_steps or recipe.max_steps
-    _print_run(settings, recipe, config, steps)
-    _print_memory(settings, recipe, config, share, device_memory)
-    _print_time(settings, recipe, config, share, steps)
+    if experiment:
+        yield "experiment", f"{experiment}: {train_settings.describe_experiment(experiment)}"
+    yield "data", task.describe_data(values) or "not given yet"
+    yield "vocabulary", f"{config.vocab_size:,} {settings.tokenizer} pieces {sides}"
+    yield from _run_rows(settings, recipe, config, steps)
+    yield from _memory_rows(settings, recipe, config, share, device_memory)
+    yield from _time_rows(settings, recipe, config, share, steps)
 
 
-def _print_row(label, text):
-    sys.stdout.write(f"{label:<20}{text}\n")
-
-
-def _print_run(settings, recipe, config, steps):
+def _run_rows(settings, recipe, config, steps):
     from keras_transformer.training.training_plan import SENTENCE, count_operations
 
+    layers = f"{config.num_encoder_layers} + {config.num_decoder_layers} layers"
+    sizes = f"d_model {config.d_model:,}, feed-forward {config.intermediate_dim:,}"
+    name = settings.start_from or settings.preset
+    yield "model", f"{name}: {layers}, {sizes}, {config.num_heads} heads"
+    yield "parameters", f"{count_parameters(config):,}"
+    limit = "" if settings.max_minutes is None else f", or {settings.max_minutes:g} minutes"
+    yield "steps", f"{steps:,}{limit}"
+    batch = f"{recipe.tokens_per_batch:,}"
+    yield "batch", f"{batch} source + {batch} target tokens, padding included"
     windows = settings.average_windows or (recipe.average_checkpoints,)
     every = settings.checkpoint_every
     between = "one epoch" if every is None else f"{every:,} steps"
@@ -165,26 +173,13 @@ def _print_run(settings, recipe, config, steps):
         final = "the last checkpoint"
     if settings.select_best:
         final += ", or a single one that scores better on the validation set"
-    layers = f"{config.num_encoder_layers} + {config.num_decoder_layers} layers"
-    sizes = f"d_model {config.d_model:,}, feed-forward {config.intermediate_dim:,}"
-    limit = "" if settings.max_minutes is None else f", or {settings.max_minutes:g} minutes"
-    batch = f"{recipe.tokens_per_batch:,}"
+    yield "final weights", final
     operations = steps * count_operations(config, recipe.tokens_per_batch, SENTENCE)
-    rows = {
-        "model": f"{settings.start_from or settings.preset}: {layers}, {sizes}, "
-        f"{config.num_heads} heads",
-        "parameters": f"{count_parameters(config):,}",
-        "steps": f"{steps:,}{limit}",
-        "batch": f"{batch} source + {batch} target tokens, padding included",
-        "final weights": final,
-        "operations": f"{operations:.1e} floating-point operations in matrix products",
-        "search": f"beam {recipe.beam_size}, length penalty {recipe.length_penalty:g}",
-    }
-    for label, text in rows.items():
-        _print_row(label, text)
+    yield "operations", f"{operations:.1e} floating-point operations in matrix products"
+    yield "search", f"beam {recipe.beam_size}, length penalty {recipe.length_penalty:g}"
 
 
-def _print_memory(settings, recipe, config, share, device_memory):
+def _memory_rows(settings, recipe, config, share, device_memory):
     from keras_transformer.training.training_plan import estimate_memory, most_tokens
 
     num_devices, num_parts = settings.gpus or 1, settings.micro_batches
@@ -192,26 +187,27 @@ def _print_memory(settings, recipe, config, share, device_memory):
     width = settings.packed_width or min(recipe.max_length, tokens)
     tokens = max(tokens, width)  # a batch has at least one row
     rows = "sentences" if settings.packed_width is None else "packed rows"
-    averages = recipe.ema_momentum is not None
-    how = (settings.mixed_precision, num_devices, num_parts, averages)
-    memory = estimate_memory(config, tokens, width, *how)
+
+    def how(num_devices, num_parts):
+        return settings.mixed_precision, num_devices, num_parts, recipe.ema_momentum is not None
+
+    memory = estimate_memory(config, tokens, width, *how(num_devices, num_parts))
     cut = "" if num_parts == 1 else f", in {num_parts} micro-batches of {tokens:,} + {tokens:,}"
-    _print_row("devices", f"{num_devices}, each with {share:,} + {share:,} tokens of a batch{cut}")
+    yield "devices", f"{num_devices}, each with {share:,} + {share:,} tokens of a batch{cut}"
     total = f"about {memory.total / _GIGABYTE:.2f} GB, an estimate, for {rows} of {width} tokens:"
-    _print_row("memory per device", total)
+    yield "memory per device", total
     for name in ("weights", "gradients", "moments", "activations", "logits"):
-        label = {"moments": "Adam's moments"}.get(name, name)
-        _print_row("", f"{getattr(memory, name) / _GIGABYTE:6.2f} GB  {label}")
+        label = "Adam's moments" if name == "moments" else name
+        yield "", f"{getattr(memory, name) / _GIGABYTE:6.2f} GB  {label}"
     if device_memory is None:
-        _print_row("fits", "use --device-memory GB to find out")
+        yield "fits", "use --device-memory GB to find out"
         return
 
     def most(num_devices, num_parts):
-        how = (settings.mixed_precision, num_devices, num_parts, averages)
-        return most_tokens(device_memory * _GIGABYTE, config, width, *how)
+        return most_tokens(device_memory * _GIGABYTE, config, width, *how(num_devices, num_parts))
 
     if most(num_devices, num_parts) >= tokens:
-        _print_row("fits", f"yes, in {device_memory:g} GB")
+        yield "fits", f"yes, in {device_memory:g} GB"
         return
     # Options of `train` that make a step fit, with at least one sentence in a batch.
     ways = []
@@ -224,16 +220,15 @@ def _print_memory(settings, recipe, config, share, device_memory):
     if (fitting := most(num_devices, num_parts)) >= width:
         number = fitting * num_devices * num_parts
         ways.append(f"--tokens-per-batch {number}: smaller steps, another training")
-    _print_row("fits", f"no, not in {device_memory:g} GB" + ("; these would:" if ways else ":"))
-    for way in ways:
-        _print_row("", f"  {way}")
+    yield "fits", f"no, not in {device_memory:g} GB" + ("; these would:" if ways else ":")
+    yield from (("", f"  {way}") for way in ways)
     if not ways:
         fixed = f"weights, gradients and moments take {memory.fixed / _GIGABYTE:.2f} GB"
-        _print_row("", f"{fixed}, and leave too little room for")
-        _print_row("", f"{rows} of {width} tokens, in any number of micro-batches")
+        yield "", f"{fixed}, and leave too little room for"
+        yield "", f"{rows} of {width} tokens, in any number of micro-batches"
 
 
-def _print_time(settings, recipe, config, share, steps):
+def _time_rows(settings, recipe, config, share, steps):
     import tensorflow as tf
 
     from keras_transformer.inference.batch_inference import free_memory
@@ -244,18 +239,18 @@ def _print_time(settings, recipe, config, share, steps):
         measured, device, free = min(measured, CPU_TOKENS), "CPU", free_memory()
     width = min(recipe.max_length, measured)
     if free is not None and estimate_memory(config, measured, width).total >= free:
-        _print_row("time", "not measured: this machine has too little free memory for the model")
+        yield "time", "not measured: this machine has too little free memory for the model"
         return
     sys.stdout.flush()
     with Progress("measuring", unit="steps") as progress:
         compute = (settings.mixed_precision, settings.jit_compile)
         seconds, tokens = measure_step(config, recipe, measured, *compute, progress.update)
     size = f"{tokens:,} + {tokens:,} tokens"
-    _print_row("measured", f"{seconds:.2f} s a step of {size} on this machine's {device}")
+    yield "measured", f"{seconds:.2f} s a step of {size} on this machine's {device}"
     seconds *= share / tokens
     if tokens < share:
         size = f"{share:,} + {share:,}"
-        _print_row("", f"in proportion {seconds:.1f} s for {size}: a rough figure")
+        yield "", f"in proportion {seconds:.1f} s for {size}: a rough figure"
     devices, besides = "this device", "evaluations"
     if (settings.gpus or 1) > 1:
         devices = f"{settings.gpus} such devices"
@@ -264,8 +259,8 @@ def _print_time(settings, recipe, config, share, steps):
     duration = f"{hours:,.1f} hours" if hours >= 1 else f"{hours * 60:.1f} minutes"
     if hours >= 72:
         duration = f"{hours:,.0f} hours ({hours / 24:,.0f} days)"
-    _print_row("time", f"{duration} for {steps:,} steps on {devices}")
-    _print_row("", f"{besides} come on top")
+    yield "time", f"{duration} for {steps:,} steps on {devices}"
+    yield "", f"{besides} come on top"
     if settings.max_minutes is not None and settings.max_minutes < hours * 60:
         reached = int(settings.max_minutes * 60 / seconds)
-        _print_row("", f"{settings.max_minutes:g} minutes are enough for about {reached:,} steps")
+        yield "", f"{settings.max_minutes:g} minutes are enough for about {reached:,} steps"

@@ -85,8 +85,7 @@ def attention_weights(
             that the search finds.
 
     Raises:
-        UserError: if the source is empty, source or target is longer than the model reads, or the
-            words of a tree differ from the source.
+        UserError: if the source is empty, one is too long, or a tree has other words.
 
     Example:
 
@@ -123,7 +122,7 @@ def attention_page(
     head: int | None = None,
     title: str | None = None,
 ) -> pathlib.Path:
-    """Writes an HTML page that draws attention as lines between pieces, with a color per head.
+    """Writes an HTML page that draws attention as lines between pieces, and returns its path.
 
     The page needs no network. Its weights are rounded to multiples of 1/255.
 
@@ -133,9 +132,6 @@ def attention_page(
         attention, layer, head: the first view, as in `AttentionWeights.view`; None for the last
             layer or all heads. The page has controls to choose others.
         title: heading of the page; None for "Attention".
-
-    Returns:
-        `path` as a `pathlib.Path`.
 
     Raises:
         ValueError: if there is no such attention, layer or head, or only a head is given.

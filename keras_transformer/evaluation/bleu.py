@@ -54,10 +54,8 @@ def corpus_bleu(
 ) -> Score:
     """Returns the BLEU of a whole corpus, computed by sacreBLEU.
 
-    Hypotheses and references are plain text, not tokenized.
-
     Args:
-        hypotheses: the translations, one string per sentence.
+        hypotheses: the translations, one string per sentence, not tokenized.
         references: one string per sentence; or several such lists, one per reference file.
         lowercase: whether to ignore case.
         tokenize: sacreBLEU's tokenizer, e.g. "13a", "intl", "char", "zh"; "none" for text that is
@@ -73,8 +71,7 @@ def corpus_bleu(
     Example:
 
     >>> from keras_transformer.evaluation import corpus_bleu
-    >>> score = corpus_bleu(["um halb acht am Montag"], ["um halb acht am Montag"])
-    >>> round(score.score, 2)
+    >>> corpus_bleu(["um halb acht am Montag"], ["um halb acht am Montag"]).score
     100.0
 
     Reference: Papineni et al. (2002); Post (2018), "A Call for Clarity in Reporting BLEU Scores".
@@ -200,24 +197,18 @@ def paper_bleu(
 ) -> Score:
     """Returns tokenized BLEU, in German with split compounds as in the paper's figures.
 
-    As in the procedure of the authors' toolkit, typographic quotes (here „ “ ” ‟ « » on both sides)
-    are replaced, Moses' tokenizer is applied, in German hyphenated compounds are split ("rich-text
-    format" becomes "rich ##AT##-##AT## text format"), and BLEU is not smoothed. The tokenizer is
-    from `sacremoses`, without XML escapes, and the references are prepared like the hypotheses. The
-    result is 0.7 to 1.5 points above sacreBLEU's for the same output (transformer_base of
-    tensor2tensor on newstest2014: 29.02 against 27.52). Use it only to compare with papers of that
-    time.
+    As in the procedure of the authors' toolkit, typographic quotes („ “ ” ‟ « ») are replaced,
+    Moses' tokenizer is applied (of `sacremoses`, without XML escapes), in German hyphenated
+    compounds are split ("rich-text format" becomes "rich ##AT##-##AT## text format"), and BLEU is
+    not smoothed. The result is 0.7 to 1.5 points above sacreBLEU's for the same output. Use it only
+    to compare with papers of that time.
 
     Args:
         hypotheses, references, lowercase: as in `corpus_bleu`.
         language: language of the texts, `"de"` or `"en"`.
 
-    Returns:
-        `Score`, with the same details as `corpus_bleu`. Its name and signature ("tok:moses-de+atat"
-        or "tok:moses-en") distinguish it from sacreBLEU.
-
     Raises:
-        UserError: if the numbers of lines differ, there are none, or `language` is another.
+        UserError: as `corpus_bleu`, or if `language` is another.
 
     Example:
 
@@ -225,8 +216,7 @@ def paper_bleu(
     >>> paper_bleu(["Ein Text-Format von heute."], ["Ein Text-Format von heute."]).score
     100.0
 
-    Reference: Vaswani et al. (2017), section 6.1; tensor2tensor's `get_ende_bleu.sh` and its issue
-        317.
+    Reference: Vaswani et al. (2017), section 6.1; tensor2tensor's `get_ende_bleu.sh`, issue 317.
     """
     if language not in PAPER_LANGUAGES:
         rule = f"language must be one of {', '.join(PAPER_LANGUAGES)}"

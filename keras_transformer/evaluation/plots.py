@@ -37,7 +37,7 @@ _SMALLEST_FONT = 4.0  # points
 def plot_learning_curve(
     rows: Iterable[Mapping], path: str | os.PathLike, title: str | None = None
 ) -> pathlib.Path:
-    """Draws the loss, and the scores if there are any, over the training steps.
+    """Draws the loss, and the scores if there are any, over the training steps; returns the path.
 
     Args:
         rows: the history, mappings with "step" and any of "loss", "train_loss", "val_loss",
@@ -46,9 +46,6 @@ def plot_learning_curve(
             strings of them, are skipped.
         path: the picture to write; .png, .pdf or .svg.
         title: text above the plot.
-
-    Returns:
-        `path` as a `pathlib.Path`.
 
     Raises:
         ValueError: if no row has a step and a value.
@@ -156,21 +153,16 @@ def plot_attention(
     path: str | os.PathLike,
     title: str | None = None,
 ) -> pathlib.Path:
-    """Draws attention weights as maps, one for each head, with a row of maps for each layer.
+    """Draws attention weights as maps, a row of heads for each layer, and returns the path.
 
-    Rows are target pieces (queries) and columns are source pieces (keys); in self-attention both
-    come from the same text. The maps share one color scale, from 0 to the largest weight. Large
-    maps are drawn without the pieces.
+    Rows are target pieces (queries) and columns are source pieces (keys). The maps share one color
+    scale, from 0 to the largest weight. Large maps are drawn without the pieces.
 
     Args:
         weights: attention after the softmax, `[query_length, key_length]`, with one or two axes in
             front: `num_heads`, or `num_layers` and `num_heads`. Any array that NumPy can read.
         source_pieces, target_pieces: `key_length` and `query_length` strings.
-        path: the picture to write; .png, .pdf or .svg.
-        title: text above the plot.
-
-    Returns:
-        `path` as a `pathlib.Path`.
+        path, title: as in `plot_learning_curve`.
 
     Raises:
         ValueError: if the shape of `weights` does not match the numbers of pieces.

@@ -23,24 +23,19 @@ _MAPS = ("query", "key", "value")
 def export_ctranslate2(
     translator: Translator, directory: str | os.PathLike, quantization: str | None = None
 ) -> pathlib.Path:
-    """Writes a CTranslate2 model with the weights, the vocabularies and the tokenizer's file.
+    """Writes a CTranslate2 model with vocabularies and the tokenizer's file; returns `directory`.
 
     `ctranslate2.Translator(str(directory))` translates the pieces of a source, without BOS and EOS,
-    into the pieces of its translation. The SentencePiece model `tokenizer.model` (or
-    `source_tokenizer.model` and `target_tokenizer.model`) splits text into pieces and joins them.
-    Shared weights are stored once. In float32 the log-probabilities equal ours up to rounding, and
-    a greedy search, `beam_size=1, min_decoding_length=0`, gives our translations. The beam search
-    is CTranslate2's own; docs/runtimes.md lists how it differs. The translator's constraints are
-    not exported, and a warning names them.
+    into the pieces of its translation. In float32 the log-probabilities equal ours up to rounding,
+    and a greedy search, `beam_size=1, min_decoding_length=0`, gives our translations. The beam
+    search is CTranslate2's own; docs/runtimes.md lists how it differs. A warning names the
+    translator's constraints, which are not exported.
 
     Args:
         translator: a `Translator`, on any backend.
         directory: a new or empty folder, or an earlier export, which is replaced.
         quantization: None for float32, or a type of CTranslate2: `"int8"`, `"int8_float32"`,
             `"int8_float16"`, `"int8_bfloat16"`, `"int16"`, `"float16"`, `"bfloat16"`.
-
-    Returns:
-        `pathlib.Path`: the directory.
 
     Raises:
         UserError: if ctranslate2 is not installed or does not support the model or quantization,

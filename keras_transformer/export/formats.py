@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from keras_transformer.errors import UserError
 from keras_transformer.files import atomic_folder
-from keras_transformer.settings.setting import COUNT, TEXT, Setting, choice
+from keras_transformer.settings.setting import Setting, choice, declare_options
 
 if TYPE_CHECKING:
     from keras_transformer.inference.pipeline import Pipeline
@@ -52,37 +52,23 @@ class ExportFormat:
         from keras_transformer.inference.tasks import get_task
 
         if get_task(task).needs_own_search and not self.includes_search:
-            others = " or ".join(one.name for one in FORMATS.values() if one.includes_search)
+            others = " or ".join(name for name, f in FORMATS.items() if f.includes_search)
             raise UserError(
                 f"The {self.title} does not include the search, which the answers for {task} need. "
                 f"Export the model as {others}. Received: a model for {task}"
             )
 
 
-_DTYPE = Setting(
-    "precision",
-    None,
-    "type of the weights and of the computation; bfloat16 halves the size and changes some "
-    "answers; auto is the one that this machine multiplies faster",
-    choice("TYPE", "float32", "bfloat16", "auto"),
-    unset="float32",
-)
-_STREAMS = Setting(
-    "streams",
-    None,
-    "number of parts of a request that are searched at the same time, each by one thread; for CPUs "
-    "that are served with one thread per operation",
-    COUNT,
-    unset="1",
-)
-_QUANTIZATION = Setting(
-    "quantization",
-    None,
-    "type of the weights, such as int8, int8_float16 or float16",
-    TEXT,
-    metavar="TYPE",
-    unset="float32",
-)
+_OPTIONS = {
+    "precision TYPE": "type of the weights and of the computation; bfloat16 halves the size and "
+    "changes some answers; auto is the one that this machine multiplies faster; None for float32",
+    "streams N": "number of parts of a request that are searched at the same time, each by one "
+    "thread; for CPUs that are served with one thread per operation; None for 1",
+    "quantization TYPE": "type of the weights, such as int8, int8_float16 or float16; None for "
+    "float32",
+}
+_PRECISION, _STREAMS, _QUANTIZATION = declare_options("export", _OPTIONS)
+_PRECISION = dataclasses.replace(_PRECISION, rule=choice("TYPE", "float32", "bfloat16", "auto"))
 _ALL = (
     ExportFormat(
         "saved_model",
@@ -92,7 +78,7 @@ _ALL = (
         | {"assets.extra/tf_serving_warmup_requests"}
         | {f"assets.extra/model/{name}" for name in _MODEL_FILES},
         includes_search=True,
-        options={"dtype": _DTYPE, "num_streams": _STREAMS},
+        options={"dtype": _PRECISION, "num_streams": _STREAMS},
     ),
     ExportFormat(
         "ctranslate2",
@@ -127,22 +113,17 @@ def _format(name):
 def export(
     pipeline: "Pipeline", directory: str | os.PathLike, format: str = "saved_model", **options: Any
 ) -> pathlib.Path:
-    """Writes a model in one of the export formats.
+    """Writes a model in one of the export formats, and returns `directory`.
 
     Args:
         pipeline: a `Translator`, or a `Parser` for a format that includes the search.
         directory: a new or empty folder, or an earlier export, which is replaced.
         format: `"saved_model"`, `"ctranslate2"`, `"onnx"` or `"litert"`.
         **options: further arguments of `export_saved_model`, `export_ctranslate2`, `export_onnx`
-            or `export_litert`.
-
-    Returns:
-        `pathlib.Path`: the directory.
+            or `export_litert`, which raise the errors.
 
     Raises:
-        UserError: if the model cannot be exported, a package is missing, or the directory holds
-            other files.
-        ValueError: if there is no such format, or an option is not allowed.
+        ValueError: if there is no such format.
 
     Example:
 
@@ -159,12 +140,10 @@ def check_export_directory(directory: str | os.PathLike, format: str = "saved_mo
     """Checks that an export may be written to a directory; call it before loading a model.
 
     Args:
-        directory: a missing or empty folder, or an earlier export without other files.
-        format: as in `export`.
+        directory, format: as in `export`.
 
     Raises:
         UserError: if it is a file, or has other files, which an export would delete.
-        ValueError: if there is no such format.
 
     Example:
 
@@ -202,7 +181,6 @@ def check_export_packages(format: str) -> None:
 
     Raises:
         UserError: if a package is missing.
-        ValueError: if there is no such format.
 
     Example:
 

@@ -10,7 +10,7 @@ from keras_transformer.inference.translator import Translator
 
 
 def export_litert(translator: Translator, directory: str | os.PathLike) -> pathlib.Path:
-    """Writes `model.tflite` in float32 and the tokenizer's file.
+    """Writes `model.tflite` in float32 and the tokenizer's file; returns `directory`.
 
     Its signatures `encode` and `decode` have the same inputs and outputs as the models of
     `export_onnx`. They share the weights and use only LiteRT's own operations.
@@ -18,12 +18,8 @@ def export_litert(translator: Translator, directory: str | os.PathLike) -> pathl
     Args:
         translator, directory: as in `export_onnx`.
 
-    Returns:
-        `pathlib.Path`: the directory.
-
     Raises:
-        UserError: if Keras does not run on TensorFlow, the model has a sliding window or is an
-            `Ensemble`, or the directory holds other files.
+        UserError: as in `export_onnx`, except that no package is needed.
 
     Example:
 

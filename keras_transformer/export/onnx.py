@@ -28,19 +28,15 @@ _DIMENSIONS = {
 
 
 def export_onnx(translator: Translator, directory: str | os.PathLike) -> pathlib.Path:
-    """Writes `encode.onnx`, `decode.onnx`, their `weights.bin`, and the tokenizer's file.
+    """Writes `encode.onnx`, `decode.onnx`, `weights.bin` and the tokenizer; returns `directory`.
 
-    Both models are in float32, with dynamic batch and lengths. Each weight is stored once.
-    `encode.onnx` has the encoder and `decode.onnx` one step of the decoder; docs/runtimes.md
-    describes their inputs and outputs, and shows a greedy search that uses them. The translator's
-    own search is not exported; a warning names its constraints.
+    Both models are in float32, with dynamic batch and lengths: the encoder, and one step of the
+    decoder. docs/runtimes.md describes their inputs and outputs, and shows a greedy search that
+    uses them. The translator's own search is not exported; a warning names its constraints.
 
     Args:
         translator: a `Translator`.
         directory: a new or empty folder, or an earlier export, which is replaced.
-
-    Returns:
-        `pathlib.Path`: the directory.
 
     Raises:
         UserError: if onnx or tf2onnx is not installed, tf2onnx cannot convert the model, Keras does

@@ -22,23 +22,20 @@ def export_saved_model(
     dtype: str | None = None,
     num_streams: int = 1,
 ) -> pathlib.Path:
-    """Writes a SavedModel that maps raw strings to answers, with the tokenizers and the search.
+    """Writes a SavedModel that maps strings to answers of the search; returns `directory`.
 
-    The SavedModel contains each weight once and no optimizer. It needs only TensorFlow and the
-    SentencePiece operations of `tensorflow_text`. Batch and lengths are dynamic, and every output
-    has one row for each text. The signatures of a translator, which docs/serving.md describes, are
-    `serving_default`, `n_best`, `score`, `attention` and `limits`; docs/parsing.md has those of a
-    parser.
+    It needs only TensorFlow and the SentencePiece operations of `tensorflow_text`. The signatures
+    of a translator, which docs/serving.md describes, are `serving_default`, `n_best`, `score`,
+    `attention` and `limits`; docs/parsing.md has those of a parser.
 
     The answers equal those of `Translator.translate` with `long_texts="truncate"`, `hypotheses` and
     `score`. A translator's `shortlist` becomes a table in the graph; sentences that are searched
     together share their candidates. Text without subwords gives an empty translation and score 0.
     Invalid UTF-8 is read as U+FFFD. A text that is too long is cut, and `truncated` is then true.
 
-    TensorFlow Serving warms up with `assets.extra/tf_serving_warmup_requests`, which has requests
-    for every signature. `assets.extra/model` is a model directory without weights, with which
-    `keras-transformer attend` reads the SavedModel; an `Ensemble` has none. The files are written
-    aside and renamed: only a complete export replaces an earlier one.
+    TensorFlow Serving warms up with requests for every signature. With the model directory without
+    weights in `assets.extra/model`, which an `Ensemble` does not have, `keras-transformer attend`
+    reads the SavedModel.
 
     Args:
         translator: a `Translator` or another `Pipeline`.
@@ -53,9 +50,6 @@ def export_saved_model(
             thread per operation (`tf.config.threading.set_intra_op_parallelism_threads(1)`, or the
             model server's `--tensorflow_intra_op_parallelism=1`). The answers stay the same, unless
             they are sampled or use a shortlist.
-
-    Returns:
-        `pathlib.Path`: the directory.
 
     Raises:
         UserError: if the directory holds other files, Keras does not run on TensorFlow, or the

@@ -96,7 +96,7 @@ class Pipeline(abc.ABC):
 
     @classmethod
     def load(cls, directory: str | os.PathLike | Sequence, dtype: str | None = None) -> Self:
-        """Loads one or more model directories, written by `save` or `keras-transformer train`.
+        """Returns the pipeline in one or more directories of `save` or `keras-transformer train`.
 
         Args:
             directory: the model directory; or a list of directories, whose models become an
@@ -105,13 +105,9 @@ class Pipeline(abc.ABC):
             dtype: dtype policy to compute in, such as `"bfloat16"`; `"auto"` for float32 or
                 bfloat16, whichever multiplies faster on this machine; None for the global policy.
 
-        Returns:
-            An object of this class.
-
         Raises:
             ValueError: if the list is empty.
-            UserError: if a file is missing, damaged, or does not fit the others, the directories
-                do not fit each other, or one is for another task.
+            UserError: if a file is missing or damaged, or files or directories do not fit together.
         """
         if isinstance(directory, str | os.PathLike):
             directory = [directory]
@@ -150,13 +146,10 @@ class Pipeline(abc.ABC):
             )
 
     def save(self, directory: str | os.PathLike) -> pathlib.Path:
-        """Writes a model directory: config, weights, tokenizers, and the recipe if there is one.
+        """Writes a model directory, with the recipe if there is one, and returns its path.
 
         Args:
             directory: the folder; files in it that do not belong to a model stay.
-
-        Returns:
-            `pathlib.Path`: the directory.
 
         Raises:
             UserError: if a file there has the name of a tokenizer or recipe, but is not one.
@@ -165,11 +158,10 @@ class Pipeline(abc.ABC):
         return pathlib.Path(directory)
 
     def write(self, directory: str | os.PathLike, search: Search, **settings: Any) -> None:
-        """Writes the files of `save` for an export.
+        """Writes the files of `save` for an export, with its search.
 
         Args:
-            directory: the folder of the files.
-            search: the search that the export runs, which may differ from the pipeline's.
+            directory, search: the folder of the files, and the search that they have.
             **settings: entries that are added to `config.json`.
         """
         settings |= {"task": self.task, "search": search_to_dict(search)}
@@ -186,15 +178,13 @@ class Pipeline(abc.ABC):
         return TokenizerPair(self.source_tokenizer, None if is_shared else self.target_tokenizer)
 
     def max_lengths(self, num_tokens: Tensor) -> Tensor:
-        """Returns the maximum number of tokens of each answer, with EOS.
+        """Returns the maximum number of tokens of each answer, with EOS, int32 `[batch]`.
+
+        It is `num_tokens + extra_length`, at most the model's `max_length`; 1 for an empty source.
 
         Args:
             num_tokens: int32 `[batch]`, the length of each source, without EOS: subwords for a
                 translator, words for a parser.
-
-        Returns:
-            int32 `[batch]`: `num_tokens + extra_length`, at most the model's `max_length`; 1 for an
-            empty source.
         """
         limits = num_tokens + self.extra_length
         if self.model.config.max_length is not None:

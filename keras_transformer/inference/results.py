@@ -11,8 +11,7 @@ class Hypothesis(NamedTuple):
 
     Attributes:
         text: the translation.
-        score: what the search ranks by: the log-probability, in a beam search divided by its
-            length penalty.
+        score: the log-probability, in a beam search divided by its length penalty.
         log_probability: natural logarithm of the probability, with EOS.
         num_tokens: number of tokens, with EOS.
         tokens: the ids; EOS is the last one unless the hypothesis reached its maximum length.
@@ -20,8 +19,7 @@ class Hypothesis(NamedTuple):
     Example:
 
     >>> from keras_transformer.inference.translator import Hypothesis
-    >>> answer = Hypothesis("um halb acht", score=-0.4, log_probability=-0.5, num_tokens=4)
-    >>> answer.text
+    >>> Hypothesis("um halb acht", score=-0.4, log_probability=-0.5, num_tokens=4).text
     'um halb acht'
     """
 
@@ -39,8 +37,7 @@ class Score(NamedTuple):
         log_probability: natural logarithm of the probability, with EOS, without length penalty.
         num_tokens: number of tokens, with EOS.
         tokens: the ids, with EOS.
-        token_log_probabilities: natural logarithm of the probability of each token, given the
-            tokens before it; they sum to `log_probability`.
+        token_log_probabilities: those of each token given the tokens before it.
 
     Example:
 

@@ -83,7 +83,7 @@ class SentenceProfile(Settings):
         """Returns the profile of a corpus.
 
         Args:
-            corpus, tokenizer: an `EncodedCorpus`, and the tokenizer of its source.
+            corpus, tokenizer: the corpus, and the tokenizer of its source.
         """
         lengths = corpus.source_lengths - 1  # without EOS
         offsets, ids = corpus.source_offsets, corpus.source_ids

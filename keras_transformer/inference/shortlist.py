@@ -30,9 +30,9 @@ _MAX_CANDIDATES = 1000  # of each source token
 class Shortlist:
     """The target tokens that a translation may have, chosen by the tokens of its source.
 
-    A search with a shortlist computes the logits of a few hundred tokens instead of the whole
-    vocabulary: the most frequent target tokens, and the most probable translations of each source
-    token in the batch. Scores are relative to these tokens, whose probabilities sum to 1.
+    A search computes the logits of these tokens only, a few hundred, and their probabilities sum
+    to 1: the most frequent target tokens, and the most probable translations of each source token
+    in the batch.
 
     Args:
         candidates: int32 `[source vocabulary, n]`, the translations of each source token.
@@ -76,7 +76,7 @@ class Shortlist:
             tokenizers: `TokenizerPair` of the model.
             num_candidates: number of translations of each source token. With a shared vocabulary,
                 each source token is also its own candidate.
-            num_frequent: number of the most frequent target tokens, which are always allowed.
+            num_frequent: number of tokens that are always allowed, the most frequent ones.
 
         Raises:
             ValueError: if a number is not positive, or `num_candidates` is above 1000.
@@ -103,15 +103,13 @@ class Shortlist:
     def token_ids(
         self, sources: Sequence[Sequence[int]], prefixes: Sequence[Sequence[int]] = ()
     ) -> np.ndarray | None:
-        """Returns the tokens that the translations of a batch may have.
+        """Returns the tokens that the translations of a batch may have, int32 `[columns]`.
+
+        They ascend, and are filled up with low ids to one of `SIZES` or the whole vocabulary. None
+        for a vocabulary smaller than all `SIZES`.
 
         Args:
-            sources: ids of each source.
-            prefixes: ids that translations begin with.
-
-        Returns:
-            int32 `[columns]`, ascending, filled up with low ids to one of `SIZES` or the whole
-            vocabulary. None for a vocabulary smaller than all `SIZES`.
+            sources, prefixes: ids of each source, and ids that translations begin with.
         """
         if self.vocab_size < SIZES[0]:
             return None
@@ -127,13 +125,10 @@ class Shortlist:
         return np.sort(np.concatenate([listed, others])).astype("int32")
 
     def save(self, directory: str | os.PathLike) -> pathlib.Path:
-        """Writes `shortlist.npz` into a model directory.
+        """Writes `shortlist.npz` into a model directory, and returns its path.
 
         Args:
             directory: the model directory.
-
-        Returns:
-            The path of the file.
         """
         with atomic_files(directory) as aside:
             np.savez_compressed(aside / SHORTLIST_FILE, **dataclasses.asdict(self))

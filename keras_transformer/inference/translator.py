@@ -40,7 +40,7 @@ class Translator(Pipeline):
         target_tokenizer: tokenizer of the target; None if both share one.
         search: a `BeamSearch`, `GreedySearch` or `Sampling`; None for `BeamSearch()`.
         extra_length: maximum number of tokens in a translation (with EOS) minus the number of
-            subwords in its source (without EOS), as in the paper, section 6.1.
+            subwords in its source (without EOS).
         max_source_length: maximum number of tokens of a source, with EOS; None for 1024.
             `translate` splits longer texts; the other methods cut them, with a logged warning.
             Learned positions allow at most the model's `max_length`.
@@ -49,8 +49,6 @@ class Translator(Pipeline):
 
     Attributes:
         num_split: number of texts that `translate` has split so far.
-        shortlist: `Shortlist` of the tokens that translations may have, for `translate` and
-            `hypotheses`; None for the whole vocabulary.
 
     Raises:
         ValueError: if a tokenizer does not fit the model, or a number is not positive.
@@ -88,7 +86,7 @@ class Translator(Pipeline):
 
     @property
     def shortlist(self) -> Shortlist | None:
-        """The tokens that translations may have; None for the whole vocabulary."""
+        """The `Shortlist` of `translate` and `hypotheses`; None for the whole vocabulary."""
         return self._inference.shortlist
 
     @shortlist.setter
@@ -105,34 +103,28 @@ class Translator(Pipeline):
         long_texts: str = "split",
         num_streams: int = 1,
     ) -> list[str]:
-        """Translates texts in batches of similar length, and returns the translations in order.
+        """Returns the translations of texts, which include their prefixes.
 
         Args:
             texts: sequence of `str`. Text without subwords (empty, white space) gives `""`.
             search: search to use instead of the translator's.
-            batch_size: maximum number of texts in a batch; batches of long texts are smaller. None
-                for 128, or fewer with more than two beams.
+            batch_size: maximum number of texts in a batch; None for 128, or fewer with more than
+                two beams. Batches have texts of similar length, and fewer texts if these are long.
             progress: called after each batch with the numbers of finished texts and of all texts.
             prefixes: the beginning of each translation, which should end with a whole word; `""`
                 or None leaves it free. Spaces at its end are ignored.
             long_texts: treatment of texts longer than the training texts. `"split"` translates them
-                in parts and joins the answers with spaces. If the model was trained on single
-                sentences, each part is a sentence; otherwise a part has as many sentences as were
-                usual in training. A sentence longer than any in training is split between words.
-                `"truncate"` translates the text as a whole, cut at `max_source_length` with a
-                logged warning. `"error"` raises an error instead of cutting.
+                in parts and joins the answers with spaces: single sentences if the training texts
+                were such, otherwise as many sentences as were usual. A sentence longer than any in
+                training is split between words. `"truncate"` cuts the text at `max_source_length`
+                with a logged warning; `"error"` raises an error instead.
             num_streams: number of batches that are searched at the same time, each in its own
                 thread. On a CPU with TensorFlow, one stream for each core is fastest, after
                 `tf.config.threading.set_intra_op_parallelism_threads(1)`.
 
-        Returns:
-            `list[str]`: a translation for every text, including its prefix.
-
         Raises:
-            ValueError: if `texts` or `prefixes` is not a list of strings, their numbers differ, or
-                `long_texts` is unknown.
-            UserError: if a prefix is as long as its translation may be, or a text is too long and
-                `long_texts` is `"error"`.
+            ValueError: if an argument is not as described above.
+            UserError: if a prefix is as long as its translation may be, or a text is too long.
         """
         check_choice("long_texts", long_texts, ("split", "truncate", "error"))
         parts, longest = self._encode(texts), self.max_source_length - 1  # and EOS
@@ -176,23 +168,20 @@ class Translator(Pipeline):
         prefixes: Sequence[str] | None = None,
         num_streams: int = 1,
     ) -> list[list[Hypothesis]]:
-        """Translates texts and returns all answers of the search, with their scores.
+        """Returns all answers of the search to each text as `Hypothesis`, best first.
+
+        A `BeamSearch` finds `n_best` of them. Text without subwords has one hypothesis, `""` with
+        score 0. If the constraints allow no answer, it is `""` with score minus infinity.
 
         Args:
             texts: as in `translate`, but texts longer than `max_source_length` are cut, because the
                 answers to parts of a text cannot be ranked together. Logged warnings count them,
                 and texts of several sentences that `translate` would split.
             search, batch_size, progress, prefixes, num_streams: as in `translate`.
-
-        Returns:
-            A list of `Hypothesis` for every text, best first; `search.n_best` of them for
-            a `BeamSearch`. Text without subwords has one hypothesis, `""` with score 0. If the
-            constraints allow no answer, the hypothesis is `""` with score minus infinity.
         """
         parts, profile = self._encode(texts), self.sentence_profile
         if profile is not None:
-            num_several = sum(profile.is_several(text, len(ids)) for [(text, ids, _)] in parts)
-            if num_several:
+            if num_several := sum(profile.is_several(text, len(ids)) for [(text, ids, _)] in parts):
                 message = (
                     "%d of %d texts have more sentences than the texts of the training and are "
                     "translated as a whole; split them into sentences first."
@@ -253,15 +242,12 @@ class Translator(Pipeline):
         batch_size: int = 32,
         progress: Progress | None = None,
     ) -> list[Score]:
-        """Scores given translations by their probability.
+        """Returns the `Score` of given translations, by their probability.
 
         Args:
             sources: sequence of `str`; cut at `max_source_length`, with a logged warning.
             targets: sequence of `str`, one for each source. An empty target is EOS alone.
             batch_size, progress: as in `translate`.
-
-        Returns:
-            A `Score` for every pair.
 
         Raises:
             ValueError: if there are not as many targets as sources.
@@ -295,20 +281,17 @@ class Translator(Pipeline):
         batch_size: int = 32,
         progress: Progress | None = None,
     ) -> list[Alignment]:
-        """Aligns the words of translations with those of their sources, by the model's attention.
+        """Returns the `Alignment` of translations with their sources, by the model's attention.
 
-        Words are separated by white space. Each target word is aligned with the source word that
-        gets the most attention, the mean over the heads of a layer, where the target word's
-        subwords are predicted. This needs no training, but is less exact than a trained aligner.
+        Each target word is aligned with the source word that gets the most attention, the mean over
+        the heads of a layer, where the target word's subwords are predicted. This needs no
+        training, but is less exact than a trained aligner.
 
         Args:
             sources, batch_size, progress: as in `score`.
             translations: sequence of `str`, one for each source, such as `translate` returns.
             layer: index of the decoder block; negative numbers count from the end. The last but one
                 is the usual choice; with a single block, -2 is also allowed.
-
-        Returns:
-            An `Alignment` for every pair.
 
         Raises:
             ValueError, UserError: as in `score`, or if there is no such layer.
