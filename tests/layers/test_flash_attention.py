@@ -10,7 +10,6 @@ from keras_transformer.layers.attention_function import choose_kernel
 from keras_transformer.layers.flash_attention import attend_by_blocks, attend_by_kernel
 from tests.layers.oracle_parameters import array, randomize
 from tests.oracle import transformer as oracle
-from tests.oracle.backward import attention_backward
 
 RNG = np.random.default_rng(8)
 
@@ -51,7 +50,7 @@ def expected(query, key, value, mask, upstream):
     for row, head in np.ndindex(query.shape[:2]):
         heads = query[row, head], key[row, head], value[row, head]
         found[0][row, head] = oracle.attention(*heads, mask[row])[0]
-        gradients = attention_backward(*heads, mask[row], upstream[row, head])
+        gradients = oracle.attention_backward(*heads, mask[row], upstream[row, head])
         for one, gradient in zip(found[1:], gradients, strict=True):
             one[row, head] = gradient
     return found

@@ -26,7 +26,7 @@ def log_softmax(logits):
 
 def smoothed_cross_entropy(labels, logits, smoothing=0.0, convention="t2t"):
     """`-sum_k target_k log p_k` of every position."""
-    logits = np.asarray(logits, "float64")
+    logits = np.asarray(logits, np.result_type(logits, float))
     target = soft_targets(labels, logits.shape[-1], smoothing, convention)
     return -(target * log_softmax(logits)).sum(axis=-1)
 

@@ -23,12 +23,11 @@ GRADIENTS[2][25:] = 0.0
 def trained(epsilon):
     """Our weights after each step."""
     variables = [keras.Variable(weights, dtype="float32") for weights in WEIGHTS]
-    optimizer = FusedAdam(
-        TransformerSchedule(D_MODEL, WARMUP), beta_1=0.9, beta_2=0.98, epsilon=epsilon
-    )
+    schedule = TransformerSchedule(D_MODEL, WARMUP)
+    optimizer = FusedAdam(schedule, beta_1=0.9, beta_2=0.98, epsilon=epsilon)
     history = []
     for step in range(STEPS):
-        gradients = [keras.ops.cast(one[step], "float32") for one in GRADIENTS]
+        gradients = [keras.ops.cast(of_weights[step], "float32") for of_weights in GRADIENTS]
         optimizer.apply(gradients, variables)
         history.append([array(variable) for variable in variables])
     return history
@@ -36,18 +35,16 @@ def trained(epsilon):
 
 def expected(epsilon, variant):
     rates = [oracle.learning_rate(step, D_MODEL, WARMUP) for step in range(1, STEPS + 1)]
-    histories = [
+    return [
         oracle.adam(weights, gradients, rates, 0.9, 0.98, epsilon, variant)
         for weights, gradients in zip(WEIGHTS, GRADIENTS, strict=True)
     ]
-    return [list(of_step) for of_step in zip(*histories, strict=True)]
 
 
-def largest_difference(history, other):
+def largest_difference(ours, theirs):
     return max(
-        np.abs(one - two).max()
-        for step, step_ in zip(history, other, strict=True)
-        for one, two in zip(step, step_, strict=True)
+        np.abs(np.array(history) - other).max()
+        for history, other in zip(zip(*ours, strict=True), theirs, strict=True)
     )
 
 
@@ -55,7 +52,7 @@ def largest_difference(history, other):
 def test_with_the_papers_epsilon_it_is_both_forms_of_adam(variant):
     """50 steps of a rate of up to 0.08 move weights by about 2; float32 keeps 6 digits of that."""
     ours, theirs = trained(1e-9), expected(1e-9, variant)
-    assert np.abs(theirs[-1][0] - WEIGHTS[0]).max() > 0.5
+    assert np.abs(theirs[0][-1] - WEIGHTS[0]).max() > 0.5
     assert largest_difference(ours, theirs) < 5e-6
 
 
@@ -63,10 +60,3 @@ def test_a_large_epsilon_stands_where_section_2_has_it():
     ours = trained(1e-3)
     assert largest_difference(ours, expected(1e-3, "section_2")) < 5e-6
     assert largest_difference(ours, expected(1e-3, "algorithm_1")) > 1e-2
-
-
-def test_a_gradient_of_zero_moves_nothing():
-    rows = np.array([step[2][1] for step in trained(1e-9)])
-    np.testing.assert_array_equal(
-        rows, np.broadcast_to(WEIGHTS[2][1].astype("float32"), rows.shape)
-    )

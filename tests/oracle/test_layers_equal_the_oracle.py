@@ -14,17 +14,16 @@ from keras_transformer.layers import DecoderBlock, EncoderBlock
 from keras_transformer.models import Transformer, TransformerConfig
 from keras_transformer.training import LabelSmoothedCrossEntropy
 from tests.layers.oracle_parameters import block_parameters, randomize, transformer_parameters
-from tests.oracle import backward
 from tests.oracle import loss as oracle_loss
 from tests.oracle import transformer as oracle
+from tests.oracle.slopes import slopes
 from tests.precision.against_oracle import (
     SWEEP_BOUNDS,
-    add_trees,
     gradient_tree,
     relative_error,
-    transformer_gradients,
+    slope_error,
     transformer_logits,
-    tree_error,
+    transformer_slopes,
 )
 from tests.precision.gradients import array, has_float64, value_and_gradients
 
@@ -63,113 +62,69 @@ def block_cases(draw):
     return case | {"d_model": draw(st.integers(4, 9)), "seed": draw(st.integers(0, 2**16))}
 
 
-def inputs_and_masks(case, dtype):
-    """Call arguments `[batch, ...]` of both kinds of block; a whole row may be masked."""
+def states_and_masks(case, block_class, dtype):
+    """Call arguments `[batch, ...]` of a kind of block; a whole row may be masked."""
     rng = np.random.default_rng(case["seed"])
     batch, length, source_length = case["batch"], case["length"], case["source_length"]
-    inputs, memory, upstream = (
-        rng.normal(size=(batch, size, case["d_model"])).astype(dtype)
-        for size in (length, source_length, length)
-    )
-    masks = {}
+    states, masks = [rng.normal(size=(batch, length, case["d_model"])).astype(dtype)], {}
     if case["padding"]:
         masks["padding_mask"] = np.arange(length) < rng.integers(0, length + 1, (batch, 1))
-        masks["encoder_padding_mask"] = rng.random((batch, source_length)) < 0.7
     if case["masks"]:
         masks["attention_mask"] = rng.random((batch, length, length)) < 0.7
-        masks["encoder_attention_mask"] = rng.random((batch, length, source_length)) < 0.7
-    return inputs, memory, upstream, masks
+    if block_class is DecoderBlock:
+        states.append(rng.normal(size=(batch, source_length, case["d_model"])).astype(dtype))
+        if case["padding"]:
+            masks["encoder_padding_mask"] = rng.random((batch, source_length)) < 0.7
+        if case["masks"]:
+            masks["encoder_attention_mask"] = rng.random((batch, length, source_length)) < 0.7
+    return states, masks
 
 
-def block_arguments(case):
-    names = (*WIDTHS, "use_bias")
-    return {**{name: case[name] for name in names}, "dropout": 0.0}
+BLOCKS = {EncoderBlock: oracle.encoder_block, DecoderBlock: oracle.decoder_block}
+# Masks by the names of the oracle.
+MASKS = {
+    "padding_mask": "padding_mask",
+    "attention_mask": "mask",
+    "encoder_padding_mask": "memory_mask",
+    "encoder_attention_mask": "cross_mask",
+}
 
 
-def check_block(block, variables, masks, upstream, forward, backward_of_row):
-    """Hold a built block against the oracle's functions of `(params, row)`."""
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("block_class", BLOCKS)
+@SWEEP
+@given(case=block_cases())
+def test_blocks(block_class, dtype, case):
+    states, masks = states_and_masks(case, block_class, dtype)
+    settings = {name: case[name] for name in (*WIDTHS, "use_bias")}
+    block = block_class(**settings, dropout=0.0, dtype=dtype)
+    block.build(*(states_.shape for states_ in states))
+    randomize(block, case["seed"])
+    variables = [keras.Variable(states_, dtype=dtype) for states_ in states]
+    upstream = np.random.default_rng(0).normal(size=states[0].shape).astype(dtype)
 
     def outputs():
-        return block(*[ops.copy(variable) for variable in variables], **masks)
+        return block(*map(ops.copy, variables), **masks)
 
-    params, rows = block_parameters(block), range(len(upstream))
-    expected = np.stack([forward(params, row) for row in rows])
-    of_rows = [backward_of_row(params, row) for row in rows]
+    def expected(params, *states):
+        rows = []
+        for row in range(case["batch"]):
+            masks_of_row = {MASKS[name]: mask[row] for name, mask in masks.items()}
+            states_of_row = [states_[row] for states_ in states]
+            arguments = params, case["num_heads"], *states_of_row
+            rows.append(BLOCKS[block_class](*arguments, **masks_of_row, norm=case["norm"]))
+        return np.stack(rows)
+
+    params = block_parameters(block)
     _, gradients = value_and_gradients(
         lambda: ops.sum(ops.multiply(outputs(), upstream)), [*block.trainable_variables, *variables]
     )
-    own = gradient_tree(block, gradients[: -len(variables)], block_parameters)
-    actual = [own, *gradients[-len(variables) :]]
-    wanted = of_rows[0][0]
-    for row in of_rows[1:]:
-        wanted = add_trees(wanted, row[0])
-    wanted = [wanted, *(np.stack(one) for one in list(zip(*of_rows, strict=True))[1:])]
-    output_bound, gradient_bound = SWEEP_BOUNDS[block.compute_dtype]
-    assert relative_error(array(outputs()), expected) < output_bound
-    assert tree_error(actual, wanted) < gradient_bound
-
-
-def of_row(masks, row, names):
-    """The oracle's mask arguments for one sentence, by their names there and here."""
-    return {theirs: masks[ours][row] for theirs, ours in names.items() if ours in masks}
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-@SWEEP
-@given(case=block_cases())
-def test_encoder_blocks(dtype, case):
-    inputs, _, upstream, masks = inputs_and_masks(case, dtype)
-    masks = {name: mask for name, mask in masks.items() if not name.startswith("encoder")}
-    block = EncoderBlock(**block_arguments(case), dtype=dtype)
-    block.build(inputs.shape)
-    randomize(block, case["seed"])
-    names = {"padding_mask": "padding_mask", "mask": "attention_mask"}
-
-    def arguments(row):
-        return {**of_row(masks, row, names), "norm": case["norm"]}
-
-    heads = case["num_heads"]
-    check_block(
-        block,
-        [keras.Variable(inputs, dtype=dtype)],
-        masks,
-        upstream,
-        lambda params, row: oracle.encoder_block(params, heads, inputs[row], **arguments(row)),
-        lambda params, row: backward.encoder_block_backward(
-            params, heads, inputs[row], upstream[row], **arguments(row)
-        ),
-    )
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-@SWEEP
-@given(case=block_cases())
-def test_decoder_blocks(dtype, case):
-    inputs, memory, upstream, masks = inputs_and_masks(case, dtype)
-    block = DecoderBlock(**block_arguments(case), dtype=dtype)
-    block.build(inputs.shape, memory.shape)
-    randomize(block, case["seed"])
-    names = {
-        "padding_mask": "padding_mask",
-        "mask": "attention_mask",
-        "memory_mask": "encoder_padding_mask",
-        "cross_mask": "encoder_attention_mask",
-    }
-
-    def arguments(row):
-        return {"memory": memory[row], **of_row(masks, row, names), "norm": case["norm"]}
-
-    heads = case["num_heads"]
-    check_block(
-        block,
-        [keras.Variable(inputs, dtype=dtype), keras.Variable(memory, dtype=dtype)],
-        masks,
-        upstream,
-        lambda params, row: oracle.decoder_block(params, heads, inputs[row], **arguments(row)),
-        lambda params, row: backward.decoder_block_backward(
-            params, heads, inputs[row], upstream[row], **arguments(row)
-        ),
-    )
+    of_weights, of_states = gradients[: -len(variables)], gradients[-len(variables) :]
+    gradients = [gradient_tree(block, of_weights, block_parameters), *of_states]
+    wanted = slopes(lambda tree: (expected(*tree) * upstream).sum(), [params, *states])
+    output_bound, gradient_bound = SWEEP_BOUNDS[dtype]
+    assert relative_error(array(outputs()), expected(params, *states)) < output_bound
+    assert slope_error(gradients, wanted) < gradient_bound
 
 
 @st.composite
@@ -212,12 +167,15 @@ def test_whole_models_with_their_loss(dtype, case):
         lambda: loss(labels, model({"source": source, "target": target}), weights),
         model.trainable_variables,
     )
+
+    def expected_loss(logits):
+        losses = oracle_loss.smoothed_cross_entropy(labels, logits, *case["loss"])
+        return (losses * weights).sum()
+
     logits = transformer_logits(model, source, target)
     output_bound, gradient_bound = SWEEP_BOUNDS[dtype]
     assert relative_error(array(model({"source": source, "target": target})), logits) < output_bound
-    losses = oracle_loss.smoothed_cross_entropy(labels, logits, *case["loss"])
-    assert relative_error(value, (losses * weights).sum()) < output_bound
-    of_logits = oracle_loss.smoothed_cross_entropy_gradient(labels, logits, *case["loss"])
-    expected = transformer_gradients(model, source, target, of_logits * weights[..., None])
-    own = gradient_tree(model, gradients, transformer_parameters)
-    assert tree_error(own, expected) < gradient_bound
+    assert relative_error(value, expected_loss(logits)) < output_bound
+    wanted = transformer_slopes(model, source, target, expected_loss)
+    gradient = gradient_tree(model, gradients, transformer_parameters)
+    assert slope_error(gradient, wanted) < gradient_bound

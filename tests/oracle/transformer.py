@@ -2,7 +2,7 @@
 
 Nothing of the package is imported. Parameters are dicts of arrays. Loops over heads and positions
 stand where the paper has a formula for one head or one position: slow, short, and plain to check.
-Masks are boolean, True = may attend.
+Masks are boolean, True = may attend. Parameters may be complex, for `tests/oracle/slopes.py`.
 """
 
 import math
@@ -17,13 +17,23 @@ def softmax(row):
 
 def attention(query, key, value, mask=None):
     """Equation (1) for one head: `[m, d_k]`, `[n, d_k]`, `[n, d_v]` -> (`[m, d_v]`, `[m, n]`)."""
-    weights = np.zeros((len(query), len(key)))
+    weights = np.zeros((len(query), len(key)), np.result_type(query, key, float))
     for i, q in enumerate(query):
         allowed = [j for j in range(len(key)) if mask is None or mask[i, j]]
         if allowed:  # A query that may attend to nothing gets zeros.
             scores = np.array([q @ key[j] / math.sqrt(len(q)) for j in allowed])
             weights[i, allowed] = softmax(scores)
     return weights @ value, weights
+
+
+def attention_backward(query, key, value, mask, upstream):
+    """The gradients of the inputs. A row of weights w of scores s: dw/ds = diag(w) - w w^T."""
+    _, weights = attention(query, key, value, mask)
+    d_weights = upstream @ value.T
+    # Weights of masked keys are zero, and so are the gradients of their scores.
+    d_scores = weights * (d_weights - (weights * d_weights).sum(axis=1, keepdims=True))
+    d_scores = d_scores / math.sqrt(query.shape[1])
+    return d_scores @ key, d_scores.T @ query, weights.T @ upstream
 
 
 def multi_head_attention(params, num_heads, query, value, key=None, mask=None):
@@ -56,8 +66,9 @@ def feed_forward(params, inputs, activation=relu):
 
 def layer_norm(params, inputs, epsilon=1e-6):
     """Ba et al. (2016): each position by its own mean and (biased) variance."""
-    rows = [(row - row.mean()) / math.sqrt(row.var() + epsilon) for row in inputs]
-    return np.array(rows) * params["scale"] + params["shift"]
+    deviations = inputs - inputs.mean(axis=1, keepdims=True)
+    variances = (deviations**2).mean(axis=1, keepdims=True)
+    return deviations / np.sqrt(variances + epsilon) * params["scale"] + params["shift"]
 
 
 def sinusoid(positions, d_model):
@@ -92,6 +103,13 @@ def both(mask, other):
     return mask & other
 
 
+def feed_forward_residual(norm, params, inputs):
+    def transform(states):
+        return feed_forward(params["feed_forward"], states)
+
+    return residual(norm, inputs, transform, params["feed_forward_norm"])
+
+
 def encoder_block(params, num_heads, inputs, padding_mask=None, mask=None, norm="post"):
     """Section 3.1, one sentence `[n, d_model]`."""
     mask = both(mask, key_mask(len(inputs), padding_mask))
@@ -100,72 +118,58 @@ def encoder_block(params, num_heads, inputs, padding_mask=None, mask=None, norm=
         return multi_head_attention(params["attention"], num_heads, states, states, mask=mask)[0]
 
     outputs = residual(norm, inputs, attend, params["attention_norm"])
-    return residual(
-        norm,
-        outputs,
-        lambda states: feed_forward(params["feed_forward"], states),
-        params["feed_forward_norm"],
-    )
+    return feed_forward_residual(norm, params, outputs)
 
 
 def decoder_block(
-    params,
-    num_heads,
-    inputs,
-    memory=None,
-    padding_mask=None,
-    memory_mask=None,
-    norm="post",
-    mask=None,
-    cross_mask=None,
-):
+    params, num_heads, inputs, memory=None, padding_mask=None, memory_mask=None, norm="post",
+    mask=None, cross_mask=None,
+):  # fmt: skip
     """`mask` comes on top of the causal one, `cross_mask` on top of the memory's padding."""
-    self_mask, source_mask = decoder_masks(inputs, padding_mask, memory_mask, mask, cross_mask)
+    mask = both(both(causal_mask(len(inputs)), key_mask(len(inputs), padding_mask)), mask)
+    cross_mask = both(key_mask(len(inputs), memory_mask), cross_mask)
 
     def attend(states):
-        own = params["self_attention"]
-        return multi_head_attention(own, num_heads, states, states, mask=self_mask)[0]
+        attention = params["self_attention"]
+        return multi_head_attention(attention, num_heads, states, states, mask=mask)[0]
 
     def attend_to_memory(states):
-        own = params["cross_attention"]
-        return multi_head_attention(own, num_heads, states, memory, mask=source_mask)[0]
+        attention = params["cross_attention"]
+        return multi_head_attention(attention, num_heads, states, memory, mask=cross_mask)[0]
 
     outputs = residual(norm, inputs, attend, params["self_attention_norm"])
     if memory is not None:
         outputs = residual(norm, outputs, attend_to_memory, params["cross_attention_norm"])
-    return residual(
-        norm,
-        outputs,
-        lambda states: feed_forward(params["feed_forward"], states),
-        params["feed_forward_norm"],
-    )
+    return feed_forward_residual(norm, params, outputs)
 
 
-def decoder_masks(inputs, padding_mask, memory_mask, mask, cross_mask):
-    self_mask = both(causal_mask(len(inputs)), key_mask(len(inputs), padding_mask))
-    return both(self_mask, mask), both(key_mask(len(inputs), memory_mask), cross_mask)
-
-
-def positions_of(params, length, d_model):
-    if "positions" in params:  # Learned, Table 3 row (E).
-        return params["positions"][:length]
-    return sinusoid(range(length), d_model)
+def stack(params, embedded, block, norm):
+    """Positions, learned (Table 3, row E) or sinusoids; blocks; and a last norm after pre-norm."""
+    length, d_model = embedded.shape
+    learned = "positions" in params
+    positions = params["positions"][:length] if learned else sinusoid(range(length), d_model)
+    outputs = embedded + positions
+    for block_params in params["blocks"]:
+        outputs = block(block_params, outputs)
+    return layer_norm(params["final_norm"], outputs) if norm == "pre" else outputs
 
 
 def encoder(params, num_heads, embedded, padding_mask=None, norm="post"):
-    outputs = embedded + positions_of(params, *embedded.shape)
-    for block in params["blocks"]:
-        outputs = encoder_block(block, num_heads, outputs, padding_mask, norm=norm)
-    return layer_norm(params["final_norm"], outputs) if norm == "pre" else outputs
+    def block(block_params, states):
+        return encoder_block(block_params, num_heads, states, padding_mask, norm=norm)
+
+    return stack(params, embedded, block, norm)
 
 
 def decoder(
     params, num_heads, embedded, memory=None, padding_mask=None, memory_mask=None, norm="post"
 ):
-    outputs = embedded + positions_of(params, *embedded.shape)
-    for block in params["blocks"]:
-        outputs = decoder_block(block, num_heads, outputs, memory, padding_mask, memory_mask, norm)
-    return layer_norm(params["final_norm"], outputs) if norm == "pre" else outputs
+    def block(block_params, states):
+        return decoder_block(
+            block_params, num_heads, states, memory, padding_mask, memory_mask, norm
+        )
+
+    return stack(params, embedded, block, norm)
 
 
 def embed(matrix, ids, padding_id=0):
@@ -177,16 +181,8 @@ def embed(matrix, ids, padding_id=0):
 def transformer(params, num_heads, source, target, norm="post"):
     """Logits `[target_length, vocabulary]` of one sentence pair of ids."""
     source, target = np.asarray(source), np.asarray(target)
-    memory = encoder(
-        params["encoder"], num_heads, embed(params["source"], source), source != 0, norm
-    )
-    states = decoder(
-        params["decoder"],
-        num_heads,
-        embed(params["target"], target),
-        memory,
-        target != 0,
-        source != 0,
-        norm,
-    )
+    embedded, embedded_target = embed(params["source"], source), embed(params["target"], target)
+    memory = encoder(params["encoder"], num_heads, embedded, source != 0, norm)
+    masks = {"padding_mask": target != 0, "memory_mask": source != 0}
+    states = decoder(params["decoder"], num_heads, embedded_target, memory, **masks, norm=norm)
     return states @ params["target"].T

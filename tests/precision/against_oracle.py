@@ -3,12 +3,11 @@
 import numpy as np
 
 from tests.layers.oracle_parameters import transformer_parameters
-from tests.oracle import backward
 from tests.oracle import transformer as oracle
-from tests.oracle.random_parameters import leaves
+from tests.oracle.slopes import leaves, slopes, slopes_of_gradient
 
-# Of outputs and gradients in the sweep over shapes, relative to the largest number.
-SWEEP_BOUNDS = {"float64": (1e-10, 1e-8), "float32": (1e-5, 1e-4)}
+# Of outputs and slopes in the sweep over shapes.
+SWEEP_BOUNDS = {"float64": (1e-10, 1e-10), "float32": (1e-5, 2e-5)}
 
 
 def relative_error(actual, expected):
@@ -18,28 +17,15 @@ def relative_error(actual, expected):
     return float(np.abs(actual - expected).max() / np.abs(expected).max())
 
 
-def tree_error(actual, expected):
-    """The largest error of a leaf of a tree, relative to the largest number of that leaf.
+def slope_error(gradient, expected):
+    """The largest error of the slopes along a tree of gradients, relative to the leaf's norm.
 
     A gradient that is zero but for rounding, as that of the biases of keys is, has no size of its
     own: a leaf counts as at least a hundredth of the largest.
     """
-    actual, expected = leaves(actual), leaves(expected)
-    assert [path for path, _ in actual] == [path for path, _ in expected]
-    sizes = [np.abs(leaf).max() for _, leaf in expected]
-    errors = [
-        np.abs(one - other).max() / max(size, max(sizes) / 100)
-        for (_, one), (_, other), size in zip(actual, expected, sizes, strict=True)
-    ]
-    return float(max(errors)) if np.isfinite(errors).all() else float("inf")
-
-
-def add_trees(one, other):
-    if isinstance(one, dict):
-        return {name: add_trees(one[name], other[name]) for name in one}
-    if isinstance(one, list):
-        return [add_trees(*pair) for pair in zip(one, other, strict=True)]
-    return one + other
+    sizes = np.maximum([np.linalg.norm(leaf) for _, leaf in leaves(gradient)], np.abs(expected))
+    errors = np.abs(slopes_of_gradient(gradient) - expected) / np.maximum(sizes, sizes.max() / 100)
+    return float(errors.max()) if np.isfinite(errors).all() else float("inf")
 
 
 def gradient_tree(layer, gradients, parameters_of):
@@ -54,9 +40,9 @@ def gradient_tree(layer, gradients, parameters_of):
     return tree
 
 
-def transformer_logits(model, source, target):
-    """The oracle's logits `[batch, target_length, vocabulary]` for the weights of `model`."""
-    params, config = transformer_parameters(model), model.config
+def transformer_logits(model, source, target, params=None):
+    """The oracle's logits `[batch, target_length, vocabulary]`; `params` default to the model's."""
+    params, config = params or transformer_parameters(model), model.config
     return np.stack(
         [
             oracle.transformer(params, config.num_heads, *pair, config.norm)
@@ -65,15 +51,9 @@ def transformer_logits(model, source, target):
     )
 
 
-def transformer_gradients(model, source, target, upstream):
-    """The oracle's gradients for the weights of `model`, given that of the logits."""
-    params, config = transformer_parameters(model), model.config
-    total = None
-    for of_sentence in zip(source, target, upstream, strict=True):
-        gradients = backward.transformer_backward(
-            params, config.num_heads, *of_sentence, config.norm
-        )
-        total = gradients if total is None else add_trees(total, gradients)
-    if config.target_vocab_size is None:  # One matrix: what it gets from both sides.
-        total["source"] = total["target"] = total["source"] + total["target"]
-    return total
+def transformer_slopes(model, source, target, loss):
+    """The slopes of the oracle's `loss(logits)` for the weights of `model`."""
+    params = transformer_parameters(model)
+    if model.config.target_vocab_size is None:
+        params["source"] = params["target"]
+    return slopes(lambda params: loss(transformer_logits(model, source, target, params)), params)

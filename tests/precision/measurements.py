@@ -25,12 +25,12 @@ from tests.layers.oracle_parameters import (
 )
 from tests.oracle import loss as oracle_loss
 from tests.oracle import transformer as oracle
-from tests.oracle.random_parameters import leaves
+from tests.oracle.slopes import slopes_of_gradient
 from tests.precision.against_oracle import (
     gradient_tree,
     relative_error,
-    transformer_gradients,
     transformer_logits,
+    transformer_slopes,
 )
 from tests.precision.gradients import array, has_float64, value_and_gradients
 
@@ -231,16 +231,14 @@ def transformer_gradient(policy, norm="post"):
     _, gradients = value_and_gradients(
         lambda: loss(LABELS, own(inputs), WEIGHTS), own.trainable_variables
     )
-    logits = transformer_logits(own, SOURCE_IDS, IDS)
-    upstream = oracle_loss.smoothed_cross_entropy_gradient(LABELS, logits, 0.1)
-    expected = transformer_gradients(own, SOURCE_IDS, IDS, upstream * WEIGHTS[..., None])
-    return relative_error(
-        flat(gradient_tree(own, gradients, transformer_parameters)), flat(expected)
+    expected = transformer_slopes(
+        own,
+        SOURCE_IDS,
+        IDS,
+        lambda logits: (oracle_loss.smoothed_cross_entropy(LABELS, logits, 0.1) * WEIGHTS).sum(),
     )
-
-
-def flat(tree):
-    return np.concatenate([leaf.ravel() for _, leaf in leaves(tree)])
+    gradient = gradient_tree(own, gradients, transformer_parameters)
+    return relative_error(slopes_of_gradient(gradient), expected)
 
 
 def loss(policy):
