@@ -11,15 +11,8 @@ from sentencepiece import sentencepiece_model_pb2
 from keras_transformer.data import SentencePieceTokenizer, train_sentencepiece
 
 LINES = ["the red house", "the blue house", "a red door and a blue door", "rotes Häuschen"] * 3
-TEXTS = [
-    "the red house and a blue door",
-    "häuser",
-    "a  b ▁▁c",
-    "",
-    " ",
-    "\0x </s>",
-    "红色的房子 😀",
-]
+TEXTS = ["the red house and a blue door", "häuser", "a  b ▁▁c"]
+TEXTS += ["", " ", "\0x </s>", "红色的房子 😀"]
 
 
 def changed(model, change):
@@ -88,7 +81,6 @@ def test_splits_are_as_frequent_as_those_of_sentencepiece(dropout, text):
 
 
 def test_earlier_texts_and_calls_change_nothing():
-    """The cache of splits is not part of the result."""
     tokenizer = train_sentencepiece(LINES, 300)
     expected = tokenizer.encode_batch(TEXTS * 50, 0.2, seed=9)
     tokenizer.encode_batch(LINES, 0.4, seed=2)

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from keras_transformer.data import BOS_ID, EOS_ID, BatchShape, EncodedCorpus, TokenBatches
-from tests.data.test_token_batches import count, encode
+from keras_transformer.data import EOS_ID, BatchShape, EncodedCorpus, TokenBatches
+from tests.data.test_token_batches import count, encode, read_rows
 
 
 def make_corpus(source_lengths, target_lengths, dtype=np.int32):
@@ -30,42 +30,6 @@ def sentences(num_pairs, longest, seed=0):
     return [np.clip(side, 2, longest).astype(int).tolist() for side in (source, target)]
 
 
-def read_back(batch):
-    """The pairs of every row of a batch, told apart by nothing but the segments."""
-    inputs, labels, weights = batch
-    assert set(inputs) == {"source", "target", "source_segments", "target_segments"}
-    assert {array.dtype for array in (*inputs.values(), labels)} == {np.dtype(np.int32)}
-    num_labels = int((inputs["target_segments"] > 0).sum())
-    np.testing.assert_array_equal(
-        weights, np.float32(1 / num_labels) * (inputs["target_segments"] > 0)
-    )
-    rows = []
-    for row in range(len(labels)):
-        source_segments = inputs["source_segments"][row]
-        target_segments = inputs["target_segments"][row]
-        number = source_segments.max()
-        pairs = []
-        for segment in range(1, number + 1):
-            source = inputs["source"][row][source_segments == segment].tolist()
-            target = inputs["target"][row][target_segments == segment].tolist()
-            label = labels[row][target_segments == segment].tolist()
-            assert target == [BOS_ID, *label[:-1]]
-            assert source[-1] == label[-1] == EOS_ID
-            pairs.append((tuple(source[:-1]), tuple(label[:-1])))
-        for segments, ids in (
-            (source_segments, [inputs["source"][row]]),
-            (target_segments, [inputs["target"][row], labels[row]]),
-        ):
-            used = np.count_nonzero(segments)
-            # 1, 2, ... one behind the other, then padding only.
-            steps = np.diff(segments[:used], prepend=0)
-            assert steps.sum() == np.count_nonzero(steps) == number
-            assert not segments[used:].any()
-            assert not any(array[used:].any() for array in ids)
-        rows.append(tuple(pairs))
-    return rows
-
-
 @pytest.mark.parametrize(("width", "arguments"), [
     (60, {}),
     (128, {"shuffle": False}),
@@ -83,32 +47,26 @@ def test_every_pair_is_whole_in_one_segment_of_an_epoch(width, arguments, dtype)
             assert {array.shape for array in (*inputs.values(), labels)} == {(rows, width)}
         assert batches.shapes(epoch) == {BatchShape(rows, width, width): len(found)}
         assert batches.steps_per_epoch(epoch) == len(found)
-        packed = [row for batch in found for row in read_back(batch)]
+        packed = [row for batch in found for row in read_rows(batch)]
         assert count(pair for row in packed for pair in row) == count(pairs)
         # Rows without a pair only complete the last batch.
         assert sum(not row for row in packed) < rows
         share = batches.padding_share(epoch)
-        for side, ids in (
-            ("source", [b[0]["source"] for b in found]),
-            ("target", [b[1] for b in found]),
-        ):
+        sides = {"source": [b[0]["source"] for b in found], "target": [b[1] for b in found]}
+        for side, ids in sides.items():
             assert share[side] == pytest.approx(1 - np.count_nonzero(ids) / np.size(ids))
 
 
-@pytest.mark.parametrize(
-    ("lengths", "num_rows"),
-    [
-        (([9] * 5, [9] * 5), 5),
-        (([9, 2, 2], [2, 9, 9]), 3),
-        (([2], [2]), 1),
-        (([3] * 12_000, [3] * 12_000), 4_000),  # several streams
-    ],
-    ids=["full", "uneven", "one", "many"],
-)
+@pytest.mark.parametrize(("lengths", "num_rows"), [
+    (([9] * 5, [9] * 5), 5),
+    (([9, 2, 2], [2, 9, 9]), 3),
+    (([2], [2]), 1),
+    (([3] * 12_000, [3] * 12_000), 4_000),  # several streams
+], ids=["full", "uneven", "one", "many"])  # fmt: skip
 def test_rows_hold_what_fits_and_no_more(lengths, num_rows):
     encoded, pairs = make_corpus(*lengths)
     batches = TokenBatches(encoded, 9 * 1024, packed_width=9)
-    found = [row for batch in batches.batches(0) for row in read_back(batch) if row]
+    found = [row for batch in batches.batches(0) for row in read_rows(batch) if row]
     assert count(pair for row in found for pair in row) == count(pairs)
     assert len(found) == num_rows
 
@@ -118,7 +76,7 @@ def test_the_seed_chooses_the_rows_and_the_epoch_their_order_and_batches():
 
     def order(seed, epoch):
         batches = TokenBatches(encoded, 640, seed, packed_width=80).batches(epoch)
-        return [tuple(read_back(batch)) for batch in batches]
+        return [tuple(read_rows(batch)) for batch in batches]
 
     first, other_epoch, other_seed = order(1, 2), order(1, 3), order(2, 2)
     assert order(1, 2) == first
@@ -135,7 +93,7 @@ def test_each_epoch_of_a_function_is_packed():
     corpora = [make_corpus(*sentences(200 + 50 * epoch, 40, epoch)) for epoch in range(3)]
     batches = TokenBatches(lambda epoch: corpora[epoch][0], 640, packed_width=80)
     for epoch, (_, pairs) in enumerate(corpora):
-        rows = [row for batch in batches.batches(epoch) for row in read_back(batch)]
+        rows = [row for batch in batches.batches(epoch) for row in read_rows(batch)]
         assert count(pair for row in rows for pair in row) == count(pairs)
     steps = [batches.steps_per_epoch(epoch) for epoch in range(3)]
     assert len(set(steps)) == 3

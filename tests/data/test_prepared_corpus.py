@@ -12,7 +12,6 @@ from keras_transformer.data import (
     PairsCorpus,
     PreparedCorpus,
     SubwordTokenizer,
-    TokenBatches,
     prepare_corpus,
 )
 from keras_transformer.data import prepared_corpus as module
@@ -122,63 +121,67 @@ def shard(directory) -> pathlib.Path:
     return next(directory.glob("train-*.tfrecord"))
 
 
-def change(path, old, new):
-    content = path.read_text(encoding="utf-8")
-    assert old in content
-    path.write_text(content.replace(old, new, 1), encoding="utf-8")
-
-
-@pytest.mark.parametrize(("damage", "message"), [
-    (lambda folder: shard(folder).unlink(), "shard .*train-00000-of-00001.tfrecord' is miss"),
-    (
-        lambda folder: shard(folder).write_bytes(shard(folder).read_bytes()[:-5]),
-        "train-00000-of-00001.tfrecord' is missing, or was cut or changed",
-    ),
-    (lambda folder: (folder / "prepared.json").unlink(), "not a prepared corpus: it has no"),
-    (lambda folder: (folder / "prepared.json").write_text("{"), "prepared.json' is damaged"),
-    (
-        lambda folder: change(folder / "prepared.json", '"pairs"', '"pears"'),
-        "prepared.json' is damaged",
-    ),
-    (
-        lambda folder: change(folder / "prepared.json", '"format": 1', '"format": 2'),
-        "has format 2, this version reads 1: prepare",
-    ),
-    (
-        lambda folder: change(folder / "tokenizer.txt", "\na\nb\n", "\nb\na\n"),
-        "tokenizer.txt' is not the file that was written with the corpus",
-    ),
-    (lambda folder: (folder / "tokenizer.txt").unlink(), "tokenizer.txt' is not the file that"),
-    (
-        lambda folder: change(folder / "valid.jsonl", '"d"', '"f"'),
-        "valid.jsonl' is not the file that",
-    ),
+@pytest.mark.parametrize(("name", "old", "new", "message"), [
+    ("train-00000-of-00001.tfrecord", None, None, "shard .*0-of-00001.tfrecord' is missing"),
+    ("train-00000-of-00001.tfrecord", None, "short", "0-of-00001.tfrecord' is .* cut or changed"),
+    ("prepared.json", None, None, "not a prepared corpus: it has no"),
+    ("prepared.json", None, "{", "prepared.json' is damaged"),
+    ("prepared.json", '"pairs"', '"pears"', "prepared.json' is damaged"),
+    ("prepared.json", '"format": 1', '"format": 2', "has format 2, this version reads 1: prepare"),
+    ("tokenizer.txt", "\na\nb\n", "\nb\na\n", "tokenizer.txt' is not the file that was written"),
+    ("tokenizer.txt", None, None, "tokenizer.txt' is not the file that"),
+    ("valid.jsonl", '"d"', '"f"', "valid.jsonl' is not the file that"),
 ])  # fmt: skip
-def test_a_damaged_directory_is_refused_before_it_is_read(prepared, damage, message):
-    damage(prepared.directory)
+def test_a_damaged_directory_is_refused_before_it_is_read(prepared, name, old, new, message):
+    """A file whose text is replaced, whole or in part, or that is missing."""
+    path = prepared.directory / name
+    if new is None:
+        path.unlink()
+    else:
+        content = path.read_text(encoding="utf-8") if old else ""
+        assert (old or "") in content
+        path.write_text(content.replace(old, new, 1) if old else new, encoding="utf-8")
     with pytest.raises(UserError, match=message):
         PreparedCorpus.load(prepared.directory)
 
 
-def flip_a_bit(path):
-    content = bytearray(path.read_bytes())
+def flip_a_bit(directory):
+    content = bytearray(shard(directory).read_bytes())
     content[len(content) // 2] ^= 1
-    path.write_bytes(content)
+    shard(directory).write_bytes(content)
 
 
-def test_a_shard_with_one_wrong_bit_is_named(prepared):
-    flip_a_bit(shard(prepared.directory))
-    with pytest.raises(UserError, match="train-00000-of-00001.tfrecord' is damaged: a record can"):
-        PreparedCorpus.load(prepared.directory).read()
+def describe_other_shards(difference):
+    def describe(directory):
+        description = json.loads((directory / "prepared.json").read_text())
+        description["splits"]["train"]["pairs"] += difference
+        (directory / "prepared.json").write_text(json.dumps(description))
+
+    return describe
 
 
-@pytest.mark.parametrize("difference", [-1, 1])
-def test_a_description_of_other_shards_is_found(prepared, difference):
-    path = prepared.directory / "prepared.json"
-    description = json.loads(path.read_text())
-    description["splits"]["train"]["pairs"] += difference
-    path.write_text(json.dumps(description))
-    with pytest.raises(UserError, match="is damaged: .*(pairs|broadcast)"):
+def write_another_record(directory):
+    """A field of bytes that fills the file to the size that it had; 16 bytes are the frame's."""
+    import tensorflow as tf
+
+    path = shard(directory)
+    size = path.stat().st_size
+    length = size - 16 - 4
+    varint = struct.pack("BB", length % 128 | 128, length // 128)
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        writer.write(b"\xa2\x1f" + varint + b"x" * length)
+    assert path.stat().st_size == size
+
+
+@pytest.mark.parametrize(("damage", "message"), [
+    (flip_a_bit, "train-00000-of-00001.tfrecord' is damaged: a record can"),
+    (describe_other_shards(-1), "is damaged: .*(pairs|broadcast)"),
+    (describe_other_shards(1), "is damaged: .*(pairs|broadcast)"),
+    (write_another_record, "is damaged: a record is not one of a prepared corpus"),
+])  # fmt: skip
+def test_a_damaged_shard_is_named_when_it_is_read(prepared, damage, message):
+    damage(prepared.directory)
+    with pytest.raises(UserError, match=message):
         PreparedCorpus.load(prepared.directory).read()
 
 
@@ -193,22 +196,6 @@ def test_ids_that_are_not_in_the_vocabulary_are_found(tmp_path, monkeypatch, sid
     prepare_corpus(tmp_path / "corpus", pairs(20), None, LETTERS)
     with pytest.raises(UserError, match="the 'train' shards have ids that are not in the voc"):
         PreparedCorpus.load(tmp_path / "corpus").read()
-
-
-def test_tfrecords_of_another_kind_are_named(prepared):
-    import tensorflow as tf
-
-    path = shard(prepared.directory)
-    size = path.stat().st_size
-    with tf.io.TFRecordWriter(str(path)) as writer:
-        # A field of bytes that fills the file to the size it had; 16 bytes are the frame's.
-        length = size - 16 - 4
-        writer.write(
-            b"\xa2\x1f" + struct.pack("BB", length % 128 | 128, length // 128) + b"x" * length
-        )
-    assert path.stat().st_size == size
-    with pytest.raises(UserError, match="is damaged: a record is not one of a prepared corpus"):
-        PreparedCorpus.load(prepared.directory).read()
 
 
 def test_what_is_missing_of_the_validation_text_is_named(prepared, tmp_path):
@@ -262,14 +249,3 @@ def test_sentences_longer_than_the_format_holds_are_refused(tmp_path):
     longest = PairsCorpus([("a " * (2**16 - 2), "b")])
     loaded = prepare_corpus(tmp_path / "p", longest, None, LETTERS, max_length=2**16 - 1)
     assert loaded.read().source_lengths.tolist() == [2**16 - 1]
-
-
-def test_batches_are_those_of_the_text(prepared):
-    encoded = EncodedCorpus.from_corpus(pairs(300), LETTERS, max_length=10)
-    for first, second in zip(
-        TokenBatches(encoded, 60, seed=3).dataset(repeat=False).as_numpy_iterator(),
-        TokenBatches(prepared.read(), 60, seed=3).batches(0),
-        strict=True,
-    ):
-        np.testing.assert_array_equal(first[0]["source"], second[0]["source"])
-        np.testing.assert_array_equal(first[1], second[1])

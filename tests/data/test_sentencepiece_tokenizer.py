@@ -92,13 +92,10 @@ def test_every_truncation_of_a_model_is_noticed(tokenizer):
 
 
 def test_models_with_other_reserved_ids_are_refused(tmp_path):
-    prefix = str(tmp_path / "other")
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(LINES), model_prefix=prefix, vocab_size=18, minloglevel=2
-    )
-    model = (tmp_path / "other.model").read_bytes()
+    options = {"model_prefix": str(tmp_path / "other"), "vocab_size": 18, "minloglevel": 2}
+    sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(LINES), **options)
     with pytest.raises(UserError, match="pad_id=-1, unk_id=0, bos_id=1, eos_id=2"):
-        SentencePieceTokenizer(model)
+        SentencePieceTokenizer((tmp_path / "other.model").read_bytes())
 
 
 def test_a_piece_that_is_not_utf8_is_refused(tokenizer):

@@ -19,12 +19,9 @@ from keras_transformer.errors import UserError
 
 def test_the_most_frequent_piece_comes_first_and_ties_do_not_depend_on_the_order():
     tokenizer = build_subword_vocabulary(["b a a", "c@@ d b a"])
-    assert tokenizer.pieces(range(tokenizer.vocab_size)) == [
-        *("<pad>", "<unk>", "<s>", "</s>"),
-        *("a", "b", "c@@", "d"),
-    ]
-    reversed_lines = build_subword_vocabulary(["c@@ d b a", "b a a"])
-    assert reversed_lines.pieces(range(8)) == tokenizer.pieces(range(8))
+    expected = ["<pad>", "<unk>", "<s>", "</s>", "a", "b", "c@@", "d"]
+    assert tokenizer.pieces(range(tokenizer.vocab_size)) == expected
+    assert build_subword_vocabulary(["c@@ d b a", "b a a"]).pieces(range(8)) == expected
     assert build_subword_vocabulary(["b a a"], max_size=5).vocab_size == 5
     assert build_subword_vocabulary(["b a a"], min_count=2).encode("a b") == [4, UNK_ID]
 
@@ -61,22 +58,24 @@ def test_multi30k_vocabulary_agrees_with_a_recount(multi30k):
     assert tokenizer.vocab_size == 4 + len(counts)
     frequencies = [counts[piece] for piece in tokenizer.pieces(range(4, tokenizer.vocab_size))]
     assert frequencies == sorted(counts.values(), reverse=True)
-    lines = text.split("\n")[::50]
-    for line in lines:
+    for line in text.split("\n")[::50]:
         ids = tokenizer.encode(line)
         assert UNK_ID not in ids
         assert tokenizer.decode(ids) == line.replace("@@ ", "")
 
 
-def test_wrong_pieces_are_user_errors():
-    for pieces, message in (
-        (["a b"], "Received: piece='a b'"),
-        ([""], "Received: piece=''"),
-        (["a", "b", "a"], "Received: 'a' twice"),
-        (["</s>"], "'</s>' twice"),
-    ):
-        with pytest.raises(UserError, match=message):
-            SubwordTokenizer(pieces)
+@pytest.mark.parametrize("pieces, message", [
+    (["a b"], "Received: piece='a b'"),
+    ([""], "Received: piece=''"),
+    (["a", "b", "a"], "Received: 'a' twice"),
+    (["</s>"], "'</s>' twice"),
+])  # fmt: skip
+def test_wrong_pieces_are_user_errors(pieces, message):
+    with pytest.raises(UserError, match=message):
+        SubwordTokenizer(pieces)
+
+
+def test_what_a_vocabulary_cannot_be_built_of_is_named():
     with pytest.raises(UserError, match="is empty"):
         build_subword_vocabulary(["", " "])
     with pytest.raises(ValueError, match="max_size=4"):

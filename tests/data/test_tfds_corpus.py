@@ -19,22 +19,14 @@ def data_dir(tmp_path_factory):
     translation = tfds.features.Translation(languages=("de", "en"))
     pairs = tf.data.Dataset.from_tensor_slices({"de": GERMAN, "en": ENGLISH})
     rows = pairs.enumerate().map(lambda number, pair: {"id": number, "translation": pair})
+    nested = tfds.features.FeaturesDict({"id": tf.int64, "translation": translation})
     for name, features, dataset in (
         ("wmt14_translate", translation, pairs),
-        (
-            "nested_translation",
-            tfds.features.FeaturesDict({"id": tf.int64, "translation": translation}),
-            rows,
-        ),
+        ("nested_translation", nested, rows),
     ):
+        splits = {"train": dataset, "validation": dataset}
         tfds.dataset_builders.store_as_tfds_dataset(
-            name=name,
-            version="1.0.0",
-            config="de-en",
-            data_dir=folder,
-            features=features,
-            split_datasets={"train": dataset, "validation": dataset},
-            disable_shuffling=True,
+            name, "1.0.0", features, splits, "de-en", folder, disable_shuffling=True
         )
     return folder
 
@@ -51,9 +43,8 @@ def test_both_directions_in_a_fixed_order(data_dir, name, download):
 
 
 def test_split_expressions(data_dir):
-    corpus = TfdsCorpus(
-        "wmt14_translate/de-en:1.0.0", "train[:10%]+validation[-1:]", "en", "de", data_dir=data_dir
-    )
+    name, split = "wmt14_translate/de-en:1.0.0", "train[:10%]+validation[-1:]"
+    corpus = TfdsCorpus(name, split, "en", "de", data_dir=data_dir)
     assert len(corpus) == 3
     assert [source for source, _ in corpus] == [ENGLISH[0], ENGLISH[1], ENGLISH[19]]
 

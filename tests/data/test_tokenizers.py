@@ -62,9 +62,7 @@ def test_a_truncated_file_is_named(tokenizer, tmp_path):
     content = path.read_bytes()
     for length in (0, 10, len(content) // 2, len(content) - 1):
         path.write_bytes(content[:length])
-        with pytest.raises(
-            UserError, match=r"tokenizer\.(model|txt)' cannot be loaded: "
-        ) as raised:
+        with pytest.raises(UserError, match=r"er\.(model|txt)' cannot be loaded: ") as raised:
             load_tokenizer(tmp_path)
         assert "\n" not in str(raised.value)
 

@@ -68,14 +68,6 @@ def test_both_forms_give_the_same_value_and_gradient(example, function):
     np.testing.assert_allclose(gradient, expected, atol=TOLERANCE)
 
 
-def test_default_is_a_weighted_sum(example):
-    labels, logits = example
-    weights = np.random.default_rng(2).random(labels.shape)
-    value = LabelSmoothedCrossEntropy(0.1)(labels, logits, weights)
-    expected = oracle.smoothed_cross_entropy(labels, logits, 0.1)
-    np.testing.assert_allclose(array(value), (expected * weights).sum(), rtol=TOLERANCE)
-
-
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_half_precision_logits_are_raised_to_float32(example, dtype):
     labels, logits = example
