@@ -3,7 +3,6 @@
 import copy
 import json
 import os
-import pathlib
 import random
 import shutil
 
@@ -20,11 +19,9 @@ from keras_transformer.data import (
 )
 from keras_transformer.decoding import BeamSearch, MinimumLength, SuppressTokens
 from keras_transformer.errors import UserError
-from keras_transformer.files import read_json
 from keras_transformer.inference.model_directory import (
     IN_SAVED_MODEL,
     read_config,
-    read_model,
     read_recipe,
     read_tokenizers,
 )
@@ -60,6 +57,17 @@ def directories(tmp_path_factory):
     prepare_corpus(folder / "prepared", PairsCorpus(pairs), PairsCorpus(pairs[:1]), words)
     TrainingSettings(preset="tiny").save(folder / "training", DATA)
     return folder
+
+
+@pytest.fixture
+def copy_of(directories, tmp_path):
+    return lambda name: shutil.copytree(directories / name, tmp_path / name)
+
+
+@pytest.fixture
+def translator(copy_of):
+    """The directory of a translator that a test may damage."""
+    return copy_of("translator")
 
 
 def read(directory):
@@ -108,8 +116,8 @@ def refusal(directory):
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_any_value_in_any_place_of_a_json_file_is_read_or_refused(directories, tmp_path, name):
-    directory = shutil.copytree(directories / name, tmp_path / name)
+def test_any_value_in_any_place_of_a_json_file_is_read_or_refused(copy_of, name):
+    directory = copy_of(name)
     assert refusal(directory) is None
     refused = 0
     for path in sorted(directory.glob("*.json")):
@@ -123,109 +131,117 @@ def test_any_value_in_any_place_of_a_json_file_is_read_or_refused(directories, t
     assert refused > 300
 
 
-@pytest.mark.parametrize("name", KINDS)
-def test_cut_and_flipped_files_are_read_or_refused(directories, tmp_path, name):
-    directory = shutil.copytree(directories / name, tmp_path / name)
-    generator = random.Random(1)
-    for path in sorted(path for path in directory.iterdir() if path.suffix != ".h5"):
-        original = path.read_bytes()
-        for _ in range(20):
-            path.write_bytes(original[: generator.randrange(len(original))])
-            refusal(directory)
-            content = bytearray(original)
-            content[generator.randrange(len(content))] ^= 1 << generator.randrange(8)
-            path.write_bytes(content)
-            refusal(directory)
-        path.write_bytes(original)
-
-
-def test_cut_and_flipped_weights_are_loaded_or_refused(directories, tmp_path):
-    directory = shutil.copytree(directories / "translator", tmp_path / "translator")
-    config, path = read_config(directory), directory / "model.weights.h5"
-    original = path.read_bytes()
-    generator = random.Random(1)
-    for number in range(12):
+def damage(path, number, longest=None):
+    """Yields `number` times after the file was cut, and as often after one bit was flipped."""
+    original, generator = path.read_bytes(), random.Random(1)
+    for _ in range(number):
+        path.write_bytes(original[: generator.randrange(len(original))])
+        yield
         content = bytearray(original)
-        content[generator.randrange(2000)] ^= 1 << generator.randrange(8)
-        path.write_bytes(content if number % 2 else original[: len(original) * number // 12])
-        try:
-            read_model(directory, config)
-        except UserError as error:
-            assert "\n" not in str(error) and "model.weights.h5" in str(error)
+        content[generator.randrange(longest or len(content))] ^= 1 << generator.randrange(8)
+        path.write_bytes(content)
+        yield
+    path.write_bytes(original)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_cut_and_flipped_files_are_read_or_refused(copy_of, name):
+    directory = copy_of(name)
+    for path in sorted(path for path in directory.iterdir() if path.suffix != ".h5"):
+        for _ in damage(path, 20):
+            refusal(directory)
+
+
+def test_cut_and_flipped_weights_are_loaded_or_refused(translator, served, directories):
+    expected = Translator.load(directories / "translator")
+    assert is_model(Translator.load(served), expected)
+    variables = sorted((served.parents[1] / "variables").iterdir())
+    files = [(translator, translator / "model.weights.h5", 6), *((served, x, 3) for x in variables)]
+    for directory, path, number in files:
+        for _ in damage(path, number, 2000 if path.suffix == ".h5" else None):
+            try:
+                Translator.load(directory)
+            except UserError as error:
+                assert "\n" not in str(error)
+                assert path.name.partition(".")[0] in str(error)
 
 
 def change(directory, place, value):
+    """Changes a value of `config.json`; `place` is "model.d_model", for example."""
     path = directory / "config.json"
-    content = json.loads(path.read_text())
-    path.write_text(with_value(content, place, json.dumps(value)))
+    keys = [int(key) if key.isdecimal() else key for key in place.split(".")]
+    path.write_text(with_value(json.loads(path.read_text()), keys, json.dumps(value)))
 
 
-@pytest.mark.parametrize(
-    "name, place, value, message",
-    [
-        ("translator", ("model", "activation"), "foo", "`activation`.*'foo'"),
-        ("translator", ("model", "activation"), "glu", "`activation`.*'glu'"),
-        ("translator", ("model", "intermediate_dim"), 10**6, "the model has"),
-        ("translator", ("model", "num_encoder_layers"), 1000, "the model has"),
-        ("translator", ("model", "num_encoder_layers"), 1001, "num_encoder_layers=1001"),
-        ("translator", ("model", "num_decoder_layers"), 2**31 - 1, "num_decoder_layers=2147483647"),
-        ("translator", ("model", "sliding_window"), 2**31 - 1, "sliding_window=2147483647"),
-        ("translator", ("model", "vocab_size"), 2**31, "vocab_size"),
-        ("translator", ("model", "norm_epsilon"), float("inf"), "norm_epsilon=inf"),
-        ("translator", ("extra_length",), 2**31, "`extra_length` must be at most 16,384"),
-        ("translator", ("extra_length",), 10**6, "extra_length=1000000"),
-        ("translator", ("max_source_length",), 10**6, "max_source_length=1000000"),
-        ("translator", ("shared_tokenizer",), "false", "shared_tokenizer='false'"),
-        ("translator", ("task",), ["parsing"], r"task=\['parsing'\]"),
-        ("translator", ("search", "name"), ["beam"], r"name=\['beam'\]"),
-        ("translator", ("search", "constraints", 0, "name"), {}, "name={}"),
-        ("translator", ("search", "length_penalty"), 10**400, "config.json"),
-        ("parser", ("constrained",), "false", "constrained='false'"),
-        ("translator", ("format",), 2, "config.json: .*format=2"),
-        ("translator", ("search", "beam_size"), 0, "config.json: .*beam_size=0"),
-        ("translator", ("search", "name"), "best", "config.json: .*name='best'"),
-        ("translator", ("search",), 5, "config.json"),
-        ("translator", ("model",), None, "config.json: the entry 'model' is missing"),
-        ("translator", ("extra_length",), -1, "config.json: .*extra_length=-1"),
-        ("translator", ("model", "d_model"), 33, "config.json: .*d_model=33"),
-        ("translator", ("model", "color"), "red", "config.json: .*no such setting"),
-        ("translator", ("model", "vocab_size"), "many", "config.json: .*vocab_size='many'"),
-        ("translator", ("model", "vocab_size"), 321, "tokenizer.*: the tokenizer has .* has 321"),
-        ("translator", ("model", "d_model"), 64, "model.weights.h5"),
-        ("translator", ("model", "num_encoder_layers"), 2, "model.weights.h5"),
-        ("translator", ("model", "norm"), "pre", "model.weights.h5"),
-    ],
-)
-def test_a_value_out_of_range_is_named(directories, tmp_path, name, place, value, message):
-    directory = shutil.copytree(directories / name, tmp_path / name)
-    change(directory, place, value)
+TRANSLATORS = [
+    ({"model.activation": "foo"}, "`activation`.*'foo'"),
+    ({"model.activation": "glu"}, "`activation`.*'glu'"),
+    ({"model.intermediate_dim": 10**6}, "the model has"),
+    ({"model.num_encoder_layers": 1000}, "the model has"),
+    ({"model.num_encoder_layers": 1001}, "num_encoder_layers=1001"),
+    ({"model.num_decoder_layers": 2**31 - 1}, "num_decoder_layers=2147483647"),
+    ({"model.sliding_window": 2**31 - 1}, "sliding_window=2147483647"),
+    ({"model.vocab_size": 2**31}, "vocab_size"),
+    ({"model.norm_epsilon": float("inf")}, "norm_epsilon=inf"),
+    ({"extra_length": 2**31}, "`extra_length` must be at most 16,384"),
+    ({"extra_length": 10**6}, "extra_length=1000000"),
+    ({"max_source_length": 10**6}, "max_source_length=1000000"),
+    ({"shared_tokenizer": "false"}, "shared_tokenizer='false'"),
+    ({"task": ["parsing"]}, r"task=\['parsing'\]"),
+    ({"task": "cooking"}, "config.json.*task. must be one of .*'cooking'"),
+    ({"search.name": ["beam"]}, r"name=\['beam'\]"),
+    ({"search.constraints.0.name": {}}, "name={}"),
+    ({"search.length_penalty": 10**400}, "config.json"),
+    ({"format": 2}, "config.json: .*format=2"),
+    ({"search.beam_size": 0}, "config.json: .*beam_size=0"),
+    ({"search.name": "best"}, "config.json: .*name='best'"),
+    ({"search": 5}, "config.json"),
+    ({"model": None}, "config.json: the entry 'model' is missing"),
+    ({"extra_length": -1}, "config.json: .*extra_length=-1"),
+    ({"model.d_model": 33}, "config.json: .*d_model=33"),
+    ({"model.color": "red"}, "config.json: .*no such setting"),
+    ({"model.vocab_size": "many"}, "config.json: .*vocab_size='many'"),
+    ({"model.vocab_size": 321}, "tokenizer.*: the tokenizer has .* has 321"),
+    ({"model.d_model": 64}, "model.weights.h5"),
+    ({"model.num_encoder_layers": 2}, "model.weights.h5"),
+    ({"model.norm": "pre"}, "model.weights.h5"),
+    *(({"sentence_profile": value}, "config.json")
+      for value in ({"longest": 1}, {"usual_length": "a"}, [], 3)),
+    # As many parameters as before, in other places.
+    ({"model.key_dim": 6, "model.value_dim": 10}, "model.weights.h5"),
+]  # fmt: skip
+PARSERS = [
+    ({"constrained": "false"}, "constrained='false'"),
+    ({"linearization": {"verbs": True}}, "Linearization has no such setting.*verbs"),
+    ({"linearization": None}, "saved as a dict. Received: values=None"),
+    ({"extra_length": 2}, "at least 3"),
+    ({"linearization": {"words": True, "tags": True}, "constrained": True}, "must be False"),
+]
+
+
+@pytest.mark.parametrize("name, changes, message", [
+    *(("translator", *row) for row in TRANSLATORS), *(("parser", *row) for row in PARSERS),
+])  # fmt: skip
+def test_a_value_out_of_range_is_named(copy_of, name, changes, message):
+    directory = copy_of(name)
+    for place, value in changes.items():
+        change(directory, place, value)
     with pytest.raises(UserError, match=message) as caught:
         {"translator": Translator, "parser": Parser}[name].load(directory)
     assert "\n" not in str(caught.value)
 
 
-def test_as_many_parameters_in_other_places_are_named(directories, tmp_path):
-    directory = shutil.copytree(directories / "translator", tmp_path / "translator")
-    for name, dim in (("key_dim", 6), ("value_dim", 10)):
-        change(directory, ("model", name), dim)
-    with pytest.raises(UserError, match="model.weights.h5"):
-        Translator.load(directory)
-
-
 def listing(folder):
-    return sorted(
-        (path, path.lstat().st_ino, path.lstat().st_mtime_ns) for path in folder.rglob("*")
-    )
+    return {path: (path.lstat().st_ino, path.lstat().st_mtime_ns) for path in folder.rglob("*")}
 
 
-def test_reading_a_model_changes_nothing_where_a_link_points(directories, tmp_path):
-    directory = shutil.copytree(directories / "translator", tmp_path / "translator")
-    victim = shutil.copytree(directories / "parser", tmp_path / "victim")
+def test_reading_a_model_changes_nothing_where_a_link_points(translator, copy_of, tmp_path):
+    victim = copy_of("parser")
     (victim / "thesis.txt").write_text("years of work")
     (victim / "config.json.obsolete").touch()
-    (directory / ".replacing").symlink_to("../victim")
+    (translator / ".replacing").symlink_to("../parser")
     before = listing(tmp_path)
-    Translator.load(directory)
+    Translator.load(translator)
     assert listing(tmp_path) == before
 
 
@@ -233,11 +249,10 @@ def test_reading_a_model_changes_nothing_where_a_link_points(directories, tmp_pa
 def two_models(tmp_path):
     """Two translators whose tokenizers have different files, and the directory of the first."""
     first, second = SubwordTokenizer(WORDS), SubwordTokenizer(WORDS[::-1])
-    old = Translator(tiny_model(1, vocab_size=first.vocab_size), first, recipe={})
-    new = Translator(
-        tiny_model(2, vocab_size=first.vocab_size, target_vocab_size=first.vocab_size),
-        *(first, second),
-    )
+    size = {"vocab_size": first.vocab_size}
+    old = Translator(tiny_model(1, **size), first, recipe={})
+    new = tiny_model(2, **size, target_vocab_size=first.vocab_size)
+    new = Translator(new, first, second)
     return old, new, old.save(tmp_path / "model")
 
 
@@ -280,122 +295,86 @@ def test_a_model_that_is_saved_while_it_is_loaded_is_loaded_as_a_whole(two_model
     assert not waiting
 
 
-def save_as_in_a_saved_model(translator, root):
-    """Writes the model directory of a SavedModel, and the weights as TensorFlow stores them."""
-    import tensorflow as tf
-
-    directory = root / IN_SAVED_MODEL
-    translator.write(directory, translator.search, precision="float32")
-    holder = tf.Module()
-    holder.model_variables = [tf.Variable(weight) for weight in translator.model.get_weights()]
-    tf.train.Checkpoint(holder).write(str(root / "variables" / "variables"))
-    return directory
-
-
 @pytest.fixture
 def served(directories, tmp_path):
-    pytest.importorskip("tensorflow")
-    return save_as_in_a_saved_model(Translator.load(directories / "translator"), tmp_path / "1")
+    """The model directory of a SavedModel, with the weights as TensorFlow stores them."""
+    tf = pytest.importorskip("tensorflow")
+    translator, directory = Translator.load(directories / "translator"), tmp_path / "1"
+    translator.write(directory / IN_SAVED_MODEL, translator.search, precision="float32")
+    holder = tf.Module()
+    holder.model_variables = [tf.Variable(weight) for weight in translator.model.get_weights()]
+    tf.train.Checkpoint(holder).write(str(directory / "variables" / "variables"))
+    return directory / IN_SAVED_MODEL
 
 
-@pytest.fixture
-def no_model_is_made(monkeypatch):
-    monkeypatch.setattr(Transformer, "__init__", lambda *_, **__: pytest.fail("a model is made"))
-
-
-@pytest.mark.parametrize(
-    "name, value, size",
-    [
-        ("intermediate_dim", 10**6, "130,013,888"),
-        ("d_model", 400_000, "1,920,122,400,128"),
-        ("num_encoder_layers", 1000, "8,429,792"),
-    ],
-)
-@pytest.mark.parametrize("precision", [None, "auto"])
+@pytest.mark.parametrize("name, value, size", [
+    ("intermediate_dim", 10**6, "130,013,888"), ("d_model", 400_000, "1,920,122,400,128"),
+    ("num_encoder_layers", 1000, "8,429,792"),
+])  # fmt: skip
 def test_sizes_are_compared_with_the_file_before_a_model_is_made(
-    directories, tmp_path, served, no_model_is_made, monkeypatch, name, value, size, precision
+    translator, tmp_path, served, monkeypatch, name, value, size
 ):
+    monkeypatch.setattr(Transformer, "__init__", lambda *_, **__: pytest.fail("a model is made"))
     monkeypatch.setattr(keras.random, "normal", lambda *_, **__: pytest.fail("speed is measured"))
-    directory = shutil.copytree(directories / "translator", tmp_path / "translator")
-    for one, file in ((directory, "model.weights.h5"), (served, "variables/variables")):
-        change(one, ("model", name), value)
-        with pytest.raises(UserError, match=f"{file} does not fit.*the model has {size}"):
-            Translator.load(one, dtype=precision)
-
-
-def test_training_compares_the_sizes_of_the_model_to_start_from(
-    directories, tmp_path, no_model_is_made
-):
-    directory = shutil.copytree(directories / "translator", tmp_path / "translator")
-    change(directory, ("model", "intermediate_dim"), 10**6)
-    settings = TrainingSettings(preset="tiny", start_from=str(directory))
-    with pytest.raises(UserError, match="the model has 130,013,888"):
+    for directory, file in (translator, "model.weights.h5"), (served, "variables/variables"):
+        change(directory, f"model.{name}", value)
+        for dtype in (None, "auto"):
+            with pytest.raises(UserError, match=f"{file} does not fit.*the model has {size}"):
+                Translator.load(directory, dtype=dtype)
+    settings = TrainingSettings(preset="tiny", start_from=str(translator))
+    with pytest.raises(UserError, match=f"the model has {size}"):
         train(tmp_path / "run", PairsCorpus([("a", "a")]), settings=settings)
-
-
-def test_the_weights_of_a_saved_model_are_loaded_or_refused(directories, served):
-    expected = Translator.load(directories / "translator")
-    assert is_model(Translator.load(served), expected)
-    generator = random.Random(1)
-    for path in sorted((served.parents[1] / "variables").iterdir()):
-        original = path.read_bytes()
-        for number in range(6):
-            content = bytearray(original)
-            content[generator.randrange(len(content))] ^= 1 << generator.randrange(8)
-            path.write_bytes(content if number % 2 else original[: len(original) * number // 6])
-            try:
-                Translator.load(served)
-            except UserError as error:
-                assert "\n" not in str(error) and "variables" in str(error)
-        path.write_bytes(original)
-
-
-def test_a_precision_of_no_kind_is_refused(served):
-    for value in (None, 5, "floatX", {"class_name": "DTypePolicy"}, ["float32"]):
-        change(served, ("precision",), value)
-        with pytest.raises(UserError, match="precision|dtype|floatX"):
-            Translator.load(served)
 
 
 def test_a_directory_reads_no_variables_but_those_of_its_saved_model(served, tmp_path):
     stranger = shutil.copytree(served, tmp_path / "1" / "models" / "stranger")
     with pytest.raises(UserError, match="stranger' has no weights of its own"):
         Translator.load(stranger)
+    for value in (None, 5, "floatX", {"class_name": "DTypePolicy"}, ["float32"]):
+        change(served, "precision", value)
+        with pytest.raises(UserError, match="precision|dtype|floatX"):
+            Translator.load(served)
 
 
-@pytest.mark.parametrize("kind", ["one", "many", "external", "virtual"])
-def test_a_weight_file_that_declares_more_than_it_holds_is_refused(directories, tmp_path, kind):
+def _huge(file):  # takes no room before it is written
+    file.create_dataset("huge", (2**20, 2**20), "float32")
+
+
+def _many(file):  # each is smaller than the file
+    zeros = np.zeros(20_000, "float32")
+    for number in range(9):
+        file.create_dataset(f"zeros{number}", data=zeros, compression="gzip")
+
+
+def _external(file):
+    file.create_dataset("secret", (16,), "float32", external=[("/etc/passwd", 0, 64)])
+
+
+def _virtual(file):
     import h5py
 
-    directory = shutil.copytree(directories / "translator", tmp_path / "translator")
-    path = directory / "model.weights.h5"
+    layout = h5py.VirtualLayout((16,), "float32")
+    layout[:] = h5py.VirtualSource("/etc/passwd", "data", (16,))
+    file.create_virtual_dataset("secret", layout)
+
+
+@pytest.mark.parametrize("add, message", [
+    (_huge, "are larger than the file"), (_many, "are larger than the file"),
+    (_external, "are in other files"), (_virtual, "are in other files"),
+])  # fmt: skip
+def test_a_weight_file_that_declares_more_than_it_holds_is_refused(translator, add, message):
+    import h5py
+
+    path = translator / "model.weights.h5"
     with h5py.File(path, "r+") as file:
-        if kind == "one":  # takes no room before it is written
-            file.create_dataset("huge", (2**20, 2**20), "float32")
-        elif kind == "many":  # each is smaller than the file
-            for number in range(9):
-                zeros = np.zeros(path.stat().st_size // 5, "float32")
-                file.create_dataset(f"zeros{number}", data=zeros, compression="gzip")
-        elif kind == "external":
-            external = [(str(tmp_path / "secret"), 0, 64)]
-            file.create_dataset("secret", (16,), "float32", external=external)
-        else:
-            layout = h5py.VirtualLayout((16,), "float32")
-            layout[:] = h5py.VirtualSource(str(tmp_path / "secret"), "data", (16,))
-            file.create_virtual_dataset("secret", layout)
-    message = "are larger than the file" if kind in ("one", "many") else "are in other files"
-    for read in (Translator.load, lambda _: average_checkpoints([path], tmp_path / "a.weights.h5")):
+        file["nothing"] = h5py.Empty("float32")  # An array without a shape is no weight.
+    assert Translator.load(translator).model.count_params()
+    with h5py.File(path, "r+") as file:
+        add(file)
+    mean = translator / "mean.weights.h5"
+    for read in (Translator.load, lambda _: average_checkpoints([path], mean)):
         with pytest.raises(UserError, match=f"model.weights.h5.*{message}"):
-            read(directory)
-
-
-def test_an_array_without_a_shape_is_no_weight(directories, tmp_path):
-    import h5py
-
-    directory = shutil.copytree(directories / "translator", tmp_path / "translator")
-    with h5py.File(directory / "model.weights.h5", "r+") as file:
-        file["nothing"] = h5py.Empty("float32")
-    assert Translator.load(directory).model.count_params()
+            read(translator)
 
 
 def test_weights_that_are_not_finite_are_refused(directories, tmp_path):
@@ -416,26 +395,22 @@ def test_weights_that_are_not_finite_are_refused(directories, tmp_path):
 @pytest.mark.parametrize(
     "name", ["config.json", "recipe.json", "tokenizer.txt", "model.weights.h5"]
 )
-@pytest.mark.parametrize("kind", ["pipe", "device"])
-def test_no_pipe_and_no_device_is_read(directories, tmp_path, name, kind):
+@pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("/dev/zero")])
+def test_no_pipe_and_no_device_is_read(translator, name, make):
     """A pipe would be waited for, and a device read, without end."""
-    directory = shutil.copytree(directories / "translator", tmp_path / "translator")
-    path = directory / name
+    path = translator / name
     path.unlink()
-    if kind == "pipe":
-        os.mkfifo(path)
-    else:
-        path.symlink_to("/dev/zero")
+    make(path)
     with pytest.raises(UserError, match=name.partition(".")[0]) as caught:
-        Translator.load(directory)
+        Translator.load(translator)
     assert "\n" not in str(caught.value)
     if name == "model.weights.h5":
         with pytest.raises(UserError, match=name):
-            average_checkpoints([path], tmp_path / "mean.weights.h5")
+            average_checkpoints([path], translator / "mean.weights.h5")
 
 
-def test_the_text_of_a_prepared_corpus_is_no_pipe(directories, tmp_path):
-    corpus = PreparedCorpus.load(shutil.copytree(directories / "prepared", tmp_path / "prepared"))
+def test_the_text_of_a_prepared_corpus_is_no_pipe(copy_of):
+    corpus = PreparedCorpus.load(copy_of("prepared"))
     (corpus.directory / "valid.jsonl").unlink()
     os.mkfifo(corpus.directory / "valid.jsonl")
     with pytest.raises(UserError, match="valid.jsonl' is missing or damaged"):
@@ -456,9 +431,6 @@ def test_files_larger_than_any_of_their_kind_are_refused(tmp_path):
 
 
 @pytest.mark.parametrize("content", ["[" * 100_000, "9" * 5000, "[]", "{", "", '{"a": \x00}'])
-def test_what_is_no_json_object_is_one_line(tmp_path, content):
-    path = pathlib.Path(tmp_path, "file.json")
-    path.write_text(content)
-    with pytest.raises(UserError, match="file.json' is damaged") as caught:
-        read_json(path)
-    assert "\n" not in str(caught.value) and len(str(caught.value)) < 500
+def test_what_is_no_json_object_is_damaged(translator, content):
+    (translator / "config.json").write_text(content)
+    assert "config.json' is damaged" in refusal(translator)

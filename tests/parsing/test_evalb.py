@@ -72,13 +72,17 @@ def test_a_broken_line_has_no_bracket_right_in_the_strict_f1():
     assert (score.all.f1, score.all.num_errors, score.all.strict_f1) == (100, 1, 50)
 
 
-@pytest.mark.parametrize("word, restored", [*dict.fromkeys("'\"/", True).items(), ("''", False)])
-def test_quotation_marks_are_restored_by_word(word, restored):
+@pytest.mark.parametrize("tag, word, restored", [
+    ("POS", "'", True), ("NN", '"', True), ("VBZ", "/", True), ("POS", "''", False),
+    ("JJ", "'", False),
+])  # fmt: skip
+def test_quotation_marks_are_restored_by_tag_and_word(tag, word, restored):
     """Length 3 against 2 without the mark; EVALB knows three words as marks."""
     gold = f"(S (NP (NN a) ('' {word})) (VP (VBZ b)))"
-    parse = f"(S (NP (NN a) (POS {word})) (VP (VBZ b)))"
-    [sentence] = parseval([gold], [parse], EvalbParameters.new()).sentences
-    assert (sentence.status, sentence.matched) == ((0, 3) if restored else (1, 0))
+    parse = f"(S (NP (NN a) ({tag} {word})) (VP (VBZ b)))"
+    for pair in ((gold, parse), (parse, gold)):
+        [sentence] = parseval(*([text] for text in pair), EvalbParameters.new()).sentences
+        assert (sentence.status, sentence.matched) == ((0, 3) if restored else (1, 0))
 
 
 def test_quotation_marks_are_restored_only_where_numbers_of_words_differ():
@@ -89,13 +93,10 @@ def test_quotation_marks_are_restored_only_where_numbers_of_words_differ():
     assert sentence.errors == ("Words unmatch (a|')",)
 
 
-def test_a_file_without_a_line_is_evalbs_defaults(tmp_path):
+def test_every_keyword_is_read_and_evalbs_defaults_are_kept(tmp_path):
     assert EvalbParameters.from_file(file_of(tmp_path, "# only a comment\n\n")) == EvalbParameters(
         delete_labels=(), delete_labels_for_length=(), equal_labels=(), max_errors=10
     )
-
-
-def test_every_keyword_is_read(tmp_path):
     text = (
         "DEBUG 1\nMAX_ERROR 3\nCUTOFF_LEN\t70\nLABELED 0  \nDELETE_LABEL TOP\nDELETE_LABEL #\n"
         "DELETE_LABEL_FOR_LENGTH -NONE-\nQUOTE_LABEL POS\nEQ_LABEL ADVP PRT\nEQ_LABEL T TT\n"
@@ -118,7 +119,7 @@ def test_every_keyword_is_read(tmp_path):
     ("new.prm", "TOP S1 -NONE- , : `` '' . ? !", "`` '' POS NN CD VBZ :"),
 ])  # fmt: skip
 def test_a_file_with_known_parameters_is_named_in_the_signature(tmp_path, name, deleted, quotes):
-    text = "EQ_LABEL ADVP PRT\nDELETE_LABEL_FOR_LENGTH -NONE-\nMAX_ERROR 10\n"
+    text = "EQ_LABEL ADVP PRT\nDELETE_LABEL_FOR_LENGTH -NONE-\nMAX_ERROR 10\nCUTOFF_LEN 10\n"
     text += "".join(f"DELETE_LABEL {label}\n" for label in deleted.split())
     text += "".join(f"QUOTE_LABEL {label}\n" for label in quotes.split())
     assert str(EvalbParameters.from_file(file_of(tmp_path, text))) == name

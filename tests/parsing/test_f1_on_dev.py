@@ -4,27 +4,23 @@ import pytest
 
 from keras_transformer.data import SubwordTokenizer
 from keras_transformer.decoding import GreedySearch
-from keras_transformer.models import Transformer, TransformerConfig
 from keras_transformer.parsing import F1OnDev, Tree, parseval
 from keras_transformer.parsing.parser import Parser
+from tests.tiny_parser import parsing_model, symbol_tokenizer
 from tests.toy_treebank import toy_trees
 
 WORDS = "the a of with . sees likes finds paints dog cat man woman tree house child".split()
-SYMBOLS = ["XX", *(f"{bracket}{label}" for bracket in "()" for label in ("S", "NP", "VP", "PP"))]
 
 
 @pytest.fixture
 def tokenizers():
-    return SubwordTokenizer(WORDS), SubwordTokenizer(SYMBOLS)
+    return SubwordTokenizer(WORDS), symbol_tokenizer()
 
 
 @pytest.fixture
 def model(tokenizers):
     source, target = tokenizers
-    sizes = {"vocab_size": source.vocab_size, "target_vocab_size": target.vocab_size}
-    layers = {"num_encoder_layers": 1, "num_decoder_layers": 1}
-    config = TransformerConfig(**sizes, **layers, d_model=8, intermediate_dim=8, num_heads=2)
-    return Transformer(config)
+    return parsing_model(target, vocab_size=source.vocab_size)
 
 
 @pytest.mark.slow

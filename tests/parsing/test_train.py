@@ -9,10 +9,8 @@ from keras_transformer.parsing.parser import Parser
 from keras_transformer.training import TrainingSettings
 from tests.toy_treebank import write_toy_trees
 
-TINY = [
-    "--num-encoder-layers", 1, "--num-decoder-layers", 1, "--d-model", 16, "--intermediate-dim", 16,
-    "--num-heads", 2,
-]  # fmt: skip
+TINY = ("--num-encoder-layers 1 --num-decoder-layers 1 --d-model 16 --intermediate-dim 16 "
+        "--num-heads 2").split()  # fmt: skip
 
 
 def parse(*arguments):
@@ -31,14 +29,9 @@ def test_every_setting_of_parsing_reaches_the_training():
         "--f1-beam-size 3 --f1-trees 4 --preset parsing --vocab-size 16000".split()
     )
     assert training_settings(values) == TrainingSettings(
-        preset="parsing",
-        task="parsing",
+        preset="parsing", task="parsing", vocab_size=16_000, f1_every=2, f1_beam_size=3, f1_trees=4,
         linearization={"words": True, "tags": True, "labelled_closing": False},
-        vocab_size=16_000,
-        f1_every=2,
-        f1_beam_size=3,
-        f1_trees=4,
-    )
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("arguments, linearization", [
@@ -53,20 +46,6 @@ def test_words_are_numbers_unless_they_are_something_else(arguments, linearizati
     assert settings == TrainingSettings(
         preset="parsing_small", task="parsing", linearization=linearization
     )
-
-
-def test_words_and_numbers_are_too_much(run, files):
-    outcome = run("train", "--task", "parsing", *files, "--emit-words", "--emit-numbers",
-                  "--output", "never")  # fmt: skip
-    assert outcome.status != 0 and outcome.errors.count("\n") == 1
-    assert "must not both be True" in outcome.errors
-
-
-def test_the_default_preset_is_that_of_small_treebanks():
-    assert parse()["preset"] == "parsing_small"
-    assert parse("--preset", "small")["preset"] == "small"
-    settings = training_settings(parse())
-    assert settings.shared_vocabulary is False
 
 
 def test_a_printed_file_is_read_back(run, tmp_path):
@@ -85,10 +64,8 @@ def test_a_printed_file_is_read_back(run, tmp_path):
     ("--bleu-lowercase {both}", "--bleu-lowercase goes with --task translation"),
     ("--shared-vocabulary {both}", "--shared-vocabulary goes with --task translation"),
     ("--bpe-dropout 0.1 {both}", "--bpe-dropout goes with --task translation"),
-    (
-        "--experiment wmt14-en-de-base {both}",
-        "--experiment wmt14-en-de-base is for --task translation",
-    ),
+    ("--experiment wmt14-en-de-base {both}", "wmt14-en-de-base is for --task translation"),
+    ("--emit-words --emit-numbers {both}", "must not both be True"),
     ("--task translation {both}", "--trees goes with --task parsing"),
     ("--task translation --f1-trees 5 --tsv x --valid-tsv y", "--f1-trees goes with"),
     ("--limit-trees 0 {both}", "--limit-trees: expected a whole number of at least 1"),
@@ -129,15 +106,13 @@ def test_trees_from_files_become_a_parser(run, files, tmp_path):
 
 
 @pytest.mark.parametrize("arguments, vocabulary, num_targets", [
-    ("--vocab-size 900", "900 bpe pieces for the words, about 164 symbols for the trees", 164),
-    ("--vocab-size 900 --emit-tags",
-     "900 bpe pieces for the words, about 64 symbols for the trees", 64),
-    ("--vocab-size 900 --emit-words", "900 bpe pieces for the words, as many for the trees",
-     900),
+    ("", "900 bpe pieces for the words, about 164 symbols for the trees", 164),
+    ("--emit-tags", "900 bpe pieces for the words, about 64 symbols for the trees", 64),
+    ("--emit-words", "900 bpe pieces for the words, as many for the trees", 900),
 ])  # fmt: skip
 def test_a_plan_counts_words_and_trees(run, unmeasured, arguments, vocabulary, num_targets):
     outcome = run("train", "--task", "parsing", "--trees", "some.trees", "--plan", *TINY,
-                  *arguments.split())  # fmt: skip
+                  "--vocab-size", 900, *arguments.split())  # fmt: skip
     assert outcome.status == 0, outcome.errors
     lines = {line[:20].strip(): line[20:] for line in outcome.output.splitlines()}
     assert lines["data"] == "some.trees"

@@ -3,6 +3,7 @@
 import csv
 import importlib.util
 import json
+import re
 import shutil
 
 import pytest
@@ -19,14 +20,10 @@ from tests.training.uncompiled import uncompiled
 
 pytestmark = pytest.mark.tensorflow_only("`train` reads its data with tf.data")
 
-SMALL = {
-    "num_encoder_layers": 1, "num_decoder_layers": 1, "d_model": 8, "intermediate_dim": 16,
-    "num_heads": 2,
-}  # fmt: skip
-RECIPE = {
-    "tokens_per_batch": 256, "warmup_steps": 20, "peak_learning_rate": 1e-2,
-    "average_checkpoints": 2, "beam_size": 2,
-}  # fmt: skip
+SMALL = {"num_encoder_layers": 1, "num_decoder_layers": 1, "d_model": 8, "intermediate_dim": 16,
+         "num_heads": 2}  # fmt: skip
+RECIPE = {"tokens_per_batch": 256, "warmup_steps": 20, "peak_learning_rate": 1e-2,
+          "average_checkpoints": 2, "beam_size": 2}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -37,12 +34,10 @@ def files(tmp_path_factory):
 
 
 def settings(**changes):
-    values = {
-        "preset": "parsing_small", "task": "parsing", "model": SMALL, "recipe": RECIPE,
-        "tokenizer": "subword", "vocab_size": None, "max_steps": 4, "evaluate_every": 2,
-        "checkpoint_every": 2,
-    }  # fmt: skip
-    return TrainingSettings(**{**values, **changes})
+    values = {"preset": "parsing_small", "task": "parsing", "model": SMALL, "recipe": RECIPE,
+              "tokenizer": "subword", "vocab_size": None, "max_steps": 4, "evaluate_every": 2,
+              "checkpoint_every": 2, **changes}  # fmt: skip
+    return TrainingSettings(**values)
 
 
 def run(directory, files, lines=None, **changes):
@@ -63,6 +58,9 @@ def finished(files, tmp_path_factory):
 @pytest.mark.slow
 def test_the_directory_parses_as_the_result_does(finished, files):
     directory, result, _ = finished
+    content = json.loads((directory / "training.json").read_text())["settings"]
+    assert (content["task"], content["shared_vocabulary"]) == ("parsing", False)
+    assert content["linearization"] == Linearization().to_dict()
     assert {path.name for path in directory.iterdir()} == {
         "config.json", "model.weights.h5", "source_tokenizer.txt", "target_tokenizer.txt",
         "recipe.json", "training.json", "history.csv", "checkpoints",
@@ -86,9 +84,9 @@ def test_the_f1_is_that_of_greedy_parses_and_chooses_the_weights(finished, files
     assert [row["step"] for row in rows] == ["2", "4"]
     assert "valid_bleu" not in rows[0]
     assert result.f1 >= max(float(row["valid_f1"]) for row in rows) - 1e-3
-    assert any(line.startswith("step 4") and f"F1 {float(rows[1]['valid_f1']):.2f}" in line
-               for line in lines)  # fmt: skip
-    assert any(line.startswith("average of the last 2 checkpoints: F1 ") for line in lines)
+    text = "\n".join(lines)
+    assert re.search(rf"^step 4.*F1 {float(rows[1]['valid_f1']):.2f}", text, re.MULTILINE)
+    assert "\naverage of the last 2 checkpoints: F1 " in text
 
 
 def test_words_and_symbols_have_vocabularies_of_their_own(finished):
@@ -96,18 +94,19 @@ def test_words_and_symbols_have_vocabularies_of_their_own(finished):
     parser = finished[1].parser
     pieces = parser.target_tokenizer.pieces(range(4, parser.target_tokenizer.vocab_size))
     symbols = {f"{bracket}{label}" for bracket in "()" for label in ("S", "NP", "VP", "PP")}
-    assert set(pieces) == {"XX", *symbols}
-    assert pieces[0] == "XX", "the most frequent one comes first"
+    assert set(pieces) == {"XX", *symbols} and pieces[0] == "XX", "the most frequent comes first"
     config = parser.model.config
     assert (config.target_vocab_size, config.vocab_size) == (13, parser.source_tokenizer.vocab_size)
 
 
-def test_a_word_that_occurs_once_is_unknown(tmp_path):
+def test_a_word_that_occurs_once_is_unknown_unless_a_vocabulary_is_given(tmp_path):
     path = tmp_path / "trees"
     path.write_text("(NP (NN rain) (NN rain))\n(NP (NN sun))\n")
-    task = get_task("parsing")
-    tokenizers = task.learn_tokenizers(TreebankCorpus(path), settings(), None, print)
-    assert tokenizers.source.encode("rain sun") == [4, 1]
+    for given, ids in ((None, [4, 1]), (SubwordTokenizer(["sun", "rain"]), [5, 4])):
+        corpus = TreebankCorpus(path)
+        tokenizers = get_task("parsing").learn_tokenizers(corpus, settings(), given, print)
+        assert tokenizers.source.encode("rain sun") == ids
+        assert tokenizers.target.vocab_size == 4 + len(["XX", "(NP", ")NP"])
 
 
 @pytest.fixture(scope="module")
@@ -149,35 +148,23 @@ def test_another_way_to_write_trees_is_refused(finished, files):
 def test_every_way_to_write_trees_and_words(files, tmp_path, changes, kinds):
     result = run(tmp_path / "model", files, max_steps=1, **changes)
     parser = Parser.load(tmp_path / "model")
-    expected = Linearization(**changes.get("linearization", {}))
-    assert parser.linearization == expected
-    found = type(parser.source_tokenizer), type(parser.target_tokenizer)
-    assert found == (kinds or (SubwordTokenizer, SubwordTokenizer))
+    assert parser.linearization == Linearization(**changes.get("linearization", {}))
+    tokenizers = parser.source_tokenizer, parser.target_tokenizer
+    assert tuple(map(type, tokenizers)) == (kinds or (SubwordTokenizer, SubwordTokenizer))
     sentences = ["the dog sees a cat .", "the dog " * 60]  # longer than any of the training
     assert [parse.words() for parse in parser.parse(sentences)] == [s.split() for s in sentences]
     assert parser.constrained == isinstance(parser.target_tokenizer, SubwordTokenizer)
     assert 0 <= result.f1 <= 100
 
 
-def test_a_vocabulary_of_words_may_be_given(files):
-    tokenizer = SubwordTokenizer(["the", "dog", "."])
-    task, corpus = get_task("parsing"), TreebankCorpus(files[0])
-    tokenizers = task.learn_tokenizers(corpus, settings(), tokenizer, print)
-    assert tokenizers.source is tokenizer
-    assert tokenizers.target.vocab_size == 13
-
-
 @pytest.mark.slow
 def test_a_training_with_a_vocabulary_that_is_given_goes_on(files, tmp_path):
-    tokenizer = SubwordTokenizer(["the", "dog", "."])
-    corpus = TreebankCorpus(files[0])
+    tokenizer, corpus = SubwordTokenizer(["the", "dog", "."]), TreebankCorpus(files[0])
     for steps in (1, 2):
         values = settings(max_steps=steps)
         result = train(tmp_path, corpus, None, values, source_tokenizer=tokenizer)
-        parser = result.parser
         assert result.f1 is None
-        assert parser.source_tokenizer.pieces(range(4, 7)) == ["the", "dog", "."]
-        assert parser.target_tokenizer.vocab_size == 13
+        assert result.parser.source_tokenizer.pieces(range(4, 7)) == ["the", "dog", "."]
 
 
 def test_other_corpora_are_refused(files, tmp_path):
@@ -188,12 +175,6 @@ def test_other_corpora_are_refused(files, tmp_path):
     with pytest.raises(UserError, match="linearization of the settings.*tags=True"):
         train(tmp_path, TreebankCorpus(files[0]), other, settings())
     assert not list(tmp_path.iterdir())
-
-
-def test_the_settings_are_saved_with_the_directory(finished):
-    content = json.loads((finished[0] / "training.json").read_text())["settings"]
-    assert content["task"] == "parsing" and content["shared_vocabulary"] is False
-    assert content["linearization"] == Linearization().to_dict()
 
 
 @pytest.mark.slow
@@ -216,21 +197,12 @@ def test_a_toy_grammar_is_learned(tmp_path):
     """The preposition says where its phrase belongs: nothing else tells the trees apart."""
     files = write_toy_trees(tmp_path / "train", 6000, seed=1), tmp_path / "dev"
     write_toy_trees(files[1], 100, seed=2)
-    result = run(
-        tmp_path / "model",
-        files,
-        max_steps=2400,
-        evaluate_every=600,
-        checkpoint_every=100,
-        model={
-            "num_encoder_layers": 2, "num_decoder_layers": 2, "d_model": 64,
-            "intermediate_dim": 128, "num_heads": 4, "dropout": 0.0, "attention_dropout": 0.0,
-        },
-        recipe={
-            **RECIPE, "tokens_per_batch": 2048, "peak_learning_rate": 3e-3, "warmup_steps": 100,
-            "label_smoothing": 0.0, "average_checkpoints": 5,
-        },
-    )  # fmt: skip
+    model = {"num_encoder_layers": 2, "num_decoder_layers": 2, "d_model": 64, "num_heads": 4,
+             "intermediate_dim": 128, "dropout": 0.0, "attention_dropout": 0.0}  # fmt: skip
+    recipe = {**RECIPE, "tokens_per_batch": 2048, "peak_learning_rate": 3e-3, "warmup_steps": 100,
+              "label_smoothing": 0.0, "average_checkpoints": 5}  # fmt: skip
+    steps = {"max_steps": 2400, "evaluate_every": 600, "checkpoint_every": 100}
+    result = run(tmp_path / "model", files, model=model, recipe=recipe, **steps)
     assert result.f1 > 95
     unseen = toy_trees(100, seed=3)
     parses = result.parser.parse([tree.words() for tree in unseen])

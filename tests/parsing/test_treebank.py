@@ -64,54 +64,47 @@ def test_a_line_without_a_tree_is_none(file_of):
     assert list(read_tree_lines(path, clean=False))[5] == Tree.parse("( (NP (-NONE- *)))")
 
 
-@pytest.mark.parametrize("text, message", [
-    (f"{ONE}\n\n{TWO})\n", "line 3: there is a closing bracket too many"),
-    (f"{TWO}\n(S {ONE}\n\n", "line 2: the tree that begins here is not closed"),
-    (f"(S {TWO}\n( {ONE})", r"line 2 \(the tree begins in line 1\): a bracket has no label"),
-    (f"{ONE}\nand {TWO}", "line 2: there is text outside of brackets: 'and'"),
-    ("(S\n(NP))", r"line 2 \(the tree begins in line 1\): there is nothing in .*'\(NP\)'"),
-    (f"{ONE}\n( )", "line 2: there is nothing in the brackets"),
-    ("(S (NP the (NN dog)))", "line 1: the word 'the' has no tag"),
-    (f"{ONE}\n\n( (NP (-NONE- *)))", "line 3: the tree has no words"),
-    (b"(NP (NN dog))\n(NP (NN d\xf6g))", "line 2: the text is not valid UTF-8"),
-    ("", "has no trees"),
-    ("\n \n", "has no trees"),
+@pytest.mark.parametrize("read, text, message", [
+    (read_trees, f"{ONE}\n\n{TWO})\n", "line 3: there is a closing bracket too many"),
+    (read_trees, f"{TWO}\n(S {ONE}\n\n", "line 2: the tree that begins here is not closed"),
+    (read_trees, f"(S {TWO}\n( {ONE})",
+     r"line 2 \(the tree begins in line 1\): a bracket has no label"),
+    (read_trees, f"{ONE}\nand {TWO}", "line 2: there is text outside of brackets: 'and'"),
+    (read_trees, "(S\n(NP))",
+     r"line 2 \(the tree begins in line 1\): there is nothing in .*'\(NP\)'"),
+    (read_trees, f"{ONE}\n( )", "line 2: there is nothing in the brackets"),
+    (read_trees, "(S (NP the (NN dog)))", "line 1: the word 'the' has no tag"),
+    (read_trees, f"{ONE}\n\n( (NP (-NONE- *)))", "line 3: the tree has no words"),
+    (read_trees, b"(NP (NN dog))\n(NP (NN d\xf6g))", "line 2: the text is not valid UTF-8"),
+    (read_trees, "", "has no trees"),
+    (read_trees, "\n \n", "has no trees"),
+    (read_tree_lines, f"{ONE}\n{ONE} {TWO}", "line 2: expected one tree in .* Received: 2 trees"),
+    (read_tree_lines, f"{ONE}\n(()", "line 2: there is nothing in the brackets"),
+    (read_tree_lines, f"{ONE}\n(NP (NN dog)", "line 2: the text ends within a tree"),
+    (read_tree_lines, f"{ONE}\ndog", "line 2: there is text outside of brackets"),
 ])  # fmt: skip
-def test_an_error_names_the_file_and_the_line(file_of, text, message):
+def test_an_error_names_the_file_and_the_line(file_of, read, text, message):
     with pytest.raises(UserError, match=rf"^'.*trees\.txt'.*{message}") as error:
-        list(read_trees(file_of(text)))
+        list(read(file_of(text)))
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("line, message", [
-    (f"{ONE} {TWO}", "line 2: expected one tree in brackets. Received: 2 trees"),
-    ("(()", "line 2: there is nothing in the brackets"),
-    ("(NP (NN dog)", "line 2: the text ends within a tree"),
-    ("dog", "line 2: there is text outside of brackets"),
-])  # fmt: skip
-def test_a_line_that_is_no_tree_is_an_error(file_of, line, message):
-    with pytest.raises(UserError, match=message):
-        list(read_tree_lines(file_of(f"{ONE}\n{line}\n")))
-
-
-def test_a_missing_file_is_an_error(tmp_path):
+def test_a_missing_file_and_an_empty_sample_are_errors(tmp_path, file_of):
     with pytest.raises(UserError, match="File not found"):
         next(read_trees(tmp_path / "none"))
     with pytest.raises(UserError, match="no-such-file"):
         TreebankCorpus(tmp_path / "no-such-file")
+    with pytest.raises(ValueError, match="Received: limit=0"):
+        TreebankCorpus(file_of(ONE), limit=0)
 
 
 @pytest.mark.parametrize("text, expected", [
     # Traces, and constituents that hold nothing else.
-    (
-        "(S (NP (-NONE- *PRO*)) (VP (TO to) (VP (VB go) (SBAR (-NONE- 0) (S (-NONE- *))))))",
-        "(S (VP (TO to) (VP (VB go))))",
-    ),
+    ("(S (NP (-NONE- *PRO*)) (VP (TO to) (VP (VB go) (SBAR (-NONE- 0) (S (-NONE- *))))))",
+     "(S (VP (TO to) (VP (VB go))))"),
     # Function tags and indices, of constituents and of words.
-    (
-        "(S-IMP (NP-SBJ-1 (NN=2 a)) (NP=2 (NN b)) (PP-LOC=3 (IN in)) (NP|PP-X (PRP$ my)))",
-        "(S (NP (NN a)) (NP (NN b)) (PP (IN in)) (NP|PP (PRP$ my)))",
-    ),
+    ("(S-IMP (NP-SBJ-1 (NN=2 a)) (NP=2 (NN b)) (PP-LOC=3 (IN in)) (NP|PP-X (PRP$ my)))",
+     "(S (NP (NN a)) (NP (NN b)) (PP (IN in)) (NP|PP (PRP$ my)))"),
     ("(PRN (-LRB- -LRB-) (NN a) (-RRB- -RRB-))", "(PRN (-LRB- -LRB-) (NN a) (-RRB- -RRB-))"),
     ("(NP (-- --) (= =) (- -))", "(NP (-- --) (= =) (- -))"),
     # Roots.
@@ -201,8 +194,3 @@ def test_every_tree_has_the_same_chance(tmp_path):
 def test_a_mistake_in_a_corpus_is_named_with_its_place(file_of, limit):
     with pytest.raises(UserError, match="trees.txt', line 2: the word 'the' has no tag"):
         list(TreebankCorpus(file_of(f"{ONE}\n(S (NP the (NN b)))\n"), limit=limit))
-
-
-def test_a_limit_is_positive(file_of):
-    with pytest.raises(ValueError, match="Received: limit=0"):
-        TreebankCorpus(file_of(ONE), limit=0)
