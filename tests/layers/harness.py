@@ -263,10 +263,15 @@ def _check_reload(model, inputs, path):
         np.savez(f"{path}.npz", outputs=outputs, **inputs)
         return
     with tempfile.TemporaryDirectory() as directory:
-        path = os.path.join(directory, "model.keras")
-        model.save(path)
-        again = keras.saving.load_model(path)
+        again = reloaded(model, directory)
     assert np.array_equal(array(again(inputs)), outputs), "reload: other outputs"
+
+
+def reloaded(model, folder):
+    """The model as it comes back from a `.keras` file."""
+    path = os.path.join(folder, "model.keras")
+    model.save(path)
+    return keras.saving.load_model(path)
 
 
 def _check_export(model, inputs):

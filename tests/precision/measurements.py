@@ -15,14 +15,9 @@ from keras import ops
 from keras_transformer import layers
 from keras_transformer.models import Transformer, TransformerConfig
 from keras_transformer.training import LabelSmoothedCrossEntropy
-from tests.layers.oracle_parameters import (
-    attention_parameters,
-    block_parameters,
-    feed_forward_parameters,
-    randomize,
-    stack_parameters,
-    transformer_parameters,
-)
+from tests.layers import oracle_outputs
+from tests.layers.harness import call
+from tests.layers.oracle_parameters import randomize, transformer_parameters
 from tests.oracle import loss as oracle_loss
 from tests.oracle import transformer as oracle
 from tests.oracle.slopes import slopes_of_gradient
@@ -39,12 +34,16 @@ POLICIES = ("float64", "float32", "mixed_bfloat16", "mixed_float16", "bfloat16")
 RNG = np.random.default_rng(17)
 D_MODEL, HEADS, INNER, VOCABULARY = 24, 3, 32, 50
 STATES, SOURCE = RNG.normal(size=(2, 6, D_MODEL)), RNG.normal(size=(2, 7, D_MODEL))
-HEAD_STATES = [RNG.normal(size=(2, HEADS, length, 8)) for length in (6, 7, 7)]
+HEAD_STATES = {
+    name: RNG.normal(size=(2, HEADS, length, 8))
+    for name, length in (("query", 6), ("key", 7), ("value", 7))
+}
 LOGITS = RNG.normal(size=(2, 6, VOCABULARY), scale=4.0)
 PADDING = np.arange(6) < np.array([[6], [4]])
 SOURCE_PADDING = np.arange(7) < np.array([[5], [7]])
 IDS = RNG.integers(1, VOCABULARY, (2, 6)).astype("int32") * PADDING
 SOURCE_IDS = RNG.integers(1, VOCABULARY, (2, 7)).astype("int32") * SOURCE_PADDING
+MODEL_INPUTS = {"source": SOURCE_IDS, "target": IDS}
 LABELS = RNG.integers(1, VOCABULARY, (2, 6)).astype("int32")
 WEIGHTS = (PADDING / PADDING.sum()).astype("float32")
 LAST_POSITION = 5000
@@ -70,26 +69,78 @@ def held(values, policy):
     return values.astype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype).astype("float64")
 
 
-def rows(function, *batches):
-    return np.stack([function(*row) for row in zip(*batches, strict=True)])
+def measured(make, expected, **inputs):
+    """Returns the measurement of a layer on its call arguments, the first positional."""
+
+    def measure(policy):
+        values = {
+            name: held(value, policy) if value.dtype.kind == "f" else value
+            for name, value in inputs.items()
+        }
+        layer = make(dtype=policy)
+        call(layer, values)
+        randomize(layer)
+        return relative_error(array(call(layer, values)), expected(layer, values))
+
+    return measure
 
 
-def built(layer, *inputs, **kwargs):
-    """The layer with random weights."""
-    layer(*inputs, **kwargs)
-    randomize(layer)
-    return layer
+def with_two(block_class, stack_class):
+    """Returns a function of a policy that makes a stack of two blocks."""
+
+    def make(dtype):
+        blocks = [block_class(**BLOCK, dtype=dtype) for _ in range(2)]
+        return stack_class(blocks, dropout=0.0, dtype=dtype)
+
+    return make
 
 
-def embedding_lookup(policy):
-    layer = built(layers.TiedEmbedding(VOCABULARY, D_MODEL, dtype=policy), IDS)
-    expected = rows(functools.partial(oracle.embed, array(layer.embeddings)), IDS)
-    return relative_error(array(layer(IDS)), expected)
+embedding = functools.partial(layers.TiedEmbedding, VOCABULARY, D_MODEL)
+embedding_lookup = measured(embedding, oracle_outputs.embedded, inputs=IDS)
+learned_positions = measured(
+    functools.partial(layers.LearnedPositionEmbedding, 9),
+    oracle_outputs.learned_positions,
+    inputs=STATES,
+)
+layer_normalization = measured(
+    layers.LayerNormalization, oracle_outputs.layer_normalization, inputs=STATES
+)
+scaled_dot_product_attention = measured(
+    layers.ScaledDotProductAttention,
+    lambda layer, x: oracle_outputs.scaled_dot_product_attention(layer, x)[0],
+    **HEAD_STATES,
+    attention_mask=SOURCE_PADDING[:, None],
+)
+multi_head_attention = measured(
+    functools.partial(layers.MultiHeadAttention, HEADS, 8, use_bias=True),
+    lambda layer, x: oracle_outputs.multi_head_attention(layer, x)[0],
+    query=STATES,
+    value=SOURCE,
+    attention_mask=SOURCE_PADDING[:, None],
+)
+feed_forward = measured(
+    functools.partial(layers.FeedForward, INNER), oracle_outputs.feed_forward, inputs=STATES
+)
+SENTENCES = {"inputs": STATES, "padding_mask": PADDING}
+PAIRS = {**SENTENCES, "encoder_outputs": SOURCE, "encoder_padding_mask": SOURCE_PADDING}
+encoder = measured(with_two(layers.EncoderBlock, layers.Encoder), oracle_outputs.stack, **SENTENCES)
+decoder = measured(with_two(layers.DecoderBlock, layers.Decoder), oracle_outputs.stack, **PAIRS)
+
+
+def encoder_block(policy, norm="post"):
+    make = functools.partial(layers.EncoderBlock, **BLOCK, norm=norm)
+    return measured(make, oracle_outputs.encoder_block, **SENTENCES)(policy)
+
+
+def decoder_block(policy, norm="post"):
+    make = functools.partial(layers.DecoderBlock, **BLOCK, norm=norm)
+    return measured(make, oracle_outputs.decoder_block, **PAIRS)(policy)
 
 
 def embedding_logits(policy):
-    layer = built(layers.TiedEmbedding(VOCABULARY, D_MODEL, dtype=policy), IDS)
-    states = held(STATES, policy)
+    layer, states = embedding(dtype=policy), held(STATES, policy)
+    layer(IDS)
+    randomize(layer)
     return relative_error(array(layer(states, reverse=True)), states @ array(layer.embeddings).T)
 
 
@@ -101,143 +152,32 @@ def sinusoids(policy):
     return relative_error(array(outputs)[0], oracle.sinusoid(positions, 64))
 
 
-def learned_positions(policy):
-    states = held(STATES, policy)
-    layer = built(layers.LearnedPositionEmbedding(9, dtype=policy), states)
-    return relative_error(array(layer(states)), states + array(layer.embeddings)[:6])
-
-
-def layer_normalization(policy):
-    states = held(STATES, policy)
-    layer = built(layers.LayerNormalization(dtype=policy), states)
-    params = {"scale": array(layer.gamma), "shift": array(layer.beta)}
-    expected = rows(lambda states: oracle.layer_norm(params, states), states)
-    return relative_error(array(layer(states)), expected)
-
-
-def scaled_dot_product_attention(policy):
-    query, key, value = (held(heads, policy) for heads in HEAD_STATES)
-    layer = layers.ScaledDotProductAttention(dtype=policy)
-    outputs = layer(query, key, value, attention_mask=SOURCE_PADDING[:, None])
-    expected = rows(
-        lambda q, k, v, mask: rows(
-            lambda *head: oracle.attention(*head, oracle.key_mask(6, mask))[0], q, k, v
-        ),
-        query,
-        key,
-        value,
-        SOURCE_PADDING,
-    )
-    return relative_error(array(outputs), expected)
-
-
-def multi_head_attention(policy):
-    states, source = held(STATES, policy), held(SOURCE, policy)
-    layer = built(layers.MultiHeadAttention(HEADS, 8, use_bias=True, dtype=policy), states, source)
-    params = attention_parameters(layer)
-    outputs = layer(states, source, attention_mask=SOURCE_PADDING[:, None])
-    expected = rows(
-        lambda query, value, mask: oracle.multi_head_attention(
-            params, HEADS, query, value, mask=oracle.key_mask(6, mask)
-        )[0],
-        states,
-        source,
-        SOURCE_PADDING,
-    )
-    return relative_error(array(outputs), expected)
-
-
-def feed_forward(policy):
-    states = held(STATES, policy)
-    layer = built(layers.FeedForward(INNER, dtype=policy), states)
-    params = feed_forward_parameters(layer)
-    expected = rows(functools.partial(oracle.feed_forward, params), states)
-    return relative_error(array(layer(states)), expected)
-
-
-def encoder_block(policy, norm="post"):
-    states = held(STATES, policy)
-    block = built(layers.EncoderBlock(**BLOCK, norm=norm, dtype=policy), states)
-    params = block_parameters(block)
-    expected = rows(
-        lambda row, mask: oracle.encoder_block(params, HEADS, row, mask, norm=norm),
-        states,
-        PADDING,
-    )
-    return relative_error(array(block(states, padding_mask=PADDING)), expected)
-
-
-def decoder_block(policy, norm="post"):
-    states, source = held(STATES, policy), held(SOURCE, policy)
-    block = built(layers.DecoderBlock(**BLOCK, norm=norm, dtype=policy), states, source)
-    params = block_parameters(block)
-    outputs = block(states, source, padding_mask=PADDING, encoder_padding_mask=SOURCE_PADDING)
-    expected = rows(
-        lambda *row: oracle.decoder_block(params, HEADS, *row, norm),
-        states,
-        source,
-        PADDING,
-        SOURCE_PADDING,
-    )
-    return relative_error(array(outputs), expected)
-
-
-def encoder(policy):
-    states = held(STATES, policy)
-    blocks = [layers.EncoderBlock(**BLOCK, dtype=policy) for _ in range(2)]
-    stack = built(layers.Encoder(blocks, dropout=0.0, dtype=policy), states)
-    params = stack_parameters(stack)
-    expected = rows(lambda *row: oracle.encoder(params, HEADS, *row), states, PADDING)
-    return relative_error(array(stack(states, padding_mask=PADDING)), expected)
-
-
-def decoder(policy):
-    states, source = held(STATES, policy), held(SOURCE, policy)
-    blocks = [layers.DecoderBlock(**BLOCK, dtype=policy) for _ in range(2)]
-    stack = built(layers.Decoder(blocks, dropout=0.0, dtype=policy), states, source)
-    params = stack_parameters(stack)
-    outputs = stack(states, source, padding_mask=PADDING, encoder_padding_mask=SOURCE_PADDING)
-    expected = rows(
-        lambda *row: oracle.decoder(params, HEADS, *row), states, source, PADDING, SOURCE_PADDING
-    )
-    return relative_error(array(outputs), expected)
-
-
 @functools.cache
 def model(policy, norm="post"):
-    config = TransformerConfig(
-        vocab_size=VOCABULARY,
-        num_encoder_layers=2,
-        num_decoder_layers=2,
-        d_model=D_MODEL,
-        norm=norm,
-        **BLOCK,
-    )
-    made = Transformer(config, dtype=policy)
-    randomize(made)
-    return made
+    sizes = {"num_encoder_layers": 2, "num_decoder_layers": 2, "d_model": D_MODEL, **BLOCK}
+    config = TransformerConfig(vocab_size=VOCABULARY, norm=norm, **sizes)
+    transformer = Transformer(config, dtype=policy)
+    randomize(transformer)
+    return transformer
 
 
 def transformer(policy, norm="post"):
-    outputs = model(policy, norm)({"source": SOURCE_IDS, "target": IDS})
-    expected = transformer_logits(model(policy, norm), SOURCE_IDS, IDS)
-    return relative_error(array(outputs), expected)
+    outputs = model(policy, norm)(MODEL_INPUTS)
+    return relative_error(array(outputs), transformer_logits(model(policy, norm), **MODEL_INPUTS))
 
 
 def transformer_gradient(policy, norm="post"):
-    own = model(policy, norm)
-    inputs = {"source": SOURCE_IDS, "target": IDS}
-    loss = LabelSmoothedCrossEntropy(0.1)
+    transformer, loss = model(policy, norm), LabelSmoothedCrossEntropy(0.1)
     _, gradients = value_and_gradients(
-        lambda: loss(LABELS, own(inputs), WEIGHTS), own.trainable_variables
+        lambda: loss(LABELS, transformer(MODEL_INPUTS), WEIGHTS), transformer.trainable_variables
     )
     expected = transformer_slopes(
-        own,
+        transformer,
         SOURCE_IDS,
         IDS,
         lambda logits: (oracle_loss.smoothed_cross_entropy(LABELS, logits, 0.1) * WEIGHTS).sum(),
     )
-    gradient = gradient_tree(own, gradients, transformer_parameters)
+    gradient = gradient_tree(transformer, gradients, transformer_parameters)
     return relative_error(slopes_of_gradient(gradient), expected)
 
 
