@@ -22,28 +22,21 @@ _LARGEST_ALPHA = 10
 def length_penalty(lengths: Tensor, alpha: float, normalization: str = "gnmt") -> Tensor:
     """Returns the divisor of a log-probability, `((5 + length) / 6) ** alpha`.
 
-    The paper (Vaswani et al., 2017, section 6.1) takes alpha 0.6 and the formula of Wu et al.
-    (2016, equation 14): `"gnmt"`. `"length"` is `length ** alpha`, which fairseq and CTranslate2
-    use; the two rank differently.
-
     Args:
-        lengths: Numbers of generated tokens, with EOS, without BOS; any shape. Lengths below 1
-            count as 1 under `"length"`.
-        alpha: Strength, a number from 0 to 10; with 0 there is no normalization.
-        normalization: `"gnmt"` or `"length"`.
+        lengths: Numbers of generated tokens, with EOS, without BOS; any shape.
+        alpha: Strength, a number from 0 to 10, 0.6 in the paper; with 0 there is no normalization.
+        normalization: `"gnmt"` for the paper's formula; or `"length"` for `length ** alpha`, where
+            lengths below 1 count as 1.
 
     Returns:
-        A float tensor of the shape of `lengths`: float32, or the dtype of `lengths` if that is a
-        wider float.
-
-    Raises:
-        ValueError: If `alpha` is out of range or not a number, or `normalization` is unknown.
+        A tensor of the shape of `lengths` in at least float32.
 
     Example:
 
-    >>> from keras_transformer.decoding import length_penalty
-    >>> float(length_penalty(7, alpha=1.0))
+    >>> float(keras_transformer.decoding.length_penalty(7, alpha=1.0))
     2.0
+
+    Reference: Vaswani et al. (2017), section 6.1; Wu et al. (2016), equation (14).
     """
     # With a negative alpha, longer hypotheses lose score and the early stop is no longer exact.
     alpha = checked_number("length_penalty", alpha, 0, _LARGEST_ALPHA)
@@ -88,14 +81,12 @@ class BeamSearch(Search, name="beam"):
     """Beam search as the paper's code does it (Vaswani et al., 2017, section 6.1; tensor2tensor).
 
     Each step considers the best `2 * beam_size` extensions of the alive beams; with `beam_size=1`
-    only one, which is greedy search (as in tensor2tensor and fairseq) with a normalized score.
-    Those that end in EOS go to the finished set with the score
-    `log-probability / length_penalty(length)`; the best `beam_size` others stay alive. A sentence
-    stops at its own maximum length, or when its best alive beam could not pass the `n_best`-th
-    finished score even with the same log-probability at that length. Its answer does not depend on
-    the other sentences in the batch. If fewer than `n_best` hypotheses finished, alive beams follow
-    them, with normalized scores. Ties go to the lower beam, then to the lower id, then to the
-    hypothesis that finished first.
+    only one, which is greedy search with a normalized score. Those that end in EOS go to the
+    finished set with the score `log-probability / length_penalty(length)`; the best `beam_size`
+    others stay alive. A sentence stops at its own maximum length, or when its best alive beam could
+    not pass the `n_best`-th finished score even with the same log-probability at that length. If
+    fewer than `n_best` hypotheses finished, alive beams follow them, with normalized scores. Ties
+    go to the lower beam, then to the lower id, then to the hypothesis that finished first.
 
     Args:
         beam_size: Number of beams that stay alive.
@@ -106,22 +97,17 @@ class BeamSearch(Search, name="beam"):
         constraints: Sequence of `Constraint`, applied in this order.
         patience: None for the stop above, which never changes an answer. A number from
             1 / `beam_size` to 1e6 stops a sentence sooner: when `patience * beam_size` hypotheses,
-            and at least `n_best`, have ended among the best `beam_size` extensions of their steps
-            (Kasai et al., 2022). 1 is the rule of fairseq and CTranslate2.
-
-    Raises:
-        ValueError: If an argument is not allowed.
+            and at least `n_best`, have ended among the best `beam_size` extensions of their steps.
+            1 is the rule of fairseq and CTranslate2.
 
     Reference: Vaswani et al. (2017), section 6.1; for `patience`, Kasai et al. (2022), "A Call for
     Clarity in Beam Search: How It Works and When It Stops", arXiv 2204.05424.
 
     Example:
 
-    >>> from keras_transformer.decoding import BeamSearch
-    >>> table = ops.log(ops.array([[1e-9, 1e-9, 1e-9, 0.6, 0.4], [1e-9, 1e-9, 1e-9, 0.9, 0.1]]))
-    >>> step = lambda tokens, rows, state: (ops.take(table, tokens // 4, axis=0), state)
-    >>> result = BeamSearch(beam_size=2, n_best=2)(step, (), max_lengths=[3], max_length=3)
-    >>> ops.convert_to_numpy(result.tokens).tolist()
+    >>> step = lambda tokens, rows, state: (ops.array([[-99, -99, -99, 0.6, 0.4]] * 2), state)
+    >>> search = keras_transformer.decoding.BeamSearch(beam_size=2, n_best=2)
+    >>> ops.convert_to_numpy(search(step, (), max_lengths=[3], max_length=3).tokens).tolist()
     [[[3, 0, 0], [4, 3, 0]]]
     """
 

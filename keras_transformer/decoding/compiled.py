@@ -11,28 +11,25 @@ def compile_search(
 ) -> Callable:
     """Compiles a search function, such as one that encodes and then calls `search(step, ...)`.
 
-    On TensorFlow it becomes one `tf.function`, which stops retracing for new batch sizes and
-    lengths after the second shape; on JAX one `jax.jit`, which compiles for each shape; on torch
-    it is called as it is, without gradients. Random states must not change inside: no dropout.
+    On TensorFlow it becomes one `tf.function` of dynamic shapes; on JAX one `jax.jit`, which
+    compiles for each shape; on torch it is called as it is, without gradients. Random states must
+    not change inside: no dropout.
 
     Args:
         function: Function of tensors, and of the ints named in `sizes`, to a nest of tensors.
-        variables: The `keras.Variable`s that the function reads, such as `model.variables`. Their
-            values are read at each call, so that further training has an effect. (JAX compiles a
-            variable that is missing here into the program as a constant.)
+        variables: The `keras.Variable`s that the function reads, such as `model.variables`. (JAX
+            compiles a variable that is missing here into the program as a constant.)
         sizes: Names of int arguments that determine shapes, such as `("max_length",)`; pass them
-            by keyword. On TensorFlow they become scalar tensors, so that a new value does not
-            retrace; on JAX each new value compiles again.
+            by keyword. A new value compiles again on JAX only.
 
     Returns:
         A function with the arguments and the results of `function`.
 
     Example:
 
-    >>> from keras_transformer.decoding import compile_search
-    >>> double = compile_search(lambda x, length: ops.zeros((length,)) + 2 * x, sizes=("length",))
-    >>> ops.convert_to_numpy(double(ops.array([1.0]), length=2)).tolist()
-    [2.0, 2.0]
+    >>> zeros = keras_transformer.decoding.compile_search(lambda n: ops.zeros((n,)), sizes=("n",))
+    >>> ops.convert_to_numpy(zeros(n=2)).tolist()
+    [0.0, 0.0]
     """
     backend = keras.config.backend()
     if backend == "torch":

@@ -8,20 +8,11 @@ from keras import ops
 
 from keras_transformer.layers.caches import take_rows
 from keras_transformer.layers.tensors import Tensor, check_rank
-from keras_transformer.settings.setting import (
-    COUNT_OR_ZERO,
-    SIZE,
-    Rule,
-    Settings,
-    number,
-    setting,
-)
+from keras_transformer.settings.setting import COUNT_OR_ZERO, SIZE, Rule, Settings, number, setting
 
 
 class Generated(NamedTuple):
     """Tokens that the rows of a search have generated so far, as a constraint sees them.
-
-    A batch has `width` rows for each sentence, sentence-major.
 
     Attributes:
         tokens: int32 `[rows, max_length]`, without BOS, padding from `length` on.
@@ -33,9 +24,8 @@ class Generated(NamedTuple):
 
     Example:
 
-    >>> from keras_transformer.decoding import Generated
-    >>> generated = Generated(ops.array([[7, 5, 0]]), ops.array([5]), ops.array(2), ops.array([3]),
-    ...                       log_probabilities=ops.log(ops.ones((1, 8)) / 8), eos_id=3)
+    >>> generated = keras_transformer.decoding.Generated(
+    ...     ops.array([[7, 5, 0]]), ops.array([5]), 2, ops.array([3]), ops.zeros((1, 8)), eos_id=3)
     >>> ops.convert_to_numpy(generated.max_lengths - generated.length).tolist()
     [1]
     """
@@ -52,22 +42,18 @@ class Constraint(Protocol):
     """A rule for hypotheses: `constraint(state, log_probabilities, generated)` at each step.
 
     The call returns the new state and the log-probabilities that the search uses: minus infinity
-    for a token that must not come next. The search does not renormalize them, so that scores stay
-    the model's own. They must not exceed 0, because the early stop of a beam search relies on it.
+    for a token that must not come next. The search does not renormalize them. They must not exceed
+    0, because the early stop of a beam search relies on it. Use `keras.ops` for everything that
+    depends on values, because a graph is traced once.
 
-    Constraints are applied in order, first those of the search, then those of the call. A row is
-    dead once no token is left. If all rows of a sentence are dead, its hypotheses in the
-    `SearchResult` are empty: score minus infinity, length 0.
+    Constraints are applied in order, first those of the search, then those of the call. If no token
+    is left for any row of a sentence, its hypotheses in the `SearchResult` are empty.
 
     `start(max_lengths, width)` gives the state before the first step: `max_lengths` is int32
     `[batch]`, and every sentence has `width` rows. The state is a nest of tensors with the leading
     axis `batch * width`, or `()`. The search reorders it with the beams and drops the rows of
     finished sentences, so the state must hold everything that belongs to a sentence. Dtypes and
-    shapes, except for the number of rows, must not change. On JAX and in a TensorFlow graph the
-    call is traced once: use `keras.ops` for everything that depends on values.
-
-    A constraint that has only settings is a frozen dataclass and belongs to a search; one with data
-    for each sentence is made for each call, like `ForcedPrefix`.
+    shapes, except for the number of rows, must not change.
 
     Args:
         state: State that `start` or the last call returned, reordered.
@@ -77,18 +63,14 @@ class Constraint(Protocol):
 
     Example:
 
-    >>> from keras_transformer.decoding import GreedySearch
-    >>> class Countdown:  # Each token has a lower id than the one before; EOS is 0.
+    >>> class Countdown:  # Each token has a lower id than the one before.
     ...     def start(self, max_lengths, width):
     ...         return ()
     ...     def __call__(self, state, log_probabilities, generated):
     ...         last = ops.where(generated.length > 0, generated.last_tokens, 99)
     ...         is_lower = ops.arange(log_probabilities.shape[-1]) < ops.expand_dims(last, -1)
     ...         return state, ops.where(is_lower, log_probabilities, float("-inf"))
-    >>> step = lambda tokens, rows, state: (ops.array([[1.0, 2, 3, 2]]), state)
-    >>> result = GreedySearch(constraints=[Countdown()])(step, (), [9], max_length=4, eos_id=0)
-    >>> ops.convert_to_numpy(result.tokens).tolist()
-    [[[2, 1, 0, 0]]]
+    >>> search = keras_transformer.decoding.GreedySearch(constraints=[Countdown()])
     """
 
     def start(self, max_lengths: Any, width: int) -> Any: ...
@@ -182,17 +164,14 @@ class ForcedPrefix:
         ids: int32 `[batch, length]`, padded at the end; a row of padding is an empty prefix.
         pad_id: Id of the padding.
 
-    Raises:
-        ValueError: If `ids` does not have two dimensions.
-
     Example:
 
     >>> from keras_transformer.decoding import ForcedPrefix, GreedySearch
-    >>> step = lambda tokens, rows, state: (ops.array([[0.0, 0, 0, 1, 0, 0]] * 2), state)
-    >>> prefix = ForcedPrefix(ops.array([[5, 4], [0, 0]]))
-    >>> result = GreedySearch()(step, (), [4, 4], max_length=4, constraints=[prefix])
+    >>> step = lambda tokens, rows, state: (ops.array([[0.0, 0, 0, 1, 0, 0]]), state)
+    >>> prefix = ForcedPrefix(ops.array([[5, 4]]))
+    >>> result = GreedySearch()(step, (), [4], max_length=4, constraints=[prefix])
     >>> ops.convert_to_numpy(result.tokens).tolist()
-    [[[5, 4, 3, 0]], [[3, 0, 0, 0]]]
+    [[[5, 4, 3, 0]]]
     """
 
     def __init__(self, ids: Tensor, pad_id: int = 0) -> None:
@@ -244,16 +223,10 @@ class MinimumLength(SavedConstraint, name="minimum_length"):
     Args:
         length: Minimum number of tokens of a hypothesis, EOS counted, as in `max_lengths`.
 
-    Raises:
-        ValueError: If `length` is not a positive integer.
-
     Example:
 
-    >>> from keras_transformer.decoding import GreedySearch, MinimumLength
-    >>> step = lambda tokens, rows, state: (ops.array([[0.0, 0, 0, 2, 1]]), state)  # EOS first
-    >>> search = GreedySearch(constraints=[MinimumLength(3)])
-    >>> ops.convert_to_numpy(search(step, (), max_lengths=[9], max_length=9).tokens)[0, 0].tolist()
-    [4, 4, 3, 0, 0, 0, 0, 0, 0]
+    >>> from keras_transformer.decoding import BeamSearch, MinimumLength
+    >>> search = BeamSearch(constraints=[MinimumLength(3)])
     """
 
     length: int = setting(dataclasses.MISSING, SIZE)
@@ -269,22 +242,14 @@ class MinimumLength(SavedConstraint, name="minimum_length"):
 class NoRepeatNgrams(SavedConstraint, name="no_repeat_ngrams"):
     """Rules out each token that would complete an n-gram that the hypothesis already contains.
 
-    Tokens are subwords, so a small `size` also forbids repetitions that a language needs; 3 or 4
-    is usual.
-
     Args:
-        size: The n, from 1 to 100; with 1 no token comes twice.
-
-    Raises:
-        ValueError: If `size` is not such an integer.
+        size: The n, from 1 to 100. Tokens are subwords, so a small n also forbids repetitions that
+            a language needs; 3 or 4 is usual.
 
     Example:
 
-    >>> from keras_transformer.decoding import GreedySearch, NoRepeatNgrams
-    >>> step = lambda tokens, rows, state: (ops.array([[0.0, 0, 0, 1, 3, 2]]), state)
-    >>> search = GreedySearch(constraints=[NoRepeatNgrams(2)])
-    >>> ops.convert_to_numpy(search(step, (), max_lengths=[6], max_length=6).tokens).tolist()
-    [[[4, 4, 5, 4, 3, 0]]]
+    >>> from keras_transformer.decoding import BeamSearch, NoRepeatNgrams
+    >>> search = BeamSearch(constraints=[NoRepeatNgrams(3)])
 
     Reference: Paulus et al. (2018), section 2.5, https://arxiv.org/abs/1705.04304.
     """
@@ -315,22 +280,15 @@ class RepetitionPenalty(SavedConstraint, name="repetition_penalty"):
     As in the beam search of Hugging Face transformers, the penalty applies to log-probabilities,
     which are never positive. CTRL divides positive logits and multiplies negative ones, and
     CTranslate2 penalizes raw logits: their results differ. Hypotheses are ranked by their
-    log-probabilities after the penalty; `Translator.score` returns the model's own.
+    log-probabilities after the penalty.
 
     Args:
         penalty: From 1e-20 to 1e20; 1 changes nothing, 1.2 is usual.
 
-    Raises:
-        ValueError: If `penalty` is not such a number.
-
     Example:
 
-    >>> from keras_transformer.decoding import GreedySearch, RepetitionPenalty
-    >>> table = ops.log(ops.array([[0.01, 0.01, 0.01, 0.01, 0.51, 0.45]]))
-    >>> search = GreedySearch(constraints=[RepetitionPenalty(1.2)])
-    >>> result = search(lambda tokens, rows, state: (table, state), (), [3], max_length=3)
-    >>> ops.convert_to_numpy(result.tokens).tolist()
-    [[[4, 5, 4]]]
+    >>> from keras_transformer.decoding import BeamSearch, RepetitionPenalty
+    >>> search = BeamSearch(constraints=[RepetitionPenalty(1.2)])
 
     Reference: Keskar et al. (2019), section 4.1, https://arxiv.org/abs/1909.05858.
     """
@@ -350,22 +308,15 @@ class RepetitionPenalty(SavedConstraint, name="repetition_penalty"):
 
 @dataclasses.dataclass(frozen=True)
 class SuppressTokens(SavedConstraint, name="suppress_tokens"):
-    """Rules out tokens; `SuppressTokens([1])` rules out the unknown token.
+    """Rules out tokens.
 
     Args:
-        ids: Ids, in `[0, vocabulary)`.
-
-    Raises:
-        ValueError: If `ids` is empty or holds something else; or if an id is not in the vocabulary,
-            when the search is called.
+        ids: Ids, in `[0, vocabulary)`; `[1]` is the unknown token.
 
     Example:
 
-    >>> from keras_transformer.decoding import GreedySearch, SuppressTokens
-    >>> step = lambda tokens, rows, state: (ops.array([[0.0, 9, 0, 0, 1]]), state)
-    >>> search = GreedySearch(constraints=[SuppressTokens([1])])
-    >>> ops.convert_to_numpy(search(step, (), max_lengths=[3], max_length=3).tokens).tolist()
-    [[[4, 4, 4]]]
+    >>> from keras_transformer.decoding import BeamSearch, SuppressTokens
+    >>> search = BeamSearch(constraints=[SuppressTokens([1])])
     """
 
     ids: tuple[int, ...] = setting(dataclasses.MISSING, _IDS)

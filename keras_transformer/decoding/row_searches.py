@@ -28,16 +28,12 @@ class GreedySearch(Search, name="greedy"):
     Args:
         constraints: Sequence of `Constraint`, applied in this order.
 
-    Raises:
-        ValueError: If an element of `constraints` is not a `Constraint`.
-
     Example:
 
-    >>> from keras_transformer.decoding import GreedySearch
     >>> following = ops.array([0, 0, 4, 0, 3])  # BOS 2 is followed by 4, 4 by EOS 3
     >>> step = lambda tokens, rows, state: (ops.one_hot(ops.take(following, tokens), 5), state)
-    >>> result = GreedySearch()(step, (), max_lengths=[4], max_length=4)
-    >>> ops.convert_to_numpy(result.tokens).tolist()
+    >>> search = keras_transformer.decoding.GreedySearch()
+    >>> ops.convert_to_numpy(search(step, (), max_lengths=[4], max_length=4).tokens).tolist()
     [[[4, 3, 0, 0]]]
     """
 
@@ -59,9 +55,9 @@ class Sampling(Search, name="sampling"):
     cut to the smallest set of best tokens whose probabilities sum to `top_p` or more (Holtzman et
     al., 2020), as in Hugging Face transformers. Among equal probabilities the lower id comes first.
 
-    The log-probabilities and scores returned are the model's own, before temperature and cuts.
-    Samples come in the order drawn. The same seed gives the same samples on one backend (TensorFlow
-    draws others under XLA); a row's random numbers depend on its place in the batch.
+    The log-probabilities and scores are the model's own, before temperature and cuts. The same seed
+    gives the same samples on one backend (TensorFlow draws others under XLA); a row's random
+    numbers depend on its place in the batch.
 
     Args:
         temperature: From 1e-20 to 1e20; 1 is the model's distribution.
@@ -71,15 +67,10 @@ class Sampling(Search, name="sampling"):
         seed: Int in [0, 2**31).
         constraints: Sequence of `Constraint`, applied in this order, before the temperature.
 
-    Raises:
-        ValueError: If an argument is not allowed.
-
     Example:
 
-    >>> from keras_transformer.decoding import Sampling
-    >>> table = ops.array([[0.0, 0, 0, 9, 0]] * 5)  # EOS 3 follows everything
-    >>> step = lambda tokens, rows, state: (ops.take(table, tokens, axis=0), state)
-    >>> search = Sampling(top_k=1, num_samples=2)
+    >>> step = lambda tokens, rows, state: (ops.array([[0.0, 0, 0, 9, 0]] * 2), state)  # EOS is 3
+    >>> search = keras_transformer.decoding.Sampling(top_k=1, num_samples=2)
     >>> ops.convert_to_numpy(search(step, (), max_lengths=[4], max_length=4).lengths).tolist()
     [[1, 1]]
     """
@@ -104,14 +95,11 @@ class Sampling(Search, name="sampling"):
         seed: Tensor | None = None,
         **options: Any,
     ) -> SearchResult:
-        """Draws samples; the other arguments are those of `BeamSearch`.
+        """Returns a `SearchResult`; the other arguments are those of `BeamSearch`.
 
         Args:
             seed: int32 scalar that replaces the seed of the object: a search that is compiled once
                 draws other samples with each seed.
-
-        Returns:
-            A `SearchResult` with n = `num_samples`.
         """
         search = self
         if seed is not None:

@@ -27,9 +27,8 @@ _OMITTED_IF_UNSET = ("constraints", "patience")
 class Step(Protocol):
     """One step of a decoder, for all rows of a batch: `step(tokens, rows, state)`.
 
-    A batch has `width` rows for each sentence, sentence-major. The search knows the model only
-    through this function. With `keep_sentences`, batches get smaller during a search, and `rows`
-    counts the rows that were kept: `state` must hold everything that belongs to a sentence.
+    A batch has `width` rows for each sentence, sentence-major. With `keep_sentences`, batches get
+    smaller during a search, so `state` must hold everything that belongs to a sentence.
 
     Args:
         tokens: int32 `[batch * width]`, the last token of each row; BOS in the first call.
@@ -65,17 +64,13 @@ class SearchResult(NamedTuple):
 
     Attributes:
         tokens: int32 `[batch, n, max_length]`, without BOS, EOS kept, padding after it.
-        scores: float32 `[batch, n]`, by which the hypotheses are ranked (beam search:
-            log-probability over length penalty; otherwise the log-probability).
+        scores: float32 `[batch, n]`, by which the hypotheses are ranked.
         log_probabilities: float32 `[batch, n]`, the plain sum over the tokens, EOS included.
         lengths: int32 `[batch, n]`, number of tokens, EOS included.
 
     Example:
 
-    >>> from keras_transformer.decoding import SearchResult
-    >>> result = SearchResult(tokens=[[[7, 3]]], scores=[[-0.5]], log_probabilities=[[-0.5]],
-    ...                       lengths=[[2]])
-    >>> result.lengths
+    >>> keras_transformer.decoding.SearchResult([[[7, 3]]], [[-0.5]], [[-0.5]], [[2]]).lengths
     [[2]]
     """
 
@@ -164,18 +159,13 @@ class Search(Settings, family="search"):
             bos_id, eos_id, pad_id: Ids that begin, end and fill a hypothesis.
             constraints: Further constraints of this call, such as a `ForcedPrefix`.
             keep_sentences: `keep_sentences(state, sentences) -> state`, such as
-                `Transformer.keep_sentences`, returns the part of the step's state that belongs to
-                `sentences`, int32 `[kept]`. It is called when half of the sentences or more are
-                finished, which then leave the batch, and after 32 steps without a call. It has no
-                effect on JAX, and must be None under XLA, where shapes are static. None keeps all
-                sentences to the end. The results agree up to rounding, but samples depend on the
-                batch.
+                `Transformer.keep_sentences`, returns the step's state for `sentences`, int32
+                `[kept]`. It is called when half of the sentences or more are finished, and after 32
+                steps without a call. It is not used on JAX, and must be None under XLA. None keeps
+                all sentences to the end.
 
         Returns:
             A `SearchResult`.
-
-        Raises:
-            ValueError: If `max_lengths` is not `[batch]`, or `max_length` is below 1.
         """
         max_lengths = ops.cast(ops.convert_to_tensor(max_lengths), "int32")
         check_rank("max_lengths", max_lengths, "[batch]")
@@ -202,8 +192,8 @@ class Search(Settings, family="search"):
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        constraints = [SavedConstraint.from_dict(one) for one in values.get("constraints", ())]
-        return super().from_dict({**values, "constraints": constraints})
+        constraints = map(SavedConstraint.from_dict, values.get("constraints", ()))
+        return super().from_dict({**values, "constraints": tuple(constraints)})
 
 
 def search_to_dict(search: Search) -> dict:
@@ -217,8 +207,8 @@ def search_to_dict(search: Search) -> dict:
 
     Example:
 
-    >>> from keras_transformer.decoding import GreedySearch, search_to_dict
-    >>> search_to_dict(GreedySearch())
+    >>> from keras_transformer import decoding
+    >>> decoding.search_to_dict(decoding.GreedySearch())
     {'name': 'greedy'}
     """
     check_member(Search, search)
@@ -236,8 +226,7 @@ def search_from_dict(settings: Mapping) -> Search:
 
     Example:
 
-    >>> from keras_transformer.decoding import search_from_dict
-    >>> search_from_dict({"name": "beam", "beam_size": 5}).beam_size
+    >>> keras_transformer.decoding.search_from_dict({"name": "beam", "beam_size": 5}).beam_size
     5
     """
     return Search.from_dict(settings)
@@ -246,22 +235,21 @@ def search_from_dict(settings: Mapping) -> Search:
 def keep_shapes(new, old):
     """Returns the tensors of `new` with the static shapes of `old`, as `while_loop` requires.
 
-    On TensorFlow a gather with dynamic indices forgets dimensions that were known before, and
-    `while_loop` refuses a variable that comes back with a less specific shape.
+    On TensorFlow, a gather with dynamic indices forgets dimensions that were known before.
     """
-    return keras.tree.map_structure(_keep_shape, new, old)
 
+    def keep_shape(new, old):
+        new = ops.convert_to_tensor(new)
+        if new.dtype != old.dtype:
+            rule = "A step must return its state in the dtypes it was given"
+            raise ValueError(f"{rule}. Received: dtype={new.dtype} where it was {old.dtype}")
+        sizes = zip(new.shape, old.shape, strict=True)
+        if any(size is None and before is not None for size, before in sizes):
+            # Only on TensorFlow. A reshape would compute the other sizes at every step.
+            new.set_shape(old.shape)
+        return new
 
-def _keep_shape(new, old):
-    new = ops.convert_to_tensor(new)
-    if new.dtype != old.dtype:
-        rule = "A step must return its state in the dtypes it was given"
-        raise ValueError(f"{rule}. Received: dtype={new.dtype} where it was {old.dtype}")
-    sizes = zip(new.shape, old.shape, strict=True)
-    if any(size is None and before is not None for size, before in sizes):
-        # Only on TensorFlow. A reshape would compute the other sizes at every step.
-        new.set_shape(old.shape)
-    return new
+    return keras.tree.map_structure(keep_shape, new, old)
 
 
 def run_search(extend, search, state, keep_sentences):

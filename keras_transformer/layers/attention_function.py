@@ -10,11 +10,13 @@ from keras import ops
 from keras_transformer.layers import checks
 from keras_transformer.layers.attention_position import DistanceVectors
 from keras_transformer.layers.dropout_and_normalization import Dropout
-from keras_transformer.layers.flash_attention import attend_by_blocks, attend_by_kernel
+from keras_transformer.layers.flash_attention import (
+    MASKED_SCORE,
+    attend_by_blocks,
+    attend_by_kernel,
+)
 from keras_transformer.layers.tensors import Tensor, at_least_float32, causal_mask, combine_masks
 
-# Added to masked scores in float32 or float64: exp() of it is exactly 0, and it cannot overflow.
-_MASKED_SCORE = -1e30
 # Attention by blocks is the default from this length on.
 _LONG = 4096
 
@@ -31,14 +33,11 @@ class AttentionFunction(keras.layers.Layer, abc.ABC):
 
     Call arguments:
         query: `[batch, heads, query_length, key_dim]`.
-        key: `[batch, heads, key_length, key_dim]`, or a tuple of such tensors, which are
-            consecutive parts of the sequence.
+        key: `[batch, heads, key_length, key_dim]`, or a tuple of consecutive parts of it.
         value: `[batch, heads, key_length, value_dim]`, or a tuple of as many parts.
-        attention_mask: bool `[batch or 1, query_length or 1, key_length]`, `True` = attend.
-        use_causal_mask: Whether a query may attend only to its own and earlier positions.
         distances: `DistanceVectors` of queries and keys, or None.
-        return_attention_scores: Whether to return the weights as well.
-        training: Whether to apply dropout to the attention weights.
+        attention_mask, use_causal_mask, return_attention_scores, training: As in
+            `MultiHeadAttention`.
 
     Returns:
         `[batch, heads, query_length, value_dim]`. With `return_attention_scores=True`, a tuple of
@@ -104,7 +103,7 @@ class AttentionFunction(keras.layers.Layer, abc.ABC):
         row_is_alive = None
         if attention_mask is not None:
             mask = ops.expand_dims(attention_mask, 1)  # [batch or 1, 1, query or 1, key]
-            scores = scores + ops.where(mask, 0.0, ops.cast(_MASKED_SCORE, scores.dtype))
+            scores = scores + ops.where(mask, 0.0, ops.cast(MASKED_SCORE, scores.dtype))
             row_is_alive = ops.any(mask, axis=-1, keepdims=True)
         # Keras warns of a softmax over one key, which the first step of decoding has.
         weights = ops.ones_like(scores) if scores.shape[-1] == 1 else ops.softmax(scores, axis=-1)
@@ -153,17 +152,16 @@ def _weighted_sum(weights, value):
 class ScaledDotProductAttention(AttentionFunction):
     """Dot-product attention: `softmax(query . key^T / sqrt(key_dim)) . value`.
 
+    Calls are those of `AttentionFunction`.
+
     Args:
-        dropout: Dropout rate of the attention weights.
-        seed: Integer seed of the dropout, or None.
+        dropout, seed: As in `AttentionFunction`.
         scale: Factor of the scores; None for `1 / sqrt(key_dim)`, 1 for the plain dot product.
         flash_attention: Whether to avoid the matrix of all scores. True uses the fused kernel of
             torch, or of JAX on a GPU; elsewhere, and for long inputs with a mask, it uses blocks,
-            in memory that grows linearly with the length. False computes all scores. None follows
-            `keras.config`; by default it acts like True, but uses blocks only for known lengths
-            from 4,096 on. Dropout and `distances` need all scores, and True refuses them.
-
-    Call arguments and outputs: as in `AttentionFunction`.
+            in memory that grows linearly with the length. None follows `keras.config`; by default
+            it acts like True, but uses blocks only for known lengths from 4,096 on. Dropout and
+            `distances` need all scores, and True refuses them.
 
     Example:
 
@@ -211,57 +209,47 @@ class ScaledDotProductAttention(AttentionFunction):
     ) -> Tensor | tuple[Tensor, Tensor]:
         # Scaling the queries is cheaper than scaling the scores, with the same result.
         scaled = ops.multiply(query, query.shape[-1] ** -0.5 if self.scale is None else self.scale)
-        masks = attention_mask, use_causal_mask
+        inputs = scaled, key, value, attention_mask
         if self.flash_attention and distances is not None:
             rule = "`flash_attention=True` is not supported with relative positions"
             raise ValueError(f"{rule}. Received: distances={distances}")
         is_plain = distances is None and not return_attention_scores and not self.dropout
         # The parts of a cache, and the blocks of a window, are too short to gain anything.
         is_whole = not isinstance(key, tuple) and len(query.shape) == 4
-        if is_plain and is_whole:
-            attend = choose_kernel(self.flash_attention, query, key, value, attention_mask)
-            if attend is not None:
-                return attend(scaled, key, value, *masks)
-        return super().call(
-            scaled, key, value, *masks, distances, return_attention_scores, training
-        )
+        attend = choose_kernel(self.flash_attention, *inputs) if is_plain and is_whole else None
+        if attend is not None:
+            return attend(*inputs, use_causal_mask)
+        return super().call(*inputs, use_causal_mask, distances, return_attention_scores, training)
 
     def score(self, query: Tensor, key: Tensor) -> Tensor:
         return ops.matmul(query, ops.swapaxes(key, -1, -2))
 
 
 def choose_kernel(
-    setting: bool | None, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None
+    flash_attention: bool | None, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None
 ) -> Callable | None:
-    """Returns `attend_by_kernel` or `attend_by_blocks`, or None to compute all scores.
-
-    With the `flash_attention` setting None, blocks are for long inputs only.
-    """
-    if setting is None:
-        setting = keras.config.is_flash_attention_enabled()  # None if it was not disabled.
-    if setting is False:
+    """Returns `attend_by_kernel` or `attend_by_blocks`, or None to compute all scores."""
+    if flash_attention is None:
+        flash_attention = keras.config.is_flash_attention_enabled()  # None if it was not disabled.
+    if flash_attention is False:
         return None
     lengths = query.shape[2], key.shape[2]
     # While JAX traces a functional model, an unknown length is an expression.
     is_known = all(isinstance(length, int) for length in lengths)
     is_long = is_known and lengths[0] * lengths[1] >= _LONG**2
     # A kernel needs the full mask, `[queries, keys]`, which is too large for long inputs.
-    if _has_kernel(key, value) and (attention_mask is None or not is_long):
+    if _has_kernel(key, value) and (mask is None or not is_long):
         return attend_by_kernel
-    return attend_by_blocks if setting or is_long else None
+    return attend_by_blocks if flash_attention or is_long else None
 
 
 def _has_kernel(key, value):
-    if keras.backend.backend() == "jax":
-        return key.shape[-1] == value.shape[-1] and bool(_gpus())
-    return keras.backend.backend() == "torch"
-
-
-def _gpus():
+    if keras.backend.backend() != "jax":
+        return keras.backend.backend() == "torch"
     try:
-        return keras.distribution.list_devices("gpu")
-    except RuntimeError:  # JAX raises it if there is no GPU
-        return []
+        return key.shape[-1] == value.shape[-1] and bool(keras.distribution.list_devices("gpu"))
+    except RuntimeError:  # JAX raises it if there is no GPU.
+        return False
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -269,8 +257,8 @@ class AdditiveAttention(AttentionFunction):
     """Scores keys by a network with one hidden layer: `softmax(v . tanh(query + key)) . value`.
 
     The projections of `MultiHeadAttention` are the first layer of the network, and each head has
-    a vector v. The hidden layer `[batch, heads, query_length, key_length, key_dim]` needs
-    `key_dim` times the memory of the scores. All arguments are those of `AttentionFunction`.
+    a vector v. The hidden layer needs `key_dim` times the memory of the scores.
+    The arguments are those of `AttentionFunction`.
 
     Example:
 

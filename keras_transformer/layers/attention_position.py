@@ -7,11 +7,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_transformer.layers.checks import (
-    check_argument,
-    check_positive_integer,
-    check_positive_number,
-)
+from keras_transformer.layers import checks
 from keras_transformer.layers.position_encoding import position_angles
 from keras_transformer.layers.tensors import Tensor, at_least_float32
 
@@ -51,8 +47,8 @@ class AttentionPosition(keras.layers.Layer):
 
     Example:
 
-    >>> from keras_transformer.layers import AttentionPosition, RotaryPosition
-    >>> issubclass(RotaryPosition, AttentionPosition)
+    >>> position = keras_transformer.layers.RotaryPosition()
+    >>> isinstance(position, keras_transformer.layers.AttentionPosition)
     True
     """
 
@@ -85,18 +81,15 @@ class RotaryPosition(AttentionPosition):
 
     Example:
 
-    >>> from keras_transformer.layers import MultiHeadAttention, RotaryPosition
-    >>> layer = MultiHeadAttention(num_heads=8, key_dim=64, position=RotaryPosition())
-    >>> states = keras.random.normal((2, 5, 512))
-    >>> ops.shape(layer(states, states))
-    (2, 5, 512)
+    >>> from keras_transformer.layers import EncoderBlock, RotaryPosition
+    >>> block = EncoderBlock(num_heads=8, intermediate_dim=2048, position=RotaryPosition())
 
     Reference: Su et al. (2021), "RoFormer".
     """
 
     def __init__(self, max_wavelength: float = 10_000, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        check_positive_number("max_wavelength", max_wavelength)
+        checks.check_positive_number("max_wavelength", max_wavelength)
         self.max_wavelength = max_wavelength
 
     def get_config(self) -> dict:
@@ -104,7 +97,7 @@ class RotaryPosition(AttentionPosition):
 
     def build(self, key_shape: tuple, value_shape: tuple) -> None:
         rule = "even for rotary positions, which turn pairs"
-        check_argument(key_shape[-1] % 2 == 0, "key_dim", rule, key_shape[-1])
+        checks.check_argument(key_shape[-1] % 2 == 0, "key_dim", rule, key_shape[-1])
 
     def rotate(self, states: Tensor, positions: Tensor) -> Tensor:
         dim, dtype = states.shape[-1], at_least_float32(self.compute_dtype)
@@ -128,18 +121,15 @@ class RelativePosition(AttentionPosition):
 
     Example:
 
-    >>> from keras_transformer.layers import MultiHeadAttention, RelativePosition
-    >>> layer = MultiHeadAttention(num_heads=8, key_dim=64, position=RelativePosition(16))
-    >>> states = keras.random.normal((2, 5, 512))
-    >>> ops.shape(layer(states, states))
-    (2, 5, 512)
+    >>> from keras_transformer.layers import EncoderBlock, RelativePosition
+    >>> block = EncoderBlock(num_heads=8, intermediate_dim=2048, position=RelativePosition(16))
 
     Reference: Shaw et al. (2018), "Self-Attention with Relative Position Representations".
     """
 
     def __init__(self, max_distance: int = 16, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        check_positive_integer("max_distance", max_distance)
+        checks.check_positive_integer("max_distance", max_distance)
         self.max_distance = max_distance
 
     def get_config(self) -> dict:
@@ -155,14 +145,13 @@ class RelativePosition(AttentionPosition):
     def between(self, query_positions: Tensor, key_positions: Tensor) -> DistanceVectors:
         distance = key_positions - ops.expand_dims(query_positions, 1)
         rows = ops.clip(distance, -self.max_distance, self.max_distance) + self.max_distance
-        vectors = (
-            ops.take(table, rows, axis=0) for table in (self.key_vectors, self.value_vectors)
-        )
-        return DistanceVectors(*(ops.cast(one, self.compute_dtype) for one in vectors))
+        tables = self.key_vectors, self.value_vectors
+        vectors = (ops.take(table, rows, axis=0) for table in tables)
+        return DistanceVectors(*(ops.cast(of_pairs, self.compute_dtype) for of_pairs in vectors))
 
 
 def check_position(position: AttentionPosition | None) -> None:
     """Raises `ValueError` unless `position` is an `AttentionPosition` or None."""
     is_position = position is None or isinstance(position, AttentionPosition)
     rule = "an `AttentionPosition`, such as `RotaryPosition()`, or None"
-    check_argument(is_position, "position", rule, position)
+    checks.check_argument(is_position, "position", rule, position)

@@ -23,8 +23,7 @@ def check_positive_integer(name: str, value: Any, maximum: int | None = None) ->
         check_argument(value <= maximum, name, f"at most {maximum:,}", value)
 
 
-def is_number(value: Any) -> bool:
-    """Returns whether `value` is a finite int or float, not a bool."""
+def _is_number(value):
     # A larger int has no float.
     is_real = isinstance(value, (int, float)) and not isinstance(value, bool)
     return is_real and abs(value) <= sys.float_info.max
@@ -32,13 +31,13 @@ def is_number(value: Any) -> bool:
 
 def check_rate(name: str, value: Any) -> None:
     """Raises `ValueError` unless `value` is a dropout rate, 0 <= rate < 1."""
-    is_rate = is_number(value) and 0 <= value < 1
+    is_rate = _is_number(value) and 0 <= value < 1
     check_argument(is_rate, name, "a number of at least 0 and less than 1", value)
 
 
 def check_positive_number(name: str, value: Any) -> None:
     """Raises `ValueError` unless `value` is a number greater than 0."""
-    check_argument(is_number(value) and value > 0, name, "a number greater than 0", value)
+    check_argument(_is_number(value) and value > 0, name, "a number greater than 0", value)
 
 
 def checked_number(name: str, value: Any, lowest: float, highest: float) -> float:

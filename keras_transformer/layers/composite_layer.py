@@ -9,29 +9,21 @@ from typing import Any, Self
 
 import keras
 
-from keras_transformer.layers import kernels
-from keras_transformer.layers.checks import (
-    check_boolean,
-    check_choice,
-    check_positive_integer,
-    check_positive_number,
-    check_rate,
-    check_seed,
-)
+from keras_transformer.layers import checks, kernels
 
 _serialize = keras.saving.serialize_keras_object
 
 # The checks of the arguments that several layers have.
 _CHECKS: dict[str, Callable[[str, Any], None]] = {
-    **dict.fromkeys(("num_heads", "key_dim", "value_dim"), check_positive_integer),
-    **dict.fromkeys(("intermediate_dim", "sliding_window"), check_positive_integer),
-    **dict.fromkeys(("vocab_size", "d_model"), check_positive_integer),
-    **dict.fromkeys(("dropout", "attention_dropout", "activation_dropout"), check_rate),
-    **dict.fromkeys(("use_bias", "flash_attention"), check_boolean),
-    **dict.fromkeys(("final_norm", "remat", "mask_zero"), check_boolean),
-    "norm": functools.partial(check_choice, allowed=("post", "pre")),
-    "epsilon": check_positive_number,
-    "seed": check_seed,
+    **dict.fromkeys(("num_heads", "key_dim", "value_dim"), checks.check_positive_integer),
+    **dict.fromkeys(("intermediate_dim", "sliding_window"), checks.check_positive_integer),
+    **dict.fromkeys(("vocab_size", "d_model"), checks.check_positive_integer),
+    **dict.fromkeys(("dropout", "attention_dropout", "activation_dropout"), checks.check_rate),
+    **dict.fromkeys(("use_bias", "flash_attention"), checks.check_boolean),
+    **dict.fromkeys(("final_norm", "remat", "mask_zero"), checks.check_boolean),
+    "norm": functools.partial(checks.check_choice, allowed=("post", "pre")),
+    "epsilon": checks.check_positive_number,
+    "seed": checks.check_seed,
 }
 
 
@@ -114,7 +106,8 @@ def check_arguments(layer: CompositeLayer, layer_class: type) -> None:
 def arguments_config(layer: CompositeLayer, layer_class: type) -> dict[str, Any]:
     """Returns the arguments that `layer_class` takes, as `get_config` needs them."""
     config = {}
-    for name in (parameter.name for parameter in _parameters(layer_class)):
+    for parameter in _parameters(layer_class):
+        name = parameter.name
         serialize = keras.activations.serialize if name == "activation" else _serialize
         config[name] = serialize(getattr(layer, name))
     return config
@@ -185,10 +178,7 @@ def quantize_parts(layer: keras.layers.Layer, parts: Mapping[str, dict]) -> None
 
 
 def trainable_parts(layer: keras.layers.Layer) -> dict[str, bool]:
-    """Returns `trainable` of the parts in which it differs from the layer around them, by path.
-
-    The paths are such as `"blocks.0.feed_forward"`; outer parts come first.
-    """
+    """Returns `trainable` of the parts in which it differs from the layer around them, by path."""
     return {
         path: part.trainable
         for path, part, parent in _parts(layer)
@@ -209,7 +199,10 @@ def _part(layer, path):
 
 
 def _parts(layer: keras.layers.Layer) -> Iterator[tuple[str, keras.layers.Layer, Any]]:
-    """Yields the path, the layer and the parent of each layer in public attributes, outer first."""
+    """Yields path, layer and parent of each layer in public attributes, outer layers first.
+
+    A path is `"blocks.0.feed_forward"`.
+    """
     seen = {id(layer)}
 
     def walk(parent, prefix):

@@ -30,17 +30,15 @@ class DecoderBlock(CompositeLayer):
     Call arguments:
         inputs: `[batch, length, d_model]`.
         encoder_outputs: `[batch, source_length, encoder_width]`. None for a block without
-            cross-attention. Not used with a cache, which holds the keys and values already.
-        padding_mask: bool `[batch, length]`, `True` = a real position; with a cache `length`
-            counts the cached positions as well.
+            cross-attention, or with a cache, which holds their keys and values.
+        padding_mask: bool `[batch, keys]`, `True` = a real position. The keys are the cached
+            positions and those of `inputs`.
         encoder_padding_mask: bool `[batch, source_length]`.
-        attention_mask: bool `[batch or 1, length, length]`, on top of the causal mask; with a
-            cache `[batch or 1, length, cached + length]`.
+        attention_mask: bool `[batch or 1, length, keys]`, on top of the causal mask.
         encoder_attention_mask: bool `[batch or 1, length or 1, source_length]`.
         use_causal_mask: Whether a position may attend only to itself and to earlier ones.
         cache: From `make_cache` or an earlier call; `inputs` follow the cached positions.
-        return_attention_scores: Whether to return the attention weights as well.
-        training: Whether to apply dropout.
+        return_attention_scores, training: As in `EncoderBlock`.
 
     Returns:
         A tensor of the shape of `inputs`. With `return_attention_scores=True`, a tuple of this
@@ -103,21 +101,14 @@ class DecoderBlock(CompositeLayer):
         check_position(position)
 
     def build(self, inputs_shape: tuple, encoder_outputs_shape: tuple | None = None) -> None:
-        options = {"position": self.position, "sliding_window": self.sliding_window}
         name = "self_attention"
-        self.self_attention = stack.make_attention(
-            self, name, inputs_shape, inputs_shape, **options
-        )
-        self.self_attention_norm = stack.make_norm(self, "self_attention_norm", inputs_shape)
-        self.self_attention_dropout = stack.make_dropout(
-            self, "self_attention_dropout", inputs_shape
-        )
+        self.self_attention = stack.make_attention(self, name, inputs_shape)
+        self.self_attention_norm = stack.make_norm(self, f"{name}_norm", inputs_shape)
+        self.self_attention_dropout = stack.make_dropout(self, f"{name}_dropout", inputs_shape)
         self.cross_attention = None
         if encoder_outputs_shape is not None:
-            name = "cross_attention"
-            self.cross_attention = stack.make_attention(
-                self, name, inputs_shape, encoder_outputs_shape
-            )
+            name, shapes = "cross_attention", (inputs_shape, encoder_outputs_shape)
+            self.cross_attention = stack.make_attention(self, name, *shapes)
             self.cross_attention_norm = stack.make_norm(self, f"{name}_norm", inputs_shape)
             self.cross_attention_dropout = stack.make_dropout(self, f"{name}_dropout", inputs_shape)
         self.feed_forward = stack.make_feed_forward(self, inputs_shape)
@@ -156,6 +147,7 @@ class DecoderBlock(CompositeLayer):
             encoder_attention_mask, encoder_padding_mask, encoder_outputs_mask, prefix="encoder_"
         )
         is_pre_norm, returns_pair = self.norm == "pre", cache is not None or return_attention_scores
+        options = {"return_attention_scores": return_attention_scores, "training": training}
 
         residual = ops.cast(inputs, self.compute_dtype)  # Keras casts only floats.
         x = self.self_attention_norm(residual, training=training) if is_pre_norm else residual
@@ -165,8 +157,7 @@ class DecoderBlock(CompositeLayer):
             attention_mask=self_mask,
             use_causal_mask=use_causal_mask,
             cache=None if cache is None else cache.self_attention,
-            return_attention_scores=return_attention_scores,
-            training=training,
+            **options,
         )
         x, self_extra = x if returns_pair else (x, None)  # The new cache, or the scores.
         # Not `ops.add`: on TensorFlow it mistakes outputs of length 0 for a bias.
@@ -182,8 +173,7 @@ class DecoderBlock(CompositeLayer):
                 encoder_outputs if cache is None else None,
                 attention_mask=cross_mask,
                 cache=None if cache is None else cache.cross_attention,
-                return_attention_scores=return_attention_scores,
-                training=training,
+                **options,
             )
             x, cross_scores = x if returns_pair else (x, None)
             x = residual + self.cross_attention_dropout(x, training=training)
@@ -211,12 +201,6 @@ class DecoderBlock(CompositeLayer):
                 computed here, once; None for a block without cross-attention.
             batch_size: Number of rows to decode, a multiple of the batch of `encoder_outputs`.
             max_length: As in `MultiHeadAttention.make_cache`.
-
-        Returns:
-            A named tuple of the attentions' caches, `self_attention` and `cross_attention`.
-
-        Raises:
-            ValueError: If a block with cross-attention gets no `encoder_outputs`.
         """
         check_built(self)
         cache: Any = self.self_attention.make_cache(batch_size=batch_size, max_length=max_length)
@@ -239,11 +223,9 @@ class Decoder(CompositeLayer):
 
     Call arguments:
         inputs: `[batch, length, d_model]`, embedded and scaled.
-        encoder_outputs: `[batch, source_length, encoder_width]`; None for a decoder-only model,
-            or with a cache.
         positions: int32 `[length]` or `[batch, length]`; None for 0 to length - 1, or with a
             cache for the positions after the cached ones.
-        padding_mask, encoder_padding_mask, attention_mask, encoder_attention_mask,
+        encoder_outputs, padding_mask, encoder_padding_mask, attention_mask, encoder_attention_mask,
             use_causal_mask, cache, return_attention_scores, training: As in `DecoderBlock`.
 
     Returns:
@@ -346,23 +328,17 @@ class Decoder(CompositeLayer):
     def make_cache(
         self, encoder_outputs: Tensor | None = None, batch_size: Any = None, max_length: Any = None
     ) -> DecoderCache:
-        """Returns a cache for the first call; the arguments are those of `DecoderBlock.make_cache`.
+        """Returns a cache for the first call: a named tuple of `length`, int32, and `blocks`.
 
-        Returns:
-            A named tuple of `length`, the number of positions decoded, int32, and `blocks`, the
-            caches of the blocks.
+        The arguments are those of `DecoderBlock.make_cache`.
         """
         check_built(self)
-        caches = (
-            block.make_cache(encoder_outputs, batch_size, max_length) for block in self.blocks
-        )
+        sizes = batch_size, max_length
+        caches = (block.make_cache(encoder_outputs, *sizes) for block in self.blocks)
         return DecoderCache(ops.zeros((), dtype="int32"), tuple(caches))
 
     def reorder_cache(self, cache: DecoderCache, rows: Tensor | None) -> DecoderCache:
         """Returns the cache whose row r is row `rows[r]` of `cache`, as a beam search asks for.
-
-        The keys and values of the encoder's outputs are not reordered, because all rows of a
-        sentence share them.
 
         Args:
             cache: From `make_cache` or `call`.

@@ -10,17 +10,13 @@ from keras_transformer.layers.checks import check_positive_number, check_rate, c
 from keras_transformer.layers.tensors import Tensor
 
 
+# Keras names the state after the class; `Model.export` refuses names with a leading underscore.
 class ReplicaSeedGenerator(keras.random.SeedGenerator):
-    """A seed generator whose seeds differ between the replicas of a `tf.distribute` strategy.
-
-    Keras keeps the state equal on all replicas, which would then draw the same dropout mask.
-    """
+    """A seed generator whose seeds differ between the replicas of a `tf.distribute` strategy."""
 
     def __init__(self, seed: int | None = None) -> None:
         with kernels.short_names():
             super().__init__(seed)
-
-    # Keras names the state after the class; `Model.export` refuses names with a leading underscore.
 
     def next(self, ordered: bool = True) -> Tensor:
         return kernels.replica_seed(super().next(ordered))
@@ -28,17 +24,11 @@ class ReplicaSeedGenerator(keras.random.SeedGenerator):
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
 class Dropout(keras.layers.Layer):
-    """Drops inputs of any shape at random while training.
-
-    As `keras.layers.Dropout`, but with another mask on every replica of a
-    `tf.distribute.MirroredStrategy`, whose replicas draw the same mask in Keras.
+    """`keras.layers.Dropout` with another mask on every replica of a `MirroredStrategy`.
 
     Args:
         rate: Share of the inputs that is set to 0; the others are scaled by `1 / (1 - rate)`.
         seed: Integer seed, or None for a random one.
-
-    Call arguments:
-        inputs, training: As in `keras.layers.Dropout`.
 
     Example:
 
@@ -75,26 +65,17 @@ class Dropout(keras.layers.Layer):
 class LayerNormalization(keras.layers.LayerNormalization):
     """`keras.layers.LayerNormalization` with a faster gradient on TensorFlow.
 
-    Weights and results are as in Keras: `(x - mean) / sqrt(variance + epsilon) * gamma + beta`,
-    computed in at least float32. The gradient is faster if the last axis is normalized with both
-    `gamma` and `beta`.
-
-    Differs from Keras in `epsilon`: it is the first argument, and its default is 1e-6, as in
-    tensor2tensor, not 1e-3.
+    It is faster if the last axis is normalized with both `gamma` and `beta`, and `training` is
+    True. Weights and results are those of Keras.
 
     Args:
-        epsilon: Added to the variance.
+        epsilon: Added to the variance; 1e-6 as in tensor2tensor, not 1e-3 as in Keras.
         **kwargs: As in `keras.layers.LayerNormalization`.
-
-    Call arguments:
-        inputs: `[..., width]`.
-        training: Whether a gradient will be taken.
 
     Example:
 
     >>> layer = keras_transformer.layers.LayerNormalization()
-    >>> ops.shape(layer(keras.random.normal((2, 5, 512))))
-    (2, 5, 512)
+    >>> outputs = layer(keras.random.normal((2, 5, 512)), training=True)
 
     Reference: Ba et al. (2016), equations (3) and (4); Vaswani et al. (2017), section 5.4.
     """

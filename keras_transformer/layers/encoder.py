@@ -34,12 +34,10 @@ class EncoderBlock(CompositeLayer):
         norm: `"post"`, LayerNorm(x + f(x)), as in the paper; or `"pre"`, x + f(LayerNorm(x)), as
             in later versions of tensor2tensor. Pre-norm needs a norm after the last block.
         use_bias: Whether the attention projections have biases; the feed-forward network has them.
-        kernel_initializer, bias_initializer, kernel_regularizer: As in `keras.layers.Dense`, for
-            all matrices and biases.
+        kernel_initializer, bias_initializer, kernel_regularizer: As in `keras.layers.Dense`.
         epsilon: Added to the variance in the layer norms.
-        position, sliding_window: As in `MultiHeadAttention`, for self-attention. Blocks that share
-            a position share its weights.
-        flash_attention: As in `MultiHeadAttention`.
+        position, sliding_window, flash_attention: As in `MultiHeadAttention`. Blocks that share a
+            position share its weights.
         seed: Integer seed of the dropouts, or None.
 
     Call arguments:
@@ -108,10 +106,7 @@ class EncoderBlock(CompositeLayer):
         check_position(position)
 
     def build(self, inputs_shape: tuple) -> None:
-        options = {"position": self.position, "sliding_window": self.sliding_window}
-        self.attention = stack.make_attention(
-            self, "attention", inputs_shape, inputs_shape, **options
-        )
+        self.attention = stack.make_attention(self, "attention", inputs_shape)
         self.feed_forward = stack.make_feed_forward(self, inputs_shape)
         self.attention_norm = stack.make_norm(self, "attention_norm", inputs_shape)
         # `attention_dropout` is a rate.
@@ -137,13 +132,8 @@ class EncoderBlock(CompositeLayer):
 
         residual = ops.cast(inputs, self.compute_dtype)  # Keras casts only floats.
         x = self.attention_norm(residual, training=training) if is_pre_norm else residual
-        x = self.attention(
-            x,
-            x,
-            attention_mask=attention_mask,
-            return_attention_scores=return_attention_scores,
-            training=training,
-        )
+        options = {"return_attention_scores": return_attention_scores, "training": training}
+        x = self.attention(x, x, attention_mask=attention_mask, **options)
         if return_attention_scores:
             x, scores = x
         # Not `ops.add`: on TensorFlow it mistakes outputs of length 0 for a bias.
@@ -166,17 +156,15 @@ class Encoder(CompositeLayer):
     """A stack of encoder blocks over embedded tokens.
 
     Args:
-        blocks: The blocks, first to last: `EncoderBlock`s, or any layers that take
-            `(inputs, padding_mask=..., attention_mask=...)`. A block that is in the list several
-            times is applied several times with the same weights.
+        blocks: `EncoderBlock`s, or any layers that take `(inputs, padding_mask=...,
+            attention_mask=...)`. A block that is in the list twice is applied twice.
         position: `"sinusoidal"`, a layer that adds positions to `[batch, length, d_model]` (and
             takes `positions=`), or None.
         dropout: Dropout rate of the sum of embedding and position.
         final_norm: Whether a layer norm follows the last block; None adds one to pre-norm blocks.
         epsilon: Added to the variance in the final norm.
         seed: Integer seed of the dropout, or None.
-        remat: Whether the gradient recomputes the blocks (`keras.remat`) instead of storing what
-            is computed inside them.
+        remat: Whether the gradient recomputes the blocks (`keras.remat`) to save memory.
 
     Call arguments:
         inputs: `[batch, length, d_model]`, embedded and scaled.
@@ -191,8 +179,7 @@ class Encoder(CompositeLayer):
 
     >>> from keras_transformer.layers import Encoder, EncoderBlock
     >>> encoder = Encoder([EncoderBlock(num_heads=8, intermediate_dim=2048) for _ in range(6)])
-    >>> ops.shape(encoder(keras.random.normal((2, 5, 512))))
-    (2, 5, 512)
+    >>> outputs = encoder(keras.random.normal((2, 5, 512)))
 
     Reference: Vaswani et al. (2017), section 3.1.
     """

@@ -27,11 +27,10 @@ class FeedForward(CompositeLayer):
 
     Args:
         intermediate_dim: Width between the two maps, 2,048 in the paper.
-        activation: Activation between the maps, as in `keras.layers.Dense`.
         dropout: Dropout rate after the activation; 0 in the paper, 0.1 in tensor2tensor.
-        use_bias: Whether the maps have biases.
-        kernel_initializer, bias_initializer, kernel_regularizer: As in `keras.layers.Dense`.
         seed: Integer seed of the dropout, or None.
+        activation, use_bias, kernel_initializer, bias_initializer, kernel_regularizer: As in
+            `keras.layers.Dense`.
 
     Call arguments:
         inputs: `[..., d_model]`; the outputs have the same shape.

@@ -14,8 +14,8 @@ from keras_transformer.layers.tensors import (
 
 # Maximum number of queries and of keys in a block.
 _SIZE = 512
-# Stands for a masked score in float32 or float64: exp() of it is exactly 0.
-_MASKED_SCORE = -1e30
+# A masked score in float32 or float64: exp() of it is exactly 0, and it cannot overflow.
+MASKED_SCORE = -1e30
 
 
 def attend_by_kernel(query, key, value, attention_mask=None, is_causal=False):
@@ -35,13 +35,11 @@ def attend_by_kernel(query, key, value, attention_mask=None, is_causal=False):
 
 
 def attend_by_blocks(query, key, value, attention_mask=None, is_causal=False, size=_SIZE):
-    """Returns `softmax(query . key^T) . value` without the matrix of all scores.
+    """Returns the outputs of an `AttentionFunction` for scaled queries, without all scores at once.
 
     Each block of queries is multiplied by one block of keys after the other. An online softmax
     keeps the maximum of the scores so far and the sum of their exponentials. The gradient
-    recomputes the scores. A query that may attend to no key gets exact zeros.
-
-    The arguments are those of an `AttentionFunction`, with scaled queries.
+    recomputes the scores.
 
     Reference: Rabe and Staats (2021); Dao et al. (2022), "FlashAttention".
     """
@@ -121,7 +119,7 @@ class _Blocks:
             maximum, total, outputs = state
             scores = self.scores(i, j, query, keys[j])
             new = ops.maximum(
-                maximum, ops.max(scores, axis=-1, keepdims=True, initial=_MASKED_SCORE)
+                maximum, ops.max(scores, axis=-1, keepdims=True, initial=MASKED_SCORE)
             )
             old_scale, weights = ops.exp(maximum - new), ops.exp(scores - new)
             total = total * old_scale + ops.sum(weights, axis=-1, keepdims=True)
@@ -129,10 +127,10 @@ class _Blocks:
 
         nothing = ops.zeros_like(query[..., :1], dtype=self.dtype)
         outputs = self.product(nothing, ops.zeros_like(values[0][..., :1, :]))
-        state = nothing + _MASKED_SCORE, nothing, outputs
+        state = nothing + MASKED_SCORE, nothing, outputs
         maximum, total, outputs = loop_in_turn(0, self.end(i), step, state)
-        is_alive = maximum > _MASKED_SCORE / 2
-        # With 0 for a masked row, its weights in the gradient are exp(_MASKED_SCORE - 0) = 0.
+        is_alive = maximum > MASKED_SCORE / 2
+        # With 0 for a masked row, its weights in the gradient are exp(MASKED_SCORE - 0) = 0.
         log_sums = ops.where(is_alive, maximum + ops.log(total), 0.0)
         return ops.where(is_alive, outputs / total, 0.0), log_sums
 
@@ -168,7 +166,7 @@ class _Blocks:
 
     def scores(self, i, j, query, key):
         scores = self.product(query, ops.swapaxes(key, -1, -2))
-        return ops.where(self.is_visible(i, j), scores, _MASKED_SCORE)
+        return ops.where(self.is_visible(i, j), scores, MASKED_SCORE)
 
     def is_visible(self, i, j):
         """Returns the mask of two blocks, which broadcasts to `[batch, heads, queries, keys]`."""

@@ -34,13 +34,9 @@ from keras_transformer.layers.version_1 import load_version_1
 class MultiHeadAttention(CompositeLayer):
     """Attends from `query` to `value` with several heads.
 
-    `MultiHead(Q, K, V) = Concat(head_1, ..., head_h) . W^O`, each head attending with its own
-    projections of queries, keys and values. The projections are `keras.layers.Dense` layers with
-    kernels `[input_dim, heads * dim]`, head-major, so that Glorot initialization uses the fan-in
-    and fan-out of a whole projection.
-
-    Differs from `keras.layers.MultiHeadAttention`: no biases by default, a fully masked query
-    gets exact zeros, `dropout` follows `use_bias` in the arguments, and there is a cache.
+    Differs from `keras.layers.MultiHeadAttention`: no biases by default, a fully masked query gets
+    exact zeros, and there is a cache. The projections are `keras.layers.Dense` layers with kernels
+    `[input_dim, heads * dim]`, so that Glorot initialization sees a whole projection.
 
     Args:
         num_heads: Number of heads.
@@ -50,15 +46,12 @@ class MultiHeadAttention(CompositeLayer):
         dropout: Dropout rate of the attention weights.
         attention: `AttentionFunction` with a dropout of its own; None for
             `ScaledDotProductAttention(dropout)`.
-        sliding_window: As in Keras: query i attends only to the keys j with
-            `|i - j| < sliding_window`; None for all keys. Only for self-attention. Time and memory
-            grow linearly with the length, and a cache has `sliding_window - 1` positions.
-        position: `AttentionPosition`, such as `RotaryPosition`, or None. Only for self-attention.
+        sliding_window: As in Keras: query i of self-attention attends only to the keys j with
+            `|i - j| < sliding_window`, in linear time and memory; None for all keys.
+        position: `AttentionPosition` for self-attention, such as `RotaryPosition`, or None.
         flash_attention: As in `ScaledDotProductAttention`. Only for the default `attention`.
-        kernel_initializer, bias_initializer, kernel_regularizer: As in `keras.layers.Dense`, for
-            the four projections.
+        kernel_initializer, bias_initializer, kernel_regularizer: As in `keras.layers.Dense`.
         seed: Integer seed of the dropout, or None.
-        **kwargs: Arguments of `keras.layers.Layer`.
 
     Call arguments:
         query: `[batch, query_length, d_model]`.
@@ -67,8 +60,8 @@ class MultiHeadAttention(CompositeLayer):
         attention_mask: bool `[batch or 1, query_length or 1, key_length]`, `True` = attend. With
             a cache, `key_length` counts the cached positions as well.
         use_causal_mask: Whether a query may attend only to its own and earlier positions.
-        cache: From `make_cache` or an earlier call, or None. The keys and values of `value` are
-            appended to the cache.
+        cache: From `make_cache` or an earlier call, to which the keys and values of `value` are
+            appended; or None.
         return_attention_scores: Whether to return the attention weights as well.
         training: Whether to apply dropout.
 
@@ -76,10 +69,7 @@ class MultiHeadAttention(CompositeLayer):
         `[batch, query_length, d_model]`, as wide as the query. With `return_attention_scores=True`,
         a tuple of this tensor and the weights `[batch, num_heads, query_length, key_length]`; with
         a `sliding_window`, the last axis has only the keys of the band (see `attend_in_window`).
-        With a cache, a tuple of this tensor and the new cache.
-
-    Raises:
-        ValueError: If an argument is wrong, or attention scores are asked for with a cache.
+        With a cache, a tuple of this tensor and the new cache, and no weights.
 
     Example:
 
@@ -187,25 +177,17 @@ class MultiHeadAttention(CompositeLayer):
             "return_attention_scores": return_attention_scores,
             "training": training,
         }
+        states = queries, keys, values
         if self.sliding_window is not None:
-            outputs = attend_in_window(
-                self.attention,
-                queries,
-                keys,
-                values,
-                self.sliding_window,
-                use_causal_mask,
-                self.position,
-                **options,
-            )
+            window = self.sliding_window, use_causal_mask, self.position
+            outputs = attend_in_window(self.attention, *states, *window, **options)
         else:
             distances = self.position and self.position.between(positions, positions)
             options |= {"use_causal_mask": use_causal_mask, "distances": distances}
-            outputs = self.attention(queries, keys, values, **options)
-        if return_attention_scores:
-            outputs, scores = outputs
-            return self._merge_heads(outputs, batch_size, query_length), scores
-        return self._merge_heads(outputs, batch_size, query_length)
+            outputs = self.attention(*states, **options)
+        outputs, scores = outputs if return_attention_scores else (outputs, None)
+        outputs = self._merge_heads(outputs, batch_size, query_length)
+        return (outputs, scores) if return_attention_scores else outputs
 
     def _rows(self, inputs):
         """Returns `[batch, length, width]` as `[batch * length, width]`, in the compute dtype."""
@@ -245,7 +227,7 @@ class MultiHeadAttention(CompositeLayer):
         batch_size: Any = None,
         max_length: Any = None,
     ) -> Cache:
-        """Returns a cache for `call`: keys and values computed once, to be attended to many times.
+        """Returns a cache for `call`, a named tuple with `keys` and `values`.
 
         Args:
             value: `[batch, key_length, value_width]`, whose keys and values fill the cache (for
@@ -254,10 +236,6 @@ class MultiHeadAttention(CompositeLayer):
             batch_size: Number of rows of an empty cache.
             max_length: Number of positions of an empty cache of fixed size, for backends that
                 compile fixed shapes; None for one that grows with each call.
-
-        Returns:
-            A named tuple with `keys` and `values`: a `CompleteCache` of `value`, or an empty
-            `RollingCache` with `sliding_window`, `FixedCache` with `max_length`, or `GrowingCache`.
         """
         caches.check_built(self)
         if value is not None:
@@ -366,10 +344,8 @@ def _check_attention(attention, dropout, flash_attention, position):
     is_function = attention is None or isinstance(attention, AttentionFunction)
     check_argument(is_function, "attention", "an `AttentionFunction` or None", attention)
     if attention is not None and (dropout or flash_attention is not None):
-        raise ValueError(
-            "`dropout` and `flash_attention` are not allowed beside `attention`, which has its "
-            f"own. Received: {dropout=}, {flash_attention=}"
-        )
+        rule = "`dropout` and `flash_attention` are not allowed beside `attention`"
+        raise ValueError(f"{rule}, which has its own. Received: {dropout=}, {flash_attention=}")
     is_product = attention is None or isinstance(attention, ScaledDotProductAttention)
     if isinstance(position, RelativePosition) and not is_product:
         raise ValueError(

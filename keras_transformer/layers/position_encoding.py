@@ -38,12 +38,8 @@ def position_angles(positions: Tensor, frequencies: np.ndarray, dtype: str) -> T
 class SinusoidalPositionEncoding(keras.layers.Layer):
     """Adds sines and cosines of the position to the inputs.
 
-    `PE(pos, 2i) = sin(pos / 10000^(2i / d_model))`, `PE(pos, 2i + 1) = cos(...)`, from position 0,
-    interleaved, computed in at least float32 and cast to the compute dtype at the end. Up to
-    position 65,536 the encoding is exact, apart from the rounding to that dtype.
-
-    Differs from tensor2tensor, which concatenates sines and cosines and spaces `d_model / 2`
-    timescales over `d_model / 2 - 1` steps, and from OpenNMT-tf, which starts at position 1.
+    `PE(pos, 2i) = sin(pos / 10000^(2i / d_model))`, `PE(pos, 2i + 1) = cos(...)`, from position 0.
+    Up to position 65,536 it is exact, apart from the rounding to the compute dtype.
 
     Args:
         max_wavelength: Largest wavelength divided by 2 pi; 10,000 in the paper.
@@ -102,13 +98,9 @@ class LearnedPositionEmbedding(keras.layers.Layer):
             `RandomNormal(stddev=d_model**-0.5)`, as in `TiedEmbedding`.
 
     Call arguments:
-        inputs: `[batch, length, d_model]`, `length` at most `max_length`; the outputs have the
-            same shape.
-        positions: int32 `[length]` or `[batch, length]`; None for 0 to length - 1.
-
-    Raises:
-        ValueError: If `positions` is None and the length is greater than `max_length`. If the
-            length is unknown in a TensorFlow graph, an `InvalidArgumentError` when the graph runs.
+        inputs: `[batch, length, d_model]`; the outputs have the same shape.
+        positions: int32 `[length]` or `[batch, length]`; None for 0 to length - 1, where a length
+            above `max_length` is an error.
 
     Example:
 

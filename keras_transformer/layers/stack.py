@@ -23,9 +23,9 @@ from keras_transformer.layers.position_encoding import (
 )
 
 
-def make_attention(block, name, query_shape, value_shape, **options):
-    """Returns an attention of a block; the options are those of self-attention."""
-    d_model = query_shape[-1]
+def make_attention(block, name, inputs_shape, encoder_outputs_shape=None):
+    """Returns the cross-attention of a block, or without `encoder_outputs_shape` self-attention."""
+    d_model, is_self = inputs_shape[-1], encoder_outputs_shape is None
     head_dim = d_model // block.num_heads
     if d_model % block.num_heads and not (block.key_dim and block.value_dim):
         raise ValueError(
@@ -38,11 +38,12 @@ def make_attention(block, name, query_shape, value_shape, **options):
         block.value_dim or head_dim,
         use_bias=block.use_bias,
         dropout=block.attention_dropout,
+        position=block.position if is_self else None,
+        sliding_window=block.sliding_window if is_self else None,
         flash_attention=block.flash_attention,
-        **options,
         **_common_arguments(block, name),
     )
-    return build_part(layer, query_shape, value_shape)
+    return build_part(layer, inputs_shape, inputs_shape if is_self else encoder_outputs_shape)
 
 
 def make_feed_forward(block, inputs_shape):
@@ -112,10 +113,11 @@ def _given_layers(blocks, position):
 
 def build(stack: CompositeLayer, inputs_shape: tuple, *other_shapes: tuple) -> None:
     """Builds the layers of a stack, unless they were built before, elsewhere or from a file."""
-    stack.norm_layer = None
-    # Pre-norm blocks do not normalize their last sum; post-norm blocks do.
-    needs_norm = getattr(stack.blocks[-1], "norm", None) == "pre"
-    if needs_norm if stack.final_norm is None else stack.final_norm:
+    stack.norm_layer, has_norm = None, stack.final_norm
+    if has_norm is None:
+        # Pre-norm blocks do not normalize their last sum; post-norm blocks do.
+        has_norm = getattr(stack.blocks[-1], "norm", None) == "pre"
+    if has_norm:
         stack.norm_layer = make_norm(stack, "final_norm", inputs_shape)
     stack.dropout_layer.build(inputs_shape)
     _build_once(stack.position, inputs_shape)
@@ -125,9 +127,9 @@ def build(stack: CompositeLayer, inputs_shape: tuple, *other_shapes: tuple) -> N
 
 def _build_once(layer, *shapes):
     # A layer without a `build` is built by its first call, as everywhere in Keras.
-    if layer is None or layer.built or type(layer).build is keras.layers.Layer.build:
-        return
-    layer.build(*shapes)
+    has_build = layer is not None and type(layer).build is not keras.layers.Layer.build
+    if has_build and not layer.built:
+        layer.build(*shapes)
 
 
 def keeps_shape(stack: CompositeLayer) -> bool:
@@ -142,11 +144,10 @@ def keeps_shape(stack: CompositeLayer) -> bool:
 def config(stack: CompositeLayer) -> dict[str, Any]:
     """Returns the arguments of a stack, as `get_config` needs them."""
     configs: list[Any] = []
-    first: dict[int, int] = {}
     for index, block in enumerate(stack.blocks):
         # A block that occurred before is saved as the index of its first occurrence.
-        is_new = first.setdefault(id(block), index) == index
-        configs.append(_unbuilt_config(block) if is_new else first[id(block)])
+        first = next(i for i, other in enumerate(stack.blocks) if other is block)
+        configs.append(_unbuilt_config(block) if first == index else first)
     return {
         "blocks": configs,  # They say which of their parts are quantized.
         "quantized_parts": {},

@@ -21,8 +21,8 @@ from keras_transformer.layers.version_1 import load_version_1
 class TiedEmbedding(CompositeLayer):
     """Looks tokens up and, with the same matrix, projects states to logits.
 
-    The lookup multiplies by `sqrt(d_model)`; the projection does not. The embedding of the padding
-    id is exactly zero. The matrix is that of a `keras.layers.ReversibleEmbedding`, `embedding`.
+    The lookup multiplies by `sqrt(d_model)`; the projection does not. The matrix is that of a
+    `keras.layers.ReversibleEmbedding`, the attribute `embedding`.
 
     Args:
         vocab_size: Number of tokens.
@@ -40,8 +40,8 @@ class TiedEmbedding(CompositeLayer):
             tokens only; None for all tokens.
 
     Returns:
-        `[batch, length, d_model]`, or with `reverse=True` the logits `[..., vocab_size]` in at
-        least float32 (with `embeddings`, `[..., columns]`).
+        `[batch, length, d_model]`, or with `reverse=True` the logits `[..., vocab_size]` (or
+        `[..., columns]`) in at least float32.
 
     Example:
 

@@ -43,27 +43,27 @@ class Ancestors(NamedTuple):
     search moves these few numbers, and no keys.
     """
 
-    beams: Tensor  # int32 [batch, width, length]; -1 at positions that are not decoded yet
+    slots: Tensor  # int32 [batch, width, length]; -1 at positions that are not decoded yet
 
-    def extend(self, rows: Tensor | None, position: Tensor, is_fixed: bool) -> Self:
+    def extend(self, rows: Tensor | None, position: Tensor, is_fixed: bool) -> "Ancestors":
         """Returns the ancestors after a step in which each beam writes to its own slot."""
-        ancestors = self.beams
-        batch, width, length = ops.shape(ancestors)
+        slots = self.slots
+        batch, width, length = ops.shape(slots)
         if rows is not None:
-            flat = ops.reshape(ancestors, (batch * width, length))
-            ancestors = ops.reshape(ops.take(flat, rows, axis=0), (batch, width, length))
-        itself = ops.reshape(ops.arange(width, dtype="int32"), (1, width, 1))
+            flat = ops.reshape(slots, (batch * width, length))
+            slots = ops.reshape(ops.take(flat, rows, axis=0), (batch, width, length))
+        new_slots = ops.reshape(ops.arange(width, dtype="int32"), (1, width, 1))
         if not is_fixed:
-            itself = ops.broadcast_to(itself, (batch, width, 1))
-            return self._replace(beams=ops.concatenate([ancestors, itself], axis=2))
+            new_slots = ops.broadcast_to(new_slots, (batch, width, 1))
+            return Ancestors(ops.concatenate([slots, new_slots], axis=2))
         is_here = ops.equal(ops.arange(length, dtype="int32"), position)
-        return self._replace(beams=ops.where(is_here, itself, ancestors))
+        return Ancestors(ops.where(is_here, new_slots, slots))
 
     def mask(self) -> Tensor:
         """Returns the keys that each beam may attend to, bool `[batch, width, length * width]`."""
-        batch, width, length = ops.shape(self.beams)
-        beams = ops.arange(width, dtype="int32")
-        mask = ops.equal(ops.expand_dims(self.beams, 3), beams)  # [batch, width, length, width]
+        batch, width, length = ops.shape(self.slots)
+        slots = ops.arange(width, dtype="int32")
+        mask = ops.equal(ops.expand_dims(self.slots, 3), slots)  # [batch, width, length, width]
         return ops.reshape(mask, (batch, width, length * width))
 
 
@@ -80,8 +80,7 @@ class DecodingState(NamedTuple):
 class Transformer(MicroBatchModel):
     """The Transformer: maps source and target token ids to logits of the next target token.
 
-    A functional model, for `compile` and `fit`, with the methods that decoding needs. Id 0 is
-    padding on both sides.
+    A functional model with the methods that decoding needs. Id 0 is padding on both sides.
 
     Args:
         config: A `TransformerConfig`.
@@ -113,8 +112,7 @@ class Transformer(MicroBatchModel):
         def embedding(vocab_size, name):
             return TiedEmbedding(vocab_size, config.d_model, dtype=policy, name=name)
 
-        # The model gets these attributes below: a Keras model has none before it is initialized.
-        # `decoder_states` reads only them, so it can be called before that, too.
+        # A Keras model has no attributes before it is initialized; `decoder_states` reads these.
         layers: Any = types.SimpleNamespace()
         if config.target_vocab_size is None:
             layers.target_embedding = embedding(config.vocab_size, "embedding")
@@ -153,9 +151,6 @@ class Transformer(MicroBatchModel):
             vocab_size, target_vocab_size: As in `TransformerConfig`.
             dtype: Dtype policy; None for the global one.
             **overrides: Other fields of `TransformerConfig`.
-
-        Raises:
-            ValueError: If there is no such preset, or an override is not allowed.
 
         Example:
 
@@ -229,7 +224,7 @@ class Transformer(MicroBatchModel):
         max_length: Any = None,
         token_ids: Tensor | None = None,
     ) -> DecodingState:
-        """Encodes the source once and returns the state that `decode_step` begins with.
+        """Returns the `DecodingState` that `decode_step` begins with, of the encoded source.
 
         Args:
             source: int32 `[batch, source_length]`.
@@ -238,9 +233,6 @@ class Transformer(MicroBatchModel):
                 elsewhere they grow, and it is ignored.
             token_ids: int32 `[columns]`, the only tokens whose logits `decode_step` computes; None
                 for all.
-
-        Returns:
-            A `DecodingState`, a nest of tensors for `batch * width` rows, sentence-major.
         """
         encoder_outputs, padding_mask = self.encode(source, training=False)
         batch = ops.shape(source)[0]
@@ -253,8 +245,8 @@ class Transformer(MicroBatchModel):
             return DecodingState(cache, padding_mask, (), chosen)
         cache = self.decoder.make_cache(encoder_outputs, batch, max_length and max_length * width)
         length = max_length or cache.blocks[0].self_attention.length  # 0 if it grows.
-        beams = ops.full((batch, width, length), -1, dtype="int32")
-        return DecodingState(cache, padding_mask, Ancestors(beams), chosen)
+        slots = ops.full((batch, width, length), -1, dtype="int32")
+        return DecodingState(cache, padding_mask, Ancestors(slots), chosen)
 
     @property
     def _beams_share_a_cache(self):
@@ -265,9 +257,7 @@ class Transformer(MicroBatchModel):
     def decode_step(
         self, tokens: Tensor, rows: Tensor | None, state: DecodingState
     ) -> tuple[Tensor, DecodingState]:
-        """Returns the logits that follow `tokens`, and the new state.
-
-        This is the step function of `keras_transformer.decoding`.
+        """Returns the logits that follow `tokens`, and the new state: a `decoding.Step`.
 
         Args:
             tokens: int32 `[batch * width]`, the last token of each row, BOS at first.
@@ -276,8 +266,8 @@ class Transformer(MicroBatchModel):
             state: From `start_decoding` or the last call.
 
         Returns:
-            Logits `[batch * width, target vocabulary]` in at least float32 (with `token_ids`,
-            `[batch * width, columns]`), and the state.
+            Logits `[batch * width, target vocabulary or columns]` in at least float32, and the
+            state.
         """
         cache, source_mask, ancestors, chosen = state
         # The beams of a sentence are decoded as `width` positions of one row, so they share one
@@ -286,7 +276,7 @@ class Transformer(MicroBatchModel):
         if not self._beams_share_a_cache:
             cache = cache.reorder(rows)
         if isinstance(ancestors, Ancestors):
-            width = ancestors.beams.shape[1]
+            width = ancestors.slots.shape[1]
             position = cache.length // width
             is_fixed = isinstance(cache.blocks[0].self_attention, FixedCache)
             ancestors = ancestors.extend(rows, position, is_fixed)
@@ -338,8 +328,7 @@ class Transformer(MicroBatchModel):
         """Returns the attention weights of every block, without dropout.
 
         Args:
-            source: int32 `[batch, source_length]`.
-            target: int32 `[batch, target_length]`, beginning with BOS.
+            source, target: As in `decoder_states`.
 
         Returns:
             A dict of lists over blocks: `"encoder"` `[batch, heads, source, source]`, `"decoder"`

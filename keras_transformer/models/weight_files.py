@@ -54,11 +54,8 @@ def save_weights_only(model: keras.Model, path: str | os.PathLike) -> None:
 
     Example:
 
-    >>> import tempfile
     >>> model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
-    >>> model.compile("adam", "mse")
-    >>> path = tempfile.mkdtemp() + "/model.weights.h5"
-    >>> keras_transformer.training.save_weights_only(model, path)
+    >>> keras_transformer.training.save_weights_only(model, "model.weights.h5")
     """
     # The HDF5 library crashes the process when the disk is full.
     num_bytes = sum(
@@ -97,22 +94,21 @@ def load_weights_only(model: keras.Model, path: str | os.PathLike) -> None:
 
     Example:
 
-    >>> import tempfile
-    >>> from keras_transformer.training import load_weights_only, save_weights_only
-    >>> path = tempfile.mkdtemp() + "/model.weights.h5"
     >>> model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
-    >>> save_weights_only(model, path)
-    >>> load_weights_only(model, path)
+    >>> model.save_weights("model.weights.h5")
+    >>> keras_transformer.training.load_weights_only(model, "model.weights.h5")
     """
     try:
         with without_optimizer(model):
             model.load_weights(path)
     except (OSError, ValueError, KeyError, RuntimeError) as error:
-        raise UserError(
-            f"Weights cannot be loaded from {str(path)!r}: damaged file, or another model "
-            f"({one_line(error)})."
-        ) from error
+        raise _unloadable(path, error) from error
     check_finite(model, path)
+
+
+def _unloadable(path, error):
+    reason = f"damaged, or of another model ({one_line(error)})"
+    return UserError(f"Weights cannot be loaded from {str(path)!r}: {reason}.")
 
 
 def check_finite(model: keras.Model, path: str | os.PathLike) -> None:
@@ -177,12 +173,12 @@ def check_size(num_bytes: int, files: Iterable[str | os.PathLike]) -> None:
 def average_checkpoints(paths: Sequence[str | os.PathLike], output: str | os.PathLike) -> Path:
     """Writes the mean of several `.weights.h5` files of one model.
 
-    Floating-point weights are averaged in float64 and stored in their own dtype. Other arrays (the
-    states of random seeds, which are integers) are taken from the last file.
+    Weights are averaged in float64 and stored in their own dtype. Other arrays, such as the states
+    of random seeds, are those of the last file.
 
     Args:
         paths: Files written by `model.save_weights` (without the optimizer), oldest first.
-        output: File to write, a `.weights.h5` file for `model.load_weights`.
+        output: The `.weights.h5` file to write.
 
     Returns:
         `output` as `pathlib.Path`.
@@ -193,14 +189,12 @@ def average_checkpoints(paths: Sequence[str | os.PathLike], output: str | os.Pat
 
     Example:
 
-    >>> import tempfile
-    >>> folder = tempfile.mkdtemp()
     >>> model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
-    >>> paths = [f"{folder}/{number}.weights.h5" for number in (1, 3)]
-    >>> for path, value in zip(paths, (1.0, 3.0)):
-    ...     _ = model.layers[0].bias.assign([value])
-    ...     model.save_weights(path)
-    >>> mean = keras_transformer.training.average_checkpoints(paths, f"{folder}/mean.weights.h5")
+    >>> for number in (1, 3):
+    ...     _ = model.layers[0].bias.assign([number])
+    ...     model.save_weights(f"{number}.weights.h5")
+    >>> paths = ["1.weights.h5", "3.weights.h5"]
+    >>> mean = keras_transformer.training.average_checkpoints(paths, "mean.weights.h5")
     >>> model.load_weights(mean)
     >>> float(model.layers[0].bias.value[0])
     2.0
@@ -314,10 +308,7 @@ def load_saved_model_weights(model: Any, path: str | os.PathLike) -> None:
             for kernel, values in zip(kernels, np.split(matrix, ends[:-1], axis=1), strict=True):
                 kernel.assign(values)
     except (tf.errors.OpError, ValueError, TypeError) as error:
-        raise UserError(
-            f"Weights cannot be loaded from {str(path)!r}: damaged files, or of another model "
-            f"({one_line(error)})."
-        ) from error
+        raise _unloadable(path, error) from error
     check_finite(model, path)
 
 
