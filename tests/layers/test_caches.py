@@ -1,4 +1,6 @@
-"""Caches whose last positions are kept apart: the same numbers as without."""
+"""Caches in one part and in two: positions, masks, and the same numbers as without."""
+
+import functools
 
 import keras
 import numpy as np
@@ -6,10 +8,12 @@ import pytest
 from keras import ops
 
 from keras_transformer import Transformer
-from keras_transformer.decoding import BeamSearch, GreedySearch
+from keras_transformer.decoding import BeamSearch, GreedySearch, MinimumLength
 from keras_transformer.layers import Decoder, DecoderBlock
 from keras_transformer.layers.caches import CompleteCache, FixedCache, GrowingCache, take_rows
+from tests.layers.oracle_parameters import array, randomize
 
+slow = functools.partial(pytest.param, marks=pytest.mark.slow)
 RNG = np.random.default_rng(0)
 
 
@@ -21,7 +25,7 @@ def _empty(apart):
 
 
 def _all(parts):
-    return np.concatenate([ops.convert_to_numpy(part) for part in parts], axis=2)
+    return np.concatenate([array(part) for part in parts], axis=2)
 
 
 @pytest.mark.parametrize("num_new", [1, 4])
@@ -50,7 +54,7 @@ def _visible(mask, length):
     """The mask, `[queries, length]`; None hides nothing."""
     if mask is None:
         return np.ones((1, length), bool)
-    return ops.convert_to_numpy(mask)[0]
+    return array(mask)[0].astype(bool)
 
 
 @pytest.mark.parametrize("num_new", [1, 2])
@@ -85,62 +89,53 @@ def test_rows_of_a_decoders_cache_are_reordered_and_those_of_the_source_stay(max
     assert decoder.reorder_cache(cache, None) is cache
     assert again.length is cache.length
     assert again.blocks[0].cross_attention is cache.blocks[0].cross_attention
-    own = cache.blocks[0].self_attention
-    for one, other in zip(
-        keras.tree.flatten(again.blocks[0].self_attention), keras.tree.flatten(own), strict=True
-    ):
-        expected = ops.convert_to_numpy(other)
-        expected = expected[[1, 1]] if expected.ndim else expected
-        np.testing.assert_array_equal(ops.convert_to_numpy(one), expected)
+    before, after = (
+        [array(tensor) for tensor in keras.tree.flatten(one.blocks[0].self_attention)]
+        for one in (cache, again)
+    )
+    for old, new in zip(before, after, strict=True):
+        np.testing.assert_array_equal(new, old[[1, 1]] if old.ndim else old)
 
 
 def test_scalars_belong_to_all_rows():
     kept = take_rows({"a": ops.array([5, 6, 7]), "b": ops.array(3)}, ops.array([2, 0], "int32"))
-    assert ops.convert_to_numpy(kept["a"]).tolist() == [7, 5] and int(kept["b"]) == 3
+    assert array(kept["a"]).tolist() == [7, 5] and int(kept["b"]) == 3
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(keras.backend.backend() == "jax", reason="caches on JAX have a fixed size")
-@pytest.mark.parametrize("search,longest", [
-    (BeamSearch(3, n_best=3), 40),
-    pytest.param(BeamSearch(3, n_best=3), 80, marks=pytest.mark.slow),
-    pytest.param(GreedySearch(), 80, marks=pytest.mark.slow),
-])  # fmt: skip
-def test_long_answers_have_the_scores_of_the_whole_model(search, longest):
-    keras.utils.set_random_seed(1)
+ON_JAX = pytest.mark.skipif(keras.backend.backend() == "jax", reason="caches have a fixed size")
+WINDOW = {"position": "rotary", "sliding_window": 3}
+LONG_BEAMS = BeamSearch(3, n_best=3, constraints=[MinimumLength(80)])
+LONG_GREEDY = GreedySearch(constraints=[MinimumLength(80)])
+
+
+@pytest.mark.parametrize("settings, search, max_lengths", [
+    (WINDOW, BeamSearch(3, n_best=3), [9, 5]),
+    slow(WINDOW, GreedySearch(), [9, 5]),
+    slow({"position": "relative", "max_distance": 3}, BeamSearch(3, n_best=3), [9, 5]),
+    slow({"position": "rotary"}, BeamSearch(3, n_best=3), [9, 5]),
+    slow({"sliding_window": 3}, BeamSearch(3, n_best=3), [9, 5]),
+    # Caches in two parts.
+    pytest.param({}, LONG_BEAMS, [80, 75], marks=[pytest.mark.slow, ON_JAX]),
+    pytest.param({}, LONG_GREEDY, [80, 75], marks=[pytest.mark.slow, ON_JAX]),
+], ids=str)  # fmt: skip
+def test_a_search_has_the_log_probabilities_of_the_whole_model(settings, search, max_lengths):
     layers = {"num_encoder_layers": 1, "num_decoder_layers": 1}
-    model = Transformer.from_preset("tiny", vocab_size=12, **layers)
+    model = Transformer.from_preset("tiny", vocab_size=12, **layers, **settings)
+    randomize(model)
     source = np.array([[5, 6, 7, 3], [8, 3, 0, 0]], "int32")
+    longest = max_lengths[0]
     state = model.start_decoding(ops.array(source), search.width, longest)
-    assert len(state.cache.blocks[0].self_attention.keys) == 2
-    step = model.decode_step
-    result = search(
-        _never_ending(step),
-        state,
-        [longest, longest - 5],
-        max_length=longest,
-        keep_sentences=model.keep_sentences,
+    assert longest < 80 or len(state.cache.blocks[0].self_attention.keys) == 2
+    found = search(
+        model.decode_step, state, max_lengths, longest, keep_sentences=model.keep_sentences
     )
-    tokens = ops.convert_to_numpy(result.tokens)
-    for row, length in enumerate((longest, longest - 5)):
-        for rank in range(tokens.shape[1]):
-            answer = tokens[row, rank, :length]
-            inputs = np.concatenate([[2], answer[:-1]])[None]
-            logits = model({"source": source[row : row + 1], "target": inputs}, training=False)
-            logits = np.array(ops.convert_to_numpy(logits)[0], "float64")
-            logits[:, 3] = -1e9
-            logits -= np.log(np.exp(logits).sum(axis=1, keepdims=True))
-            expected = logits[np.arange(length), answer].sum()
-            found = float(ops.convert_to_numpy(result.log_probabilities)[row, rank])
-            assert found == pytest.approx(expected, rel=1e-4)
-
-
-def _never_ending(step):
-    """The step with EOS out of question, so that answers are as long as they may be."""
-
-    def function(tokens, rows, state):
-        logits, state = step(tokens, rows, state)
-        is_eos = ops.equal(ops.arange(logits.shape[-1]), 3)
-        return ops.where(is_eos, -1e9, logits), state
-
-    return function
+    tokens, lengths, log_probabilities = map(
+        array, (found.tokens, found.lengths, found.log_probabilities)
+    )
+    for row, rank in np.ndindex(*lengths.shape):
+        answer = tokens[row, rank, : int(lengths[row, rank])].astype("int32")
+        target = np.concatenate([[2], answer[:-1]])[None]
+        logits = array(model({"source": source[row : row + 1], "target": target}))[0]
+        logits -= np.log(np.exp(logits).sum(axis=1, keepdims=True))
+        total = logits[np.arange(len(answer)), answer].sum()
+        assert log_probabilities[row, rank] == pytest.approx(total, rel=1e-4, abs=1e-3)
