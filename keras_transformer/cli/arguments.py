@@ -22,8 +22,8 @@ _CONSTRAINTS = {
     "no_repeat_ngram": "NoRepeatNgrams",
     "repetition_penalty": "RepetitionPenalty",
 }
-_FLAGS = ("--" + name.replace("_", "-") for name in _CONSTRAINTS)
-CONSTRAINT_OPTIONS = (*_FLAGS, "--suppress-unknown")
+CONSTRAINT_OPTIONS = ("--min-length", "--no-repeat-ngram", "--repetition-penalty")
+CONSTRAINT_OPTIONS += ("--suppress-unknown",)
 SEARCH_OPTIONS = ("--beam-size", "--length-penalty", "--patience")
 _LONG_LINES = {
     "split": "split translates it in parts, of whole sentences where possible, and joins the "
@@ -51,18 +51,18 @@ def add_options(group: argparse._ActionsContainer, texts: Mapping[str, str], **c
         group.add_argument(flag, help=text, **kind, **common)
 
 
-def add_setting(group: argparse._ActionsContainer, one: Setting) -> None:
+def add_setting(group: argparse._ActionsContainer, option: Setting) -> None:
     """Adds the option of a setting to a group of a parser; None means that it is not given."""
-    default = one.unset if one.default is None else one.default
+    default, rule = option.unset if option.default is None else option.default, option.rule
     shown = str(default).lower() if isinstance(default, bool) else default
-    text = one.text + (f" (default: {shown})" if default is not None else "")
-    if one.rule is SWITCH:
+    text = option.text + (f" (default: {shown})" if default is not None else "")
+    if rule is SWITCH:
         action = argparse.BooleanOptionalAction
-        group.add_argument(one.flag, action=action, default=None, help=text)
+        group.add_argument(option.flag, action=action, default=None, help=text)
         return
-    values = {"choices": one.rule.choices} if one.rule.choices else {"type": one.rule}
-    metavar = one.metavar or one.rule.metavar
-    group.add_argument(one.flag, **values, metavar=metavar, help=text.replace("%", "%%"))
+    values = {"choices": rule.choices} if rule.choices else {"type": rule}
+    metavar = option.metavar or rule.metavar
+    group.add_argument(option.flag, **values, metavar=metavar, help=text.replace("%", "%%"))
 
 
 def is_given(arguments, option: str) -> bool:
@@ -75,13 +75,10 @@ def add_line_options(parser, done: str) -> tuple[Any, Any]:
     """Adds the options of a command that answers lines; returns its groups of files and batches."""
     files = parser.add_argument_group("model and files")
     add_model_option(files, required=True)
-    options = {
-        "--input FILE": "UTF-8 text, one sentence a line, .gz too, or a pipe (default: standard "
-        "input)",
-        "--output FILE": "output file (.gz supported); written only after all lines have been "
-        f"{done} (default: standard output, line by line)",
-    }
-    add_options(files, options)
+    text = "UTF-8 text, one sentence a line, .gz too, or a pipe (default: standard input)"
+    add_options(files, {"--input FILE": text})
+    text = f"output file (.gz supported); written only after all lines have been {done}"
+    add_options(files, {"--output FILE": f"{text} (default: standard output, line by line)"})
     add_search_options(parser)
     batches = add_batch_options(parser)
     text = f"number of lines that are read, sorted by length and {done} together"
@@ -132,19 +129,17 @@ def choose_search(arguments, search: Any) -> Any:
     given = {name: value for name, value in vars(arguments).items() if value is not None}
     names = ("beam_size", "length_penalty", "patience", "n_best")
     options = {name: given[name] for name in names if name in given}
-    if options and isinstance(search, decoding.BeamSearch):
-        search = dataclasses.replace(search, **options)
-    elif options:
-        search = decoding.BeamSearch(**options, constraints=search.constraints)
+    if options and not isinstance(search, decoding.BeamSearch):
+        search = decoding.BeamSearch(constraints=search.constraints)
     asked = [getattr(decoding, kind)(given[n]) for n, kind in _CONSTRAINTS.items() if n in given]
     # If the search suppresses other tokens, they stay suppressed.
     replaced = tuple(map(type, asked))
     if given.get("suppress_unknown"):
         asked.append(decoding.SuppressTokens((UNK_ID,)))
-    if not asked:
+    if not options and not asked:
         return search
-    kept = [one for one in search.constraints if not isinstance(one, replaced)]
-    return dataclasses.replace(search, constraints=(*kept, *asked))
+    kept = [c for c in search.constraints if not isinstance(c, replaced)]
+    return dataclasses.replace(search, **options, constraints=(*kept, *asked))
 
 
 def add_shortlist_option(group) -> None:

@@ -81,7 +81,7 @@ def _options_of_tasks(tasks):
     declared += declare_options("vocabulary", {"vocabulary FILE": text + "for a new one"})
     text = "model directory; if it contains a training already, that training is resumed"
     declared += declare_options("machine", {"output DIR": text})
-    options = {one.name: one for one in declared}
+    options = {option.name: option for option in declared}
     # Defaults that differ from the library's, because the command line knows the number of pairs.
     presets = [f"with --task {task.name} {task.defaults['preset']}"
                for task in tasks if "preset" in task.defaults]  # fmt: skip
@@ -109,17 +109,18 @@ def _options_of_tasks(tasks):
     for name, change in changes.items():
         options[name] = dataclasses.replace(options[name], **change)
     for kind in (TransformerConfig, TrainingRecipe):
-        for one in declarations(kind).values():
-            if one.table:
-                options[one.name] = dataclasses.replace(one, default=None, unset="the preset's")
+        for option in declarations(kind).values():
+            if option.table:
+                changed = dataclasses.replace(option, default=None, unset="the preset's")
+                options[option.name] = changed
     for name in CHOSEN.keys() - {"preset"}:
         unset = f"by the number of pairs; with --preset {options[name].unset}"
         options[name] = dataclasses.replace(options[name], unset=unset)
-    return {name: one for name, one in options.items() if one.table}
+    return {name: option for name, option in options.items() if option.table}
 
 
 def options_in(table: str) -> list[Setting]:
-    return [one for one in train_options().values() if one.table == table]
+    return [option for option in train_options().values() if option.table == table]
 
 
 def add_tables(parser, tables=None, left_out=()) -> None:
@@ -161,7 +162,7 @@ def read_config(path: str) -> dict[str, Any]:
 def _describe_unknown(name, table):
     if name in (known := train_options()):
         return f"{name} belongs in [{known[name].table}]. Received: it in [{table}]"
-    names = [one.name for one in options_in(table)]
+    names = [option.name for option in options_in(table)]
     close = difflib.get_close_matches(name, names, n=1)
     hint = f" (did you mean {close[0]}?)" if close else f"; known: {', '.join(names)}"
     return f"unknown setting in [{table}]{hint}. Received: {name!r}"
@@ -185,9 +186,9 @@ def _read_experiment(name, given):
     if given.get("task", task.name) != task.name:
         rule = f"--experiment {name} is for --task {task.name}"
         raise UserError(f"{rule}. Received: task={given['task']!r}")
-    others = [one for kind, names in task.data_kinds.items() if kind not in values for one in names]
-    if any(given.get(one) for one in others):
-        values = {one: value for one, value in values.items() if known[one].table != "data"}
+    other_kinds = [names for kind, names in task.data_kinds.items() if kind not in values]
+    if any(map(given.get, itertools.chain(*other_kinds))):
+        values = {key: value for key, value in values.items() if known[key].table != "data"}
         values["task"] = task.name
     if given.get("prepared"):  # It brings a vocabulary.
         del values["vocab_size"]
@@ -196,7 +197,7 @@ def _read_experiment(name, given):
 
 def resolve(arguments: argparse.Namespace) -> dict[str, Any]:
     """Returns all settings: from options, else the TOML file, the experiment or the defaults."""
-    values = {name: one.default for name, one in train_options().items()}
+    values = {name: option.default for name, option in train_options().items()}
     options = {name: value for name, value in vars(arguments).items() if value is not None}
     given = read_config(options["config"]) if options.get("config") else {}
     given |= {name: options[name] for name in values if name in options}
@@ -266,7 +267,7 @@ def check_task(values: Mapping[str, Any]) -> None:
     """Raises a `UserError` if a setting of another task has been given."""
 
     def settings_of(task):
-        return {*task.settings, *(one.name for one in task.options)}
+        return {*task.settings, *(option.name for option in task.options)}
 
     task, known = get_task(values["task"]), train_options()
     for other in all_tasks():
@@ -280,18 +281,18 @@ def check_task(values: Mapping[str, Any]) -> None:
 def data_kind(values: Mapping[str, Any]) -> str:
     """Returns the kind of data that the settings name, a key of `Task.data_kinds`."""
     task, known = get_task(values["task"]), train_options()
-    given = {
+    flags = {
         kind: [known[name].flag for name in names if values[name]]
         for kind, names in task.data_kinds.items()
     }
-    given = {kind: flags for kind, flags in given.items() if flags}
+    given = [kind for kind in flags if flags[kind]]
     if len(given) != 1:
-        received = ", ".join(itertools.chain(*given.values())) or "none of them"
+        received = ", ".join(itertools.chain(*flags.values())) or "none of them"
         raise UserError(f"{task.missing_data} Received: {received}")
-    [(kind, flags)] = given.items()
+    [kind] = given
     missing = [known[name].flag for name in task.data_kinds[kind] if not values[name]]
     if missing:
-        raise UserError(f"{flags[0]} also needs {' and '.join(missing)}.")
+        raise UserError(f"{flags[kind][0]} also needs {' and '.join(missing)}.")
     return kind
 
 
@@ -304,19 +305,19 @@ def render_config(values: Mapping[str, Any], preset_values: Mapping[str, Any]) -
     ]
     for table, heading in train_tables().items():
         lines += ["", f"# {heading[0].upper()}{heading[1:]}.", f"[{table}]"]
-        for one in options_in(table):
-            lines += ["", f"# {one.text[0].upper()}{one.text[1:]}."]
-            if one.rule.choices:
-                lines.append(f"# One of: {', '.join(one.rule.choices)}.")
-            value, start = values[one.name], ""
+        for option in options_in(table):
+            lines += ["", f"# {option.text[0].upper()}{option.text[1:]}."]
+            name, rule = option.name, option.rule
+            if rule.choices:
+                lines.append(f"# One of: {', '.join(rule.choices)}.")
+            value = preset_values.get(name) if values[name] is None else values[name]
             if value is None:
-                value, start = preset_values.get(one.name), "# "
-            if value is None:
-                number = 30.0 if one.rule.allows(30.0) else 0.999  # a rate
+                number = 30.0 if rule.allows(30.0) else 0.999  # a rate
                 examples = {str: "...", bool: True, float: number, tuple: [1, 5, 10]}
-                value = (one.rule.choices or [examples.get(one.rule.kind, 1)])[0]
+                value = rule.choices[0] if rule.choices else examples.get(rule.kind, 1)
+            start = "# " if values[name] is None else ""
             # Text, numbers and booleans are written as in JSON.
-            lines.append(f"{start}{one.name} = {json.dumps(value, ensure_ascii=False)}")
+            lines.append(f"{start}{name} = {json.dumps(value, ensure_ascii=False)}")
     return "\n".join(lines) + "\n"
 
 
@@ -327,8 +328,11 @@ def training_settings(values: Mapping[str, Any]) -> TrainingSettings:
         given["vocab_size"] = values["vocab_size"]
 
     def fields(kind):
-        declared = declarations(kind).items()
-        return {name: given[one.name] for name, one in declared if one.table and one.name in given}
+        return {
+            field: given[option.name]
+            for field, option in declarations(kind).items()
+            if option.table and option.name in given
+        }
 
     model, recipe = fields(TransformerConfig), fields(TrainingRecipe)
     preset = get_preset(given["preset"])

@@ -139,18 +139,13 @@ def exact_match(
     50.0
     """
     streams = _reference_streams(hypotheses, references)
-    matches = 0
+    num_matches = 0
     for lines in zip(hypotheses, *streams, strict=True):
-        hypothesis, *correct = (
-            line.lower().strip() if lowercase else line.strip() for line in lines
-        )
-        matches += hypothesis in correct
-    return Score(
-        "exact match",
-        100.0 * matches / len(hypotheses),
-        f"nrefs:{len(streams)}|case:{'lc' if lowercase else 'mixed'}",
-        {"num_matches": matches, "num_sentences": len(hypotheses)},
-    )
+        hypothesis, *correct = ((line.lower() if lowercase else line).strip() for line in lines)
+        num_matches += hypothesis in correct
+    details = {"num_matches": num_matches, "num_sentences": len(hypotheses)}
+    signature = f"nrefs:{len(streams)}|case:{'lc' if lowercase else 'mixed'}"
+    return Score("exact match", 100.0 * num_matches / len(hypotheses), signature, details)
 
 
 def _reference_streams(hypotheses, references):
@@ -170,9 +165,10 @@ def _reference_streams(hypotheses, references):
                 "There must be as many references as hypotheses. "
                 f"Received: {len(hypotheses)} hypotheses and {len(stream)} {which}"
             )
-    for name, lines in (("hypothesis", hypotheses), *(("reference", lines) for lines in streams)):
+    for side, lines in enumerate((hypotheses, *streams)):
         for number, line in enumerate(lines, start=1):
             if not isinstance(line, str):
+                name = "reference" if side else "hypothesis"
                 raise UserError(f"Each {name} must be a string. Received: line {number} = {line!r}")
     return streams
 
@@ -224,10 +220,10 @@ def paper_bleu(
     sides = (hypotheses, *_reference_streams(hypotheses, references))
     hypotheses, *streams = ([tokenize_for_paper(line, language) for line in side] for side in sides)
     metric = BLEU(lowercase=lowercase, tokenize="none", smooth_method="none", force=True)
-    is_split = language == "de"
-    name = "BLEU (tokenized, compounds split)" if is_split else "BLEU (tokenized)"
+    name, tokens = "BLEU (tokenized)", "tok:moses-en"
+    if language == "de":
+        name, tokens = "BLEU (tokenized, compounds split)", "tok:moses-de+atat"
     score = _bleu_score(name, metric, hypotheses, streams)
-    tokens = f"tok:moses-{language}{'+atat' if is_split else ''}"
     return dataclasses.replace(score, signature=score.signature.replace("tok:none", tokens))
 
 

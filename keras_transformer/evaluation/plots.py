@@ -26,10 +26,8 @@ _LOSSES = (
 )
 _SCORE_COLORS = ("#009e73", "#56b4e9", "#e69f00")
 
-# Sizes of attention maps.
-_CELL_INCHES = 0.27
-# Long sentences get smaller cells.
-_LONGEST_SIDE_INCHES = 18.0
+# Sizes of attention maps: of a cell, which is smaller in long sentences, and of the longest side.
+_CELL_INCHES, _LONGEST_SIDE_INCHES = 0.27, 18.0
 _MAX_COLUMNS = 4
 _SMALLEST_FONT = 4.0  # points
 
@@ -66,7 +64,7 @@ def plot_learning_curve(
     series = [((name, f"val_{name}", f"valid_{name}"), *style) for name, *style in series]
     losses, scores = _curves(rows, _LOSSES), _curves(rows, series)
     panels = [(losses, "loss (nats per token)"), (scores, "score on held-out text")]
-    panels = [panel for panel in panels if panel[0]]
+    panels = [(curves, label) for curves, label in panels if curves]
     if not panels:
         raise ValueError(
             "The history must have rows with 'step' and one of 'loss', 'val_loss', "
@@ -76,13 +74,13 @@ def plot_learning_curve(
     for number, (curves, label) in enumerate(panels, start=1):
         axes = figure.add_subplot(1, len(panels), number)
         _draw(axes, curves, label)
+        corner = "upper right"  # stays free: losses fall, and scores rise
         if curves is scores:
+            corner = "lower right"
             # Leaves room above 100 for the value at the end of a curve.
             axes.set_ylim(0, 112)
             axes.set_yticks(range(0, 101, 20))
             _write_last_values(axes, curves)
-        # Losses fall and scores rise, so these corners stay free.
-        corner = "lower right" if curves is scores else "upper right"
         axes.legend(frameon=False, labelcolor=TEXT_COLOR, loc=corner)
     return save_figure(figure, path)
 
@@ -133,17 +131,10 @@ def _write_last_values(axes, curves):
     """Writes each curve's last value at its end, the highest above its curve, the rest below."""
     highest = max(values[-1] for *_, values in curves)
     for _, color, steps, values in curves:
-        above = values[-1] == highest
-        axes.annotate(
-            f"{values[-1]:.1f}",
-            (steps[-1], values[-1]),
-            xytext=(0, 6 if above else -7),
-            textcoords="offset points",
-            ha="right",
-            va="bottom" if above else "top",
-            color=color,
-            fontweight="bold",
-        )
+        offset, side = (6, "bottom") if values[-1] == highest else (-7, "top")
+        position = {"xytext": (0, offset), "textcoords": "offset points", "ha": "right", "va": side}
+        style = {"color": color, "fontweight": "bold"}
+        axes.annotate(f"{values[-1]:.1f}", (steps[-1], values[-1]), **position, **style)
 
 
 def plot_attention(

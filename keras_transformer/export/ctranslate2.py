@@ -140,12 +140,11 @@ def _set_feed_forward(spec, block):
 
 def _set_linear(spec, layer, *names):
     """Sets one linear map to several joined maps of our layer; all have a bias, or none has."""
-    # CTranslate2's matrices are [output, input].
     maps = [getattr(layer, f"{name}_dense") for name in names]
+    # CTranslate2's matrices are [output, input].
     spec.weight = np.concatenate([_values(dense.kernel).T for dense in maps])
-    biases = [dense.bias for dense in maps]
-    if biases[0] is not None:
-        spec.bias = np.concatenate([_values(bias) for bias in biases])
+    if maps[0].bias is not None:
+        spec.bias = np.concatenate([_values(dense.bias) for dense in maps])
 
 
 def _set_norm(spec, norm):

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from keras_transformer.errors import UserError
 from keras_transformer.files import atomic_folder
+from keras_transformer.inference.tasks import get_task
 from keras_transformer.settings.setting import Setting, choice, declare_options
 
 if TYPE_CHECKING:
@@ -49,8 +50,6 @@ class ExportFormat:
 
     def check_task(self, task: str) -> None:
         """Raises a `UserError` if a task needs its own search and the export lacks it."""
-        from keras_transformer.inference.tasks import get_task
-
         if get_task(task).needs_own_search and not self.includes_search:
             others = " or ".join(name for name, f in FORMATS.items() if f.includes_search)
             raise UserError(
@@ -71,9 +70,7 @@ _PRECISION, _STREAMS, _QUANTIZATION = declare_options("export", _OPTIONS)
 _PRECISION = dataclasses.replace(_PRECISION, rule=choice("TYPE", "float32", "bfloat16", "auto"))
 _ALL = (
     ExportFormat(
-        "saved_model",
-        "SavedModel",
-        "saved_model.pb",
+        *("saved_model", "SavedModel", "saved_model.pb"),
         {"variables/variables.*", "fingerprint.pb", "keras_metadata.pb"}
         | {"assets.extra/tf_serving_warmup_requests"}
         | {f"assets.extra/model/{name}" for name in _MODEL_FILES},
@@ -81,9 +78,7 @@ _ALL = (
         options={"dtype": _PRECISION, "num_streams": _STREAMS},
     ),
     ExportFormat(
-        "ctranslate2",
-        "CTranslate2 model",
-        "model.bin",
+        *("ctranslate2", "CTranslate2 model", "model.bin"),
         _TOKENIZER_FILES
         | {"config.json"}
         | {f"{side}_vocabulary.json" for side in ("shared", "source", "target")},
@@ -92,15 +87,13 @@ _ALL = (
         options={"quantization": _QUANTIZATION},
     ),
     ExportFormat(
-        "onnx",
-        "ONNX export",
-        "encode.onnx",
+        *("onnx", "ONNX export", "encode.onnx"),
         _TOKENIZER_FILES | {"decode.onnx", "weights.bin"},
         packages=("onnx", "tf2onnx"),
     ),
     ExportFormat("litert", "LiteRT export", "model.tflite", _TOKENIZER_FILES),
 )
-FORMATS = {chosen.name: chosen for chosen in _ALL}
+FORMATS = {export_format.name: export_format for export_format in _ALL}
 
 
 def _format(name):
@@ -191,10 +184,8 @@ def check_export_packages(format: str) -> None:
         try:
             importlib.import_module(package)
         except ImportError as error:
-            raise UserError(
-                f"An export as {format} needs {package}: pip install '.[{format}]' "
-                "in the folder of keras_transformer's source"
-            ) from error
+            rule = f"An export as {format} needs {package}: pip install '.[{format}]'"
+            raise UserError(f"{rule} in the folder of keras_transformer's source") from error
 
 
 @contextlib.contextmanager
@@ -210,18 +201,14 @@ def export_folder(
         if value is not None and not rule.allows(value):
             raise ValueError(f"`{name}` must be {rule.words}. Received: {name}={value!r}")
     if chosen.needs_tensorflow and backend != "tensorflow":
-        raise UserError(
-            f"The {chosen.title} is written with the TensorFlow backend "
-            f"(KERAS_BACKEND=tensorflow). Received: {backend=}"
-        )
+        rule = "is written with the TensorFlow backend (KERAS_BACKEND=tensorflow)"
+        raise UserError(f"The {chosen.title} {rule}. Received: {backend=}")
     check_export_packages(format)
     chosen.check_task(pipeline.task)
     if not chosen.includes_search:
         if num_models := len(getattr(pipeline.model, "models", ())):
-            raise UserError(
-                f"The {chosen.title} holds one model; export the models of an ensemble one by one. "
-                f"Received: an Ensemble of {num_models}"
-            )
+            rule = "holds one model; export the models of an ensemble one by one"
+            raise UserError(f"The {chosen.title} {rule}. Received: an Ensemble of {num_models}")
         warn_of_constraints(pipeline.search, chosen.title)
     check_export_directory(directory, format)
     with atomic_folder(directory) as aside:

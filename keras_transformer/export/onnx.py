@@ -67,16 +67,11 @@ def _convert(function):
     outputs = {tensor.name: name for name, tensor in function.structured_outputs.items()}
     names = {name: name.removesuffix(":0") for name in inputs} | outputs
     frozen = tf_loader.from_function(function, inputs, list(outputs))
+    ends = {"input_names": inputs, "output_names": list(outputs), "tensors_to_rename": names}
     with tf.Graph().as_default() as graph:
         tf.import_graph_def(frozen, name="")
-        converted = tfonnx.process_tf_graph(
-            graph,
-            opset=_OPSET,
-            input_names=inputs,
-            output_names=list(outputs),
-            tensors_to_rename=names,
-            custom_op_handlers=_HANDLERS,
-        )
+        options = {"opset": _OPSET, "custom_op_handlers": _HANDLERS}
+        converted = tfonnx.process_tf_graph(graph, **ends, **options)
     # Without tf2onnx's optimizations: one of them merges different reshapes, and runtimes optimize
     # the graphs that they load.
     model = converted.make_model("keras_transformer")
@@ -85,8 +80,8 @@ def _convert(function):
     except onnx.checker.ValidationError as error:
         raise UserError(f"tf2onnx has no conversion of this model: {error}") from error
     for value in [*model.graph.input, *model.graph.output]:
-        names = _DIMENSIONS.get(value.name) or _DIMENSIONS[value.name.split("_")[0]]
-        for dimension, name in zip(value.type.tensor_type.shape.dim, names, strict=True):
+        dimensions = _DIMENSIONS.get(value.name) or _DIMENSIONS[value.name.split("_")[0]]
+        for dimension, name in zip(value.type.tensor_type.shape.dim, dimensions, strict=True):
             if not dimension.dim_value:
                 dimension.dim_param = name
     return model

@@ -25,11 +25,8 @@ from keras_transformer.layers.tensors import Tensor
 class ServedFunctions(abc.ABC):
     """Base class of the signatures of a task, which are its methods.
 
-    Args:
-        pipeline: `Pipeline` of the task.
-        model: copy of the pipeline's model; its linear maps are replaced.
-        search: the search of the answers.
-        num_streams: number of parts of a request that are searched at the same time.
+    `model` is a copy of the pipeline's model; its linear maps are replaced. `num_streams` parts of
+    a request are searched at the same time.
 
     Attributes:
         inputs: names of the inputs of each signature, all strings `[batch]`.
@@ -129,16 +126,15 @@ class ServedFunctions(abc.ABC):
             return tf.cast(result.scores, tf.float32), tokens
 
         num_answers = getattr(search, "n_best", search.width)
-        types = (
-            tf.RaggedTensorSpec([None, num_answers], tf.float32, ragged_rank=0),
-            tf.RaggedTensorSpec([None, num_answers, None], tf.int32, ragged_rank=0),
-        )
 
         def search_chunks():
             # A chunk must not have side effects: TensorFlow would run the chunks one by one.
-            chunks = tf.range(tf.size(starts) - 1)
+            types = (
+                tf.RaggedTensorSpec([None, num_answers], tf.float32, ragged_rank=0),
+                tf.RaggedTensorSpec([None, num_answers, None], tf.int32, ragged_rank=0),
+            )
             options = {"parallel_iterations": self._num_streams, "fn_output_signature": types}
-            results = tf.map_fn(search_chunk, chunks, **options)
+            results = tf.map_fn(search_chunk, tf.range(tf.size(starts) - 1), **options)
             return tuple(tf.gather(result.values, tf.argsort(order)) for result in results)
 
         def nothing():

@@ -30,9 +30,8 @@ _FEED_FORWARD = ("inner",), ("outer",)
 class StoredKernels:
     """The variables of a SavedModel, and the linear maps that read them.
 
-    Args:
-        model: Model to export, of which the linear maps are replaced: a copy for the export.
-        num_parts: Maximum number of parallel parts of a product of few rows.
+    `model` is a copy for the export, whose linear maps are replaced. `num_parts` is the maximum
+    number of parallel parts of a product of few rows.
     """
 
     def __init__(self, model: Transformer | Ensemble, num_parts: int = 1) -> None:

@@ -103,8 +103,7 @@ class BatchInference:
             for index, ids in enumerate(sources)
             if ids is not None
         }
-        if batch_size is None:
-            batch_size = default_batch_size(search.width)
+        batch_size = default_batch_size(search.width) if batch_size is None else batch_size
         check_positive_integer("batch_size", batch_size)
         check_positive_integer("num_streams", num_streams)
         if sizes:
@@ -117,13 +116,11 @@ class BatchInference:
             batch_size = min(batch_size, max(1, -(-len(sizes) // num_streams)))
             max_positions //= num_streams
 
+        rows = {name: values for name, values in rows.items() if values is not None}
+
         def search_batch(numbered):
             number, indices = numbered
-            batch = {
-                name: [values[index] for index in indices]
-                for name, values in rows.items()
-                if values is not None
-            }
+            batch = {name: [values[index] for index in indices] for name, values in rows.items()}
             ids = [[*sources[index], EOS_ID] for index in indices]
             limits = [max_lengths[index] for index in indices]
             return indices, self.search(ids, limits, search, seed_offset=number, **batch)
@@ -184,15 +181,13 @@ class BatchInference:
         sizes = {index: max(map(len, pair)) + 1 for index, pair in enumerate(pairs)}
         num_done = 0
         for indices in cut_batches(sizes, batch_size, max_positions):
-            found = self._run(
-                key,
-                function,
-                len(indices),
-                source=self._padded([[*sources[index], EOS_ID] for index in indices]),
-                target=self._padded([[BOS_ID, *targets[index]] for index in indices]),
-                labels=self._padded([[*targets[index], EOS_ID] for index in indices]),
-            )
-            yield from zip(indices, *found, strict=True)
+            inputs = {
+                "source": self._padded([[*sources[index], EOS_ID] for index in indices]),
+                "target": self._padded([[BOS_ID, *targets[index]] for index in indices]),
+                "labels": self._padded([[*targets[index], EOS_ID] for index in indices]),
+            }
+            results = self._run(key, function, len(indices), **inputs)
+            yield from zip(indices, *results, strict=True)
             num_done += len(indices)
             if progress is not None:
                 progress(num_done, len(sizes))
@@ -202,8 +197,8 @@ class BatchInference:
         with self._compiling:
             if key not in self._compiled:
                 self._compiled[key] = _compile(function, inputs, self.model.variables)
-        found = keras.tree.flatten(self._compiled[key](**inputs))
-        return [ops.convert_to_numpy(part)[:num_rows] for part in found]
+        results = keras.tree.flatten(self._compiled[key](**inputs))
+        return [ops.convert_to_numpy(result)[:num_rows] for result in results]
 
     def _padded(self, rows: Sequence[Sequence[int]]):
         """Pads rows of ids to int32 `[batch, length]`, with sizes that are rounded up."""

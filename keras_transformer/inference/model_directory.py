@@ -18,14 +18,7 @@ from keras_transformer.files import atomic_files, current_file, finish_replacing
 from keras_transformer.inference.tasks import get_task
 from keras_transformer.layers.checks import check_argument, check_boolean
 from keras_transformer.layers.composite_layer import quantized_parts
-from keras_transformer.models import TrainingRecipe, Transformer, TransformerConfig
-from keras_transformer.models.weight_files import (
-    count_saved_model_parameters,
-    count_stored_parameters,
-    load_saved_model_weights,
-    load_weights_only,
-    save_weights_only,
-)
+from keras_transformer.models import TrainingRecipe, Transformer, TransformerConfig, weight_files
 from keras_transformer.settings.training_settings import SETTINGS_FILE
 from keras_transformer.settings.transformer_config import count_parameters
 
@@ -98,10 +91,9 @@ def check_sizes(directory: str | os.PathLike, config: dict) -> None:
 
     This comes before the model is built: one of a damaged config may not fit into memory.
     """
-    path = _weights_path(directory, config)
-    count = count_stored_parameters
+    path, count = _weights_path(directory, config), weight_files.count_stored_parameters
     if "precision" in config:
-        count = count_saved_model_parameters
+        count = weight_files.count_saved_model_parameters
     elif not path.is_file():
         raise UserError(f"{path} is missing.")
     stored, expected = count(path), count_parameters(config["model"])
@@ -117,7 +109,9 @@ def read_model(directory: str | os.PathLike, config: dict, dtype=None):
     check_sizes(directory, config)
     with wrong_values_named(repr(str(directory))):
         model = Transformer(config["model"], dtype=config.get("precision", dtype))
-    load = load_saved_model_weights if "precision" in config else load_weights_only
+    load = weight_files.load_weights_only
+    if "precision" in config:
+        load = weight_files.load_saved_model_weights
     load(model, _weights_path(directory, config))
     return model
 
@@ -154,9 +148,8 @@ def write_model_directory(
     `settings` are further entries of `config.json`; with a `"precision"`, the directory belongs in
     a SavedModel, which has the weights.
     """
-    directory = _checked_directory(directory)
-    is_quantized = isinstance(model, Transformer) and quantized_parts(model)
-    if is_quantized and "precision" not in settings:
+    directory, has_weights = _checked_directory(directory), "precision" not in settings
+    if has_weights and isinstance(model, Transformer) and quantized_parts(model):
         raise UserError(
             "A model directory cannot hold a quantized model: save it with "
             "`translator.model.save('model.keras')`, or export it."
@@ -184,12 +177,13 @@ def write_model_directory(
             ) from error
         obsolete.append(path)
     with atomic_files(directory, obsolete) as aside:
-        if "precision" not in settings:
-            save_weights_only(model, aside / WEIGHTS_FILE)
+        if has_weights:
+            weight_files.save_weights_only(model, aside / WEIGHTS_FILE)
         tokenizers.save(aside)
-        contents = {CONFIG_FILE: config, RECIPE_FILE: recipe and recipe.to_dict()}
+        contents = {CONFIG_FILE: config}
+        if recipe is not None:
+            contents[RECIPE_FILE] = recipe.to_dict()
         for name, content in contents.items():
-            if content is not None:
-                text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
-                (aside / name).write_text(text, encoding="utf-8")
+            text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+            (aside / name).write_text(text, encoding="utf-8")
     return directory

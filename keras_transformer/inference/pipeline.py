@@ -19,21 +19,9 @@ from keras_transformer.decoding import search_to_dict
 from keras_transformer.decoding.search import Search
 from keras_transformer.errors import UserError
 from keras_transformer.files import read_unchanged
-from keras_transformer.inference.batch_inference import (
-    MAX_BATCH_TOKENS,
-    BatchInference,
-    one_answer,
-)
-from keras_transformer.inference.model_directory import (
-    CONFIG_FILE,
-    check_sizes,
-    read_config,
-    read_model,
-    read_recipe,
-    read_tokenizers,
-    write_model_directory,
-    wrong_values_named,
-)
+from keras_transformer.inference import model_directory
+from keras_transformer.inference.batch_inference import MAX_BATCH_TOKENS, BatchInference, one_answer
+from keras_transformer.inference.model_directory import CONFIG_FILE, wrong_values_named
 from keras_transformer.inference.results import Hypothesis
 from keras_transformer.inference.tasks import get_task
 from keras_transformer.layers.checks import check_positive_integer
@@ -74,12 +62,10 @@ class Pipeline(abc.ABC):
         recipe: TrainingRecipe | dict | None,
         make_constraint: Callable | None = None,
     ):
-        self.model = model
+        self.model, self.search, self.recipe = model, search, recipe
         self.source_tokenizer = source_tokenizer
         self.target_tokenizer = target_tokenizer or source_tokenizer
-        self.search = search
         self.extra_length = extra_length
-        self.recipe = recipe
         self._inference = BatchInference(model, make_constraint)
         check_positive_integer("extra_length", extra_length, _LARGEST_LENGTH)
         longest = 1024 if max_source_length is None else max_source_length
@@ -119,7 +105,7 @@ class Pipeline(abc.ABC):
 
     @classmethod
     def _load(cls, directories, dtype):
-        pairs = [(directory, read_config(directory)) for directory in directories]
+        pairs = [(directory, model_directory.read_config(directory)) for directory in directories]
         settings = [cls._read_settings(*pair) for pair in pairs]
         for name in cls.common_settings:
             for directory, other in zip(directories[1:], settings[1:], strict=True):
@@ -129,19 +115,19 @@ class Pipeline(abc.ABC):
                         f"{str(directories[0])!r} with {first} and {str(directory)!r} with "
                         f"{other.get(name)}"
                     )
-        tokenizers = [read_tokenizers(*pair) for pair in pairs]
+        tokenizers = [model_directory.read_tokenizers(*pair) for pair in pairs]
         _check_same_vocabularies(directories, tokenizers)
         for pair in pairs:
-            check_sizes(*pair)
+            model_directory.check_sizes(*pair)
         directory, config = pairs[0]
         dtype = choose_precision(dtype, config["model"])
-        models = [read_model(*pair, dtype=dtype) for pair in pairs]
+        models = [model_directory.read_model(*pair, dtype=dtype) for pair in pairs]
         with wrong_values_named(f"{directory}/{CONFIG_FILE}"):
             return cls(
                 models[0] if len(models) == 1 else Ensemble(models),
                 *tokenizers[0],
                 search=config["search"],
-                recipe=read_recipe(directory) if len(models) == 1 else None,
+                recipe=model_directory.read_recipe(directory) if len(models) == 1 else None,
                 **settings[0],
             )
 
@@ -169,7 +155,9 @@ class Pipeline(abc.ABC):
             value = getattr(self, name)
             if value is not None:
                 settings[name] = value if kind is None else value.to_dict()
-        write_model_directory(directory, self.model, self.tokenizers, settings, self.recipe)
+        model_directory.write_model_directory(
+            directory, self.model, self.tokenizers, settings, self.recipe
+        )
 
     @property
     def tokenizers(self) -> TokenizerPair:
@@ -193,11 +181,12 @@ class Pipeline(abc.ABC):
 
     @classmethod
     def _read_settings(cls, directory, config) -> dict[str, Any]:
-        found, wanted = get_task(config["task"]), get_task(cls.task)
-        if found is not wanted:
+        task = get_task(config["task"])
+        if task is not get_task(cls.task):
+            name = task.pipeline.__name__
             raise UserError(
-                f"{str(directory)!r} holds a {found.pipeline.__name__}, not a {cls.__name__}: use "
-                f"{found.pipeline.__name__}.load, or `keras-transformer {found.command}`."
+                f"{str(directory)!r} holds a {name}, not a {cls.__name__}: use {name}.load, or "
+                f"`keras-transformer {task.command}`."
             )
         with wrong_values_named(f"{directory}/{CONFIG_FILE}"):
             return {
@@ -215,8 +204,8 @@ class Pipeline(abc.ABC):
         _check_length("text", source, self.max_source_length)
         if answer is None:
             limits = ops.convert_to_numpy(self.max_lengths(np.array([len(source) - 1], "int32")))
-            [found] = self._search([source[:-1]], limits, one_answer(self.search), 1, 1, None)
-            return source, list(found[0].tokens if found else ()) or [EOS_ID]
+            [answers] = self._search([source[:-1]], limits, one_answer(self.search), 1, 1, None)
+            return source, list(answers[0].tokens if answers else ()) or [EOS_ID]
         target = [*self.target_tokenizer.encode(answer), EOS_ID]
         _check_length("answer", target, self.model.config.max_length or len(target))
         return source, target
@@ -240,8 +229,8 @@ class Pipeline(abc.ABC):
         for indices, result in self._inference.search_batches(
             sources, limits, search, batch_size, self.max_batch_tokens, num_streams, **rows
         ):
-            found = _to_hypotheses(result, self.target_tokenizer)
-            for index, hypotheses in zip(indices, found, strict=True):
+            of_batch = _to_hypotheses(result, self.target_tokenizer)
+            for index, hypotheses in zip(indices, of_batch, strict=True):
                 answers[index] = hypotheses
                 num_left[owners[index]] -= 1
                 num_done += not num_left[owners[index]]
@@ -286,16 +275,14 @@ def _check_same_vocabularies(directories, tokenizers):
     """Raises an error that names the first difference between the vocabularies, if any."""
     for directory, other in zip(directories[1:], tokenizers[1:], strict=True):
         for side, name in (("source", "source"), ("target", "of_target")):
-            expected, found = (
-                tokenizer.pieces(range(tokenizer.vocab_size))
-                for tokenizer in (getattr(tokenizers[0], name), getattr(other, name))
-            )
-            if found == expected:
+            pair = getattr(tokenizers[0], name), getattr(other, name)
+            first, second = (tokenizer.pieces(range(tokenizer.vocab_size)) for tokenizer in pair)
+            if first == second:
                 continue
-            differ = f"{len(expected):,} and {len(found):,} pieces"
-            if len(found) == len(expected):
-                index = [a == b for a, b in zip(expected, found, strict=True)].index(False)
-                differ = f"id {index} is {expected[index]!r} and {found[index]!r}"
+            differ = f"{len(first):,} and {len(second):,} pieces"
+            if len(first) == len(second):
+                index = [a == b for a, b in zip(first, second, strict=True)].index(False)
+                differ = f"id {index} is {first[index]!r} and {second[index]!r}"
             raise UserError(
                 f"Models answer together if they have the same vocabulary. Received: "
                 f"{str(directories[0])!r} and {str(directory)!r}, whose {side} vocabularies "

@@ -128,11 +128,12 @@ class Translator(Pipeline):
         """
         check_choice("long_texts", long_texts, ("split", "truncate", "error"))
         parts, longest = self._encode(texts), self.max_source_length - 1  # and EOS
-        for index, [(_, ids, _)] in enumerate(parts):
-            if long_texts == "error" and len(ids) > longest:
+        for index, [part] in enumerate(parts):
+            if long_texts == "error" and len(part.ids) > longest:
                 raise UserError(
-                    f"Text {index} (counted from 0) has {len(ids):,} subwords; the model reads at "
-                    f"most {longest:,}. Shorten it, or use long_texts='split' or 'truncate'."
+                    f"Text {index} (counted from 0) has {len(part.ids):,} subwords; the model "
+                    f"reads at most {longest:,}. Shorten it, or use long_texts='split' or "
+                    "'truncate'."
                 )
         if long_texts == "split":
             parts = [self._split(part) for [part] in parts]
@@ -179,14 +180,13 @@ class Translator(Pipeline):
                 and texts of several sentences that `translate` would split.
             search, batch_size, progress, prefixes, num_streams: as in `translate`.
         """
-        parts, profile = self._encode(texts), self.sentence_profile
+        parts, profile, num_several = self._encode(texts), self.sentence_profile, 0
         if profile is not None:
-            if num_several := sum(profile.is_several(text, len(ids)) for [(text, ids, _)] in parts):
-                message = (
-                    "%d of %d texts have more sentences than the texts of the training and are "
-                    "translated as a whole; split them into sentences first."
-                )
-                _LOGGER.warning(message, num_several, len(parts))
+            num_several = sum(profile.is_several(part.text, len(part.ids)) for [part] in parts)
+        if num_several:
+            message = "%d of %d texts have more sentences than the texts of the training and are "
+            message += "translated as a whole; split them into sentences first."
+            _LOGGER.warning(message, num_several, len(parts))
         options = search or self.search, batch_size, progress, prefixes, num_streams
         return self._translate(parts, *options, advice=_CUT_ADVICE)
 
@@ -336,13 +336,12 @@ class Translator(Pipeline):
 
 def _checked_texts(name, texts):
     """Returns texts as a list; raises a ValueError if one of them is not a string."""
+    rule = f"{name} must be a list of strings"
     if isinstance(texts, str | bytes):
-        rule = f"{name} must be a list of strings; put one text into a list"
-        raise ValueError(f"{rule}. Received: {name}={texts!r}")
+        raise ValueError(f"{rule}; put one text into a list. Received: {name}={texts!r}")
     texts = list(texts)
     for index, text in enumerate(texts):
         if not isinstance(text, str):
-            rule = f"{name} must be a list of strings"
             raise ValueError(f"{rule}. Received: {name}[{index}]={text!r}")
     return texts
 

@@ -289,7 +289,9 @@ def test_a_model_that_is_saved_while_it_is_loaded_is_loaded_as_a_whole(two_model
             waiting.pop().save(directory)
         return found
 
-    monkeypatch.setattr("keras_transformer.inference.pipeline.read_tokenizers", read_and_save)
+    monkeypatch.setattr(
+        "keras_transformer.inference.model_directory.read_tokenizers", read_and_save
+    )
     waiting = [new, old, new]
     assert is_model(Translator.load(directory), new)
     assert not waiting
