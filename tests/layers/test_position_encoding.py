@@ -9,6 +9,8 @@ from keras_transformer.layers import LearnedPositionEmbedding, SinusoidalPositio
 from tests.layers.oracle_parameters import array
 from tests.layers.widest_float import WIDEST, within
 from tests.oracle import transformer as oracle
+from tests.precision.components import sinusoid_bound
+from tests.precision.measurements import LAST_POSITION, policies
 
 
 def encoding(length, d_model, dtype="float32", **kwargs):
@@ -35,22 +37,12 @@ def test_last_pair_at_512_has_the_papers_wavelength():
     np.testing.assert_allclose(values[510], np.sin(100 / 9646.6162), atol=1e-7)
 
 
-@pytest.mark.parametrize(
-    "dtype,atol",
-    [
-        (WIDEST, within(1e-11)),
-        ("float32", 1e-3),
-        ("mixed_bfloat16", 2**-8 + 1e-3),
-        ("mixed_float16", 2**-11 + 1e-3),
-        ("bfloat16", 2**-8 + 1e-3),
-    ],
-)
-@pytest.mark.parametrize("positions", [range(0, 20), range(1000, 1020), range(4990, 5010)])
-def test_far_positions_are_right_in_each_precision(dtype, atol, positions):
-    """Computed in bfloat16, the error would be 1.99 from position 256 on."""
-    ids = np.array(positions, "int32")
-    values = encoding(20, 128, dtype, positions=ids)
-    np.testing.assert_allclose(values, oracle.sinusoid(positions, 128), atol=atol)
+@pytest.mark.parametrize("policy", policies())
+def test_sinusoids_are_within_the_rounding_of_the_compute_dtype(policy):
+    """In bfloat16 arithmetic they would be off by 2, in plain float32 by 3e-4."""
+    positions = np.r_[:20, 1000:1020, LAST_POSITION - 19 : LAST_POSITION + 1].astype("int32")
+    values = encoding(60, 128, policy, positions=positions)
+    assert np.abs(values - oracle.sinusoid(positions, 128)).max() <= sinusoid_bound(policy)
 
 
 def test_float32_keeps_its_digits_up_to_position_65536():

@@ -1,5 +1,8 @@
 """Restricted self-attention: equal to dense attention under a band, in linear memory."""
 
+import subprocess
+import sys
+
 import keras
 import numpy as np
 import pytest
@@ -7,7 +10,10 @@ from keras import ops
 
 from keras_transformer.layers import AdditiveAttention, Encoder, EncoderBlock, MultiHeadAttention
 from keras_transformer.layers.caches import GrowingCache
+from tests.layers.decoding import decode
+from tests.layers.harness import reloaded
 from tests.layers.oracle_parameters import array, randomize
+from tests.precision.gradients import value_and_gradients
 
 RNG = np.random.default_rng(5)
 
@@ -83,12 +89,8 @@ def test_it_is_the_window_of_keras(is_causal):
     inputs = RNG.normal(size=(2, 40, 12)).astype("float32")
     expected = keras_layer(inputs, inputs, use_causal_mask=is_causal)
     layer, _ = pair(window=6)
-    layer.set_weights(
-        [
-            array(one).reshape(kernel.shape)
-            for one, kernel in zip(keras_layer.weights, layer.weights, strict=True)
-        ]
-    )
+    pairs = zip(keras_layer.weights, layer.weights, strict=True)
+    layer.set_weights([array(kernel).reshape(ours.shape) for kernel, ours in pairs])
     outputs = layer(inputs, inputs, use_causal_mask=is_causal)
     np.testing.assert_allclose(array(outputs), array(expected), atol=1e-5)
 
@@ -107,29 +109,30 @@ def test_a_rolling_cache_gives_the_outputs_of_the_whole(window, step):
     inputs = RNG.normal(size=(2, 40, 12)).astype("float32")
     mask = masks(40)[1]
     expected = layer(inputs, inputs, attention_mask=mask, use_causal_mask=True)
-    cache, outputs = layer.make_cache(batch_size=2), []
-    for start in range(0, 40, step):
-        part = inputs[:, start : start + step]
-        options = {"attention_mask": mask[:, :, : start + step], "use_causal_mask": True}
-        found, cache = layer(part, part, cache=cache, **options)
-        outputs.append(array(found))
+
+    def call(new, cache, stop):
         assert cache.keys.shape[2] == window - 1
-    np.testing.assert_allclose(np.concatenate(outputs, axis=1), array(expected), atol=1e-5)
+        options = {"attention_mask": mask[:, :, :stop], "use_causal_mask": True}
+        return layer(new, new, cache=cache, **options)
+
+    stops = [*range(step, 40, step), 40]
+    outputs, cache = decode(call, inputs, layer.make_cache(batch_size=2), stops)
+    assert cache.keys.shape[2] == window - 1
+    np.testing.assert_allclose(outputs, array(expected), atol=1e-5)
 
 
-@pytest.mark.tensorflow_only("the gradient of TensorFlow")
 def test_gradients_are_those_of_the_band():
-    import tensorflow as tf
-
-    inputs = tf.constant(RNG.normal(size=(2, 50, 12)), "float32")
+    inputs = keras.Variable(RNG.normal(size=(2, 50, 12)))
     found = []
     for layer, mask in zip(pair(window=7), (None, band(50, 7)), strict=True):
-        with tf.GradientTape() as tape:
-            tape.watch(inputs)
-            total = ops.sum(layer(inputs, inputs, attention_mask=mask, use_causal_mask=True) ** 2)
-        found.append(tape.gradient(total, [inputs, *layer.trainable_variables]))
-    for one, other in zip(*found, strict=True):
-        np.testing.assert_allclose(array(one), array(other), rtol=1e-4, atol=1e-4)
+
+        def total(layer=layer, mask=mask):
+            states = ops.copy(inputs)
+            return ops.sum(layer(states, states, attention_mask=mask, use_causal_mask=True) ** 2)
+
+        found.append(value_and_gradients(total, [inputs, *layer.trainable_variables])[1])
+    for gradient, expected in zip(*found, strict=True):
+        np.testing.assert_allclose(gradient, expected, rtol=1e-4, atol=1e-4)
 
 
 def test_dropout_drops_weights_of_the_band():
@@ -145,8 +148,7 @@ def test_dropout_drops_weights_of_the_band():
 def test_saving_a_block_keeps_the_window(tmp_path):
     inputs = keras.Input((None, 8))
     model = keras.Model(inputs, Encoder([EncoderBlock(2, 12, sliding_window=3)])(inputs))
-    model.save(tmp_path / "model.keras")
-    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    loaded = reloaded(model, tmp_path)
     assert loaded.layers[1].blocks[0].attention.sliding_window == 3
     states = RNG.normal(size=(1, 20, 8)).astype("float32")
     np.testing.assert_array_equal(array(loaded(states)), array(model(states)))
@@ -161,9 +163,6 @@ def test_saving_a_block_keeps_the_window(tmp_path):
 @pytest.mark.parametrize("heads, options", [(8, "sliding_window=64"), (1, "flash_attention=True")])
 def test_32768_positions_forward_and_backward_in_4_gb(heads, options):
     """The scores of a head are 4.3 GB."""
-    import subprocess
-    import sys
-
     program = f"""
 import resource
 import numpy as np, tensorflow as tf

@@ -1,14 +1,15 @@
-"""One token, the longest length of learned positions, and one more."""
+"""One token, the longest length of learned positions and one more, and 5,000 positions."""
 
 import functools
 
 import numpy as np
 import pytest
 
+from keras_transformer.layers import Encoder, EncoderBlock
 from keras_transformer.models import Transformer, TransformerConfig
 from tests.layers.oracle_parameters import randomize
 from tests.precision.against_oracle import relative_error, transformer_logits
-from tests.precision.components import TRANSFORMER, roundings
+from tests.precision.components import ENCODER_BLOCK, TRANSFORMER, roundings
 from tests.precision.gradients import array
 from tests.precision.measurements import policies
 
@@ -19,10 +20,8 @@ TOO_LONG = r"longer than the table of positions, max_length=6"
 
 def transformer(policy, **overrides):
     values = {"num_encoder_layers": 1, "num_decoder_layers": 1, "d_model": 16, "num_heads": 2}
-    config = TransformerConfig(
-        vocab_size=11, intermediate_dim=12, dropout=0.0, **values, **overrides
-    )
-    model = Transformer(config, dtype=policy)
+    values |= {"vocab_size": 11, "intermediate_dim": 12, "dropout": 0.0, **overrides}
+    model = Transformer(TransformerConfig(**values), dtype=policy)
     randomize(model)
     return model
 
@@ -89,3 +88,26 @@ def test_one_more_is_refused_in_a_graph_of_unknown_length():
     for lengths in ((MAX_LENGTH + 1, 2), (2, MAX_LENGTH + 1)):
         with pytest.raises(tf.errors.InvalidArgumentError, match=TOO_LONG):
             model(ids(*lengths))
+
+
+def encoder(policy):
+    blocks = [EncoderBlock(num_heads=1, intermediate_dim=8, dropout=0.0, dtype=policy)]
+    stack = Encoder(blocks, dropout=0.0, dtype=policy)
+    stack.build((None, None, 8))
+    randomize(stack)
+    return stack
+
+
+@pytest.mark.slow
+def test_an_encoder_of_5000_positions_is_finite_and_near_to_the_widest_precision():
+    inputs = np.random.default_rng(0).normal(size=(1, 5001, 8)).astype("float32")
+    widest, *others = policies()
+    stack = encoder(widest)
+    expected, weights = array(stack(inputs)), stack.get_weights()
+    assert np.isfinite(expected).all()
+    for policy in others:
+        stack = encoder(policy)
+        stack.set_weights(weights)
+        # The inputs and weights are rounded too; twice, for sums of 5,000 terms and 40,000 results.
+        bound = 2 * roundings(2 + 2 + ENCODER_BLOCK)(policy)
+        assert relative_error(array(stack(inputs)), expected) <= bound, policy
