@@ -10,6 +10,7 @@ from keras import ops
 
 from keras_transformer.layers import MultiHeadAttention
 from tests.composition.answers import answer
+from tests.layers.harness import reloaded
 
 
 @keras.saving.register_keras_serializable(package="test_subclassed")
@@ -83,6 +84,5 @@ def test_a_saved_model_is_exactly_the_same(tmp_path):
     model = SetRegressor()
     sets, _ = make_sets(8, seed=4)
     expected = answer(model, sets)
-    model.save(tmp_path / "model.keras")
-    again = keras.saving.load_model(tmp_path / "model.keras")
+    again = reloaded(model, tmp_path)
     np.testing.assert_array_equal(answer(again, sets), expected)

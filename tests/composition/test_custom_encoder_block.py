@@ -13,6 +13,7 @@ from keras import ops
 
 from keras_transformer.layers import Encoder, EncoderBlock, TiedEmbedding
 from tests.composition.answers import answer
+from tests.layers.harness import reloaded
 
 
 @keras.saving.register_keras_serializable(package="test_custom_block")
@@ -81,8 +82,7 @@ def test_the_encoder_leaves_building_to_a_block_without_build():
 
 def test_a_saved_model_is_exactly_the_same(tmp_path):
     model = make_model()
-    model.save(tmp_path / "model.keras")
-    again = keras.saving.load_model(tmp_path / "model.keras")
+    again = reloaded(model, tmp_path)
     assert len(again.weights) == len(model.weights)
     np.testing.assert_array_equal(answer(model, TOKENS), answer(again, TOKENS))
 

@@ -11,6 +11,7 @@ from keras import ops
 from keras_transformer.decoding import BeamSearch, GreedySearch, Sampling, compile_search
 from keras_transformer.layers import Decoder, DecoderBlock, TiedEmbedding
 from tests.composition.answers import answer
+from tests.layers.harness import reloaded
 
 pytestmark = pytest.mark.slow  # It trains.
 PADDING, BOS, EOS, VOCAB_SIZE = 0, 2, 3, 12
@@ -127,6 +128,5 @@ def test_a_step_gives_the_logits_of_the_whole_sequence(trained):
 
 def test_a_saved_model_is_exactly_the_same(trained, tmp_path):
     rows = sentences(3, seed=3)
-    trained.save(tmp_path / "model.keras")
-    again = keras.saving.load_model(tmp_path / "model.keras")
+    again = reloaded(trained, tmp_path)
     np.testing.assert_array_equal(answer(trained, rows), answer(again, rows))

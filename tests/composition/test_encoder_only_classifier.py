@@ -10,6 +10,7 @@ from keras import ops
 
 from keras_transformer.layers import Encoder, EncoderBlock, TiedEmbedding
 from tests.composition.answers import answer
+from tests.layers.harness import reloaded
 
 
 def make_classifier():
@@ -58,6 +59,5 @@ def test_padding_changes_nothing():
 def test_a_saved_classifier_answers_exactly_the_same(tmp_path):
     model = make_classifier()
     tokens, _ = make_examples(8, seed=3)
-    model.save(tmp_path / "classifier.keras")
-    again = keras.saving.load_model(tmp_path / "classifier.keras")
+    again = reloaded(model, tmp_path)
     np.testing.assert_array_equal(answer(model, tokens), answer(again, tokens))

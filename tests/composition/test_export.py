@@ -21,6 +21,7 @@ from tests.composition.test_encoder_only_classifier import make_classifier
 pytestmark = pytest.mark.tensorflow_only("the formats of `Model.export`")
 
 IDS = np.array([[5, 6, 7, 3], [9, 3, 0, 0], [4, 4, 3, 0]], "int32")
+FLOATS = np.random.default_rng(1).normal(size=(3, 4, 6)).astype("float32")
 
 
 @keras.saving.register_keras_serializable(package="test_export")
@@ -62,10 +63,7 @@ MODELS = {
     "functional_language_model": (make_functional_language_model, IDS),
     "subclassed_language_model": (LanguageModel, IDS),
     "tagger": (Tagger, IDS),
-    "encoder_of_floats": (
-        make_encoder_of_floats,
-        np.random.default_rng(1).normal(size=(3, 4, 6)).astype("float32"),
-    ),
+    "encoder_of_floats": (make_encoder_of_floats, FLOATS),
     "transformer": (tiny_transformer, {"source": IDS, "target": IDS}),
     "pre_norm_learned_transformer": (
         lambda: tiny_transformer(norm="pre", position="learned", max_length=8, use_bias=True),
@@ -89,12 +87,7 @@ def first_rows(inputs, rows, length):
     return keras.tree.map_structure(lambda array: array[:rows, :length], inputs)
 
 
-def without_loops(model):
-    if isinstance(model, LossModel):
-        pytest.skip("the converters know no loop over slices of tokens; it is for training")
-
-
-# One of each kind: functional, subclassed, and ours with a loop in it.
+# One of each kind: functional and subclassed.
 FAST = ("classifier", "tagger")
 
 
@@ -119,32 +112,33 @@ def test_a_saved_model_answers_the_same(model_and_inputs, tmp_path):
         np.testing.assert_allclose(exported.serve(some), answer(model, some), atol=1e-5)
 
 
-@pytest.mark.slow
-def test_onnx_answers_the_same(model_and_inputs, tmp_path):
-    pytest.importorskip("tf2onnx", reason="needs '.[onnx]'")
-    runtime = pytest.importorskip("onnxruntime", reason="needs '.[onnx]'")
-    model, inputs = model_and_inputs
-    without_loops(model)
-    path = str(tmp_path / "model.onnx")
-    export(model, path, format="onnx")
-    session = runtime.InferenceSession(path)
+def run_onnx(path):
+    """Returns a function of the flat inputs to the outputs, by their names in order."""
+    session = pytest.importorskip("onnxruntime", reason="needs '.[onnx]'").InferenceSession(path)
     names = [one.name for one in session.get_inputs()]
-    for some in (inputs, first_rows(inputs, 2, 3)):
-        values = dict(zip(names, keras.tree.flatten(some), strict=True))
-        [outputs] = session.run(None, values)
-        np.testing.assert_allclose(outputs, answer(model, some), atol=1e-5)
+    return lambda values: session.run(None, dict(zip(names, values, strict=True)))
+
+
+def run_litert(path):
+    from ai_edge_litert.interpreter import Interpreter
+
+    runner = Interpreter(path).get_signature_runner()
+    names = sorted(runner.get_input_details())
+    return lambda values: list(runner(**dict(zip(names, values, strict=True))).values())
 
 
 @pytest.mark.slow
-def test_litert_answers_the_same(model_and_inputs, tmp_path):
-    interpreters = pytest.importorskip("ai_edge_litert.interpreter", reason="needs '.[litert]'")
+@pytest.mark.parametrize("name, package, run", [
+    ("onnx", "tf2onnx", run_onnx), ("litert", "ai_edge_litert", run_litert),
+])  # fmt: skip
+def test_another_runtime_answers_the_same(name, package, run, model_and_inputs, tmp_path):
+    pytest.importorskip(package, reason=f"needs '.[{name}]'")
     model, inputs = model_and_inputs
-    without_loops(model)
-    path = str(tmp_path / "model.tflite")
-    export(model, path, format="litert")
-    runner = interpreters.Interpreter(path).get_signature_runner()
-    names = sorted(runner.get_input_details())
+    if isinstance(model, LossModel):
+        pytest.skip("the converters know no loop over slices of tokens; it is for training")
+    path = str(tmp_path / {"onnx": "model.onnx", "litert": "model.tflite"}[name])
+    export(model, path, format=name)
+    function = run(path)
     for some in (inputs, first_rows(inputs, 2, 3)):
-        values = dict(zip(names, keras.tree.flatten(some), strict=True))
-        [outputs] = runner(**values).values()
+        [outputs] = function(keras.tree.flatten(some))
         np.testing.assert_allclose(outputs, answer(model, some), atol=1e-5)

@@ -9,6 +9,7 @@ import pytest
 
 from keras_transformer.training import FusedAdam, LayerwiseAdam, TransformerSchedule
 from tests.composition.answers import tiny_transformer
+from tests.layers.harness import reloaded
 
 IDS = np.random.default_rng(1).integers(4, 20, (8, 5)).astype("int32")
 INPUTS = {"source": IDS, "target": IDS[:, ::-1].copy()}
@@ -70,8 +71,7 @@ def test_it_takes_a_schedule_and_is_saved_with_the_model(tmp_path):
     model = make_dense_model(optimizer)
     data = np.ones((8, 5), "float32"), np.ones((8, 20), "float32")
     model.fit(*data, batch_size=4, shuffle=False, verbose=0)
-    model.save(tmp_path / "model.keras")
-    again = keras.saving.load_model(tmp_path / "model.keras")
+    again = reloaded(model, tmp_path)
     assert again.optimizer.get_config() == model.optimizer.get_config()
     for m in (model, again):
         m.fit(*data, batch_size=4, shuffle=False, verbose=0)

@@ -1,12 +1,7 @@
 """Keras' `quantize` and `enable_lora` on our layers: train, save, copy, load elsewhere, export."""
 
 import gc
-import itertools
-import json
-import subprocess
-import sys
 import warnings
-from pathlib import Path
 
 import keras
 import numpy as np
@@ -24,10 +19,10 @@ from keras_transformer.layers import (
     TiedEmbedding,
 )
 from tests.composition.answers import answer
+from tests.layers.harness import reload_in_a_fresh_process, reloaded
 from tests.layers.oracle_parameters import array, randomize
 
 GENERATOR = np.random.default_rng(0)
-FRESH_PROCESS = Path(__file__).parents[1] / "layers" / "fresh_process.py"
 TOKENS = GENERATOR.integers(1, 20, (3, 4)).astype("int32")
 STATES, SOURCE = GENERATOR.normal(size=(2, 3, 4, 16)).astype("float32")
 MODES = ["int8", "int4", "float8"]
@@ -76,9 +71,7 @@ MODELS = {
     "EncoderBlock": lambda: in_model(lambda x: EncoderBlock(2, 12)(x), STATES),
     "DecoderBlock": lambda: in_model(lambda *x: DecoderBlock(2, 12)(*x), STATES, SOURCE),
     "Encoder": lambda: in_model(lambda x: Encoder([EncoderBlock(2, 12)] * 2)(x), STATES),
-    "Decoder": lambda: in_model(
-        lambda *x: Decoder([DecoderBlock(2, 12), DecoderBlock(2, 12)])(*x), STATES, SOURCE
-    ),
+    "Decoder": lambda: in_model(Decoder([DecoderBlock(2, 12) for _ in "ab"]), STATES, SOURCE),
     "Transformer": transformer,
 }
 
@@ -125,18 +118,11 @@ def changed(model, change):
     add_lora(model) if change == "lora" else quantize(model, change)
 
 
-@pytest.mark.parametrize(
-    "name, change",
-    cases(
-        MODELS,
-        quick=[
-            ("MultiHeadAttention", "lora"),
-            ("FeedForward", "float8"),
-            ("TiedEmbedding", "int4"),
-            ("EncoderBlock", "int8"),
-        ],
-    ),
-)
+QUICK = [("MultiHeadAttention", "lora"), ("FeedForward", "float8"), ("TiedEmbedding", "int4")]
+QUICK += [("EncoderBlock", "int8")]
+
+
+@pytest.mark.parametrize("name, change", cases(MODELS, quick=QUICK))
 def test_answers_change_a_little_and_stay_when_copied_and_saved(name, change, tmp_path):
     model, inputs = make(name)
     before = answer(model, inputs)
@@ -150,10 +136,7 @@ def test_answers_change_a_little_and_stay_when_copied_and_saved(name, change, tm
         assert difference == 0
     else:
         assert 1e-4 < difference < {"int4": 0.5, "lora": np.inf}.get(change, 0.15)
-    model.save(tmp_path / "model.keras")
-    np.testing.assert_allclose(
-        answer(keras.saving.load_model(tmp_path / "model.keras"), inputs), expected, atol=1e-5
-    )
+    np.testing.assert_allclose(answer(reloaded(model, tmp_path), inputs), expected, atol=1e-5)
     if change != "lora":  # Keras' clones have no LoRA either.
         clone = keras.models.clone_model(model)
         clone.set_weights(model.get_weights())
@@ -167,27 +150,22 @@ def test_answers_change_a_little_and_stay_when_copied_and_saved(name, change, tm
 
 
 def test_another_process_loads_quantized_models(tmp_path):
-    for name, mode in zip(MODELS, itertools.cycle(MODES)):
+    names = ["DecoderBlock", "TiedEmbedding", "FeedForward"]
+    for name, mode in zip(names, MODES, strict=True):
         model, inputs = make(name)
         quantize(model, mode)
         model.save(tmp_path / f"{name}.keras")
         np.savez(tmp_path / f"{name}.npz", **inputs, outputs=answer(model, inputs))
-    command = [sys.executable, str(FRESH_PROCESS), str(tmp_path)]
-    result = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert result.returncode == 0, result.stderr[-2000:]
-    differences = json.loads(result.stdout.splitlines()[-1])
-    assert len(differences) == len(MODELS)
+    differences = reload_in_a_fresh_process(tmp_path)
+    assert list(differences) == sorted(names)
     assert max(differences.values()) < 1e-5, differences
 
 
 @pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="TensorFlow's format")
-@pytest.mark.parametrize(
-    "name, change",
-    cases(
-        ["TiedEmbedding", "DecoderBlock", "Encoder", "Transformer"],
-        quick=[("TiedEmbedding", "lora"), ("Transformer", "int8")],
-    ),
-)
+@pytest.mark.parametrize("name, change", cases(
+    ["TiedEmbedding", "DecoderBlock", "Encoder", "Transformer"],
+    quick=[("TiedEmbedding", "lora"), ("Encoder", "int8")],
+))  # fmt: skip
 def test_exported_models_answer_alike(name, change, tmp_path):
     import tensorflow as tf
 
@@ -202,7 +180,7 @@ def test_exported_models_answer_alike(name, change, tmp_path):
     np.testing.assert_allclose(served, expected, atol=tolerance)
 
 
-@pytest.mark.parametrize("mode", [None, "int8"])
+@pytest.mark.parametrize("mode", [pytest.param(None, marks=pytest.mark.slow), "int8"])
 def test_lora_trains_its_factors_alone(mode):
     model, inputs = make("Transformer")
     if mode:
@@ -233,8 +211,7 @@ def test_a_quantized_part_of_a_model_is_restored(tmp_path):
         "int4", config=keras.quantizers.Int4QuantizationConfig(block_size=-1)
     )
     expected = answer(model, inputs)
-    model.save(tmp_path / "model.keras")
-    again = keras.saving.load_model(tmp_path / "model.keras")
+    again = reloaded(model, tmp_path)
     np.testing.assert_array_equal(answer(again, inputs), expected)
     modes = [part.quantization_mode for part in maps_of(again.layers[-1].blocks[0])]
     assert sorted(filter(None, modes)) == ["int4", "int8"] and len(modes) == 6

@@ -5,6 +5,7 @@ import numpy as np
 from keras import ops
 
 from keras_transformer.layers import Decoder, DecoderBlock, Encoder, EncoderBlock, TiedEmbedding
+from tests.layers.harness import reloaded
 
 FACTOR = 0.01
 IDS = np.array([[5, 6, 7], [9, 3, 4]], "int32")
@@ -57,6 +58,5 @@ def test_they_are_part_of_the_loss_that_is_trained():
 
 def test_a_saved_model_has_the_same_losses(tmp_path):
     model = make_model()
-    model.save(tmp_path / "model.keras")
-    again = keras.saving.load_model(tmp_path / "model.keras")
+    again = reloaded(model, tmp_path)
     np.testing.assert_array_equal(losses_of(again), losses_of(model))

@@ -7,6 +7,7 @@ from keras import ops
 
 from keras_transformer.layers import Decoder, DecoderBlock, Encoder, EncoderBlock, TiedEmbedding
 from tests.composition.answers import answer
+from tests.layers.harness import reloaded
 
 RANDOM = np.random.default_rng(1)
 WORDS = np.array([[4, 9, 7, 0], [5, 6, 0, 0]], "int32")
@@ -101,6 +102,5 @@ def test_a_decoder_reads_two_sources_at_once(tmp_path):
     other = np.where(WORDS == 9, 10, WORDS)
     assert np.abs(answer(model, [other, FRAMES, TARGET]) - expected)[0].max() > 1e-3
     assert np.abs(answer(model, [WORDS, 2 * FRAMES, TARGET]) - expected).max() > 1e-3
-    model.save(tmp_path / "model.keras")
-    again = keras.saving.load_model(tmp_path / "model.keras")
+    again = reloaded(model, tmp_path)
     np.testing.assert_array_equal(answer(again, [WORDS, FRAMES, TARGET]), expected)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from keras_transformer.layers import Decoder, DecoderBlock, Encoder, EncoderBlock, TiedEmbedding
+from tests.layers.harness import reloaded
 from tests.layers.oracle_parameters import array
 
 SOURCE = np.array([[5, 9, 3], [7, 8, 3]], "int32")
@@ -93,8 +94,7 @@ def test_padding_changes_nothing(tmp_path, make, norm, implicit):
     longer = {"source": padded(SOURCE, 4), "target": padded(TARGET, 3)}
     np.testing.assert_allclose(array(model(longer))[:, :4], want, atol=1e-5)
     if norm == "pre":  # Once is enough for what the norm has no part in.
-        model.save(tmp_path / "model.keras")
-        again = keras.saving.load_model(tmp_path / "model.keras")
+        again = reloaded(model, tmp_path)
         np.testing.assert_allclose(array(again(longer))[:, :4], want, atol=1e-5)
     elif implicit and make is bare_blocks:
         predicted = model.predict(longer, verbose=0)

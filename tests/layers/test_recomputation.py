@@ -6,6 +6,7 @@ import pytest
 
 from keras_transformer.layers import Encoder, EncoderBlock
 from keras_transformer.models import Transformer, TransformerConfig
+from tests.layers.harness import reloaded
 from tests.layers.oracle_parameters import array
 
 RNG = np.random.default_rng(2)
@@ -51,8 +52,7 @@ def test_scores_and_saving(tmp_path):
     outputs, [scores] = encoder(states, return_attention_scores=True)
     np.testing.assert_allclose(array(model(states)), array(outputs), atol=1e-5)
     assert tuple(scores.shape) == (2, 2, 5, 5)
-    model.save(tmp_path / "model.keras")
-    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    loaded = reloaded(model, tmp_path)
     assert loaded.layers[1].remat
     np.testing.assert_array_equal(array(loaded(states)), array(model(states)))
 
