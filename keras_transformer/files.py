@@ -256,6 +256,6 @@ def read_json(path: str | os.PathLike) -> dict:
         reason = f"it is not a complete JSON file ({one_line(error)})"
         raise UserError(f"{name} is damaged: {reason}.") from error
     if not isinstance(content, dict):
-        rule = f"{name} is damaged: it must hold a JSON object"
-        raise UserError(f"{rule}. Received: {type(content).__name__}")
+        received = type(content).__name__
+        raise UserError(f"{name} is damaged: it must hold a JSON object. Received: {received}")
     return content

@@ -148,11 +148,11 @@ class _MessageHandler(logging.Handler):
 
 def describe(error: BaseException) -> str:
     """Returns an error as one line, without its type, and with the file if it is known."""
-    text = str(error)
     if full := _no_room(error):
         return full
     if type(error).__name__ in ("ResourceExhaustedError", "MemoryError"):
         return "out of memory; use a smaller --batch-size, or --tokens-per-batch in training"
+    text = str(error)
     if "Detected at node" in text or text.startswith("in user code"):
         # An error in a graph has a trace; its last line is the reason.
         lines = [line.strip() for line in text.splitlines()]

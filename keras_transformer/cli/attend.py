@@ -20,14 +20,12 @@ def define_options(parser):
     add_options(files, options, required=True)
     text = "answer to draw; a parser's is a tree in brackets (default: the model's own)"
     add_options(files, {"--translation TEXT": text})
-    shown = parser.add_argument_group("what is drawn, or shown first by a page")
+    view = parser.add_argument_group("what is drawn, or shown first by a page")
     text = f"one of {', '.join(_KINDS)}; cross is the decoder's to the source"
-    add_options(shown, {"--attention KIND=cross": text}, choices=_KINDS)
-    numbers = {
-        "--layer N": "number of the layer, from 1 (default: all; of a page the last)",
-        "--head N": "number of its head, from 1 (default: all)",
-    }
-    add_options(shown, numbers)
+    add_options(view, {"--attention KIND=cross": text}, choices=_KINDS)
+    text = "number of the layer, from 1 (default: all; of a page the last)"
+    add_options(view, {"--layer N": text})
+    add_options(view, {"--head N": "number of its head, from 1 (default: all)"})
 
 
 def run(arguments):

@@ -31,10 +31,9 @@ def run(arguments):
     inputs = [arguments.input or "-", arguments.prefix, *arguments.model]
     text_files.check_output(arguments.output, inputs)
     if arguments.n_best is not None and arguments.long_lines == "split":
-        raise UserError(
-            "--n-best cannot rank a line that was translated in parts. "
-            "Use --long-lines truncate or error. Received: --long-lines split"
-        )
+        rule = "--n-best cannot rank a line that was translated in parts"
+        advice = "Use --long-lines truncate or error"
+        raise UserError(f"{rule}. {advice}. Received: --long-lines split")
     arguments.long_lines = arguments.long_lines or ("error" if arguments.n_best else "split")
     total, prefixes = text_files.count_lines(arguments), None
     if arguments.prefix is not None:

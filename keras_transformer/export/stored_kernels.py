@@ -167,11 +167,10 @@ class _Matrix:
 
 
 class _Product:
-    """The product of rows and those of the kernels that a matrix has, computed once."""
+    """The product of rows and adjacent kernels of a matrix, computed once."""
 
     def __init__(self, stored, matrix, kernels):
         self.stored, self.matrix = stored, matrix
-        # They are adjacent in the matrix.
         self.rows_of = {id(k): matrix.rows_of[id(k)] for k in kernels if id(k) in matrix.rows_of}
         self.last_rows: Any = None
         self.outputs: dict[int, Any] = {}

@@ -131,7 +131,7 @@ class Task(abc.ABC):
         raise UserError(f"`evaluate` cannot score this task. Received: task={self.name!r}")
 
 
-# A task, or the name of its class, which is imported and called on first use.
+# Tasks, or names of their classes, which are imported and called on first use.
 _TASKS: dict[str, Task | str] = {
     "translation": "keras_transformer.translation.task:TranslationTask",
     "parsing": "keras_transformer.parsing.task:ParsingTask",

@@ -16,6 +16,7 @@ from keras_transformer.cli.arguments import (
     add_setting,
     add_shortlist_option,
     is_given,
+    load_backend,
     load_pipeline,
 )
 from keras_transformer.errors import UserError
@@ -112,8 +113,7 @@ class TranslationTask(Task):
         return BleuOnDev(
             [source for source, _ in pairs],
             [join_subwords(target) if is_subword else target for _, target in pairs],
-            tokenizers.source,
-            tokenizers.target,
+            *tokenizers,
             search=fast_search(recipe, settings.bleu_beam_size),
             every=settings.bleu_every,
             lowercase=settings.bleu_lowercase,
@@ -123,20 +123,13 @@ class TranslationTask(Task):
     def make_result(self, model, tokenizers, settings, recipe, sentence_profile):
         from keras_transformer.training.evaluations import beam_search
 
-        return self.pipeline(
-            model,
-            *tokenizers,
-            search=beam_search(recipe, recipe.beam_size),
-            recipe=recipe,
-            sentence_profile=sentence_profile,
-        )
+        options = {"search": beam_search(recipe, recipe.beam_size), "recipe": recipe}
+        return self.pipeline(model, *tokenizers, sentence_profile=sentence_profile, **options)
 
     def open_corpora(self, kind: str, values: dict[str, Any]) -> Corpora:
         if kind == "prepared":
             return _open_prepared(values)
         if kind == "dataset":
-            from keras_transformer.cli.arguments import load_backend
-
             load_backend()  # tensorflow-datasets imports TensorFlow
             from keras_transformer.data import TfdsCorpus
 
@@ -160,10 +153,8 @@ class TranslationTask(Task):
 
     def describe_data(self, values: Mapping[str, Any]) -> str:
         if values["dataset"]:
-            return (
-                "{dataset}, {source_language} to {target_language}: {train_split}, validated on "
-                "{valid_split}".format_map(values)
-            )
+            text = "{dataset}, {source_language} to {target_language}: {train_split}, validated on "
+            return (text + "{valid_split}").format_map(values)
         names = ("prepared", "tsv", "source", "target")
         return " and ".join(values[name] for name in names if values[name])
 
@@ -254,9 +245,8 @@ def _texts_to_score(arguments):
     references = [text_files.read_all_lines(path, "reference") for path in arguments.reference]
     name = arguments.hypothesis or arguments.source
     lines = text_files.read_all_lines(name, "hypothesis" if arguments.hypothesis else "source")
-    text_files.require_same_length(
-        [(name, lines), *zip(arguments.reference, references, strict=True)]
-    )
+    named_references = zip(arguments.reference, references, strict=True)
+    text_files.require_same_length([(name, lines), *named_references])
     report = {"reference": arguments.reference, "num_lines": len(lines)}
     return lines, references, report | ({"source": name} if arguments.model else {})
 
@@ -264,10 +254,8 @@ def _texts_to_score(arguments):
 def _dataset_to_score(arguments):
     languages = (arguments.source_language, arguments.target_language)
     if arguments.source or arguments.reference or None in languages:
-        raise UserError(
-            "--dataset needs --source-language and --target-language, and takes the place of "
-            "--source and --reference."
-        )
+        rule = "--dataset needs --source-language and --target-language, and takes the place of "
+        raise UserError(f"{rule}--source and --reference.")
     from keras_transformer.data import TfdsCorpus
 
     name, split = arguments.dataset, arguments.split or "test"
@@ -275,9 +263,8 @@ def _dataset_to_score(arguments):
     lines, references = map(list, zip(*corpus, strict=True))
     if arguments.hypothesis:
         lines = text_files.read_all_lines(arguments.hypothesis, "hypothesis")
-        text_files.require_same_length(
-            [(arguments.hypothesis, lines), (f"{name} {split}", references)]
-        )
+        sides = (arguments.hypothesis, lines), (f"{name} {split}", references)
+        text_files.require_same_length(sides)
     return lines, [references], {"dataset": name, "split": split, "num_lines": len(lines)}
 
 
@@ -288,10 +275,8 @@ def _translate(task, arguments, sources):
 
     long_lines = arguments.long_lines or "split"
     if long_lines == "error":
-        limit = translator.max_source_length
-        text_files.check_lengths(
-            translator.source_tokenizer, sources, limit, repr(arguments.source)
-        )
+        limits = translator.max_source_length, repr(arguments.source)
+        text_files.check_lengths(translator.source_tokenizer, sources, *limits)
     progress = Progress("translating", total=len(sources), unit="lines")
     hypotheses, seconds = text_files.answer_all(
         translator.translate, sources, progress, long_texts=long_lines, **options
