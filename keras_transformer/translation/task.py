@@ -113,7 +113,8 @@ class TranslationTask(Task):
         return BleuOnDev(
             [source for source, _ in pairs],
             [join_subwords(target) if is_subword else target for _, target in pairs],
-            *tokenizers,
+            tokenizers.source,
+            tokenizers.target,
             search=fast_search(recipe, settings.bleu_beam_size),
             every=settings.bleu_every,
             lowercase=settings.bleu_lowercase,
