@@ -14,7 +14,7 @@ import pytest
 from keras_transformer import files
 from keras_transformer.data.lines import open_text
 from keras_transformer.errors import UserError
-from keras_transformer.files import atomic_files, atomic_folder, atomic_write, require_file
+from keras_transformer.files import atomic_files, atomic_folder, atomic_write
 
 
 def test_atomic_write_replaces_the_file_only_when_the_block_succeeds(tmp_path):
@@ -83,9 +83,7 @@ def test_atomic_write_has_the_content_on_the_disk_before_it_renames(tmp_path, mo
     path = tmp_path / "result.txt"
     events = []
     sync, replace = os.fsync, os.replace
-    monkeypatch.setattr(
-        os, "fsync", lambda file: (events.append(os.fstat(file).st_size), sync(file))
-    )
+    monkeypatch.setattr(os, "fsync", lambda f: (events.append(os.fstat(f).st_size), sync(f)))
     monkeypatch.setattr(os, "replace", lambda *names: (events.append("renamed"), replace(*names)))
     with atomic_write(path) as temporary:
         temporary.write_text("seven b")
@@ -146,32 +144,20 @@ def test_a_line_that_may_not_fit_into_memory_is_refused(tmp_path, name):
         next(lines)
 
 
-def test_open_text_names_file_line_and_byte_of_what_is_not_utf8(tmp_path):
-    path = tmp_path / "latin.txt"
-    path.write_bytes(b"fine\nalso fine\ncaf\xe9\n")
-    lines = open_text(path)
-    assert next(lines) == "fine"
-    with pytest.raises(
-        UserError, match=r"latin\.txt', line 3: .*not valid UTF-8.*0xe9 at column 4"
-    ):
-        list(lines)
-
-
-def test_damaged_gzip_is_a_user_error(tmp_path):
-    path = tmp_path / "text.gz"
-    path.write_bytes(gzip.compress(b"a line\n" * 5000)[:-20])
-    with pytest.raises(UserError, match="not a complete gzip file"):
+@pytest.mark.parametrize("name, content, message", [
+    ("latin.txt", b"fine\nalso fine\ncaf\xe9\n",
+     r"latin\.txt', line 3: .*not valid UTF-8.*0xe9 at column 4"),
+    ("cut.gz", gzip.compress(b"a line\n" * 5000)[:-20], "not a complete gzip file"),
+    ("other.gz", b"no gzip at all", "not a complete gzip file"),
+    ("nothing.txt", None, r"File not found: '.*nothing\.txt'"),
+    ("", None, "is a folder"),
+])  # fmt: skip
+def test_text_that_cannot_be_read_is_a_user_error(tmp_path, name, content, message):
+    path = tmp_path / name
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(UserError, match=message):
         list(open_text(path))
-    path.write_bytes(b"no gzip at all")
-    with pytest.raises(UserError, match="not a complete gzip file"):
-        list(open_text(path))
-
-
-def test_missing_files_and_folders_are_user_errors(tmp_path):
-    with pytest.raises(UserError, match=r"File not found: '.*nothing\.txt'"):
-        list(open_text(tmp_path / "nothing.txt"))
-    with pytest.raises(UserError, match="is a folder"):
-        require_file(tmp_path)
 
 
 # The package's own start would bring Keras, which these processes do not need.
@@ -243,13 +229,8 @@ print(repr(found))
 @pytest.mark.parametrize("kind", ["files", "folder"])
 def test_a_kill_at_any_operation_leaves_the_old_state_or_the_new(tmp_path, kind):
     """Each of the operations on files in turn is the one that a process dies before."""
-    run = subprocess.run(
-        [sys.executable, "-c", ALONE + KILLED, FOLDER, kind, tmp_path],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    found = ast.literal_eval(run.stdout)
+    command = [sys.executable, "-c", ALONE + KILLED, FOLDER, kind, tmp_path]
+    found = ast.literal_eval(subprocess.check_output(command, text=True))
     old = dict.fromkeys(["model.txt", "words.txt", "old.txt"], "old")
     new = dict.fromkeys(["model.txt", "words.txt"] if kind == "files" else ["model.txt"], "new")
     assert found[0] == old and found[-1] == new

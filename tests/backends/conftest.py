@@ -80,9 +80,11 @@ def backends(request, tmp_path_factory):
     return Backends(tmp_path_factory.mktemp("backends"), names)
 
 
-@pytest.fixture(params=BACKENDS)
-def backend(request, backends):
-    """Each backend in turn."""
+def _each_backend(request, backends):
     if request.param not in backends.names:
         pytest.skip(f"{request.param} is not installed")
     return request.param
+
+
+backend = pytest.fixture(_each_backend, params=BACKENDS, name="backend")
+writer = pytest.fixture(_each_backend, params=BACKENDS, name="writer")

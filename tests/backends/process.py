@@ -31,17 +31,10 @@ INPUTS = {
 
 
 def make_transformer():
-    return keras_transformer.Transformer(
-        keras_transformer.TransformerConfig(
-            vocab_size=VOCABULARY,
-            num_encoder_layers=1,
-            num_decoder_layers=2,
-            d_model=16,
-            intermediate_dim=24,
-            num_heads=2,
-            dropout=0.0,
-        )
-    )
+    sizes = {"d_model": 16, "intermediate_dim": 24, "num_heads": 2, "dropout": 0.0}
+    layers = {"num_encoder_layers": 1, "num_decoder_layers": 2}
+    config = keras_transformer.TransformerConfig(vocab_size=VOCABULARY, **layers, **sizes)
+    return keras_transformer.Transformer(config)
 
 
 def make_functional():

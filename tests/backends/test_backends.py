@@ -8,20 +8,11 @@ import importlib.util
 import numpy as np
 import pytest
 
-from tests.backends.conftest import BACKENDS
-
 pytestmark = pytest.mark.skipif(
     not any(map(importlib.util.find_spec, ("jax", "torch"))),
     reason="needs a second backend: pip install '.[jax]' or '.[torch]'",
 )
 EOS = 3
-
-
-@pytest.fixture(params=BACKENDS)
-def writer(request, backends):
-    if request.param not in backends.names:
-        pytest.skip(f"{request.param} is not installed")
-    return request.param
 
 
 @pytest.fixture

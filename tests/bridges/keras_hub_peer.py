@@ -46,25 +46,17 @@ def calls(case, block, layer):
     rng = case.generator()
     padding = case.padding_mask(rng, case.length)
     if type(layer).__name__ == "TransformerEncoder":
-        is_causal = "causal" in case.masks
-        masks = {
-            "padding_mask": padding,
-            "attention_mask": case.attention_mask(rng, case.length, case.length, is_causal),
+        mask = case.attention_mask(rng, case.length, case.length, "causal" in case.masks)
+        ours = theirs = {"padding_mask": padding, "attention_mask": mask}
+        lengths = (case.length,)
+    else:
+        mask = case.attention_mask(rng, case.length, case.length)
+        source_masks = {
+            "encoder_padding_mask": case.padding_mask(rng, case.source_length),
+            "encoder_attention_mask": case.attention_mask(rng, case.length, case.source_length),
         }
-        inputs = [case.states(rng, case.length)]
-        return inputs, lambda x: block(x, **masks), lambda x: layer(x, **masks)
-    mask = case.attention_mask(rng, case.length, case.length)
-    source_masks = {
-        "encoder_padding_mask": case.padding_mask(rng, case.source_length),
-        "encoder_attention_mask": case.attention_mask(rng, case.length, case.source_length),
-    }
-
-    def call_ours(x, memory):
-        return block(x, memory, padding_mask=padding, attention_mask=mask, **source_masks)
-
-    def call_theirs(x, memory):
-        masks = {"decoder_padding_mask": padding, "decoder_attention_mask": mask}
-        return layer(x, memory, **masks, **source_masks)
-
-    inputs = [case.states(rng, length) for length in (case.length, case.source_length)]
-    return inputs, call_ours, call_theirs
+        ours = {"padding_mask": padding, "attention_mask": mask, **source_masks}
+        theirs = {"decoder_padding_mask": padding, "decoder_attention_mask": mask, **source_masks}
+        lengths = (case.length, case.source_length)
+    inputs = [case.states(rng, length) for length in lengths]
+    return inputs, lambda *x: block(*x, **ours), lambda *x: layer(*x, **theirs)

@@ -90,15 +90,16 @@ def test_the_dtype_is_the_layers_unless_another_is_asked_for():
     assert from_keras_hub(layer, dtype="float32").dtype_policy.name == "float32"
 
 
-def test_what_cannot_be_copied_is_refused():
-    with pytest.raises(ValueError, match="one of TransformerDecoder, TransformerEncoder. Receiv"):
-        from_keras_hub(keras.layers.Dense(3))
-    with pytest.raises(ValueError, match="Received: TransformerEncoder .*not built"):
-        from_keras_hub(keras_hub.layers.TransformerEncoder(6, 2))
-    with pytest.raises(ValueError, match="Received: EncoderBlock .*not built"):
-        to_keras_hub(EncoderBlock(**BLOCK))
-    with pytest.raises(ValueError, match="one of DecoderBlock, EncoderBlock. Received"):
-        to_keras_hub(keras.layers.Dense(3))
-    block = built(EncoderBlock(**BLOCK, key_dim=3, value_dim=5), SHAPE)
-    with pytest.raises(ValueError, match="size width / num_heads.*key_dim=3, value_dim=5"):
-        to_keras_hub(block)
+@pytest.mark.parametrize("function, make, message", [
+    (from_keras_hub, lambda: keras.layers.Dense(3),
+     "one of TransformerDecoder, TransformerEncoder. Receiv"),
+    (from_keras_hub, lambda: keras_hub.layers.TransformerEncoder(6, 2),
+     "Received: TransformerEncoder .*not built"),
+    (to_keras_hub, lambda: EncoderBlock(**BLOCK), "Received: EncoderBlock .*not built"),
+    (to_keras_hub, lambda: keras.layers.Dense(3), "one of DecoderBlock, EncoderBlock. Received"),
+    (to_keras_hub, lambda: built(EncoderBlock(**BLOCK, key_dim=3, value_dim=5), SHAPE),
+     "size width / num_heads.*key_dim=3, value_dim=5"),
+])  # fmt: skip
+def test_what_cannot_be_copied_is_refused(function, make, message):
+    with pytest.raises(ValueError, match=message):
+        function(make())

@@ -56,16 +56,6 @@ def torch_errors(kind, case, **options):
     return errors_against_torch(layer, module, both, inputs, cotangent, to_torch)
 
 
-def calls(kind, case, layer, module):
-    """Inputs, and how to call our layer and torch's module on them with the same masks."""
-    rng = case.generator()
-    if kind == "MultiheadAttention":
-        return _attention_calls(case, rng, layer, module)
-    if "Encoder" in kind:
-        return _encoder_calls(case, rng, layer, module)
-    return _decoder_calls(case, rng, layer, module)
-
-
 def hidden(mask, num_heads=None):
     """Torch's mask of ours: True where a position is hidden, for each head if there are heads."""
     import torch
@@ -75,8 +65,17 @@ def hidden(mask, num_heads=None):
     return torch.tensor(~(mask if num_heads is None else np.repeat(mask, num_heads, axis=0)))
 
 
-def _attention_calls(case, rng, layer, module):
-    length, source_length = case.length, case.source_length
+def calls(kind, case, layer, module):
+    """Inputs, and how to call our layer and torch's module on them with the same masks."""
+    if kind == "MultiheadAttention":
+        return _attention_calls(case, layer, module)
+    peer_calls = _encoder_calls if "Encoder" in kind else _decoder_calls
+    inputs, ours, theirs = peer_calls(kind, case)
+    return inputs, lambda *x: layer(*x, **ours), lambda *x: module(*x, **theirs)
+
+
+def _attention_calls(case, layer, module):
+    rng, length, source_length = case.generator(), case.length, case.source_length
     query = case.states(rng, length)
     value, key = (
         rng.normal(size=(case.batch, source_length, width)).astype(case.dtype)
@@ -86,65 +85,46 @@ def _attention_calls(case, rng, layer, module):
     is_causal = "causal" in case.masks
     mask = case.attention_mask(rng, length, source_length)
     visible = np.ones((case.batch, length, source_length), bool) if mask is None else mask
-    ours = visible if padding is None else visible & padding[:, None]
-    theirs = visible & np.tri(length, source_length, dtype=bool) if is_causal else mask
-
-    def call_ours(query, value, key):
-        return layer(query, value, key, attention_mask=ours, use_causal_mask=is_causal)
+    causal = visible & np.tri(length, source_length, dtype=bool) if is_causal else mask
+    ours = {
+        "attention_mask": visible if padding is None else visible & padding[:, None],
+        "use_causal_mask": is_causal,
+    }
+    theirs = {"key_padding_mask": hidden(padding), "attn_mask": hidden(causal, case.num_heads)}
 
     def call_theirs(query, value, key):
-        return module(
-            query,
-            key,
-            value,
-            key_padding_mask=hidden(padding),
-            attn_mask=hidden(theirs, case.num_heads),
-            need_weights=False,
-        )[0]
+        return module(query, key, value, **theirs, need_weights=False)[0]
 
-    return [query, value, key], call_ours, call_theirs
+    return [query, value, key], lambda *inputs: layer(*inputs, **ours), call_theirs
 
 
-def _encoder_calls(case, rng, layer, module):
+def _encoder_calls(kind, case):
+    rng = case.generator()
     padding = case.padding_mask(rng, case.length)
     mask = case.attention_mask(rng, case.length, case.length, "causal" in case.masks)
-
-    def call_theirs(inputs):
-        masks = (hidden(mask, case.num_heads), hidden(padding))
-        return module(inputs, masks[0], src_key_padding_mask=masks[1])
-
-    def call_ours(inputs):
-        return layer(inputs, padding_mask=padding, attention_mask=mask)
-
-    return [case.states(rng, case.length)], call_ours, call_theirs
+    ours = {"padding_mask": padding, "attention_mask": mask}
+    name = "src_mask" if kind.endswith("Layer") else "mask"
+    theirs = {name: hidden(mask, case.num_heads), "src_key_padding_mask": hidden(padding)}
+    return [case.states(rng, case.length)], ours, theirs
 
 
-def _decoder_calls(case, rng, layer, module):
-    length, source_length = case.length, case.source_length
+def _decoder_calls(kind, case):
+    rng, length, source_length = case.generator(), case.length, case.source_length
     padding, source_padding = (case.padding_mask(rng, n) for n in (length, source_length))
     mask = case.attention_mask(rng, length, length)
     visible = np.ones((case.batch, length, length), bool) if mask is None else mask
     cross_mask = case.attention_mask(rng, length, source_length)
-
-    def call_theirs(inputs, memory):
-        return module(
-            inputs,
-            memory,
-            # Ours is causal by itself.
-            tgt_mask=hidden(visible & np.tri(length, dtype=bool), case.num_heads),
-            memory_mask=hidden(cross_mask, case.num_heads),
-            tgt_key_padding_mask=hidden(padding),
-            memory_key_padding_mask=hidden(source_padding),
-        )
-
-    def call_ours(inputs, memory):
-        return layer(
-            inputs,
-            memory,
-            padding_mask=padding,
-            encoder_padding_mask=source_padding,
-            attention_mask=mask,
-            encoder_attention_mask=cross_mask,
-        )
-
-    return [case.states(rng, n) for n in (length, source_length)], call_ours, call_theirs
+    ours = {
+        "padding_mask": padding,
+        "encoder_padding_mask": source_padding,
+        "attention_mask": mask,
+        "encoder_attention_mask": cross_mask,
+    }
+    theirs = {
+        # Ours is causal by itself.
+        "tgt_mask": hidden(visible & np.tri(length, dtype=bool), case.num_heads),
+        "memory_mask": hidden(cross_mask, case.num_heads),
+        "tgt_key_padding_mask": hidden(padding),
+        "memory_key_padding_mask": hidden(source_padding),
+    }
+    return [case.states(rng, n) for n in (length, source_length)], ours, theirs

@@ -66,29 +66,6 @@ def test_one_graph_takes_every_batch_and_length(search, jit_compile):
     assert traced.experimental_get_tracing_count() == 1
 
 
-@pytest.mark.slow
-@pytest.mark.tensorflow_only("shapes can be unknown there alone")
-@pytest.mark.parametrize("search", [GreedySearch(), BeamSearch(3)], ids=str)
-def test_a_step_that_forgets_static_shapes_is_accepted(search):
-    """Batch known outside, dynamic gather inside: `while_loop` alone would refuse the state."""
-    import tensorflow as tf
-
-    model = ToyModel(6, seed=1)
-
-    def forgetful_step(tokens, rows, state):
-        logits, state = model.step(tokens, rows, state)
-        return logits, tf.nest.map_structure(
-            lambda x: tf.compat.v1.placeholder_with_default(x, [None] * len(x.shape)), state
-        )
-
-    @tf.function
-    def compiled():
-        state = model.start([1, 2], search.width)
-        return search(forgetful_step, state, tf.constant([4, 5]), 5)
-
-    assert_same(compiled(), search(model.step, model.start([1, 2], search.width), [4, 5], 5))
-
-
 @pytest.mark.tensorflow_only("shapes can be unknown there alone")
 @pytest.mark.parametrize("search", [Sampling(), BeamSearch(3, constraints=[MinimumLength(2)])])
 def test_an_unknown_vocabulary_is_refused_where_its_size_matters(search):

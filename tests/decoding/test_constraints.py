@@ -7,7 +7,6 @@ from keras import ops
 from keras_transformer.decoding import (
     BeamSearch,
     ForcedPrefix,
-    Generated,
     GreedySearch,
     MinimumLength,
     NoRepeatNgrams,
@@ -19,53 +18,35 @@ from keras_transformer.decoding import (
 from tests.decoding.toy_model import (
     EOS,
     ToyModel,
-    array,
     assert_same,
     assert_same_hypotheses,
     hypotheses,
-    table_step,
 )
 from tests.oracle import constraints as rules
 from tests.oracle import search as oracle
 
 SLOW = pytest.mark.slow
-OPENING, CLOSING = 0, 1
 SENTENCES = list(range(0, 96, 8))
 MAX_LENGTHS = [1 + i % 11 for i in range(len(SENTENCES))]
 PREFIXES = [((), (4,), (1, 4, 1, 4, 4), (3, 0), (1,) * 20)[i % 5] for i in range(len(SENTENCES))]
 
 
-class Brackets:
-    """Well-formed brackets around as many other tokens as the sentence has words.
+class Budget:
+    """The ids of an answer add up to at most the sentence's budget.
 
-    The state, the depth and the words left, is carried along rather than counted anew: it is wrong
-    at once if it does not follow the beams.
+    The state, what is left, is carried along: it is wrong at once if it does not follow the beams.
     """
 
-    def __init__(self, num_words):
-        self.num_words = num_words
+    def __init__(self, budgets):
+        self.budgets = budgets
 
     def start(self, max_lengths, width):
-        left = ops.repeat(ops.convert_to_tensor(self.num_words, dtype="int32"), width)
-        return {"depth": ops.zeros_like(left), "left": left}
+        return {"left": ops.repeat(ops.convert_to_tensor(self.budgets, dtype="int32"), width)}
 
     def __call__(self, state, log_probabilities, generated):
-        last, is_first = generated.last_tokens, ops.equal(generated.length, 0)
-        change = ops.where(last == OPENING, 1, ops.where(last == CLOSING, -1, 0))
-        is_word = ops.logical_and(last != OPENING, last != CLOSING)
-        depth = state["depth"] + ops.where(is_first, 0, change)
-        left = state["left"] - ops.where(is_first, 0, ops.cast(is_word, "int32"))
-        ids = ops.arange(log_probabilities.shape[-1])
-        column_depth, column_left = ops.expand_dims(depth, -1), ops.expand_dims(left, -1)
-        is_other = ops.logical_and(ids != OPENING, column_left == 0)
-        may_end = ops.logical_and(column_depth == 0, column_left == 0)
-        is_out = ops.where(
-            ids == generated.eos_id,
-            ops.logical_not(may_end),
-            ops.where(ids == CLOSING, column_depth == 0, is_other),
-        )
-        state = {"depth": ops.cast(depth, "int32"), "left": ops.cast(left, "int32")}
-        return state, ops.where(is_out, float("-inf"), log_probabilities)
+        left = state["left"] - ops.where(generated.length == 0, 0, generated.last_tokens)
+        is_out = ops.arange(log_probabilities.shape[-1]) > ops.expand_dims(left, -1)
+        return {"left": left}, ops.where(is_out, float("-inf"), log_probabilities)
 
 
 def padded(rows):
@@ -101,9 +82,9 @@ CASES = {
     "everything_ruled_out": (
         [SuppressTokens(range(6))], lambda: [], lambda i: [rules.suppress_tokens(range(6))],
     ),
-    "brackets": (
-        [], lambda: [Brackets([i % 4 for i in range(len(SENTENCES))])],
-        lambda i: [rules.brackets(OPENING, CLOSING, EOS, i % 4)],
+    "budget": (
+        [], lambda: [Budget([3 * i for i in range(len(SENTENCES))])],
+        lambda i: [rules.budget(3 * i)],
     ),
 }  # fmt: skip
 
@@ -119,7 +100,7 @@ def plain_search(search, next_log_probabilities, max_length):
 
 FAST = [
     *(("several", name) for name in ("greedy", "beam of 1", "beam of 3")),
-    *((case, "beam of 3") for case in ("no_bigram_twice", "everything_ruled_out", "brackets")),
+    *((case, "beam of 3") for case in ("no_bigram_twice", "everything_ruled_out", "budget")),
 ]
 # Each pair is a graph: all searches see several constraints.
 SEARCHED = [
@@ -182,16 +163,14 @@ def test_one_graph_takes_every_shape(jit_compile):
 ])  # fmt: skip
 def test_samples_follow_constraints_with_the_model_s_log_probabilities(search):
     model = ToyModel(6, seed=1)
-    brackets = [Brackets([2, 3]), ForcedPrefix([[OPENING, 4], [9, 9]], pad_id=9)]
+    budget = [Budget([12, 14]), ForcedPrefix([[0, 4], [9, 9]], pad_id=9)]
     state = model.start([10, 20], search.width)
-    result = search(model.step, state, [9, 9], 9, constraints=brackets)
+    result = search(model.step, state, [9, 9], 9, constraints=budget)
     distinct = set()
-    for i, (sentence, num_words) in enumerate([(10, 2), (20, 3)]):
+    for i, sentence in enumerate([10, 20]):
         plain = model.next_log_probabilities(sentence)
-        allowed = rules.constrained(
-            plain, rules.brackets(OPENING, CLOSING, EOS, num_words),
-            rules.forced_prefix((OPENING, 4) if i == 0 else ()),
-        )  # fmt: skip
+        of_sentence = rules.budget((12, 14)[i]), rules.forced_prefix((0, 4) if i == 0 else ())
+        allowed = rules.constrained(plain, *of_sentence)
         for tokens, _, log_probability in hypotheses(result, i):
             steps = [(tokens[:j], token) for j, token in enumerate(tokens)]
             assert all(allowed(prefix)[token] > -np.inf for prefix, token in steps)
@@ -202,46 +181,3 @@ def test_samples_follow_constraints_with_the_model_s_log_probabilities(search):
     nothing = Sampling(num_samples=2, constraints=[SuppressTokens(range(6))])
     result = nothing(model.step, model.start([10], 2), [9], 9)
     assert hypotheses(result, 0) == [((), -np.inf, -np.inf)] * 2
-
-
-@pytest.mark.slow
-def test_ngrams_and_penalties_equal_transformers():
-    torch = pytest.importorskip("torch")
-    transformers = pytest.importorskip("transformers")
-    generator = np.random.default_rng(0)
-    for length in (0, 1, 2, 12):
-        tokens = generator.integers(0, 5, (30, 12)).astype("int32")
-        row = np.log(generator.dirichlet(np.ones(7), 30)).astype("float32")
-        generated = Generated(
-            ops.convert_to_tensor(tokens), None, ops.convert_to_tensor(length, dtype="int32"),
-            None, None, EOS,
-        )  # fmt: skip
-        for constraint, theirs in [
-            (RepetitionPenalty(1.7), transformers.RepetitionPenaltyLogitsProcessor(1.7)),
-            *((NoRepeatNgrams(n), transformers.NoRepeatNGramLogitsProcessor(n)) for n in (1, 2, 3)),
-        ]:
-            _, found = constraint((), ops.convert_to_tensor(row), generated)
-            ids = torch.tensor(tokens[:, :length], dtype=torch.int64)
-            expected = theirs(ids, torch.tensor(row)).numpy()
-            np.testing.assert_allclose(array(found), expected, rtol=1e-6)
-
-
-def test_without_constraints_the_step_is_called_as_it_is():
-    received = []
-    model = ToyModel(5)
-
-    def step(tokens, rows, state):
-        received.append(sorted(state))
-        return model.step(tokens, rows, state)
-
-    for search in (GreedySearch(), BeamSearch(2), Sampling()):
-        search(step, model.start([1], search.width), [3], 3)
-    assert all(names == ["caches", "folded"] for names in received)
-
-
-def test_what_stays_possible_is_not_renormalized():
-    step = table_step(np.log(np.array([[0.1, 0.6, 0.1, 0.15, 0.05]] * 5)))
-    constraints = [SuppressTokens([1])]
-    for search in (GreedySearch(constraints), BeamSearch(2, 0.0, constraints=constraints)):
-        found = hypotheses(search(step, (), [4], 4), 0)
-        assert_same_hypotheses(found, [((EOS,), np.log(0.15), np.log(0.15))])

@@ -101,29 +101,20 @@ def test_seeds_decide():
     assert len({tuple(column) for column in columns}) == len(columns)
 
 
-# Draws from equal tokens with the smallest and the largest seed.
-DRAW = """
-from keras import ops
-from keras_transformer.decoding import Sampling
-
-def draw(seed):
-    step = lambda tokens, rows, state: (ops.zeros((8, 50)), state)
-    return ops.convert_to_numpy(Sampling(seed=seed, num_samples=2)(step, (), [9] * 4, 9).tokens)
-
-drawn = [draw(seed).tolist() for seed in (0, 2**31 - 1)]
-"""
+def draw():
+    """Samples from equal tokens with the smallest and the largest seed."""
+    step = table_step(np.zeros((50, 50)))
+    searches = [Sampling(seed=seed, num_samples=2) for seed in (0, 2**31 - 1)]
+    return [array(search(step, (), [9] * 4, 9).tokens).tolist() for search in searches]
 
 
 @pytest.mark.slow
 def test_samples_are_the_same_in_another_process():
-    code = f"{DRAW}\nimport json\nprint(json.dumps(drawn))"
-    command = [sys.executable, "-c", code]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
-    names = {}
-    exec(DRAW, names)
-    assert json.loads(done.stdout.splitlines()[-1]) == names["drawn"]
-    assert names["drawn"][0] != names["drawn"][1]
+    code = "from tests.decoding.test_sampling import draw; print(draw())"
+    output = subprocess.check_output([sys.executable, "-c", code], text=True)
+    drawn = draw()
+    assert json.loads(output.splitlines()[-1]) == drawn
+    assert drawn[0] != drawn[1]
 
 
 def test_top_k_1_and_a_tiny_nucleus_are_greedy():

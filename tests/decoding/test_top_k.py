@@ -61,12 +61,9 @@ def test_the_size_may_be_dynamic(size, k):
     np.testing.assert_array_equal(largest, np.take_along_axis(rows, expected, -1))
 
 
-def test_only_long_rows_go_by_blocks():
-    for size, width, k in ((1_000, 1, 1), (200, 1, 8), (2, 1, 2)):
-        assert top_k_module._block_size(size, width, k) is None
-    assert top_k_module._block_size(32_000, 4, 8) == 160
-
-
-def test_blocks_are_equal_and_multiples_of_16_if_possible():
-    for size, block_size in ((8_000, 80), (37_000, 200), (7_993, 96)):
-        assert top_k_module._block_size(size, 4, 8) == block_size
+@pytest.mark.parametrize("size, width, k, block_size", [
+    (1_000, 1, 1, None), (200, 1, 8, None), (2, 1, 2, None), (32_000, 4, 8, 160),
+    (8_000, 4, 8, 80), (37_000, 4, 8, 200), (7_993, 4, 8, 96),
+])  # fmt: skip
+def test_long_rows_go_by_equal_blocks_of_a_multiple_of_16(size, width, k, block_size):
+    assert top_k_module._block_size(size, width, k) == block_size

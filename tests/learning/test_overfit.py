@@ -34,15 +34,9 @@ def pairs():
 def test_loss_reaches_the_entropy_of_the_smoothed_labels(pairs):
     words = {word for pair in pairs for text in pair for word in text.split()}
     tokenizer = SubwordTokenizer(sorted(words))
-    config = TransformerConfig(
-        vocab_size=tokenizer.vocab_size,
-        num_encoder_layers=2,
-        num_decoder_layers=2,
-        d_model=64,
-        intermediate_dim=128,
-        num_heads=4,
-        dropout=0.0,
-    )
+    layers = {"num_encoder_layers": 2, "num_decoder_layers": 2}
+    sizes = {"d_model": 64, "intermediate_dim": 128, "num_heads": 4, "dropout": 0.0}
+    config = TransformerConfig(vocab_size=tokenizer.vocab_size, **layers, **sizes)
     recipe = TrainingRecipe(peak_learning_rate=3e-3, warmup_steps=100, label_smoothing=SMOOTHING)
     model = compile_model(Transformer(config), recipe)
     inputs, labels, weights = _one_batch(pairs, tokenizer)

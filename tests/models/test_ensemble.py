@@ -7,7 +7,7 @@ import pytest
 from keras import ops
 
 from keras_transformer.data.tokenizer import BOS_ID, EOS_ID
-from keras_transformer.decoding import BeamSearch, GreedySearch
+from keras_transformer.decoding import GreedySearch
 from keras_transformer.errors import UserError
 from keras_transformer.inference.translator import Translator
 from keras_transformer.models import Ensemble
@@ -69,21 +69,6 @@ def test_scores_are_sums_of_the_average(models, translator):
             for place, token in enumerate(ids)
         )
         assert found.log_probability == pytest.approx(expected, rel=1e-5)
-
-
-@pytest.mark.slow
-def test_beam_search_scores_what_it_finds(translator):
-    answers = translator.hypotheses(TEXTS, BeamSearch(beam_size=3, n_best=2))
-    best = [answer[0] for answer in answers]
-    ended = [answer.tokens[-1] == EOS_ID for answer in best]
-    again = translator.score(TEXTS, [answer.text for answer in best])
-    tokenizer = translator.target_tokenizer
-    compared = 0
-    for answer, score, has_ended in zip(best, again, ended, strict=True):
-        if has_ended and tokenizer.encode(answer.text) == list(answer.tokens[:-1]):
-            assert answer.log_probability == pytest.approx(score.log_probability, abs=1e-4)
-            compared += 1
-    assert compared > 2
 
 
 @pytest.mark.slow

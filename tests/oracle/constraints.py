@@ -65,20 +65,6 @@ def forced_prefix(forced):
     return rule
 
 
-def brackets(opening, closing, eos, num_words):
-    """Well-formed brackets around so many other tokens: the shape of a parse tree."""
-
-    def rule(prefix, row, model_row):
-        depth = prefix.count(opening) - prefix.count(closing)
-        words = len(prefix) - prefix.count(opening) - prefix.count(closing)
-
-        def is_out(token):
-            if token == eos:
-                return depth > 0 or words != num_words
-            if token == closing:
-                return depth == 0
-            return token != opening and words == num_words
-
-        return _without(row, is_out)
-
-    return rule
+def budget(total):
+    """The ids add up to at most a total."""
+    return lambda prefix, row, model_row: _without(row, lambda token: sum(prefix) + token > total)
