@@ -24,8 +24,8 @@ _UNSUPPORTED = {
 }
 _CLASSES = {EncoderBlock: "TransformerEncoder", DecoderBlock: "TransformerDecoder"}
 # Arguments of our blocks -> KerasHub's.
-_BLOCK_SETTINGS = {one: one for one in ("num_heads", "intermediate_dim", "dropout", "activation")}
-_BLOCK_SETTINGS["epsilon"] = "layer_norm_epsilon"
+_SAME = ("num_heads", "intermediate_dim", "dropout", "activation")
+_BLOCK_SETTINGS = {**{name: name for name in _SAME}, "epsilon": "layer_norm_epsilon"}
 
 
 def from_keras(layer: keras.layers.MultiHeadAttention, dtype: Any = None) -> MultiHeadAttention:
@@ -37,12 +37,8 @@ def from_keras(layer: keras.layers.MultiHeadAttention, dtype: Any = None) -> Mul
         layer: A built `keras.layers.MultiHeadAttention`, not a subclass.
         dtype: Dtype policy of the copy; None for the layer's.
 
-    Returns:
-        A built `MultiHeadAttention`.
-
     Raises:
-        ValueError: If the layer is of another class, is not built, has a setting that ours lacks,
-            such as `use_gate`, or has the weights of LoRA or quantization.
+        ValueError: If the layer is another one, or has a setting or weights that ours lacks.
 
     Example:
 
@@ -71,11 +67,8 @@ def to_keras(layer: MultiHeadAttention) -> keras.layers.MultiHeadAttention:
     Args:
         layer: A built `MultiHeadAttention` with the default attention and no `position`.
 
-    Returns:
-        A built `keras.layers.MultiHeadAttention`.
-
     Raises:
-        ValueError: If the layer is of another class, is not built, or has what Keras' lacks.
+        ValueError: If the layer is another one.
 
     Example:
 
@@ -98,21 +91,14 @@ def from_keras_hub(layer: keras.layers.Layer, dtype: Any = None) -> EncoderBlock
     """Returns our block with the weights of a KerasHub layer; both compute the same.
 
     A `keras_hub.layers.TransformerEncoder` becomes an `EncoderBlock`; a `TransformerDecoder`, with
-    or without cross-attention, a `DecoderBlock`. Masks are the same, `True` = attend. Differences:
-    KerasHub's `decoder_padding_mask` and `decoder_attention_mask` are `padding_mask` and
-    `attention_mask` here; our decoder is always causal; a query that may attend to no key gets
-    zeros here and the average of all values there.
+    or without cross-attention, a `DecoderBlock`. docs/bridges.md lists the differences.
 
     Args:
         layer: A built layer of one of these classes, not of a subclass.
         dtype: Dtype policy of the block; None for the layer's.
 
-    Returns:
-        A built block; `dropout` and `attention_dropout` are the layer's `dropout`.
-
     Raises:
-        ValueError: If the layer is of another class, is not built, or has the weights of LoRA or
-            quantization.
+        ValueError: If the layer is another one, or has the weights of LoRA or quantization.
         ImportError: If KerasHub is not installed.
 
     Example:
@@ -121,8 +107,6 @@ def from_keras_hub(layer: keras.layers.Layer, dtype: Any = None) -> EncoderBlock
     >>> layer = keras_hub.layers.TransformerEncoder(intermediate_dim=2048, num_heads=8)
     >>> layer.build((None, None, 512))
     >>> block = keras_transformer.bridges.from_keras_hub(layer)
-    >>> ops.shape(block(keras.random.normal((2, 5, 512))))
-    (2, 5, 512)
     """
     classes = {theirs: ours for ours, theirs in _keras_hub_classes().items()}
     peer.check_built("layer", layer, classes)
@@ -150,16 +134,14 @@ def from_keras_hub(layer: keras.layers.Layer, dtype: Any = None) -> EncoderBlock
 def to_keras_hub(layer: EncoderBlock | DecoderBlock) -> keras.layers.Layer:
     """Returns a KerasHub layer with the weights of our block; both compute the same.
 
+    Its attentions have biases, which are zero if ours have none. Its only dropout rate is our
+    `dropout`.
+
     Args:
         layer: A built `EncoderBlock` or `DecoderBlock`.
 
-    Returns:
-        A new, built `keras_hub.layers.TransformerEncoder` or `TransformerDecoder`. Its attentions
-        have biases, which are zero if ours have none. Its only dropout rate is our `dropout`.
-
     Raises:
-        ValueError: If the layer is of another class, is not built, or KerasHub lacks its attention:
-            keys or values of another size than width / heads, positions, or a sliding window.
+        ValueError: If the layer is another one, or KerasHub lacks its attention.
         ImportError: If KerasHub is not installed.
 
     Example:
@@ -172,7 +154,7 @@ def to_keras_hub(layer: EncoderBlock | DecoderBlock) -> keras.layers.Layer:
     classes = _keras_hub_classes()
     peer.check_built("layer", layer, classes)
     names = peer.sublayer_names(type(layer), "Keras")
-    attentions = [one for one in peer.attentions(layer, names) if one is not None]
+    attentions = list(filter(None, peer.attentions(layer, names)))
     for attention in attentions:
         head_dim = attention.query_dense.kernel.shape[0] // attention.num_heads
         peer.check_attention(attention, head_dim, "KerasHub")
@@ -181,7 +163,8 @@ def to_keras_hub(layer: EncoderBlock | DecoderBlock) -> keras.layers.Layer:
         dtype=layer.dtype_policy,
         **{theirs: getattr(layer, ours) for ours, theirs in _BLOCK_SETTINGS.items()},
     )
-    theirs.build(*((None, None, one.key_dense.kernel.shape[0]) for one in attentions))
+    widths = (attention.key_dense.kernel.shape[0] for attention in attentions)
+    theirs.build(*((None, None, width) for width in widths))
     peer.write(peer.variables(layer, "Keras"), _weights(theirs))
     return theirs
 
@@ -200,8 +183,6 @@ def _weights(layer):
 def _read(ours, weights):
     variables = peer.variables(ours, "Keras")
     others = sorted(weights.keys() - variables.keys())
-    rule = (
-        "A layer may have only kernels, biases and norms, not the weights of LoRA or quantization"
-    )
+    rule = "A layer may have only kernels, biases and norms, not weights of LoRA or quantization"
     peer.check_supported(not others, rule, weights=others)
     peer.read(variables, weights)

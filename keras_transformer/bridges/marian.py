@@ -48,23 +48,18 @@ _STREAM_AXES = {
 def from_marian(model: Any, dtype: Any = None) -> Transformer:
     """Returns a `Transformer` with the weights of a `transformers.MarianMTModel`.
 
-    The logits at real positions equal Marian's, with teacher forcing and step by step. One
-    difference: our model finds padding by its id, 0, and gives it a zero embedding; Marian takes an
-    `attention_mask`, `True` = attend.
+    The logits at real positions equal Marian's. Our model finds padding by its id, 0, and gives it
+    a zero embedding; Marian takes an `attention_mask`, `True` = attend.
 
     Args:
-        model: A `MarianMTModel` with `scale_embedding=True`,
-            `share_encoder_decoder_embeddings=True`, `tie_word_embeddings=True`, `pad_token_id=0`, a
-            `decoder_start_token_id` other than 0, no layer dropout, equal numbers of heads and
-            feed-forward widths in encoder and decoder, and a `final_logits_bias` of zeros.
+        model: A `MarianMTModel` with `scale_embedding`, `share_encoder_decoder_embeddings` and
+            `tie_word_embeddings`, `pad_token_id=0`, another `decoder_start_token_id`, no layer
+            dropout, equal numbers of heads and feed-forward widths in encoder and decoder, and a
+            `final_logits_bias` of zeros.
         dtype: Dtype policy of the model; None for the dtype of Marian's weights.
 
-    Returns:
-        A `Transformer` with `use_bias=True` and Marian's dropout rates.
-
     Raises:
-        ValueError: If the model is another one. The published Helsinki-NLP models are refused,
-            because they start from the padding id and add a bias to the logits.
+        ValueError: If the model is another one, such as the published Helsinki-NLP models.
         ImportError: If transformers or torch is not installed.
 
     Example:
@@ -100,21 +95,17 @@ def from_marian(model: Any, dtype: Any = None) -> Transformer:
 def to_marian(model: Transformer, max_length: int = 1024) -> Any:
     """Returns a `transformers.MarianMTModel` with the weights of a `Transformer`.
 
-    Marian's configuration does not store the epsilon of the layer norms: after `save_pretrained`
-    and `from_pretrained` it is torch's 1e-5. The outputs of a model with the default `norm_epsilon`
-    of 1e-6 then change in the sixth digit.
+    It is on the CPU and in evaluation mode. Its attentions have biases, which are zero if ours have
+    none. Marian's configuration does not store the epsilon of the layer norms: after
+    `save_pretrained` and `from_pretrained` it is torch's 1e-5.
 
     Args:
         model: A `Transformer` with one vocabulary, post-norm, sinusoidal positions, keys and values
             of size d_model / num_heads, and ReLU, SiLU or GELU.
         max_length: Maximum length of a sequence, the size of the new model's table of positions.
 
-    Returns:
-        A new model on the CPU, in evaluation mode, whose `generate` starts from BOS 2 and ends at
-        EOS 3. Its attentions have biases, which are zero if ours have none.
-
     Raises:
-        ValueError: If the model is not such a `Transformer`, or is not built.
+        ValueError: If the model is another one, or is not built.
         ImportError: If transformers or torch is not installed.
 
     Example:
@@ -173,7 +164,7 @@ def _position_tables(marian):
 def _norms(marian):
     import torch
 
-    return [one for one in marian.modules() if isinstance(one, torch.nn.LayerNorm)]
+    return [module for module in marian.modules() if isinstance(module, torch.nn.LayerNorm)]
 
 
 def _weights(transformer, marian):
@@ -211,7 +202,7 @@ def _check_marian(model):
     peer.check_supported(largest == 0, rule, f"final_logits_bias of up to {largest}")
     inner = model.model
     tied = inner.encoder.embed_tokens, inner.decoder.embed_tokens, model.lm_head
-    are_shared = all(one.weight.equal(inner.shared.weight) for one in tied)
+    are_shared = all(module.weight.equal(inner.shared.weight) for module in tied)
     rule = "Encoder, decoder and logits must have the embedding matrix of `model.shared`"
     peer.check_supported(are_shared, rule, "another matrix in `embed_tokens` or `lm_head`")
     for table in _position_tables(model):

@@ -136,7 +136,7 @@ def check_supported(is_supported: bool, rule: str, *received: str, **values: Any
 
 def check_type(name: str, value: Any, supported: Iterable[type]) -> None:
     """Raises `ValueError` unless `value` is of a supported type; subclasses are not supported."""
-    allowed = ", ".join(sorted(one.__name__ for one in supported))
+    allowed = ", ".join(sorted(kind.__name__ for kind in supported))
     rule, received = f"`{name}` must be one of {allowed}", f"{name} of type {type(value).__name__}"
     check_supported(type(value) in supported, rule, received)
 

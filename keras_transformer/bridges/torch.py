@@ -29,22 +29,15 @@ def from_torch(module: Any, dtype: Any = None) -> keras.layers.Layer:
 
     A `MultiheadAttention` becomes a `MultiHeadAttention`; a `TransformerEncoderLayer` or
     `TransformerDecoderLayer` an `EncoderBlock` or `DecoderBlock`; a `TransformerEncoder` or
-    `TransformerDecoder` an `Encoder` or `Decoder` without positions.
-
-    Differences: boolean masks are inverted, `True` hides a position in torch and shows it here. Our
-    decoder is always causal, torch's needs `tgt_mask`. Our layers are batch-first, even if the
-    module is not. A query that may attend to no key gets zeros here and NaN in torch.
+    `TransformerDecoder` an `Encoder` or `Decoder` without positions. Boolean masks are inverted:
+    `True` hides a position in torch and shows it here. docs/bridges.md lists other differences.
 
     Args:
         module: A module of one of these classes, not of a subclass.
         dtype: Dtype policy of the layer; None for the dtype of the module's weights.
 
-    Returns:
-        A built layer, with the module's dropout rates.
-
     Raises:
-        ValueError: If our layers lack a feature of the module: another activation than ReLU and
-            exact GELU, `add_bias_kv`, `add_zero_attn`, norms with different epsilons.
+        ValueError: If our layers lack a feature of the module, such as `add_bias_kv`.
         ImportError: If torch is not installed.
 
     Example:
@@ -52,8 +45,6 @@ def from_torch(module: Any, dtype: Any = None) -> keras.layers.Layer:
     >>> import torch
     >>> module = torch.nn.TransformerEncoderLayer(d_model=512, nhead=8, batch_first=True)
     >>> block = keras_transformer.bridges.from_torch(module)
-    >>> ops.shape(block(keras.random.normal((2, 5, 512))))
-    (2, 5, 512)
     """
     torch = peer.import_peer("torch", "torch")
     classes = {getattr(torch.nn, name): ours for ours, name in _MODULES.items()}
@@ -70,20 +61,15 @@ def from_torch(module: Any, dtype: Any = None) -> keras.layers.Layer:
 def to_torch(layer: keras.layers.Layer) -> Any:
     """Returns a torch module with the weights of our layer; both compute the same.
 
-    `from_torch` lists the classes and the differences; masks are inverted.
-
     Args:
-        layer: A built layer of one of these classes, not of a subclass.
+        layer: A built layer of a class that `from_torch` returns, not of a subclass.
 
     Returns:
         A new module on the CPU, batch-first and in evaluation mode. If the attentions of a block
-        have no biases, the module's are zero. Dropout rates are kept, except the dropout of a
-        stack's inputs, which torch lacks.
+        have no biases, the module's are zero. torch has no dropout of a stack's inputs.
 
     Raises:
-        ValueError: If the layer is not built, or torch has no such module: keys or values of
-            another size than width / heads, another activation than ReLU and GELU, positions, a
-            sliding window, a decoder without cross-attention or of another width than the encoder.
+        ValueError: If the layer is not built, or has a feature that torch lacks.
         ImportError: If torch is not installed.
 
     Example:
@@ -147,10 +133,10 @@ def _import_block(block_class, module, dtype):
         _check_norm(norm)
     dropouts = [getattr(module, f"dropout{i + 1}") for i in range(len(norms))]
     block = block_class(
-        num_heads=peer.single("num_heads", (one.num_heads for one in attentions)),
+        num_heads=peer.single("num_heads", (layer.num_heads for layer in attentions)),
         intermediate_dim=module.linear1.out_features,
-        dropout=peer.single("dropout", (one.p for one in dropouts)),
-        attention_dropout=peer.single("dropout", (one.dropout for one in attentions)),
+        dropout=peer.single("dropout", (dropout.p for dropout in dropouts)),
+        attention_dropout=peer.single("dropout", (layer.dropout for layer in attentions)),
         activation_dropout=module.dropout.p,
         activation=_import_activation(module.activation),
         norm="pre" if module.norm_first else "post",
@@ -168,19 +154,15 @@ def _export_block(block):
 
     names = peer.sublayer_names(type(block), "torch")
     attentions = peer.attentions(block, names)
-    peer.check_supported(
-        None not in attentions,
-        "A DecoderBlock must have cross-attention, as torch's has",
-        "a block that was built without the encoder's shape",
-    )
-    d_model, *encoder_widths = [one.key_dense.kernel.shape[0] for one in attentions]
+    rule = "A DecoderBlock must have cross-attention, as torch's has"
+    has_all = None not in attentions
+    peer.check_supported(has_all, rule, "a block that was built without the encoder's shape")
+    d_model, *encoder_widths = [layer.key_dense.kernel.shape[0] for layer in attentions]
     for attention in attentions:
         peer.check_attention(attention, d_model / block.num_heads, "torch")
-    peer.check_supported(
-        all(width == d_model for width in encoder_widths),
-        "A decoder block must be as wide as the encoder, as torch's is",
-        f"width {d_model}, encoder_outputs of width {encoder_widths}",
-    )
+    rule = "A decoder block must be as wide as the encoder, as torch's is"
+    received = f"width {d_model}, encoder_outputs of width {encoder_widths}"
+    peer.check_supported(all(width == d_model for width in encoder_widths), rule, received)
     module = getattr(torch.nn, _MODULES[type(block)])(
         d_model,
         block.num_heads,

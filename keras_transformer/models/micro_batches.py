@@ -43,11 +43,9 @@ class MicroBatchModel(keras.Model):
                 f"micro_batches={self.micro_batches}, streams={self.streams}, "
                 f"backend={keras.backend.backend()!r}"
             )
-        batch = keras.utils.unpack_x_y_sample_weight(data)
-        in_parts = (
-            self._gradients_in_streams if self.micro_batches == 1 else self._gradients_in_turn
-        )
-        loss, gradients = in_parts(batch)
+        in_turn, in_streams = self._gradients_in_turn, self._gradients_in_streams
+        gradients_of = in_streams if self.micro_batches == 1 else in_turn
+        loss, gradients = gradients_of(keras.utils.unpack_x_y_sample_weight(data))
         self.optimizer.apply(gradients, self.trainable_weights)
         # Keras takes the mean over the replicas, but the loss is a sum.
         for metric in self.metrics:

@@ -51,9 +51,6 @@ class TrainingRecipe(Settings):
         length_normalization: Base of the length penalty: `gnmt` for the paper's (5 + length) / 6,
             `length` for the length itself.
 
-    Raises:
-        ValueError: If a value is not allowed.
-
     Example:
 
     >>> recipe = keras_transformer.models.TrainingRecipe(warmup_steps=8_000)
@@ -134,9 +131,6 @@ def get_preset(name: str) -> Preset:
 
     Args:
         name: One of `list_presets()`.
-
-    Raises:
-        ValueError: If there is no such preset.
 
     Example:
 

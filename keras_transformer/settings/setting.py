@@ -62,19 +62,24 @@ def number(lowest: float, highest: float) -> Rule:
     return Rule(float, words, lambda value: lowest <= value <= highest)
 
 
+def _whole_number(lowest, highest):
+    words = f"a whole number from {lowest} to {highest}"
+    return Rule(int, words, lambda value: lowest <= value <= highest, "N")
+
+
 SWITCH = Rule(bool, "True or False")
 TEXT = Rule(str, "a string")
 MAPPING = Rule(dict, "a dict")
 COUNT = Rule(int, "a whole number of at least 1", lambda value: value >= 1, "N")
 COUNT_OR_ZERO = Rule(int, "a whole number of at least 0", lambda value: value >= 0, "N")
 # Ids and shapes are int32.
-SIZE = Rule(int, f"a whole number from 1 to {2**31 - 1}", lambda value: 1 <= value < 2**31, "N")
+SIZE = _whole_number(1, 2**31 - 1)
 # Each layer takes time to build, whatever its size.
-LAYERS = Rule(int, "a whole number from 1 to 1000", lambda value: 1 <= value <= 1000, "N")
+LAYERS = _whole_number(1, 1000)
 # A cache has room for the whole window, whatever the length.
-WINDOW = Rule(int, f"a whole number from 1 to {2**16}", lambda value: 1 <= value <= 2**16, "N")
+WINDOW = _whole_number(1, 2**16)
 # NumPy's generators take no larger seed.
-SEED = Rule(int, f"a whole number from 0 to {2**32 - 1}", lambda value: 0 <= value < 2**32, "N")
+SEED = _whole_number(0, 2**32 - 1)
 POSITIVE = Rule(float, "a number above 0", lambda value: value > 0)
 NON_NEGATIVE = Rule(float, "a number of at least 0", lambda value: value >= 0)
 RATE = Rule(float, "a number from 0 to below 1", lambda value: 0 <= value < 1, "RATE")
@@ -210,13 +215,10 @@ class Settings:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """Returns the settings in a dict from `to_dict`.
+        """Returns the settings in a dict from `to_dict`, or raises a `ValueError`.
 
         Args:
             values: A dict of fields; those left out keep their defaults.
-
-        Raises:
-            ValueError: If `values` is not a dict of fields, or a value is not allowed.
         """
         if not isinstance(values, Mapping):
             raise ValueError(f"{cls.__name__} is saved as a dict. Received: {values=}")

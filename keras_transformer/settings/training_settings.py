@@ -96,13 +96,9 @@ class TrainingSettings(Settings):
             those of a model to adapt; the preset then gives only the training hyper-parameters;
             None for new weights.
 
-    Raises:
-        ValueError: If a value is not allowed.
-
     Example:
 
-    >>> from keras_transformer.training import TrainingSettings
-    >>> TrainingSettings(preset="tiny", max_minutes=3).seed
+    >>> keras_transformer.training.TrainingSettings(preset="tiny", max_minutes=3).seed
     1
     """
 
@@ -186,7 +182,8 @@ class TrainingSettings(Settings):
         except (ValueError, TypeError) as error:
             raise _damaged(directory) from error
         now = _filled(json.loads(json.dumps({**self.to_dict(), **fingerprint})))
-        free = {name for name, one in declarations(TrainingSettings).items() if one.may_change}
+        declared = declarations(TrainingSettings).items()
+        free = {name for name, option in declared if option.may_change}
         # `config` and `train_recipe` already contain these changes.
         for changes, whole in (("model", "config"), ("recipe", "train_recipe")):
             if whole in now and whole in before:

@@ -3,17 +3,8 @@
 import dataclasses
 import functools
 
-from keras_transformer.settings.setting import (
-    LAYERS,
-    POSITIVE,
-    RATE,
-    SIZE,
-    SWITCH,
-    WINDOW,
-    Settings,
-    choice,
-    setting,
-)
+from keras_transformer.settings import setting as rules
+from keras_transformer.settings.setting import RATE, SIZE, Settings, choice, setting
 
 _model = functools.partial(setting, table="model")
 
@@ -57,9 +48,6 @@ class TransformerConfig(Settings):
         remat: Whether to compute the blocks again in the gradient, which saves most of the memory
             of training and costs a third of its time.
 
-    Raises:
-        ValueError: If a value is not allowed.
-
     Example:
 
     >>> config = keras_transformer.models.TransformerConfig(vocab_size=37000)
@@ -71,8 +59,8 @@ class TransformerConfig(Settings):
 
     vocab_size: int = setting(dataclasses.MISSING, SIZE)
     target_vocab_size: int | None = setting(None, SIZE)
-    num_encoder_layers: int = _model(6, LAYERS)
-    num_decoder_layers: int = _model(6, LAYERS)
+    num_encoder_layers: int = _model(6, rules.LAYERS)
+    num_decoder_layers: int = _model(6, rules.LAYERS)
     d_model: int = _model(512, SIZE)
     intermediate_dim: int = _model(2048, SIZE)
     num_heads: int = _model(8, SIZE)
@@ -88,10 +76,10 @@ class TransformerConfig(Settings):
     )
     max_length: int | None = setting(None, SIZE)
     use_bias: bool = _model(False)
-    norm_epsilon: float = _model(1e-6, POSITIVE, metavar="EPSILON")
+    norm_epsilon: float = _model(1e-6, rules.POSITIVE, metavar="EPSILON")
     max_distance: int = _model(16, SIZE)
-    sliding_window: int | None = _model(None, WINDOW)
-    flash_attention: bool | None = _model(None, SWITCH)
+    sliding_window: int | None = _model(None, rules.WINDOW)
+    flash_attention: bool | None = _model(None, rules.SWITCH)
     remat: bool = _model(False)
 
     def __post_init__(self):
