@@ -29,10 +29,9 @@ _OBSOLETE = ".obsolete"  # ends the name of an empty file there that stands for 
 def atomic_write(path: str | os.PathLike) -> AbstractContextManager[pathlib.Path]:
     """Yields a temporary path beside `path`, which replaces `path` if the block succeeds.
 
-    A reader of `path` sees the old content or the whole new content, even after a power cut.
-    Leftovers of a killed process are removed once they are an hour old. A symbolic link is
-    replaced, not followed, because it may come with a folder from elsewhere: resolve a path that
-    the user names. A missing folder is created.
+    A reader of `path` sees the old content or the whole new content, even after a power cut. A
+    symbolic link is replaced, not followed, because it may come with a folder from elsewhere:
+    resolve a path that the user names. A missing folder is created.
     """
     return _written_aside(pathlib.Path(path), os.replace)
 

@@ -37,17 +37,15 @@ def define_options(parser: argparse.ArgumentParser) -> None:
     add_options(group, {"--experiment NAME": text}, choices=names)
     # The name of this option until version 1.0.
     group.add_argument("--recipe", dest="experiment", choices=names, help=argparse.SUPPRESS)
-    options = {
-        "--plan": "print the model, its memory and the time of its training, and stop; a few steps "
-        "of the model are measured",
-        "--device-memory GB": "with --plan: memory of each device, which a step has to fit into",
-    }
-    add_options(parser.add_argument_group("plan"), options)
-    options = {
-        "--config FILE": "TOML file of settings",
-        "--print-config": "print a TOML file of all settings, with a comment for each, and stop",
-    }
-    add_options(parser.add_argument_group("settings in a file"), options)
+    group = parser.add_argument_group("plan")
+    text = "print the model, its memory and the time of its training, and stop; a few steps of the"
+    add_options(group, {"--plan": f"{text} model are measured"})
+    text = "with --plan: memory of each device, which a step has to fit into"
+    add_options(group, {"--device-memory GB": text})
+    group = parser.add_argument_group("settings in a file")
+    add_options(group, {"--config FILE": "TOML file of settings"})
+    text = "print a TOML file of all settings, with a comment for each, and stop"
+    add_options(group, {"--print-config": text})
     train_settings.add_tables(parser)
 
 

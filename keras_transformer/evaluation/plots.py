@@ -151,13 +151,13 @@ def plot_attention(
 
     Args:
         weights: attention after the softmax, `[query_length, key_length]`, with one or two axes in
-            front: `num_heads`, or `num_layers` and `num_heads`. Any array that NumPy can read.
+            front: `num_heads`, or `num_layers` and `num_heads`.
         source_pieces, target_pieces: `key_length` and `query_length` strings.
         path, title: as in `plot_learning_curve`.
 
     Raises:
         ValueError: if the shape of `weights` does not match the numbers of pieces.
-        UserError: if matplotlib is missing, or cannot write such a file.
+        UserError: as in `plot_learning_curve`.
 
     Example:
 

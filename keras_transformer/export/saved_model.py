@@ -30,8 +30,8 @@ def export_saved_model(
 
     The answers equal those of `Translator.translate` with `long_texts="truncate"`, `hypotheses` and
     `score`. A translator's `shortlist` becomes a table in the graph; sentences that are searched
-    together share their candidates. Text without subwords gives an empty translation and score 0.
-    Invalid UTF-8 is read as U+FFFD. A text that is too long is cut, and `truncated` is then true.
+    together share their candidates. Invalid UTF-8 is read as U+FFFD. A text that is too long is
+    cut, and `truncated` is then true.
 
     TensorFlow Serving warms up with requests for every signature. With the model directory without
     weights in `assets.extra/model`, which an `Ensemble` does not have, `keras-transformer attend`

@@ -67,8 +67,8 @@ def search_ids(model, source, max_lengths, search, max_length=None, token_ids=No
 
 def one_answer(search):
     """Returns the search, with `n_best=1` if it finds several, so that it can stop earlier."""
-    several = getattr(search, "n_best", 1) > 1
-    return dataclasses.replace(search, n_best=1) if several else search
+    finds_several = getattr(search, "n_best", 1) > 1
+    return dataclasses.replace(search, n_best=1) if finds_several else search
 
 
 class BatchInference:
@@ -93,10 +93,10 @@ class BatchInference:
     ) -> Iterator[tuple[list[int], SearchResult]]:
         """Yields the indices of the sources of each batch, largest first, and its `SearchResult`.
 
-        `sources` are ids without EOS; those that are None are not searched. `batch_size` is the
-        maximum number of sources in a batch; None for `default_batch_size`. `max_positions` limits
-        the positions of sources and answers in a batch, times the search's width. At most
-        `num_streams` threads search, as many as fit into memory. Raises a `UserError` if none fits.
+        `sources` are ids without EOS, or None for a source that is not searched. `batch_size` is
+        the maximum number of sources in a batch; `max_positions` limits the positions of sources
+        and answers in a batch, times the search's width. At most `num_streams` threads search, as
+        many as fit into memory. Raises a `UserError` if none fits.
         """
         sizes = {
             index: search.width * (len(ids) + max_lengths[index])

@@ -1,7 +1,6 @@
 """Model directories: config, weights, tokenizers and recipe, written together and read with checks.
 
-If a process that writes is killed, the directory holds the old or the new model. Reading changes
-nothing; the next writing finishes a move that was interrupted.
+If a process that writes is killed, the directory holds the old or the new model.
 """
 
 import contextlib

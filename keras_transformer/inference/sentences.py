@@ -1,7 +1,7 @@
 """Splits long texts at sentence ends, then between words, and inside a word if necessary.
 
 A text is tokenized a few times (in sentences, words and parts) and not once for each possible part,
-so the time grows linearly with the length of the text. A `SentenceProfile` says what is long.
+so the time grows linearly with its length.
 """
 
 import collections
@@ -180,11 +180,11 @@ def split_text(
     encode_batch: Callable[[list[str]], list[list[int]]],
     profile: SentenceProfile | None = None,
 ) -> list[TextPart]:
-    """Splits a text into parts of a bounded number of subwords.
+    """Splits a text into parts; only a single character may have more than `max_subwords`.
 
     Each part takes as many whole sentences as fit, or as were usual in the training. A sentence
     that is too long is split between words into parts of similar length, and a word that is too
-    long is split into pieces. Only a single character may exceed `max_subwords`.
+    long is split into pieces.
     """
     groups_of, abbreviations = max_subwords, ()
     if profile is not None:

@@ -1,8 +1,8 @@
 """`TranslatorFunctions`: the signatures of a translator's SavedModel, from raw strings to tensors.
 
 Every output has one row for each input string, so that a server can batch requests and split the
-answers. A request is processed in chunks of bounded size, which limits its memory. The answer to a
-row does not depend on the other rows, unless it is sampled or uses a shortlist.
+answers, which do not depend on other rows unless they are sampled or use a shortlist. A request is
+processed in chunks of bounded size, which limits its memory.
 """
 
 import tensorflow as tf
