@@ -1,6 +1,6 @@
 """What the tests of the command line share: a way to call it, and a model directory."""
 
-import dataclasses
+import collections
 import shutil
 from unittest.mock import create_autospec
 
@@ -12,14 +12,7 @@ from tests.loaded_once import load_once
 from tests.tiny_parser import tiny_parser
 from tests.tiny_translator import sentence, tiny_translator
 
-
-@dataclasses.dataclass
-class Outcome:
-    """What a command did: exit status and what it wrote."""
-
-    status: int
-    output: str
-    errors: str
+Outcome = collections.namedtuple("Outcome", "status output errors")
 
 
 @pytest.fixture
@@ -29,8 +22,36 @@ def run(capfd):
     def run_command(*arguments):
         capfd.readouterr()
         status = main([str(argument) for argument in arguments])
-        captured = capfd.readouterr()
-        return Outcome(status, captured.out, captured.err)
+        return Outcome(status, *capfd.readouterr())
+
+    return run_command
+
+
+@pytest.fixture
+def succeed(run):
+    """Calls a command that must succeed."""
+
+    def run_command(*arguments):
+        outcome = run(*arguments)
+        assert outcome.status == 0, outcome.errors
+        return outcome
+
+    return run_command
+
+
+@pytest.fixture
+def refuse(run):
+    """Calls a command that must fail; returns its error, which is one line."""
+
+    def run_command(command, *arguments):
+        outcome = run(command, *arguments)
+        assert (outcome.status, outcome.output) == (2, ""), outcome.errors
+        *notes, line = outcome.errors.splitlines()
+        assert line.startswith(f"keras-transformer {command}: error: "), outcome.errors
+        # These say what they chose before they go on to what takes long.
+        assert not notes or command in ("train", "prepare"), outcome.errors
+        assert not any(": error: " in note for note in notes), outcome.errors
+        return line
 
     return run_command
 

@@ -17,11 +17,9 @@ COMMANDS = ("quickstart", "vocab", "prepare", "train", "translate", "score", "sh
             "evaluate", "attend", "average", "export")  # fmt: skip
 
 
-def test_the_main_help_lists_every_command(run):
-    outcome = run("--help")
-    assert outcome.status == 0
-    for command in COMMANDS:
-        assert re.search(rf"^ +{command}\s+\w", outcome.output, re.MULTILINE), command
+def test_the_main_help_lists_every_command(succeed):
+    listed = re.findall(r"^ +(\w+)(?=\s+\w)", succeed("--help").output, re.MULTILINE)
+    assert set(COMMANDS) <= set(listed)
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -62,9 +60,8 @@ def test_closed_standard_streams(text, arguments, closed, status):
 
 def test_no_command_is_an_error_in_one_line(run):
     outcome = run()
-    assert outcome.status == 2
+    assert (outcome.status, outcome.errors.count("\n")) == (2, 1)
     assert outcome.errors.startswith("keras-transformer: error: a command is required")
-    assert outcome.errors.count("\n") == 1
 
 
 @pytest.mark.parametrize(
@@ -113,20 +110,13 @@ def _signals_are_not_ignored():
 
 @pytest.mark.parametrize("number", SIGNALS)
 @pytest.mark.parametrize(
-    ("module", "command"),
-    [
-        ("keras_transformer.cli.translate", ["translate"]),
-        ("keras", ["train", "--plan", "--preset", "tiny"]),
-    ],
+    "words",
+    ["keras_transformer.cli.translate {} translate", "keras {} train --plan --preset tiny"],
 )
-def test_a_signal_during_an_import_is_one_line(module, command, number):
-    process = subprocess.run(
-        [sys.executable, "-c", PROGRAM, module, str(int(number)), *command],
-        capture_output=True,
-        text=True,
-    )
-    assert process.returncode == 128 + number
-    assert process.stderr.count("\n") == 1
+def test_a_signal_during_an_import_is_one_line(words, number):
+    command = [sys.executable, "-c", PROGRAM, *words.format(int(number)).split()]
+    process = subprocess.run(command, capture_output=True, text=True)
+    assert (process.returncode, process.stderr.count("\n")) == (128 + number, 1)
     assert process.stderr.endswith("error: interrupted\n")
 
 
@@ -145,7 +135,7 @@ def test_a_signal_leaves_no_part_of_an_output(run, model, sentences, tmp_path, m
 @pytest.mark.tensorflow_only("the error is one of TensorFlow")
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
 @pytest.mark.parametrize("name", ["ResourceExhaustedError", "OutOfRangeError"])
-def test_a_full_disk_is_named_with_the_file(name, number):
+def test_a_full_disk_is_named_with_the_file_and_not_as_memory(name, number):
     import tensorflow as tf
 
     reason = os.strerror(number)
@@ -153,11 +143,5 @@ def test_a_full_disk_is_named_with_the_file(name, number):
     text += f"/exports/en de/part-00000; {reason} [Op:SaveV2]"
     error = getattr(tf.errors, name)(None, None, text)
     assert describe(error) == f"{reason}: '/exports/en de/part-00000'"
-
-
-@pytest.mark.tensorflow_only("the error is one of TensorFlow")
-def test_memory_is_still_named():
-    import tensorflow as tf
-
     error = tf.errors.ResourceExhaustedError(None, None, "OOM when allocating [Op:Mul]")
     assert describe(error).startswith("out of memory; use a smaller --batch-size")

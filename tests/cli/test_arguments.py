@@ -1,6 +1,7 @@
 """The search that the command line asks for, and the cores that it shares out among streams."""
 
 import argparse
+import dataclasses
 import os
 
 import keras
@@ -17,46 +18,34 @@ from keras_transformer.decoding import (
     SuppressTokens,
 )
 
-
-def options(**given):
-    return argparse.Namespace(**{"beam_size": None, "length_penalty": None, "n_best": None} | given)
-
-
-def test_without_options_the_search_of_the_model_is_used():
-    search = GreedySearch()
-    assert choose_search(options(), search) is search
+BY_LENGTH = BeamSearch(beam_size=5, length_penalty=1.0, length_normalization="length")
+SHORTEST, NO_NUMBERS = MinimumLength(2), SuppressTokens([7])
+ASKED = {"min_length": 5, "no_repeat_ngram": 3, "repetition_penalty": 1.5, "suppress_unknown": True}
+CHANGED = [NO_NUMBERS, MinimumLength(5), NoRepeatNgrams(3), RepetitionPenalty(1.5)]
 
 
-def test_options_change_the_search_of_the_model_and_keep_the_rest_of_it():
-    default = BeamSearch(beam_size=5, length_penalty=1.0, length_normalization="length")
-    assert choose_search(options(beam_size=3), default) == BeamSearch(
-        beam_size=3, length_penalty=1.0, length_normalization="length"
-    )
-    assert choose_search(options(patience=1.5), BeamSearch()) == BeamSearch(patience=1.5)
-
-
-def test_a_beam_replaces_another_search_and_keeps_its_constraints():
-    assert choose_search(options(beam_size=3), GreedySearch()) == BeamSearch(beam_size=3)
-    constraints = (MinimumLength(2),)
-    expected = BeamSearch(beam_size=3, constraints=constraints)
-    assert choose_search(options(beam_size=3), GreedySearch(constraints=constraints)) == expected
-
-
-def test_options_of_constraints_replace_those_of_their_kind_and_keep_the_search():
-    nothing = {"min_length": None, "no_repeat_ngram": None, "repetition_penalty": None}
-    nothing = argparse.Namespace(**nothing, suppress_unknown=False)
-    search = Sampling(seed=4, constraints=[MinimumLength(2), SuppressTokens([7])])
-    assert choose_search(nothing, search) is search
-    asked = argparse.Namespace(
-        min_length=5, no_repeat_ngram=3, repetition_penalty=1.5, suppress_unknown=True
-    )
-    assert choose_search(asked, search) == Sampling(
-        seed=4,
-        constraints=[
-            SuppressTokens([7]), MinimumLength(5), NoRepeatNgrams(3), RepetitionPenalty(1.5),
-            SuppressTokens([1]),
-        ],
-    )  # fmt: skip
+@pytest.mark.parametrize(
+    "given, default, expected",
+    [
+        # The rest of the model's search is kept.
+        ({"beam_size": 3}, BY_LENGTH, dataclasses.replace(BY_LENGTH, beam_size=3)),
+        ({"patience": 1.5}, BeamSearch(), BeamSearch(patience=1.5)),
+        # A beam replaces another search, and keeps its constraints.
+        ({"beam_size": 3}, GreedySearch(), BeamSearch(beam_size=3)),
+        ({"beam_size": 3}, GreedySearch([SHORTEST]), BeamSearch(3, constraints=[SHORTEST])),
+        # A constraint replaces one of its kind; other tokens stay suppressed.
+        (
+            ASKED,
+            Sampling(seed=4, constraints=[SHORTEST, NO_NUMBERS]),
+            Sampling(seed=4, constraints=[*CHANGED, SuppressTokens([1])]),
+        ),
+    ],
+)
+def test_options_change_the_search_of_the_model(given, default, expected):
+    nothing = dict.fromkeys(["beam_size", "length_penalty", "n_best", *ASKED])
+    nothing["suppress_unknown"] = False
+    assert choose_search(argparse.Namespace(**nothing), default) is default
+    assert choose_search(argparse.Namespace(**nothing | given), default) == expected
 
 
 @pytest.fixture
@@ -92,16 +81,15 @@ def test_a_setting_of_tensorflow_wins(threads, monkeypatch):
     assert threads == []
 
 
-@pytest.mark.tensorflow_only("elsewhere no devices are asked for")
-def test_a_gpu_has_one_stream(threads, monkeypatch):
-    import tensorflow as tf
-
-    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind=None: ["a GPU"])
-    assert [load_backend_in_streams(asked) for asked in (None, 2)] == [1, 2]
-    assert threads == []
-
-
-def test_other_backends_have_one_stream(threads, monkeypatch):
-    monkeypatch.setattr(keras.backend, "backend", lambda: "torch")
+@pytest.mark.parametrize(
+    "name, answer",
+    [
+        ("keras.backend.backend", "torch"),
+        pytest.param("tensorflow.config.list_physical_devices", ["a GPU"],
+                     marks=pytest.mark.tensorflow_only("elsewhere no devices are asked for")),
+    ],
+)  # fmt: skip
+def test_gpus_and_other_backends_have_one_stream(threads, monkeypatch, name, answer):
+    monkeypatch.setattr(name, lambda *_: answer)
     assert [load_backend_in_streams(asked) for asked in (None, 2)] == [1, 2]
     assert threads == []

@@ -19,21 +19,20 @@ TEXT, ANSWER = sentence(4, 1), sentence(3, 2)
 
 @pytest.mark.parametrize("task", [Translator, pytest.param(Parser, marks=pytest.mark.slow)])
 def test_a_page_shows_the_models_own_answer(
-    run, saved_model_directory, parser_directory, tmp_path, task
+    succeed, saved_model_directory, parser_directory, tmp_path, task
 ):
     directory = saved_model_directory if task is Translator else parser_directory
-    outcome = run("attend", "--model", directory, TEXT, "--output", tmp_path / "a.html")
-    assert (outcome.status, outcome.output) == (0, ""), outcome.errors
+    outcome = succeed("attend", "--model", directory, TEXT, "--output", tmp_path / "a.html")
+    assert outcome.output == ""
     data = Reader(tmp_path / "a.html").data
     assert tuple(data["cross"]["queries"]) == attention_weights(task.load(directory), TEXT).target
     assert data["title"] == TEXT
 
 
-def test_a_given_translation_is_drawn_instead(run, saved_model_directory, tmp_path):
+def test_a_given_translation_is_drawn_instead(succeed, saved_model_directory, tmp_path):
     options = "--translation", ANSWER, "--attention", "decoder", "--layer", 1, "--head", 2
     page = tmp_path / "a.HTML"
-    outcome = run("attend", "--model", saved_model_directory, TEXT, *options, "--output", page)
-    assert outcome.status == 0, outcome.errors
+    succeed("attend", "--model", saved_model_directory, TEXT, *options, "--output", page)
     data = Reader(page).data
     expected = attention_weights(Translator.load(saved_model_directory), TEXT, ANSWER)
     assert tuple(data["decoder"]["queries"]) == expected.target
@@ -41,38 +40,39 @@ def test_a_given_translation_is_drawn_instead(run, saved_model_directory, tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("ending", "options"),
-    [("png", ()), ("svg", ("--layer", "1")), ("pdf", ("--layer", "1", "--head", "4"))],
+    "ending, options, beginning",
+    [
+        ("png", (), b"\x89PNG"),
+        ("svg", ("--layer", 1), b"<?xml"),
+        ("pdf", ("--layer", 1, "--head", 4), b"%PDF"),
+    ],
 )
 def test_pictures_of_all_layers_of_one_and_of_one_head(
-    run, saved_model_directory, tmp_path, ending, options
+    succeed, saved_model_directory, tmp_path, ending, options, beginning
 ):
     path = tmp_path / f"picture.{ending}"
-    outcome = run("attend", "--model", saved_model_directory, TEXT, *options, "--output", path)
-    assert outcome.status == 0, outcome.errors
-    begins = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}[ending]
-    assert path.read_bytes().startswith(begins)
+    succeed("attend", "--model", saved_model_directory, TEXT, *options, "--output", path)
+    assert path.read_bytes().startswith(beginning)
     if ending == "svg":
         assert path.read_text().count('id="QuadMesh') == 4
 
 
 @pytest.mark.slow
 @pytest.mark.tensorflow_only("a SavedModel is written on the TensorFlow backend")
-def test_a_saved_model_is_drawn_as_its_model_directory(run, tmp_path):
+def test_a_saved_model_is_drawn_as_its_model_directory(succeed, refuse, tmp_path):
     pytest.importorskip("tensorflow_text")
     pipeline, pages = tiny_parser(), []
     for directory in (pipeline.save(tmp_path / "m"), export_saved_model(pipeline, tmp_path / "s")):
         pages.append(tmp_path / f"{directory.name}.html")
-        outcome = run("attend", "--model", directory, TEXT, "--output", pages[-1])
-        assert outcome.status == 0, outcome.errors
+        succeed("attend", "--model", directory, TEXT, "--output", pages[-1])
     assert pages[0].read_bytes() == pages[1].read_bytes()
     shutil.rmtree(tmp_path / "s" / "assets.extra" / "model")
-    outcome = run("attend", "--model", tmp_path / "s", TEXT, "--output", pages[0])
-    assert outcome.status == 2 and "export the model again. Received: --model" in outcome.errors
+    line = refuse("attend", "--model", tmp_path / "s", TEXT, "--output", pages[0])
+    assert "export the model again. Received: --model" in line
 
 
 @pytest.mark.parametrize(
-    "line, message",
+    "options, message",
     [
         ("{text} --output {folder}/a.txt", "must end in .html, .pdf, .png, .svg. Received: "),
         ("{text} --output {folder}/a", "Received: --output"),
@@ -89,10 +89,9 @@ def test_a_saved_model_is_drawn_as_its_model_directory(run, tmp_path):
     ],
 )
 def test_a_mistake_is_one_line_and_nothing_is_written(
-    run, saved_model_directory, tmp_path, line, message
+    refuse, saved_model_directory, tmp_path, options, message
 ):
     values = {"text": "dog", "long": "a " * 50, "folder": tmp_path, "model": saved_model_directory}
-    outcome = run("attend", "--model", saved_model_directory, *shlex.split(line.format(**values)))
-    assert outcome.status == 2
-    assert outcome.errors.count("\n") == 1 and re.search(message, outcome.errors), outcome.errors
+    options = shlex.split(options.format(**values))
+    assert re.search(message, refuse("attend", "--model", saved_model_directory, *options))
     assert not list(tmp_path.iterdir())

@@ -15,6 +15,8 @@ from keras_transformer.errors import UserError
 from keras_transformer.models import get_preset
 
 CHOSEN = train_settings.CHOSEN.keys()
+TINY = ["--num-encoder-layers", 1, "--num-decoder-layers", 1, "--d-model", 8,
+        "--intermediate-dim", 8, "--num-heads", 2]  # fmt: skip
 
 
 class Pairs:
@@ -96,7 +98,7 @@ def files(text):
 @pytest.mark.parametrize(
     "options, streams", [([], 2), (["--streams", 1], 1), (["--jit-compile"], 1)]
 )
-def test_a_cpu_trains_in_two_streams(options, streams, run, files, tmp_path, monkeypatch):
+def test_a_cpu_trains_in_two_streams(options, streams, refuse, files, tmp_path, monkeypatch):
     from keras_transformer import training
 
     def train(output, train_corpus, valid_corpus, settings, **others):
@@ -104,36 +106,32 @@ def test_a_cpu_trains_in_two_streams(options, streams, run, files, tmp_path, mon
 
     monkeypatch.setattr(training, "train", train)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(8), raising=False)
-    outcome = run("train", *files, "--output", tmp_path / "out", *options)
-    assert f"{streams} streams" in outcome.errors
+    line = refuse("train", *files, "--output", tmp_path / "out", *options)
+    assert f"{streams} streams" in line
 
 
 @pytest.mark.slow
-def test_the_printed_file_and_the_training_have_what_was_chosen(run, files, tmp_path, monkeypatch):
+def test_the_printed_file_and_the_training_have_what_was_chosen(
+    succeed, files, tmp_path, monkeypatch
+):
     """Twenty pairs train, with a smaller vocabulary; the same command goes on."""
-    printed = tomllib.loads(run("train", "--print-config", *files).output)
+    printed = tomllib.loads(succeed("train", "--print-config", *files).output)
     chosen = choose(20)
     for name in CHOSEN - {"vocab_size"}:
         assert chosen[name] in [table.get(name) for table in printed.values()], name
-    model = ["--num-encoder-layers", 1, "--num-decoder-layers", 1, "--d-model", 8,
-             "--intermediate-dim", 8, "--num-heads", 2, "--bleu-every", 0]  # fmt: skip
-    command = ["train", *files, *model, "--output", tmp_path / "out", "--max-steps"]
-    outcome = run(*command, 1)
-    assert outcome.status == 0, outcome.errors
+    options = [*TINY, "--bleu-every", 0, "--output", tmp_path / "out", "--max-steps"]
+    outcome = succeed("train", *files, *options, 1)
     assert "20 training pairs" in outcome.errors and "too small for a vocabulary" in outcome.errors
     settings = json.loads((tmp_path / "out" / "training.json").read_text())["settings"]
     assert (settings["preset"], settings["patience"]) == (chosen["preset"], chosen["patience"])
     assert settings["recipe"]["tokens_per_batch"] == chosen["tokens_per_batch"]
     other = (float("inf"), ("tiny", 1, 1, 0.1, 900, 99, 9, 9, 9, 9, 9))
     monkeypatch.setattr(train_settings, "_BY_PAIRS", (other,))  # As in another release.
-    outcome = run(*command, 2)
-    assert outcome.status == 0 and "Resuming after step 1" in outcome.errors
+    assert "Resuming after step 1" in succeed("train", *files, *options, 2).errors
 
 
-def test_a_plan_counts_the_pairs(run, unmeasured, files):
-    options = ["--num-encoder-layers", 1, "--num-decoder-layers", 1, "--d-model", 8,
-               "--intermediate-dim", 8, "--num-heads", 2]  # fmt: skip
-    output = run("train", "--plan", *files, *options).output
+def test_a_plan_counts_the_pairs(succeed, unmeasured, files):
+    output = succeed("train", "--plan", *files, *TINY).output
     chosen = choose(20)
     assert f"{chosen['max_steps']:,}" in output and f"{chosen['vocab_size']:,} bpe" in output
 

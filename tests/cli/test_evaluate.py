@@ -8,6 +8,8 @@ from tests.translation_set import store_translation_set
 
 ENGLISH = ["a red house", "the old dog sleeps", "a child sees the bird", "the bird sings"]
 GERMAN = ["ein rotes Haus", "der alte Hund schläft", "ein Kind sieht den Vogel", "er singt"]
+DATASET = ["--dataset", "wmt14_translate/de-en", "--source-language", "en",
+           "--target-language", "de"]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -20,23 +22,20 @@ def data_dir(tmp_path_factory):
 
 @pytest.mark.parametrize("answers", ["model", "hypothesis"])
 def test_a_split_is_scored_as_its_text_in_files(
-    answers, run, data_dir, saved_model_directory, tmp_path
+    answers, succeed, data_dir, saved_model_directory, tmp_path
 ):
     source, reference, hypothesis = (tmp_path / name for name in ("en", "de", "out"))
     source.write_text("\n".join(ENGLISH) + "\n", encoding="utf-8")
     reference.write_text("\n".join(GERMAN) + "\n", encoding="utf-8")
     hypothesis.write_text("ein rotes Haus\n" + "der Hund schläft jetzt nicht\n" * 3, "utf-8")
-    dataset = ["--dataset", "wmt14_translate/de-en", "--data-dir", data_dir]
-    dataset += ["--source-language", "en", "--target-language", "de"]
     files = ["--reference", reference, "--target-language", "de"]
     if answers == "model":
         files += ["--source", source]
     answer = saved_model_directory if answers == "model" else hypothesis
-    results = []
-    scores = tmp_path / "scores.json"
+    results, scores = [], tmp_path / "scores.json"
+    dataset = [*DATASET, "--data-dir", data_dir]
     for text in (files, dataset, [*dataset, "--split", "test"]):
-        outcome = run("evaluate", f"--{answers}", answer, *text, "--json", scores)
-        assert outcome.status == 0, outcome.errors
+        succeed("evaluate", f"--{answers}", answer, *text, "--json", scores)
         results.append(json.loads(scores.read_text("utf-8")))
     assert results[0]["scores"] == results[1]["scores"] == results[2]["scores"]
     assert (results[2]["dataset"], results[2]["split"]) == ("wmt14_translate/de-en", "test")
@@ -48,24 +47,18 @@ def test_a_split_is_scored_as_its_text_in_files(
     [(None, None), ("fr", None), ("de", "tok:moses-de+atat"), ("en", "tok:moses-en")],
 )
 def test_the_tokenized_bleu_has_the_rules_of_the_target_language_or_is_left_out(
-    language, rules, run, tmp_path
+    language, rules, succeed, tmp_path
 ):
     for name in ("out", "reference"):
         (tmp_path / name).write_text("It isn't a well-known fact that it rains.\n", "utf-8")
     files = "--hypothesis", tmp_path / "out", "--reference", tmp_path / "reference"
-    outcome = run("evaluate", *files, *(["--target-language", language] if language else []))
-    assert outcome.status == 0, outcome.errors
+    outcome = succeed("evaluate", *files, *(["--target-language", language] if language else []))
     found = [line for line in outcome.output.splitlines() if "tokenized" in line]
     assert len(found) == (rules is not None)
     assert all(f"|{rules}|" in line for line in found)
 
 
-def test_a_hypothesis_of_another_split_is_refused(run, data_dir, tmp_path):
+def test_a_hypothesis_of_another_split_is_refused(refuse, data_dir, tmp_path):
     (tmp_path / "out").write_text("ein rotes Haus\n")
-    outcome = run(
-        "evaluate", "--hypothesis", tmp_path / "out", "--dataset", "wmt14_translate/de-en",
-        "--data-dir", data_dir, "--source-language", "en", "--target-language", "de",
-    )  # fmt: skip
-    assert outcome.status == 2
-    assert "with 1 and 'wmt14_translate/de-en test' with 4" in outcome.errors
-    assert outcome.errors.count("\n") == 1
+    line = refuse("evaluate", "--hypothesis", tmp_path / "out", *DATASET, "--data-dir", data_dir)
+    assert "with 1 and 'wmt14_translate/de-en test' with 4" in line

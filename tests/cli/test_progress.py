@@ -1,6 +1,7 @@
 """The progress bar: count, rate and time left on a terminal, and silence where nobody watches."""
 
 import io
+import os
 import re
 import shutil
 import threading
@@ -35,9 +36,7 @@ def clock(monkeypatch):
 @pytest.fixture
 def terminal(monkeypatch):
     stream = Terminal()
-    monkeypatch.setattr(
-        shutil, "get_terminal_size", lambda: shutil.os.terminal_size((stream.columns, 24))
-    )
+    monkeypatch.setattr(shutil, "get_terminal_size", lambda: os.terminal_size((stream.columns, 24)))
     return stream
 
 
@@ -121,16 +120,6 @@ def test_a_line_is_never_wider_than_the_terminal(clock, terminal, columns):
     assert max(map(len, lines)) == max(1, columns - 1)
 
 
-def test_a_terminal_is_redrawn_in_place(clock, terminal):
-    with Progress("reading", total=2, stream=terminal) as progress:
-        for _ in range(2):
-            clock[0] += 1
-            progress.update(progress.n + 1)
-    text = terminal.getvalue()
-    assert text.count("\n") == 1 and text.endswith("\n")
-    assert text.count("\r") >= 2
-
-
 def test_an_error_removes_the_bar(clock, terminal):
     with pytest.raises(KeyError), Progress("reading", total=2, stream=terminal) as progress:
         progress.update(1)
@@ -148,12 +137,8 @@ def test_a_file_gets_a_line_every_half_minute_only(clock, monkeypatch):
             progress.update(progress.n + 1)
             say("news") if progress.n == 50 else None
     lines = stream.getvalue().splitlines()
-    assert [re.search(r"\d+/100|news", line)[0] for line in lines] == [
-        "30/100",
-        "news",
-        "60/100",
-        "90/100",
-    ]
+    found = [re.search(r"\d+/100|news", line)[0] for line in lines]
+    assert found == ["30/100", "news", "60/100", "90/100"]
     assert "\r" not in stream.getvalue()
 
 
@@ -164,12 +149,16 @@ def test_short_work_leaves_nothing_in_a_file():
     assert stream.getvalue() == ""
 
 
-def test_news_does_not_run_into_the_bar(clock, terminal, monkeypatch):
+def test_a_terminal_is_redrawn_and_news_does_not_run_into_the_bar(clock, terminal, monkeypatch):
     monkeypatch.setattr("sys.stderr", terminal)
-    with Progress("training", total=10) as progress:
-        progress.update(progress.n + 1)
+    with Progress("training", total=2) as progress:
+        progress.update(1)
         say("step 1  BLEU 12.00")
-    assert "\rstep 1  BLEU 12.00\n" in terminal.getvalue()
+        clock[0] += 1
+        progress.update(2)
+    before, after = terminal.getvalue().split("\rstep 1  BLEU 12.00\n")
+    assert "\r" in before and "\r" in after
+    assert "\n" not in before and after.index("\n") == len(after) - 1
 
 
 def test_a_stream_that_is_closed_does_not_stop_the_work(clock, terminal, monkeypatch):

@@ -25,8 +25,6 @@ from keras_transformer.settings.setting import declarations
 from keras_transformer.training import TrainingSettings
 
 SETTINGS = train_options()
-
-
 PARSER = build_parser("train")
 
 
@@ -34,49 +32,43 @@ def parse(*arguments):
     return resolve(PARSER.parse_args(["train", *map(str, arguments)]))
 
 
-def test_the_printed_file_has_every_setting_with_a_comment_and_is_read_back(run, tmp_path):
+@pytest.fixture
+def settings_file(tmp_path):
+    """Writes a settings file and returns its path."""
+    path = tmp_path / "settings.toml"
+    return lambda content: path.write_text(content) and path
+
+
+def test_the_printed_file_has_every_setting_with_a_comment_and_is_read_back(run, settings_file):
     text = run("train", "--print-config", "--preset", "tiny").output
     lines = text.splitlines()
     for name in SETTINGS:
         (place,) = (i for i, x in enumerate(lines) if x.lstrip("# ").startswith(f"{name} = "))
         assert lines[place - 1].startswith("# "), name
-    path = tmp_path / "settings.toml"
-    path.write_text(text)
-    assert parse("--config", path) == parse("--preset", "tiny")
-
-
-def test_a_setting_that_is_commented_out_shows_the_presets_value(run):
-    lines = run("train", "--print-config", "--preset", "tiny").output.splitlines()
+    assert parse("--config", settings_file(text)) == parse("--preset", "tiny")
+    # What is commented out shows the preset's value.
     preset = get_preset("tiny")
     assert f"# warmup_steps = {preset.recipe.warmup_steps}" in lines
     assert f"# dropout = {preset.config['dropout']}" in lines
 
 
-def test_every_line_that_is_switched_on_is_accepted(run, tmp_path):
+def test_every_line_that_is_switched_on_is_accepted(run, settings_file):
     text = run("train", "--print-config").output
-    switched_on = "\n".join(
-        line[2:] if line.startswith("# ") and " = " in line else line for line in text.splitlines()
-    )
-    path = tmp_path / "settings.toml"
-    path.write_text(switched_on)
-    values = read_config(path)
-    missing = {name for name in SETTINGS if name not in values}
-    assert not missing
+    switched_on = re.sub("^# (.* = )", r"\1", text, flags=re.M)
+    assert not SETTINGS.keys() - read_config(settings_file(switched_on)).keys()
     assert len(tomllib.loads(switched_on)) == len(train_tables())
 
 
-def test_options_win_over_the_file_and_the_file_over_the_defaults(tmp_path):
-    path = tmp_path / "settings.toml"
-    path.write_text('[model]\npreset = "base"\ndropout = 0.2\n[training]\nseed = 5\nr_drop = 5\n')
-    values = parse("--config", path, "--dropout", "0.4")
+def test_options_win_over_the_file_and_the_file_over_the_defaults(settings_file):
+    text = '[model]\npreset = "base"\ndropout = 0.2\n[training]\nseed = 5\nr_drop = 5\n'
+    values = parse("--config", settings_file(text), "--dropout", "0.4")
     assert (values["r_drop"], type(values["r_drop"])) == (5.0, float)
     assert (values["preset"], values["dropout"], values["seed"]) == ("base", 0.4, 5)
     assert values["bleu_every"] == SETTINGS["bleu_every"].default
 
 
-def test_a_switch_that_is_on_in_the_file_can_be_switched_off(tmp_path):
-    path = tmp_path / "settings.toml"
-    path.write_text("[machine]\nmixed_precision = true\n")
+def test_a_switch_that_is_on_in_the_file_can_be_switched_off(settings_file):
+    path = settings_file("[machine]\nmixed_precision = true\n")
     assert parse("--config", path)["mixed_precision"] is True
     assert parse("--config", path, "--no-mixed-precision")["mixed_precision"] is False
 
@@ -103,9 +95,8 @@ def test_a_switch_that_is_on_in_the_file_can_be_switched_off(tmp_path):
         ("a" + ".a" * 2**15 + " = 1", "not a valid TOML file: it is larger than 32,768 bytes"),
     ],
 )
-def test_a_wrong_file_is_named_with_what_is_wrong(tmp_path, content, message):
-    path = tmp_path / "settings.toml"
-    path.write_text(content)
+def test_a_wrong_file_is_named_with_what_is_wrong(settings_file, content, message):
+    path = settings_file(content)
     with pytest.raises(UserError, match=message) as error:
         read_config(str(path))
     assert str(path) in str(error.value)
@@ -179,8 +170,7 @@ def test_a_file_can_be_printed_for_every_preset(run, preset):
 
 def test_the_text_of_a_value_may_hold_quotes():
     values = {name: setting.default for name, setting in SETTINGS.items()}
-    values["output"] = 'a "b"\\c'
-    parsed = tomllib.loads(render_config(values, {}))
+    parsed = tomllib.loads(render_config(values | {"output": 'a "b"\\c'}, {}))
     assert parsed["machine"]["output"] == 'a "b"\\c'
 
 
@@ -216,14 +206,18 @@ def test_a_language_does_not_make_a_dataset_of_text_files():
     assert str(error.value).endswith(f"Received: {received}")
 
 
-def test_an_option_that_was_not_given_keeps_its_name_in_python(run, saved_model_directory):
+@pytest.mark.parametrize(
+    "command, received",
+    [
+        ("export --output new --quantization int8 --model {model}", "format='saved_model'"),
+        ("evaluate --hypothesis {file} --table new", "task='translation'"),
+        ("train --trees {file}", "task='translation'"),
+        ("train --trees {file} --task translation --plan", "--task 'translation'"),
+    ],
+)
+def test_an_option_that_was_not_given_keeps_its_name_in_python(
+    refuse, saved_model_directory, command, received
+):
     """The format and the task are defaults."""
-    options = ("--model", saved_model_directory, "--output", "new", "--quantization", "int8")
-    outcome = run("export", *options)
-    assert outcome.errors.endswith("Received: format='saved_model'\n")
-    outcome = run("evaluate", "--hypothesis", __file__, "--table", "new")
-    assert outcome.errors.endswith("Received: task='translation'\n")
-    outcome = run("train", "--trees", __file__)
-    assert outcome.errors.endswith("Received: task='translation'\n")
-    outcome = run("train", "--trees", __file__, "--task", "translation", "--plan")
-    assert outcome.errors.endswith("Received: --task 'translation'\n")
+    words = command.format(model=saved_model_directory, file=__file__).split()
+    assert refuse(*words).endswith(f"Received: {received}")

@@ -18,23 +18,30 @@ from keras_transformer.cli.text_files import (
 from keras_transformer.errors import UserError
 
 
-class StandardInput:
-    def __init__(self, content):
-        self.buffer = io.BytesIO(content)
+@pytest.fixture
+def standard_input(monkeypatch):
+    def feed(content):
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content)))
+
+    return feed
 
 
-def test_standard_input_is_split_at_line_feeds_only(monkeypatch):
-    monkeypatch.setattr("sys.stdin", StandardInput("a\u2028b\r\n\nlast".encode()))
-    assert list(read_lines(None)) == ["a\u2028b", "", "last"]
+@pytest.mark.parametrize(
+    "content, lines",
+    [
+        # Lines end at line feeds only.
+        ("a\u2028b\r\n\nlast", ["a\u2028b", "", "last"]),
+        # The byte order mark is lost, as in files.
+        ("\ufeffa\n\ufeffb\n", ["a", "\ufeffb"]),
+    ],
+)
+def test_lines_of_standard_input(standard_input, content, lines):
+    standard_input(content.encode())
+    assert list(read_lines(None)) == lines
 
 
-def test_standard_input_loses_a_byte_order_mark_as_files_do(monkeypatch):
-    monkeypatch.setattr("sys.stdin", StandardInput("\ufeffa\n\ufeffb\n".encode()))
-    assert list(read_lines(None)) == ["a", "\ufeffb"]
-
-
-def test_invalid_utf8_on_standard_input_is_named_with_its_line(monkeypatch):
-    monkeypatch.setattr("sys.stdin", StandardInput(b"good\nb\xffd\n"))
+def test_invalid_utf8_on_standard_input_is_named_with_its_line(standard_input):
+    standard_input(b"good\nb\xffd\n")
     with pytest.raises(UserError, match=r"standard input, line 2: .* 0xff at column 2"):
         list(read_lines("-"))
 
@@ -57,20 +64,15 @@ def test_an_endless_line_is_refused_before_it_fills_the_memory(monkeypatch):
             next(read_lines(None))
 
 
-def test_an_output_appears_when_it_is_complete(tmp_path):
-    path = tmp_path / "out.txt"
-    with open_output(str(path)) as file:
-        file.write("one\n")
-        assert not path.exists()
-    assert path.read_text() == "one\n"
-
-
 def test_an_output_that_is_a_link_stays_one_and_the_file_is_written(tmp_path):
-    (tmp_path / "link").symlink_to("out.txt")
-    for content in ("one", "two"):
+    """The file appears when it is complete."""
+    path = tmp_path / "out.txt"
+    (tmp_path / "link").symlink_to(path.name)
+    for before, content in ((None, "one"), ("one", "two")):
         with open_output(str(tmp_path / "link")) as file:
             file.write(content)
-        assert (tmp_path / "out.txt").read_text() == content
+            assert (path.read_text() if path.exists() else None) == before
+        assert path.read_text() == content
     assert (tmp_path / "link").is_symlink()
 
 

@@ -30,119 +30,99 @@ def pipe(tmp_path):
     writer.join(timeout=10)
 
 
-def test_a_pipe_is_translated_whole_as_a_file_is(run, saved_model_directory, text, pipe):
+def test_a_pipe_is_translated_whole_as_a_file_is(succeed, saved_model_directory, text, pipe):
     options = ["--model", saved_model_directory, "--chunk-size", 3]
-    from_file = run("translate", *options, "--input", text("lines.txt", LINES))
-    from_pipe = run("translate", *options, "--input", pipe)
-    assert (from_file.status, from_pipe.status) == (0, 0)
-    assert from_pipe.output == from_file.output
-    assert from_pipe.output.count("\n") == len(LINES)
+    from_file = succeed("translate", *options, "--input", text("lines.txt", LINES)).output
+    assert succeed("translate", *options, "--input", pipe).output == from_file
+    assert from_file.count("\n") == len(LINES)
 
 
-def test_an_over_long_line_of_a_pipe_is_named(run, saved_model_directory, tmp_path):
+def test_an_over_long_line_of_a_pipe_is_named(refuse, saved_model_directory, tmp_path):
     reader, writer = os.pipe()
     os.write(writer, ("a dog\n" + "red house " * 30 + "\n").encode())
     os.close(writer)
-    outcome = run("translate", "--model", saved_model_directory, "--input", f"/dev/fd/{reader}",
+    line = refuse("translate", "--model", saved_model_directory, "--input", f"/dev/fd/{reader}",
                   "--output", tmp_path / "out.txt", "--long-lines", "error")  # fmt: skip
     os.close(reader)
-    assert outcome.status == 2
-    assert f"/dev/fd/{reader}', line 2: " in outcome.errors
+    assert f"/dev/fd/{reader}', line 2: " in line
     assert not (tmp_path / "out.txt").exists()
 
 
 @pytest.mark.slow
-def test_constraints_and_prefixes_shape_the_answers(run, saved_model_directory, text, tmp_path):
-    path = text("lines.txt", LINES)
+def test_prefixes_begin_the_answers(succeed, saved_model_directory, text):
     prefixes = text("prefixes.txt", ["a red", *[""] * 5, "the boat"])
-    options = ["--model", saved_model_directory, "--input", path, "--chunk-size", 3]
-    plain = run("translate", *options)
-    found = run("translate", *options, "--prefix", prefixes)
-    assert found.status == 0, found.errors
-    lines, before = found.output.splitlines(), plain.output.splitlines()
+    options = ["translate", "--model", saved_model_directory, "--chunk-size", 3]
+    options += ["--input", text("lines.txt", LINES)]
+    before = succeed(*options).output.splitlines()
+    lines = succeed(*options, "--prefix", prefixes).output.splitlines()
     assert lines[0].startswith("a red") and lines[6].startswith("the boat")
     assert lines[1:6] == before[1:6]
-    longer = run("translate", *options, *CONSTRAINTS)
-    assert longer.status == 0 and longer.output != plain.output
-    short = text("short.txt", ["a"])
-    outcome = run("translate", *options, "--prefix", short, "--output", tmp_path / "out.txt")
-    assert outcome.status == 2 and "with 1, and more lines of input" in outcome.errors
-    assert not (tmp_path / "out.txt").exists()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number,received", [(5, "more"), (8, "7")])
+@pytest.mark.parametrize("number, received", [(1, "more"), (5, "more"), (8, "7")])
 def test_a_pipe_of_another_length_than_its_prefixes_is_found_out(
-    run, saved_model_directory, text, pipe, tmp_path, number, received
+    refuse, saved_model_directory, text, pipe, tmp_path, number, received
 ):
     prefixes = text("prefixes.txt", ["a"] * number)
-    outcome = run("translate", "--model", saved_model_directory, "--input", pipe, "--chunk-size",
-                  "6", "--prefix", prefixes, "--output", tmp_path / "out.txt")  # fmt: skip
-    assert outcome.status == 2
-    assert f"with {number}, and {received} lines of input" in outcome.errors
+    line = refuse("translate", "--model", saved_model_directory, "--input", pipe, "--chunk-size",
+                  6, "--prefix", prefixes, "--output", tmp_path / "out.txt")  # fmt: skip
+    assert f"with {number}, and {received} lines of input" in line
     assert not (tmp_path / "out.txt").exists()
 
 
-def test_scores_of_tokens_sum_to_those_of_lines(run, saved_model_directory, text):
-    options = ["--model", saved_model_directory]
-    paths = ["--source", text("source.txt", LINES), "--target", text("target.txt", LINES[::-1])]
-    outcome = run("score", *options, *paths, "--per-token")
-    assert outcome.status == 0, outcome.errors
-    for line in outcome.output.splitlines():
+def test_scores_of_tokens_sum_to_those_of_lines(succeed, saved_model_directory, text):
+    options = ["score", "--model", saved_model_directory, "--source", text("source.txt", LINES)]
+    options += ["--target", text("target.txt", LINES[::-1])]
+    lines = succeed(*options, "--per-token").output.splitlines()
+    for line in lines:
         total, number, tokens = line.split("\t")
         tokens = [float(token) for token in tokens.split()]
         assert len(tokens) == int(number)
         assert sum(tokens) == pytest.approx(float(total), abs=1e-4)
-    without = run("score", *options, *paths).output
-    assert without.splitlines() == [x.rpartition("\t")[0] for x in outcome.output.splitlines()]
+    without = succeed(*options).output.splitlines()
+    assert without == [line.rpartition("\t")[0] for line in lines]
 
 
-def test_a_long_line_is_split_truncated_or_refused(run, saved_model_directory, text):
+def test_a_long_line_is_split_truncated_or_refused(succeed, refuse, saved_model_directory, text):
     translator = Translator.load(saved_model_directory)
-    sentences = [sentence(6, seed) + "." for seed in range(9)]
-    long = " ".join(sentences)
+    long = " ".join(sentence(6, seed) + "." for seed in range(9))
     path = text("long.txt", [LINES[0], long, "", LINES[1]])
     options = ["translate", "--model", saved_model_directory, "--input", path]
-    for how in ("split", "truncate"):
+    notes = {"split": "split 1 of 4 lines", "truncate": "warning: 1 of 4 sources"}
+    for how, note in notes.items():
+        outcome = succeed(*options, "--long-lines", how)
         expected = translator.translate([LINES[0], long, "", LINES[1]], long_texts=how)
-        outcome = run(*options, "--long-lines", how)
-        assert outcome.status == 0, outcome.errors
         assert outcome.output.splitlines() == expected
-        notes = {"split": "split 1 of 4 lines", "truncate": "warning: 1 of 4 sources"}
-        assert notes[how] in outcome.errors
-        if how == "split":
-            assert run(*options).output == outcome.output
-    outcome = run(*options, "--long-lines", "error")
-    assert outcome.status == 2 and not outcome.output
-    assert "line 2" in outcome.errors and "or use --long-lines split or truncate" in outcome.errors
+        assert note in outcome.errors
+        assert (outcome.output == succeed(*options).output) == (how == "split")
+    line = refuse(*options, "--long-lines", "error")
+    assert "line 2" in line and "or use --long-lines split or truncate" in line
 
 
 @pytest.mark.slow
-def test_n_best_answers_are_not_put_together_from_parts(run, saved_model_directory, text):
+def test_n_best_answers_are_not_put_together_from_parts(
+    succeed, refuse, saved_model_directory, text
+):
     path = text("long.txt", [LINES[0], "red house " * 30])
     options = ["translate", "--model", saved_model_directory, "--input", path, "--n-best", 2]
     for more in ([], ["--long-lines", "error"]):
-        outcome = run(*options, *more)
-        assert outcome.status == 2
-        assert "line 2" in outcome.errors and "with --n-best split the line" in outcome.errors
-    outcome = run(*options, "--long-lines", "split")
-    assert outcome.status == 2
-    assert "Use --long-lines truncate or error." in outcome.errors
-    outcome = run(*options, "--long-lines", "truncate")
-    assert outcome.status == 0
-    assert [line.split("\t")[:2] for line in outcome.output.splitlines()] == [
-        ["1", "1"], ["1", "2"], ["2", "1"], ["2", "2"]
-    ]  # fmt: skip
+        line = refuse(*options, *more)
+        assert "line 2" in line and "with --n-best split the line" in line
+    line = refuse(*options, "--long-lines", "split")
+    assert "Use --long-lines truncate or error." in line
+    output = succeed(*options, "--long-lines", "truncate").output
+    numbers = ["".join(line.split("\t")[:2]) for line in output.splitlines()]
+    assert numbers == ["11", "12", "21", "22"]
 
 
 @pytest.mark.slow
-def test_parts_of_lines_draw_numbers_of_their_own(run, text, tmp_path):
+def test_parts_of_lines_draw_numbers_of_their_own(succeed, text, tmp_path):
     """A line of several batches leaves none of its seeds to the next line."""
     tiny_translator(search=Sampling(seed=5), max_source_length=4).save(tmp_path / "model")
     path = text("same.txt", ["a. a. a. a. a. a. a. a."] * 2)
-    outcome = run("translate", "--model", tmp_path / "model", "--input", path, "--chunk-size", 1,
-                  "--batch-size", 1)  # fmt: skip
-    assert outcome.status == 0, outcome.errors
+    outcome = succeed("translate", "--model", tmp_path / "model", "--input", path,
+                      "--chunk-size", 1, "--batch-size", 1)  # fmt: skip
     expected = []
     for number in range(2):
         translator = tiny_translator(search=Sampling(seed=5 + 8 * number), max_source_length=4)
@@ -151,7 +131,7 @@ def test_parts_of_lines_draw_numbers_of_their_own(run, text, tmp_path):
 
 
 @pytest.mark.slow
-def test_several_models_answer_together(run, text, tmp_path, monkeypatch):
+def test_several_models_answer_together(succeed, text, tmp_path, monkeypatch):
     paths = [
         tiny_translator(1, extra_length=6, search=GreedySearch()).save(tmp_path / "one"),
         tiny_translator(2).save(tmp_path / "two"),
@@ -160,46 +140,39 @@ def test_several_models_answer_together(run, text, tmp_path, monkeypatch):
     together = Translator.load(paths)
     models = ["--model", paths[0], "--model", paths[1]]
     lines = text("lines.txt", LINES)
-    outcome = run("translate", *models, "--input", lines)
-    assert outcome.status == 0, outcome.errors
+    outcome = succeed("translate", *models, "--input", lines)
     assert outcome.output.splitlines() == together.translate(LINES)
 
     targets = text("targets.txt", LINES[::-1])
-    scored = run("score", *models, "--source", lines, "--target", targets).output
+    scored = succeed("score", *models, "--source", lines, "--target", targets).output
     for line, score in zip(scored.splitlines(), together.score(LINES, LINES[::-1]), strict=True):
         assert line == f"{score.log_probability:.6f}\t{score.num_tokens}"
 
     report = tmp_path / "report.json"
-    evaluated = run("evaluate", *models, "--source", lines, "--reference", targets,
-                    "--output", tmp_path / "out.txt", "--json", report)  # fmt: skip
-    assert evaluated.status == 0, evaluated.errors
+    succeed("evaluate", *models, "--source", lines, "--reference", targets,
+            "--output", tmp_path / "out.txt", "--json", report)  # fmt: skip
     assert (tmp_path / "out.txt").read_text() == outcome.output
     assert json.loads(report.read_text())["model"] == list(map(str, paths))
 
 
-def test_models_of_other_vocabularies_are_refused(run, saved_model_directory, text, tmp_path):
-    tokenizer = tiny_tokenizer(300)
-    other = Translator(tiny_model(vocab_size=300), tokenizer).save(tmp_path / "other")
+def test_models_of_other_vocabularies_are_refused(refuse, saved_model_directory, text, tmp_path):
+    other = Translator(tiny_model(vocab_size=300), tiny_tokenizer(300)).save(tmp_path / "other")
     models = ["--model", saved_model_directory, "--model", other]
-    lines = text("lines.txt", LINES)
-    for command in (
-        ["translate", "--input", lines],
-        ["score", "--source", lines, "--target", lines],
-    ):
-        outcome = run(*command, *models)
-        assert (outcome.status, outcome.errors.count("\n")) == (2, 1)
-        assert all(str(path) in outcome.errors for path in (saved_model_directory, other))
-        assert "320 and 300 pieces" in outcome.errors
+    path = text("lines.txt", LINES)
+    for command in (["translate", "--input", path], ["score", "--source", path, "--target", path]):
+        line = refuse(*command, *models)
+        assert all(str(path) in line for path in (saved_model_directory, other))
+        assert "320 and 300 pieces" in line
 
 
 @pytest.mark.slow
-def test_evaluate_takes_the_constraints_of_translate(run, saved_model_directory, text, tmp_path):
+def test_translate_and_evaluate_take_constraints(succeed, saved_model_directory, text, tmp_path):
     path = text("lines.txt", LINES)
-    options = ["--model", saved_model_directory, *CONSTRAINTS]
-    expected = run("translate", *options, "--input", path).output
-    outcome = run("evaluate", *options, "--source", path, "--reference", path, "--output",
-                  tmp_path / "out.txt", "--json", tmp_path / "report.json")  # fmt: skip
-    assert outcome.status == 0, outcome.errors
+    model = ["--model", saved_model_directory]
+    expected = succeed("translate", *model, *CONSTRAINTS, "--input", path).output
+    assert expected != succeed("translate", *model, "--input", path).output
+    succeed("evaluate", *model, *CONSTRAINTS, "--source", path, "--reference", path, "--output",
+            tmp_path / "out.txt", "--json", tmp_path / "report.json")  # fmt: skip
     assert (tmp_path / "out.txt").read_text() == expected
     search = json.loads((tmp_path / "report.json").read_text())["search"]
     names = [constraint["name"] for constraint in search["constraints"]]
@@ -207,13 +180,13 @@ def test_evaluate_takes_the_constraints_of_translate(run, saved_model_directory,
 
 
 @pytest.mark.parametrize("dtype", [None, "float32", "bfloat16", "auto"])
-def test_precision_and_streams_are_those_of_the_options(run, text, monkeypatch, dtype):
+def test_precision_and_streams_are_those_of_the_options(refuse, text, monkeypatch, dtype):
     translate = create_autospec(Translator.translate, side_effect=UserError("called"))
     load = create_autospec(Translator.load, return_value=tiny_translator())
     monkeypatch.setattr(Translator, "load", load)
     monkeypatch.setattr(Translator, "translate", translate)
     options = [] if dtype is None else ["--precision", dtype, "--streams", 3]
-    outcome = run("translate", "--model", "model", "--input", text("a.txt", LINES), *options)
-    assert outcome.errors.endswith("called\n")
+    line = refuse("translate", "--model", "model", "--input", text("a.txt", LINES), *options)
+    assert line.endswith("called")
     load.assert_called_once_with(["model"], dtype=dtype)
     assert dtype is None or translate.call_args.kwargs["num_streams"] == 3

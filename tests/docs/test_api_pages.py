@@ -15,9 +15,8 @@ INDEX = (FOLDER / "README.md").read_text("utf-8")
 
 def test_every_public_package_has_a_page():
     """All but the command line, which documents itself, and two rooms that others use."""
-    packages = {
-        info.name for info in pkgutil.iter_modules(keras_transformer.__path__) if info.ispkg
-    }
+    modules = pkgutil.iter_modules(keras_transformer.__path__)
+    packages = {info.name for info in modules if info.ispkg}
     assert packages - {"cli", "settings", "translation"} == set(PACKAGES)
     for name in PACKAGES:
         assert f"\n::: keras_transformer.{name}\n" in (FOLDER / f"{name}.md").read_text("utf-8")

@@ -46,10 +46,9 @@ def folder(tmp_path_factory):
     for seed, name in zip((13, 1, 2), MODELS, strict=False):
         tiny_translator(seed).save(folder / name)
     tiny_parser().save(folder / MODELS[-1])
-    files = [f"--{kind}={folder}/{name}.{language}" for name, source, target in
-             (("train", "source", "target"), ("valid", "valid-source", "valid-target"))
-             for kind, language in ((source, "en"), (target, "de"))]  # fmt: skip
-    assert main(["prepare", *files, "--vocab-size=320", f"--output={folder}/data/en-de"]) == 0
+    words = "prepare --source {0}/train.en --target {0}/train.de --valid-source {0}/valid.en "
+    words += "--valid-target {0}/valid.de --vocab-size 320 --output {0}/data/en-de"
+    assert main(words.format(folder).split()) == 0
     return folder
 
 
@@ -59,12 +58,11 @@ def missing_modules(code):
 
 
 def needs_of(words):
-    """The modules that an export needs."""
-    if words[:2] == ["keras-transformer", "export"] and "--format" in words:
-        names = {"ctranslate2": "ctranslate2", "onnx": "tf2onnx", "litert": "ai_edge_litert"}
-        name = names[words[words.index("--format") + 1]]
-        return {name} if importlib.util.find_spec(name) is None else set()
-    return set()
+    """The missing modules that an export needs."""
+    names = {"ctranslate2": "ctranslate2", "onnx": "tf2onnx", "litert": "ai_edge_litert"}
+    if words[:2] != ["keras-transformer", "export"] or "--format" not in words:
+        return set()
+    return missing_modules(f"import {names[words[words.index('--format') + 1]]}")
 
 
 @pytest.mark.slow
@@ -111,11 +109,8 @@ def test_every_block_of_a_page_is_understood(page):
 
 
 # How errors about missing files begin.
-MISSING = [
-    "(File|Model directory|Dataset) not found: ",
-    "'.*' is not a prepared corpus",
-    "The folder of the output does not exist",
-]
+MISSING = "(File|Model directory|Dataset) not found: |'.*' is not a prepared corpus|"
+MISSING += "The folder of the output does not exist"
 
 
 @pytest.fixture
@@ -132,7 +127,7 @@ def lacks_only_files(tmp_path, monkeypatch, capfd):
         capfd.readouterr()
         assert main(words) == 2, words
         *_, line = capfd.readouterr().err.splitlines()
-        assert re.search(f"error: ({'|'.join(MISSING)})", line), (words, line)
+        assert re.search(f"error: ({MISSING})", line), (words, line)
 
     return check
 
@@ -186,8 +181,8 @@ def test_the_commands_of_a_script_lack_nothing_but_their_files(
     program = folder / "keras-transformer"
     program.write_text('#!/bin/sh\nprintf "%s\\n" "$@" "" >> calls\n')
     program.chmod(0o755)
-    path = os.pathsep.join((str(folder), os.environ["PATH"]))
-    environment = {**os.environ, "PATH": path, "KERAS_TRANSFORMER_DATA": "data"}
+    environment = {"PATH": f"{folder}{os.pathsep}{os.environ['PATH']}"}
+    environment = {**os.environ, **environment, "KERAS_TRANSFORMER_DATA": "data"}
     name, *arguments = script.split()
     command = ["bash", ROOT / "examples" / name, *arguments]
     subprocess.run(command, cwd=folder, env=environment, check=True, stdout=subprocess.DEVNULL)

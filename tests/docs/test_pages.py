@@ -16,19 +16,11 @@ EXAMPLES = {
 MODELS = re.compile(r"\btrain\(|\bTransformer\b")
 
 
+@pytest.mark.parametrize("with_models", [False, pytest.param(True, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("page", EXAMPLES)
-def test_the_examples_without_a_model_run(page, tmp_path, monkeypatch):
-    check(page, [x for x in EXAMPLES[page] if not MODELS.search(x)], tmp_path, monkeypatch)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("page", EXAMPLES)
-def test_the_examples_of_a_page_run(page, tmp_path, monkeypatch):
-    check(page, EXAMPLES[page], tmp_path, monkeypatch)
-
-
-def check(page, blocks, tmp_path, monkeypatch):
+def test_the_examples_of_a_page_run(page, with_models, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    blocks = [block for block in EXAMPLES[page] if with_models or not MODELS.search(block)]
     test = doctest.DocTestParser().get_doctest("\n".join(blocks), {}, page, page, 0)
     output = []
     results = doctest.DocTestRunner().run(test, out=output.append)

@@ -17,40 +17,24 @@ ROWS = [
     for line in TEXT.partition("## Training cost")[0].splitlines()
     if line.startswith("| ") and not line.startswith("| paper |")
 ]
-NAMES = sorted(
-    {name for row in ROWS for cell in row[1:] for name in re.findall(r"`([^`]+)`", cell)}
-)
+NAMES = {name for row in ROWS for cell in row[1:] for name in re.findall(r"`([^`]+)`", cell)}
 MEMBERS = {**public_members(), **public_methods()}
-
-
-def commands():
-    """The options of each command."""
-    [group] = [
-        action
-        for action in build_parser()._actions
-        if isinstance(action, argparse._SubParsersAction)
-    ]
-    return {name: set(one._option_string_actions) for name, one in group.choices.items()}
-
-
-COMMANDS = commands()
+[_GROUP] = [x for x in build_parser()._actions if isinstance(x, argparse._SubParsersAction)]
+# The options of each command.
+COMMANDS = {name: set(parser._option_string_actions) for name, parser in _GROUP.choices.items()}
 
 
 @functools.cache
 def public_arguments():
     """The arguments of public classes and functions, which settings declare too."""
-    found = set()
-    for member in MEMBERS.values():
-        if callable(member):
-            found |= set(inspect.signature(member).parameters)
-    return found
+    members = filter(callable, MEMBERS.values())
+    return {name for member in members for name in inspect.signature(member).parameters}
 
 
 def exists(name):
     if name.startswith("test_"):  # of the file named before it
-        return any(
-            f"def {name}(" in path.read_text("utf-8") for path in ROOT.glob("tests/**/test_*.py")
-        )
+        texts = (path.read_text("utf-8") for path in ROOT.glob("tests/**/test_*.py"))
+        return any(f"def {name}(" in text for text in texts)
     if name.startswith("tests/"):
         path, _, test = name.partition("::")
         return (ROOT / path).is_file() and f"def {test}" in (ROOT / path).read_text("utf-8")

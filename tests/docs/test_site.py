@@ -35,17 +35,20 @@ class Links(html.parser.HTMLParser):
             self.loaded += [attrs[name] for name in ("href", "src") if attrs.get(name)]
 
 
-@pytest.fixture(scope="module")
-def site(tmp_path_factory):
-    """The folder with the site."""
+def build(folder, **environment):
     for library in NEEDED:
         pytest.importorskip(library, reason=f"needs {library}: pip install '.[docs]'")
-    folder = tmp_path_factory.mktemp("site")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
-    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1", **environment}
     result = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert result.returncode == 0, result.stdout + result.stderr
     return folder
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """The folder with the site."""
+    return build(tmp_path_factory.mktemp("site"))
 
 
 @pytest.fixture(scope="module")
@@ -92,10 +95,8 @@ def test_every_page_has_the_whole_description(pages):
 
 def test_a_sitemap_lists_the_pages_if_the_address_of_the_site_is_known(site, tmp_path, pages):
     assert not list(site.glob("sitemap*"))
-    command = [sys.executable, "-m", "mkdocs", "build", "--site-dir", str(tmp_path), "--quiet"]
-    address = {"SITE_URL": "https://example.org/docs/", "NO_MKDOCS_2_WARNING": "1"}
-    subprocess.run(command, cwd=ROOT, env={**os.environ, **address}, check=True)
-    listed = (tmp_path / "sitemap.xml").read_text("utf-8")
+    folder = build(tmp_path, SITE_URL="https://example.org/docs/")
+    listed = (folder / "sitemap.xml").read_text("utf-8")
     assert "<loc>https://example.org/docs/api/layers/</loc>" in listed
     assert listed.count("<loc>") == len(pages)
 

@@ -6,28 +6,27 @@ import re
 
 import pytest
 
-NOTEBOOK = pathlib.Path(__file__).resolve().parents[2] / "docs/tutorial.ipynb"
-ROOT = NOTEBOOK.parents[1]
-SHOWN = "It is half past seven. -> Es ist halb acht."
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+NOTEBOOK = ROOT / "docs/tutorial.ipynb"
 STORED = json.loads(NOTEBOOK.read_text("utf-8"))
 
 
 def texts(cells):
     """What the cells print and show as text, one after the other."""
-    found = []
-    for cell in cells:
-        for output in cell.get("outputs", []):
-            shown = output.get("text") or output.get("data", {}).get("text/plain", "")
-            found.append("".join(shown))
-    return "\n".join(found)
+    shown = (o.get("text") or o.get("data", {}).get("text/plain", "") for o in outputs_of(cells))
+    return "\n".join("".join(lines) for lines in shown)
+
+
+def outputs_of(cells):
+    return [output for cell in cells for output in cell.get("outputs", [])]
 
 
 def pictures(cells):
-    outputs = [output for cell in cells for output in cell.get("outputs", [])]
-    return [o["data"]["image/png"] for o in outputs if "image/png" in o.get("data", {})]
+    data = (output.get("data", {}) for output in outputs_of(cells))
+    return [shown["image/png"] for shown in data if "image/png" in shown]
 
 
-def execute(folder, monkeypatch, steps=None):
+def execute(folder, monkeypatch, steps):
     """Cells of the notebook, run in a kernel of its own with a working directory of its own."""
     for library in ("nbclient", "nbformat", "ipykernel"):
         pytest.importorskip(library, reason=f"needs {library}: pip install '.[docs]'")
@@ -40,11 +39,9 @@ def execute(folder, monkeypatch, steps=None):
     else:
         monkeypatch.setenv("TUTORIAL_STEPS", str(steps))
     notebook = nbformat.read(NOTEBOOK, as_version=4)
-    resources = {"metadata": {"path": str(folder)}}
-    client = nbclient.NotebookClient(
-        notebook, timeout=1800, kernel_name="python3", resources=resources
-    )
-    client.execute()
+    options = {"timeout": 1800, "kernel_name": "python3"}
+    options["resources"] = {"metadata": {"path": str(folder)}}
+    nbclient.NotebookClient(notebook, **options).execute()
     assert not list(folder.iterdir())  # It writes into a temporary folder of its own.
     return notebook.cells
 
@@ -60,38 +57,34 @@ def check(cells):
     assert len(re.findall(r"^True$", text, re.MULTILINE)) == 2
 
 
-def bleu_of(cells):
-    (bleu,) = re.findall(r"^BLEU ([\d.]+)", texts(cells), re.MULTILINE)
-    return float(bleu)
+def check_learned(cells):
+    """What holds after all steps."""
+    text = texts(cells)
+    (bleu,) = re.findall(r"^BLEU ([\d.]+)", text, re.MULTILINE)
+    assert float(bleu) > 80
+    assert "It is half past seven. -> Es ist halb acht." in text
 
 
 @pytest.mark.slow
 @pytest.mark.tensorflow_only("it exports a SavedModel")
-def test_it_runs_with_a_few_steps(tmp_path, monkeypatch):
-    check(execute(tmp_path, monkeypatch, steps=10))
-
-
-@pytest.mark.slow
-@pytest.mark.tensorflow_only("it exports a SavedModel")
-def test_it_learns_to_translate(tmp_path, monkeypatch):
-    cells = execute(tmp_path, monkeypatch)
+@pytest.mark.parametrize("steps", [10, None])
+def test_it_runs_and_learns_to_translate(tmp_path, monkeypatch, steps):
+    cells = execute(tmp_path, monkeypatch, steps)
     check(cells)
-    assert bleu_of(cells) > 80
-    assert SHOWN in texts(cells)
+    if steps is None:
+        check_learned(cells)
 
 
 def test_the_stored_outputs_are_those_of_a_whole_run():
     cells = [cell for cell in STORED["cells"] if cell["cell_type"] == "code"]
     assert [cell["execution_count"] for cell in cells] == list(range(1, len(cells) + 1))
     check(STORED["cells"])
-    assert bleu_of(STORED["cells"]) > 80
-    assert SHOWN in texts(STORED["cells"])
+    check_learned(STORED["cells"])
 
 
 def test_the_stored_outputs_are_small_and_clean():
-    outputs = [output for cell in STORED["cells"] for output in cell.get("outputs", [])]
-    assert all(output["output_type"] != "error" for output in outputs)
-    assert all(output.get("name") != "stderr" for output in outputs)
+    for output in outputs_of(STORED["cells"]):
+        assert output["output_type"] != "error" and output.get("name") != "stderr"
     assert not re.search(r"/tmp/|/home/|/root/|\x1b", texts(STORED["cells"]))
     assert sum(len(picture) for picture in pictures(STORED["cells"])) < 150_000
 

@@ -13,8 +13,6 @@ from tests.tiny_translator import tiny_model
 
 GENERATOR = np.random.default_rng(0)
 SOURCE, TARGET = GENERATOR.integers(4, 12, (2, 3, 5)).astype("int32")
-
-
 UNEQUAL = {"use_bias": True, "key_dim": 4, "value_dim": 3, "norm": "pre"}
 RELATIVE = {"target_vocab_size": 15, "position": "relative"}
 

@@ -59,7 +59,8 @@ def data_dir(wmt, tmp_path_factory):
 
 def test_the_base_experiment_from_vocabulary_to_bleu(wmt, data_dir, tmp_path, capfd):
     model = tmp_path / "model"
-    arguments = ["--experiment", "wmt14-en-de-base", "--data-dir", str(data_dir), *OVERRIDES]
+    data = ["--data-dir", str(data_dir)]
+    arguments = ["--experiment", "wmt14-en-de-base", *data, *OVERRIDES]
     assert main(["train", *arguments, "--output", str(model)]) == 0
     assert "training pairs" in capfd.readouterr().err
     with open(model / "history.csv", newline="") as file:
@@ -82,14 +83,13 @@ def test_the_base_experiment_from_vocabulary_to_bleu(wmt, data_dir, tmp_path, ca
         lines = read(wmt / f"newstest2014.{name}.gz", NUM_TEST)
         (tmp_path / f"test.{language}").write_text("\n".join(lines) + "\n", encoding="utf-8")
     scores = tmp_path / "scores.json"
-    assert main(["evaluate", "--model", str(model), "--source", f"{tmp_path}/test.en",
-                 "--reference", f"{tmp_path}/test.de", "--target-language", "de",
-                 "--json", str(scores)]) == 0  # fmt: skip
+    evaluate = ["evaluate", "--model", str(model), "--target-language", "de", "--json", str(scores)]
+    files = ["--source", f"{tmp_path}/test.en", "--reference", f"{tmp_path}/test.de"]
+    assert main([*evaluate, *files]) == 0
     printed = capfd.readouterr().out
     assert "BLEU" in printed and "tok:13a" in printed and "version:" in printed
     of_files = json.loads(scores.read_text())
     assert of_files["num_lines"] == NUM_TEST
-    assert main(["evaluate", "--model", str(model), "--dataset", "wmt14_translate/de-en",
-                 "--data-dir", str(data_dir), "--source-language", "en",
-                 "--target-language", "de", "--json", str(scores)]) == 0  # fmt: skip
+    data += ["--dataset", "wmt14_translate/de-en", "--source-language", "en"]
+    assert main([*evaluate, *data]) == 0
     assert json.loads(scores.read_text())["scores"] == of_files["scores"]

@@ -1,0 +1,136 @@
+"""What every export format refuses before anything is written, and what it warns of."""
+
+import logging
+import sys
+
+import pytest
+
+from keras_transformer.decoding import (
+    BeamSearch,
+    GreedySearch,
+    MinimumLength,
+    NoRepeatNgrams,
+    RepetitionPenalty,
+    Sampling,
+)
+from keras_transformer.errors import UserError
+from keras_transformer.export import check_export_directory, export
+from keras_transformer.export.formats import FORMATS, export_folder, warn_of_constraints
+from keras_transformer.inference.translator import Translator
+from keras_transformer.models import Ensemble
+from tests.tiny_translator import tiny_model, tiny_tokenizer, tiny_translator
+
+pytestmark = pytest.mark.tensorflow_only("most formats are written there")
+PACKAGES = [(name, package) for name in FORMATS for package in FORMATS[name].packages]
+ON_TENSORFLOW = [name for name in FORMATS if FORMATS[name].needs_tensorflow]
+WITHOUT_SEARCH = [name for name in FORMATS if not FORMATS[name].includes_search]
+
+
+@pytest.fixture
+def require():
+    """Skips the test if a package of a format is missing."""
+
+    def require_packages(name):
+        for package in FORMATS[name].packages:
+            pytest.importorskip(package, reason=f"pip install {package}")
+
+    return require_packages
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_directory_with_other_files_is_refused(name, require, translator, tmp_path):
+    require(name)
+    thesis = tmp_path / "thesis.txt"
+    thesis.write_text("years of work")
+    with pytest.raises(UserError, match=f"holds other files and no {FORMATS[name].title}: "):
+        export(translator, tmp_path, name)
+    with pytest.raises(UserError, match="is a file"):
+        export(translator, thesis, name)
+    assert thesis.read_text() == "years of work"
+
+
+@pytest.mark.parametrize("name", ["thesis.txt", "assets.extra/thesis.txt", "variables/a/b"])
+def test_an_export_with_a_file_of_another_origin_is_refused(translator, tmp_path, name):
+    (tmp_path / "saved_model.pb").write_bytes(b"old")
+    check_export_directory(tmp_path)
+    check_export_directory(str(tmp_path / "missing"))
+    (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / name).write_text("years of work")
+    for check in (check_export_directory, lambda path: export(translator, path)):
+        with pytest.raises(UserError, match=f"holds '{name}', which replacing"):
+            check(tmp_path)
+    assert (tmp_path / name).read_text() == "years of work"
+    assert (tmp_path / "saved_model.pb").read_bytes() == b"old"
+
+
+@pytest.mark.parametrize("name", ON_TENSORFLOW)
+def test_another_backend_is_refused(name, translator, tmp_path, monkeypatch):
+    monkeypatch.setattr("keras.backend.backend", lambda: "jax")
+    with pytest.raises(UserError, match="KERAS_BACKEND=tensorflow"):
+        export(translator, tmp_path / "m", name)
+
+
+@pytest.mark.parametrize("name, package", PACKAGES)
+def test_a_missing_package_is_named(name, package, translator, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(UserError, match=rf"needs {package}: pip install '\.\[{name}\]'"):
+        export(translator, tmp_path / "m", name)
+
+
+@pytest.mark.parametrize(
+    "name, options, message",
+    [
+        ("saved_model", {"dtype": "int8"}, "`dtype` must be one of 'float32', 'bfloat16'"),
+        ("saved_model", {"num_streams": 0}, "num_streams=0"),
+        ("ctranslate2", {"quantization": "int3"}, "'int8'.* Received: quantization='int3'"),
+    ],
+)
+def test_a_wrong_option_is_named(name, options, message, require, translator, tmp_path):
+    require(name)
+    with pytest.raises(ValueError, match=message):
+        export(translator, tmp_path / "m", name, **options)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("number", [1, 2])
+@pytest.mark.parametrize("name", WITHOUT_SEARCH)
+def test_an_ensemble_is_refused(name, require, tmp_path, number):
+    require(name)
+    translator = Translator(
+        Ensemble([tiny_model(seed) for seed in range(number)]), tiny_tokenizer()
+    )
+    with pytest.raises(UserError, match=f"holds one model; .* Ensemble of {number}$"):
+        export(translator, tmp_path / "m", name)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", WITHOUT_SEARCH)
+def test_constraints_of_the_search_are_named_once(name, require, tmp_path, caplog):
+    require(name)
+    search = BeamSearch(constraints=[MinimumLength(3), NoRepeatNgrams(2)])
+    with caplog.at_level(logging.WARNING, "keras_transformer"):
+        with export_folder(tiny_translator(search=search), tmp_path / "m", name):
+            pass
+    (message,) = caplog.messages
+    assert message.endswith("of the search: MinimumLength(length=3), NoRepeatNgrams(size=2).")
+    assert list((tmp_path / "m").iterdir())
+
+
+class Own:
+    """A constraint of a user: its name is said, not where it is in memory."""
+
+    def start(self, max_lengths, width):
+        return ()
+
+    def __call__(self, state, log_probabilities, generated):
+        return state, log_probabilities
+
+
+def test_what_the_warning_says(caplog):
+    warn_of_constraints(GreedySearch(), "ONNX export")
+    assert not caplog.messages
+    warn_of_constraints(Sampling(constraints=[RepetitionPenalty(1.5), Own()]), "ONNX export")
+    assert caplog.messages == [
+        "The ONNX export does not apply the constraints of the search: "
+        "RepetitionPenalty(penalty=1.5), Own."
+    ]
