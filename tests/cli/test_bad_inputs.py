@@ -208,11 +208,8 @@ def files(tmp_path, text, model):
     return {
         "valid": f"--valid-source {good} --valid-target {good} --output {out}",
         "pairs": f"--tsv {tsv} --valid-tsv {tsv} --output {out}",
+        **{name: tmp_path / name for name in ("prepared", "link", "hard", "model", "folder")},
         "pipe": tmp_path / "pipe.txt",
-        "prepared": tmp_path / "prepared",
-        "link": tmp_path / "link",
-        "hard": tmp_path / "hard",
-        "model": model,
         "good": good,
         "tsv": tsv,
         "short": tmp_path / "short.txt",
@@ -222,7 +219,6 @@ def files(tmp_path, text, model):
         "long": text("long.txt", [GOOD[0], "red house " * 30, GOOD[2]]),
         "missing": tmp_path / "no-such-file",
         "nowhere": tmp_path / "no-such-folder" / "output",
-        "folder": tmp_path / "folder",
         "out": out,
     }
 
@@ -241,9 +237,7 @@ def fails(refuse, files, tmp_path):
 
 
 def commands(table):
-    """Returns the commands in a table; those with an arrow as pairs."""
-    lines = (tuple(line.split(" -> ")) for line in table.strip().splitlines())
-    return [line[0] if len(line) == 1 else line for line in lines]
+    return table.strip().splitlines()
 
 
 def snapshot(folder):
@@ -309,7 +303,7 @@ def test_a_tokenizer_that_is_not_installed_is_named_before_the_work(fails, monke
     assert "sacrebleu[ja]" in line and "--tokenize" in line and "ja-mecab" in line
 
 
-@pytest.mark.parametrize("command, part", commands(WRONG_VALUES))
+@pytest.mark.parametrize("command, part", [x.split(" -> ") for x in commands(WRONG_VALUES)])
 def test_a_wrong_value_is_named_with_what_is_allowed(fails, command, part):
     assert part in fails(command)
 

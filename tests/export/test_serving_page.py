@@ -15,9 +15,8 @@ NEEDS_API = "pip install tensorflow-serving-api"
 
 
 def python_block(part):
-    [block] = [
-        block for block in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL) if part in block
-    ]
+    blocks = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    [block] = [block for block in blocks if part in block]
     return block
 
 
@@ -66,10 +65,8 @@ def test_grpc_client(loaded):
     class Server(prediction_service_pb2_grpc.PredictionServiceServicer):
         def Predict(self, request, context):
             requests.append(request)
-            inputs = {
-                name: tf.constant(tf.make_ndarray(tensor), tf.string)
-                for name, tensor in request.inputs.items()
-            }
+            inputs = {name: tf.make_ndarray(tensor) for name, tensor in request.inputs.items()}
+            inputs = {name: tf.constant(texts, tf.string) for name, texts in inputs.items()}
             response = predict_pb2.PredictResponse()
             outputs = loaded.signatures[request.model_spec.signature_name](**inputs)
             for name, tensor in outputs.items():

@@ -102,15 +102,8 @@ def run_mutants(mutants, results, path, seconds, workers):
         runs = run_all(jobs, os.getcwd(), COPIED, workers, PRELOAD)
         for number, (job, outcome) in enumerate(runs, start=1):
             mutant = jobs[job]
-            record = {
-                "module": mutant.module,
-                "line": mutant.line,
-                "operator": mutant.operator,
-                "status": outcome.status,
-                "reason": outcome.reason,
-                "seconds": round(outcome.seconds, 1),
-                "diff": mutant.diff,
-            }
+            record = vars(mutant) | vars(outcome) | {"seconds": round(outcome.seconds, 1)}
+            del record["source"]
             results[mutant.diff] = record
             print(json.dumps(record), file=file, flush=True)
             where = f"{mutant.module}:{mutant.line} {mutant.operator}"

@@ -51,11 +51,7 @@ def draw(root, modules, size, seed):
     Returns:
         A list of `Mutant`, and the number of mutants that could be drawn.
     """
-    specifications = [
-        specification
-        for specification in _specifications(root, modules)
-        if not _is_left_out(specification)
-    ]
+    specifications = [x for x in _specifications(root, modules) if not _is_left_out(x)]
     random.Random(seed).shuffle(specifications)
     mutants = []
     for specification in specifications:
@@ -94,13 +90,8 @@ def _mutate(root, specification):
     lines = difflib.unified_diff(
         original.splitlines(), source.splitlines(), module, module, lineterm="", n=1
     )
-    return Mutant(
-        module,
-        specification.operator_name.removeprefix("core/"),
-        specification.start_pos[0],
-        source,
-        "\n".join(lines),
-    )
+    name = specification.operator_name.removeprefix("core/")
+    return Mutant(module, name, specification.start_pos[0], source, "\n".join(lines))
 
 
 def _compiles(source):
