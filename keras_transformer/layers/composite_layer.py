@@ -103,16 +103,6 @@ def check_arguments(layer: CompositeLayer, layer_class: type) -> None:
             _CHECKS[name](name, value)
 
 
-def arguments_config(layer: CompositeLayer, layer_class: type) -> dict[str, Any]:
-    """Returns the arguments that `layer_class` takes, as `get_config` needs them."""
-    config = {}
-    for parameter in _parameters(layer_class):
-        name = parameter.name
-        serialize = keras.activations.serialize if name == "activation" else _serialize
-        config[name] = serialize(getattr(layer, name))
-    return config
-
-
 def derive_seed(seed: int | None, name: str) -> int | None:
     """Returns a seed of its own for the part `name`, derived from that of the layer."""
     return None if seed is None else (seed + zlib.crc32(name.encode())) % 2**31

@@ -8,7 +8,6 @@ from keras import ops
 
 from keras_transformer.layers.composite_layer import (
     CompositeLayer,
-    arguments_config,
     built_dense,
     check_arguments,
     quantize_parts,
@@ -104,7 +103,17 @@ class FeedForward(CompositeLayer):
         load_version_1(store, maps, [weight for weight in weights if weight is not None])
 
     def get_config(self) -> dict:
-        return {**super().get_config(), **arguments_config(self, FeedForward)}
+        return {
+            **super().get_config(),
+            "intermediate_dim": self.intermediate_dim,
+            "activation": keras.activations.serialize(self.activation),
+            "dropout": self.dropout,
+            "use_bias": self.use_bias,
+            "seed": self.seed,
+            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
+            "bias_initializer": keras.initializers.serialize(self.bias_initializer),
+            "kernel_regularizer": keras.regularizers.serialize(self.kernel_regularizer),
+        }
 
 
 def _rank(variable):

@@ -20,7 +20,6 @@ from keras_transformer.layers.caches import Cache
 from keras_transformer.layers.checks import check_argument
 from keras_transformer.layers.composite_layer import (
     CompositeLayer,
-    arguments_config,
     built_dense,
     check_arguments,
     quantize_parts,
@@ -332,8 +331,23 @@ class MultiHeadAttention(CompositeLayer):
         load_version_1(store, maps, [weight for dense in maps for weight in dense.weights])
 
     def get_config(self) -> dict:
-        config = {**super().get_config(), **arguments_config(self, MultiHeadAttention)}
-        return config if self.has_own_attention else {**config, "attention": None}
+        serialize = keras.saving.serialize_keras_object
+        return {
+            **super().get_config(),
+            "num_heads": self.num_heads,
+            "key_dim": self.key_dim,
+            "value_dim": self.value_dim,
+            "use_bias": self.use_bias,
+            "dropout": self.dropout,
+            "attention": serialize(self.attention) if self.has_own_attention else None,
+            "position": serialize(self.position),
+            "sliding_window": self.sliding_window,
+            "flash_attention": self.flash_attention,
+            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
+            "bias_initializer": keras.initializers.serialize(self.bias_initializer),
+            "kernel_regularizer": keras.regularizers.serialize(self.kernel_regularizer),
+            "seed": self.seed,
+        }
 
 
 def _is_not_projection(variable):

@@ -9,7 +9,6 @@ from keras import ops
 from keras_transformer.layers.checks import check_argument
 from keras_transformer.layers.composite_layer import (
     CompositeLayer,
-    arguments_config,
     check_arguments,
     quantize_parts,
 )
@@ -157,4 +156,12 @@ class TiedEmbedding(CompositeLayer):
         load_version_1(store, [self.embedding], self.embedding.weights)
 
     def get_config(self) -> dict:
-        return {**super().get_config(), **arguments_config(self, TiedEmbedding)}
+        return {
+            **super().get_config(),
+            "vocab_size": self.vocab_size,
+            "d_model": self.d_model,
+            "padding_id": self.padding_id,
+            "mask_zero": self.mask_zero,
+            "embeddings_initializer": keras.initializers.serialize(self.embeddings_initializer),
+            "embeddings_regularizer": keras.regularizers.serialize(self.embeddings_regularizer),
+        }

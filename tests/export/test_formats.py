@@ -2,6 +2,7 @@
 
 import logging
 import sys
+import types
 
 import pytest
 
@@ -72,6 +73,8 @@ def test_another_backend_is_refused(name, translator, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("name, package", PACKAGES)
 def test_a_missing_package_is_named(name, package, translator, tmp_path, monkeypatch):
+    for other in FORMATS[name].packages:
+        monkeypatch.setitem(sys.modules, other, types.ModuleType(other))
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(UserError, match=rf"needs {package}: pip install '\.\[{name}\]'"):
         export(translator, tmp_path / "m", name)
