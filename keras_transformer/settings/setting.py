@@ -21,6 +21,7 @@ class Rule:
     metavar: str | None = None  # in the help
     choices: tuple[str, ...] | None = None  # all values, if they are few
     parse: Callable[[str], Any] | None = None  # converts text to a value; None for `kind`
+    example: tuple = ()  # of a tuple, for TOML files
 
     def convert(self, value: Any) -> Any:
         """Returns a value as the rule's float, tuple or dict, as read from JSON or NumPy."""
@@ -89,6 +90,16 @@ COUNTS = Rule(
     lambda values: values and all(map(COUNT.allows, values)),
     "N,N",
     parse=lambda text: tuple(map(int, text.split(","))),
+    example=(1, 5, 10),
+)
+_PARTS = ("encoder", "decoder", "embedding")
+PARTS = Rule(
+    tuple,
+    "one or two of encoder, decoder and embedding",
+    lambda names: 0 < len(names) < 3 and all(name in _PARTS for name in names),
+    "PART,PART",
+    parse=lambda text: tuple(text.split(",")),
+    example=("encoder", "embedding"),
 )
 
 

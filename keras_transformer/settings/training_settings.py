@@ -14,6 +14,7 @@ from keras_transformer.settings.setting import (
     COUNT_OR_ZERO,
     COUNTS,
     MAPPING,
+    PARTS,
     POSITIVE,
     RATE,
     SEED,
@@ -95,6 +96,8 @@ class TrainingSettings(Settings):
         start_from: Model directory with the config, weights and tokenizers to start from, such as
             those of a model to adapt; the preset then gives only the training hyper-parameters;
             None for new weights.
+        freeze: Parts of the model that are not trained, such as encoder,embedding; the embedding is
+            that of both languages; None for training all parts.
 
     Example:
 
@@ -138,6 +141,7 @@ class TrainingSettings(Settings):
     f1_beam_size: int = _parsing(1, COUNT)
     f1_trees: int | None = _parsing(None, COUNT)
     start_from: str | None = setting(None, metavar="DIR", table="model")
+    freeze: tuple[str, ...] | None = setting(None, PARTS, table="model")
 
     def __post_init__(self):
         from keras_transformer.inference.tasks import get_task

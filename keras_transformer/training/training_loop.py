@@ -266,6 +266,9 @@ def _introduction(run):
     """Returns two lines about the model, the device and the plan of the run."""
     settings, model = run.settings, run.model.transformer
     layers = f"{model.config.num_encoder_layers} + {model.config.num_decoder_layers} layers"
+    parameters = f"{model.count_params():,} parameters"
+    if settings.freeze:
+        parameters += f", {' and '.join(settings.freeze)} frozen"
     epochs = run.max_steps / run.data.steps_per_epoch
     plan = f"Training until step {run.max_steps:,} ({epochs:.1f} epochs)"
     if settings.max_minutes is not None:
@@ -275,7 +278,7 @@ def _introduction(run):
         plan += f", and an end after {settings.patience} of them without gain"
     return [
         f"Model {settings.start_from or settings.preset}: {layers}, d_model "
-        f"{model.config.d_model:,}, {model.count_params():,} parameters, on {_devices(model)}.",
+        f"{model.config.d_model:,}, {parameters}, on {_devices(model)}.",
         f"{plan}. The first step takes longer than the others.",
     ]
 

@@ -232,6 +232,9 @@ def start_run(output: Path, corpora, settings, tokenizers, report) -> TrainingRu
             except ValueError as error:
                 message = "The settings must not change the weights of the model to start from"
                 raise UserError(f"{message}: {one_line(error)}") from error
+        for part in settings.freeze or ():
+            for side in ("source_", "target_") if part == "embedding" else ("",):
+                getattr(transformer, side + part).trainable = False
         packed = settings.packed_width is not None
         model = LossModel(transformer, recipe.label_smoothing, packed=packed, r_drop=recipe.r_drop)
         model.micro_batches, model.streams = settings.micro_batches, settings.streams

@@ -89,6 +89,8 @@ def test_a_switch_that_is_on_in_the_file_can_be_switched_off(settings_file):
         ('[vocabulary]\nvocabulary_type = "words"', "one of 'bpe', 'unigram', 'subword'"),
         ("[checkpoints]\naverage_windows = [5, 0]", "whole numbers of at least 1"),
         ("[checkpoints]\naverage_windows = 5", "must be whole numbers of at least 1"),
+        ('[model]\nfreeze = ["head"]', "freeze must be one or two of encoder, .*Received: .'head'"),
+        ("[model]\nfreeze = [[]]", "freeze must be one or two of encoder, decoder and embedding"),
         ("[training\nseed = 5", "not a valid TOML file"),
         ("a = " + "[" * 9_999, "not a valid TOML file: maximum recursion depth"),
         ("[training]\nseed = " + "9" * 9_999, "not a valid TOML file: Exceeds the limit"),
@@ -128,7 +130,7 @@ def test_learned_positions_are_as_many_as_the_longest_sentence_needs(arguments, 
 
 def different_value(rule, default):
     """A value that is allowed and is not the default."""
-    values = rule.choices or ("gelu", 7, 0.25, (3, 4), default is not True)
+    values = rule.choices or ("gelu", 7, 0.25, (3, 4), rule.example, default is not True)
     return next(value for value in values if rule.allows(value) and value != default)
 
 
@@ -144,7 +146,8 @@ def different_value(rule, default):
 def test_every_option_reaches_its_field(kind, field):
     setting = declarations(kind)[field]
     value = different_value(SETTINGS[setting.name].rule, setting.default)
-    words = ["--preset", "base", setting.flag, str(value).strip("()").replace(" ", "")]
+    text = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+    words = ["--preset", "base", setting.flag, text]
     if isinstance(value, bool):
         words = [*words[:2], setting.flag if value else setting.flag.replace("--", "--no-")]
     settings = training_settings(parse(*words))

@@ -94,6 +94,7 @@ WRONG = {
         "tokenizer": ["words"], "bpe_dropout": [1.0], "max_steps": [0], "max_minutes": [-1.0],
         "bleu_every": [-1], "average_windows": [(), (0,)], "gpus": [0], "seed": [-1, 2**32],
         "f1_every": [-1], "f1_trees": [0],
+        "freeze": [(), ("head",), ("encoder", "decoder", "embedding"), "encoder"],
     },
 }  # fmt: skip
 
