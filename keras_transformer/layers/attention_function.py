@@ -92,31 +92,31 @@ class AttentionFunction(keras.layers.Layer, abc.ABC):
         return_attention_scores: bool = False,
         training: bool | None = None,
     ) -> Tensor | tuple[Tensor, Tensor]:
-        parts = [self.score(query, part) for part in (key if isinstance(key, tuple) else (key,))]
-        # [batch, heads, query, key]
+        key_parts = key if isinstance(key, tuple) else (key,)
+        parts = [self.score(query, keys) for keys in key_parts]  # [batch, heads, query, key] each
         scores = parts[0] if len(parts) == 1 else ops.concatenate(parts, axis=-1)
         if distances is not None:
             scores = scores + distances.scores(query)
         scores = ops.cast(scores, at_least_float32(self.compute_dtype))
         if use_causal_mask:
             attention_mask = combine_masks(causal_mask(*ops.shape(scores)[-2:]), attention_mask)
-        row_is_alive = None
+        has_keys = None  # whether a query may attend to any key
         if attention_mask is not None:
             mask = ops.expand_dims(attention_mask, 1)  # [batch or 1, 1, query or 1, key]
             scores = scores + ops.where(mask, 0.0, ops.cast(MASKED_SCORE, scores.dtype))
-            row_is_alive = ops.any(mask, axis=-1, keepdims=True)
+            has_keys = ops.any(mask, axis=-1, keepdims=True)
         # Keras warns of a softmax over one key, which the first step of decoding has.
         weights = ops.ones_like(scores) if scores.shape[-1] == 1 else ops.softmax(scores, axis=-1)
         weights = ops.cast(weights, self.compute_dtype)
-        if row_is_alive is not None and return_attention_scores:
-            weights = ops.multiply(weights, ops.cast(row_is_alive, weights.dtype))
+        if has_keys is not None and return_attention_scores:
+            weights = ops.multiply(weights, ops.cast(has_keys, weights.dtype))
         if self.dropout_layer is not None:
             weights = self.dropout_layer(weights, training=training)
         outputs = _weighted_sum(weights, value)  # [batch, heads, query, value_dim]
         if distances is not None:
             outputs = outputs + distances.weighted_sum(weights)
-        if row_is_alive is not None:
-            outputs = ops.multiply(outputs, ops.cast(row_is_alive, outputs.dtype))
+        if has_keys is not None:
+            outputs = ops.multiply(outputs, ops.cast(has_keys, outputs.dtype))
         return (outputs, weights) if return_attention_scores else outputs
 
     def compute_output_spec(
@@ -140,9 +140,9 @@ def _weighted_sum(weights, value):
     if len(parts) == 1:
         return ops.matmul(weights, parts[0])
     start, products = 0, []
-    for part in parts[:-1]:
-        end = start + ops.shape(part)[2]
-        products.append(ops.matmul(weights[..., start:end], part))
+    for values in parts[:-1]:
+        end = start + ops.shape(values)[2]
+        products.append(ops.matmul(weights[..., start:end], values))
         start = end
     # The last part needs no end, which would take several operations in a graph.
     return sum(products, start=ops.matmul(weights[..., start:], parts[-1]))
@@ -152,7 +152,7 @@ def _weighted_sum(weights, value):
 class ScaledDotProductAttention(AttentionFunction):
     """Dot-product attention: `softmax(query . key^T / sqrt(key_dim)) . value`.
 
-    Calls are those of `AttentionFunction`.
+    It is called like an `AttentionFunction`.
 
     Args:
         dropout, seed: As in `AttentionFunction`.

@@ -102,12 +102,12 @@ class RotaryPosition(AttentionPosition):
     def rotate(self, states: Tensor, positions: Tensor) -> Tensor:
         dim, dtype = states.shape[-1], at_least_float32(self.compute_dtype)
         frequencies = float(self.max_wavelength) ** (-np.arange(0, dim, 2) / dim)
-        turns = position_angles(positions, frequencies, dtype)  # [length, dim / 2]
-        waves = (ops.cast(wave(turns), states.dtype) for wave in (ops.cos, ops.sin))
+        angles = position_angles(positions, frequencies, dtype)  # [length, dim / 2]
+        waves = (ops.cast(wave(angles), states.dtype) for wave in (ops.cos, ops.sin))
         cosines, sines = (ops.repeat(wave, 2, axis=-1) for wave in waves)
         even, odd = states[..., 0::2], states[..., 1::2]
-        turned = ops.reshape(ops.stack([-odd, even], axis=-1), ops.shape(states))
-        return states * cosines + turned * sines
+        perpendicular = ops.reshape(ops.stack([-odd, even], axis=-1), ops.shape(states))
+        return states * cosines + perpendicular * sines
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -146,8 +146,8 @@ class RelativePosition(AttentionPosition):
         distance = key_positions - ops.expand_dims(query_positions, 1)
         rows = ops.clip(distance, -self.max_distance, self.max_distance) + self.max_distance
         tables = self.key_vectors, self.value_vectors
-        vectors = (ops.take(table, rows, axis=0) for table in tables)
-        return DistanceVectors(*(ops.cast(of_pairs, self.compute_dtype) for of_pairs in vectors))
+        vectors = (ops.take(table, rows, axis=0) for table in tables)  # of keys, and of values
+        return DistanceVectors(*(ops.cast(array, self.compute_dtype) for array in vectors))
 
 
 def check_position(position: AttentionPosition | None) -> None:

@@ -9,9 +9,9 @@ from keras_transformer.layers.tensors import Tensor, causal_mask, reshape
 
 
 class GrowingCache(NamedTuple):
-    """Keys and values that grow with each call, in consecutive parts.
+    """Keys and values that grow with each call, in one or two consecutive parts.
 
-    A step copies only the second part, which has the recent positions; `merged` empties it.
+    A step copies only the last part, which has the recent positions; `merged` empties it.
     """
 
     keys: tuple  # one or two tensors [batch, heads, length, key_dim]
@@ -20,7 +20,7 @@ class GrowingCache(NamedTuple):
     @property
     def length(self) -> Any:
         """Number of positions, an int or an int32 scalar."""
-        return sum(ops.shape(part)[2] for part in self.keys)
+        return sum(ops.shape(keys)[2] for keys in self.keys)
 
     def extend(self, keys: Tensor, values: Tensor) -> "GrowingCache":
         """Returns the cache with the keys and values of new positions at its end."""
@@ -117,7 +117,7 @@ class RollingCache(NamedTuple):
 
 
 class CompleteCache(NamedTuple):
-    """Keys and values that are complete, such as those of the encoder's outputs."""
+    """Keys and values that are complete, such as the encoder's."""
 
     keys: Tensor  # [batch, heads, length, key_dim]
     values: Tensor  # [batch, heads, length, value_dim]
@@ -169,7 +169,7 @@ def check_built(layer: keras.layers.Layer) -> None:
 
 
 def take_rows(tensors: Any, rows: Tensor) -> Any:
-    """Returns a nest of tensors with the rows `rows`, int32 `[kept]`, of each; scalars stay."""
+    """Takes the rows `rows`, int32 `[kept]`, of each tensor of a nest; scalars stay."""
     return keras.tree.map_structure(
         lambda tensor: ops.take(tensor, rows, axis=0) if len(tensor.shape) else tensor, tensors
     )

@@ -28,7 +28,7 @@ _CHECKS: dict[str, Callable[[str, Any], None]] = {
 
 
 class CompositeLayer(keras.layers.Layer):
-    """Base of layers whose outputs have the shape of their first input, and whose parts are layers.
+    """Base class of layers that consist of layers, and whose outputs have the first input's shape.
 
     Keras saves whether a layer is quantized and trainable, but not whether its parts are. Here the
     config says which parts are quantized, and the build config which are frozen.
@@ -46,7 +46,7 @@ class CompositeLayer(keras.layers.Layer):
         return inputs_shape
 
     def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:
-        # With scores or a cache there are further outputs, which Keras finds by tracing `call`.
+        # With scores or a cache there are further outputs, which Keras infers by tracing `call`.
         is_traced = kwargs.get("cache") is not None or kwargs.get("return_attention_scores")
         are_tensors = all(isinstance(value, keras.KerasTensor) for value in args)
         if args and are_tensors and not is_traced and self._keeps_shape():
@@ -82,7 +82,7 @@ class CompositeLayer(keras.layers.Layer):
 
 
 def is_composite(layer: keras.layers.Layer) -> bool:
-    """Returns whether a layer is of one of our classes; a subclass of them may do anything."""
+    """Returns whether `call` is known: a subclass of a class of this library may override it."""
     return type(layer).__base__ is CompositeLayer
 
 
@@ -104,7 +104,7 @@ def check_arguments(layer: CompositeLayer, layer_class: type) -> None:
 
 
 def derive_seed(seed: int | None, name: str) -> int | None:
-    """Returns a seed of its own for the part `name`, derived from that of the layer."""
+    """Returns the seed of the part `name`, derived from the seed of the layer."""
     return None if seed is None else (seed + zlib.crc32(name.encode())) % 2**31
 
 
@@ -124,7 +124,7 @@ def derive_initializer(initializer: Callable, name: str) -> Callable:
 
 
 def built_dense(layer, name, input_dim, units, **kwargs):
-    """Returns a linear map of a layer that has the arguments of `keras.layers.Dense`."""
+    """Returns a built `Dense`, a part of `layer`, which has the other arguments as attributes."""
     dense = keras.layers.Dense(
         units,
         use_bias=layer.use_bias,
@@ -156,7 +156,7 @@ def quantized_parts(layer: keras.layers.Layer) -> dict[str, dict]:
 
 
 def quantize_parts(layer: keras.layers.Layer, parts: Mapping[str, dict]) -> None:
-    """Quantizes the parts of a built layer that `quantized_parts` returned; the weights follow."""
+    """Quantizes the parts that `quantized_parts` returned; set the weights afterwards."""
     if not parts:
         return
     # Keras collects garbage after each map, which takes 0.1 s unless all objects are frozen.

@@ -145,7 +145,8 @@ class DecoderBlock(CompositeLayer):
         cross_mask = keys_mask(
             encoder_attention_mask, encoder_padding_mask, encoder_outputs_mask, prefix="encoder_"
         )
-        is_pre_norm, returns_pair = self.norm == "pre", cache is not None or return_attention_scores
+        is_pre_norm = self.norm == "pre"
+        returns_pair = cache is not None or return_attention_scores
         options = {"return_attention_scores": return_attention_scores, "training": training}
 
         residual = ops.cast(inputs, self.compute_dtype)  # Keras casts only floats.
@@ -158,7 +159,7 @@ class DecoderBlock(CompositeLayer):
             cache=None if cache is None else cache.self_attention,
             **options,
         )
-        x, self_extra = x if returns_pair else (x, None)  # The new cache, or the scores.
+        x, cache_or_scores = x if returns_pair else (x, None)
         # Not `ops.add`: on TensorFlow it mistakes outputs of length 0 for a bias.
         x = residual + self.self_attention_dropout(x, training=training)
         x = x if is_pre_norm else self.self_attention_norm(x, training=training)
@@ -184,9 +185,9 @@ class DecoderBlock(CompositeLayer):
         x = residual + self.feed_forward_dropout(x, training=training)
         x = x if is_pre_norm else self.feed_forward_norm(x, training=training)
         if cache is not None:
-            return x, cache._replace(self_attention=self_extra)  # type: ignore[arg-type]
+            return x, cache._replace(self_attention=cache_or_scores)  # type: ignore[arg-type]
         if return_attention_scores:
-            scores = {"self": self_extra}
+            scores = {"self": cache_or_scores}
             return x, scores if self.cross_attention is None else {**scores, "cross": cross_scores}
         return x
 

@@ -127,14 +127,13 @@ class EncoderBlock(CompositeLayer):
         inputs_mask: Tensor | None = None,
     ) -> Tensor | tuple[Tensor, Tensor]:
         attention_mask = keys_mask(attention_mask, padding_mask, mask, inputs_mask)
-        is_pre_norm, scores = self.norm == "pre", None
+        is_pre_norm = self.norm == "pre"
 
         residual = ops.cast(inputs, self.compute_dtype)  # Keras casts only floats.
         x = self.attention_norm(residual, training=training) if is_pre_norm else residual
         options = {"return_attention_scores": return_attention_scores, "training": training}
         x = self.attention(x, x, attention_mask=attention_mask, **options)
-        if return_attention_scores:
-            x, scores = x
+        x, scores = x if return_attention_scores else (x, None)
         # Not `ops.add`: on TensorFlow it mistakes outputs of length 0 for a bias.
         x = residual + self.attention_dropout_layer(x, training=training)
         x = x if is_pre_norm else self.attention_norm(x, training=training)

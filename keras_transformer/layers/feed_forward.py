@@ -81,7 +81,7 @@ class FeedForward(CompositeLayer):
 
     def call(self, inputs: Tensor, training: bool | None = None) -> Tensor:
         inputs = ops.cast(inputs, self.compute_dtype)  # Keras casts only floats.
-        # On TensorFlow, products of matrices are several times faster than those of three axes.
+        # On TensorFlow, a product of two matrices is several times faster than one of three axes.
         rows = self.inner_dense(reshape(inputs, (-1, inputs.shape[-1])))
         if self.dropout_layer is not None:
             rows = self.dropout_layer(rows, training=training)

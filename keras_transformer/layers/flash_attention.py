@@ -26,7 +26,7 @@ def attend_by_kernel(query, key, value, attention_mask=None, is_causal=False):
         mask = ops.expand_dims(combine_masks(causal, attention_mask), 1)
         is_causal = False
     # Keras' layout is [batch, length, heads, dim].
-    inputs = (ops.swapaxes(one, 1, 2) for one in (query, key, value))
+    inputs = (ops.swapaxes(states, 1, 2) for states in (query, key, value))
     outputs = ops.dot_product_attention(*inputs, mask=mask, scale=1.0, is_causal=is_causal)
     outputs = ops.swapaxes(outputs, 1, 2)
     if mask is None:
@@ -37,9 +37,9 @@ def attend_by_kernel(query, key, value, attention_mask=None, is_causal=False):
 def attend_by_blocks(query, key, value, attention_mask=None, is_causal=False, size=_SIZE):
     """Returns the outputs of an `AttentionFunction` for scaled queries, without all scores at once.
 
-    Each block of queries is multiplied by one block of keys after the other. An online softmax
-    keeps the maximum of the scores so far and the sum of their exponentials. The gradient
-    recomputes the scores.
+    Each block of queries attends to the blocks of keys in turn. An online softmax keeps the
+    maximum of the scores so far and the sum of their exponentials. The gradient recomputes the
+    scores.
 
     Reference: Rabe and Staats (2021); Dao et al. (2022), "FlashAttention".
     """
@@ -52,24 +52,26 @@ def attend_by_blocks(query, key, value, attention_mask=None, is_causal=False, si
     def attend(query, key, value, *mask):
         blocks = _Blocks(query, key, mask, is_causal, size)
         queries, keys, values = blocks.queries(query), blocks.keys(key), blocks.keys(value)
-        one, two = blocks.dtype, (blocks.dtype, blocks.dtype)
+        (num_query_blocks, num_key_blocks), dtype = blocks.numbers, blocks.dtype
         outputs, log_sums = map_in_turn(
-            lambda i: blocks.attend(i, queries[i], keys, values), blocks.numbers[0], two
+            lambda i: blocks.attend(i, queries[i], keys, values), num_query_blocks, (dtype, dtype)
         )
 
         def gradient(*arguments, upstream=None):
-            after = arguments[0] if upstream is None else upstream
-            after = blocks.queries(ops.cast(after, outputs.dtype))
+            upstream = arguments[0] if upstream is None else upstream  # A keyword on torch.
+            upstream = blocks.queries(ops.cast(upstream, outputs.dtype))
             # For each query, the sum over the keys of weight * gradient of the weight.
-            sums = ops.sum(after * outputs, axis=-1, keepdims=True)
-            rows = queries, log_sums, after, sums
+            sums = ops.sum(upstream * outputs, axis=-1, keepdims=True)
+            rows = queries, log_sums, upstream, sums
             query_gradients = map_in_turn(
-                lambda i: blocks.query_gradient(i, [row[i] for row in rows], keys, values),
-                blocks.numbers[0],
-                one,
+                lambda i: blocks.query_gradient(i, [tensor[i] for tensor in rows], keys, values),
+                num_query_blocks,
+                dtype,
             )
             key_gradients, value_gradients = map_in_turn(
-                lambda j: blocks.key_gradients(j, rows, keys[j], values[j]), blocks.numbers[1], two
+                lambda j: blocks.key_gradients(j, rows, keys[j], values[j]),
+                num_key_blocks,
+                (dtype, dtype),
             )
             return (
                 _joined(query_gradients, query),
@@ -118,28 +120,27 @@ class _Blocks:
         def step(j, state):
             maximum, total, outputs = state
             scores = self.scores(i, j, query, keys[j])
-            new = ops.maximum(
-                maximum, ops.max(scores, axis=-1, keepdims=True, initial=MASKED_SCORE)
-            )
-            old_scale, weights = ops.exp(maximum - new), ops.exp(scores - new)
-            total = total * old_scale + ops.sum(weights, axis=-1, keepdims=True)
-            return new, total, outputs * old_scale + self.product(weights, values[j])
+            new_maximum = ops.max(scores, axis=-1, keepdims=True, initial=MASKED_SCORE)
+            new_maximum = ops.maximum(maximum, new_maximum)
+            scale, weights = ops.exp(maximum - new_maximum), ops.exp(scores - new_maximum)
+            total = total * scale + ops.sum(weights, axis=-1, keepdims=True)
+            return new_maximum, total, outputs * scale + self.product(weights, values[j])
 
-        nothing = ops.zeros_like(query[..., :1], dtype=self.dtype)
-        outputs = self.product(nothing, ops.zeros_like(values[0][..., :1, :]))
-        state = nothing + MASKED_SCORE, nothing, outputs
+        zeros = ops.zeros_like(query[..., :1], dtype=self.dtype)
+        outputs = self.product(zeros, ops.zeros_like(values[0][..., :1, :]))
+        state = zeros + MASKED_SCORE, zeros, outputs
         maximum, total, outputs = loop_in_turn(0, self.end(i), step, state)
-        is_alive = maximum > MASKED_SCORE / 2
+        has_keys = maximum > MASKED_SCORE / 2
         # With 0 for a masked row, its weights in the gradient are exp(MASKED_SCORE - 0) = 0.
-        log_sums = ops.where(is_alive, maximum + ops.log(total), 0.0)
-        return ops.where(is_alive, outputs / total, 0.0), log_sums
+        log_sums = ops.where(has_keys, maximum + ops.log(total), 0.0)
+        return ops.where(has_keys, outputs / total, 0.0), log_sums
 
     def query_gradient(self, i, row, keys, values):
         """Returns the gradient of a block of queries."""
 
         def step(j, total):
-            _, of_scores = self.gradients(i, j, row, keys[j], values[j])
-            return total + self.product(of_scores, keys[j])
+            _, score_gradients = self.gradients(i, j, row, keys[j], values[j])
+            return total + self.product(score_gradients, keys[j])
 
         start = ops.zeros_like(row[0], dtype=self.dtype)
         return loop_in_turn(0, self.end(i), step, start)
@@ -148,21 +149,21 @@ class _Blocks:
         """Returns the gradients of a block of keys and of their values."""
 
         def step(i, totals):
-            row = [one[i] for one in rows]
-            weights, of_scores = self.gradients(i, j, row, key, value)
-            query, _, after, _ = row
-            of_key = totals[0] + self.product(ops.swapaxes(of_scores, -1, -2), query)
-            return of_key, totals[1] + self.product(ops.swapaxes(weights, -1, -2), after)
+            query, _, upstream, _ = row = [tensor[i] for tensor in rows]
+            weights, score_gradients = self.gradients(i, j, row, key, value)
+            key_gradient = self.product(ops.swapaxes(score_gradients, -1, -2), query)
+            value_gradient = self.product(ops.swapaxes(weights, -1, -2), upstream)
+            return totals[0] + key_gradient, totals[1] + value_gradient
 
-        start = tuple(ops.zeros_like(one, dtype=self.dtype) for one in (key, value))
+        start = tuple(ops.zeros_like(block, dtype=self.dtype) for block in (key, value))
         first = j * self.sizes[1] // self.sizes[0] if self.is_causal else 0
         return loop_in_turn(first, self.numbers[0], step, start)
 
     def gradients(self, i, j, row, key, value):
         """Returns the weights of blocks i and j, and the gradient of their scores."""
-        query, log_sums, after, sums = row
+        query, log_sums, upstream, sums = row
         weights = ops.exp(self.scores(i, j, query, key) - log_sums)
-        return weights, weights * (self.product(after, ops.swapaxes(value, -1, -2)) - sums)
+        return weights, weights * (self.product(upstream, ops.swapaxes(value, -1, -2)) - sums)
 
     def scores(self, i, j, query, key):
         scores = self.product(query, ops.swapaxes(key, -1, -2))

@@ -1,4 +1,4 @@
-"""Operations with a faster or special implementation on TensorFlow, and the usual one elsewhere."""
+"""Operations with an implementation of their own on TensorFlow; elsewhere they are Keras'."""
 
 import contextlib
 import functools
@@ -16,10 +16,10 @@ if _IS_TENSORFLOW:
 
 
 def short_names() -> contextlib.AbstractContextManager:
-    """Returns a context in which the names of TensorFlow's variables do not begin with a path.
+    """Returns a context in which TensorFlow's variables have names without a path.
 
-    TensorFlow takes 0.5 ms to make a variable of a new name, and less for a name that it knows.
-    Keras has paths of its own.
+    A variable with a new name takes TensorFlow 0.5 ms, and one with a repeated name takes less.
+    Keras stores the paths itself.
     """
     return tf.name_scope("") if _IS_TENSORFLOW else contextlib.nullcontext()
 
@@ -94,7 +94,7 @@ def _row_normalizer(width, dtype, output_dtype):
     TensorFlow runs every operation as a pass over memory, and its own gradient takes about twenty.
     This one takes fewer; in float32 the result is the same up to rounding.
 
-    All models share the function, because TensorFlow keeps every custom gradient for ever, together
+    All models share the function, because TensorFlow keeps every custom gradient forever, together
     with the graph in which it was made.
     """
     wide = at_least_float32(output_dtype)
@@ -111,9 +111,9 @@ def _row_normalizer(width, dtype, output_dtype):
                 products = upstream * normalized
                 # Sums over rows and over columns as matrix products: several times faster.
                 ones = tf.ones([1, tf.shape(normalized)[0]], wide)
-                share = tf.expand_dims(gamma / width, 1)
-                mean = tf.matmul(upstream, share)
-                correlation = tf.matmul(products, share)
+                mean_weights = tf.expand_dims(gamma / width, 1)
+                mean = tf.matmul(upstream, mean_weights)
+                correlation = tf.matmul(products, mean_weights)
                 rows_gradient = upstream * gamma - (mean + normalized * correlation)
                 return (
                     tf.cast(rows_gradient * inverse, dtype),

@@ -43,7 +43,7 @@ class MultiHeadAttention(CompositeLayer):
         value_dim: Size of the values of a head; None for `key_dim`.
         use_bias: Whether the four projections have biases.
         dropout: Dropout rate of the attention weights.
-        attention: `AttentionFunction` with a dropout of its own; None for
+        attention: `AttentionFunction`, which has its own dropout; None for
             `ScaledDotProductAttention(dropout)`.
         sliding_window: As in Keras: query i of self-attention attends only to the keys j with
             `|i - j| < sliding_window`, in linear time and memory; None for all keys.
@@ -126,17 +126,17 @@ class MultiHeadAttention(CompositeLayer):
     def build(self, query_shape: tuple, value_shape: tuple, key_shape: tuple | None = None) -> None:
         d_model, value_width = query_shape[-1], value_shape[-1]
         key_width = value_width if key_shape is None else key_shape[-1]
-        all_keys, all_values = self.num_heads * self.key_dim, self.num_heads * self.value_dim
-        self.query_dense = built_dense(self, "query", d_model, all_keys)
-        self.key_dense = built_dense(self, "key", key_width, all_keys)
-        self.value_dense = built_dense(self, "value", value_width, all_values)
-        self.output_dense = built_dense(self, "output", all_values, d_model)
-        keys = (None, self.num_heads, None, self.key_dim)
-        values = (None, self.num_heads, None, self.value_dim)
+        key_units, value_units = self.num_heads * self.key_dim, self.num_heads * self.value_dim
+        self.query_dense = built_dense(self, "query", d_model, key_units)
+        self.key_dense = built_dense(self, "key", key_width, key_units)
+        self.value_dense = built_dense(self, "value", value_width, value_units)
+        self.output_dense = built_dense(self, "output", value_units, d_model)
+        keys_shape = (None, self.num_heads, None, self.key_dim)
+        values_shape = (None, self.num_heads, None, self.value_dim)
         if not self.attention.built:
-            self.attention.build(keys, keys, values)
+            self.attention.build(keys_shape, keys_shape, values_shape)
         if self.position is not None and not self.position.built:
-            self.position.build(keys, values)
+            self.position.build(keys_shape, values_shape)
         quantize_parts(self, self.quantized_parts)
 
     def call(
@@ -166,7 +166,7 @@ class MultiHeadAttention(CompositeLayer):
             queries = self.position.rotate(queries, positions)
             keys = self.position.rotate(keys, positions)
         if cache is not None:
-            outputs, cache = self._extend(
+            outputs, cache = self._extend_and_attend(
                 queries, keys, values, cache, attention_mask, use_causal_mask
             )
             return self._merge_heads(outputs, batch_size, query_length), cache
@@ -190,8 +190,8 @@ class MultiHeadAttention(CompositeLayer):
 
     def _rows(self, inputs):
         """Returns `[batch, length, width]` as `[batch * length, width]`, in the compute dtype."""
-        # On TensorFlow, products of matrices are several times faster than those of three axes.
-        # Keras casts only floats, and only inside `__call__`; caches are made outside of it.
+        # On TensorFlow, a product of two matrices is several times faster than one of three axes.
+        # Keras casts only floats, and only in `__call__`; `make_cache` is not called through it.
         return reshape(ops.cast(inputs, self.compute_dtype), (-1, inputs.shape[-1]))
 
     def _project_value(self, value, key, rows=None):
@@ -205,7 +205,7 @@ class MultiHeadAttention(CompositeLayer):
     def _split_heads(self, rows, batch_size, length):
         """Returns `[batch * length, heads * dim]` as `[batch, heads, length, dim]`."""
         dim = rows.shape[-1] // self.num_heads
-        # Nothing to move, as in every step of decoding. A tensor must not be compared here.
+        # A step of decoding has nothing to transpose. An unknown length, a tensor, is not compared.
         if isinstance(length, int) and length == 1:
             return reshape(rows, (batch_size, self.num_heads, 1, dim))
         heads = reshape(rows, (batch_size, length, self.num_heads, dim))
@@ -213,7 +213,7 @@ class MultiHeadAttention(CompositeLayer):
 
     def _merge_heads(self, heads, batch_size, length):
         """Merges and projects `[batch, heads, length, value_dim]` to `[batch, length, d_model]`."""
-        heads = ops.cast(heads, self.compute_dtype)  # `attention` may have a type of its own.
+        heads = ops.cast(heads, self.compute_dtype)  # `attention` may have another dtype.
         if heads.shape[2] != 1:
             heads = ops.transpose(heads, (0, 2, 1, 3))
         rows = self.output_dense(reshape(heads, (-1, self.num_heads * self.value_dim)))
@@ -257,8 +257,8 @@ class MultiHeadAttention(CompositeLayer):
         kind = caches.FixedCache if self.sliding_window is None else caches.RollingCache
         return kind(keys, values, ops.zeros((), dtype="int32"))
 
-    def _extend(self, queries, keys, values, cache, mask, is_causal):
-        """Returns the outputs at the positions that follow a cache, and the new cache."""
+    def _extend_and_attend(self, queries, keys, values, cache, mask, is_causal):
+        """Extends a cache by keys and values; returns the outputs of the queries and the cache."""
         num_queries = ops.shape(queries)[2]
         cache = cache.extend(keys, values)
         if mask is not None and self.sliding_window is not None:
@@ -305,10 +305,10 @@ class MultiHeadAttention(CompositeLayer):
         if self.sliding_window is None and self.position is None:
             return
         lengths = [None if states is None else states.shape[1] for states in (query, value)]
-        growing = caches.GrowingCache | caches.FixedCache
-        kinds = caches.RollingCache if self.sliding_window else growing
-        fits = cache is None or isinstance(cache, kinds)
-        if value is None or not fits or (None not in lengths and len(set(lengths)) > 1):
+        without_window = caches.GrowingCache | caches.FixedCache
+        allowed = caches.RollingCache if self.sliding_window else without_window
+        is_allowed = cache is None or isinstance(cache, allowed)
+        if value is None or not is_allowed or (None not in lengths and len(set(lengths)) > 1):
             raise ValueError(
                 "`sliding_window` and `position` are for self-attention, and for caches of "
                 f"`make_cache()`. Received: sliding_window={self.sliding_window}, "

@@ -15,7 +15,7 @@ def attend_in_window(
 
     The sequence is cut into blocks, within which the `AttentionFunction` attends. The queries of a
     block attend to the keys of the block, to the `window - 1` keys before it and, unless
-    `is_causal`, to the `window - 1` keys after it. The options are those of the function's call.
+    `is_causal`, to the `window - 1` keys after it. `options` are passed to the function.
 
     Returns:
         `[batch, heads, length, value_dim]`. With `return_attention_scores=True`, a tuple of this
@@ -58,38 +58,38 @@ class _Blocks:
     def neighbors(self, tensor, axis):
         """Returns `[..., length, ...]` as `[..., number, before + size + after, ...]`."""
         blocks = self.cut(tensor, axis)
-        nothing = ops.zeros_like(_part(blocks, axis, 0, 1))
-        previous = ops.concatenate([nothing, _part(blocks, axis, 0, self.number - 1)], axis)
-        parts = [_part(previous, axis + 1, self.size - self.before, self.size), blocks]
+        zeros = ops.zeros_like(_slice(blocks, axis, 0, 1))
+        previous = ops.concatenate([zeros, _slice(blocks, axis, 0, self.number - 1)], axis)
+        parts = [_slice(previous, axis + 1, self.size - self.before, self.size), blocks]
         if not self.is_causal:
-            following = ops.concatenate([_part(blocks, axis, 1, self.number), nothing], axis)
-            parts.append(_part(following, axis + 1, 0, self.after))
+            following = ops.concatenate([_slice(blocks, axis, 1, self.number), zeros], axis)
+            parts.append(_slice(following, axis + 1, 0, self.after))
         return ops.concatenate(parts, axis + 1)
 
     def mask(self, attention_mask):
         """Returns the mask of the blocks, bool `[batch or 1, number, size, keys]`."""
         distance = ops.expand_dims(self.keys, 0) - ops.expand_dims(self.queries, 1)
         in_band = ops.logical_and(distance >= -self.before, distance <= self.after)
-        is_there = self.neighbors(ops.ones((1, self.length), dtype="bool"), 1)
-        mask = ops.logical_and(in_band, ops.expand_dims(is_there, 2))
+        is_key = self.neighbors(ops.ones((1, self.length), dtype="bool"), 1)  # False on padding
+        mask = ops.logical_and(in_band, ops.expand_dims(is_key, 2))
         if attention_mask is None:
             return mask
         if attention_mask.shape[1] == 1:
-            own = ops.expand_dims(self.neighbors(attention_mask[:, 0], 1), 2)
+            allowed = ops.expand_dims(self.neighbors(attention_mask[:, 0], 1), 2)
         else:
-            first = ops.arange(self.number, dtype="int32") * self.size - self.before
-            columns = ops.expand_dims(first, 1) + self.keys  # [number, keys]
+            starts = ops.arange(self.number, dtype="int32") * self.size - self.before
+            columns = ops.expand_dims(starts, 1) + self.keys  # [number, keys]
             columns = ops.expand_dims(ops.clip(columns, 0, self.length), 1)
-            # With one key more, because TensorFlow cannot gather from an axis of length 0.
+            # Padded with a key, because TensorFlow cannot gather from an axis of length 0.
             rows = self.cut(ops.pad(attention_mask, [[0, 0], [0, 0], [0, 1]]), 1)
             columns = ops.broadcast_to(columns, (*ops.shape(rows)[:3], ops.shape(self.keys)[0]))
-            own = ops.take_along_axis(rows, columns, axis=3)
-        return ops.logical_and(mask, own)
+            allowed = ops.take_along_axis(rows, columns, axis=3)
+        return ops.logical_and(mask, allowed)
 
     def band(self, weights):
         """Returns the weights of the keys that a query may see, `[..., size, width]`."""
-        width = ops.arange(self.before + 1 + self.after, dtype="int32")
-        columns = ops.expand_dims(ops.arange(self.size, dtype="int32"), 1) + width
+        band = ops.arange(self.before + 1 + self.after, dtype="int32")
+        columns = ops.expand_dims(ops.arange(self.size, dtype="int32"), 1) + band
         columns = ops.broadcast_to(columns, (*ops.shape(weights)[:-1], columns.shape[1]))
         return ops.take_along_axis(weights, columns, axis=-1)
 
@@ -100,5 +100,5 @@ class _Blocks:
         return whole[:, :, : self.length]
 
 
-def _part(tensor, axis, start, end):
+def _slice(tensor, axis, start, end):
     return tensor[(slice(None),) * axis + (slice(start, end),)]

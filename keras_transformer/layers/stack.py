@@ -24,7 +24,7 @@ from keras_transformer.layers.position_encoding import (
 
 
 def make_attention(block, name, inputs_shape, encoder_outputs_shape=None):
-    """Returns the cross-attention of a block, or without `encoder_outputs_shape` self-attention."""
+    """Returns the self-attention of a block; with `encoder_outputs_shape`, the cross-attention."""
     d_model, is_self = inputs_shape[-1], encoder_outputs_shape is None
     head_dim = d_model // block.num_heads
     if d_model % block.num_heads and not (block.key_dim and block.value_dim):
@@ -76,7 +76,7 @@ def make_norm(parent, name, inputs_shape):
 
 
 def make_dropout(block, name, inputs_shape):
-    """Returns the dropout of the outputs of a sub-layer."""
+    """Returns the dropout that follows a sub-layer of a block."""
     options = {"seed": derive_seed(block.seed, name), "dtype": block.dtype_policy, "name": name}
     return build_part(Dropout(block.dropout, **options), inputs_shape)
 
@@ -100,7 +100,7 @@ def make_position(position: Any, dtype: keras.DTypePolicy) -> keras.layers.Layer
 
 
 def freeze(stack: CompositeLayer) -> None:
-    """Freezes the given layers of a frozen stack."""
+    """Freezes the blocks and the position of a frozen stack."""
     if not stack.trainable:
         # Keras freezes the parts when `trainable` is set, not when it is an argument.
         for layer in _given_layers(stack.blocks, stack.position):
@@ -149,8 +149,8 @@ def config(stack: CompositeLayer) -> dict[str, Any]:
         first = next(i for i, other in enumerate(stack.blocks) if other is block)
         configs.append(_unbuilt_config(block) if first == index else first)
     return {
-        "blocks": configs,  # They say which of their parts are quantized.
-        "quantized_parts": {},
+        "blocks": configs,
+        "quantized_parts": {},  # In the configs of the blocks.
         "position": _unbuilt_config(stack.position),
         "dropout": stack.dropout,
         "final_norm": stack.final_norm,
@@ -170,7 +170,7 @@ def _unbuilt_config(layer):
 
 
 def from_config(cls: type[CompositeLayer], config: dict) -> CompositeLayer:
-    """Returns the stack of a config that `config` describes."""
+    """Returns the stack of a config that the function `config` returned."""
     deserialize, blocks = keras.saving.deserialize_keras_object, list[Any]()
     for block in config["blocks"]:
         blocks.append(blocks[block] if isinstance(block, int) else deserialize(block))
