@@ -54,12 +54,11 @@ def from_marian(model: Any, dtype: Any = None) -> Transformer:
     Args:
         model: A `MarianMTModel` with `scale_embedding`, `share_encoder_decoder_embeddings` and
             `tie_word_embeddings`, `pad_token_id=0`, another `decoder_start_token_id`, no layer
-            dropout, equal numbers of heads and feed-forward widths in encoder and decoder, and a
-            `final_logits_bias` of zeros.
+            dropout, and equal numbers of heads and feed-forward widths in encoder and decoder.
         dtype: Dtype policy of the model; None for the dtype of Marian's weights.
 
     Raises:
-        ValueError: If the model is another one, such as the published Helsinki-NLP models.
+        ValueError: If the model is another one, such as a published one (see `load_opus_mt`).
         ImportError: If transformers or torch is not installed.
 
     Example:
@@ -81,6 +80,7 @@ def from_marian(model: Any, dtype: Any = None) -> Transformer:
     config = TransformerConfig(
         activation=_ACTIVATIONS[model.config.activation_function],
         use_bias=True,
+        output_bias=bool(model.final_logits_bias.any()),
         norm_epsilon=peer.single("eps", (norm.eps for norm in _norms(model))),
         **settings,
     )
@@ -169,9 +169,13 @@ def _norms(marian):
 
 def _weights(transformer, marian):
     """Yields our variables and Marian's tensors by path: of the embedding, then of each block."""
+    embedding = transformer.target_embedding
     yield (
-        {"embeddings": transformer.target_embedding.embeddings},
-        {"embeddings": marian.model.shared.weight.detach()},
+        {"embeddings": embedding.embeddings, "final_logits_bias": embedding.bias},
+        {
+            "embeddings": marian.model.shared.weight.detach(),
+            "final_logits_bias": marian.final_logits_bias,
+        },
     )
     for side in _SIDES:
         blocks, layers = getattr(transformer, side).blocks, getattr(marian.model, side).layers
@@ -197,9 +201,6 @@ def _check_marian(model):
     peer.check_supported(start != config.pad_token_id, rule, decoder_start_token_id=start)
     rule = f"`activation_function` must be one of {', '.join(map(repr, _ACTIVATIONS))}"
     peer.check_supported(activation in _ACTIVATIONS, rule, activation_function=activation)
-    largest = float(model.final_logits_bias.abs().max())
-    rule = "`final_logits_bias` must be zero: the logits have no bias here"
-    peer.check_supported(largest == 0, rule, f"final_logits_bias of up to {largest}")
     inner = model.model
     tied = inner.encoder.embed_tokens, inner.decoder.embed_tokens, model.lm_head
     are_shared = all(module.weight.equal(inner.shared.weight) for module in tied)

@@ -95,6 +95,8 @@ def _specification(translator, specs):
     encoder.embeddings[0].weight = _values(model.source_embedding.embeddings)
     for linear in (decoder.embeddings, decoder.projection):
         linear.weight = _values(model.target_embedding.embeddings)
+    if model.target_embedding.bias is not None:
+        decoder.projection.bias = _values(model.target_embedding.bias)
     for block_spec, block in zip(encoder.layer, model.encoder.blocks, strict=True):
         _set_attention(block_spec.self_attention, block, "attention", _MAPS)
         _set_feed_forward(block_spec.ffn, block)

@@ -89,11 +89,13 @@ class StoredKernels:
 
     def _project(self, embedding, rows, embeddings=None):
         """As `TiedEmbedding.project`."""
-        transpose = tf.convert_to_tensor(embedding.embeddings if embeddings is None else embeddings)
-        transpose = tf.cast(transpose, rows.dtype)
+        matrix, bias = embedding.output_weights(embeddings)
+        transpose = tf.cast(tf.convert_to_tensor(matrix), rows.dtype)
         if self._is_decoding_step:
-            return self.multiply(rows, transpose)
-        return tf.matmul(rows, transpose, transpose_b=True)
+            logits = self.multiply(rows, transpose)
+        else:
+            logits = tf.matmul(rows, transpose, transpose_b=True)
+        return logits if bias is None else self.add_bias(logits, tf.cast(bias, logits.dtype))
 
     def _as_step(self, decode_step):
         """Returns `decode_step` with the products that are fast for few rows."""

@@ -30,6 +30,7 @@ class TiedEmbedding(CompositeLayer):
         mask_zero: Whether the lookup attaches a Keras mask that is False at `padding_id`.
         embeddings_initializer: Initializer; None for `RandomNormal(stddev=d_model**-0.5)`.
         embeddings_regularizer: Regularizer of the matrix.
+        use_bias: Whether the logits have a bias, one number for each token.
 
     Call arguments:
         inputs: `[batch, length]` ids of any number type, as in `keras.layers.Embedding`; with
@@ -60,6 +61,7 @@ class TiedEmbedding(CompositeLayer):
         mask_zero: bool = False,
         embeddings_initializer: str | Callable | None = None,
         embeddings_regularizer: str | Callable | None = None,
+        use_bias: bool = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -69,6 +71,7 @@ class TiedEmbedding(CompositeLayer):
         self.mask_zero = mask_zero
         self.embeddings_initializer = keras.initializers.get(embeddings_initializer)
         self.embeddings_regularizer = keras.regularizers.get(embeddings_regularizer)
+        self.use_bias = use_bias
         check_arguments(self, TiedEmbedding)
         is_id = type(padding_id) is int and 0 <= padding_id < vocab_size
         rule = f"None or an id below `vocab_size`, which is {vocab_size}"
@@ -86,6 +89,9 @@ class TiedEmbedding(CompositeLayer):
 
     def build(self, inputs_shape: tuple | None = None) -> None:
         self.embedding.build(inputs_shape)
+        self.bias = None
+        if self.use_bias:
+            self.bias = self.add_weight((self.vocab_size,), initializer="zeros", name="bias")
         quantize_parts(self, self.quantized_parts)
 
     @property
@@ -122,17 +128,38 @@ class TiedEmbedding(CompositeLayer):
         Args:
             rows, embeddings: States `[rows, d_model]`, and the `embeddings` of a call.
         """
+        matrix, bias = self.output_weights(embeddings)
         if embeddings is None:
-            return self.embedding(rows, reverse=True)
-        return ops.matmul(rows, ops.transpose(embeddings))
+            logits = self.embedding(rows, reverse=True)
+        else:
+            logits = ops.matmul(rows, ops.transpose(matrix))
+        return logits if bias is None else logits + ops.cast(bias, logits.dtype)
+
+    def output_weights(self, embeddings: Tensor | None = None) -> tuple[Any, Any]:
+        """Returns the matrix `[columns, d_model]` of the logits, and their bias or None.
+
+        Args:
+            embeddings: As in a call.
+        """
+        if embeddings is None:
+            return self.embeddings, self.bias
+        if self.bias is None:
+            return embeddings, None
+        return embeddings[:, : self.d_model], embeddings[:, self.d_model]
 
     def rows(self, ids: Tensor) -> Tensor:
         """Returns the rows of the matrix, `[columns, d_model]`, in the compute dtype.
 
+        With a bias, it is one more column.
+
         Args:
             ids: Tokens, int32 `[columns]`.
         """
-        return ops.cast(self.embedding(ids), self.compute_dtype)
+        rows = ops.cast(self.embedding(ids), self.compute_dtype)
+        if self.bias is None:
+            return rows
+        bias = ops.cast(ops.take(self.bias, ids), self.compute_dtype)
+        return ops.concatenate([rows, ops.expand_dims(bias, 1)], axis=1)
 
     def compute_mask(self, inputs: Tensor, previous_mask: Tensor | None = None) -> Tensor | None:
         is_lookup = keras.backend.is_int_dtype(inputs.dtype)
@@ -153,7 +180,10 @@ class TiedEmbedding(CompositeLayer):
         return (*inputs_shape, self.d_model)
 
     def load_own_variables(self, store: Mapping) -> None:
-        load_version_1(store, [self.embedding], self.embedding.weights)
+        if self.bias is not None:
+            super().load_own_variables(store)
+        else:
+            load_version_1(store, [self.embedding], self.embedding.weights)
 
     def get_config(self) -> dict:
         return {
@@ -164,4 +194,5 @@ class TiedEmbedding(CompositeLayer):
             "mask_zero": self.mask_zero,
             "embeddings_initializer": keras.initializers.serialize(self.embeddings_initializer),
             "embeddings_regularizer": keras.regularizers.serialize(self.embeddings_regularizer),
+            "use_bias": self.use_bias,
         }

@@ -72,7 +72,7 @@ class ProjectedCrossEntropy(keras.layers.Layer):
         self.static_shapes = False
 
     def call(self, states, labels, training=False):
-        embeddings = self.embedding.embeddings
+        states, embeddings = self._with_bias(states)
         is_token = ops.not_equal(labels, self.embedding.padding_id)
         r_drop = self.r_drop if training else 0.0
         if r_drop:
@@ -103,6 +103,14 @@ class ProjectedCrossEntropy(keras.layers.Layer):
             losses = ops.concatenate([recomputed(flat[part], flat_labels[part]) for part in slices])
         losses = ops.where(ops.reshape(is_token, (-1,)), losses, 0.0)
         return ops.reshape(losses, ops.shape(labels))
+
+    def _with_bias(self, states):
+        """Returns states and matrix, with a column of ones and the bias if there is a bias."""
+        matrix, bias = self.embedding.output_weights()
+        if bias is None:
+            return states, matrix
+        states = ops.concatenate([states, ops.ones_like(states[..., :1])], axis=-1)
+        return states, ops.concatenate([matrix, ops.expand_dims(bias, 1)], axis=1)
 
     def compute_output_spec(self, states, labels, training=False):
         return keras.KerasTensor(labels.shape, dtype=at_least_float32(self.compute_dtype))

@@ -73,7 +73,7 @@ class DecodingState(NamedTuple):
     cache: DecoderCache
     source_mask: Tensor  # bool [batch, source_length], `True` = a real position
     ancestors: Ancestors | tuple = ()  # `()` with one row for each sentence
-    output_embeddings: Tensor | tuple = ()  # [columns, d_model], or `()` for the whole vocabulary
+    output_embeddings: Tensor | tuple = ()  # Of `TiedEmbedding.rows`; `()` for all tokens
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -109,8 +109,9 @@ class Transformer(MicroBatchModel):
     ) -> None:
         policy = keras.dtype_policies.get(dtype or keras.config.dtype_policy())
 
-        def embedding(vocab_size, name):
-            return TiedEmbedding(vocab_size, config.d_model, dtype=policy, name=name)
+        def embedding(vocab_size, name, use_bias=config.output_bias):
+            options = {"use_bias": use_bias, "dtype": policy, "name": name}
+            return TiedEmbedding(vocab_size, config.d_model, **options)
 
         # A Keras model has no attributes before it is initialized; `decoder_states` reads these.
         layers: Any = types.SimpleNamespace()
@@ -119,7 +120,7 @@ class Transformer(MicroBatchModel):
             layers.source_embedding = layers.target_embedding
         else:
             layers.target_embedding = embedding(config.target_vocab_size, "target_embedding")
-            layers.source_embedding = embedding(config.vocab_size, "source_embedding")
+            layers.source_embedding = embedding(config.vocab_size, "source_embedding", False)
         layers.encoder = _make_stack(Encoder, EncoderBlock, config, policy)
         layers.decoder = _make_stack(Decoder, DecoderBlock, config, policy)
         source = keras.Input((None,), dtype="int32", name="source")

@@ -47,6 +47,8 @@ class TransformerConfig(Settings):
             inputs of a known, great length.
         remat: Whether to compute the blocks again in the gradient, which saves most of the memory
             of training and costs a third of its time.
+        output_bias: Whether the logits have a bias, one number for each target token; they have
+            none in the paper.
 
     Example:
 
@@ -81,6 +83,7 @@ class TransformerConfig(Settings):
     sliding_window: int | None = _model(None, rules.WINDOW)
     flash_attention: bool | None = _model(None, rules.SWITCH)
     remat: bool = _model(False)
+    output_bias: bool = _model(False)
 
     def __post_init__(self):
         super().__post_init__()
@@ -131,7 +134,8 @@ def count_parameters(config: TransformerConfig) -> int:
         widths = (queries + values) // config.num_heads
         positions = num_blocks * (2 * config.max_distance + 1) * widths
     vocabulary = config.vocab_size + (config.target_vocab_size or 0)
-    return encoder + decoder + final_norms + positions + vocabulary * d
+    output_bias = config.output_vocab_size if config.output_bias else 0
+    return encoder + decoder + final_norms + positions + vocabulary * d + output_bias
 
 
 def head_widths(config: TransformerConfig) -> tuple[int, int]:

@@ -152,11 +152,21 @@ def test_what_our_model_does_not_have_is_refused(settings, message):
         from_marian(make_marian(Case(), **settings))
 
 
-def test_a_bias_of_the_logits_other_positions_and_other_models_are_refused():
+def test_the_bias_of_the_logits_is_copied_both_ways():
     marian = make_marian(Case())
     marian.final_logits_bias[0, 5] = 2.0
-    with pytest.raises(ValueError, match="must be zero.*final_logits_bias of up to 2.0"):
-        from_marian(marian)
+    model = from_marian(marian)
+    assert model.config.output_bias and array(model.target_embedding.bias)[5] == 2.0
+    source, target = draw_ids(PADDED)
+    theirs = marian_call(marian, source, target).detach().numpy()
+    logits = np.where(
+        (target != 0)[..., None], array(model({"source": source, "target": target})), 0
+    )
+    np.testing.assert_allclose(logits, theirs, rtol=0, atol=1e-5)
+    assert to_marian(model).final_logits_bias.equal(marian.final_logits_bias)
+
+
+def test_other_positions_and_other_models_are_refused():
     marian = make_marian(Case())
     marian.model.decoder.embed_positions.weight[1] = 0.0
     with pytest.raises(ValueError, match="sinusoids. Received: embed_positions"):

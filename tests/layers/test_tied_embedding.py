@@ -58,6 +58,22 @@ def test_projection_uses_the_same_matrix_unscaled_without_bias(shape):
     assert len(layer.weights) == 1
 
 
+def test_the_logits_may_have_a_bias_of_all_or_of_chosen_tokens(tmp_path):
+    inputs = keras.Input((None, 6))
+    layer = TiedEmbedding(11, 6, use_bias=True)
+    model = keras.Model(inputs, layer(inputs, reverse=True))
+    layer.bias.assign(np.arange(11.0))
+    states = np.random.default_rng(1).normal(size=(2, 3, 6)).astype("float32")
+    want = states @ array(layer.embeddings).T + np.arange(11.0)
+    np.testing.assert_allclose(array(model(states)), want, atol=1e-5)
+    ids = np.array([3, 10], "int32")
+    chosen = layer(states, reverse=True, embeddings=layer.rows(ids))
+    np.testing.assert_allclose(array(chosen), want[..., ids], atol=1e-5)
+    model.save(tmp_path / "model.keras")
+    again = keras.models.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(array(again(states)), array(model(states)))
+
+
 @pytest.mark.parametrize(
     "policy,dtype",
     [

@@ -34,7 +34,8 @@ VARIANTS = {
     "learned": {"position": "learned", "max_length": 6},
     "two_vocabularies": {"target_vocab_size": 15, "num_encoder_layers": 2},
     "heads_of_their_own": {"num_heads": 3, "key_dim": 2, "value_dim": 5},
-    "attention_biases": {"use_bias": True},
+    "biases": {"use_bias": True, "output_bias": True},
+    "output_bias_of_two_vocabularies": {"target_vocab_size": 15, "output_bias": True},
 }
 
 

@@ -80,8 +80,9 @@ WRONG = {
         "num_decoder_layers": [1.0], "d_model": [True], "intermediate_dim": [0], "num_heads": [0],
         "key_dim": [0], "value_dim": [0], "dropout": [1.0, NAN, "0.1"],
         "attention_dropout": [-0.1], "activation_dropout": [None], "activation": [None],
-        "use_bias": [1], "norm_epsilon": [0], "norm": ["Pre"], "position": [None],
-        "max_distance": [0], "max_length": [0], "sliding_window": [0], "flash_attention": [1],
+        "use_bias": [1], "output_bias": [1], "norm_epsilon": [0], "norm": ["Pre"],
+        "position": [None], "max_distance": [0], "max_length": [0], "sliding_window": [0],
+        "flash_attention": [1],
     },
     TrainingRecipe: {
         "label_smoothing": [1.0, "0.1", None], "beta_1": [True], "beta_2": [-0.1],
@@ -178,8 +179,9 @@ def test_the_defaults_are_the_papers_base_model():
         "num_decoder_layers": 6, "d_model": 512, "intermediate_dim": 2048, "num_heads": 8,
         "key_dim": None, "value_dim": None, "dropout": 0.1, "attention_dropout": 0.0,
         "activation_dropout": 0.0, "activation": "relu", "norm": "post",
-        "position": "sinusoidal", "max_length": None, "use_bias": False, "norm_epsilon": 1e-6,
-        "max_distance": 16, "sliding_window": None, "flash_attention": None, "remat": False,
+        "position": "sinusoidal", "max_length": None, "use_bias": False,
+        "norm_epsilon": 1e-6, "max_distance": 16, "sliding_window": None,
+        "flash_attention": None, "remat": False, "output_bias": False,
     }  # fmt: skip
 
 

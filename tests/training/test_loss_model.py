@@ -64,7 +64,9 @@ def check_equal(found, expected, tolerance=1e-6):
         np.testing.assert_allclose(found[1][path], gradient, atol=tolerance, rtol=0, err_msg=path)
 
 
-@pytest.mark.parametrize("config", [{}, {"target_vocab_size": 19, "norm": "pre"}])
+@pytest.mark.parametrize("config", [
+    {}, {"target_vocab_size": 19, "norm": "pre"}, {"output_bias": True},
+])  # fmt: skip
 @pytest.mark.parametrize("slices", ["one", "several"])
 def test_loss_and_gradient_are_those_of_logits_and_loss(monkeypatch, slices, config):
     if slices == "several":

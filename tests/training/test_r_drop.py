@@ -51,7 +51,8 @@ def test_loss_and_gradient_are_those_of_equation_4(monkeypatch, slices, equal_fa
     factors = np.ones(labels.shape) if equal_factors else RNG.random(labels.shape)
     states, embeddings = (keras.Variable(some.astype("float32")) for some in numbers)
 
-    embedding = types.SimpleNamespace(embeddings=embeddings, padding_id=0)
+    weights = embeddings, None
+    embedding = types.SimpleNamespace(output_weights=lambda: weights, padding_id=0)
     weight = cross_entropy.smoothing_weight(0.1, VOCAB)
     layer = cross_entropy.ProjectedCrossEntropy(embedding, weight, ALPHA)
 

@@ -33,7 +33,7 @@ BIG = TransformerConfig(vocab_size=37_000, **get_preset("big").config)
         {"value_dim": 3, "use_bias": True},
         {"norm": "pre"},
         {"position": "learned", "max_length": 7},
-        {"target_vocab_size": 50},
+        {"target_vocab_size": 50, "output_bias": True},
     ],
 )
 def test_the_count_is_that_of_the_model(changes):
