@@ -50,7 +50,7 @@ def length_penalty(lengths: Tensor, alpha: float, normalization: str = "gnmt") -
 
 
 class BeamState(NamedTuple):
-    """Search state: alive and finished hypotheses, best first; empty ones score -inf."""
+    """Alive and finished hypotheses of a search, best first; empty ones score -inf."""
 
     index: Any  # int32 []: tokens generated so far
     limits: Any  # int32 [batch]: the sentence's maximum length
@@ -144,7 +144,7 @@ class BeamSearch(Search, name="beam"):
 
     def _start(self, inputs):
         batch, dtype = ops.shape(inputs.limits)[0], inputs.dtype
-        of_alive, of_finished = (batch, self.beam_size), (batch, self.n_best)
+        alive_shape, finished_shape = (batch, self.beam_size), (batch, self.n_best)
 
         def filled(shape):
             return ops.full((*shape, inputs.max_length), inputs.pad_id, dtype="int32")
@@ -155,14 +155,14 @@ class BeamSearch(Search, name="beam"):
             index=ops.convert_to_tensor(0, dtype="int32"),
             limits=inputs.limits,
             is_done=inputs.limits < 1,
-            parents=ops.broadcast_to(ops.arange(self.beam_size, dtype="int32"), of_alive),
-            last_tokens=ops.full(of_alive, inputs.bos_id, dtype="int32"),
-            alive_tokens=filled(of_alive),
-            alive_log_probabilities=ops.broadcast_to(ops.cast(first, dtype), of_alive),
-            finished_tokens=filled(of_finished),
-            finished_scores=ops.full(of_finished, _MINUS_INFINITY, dtype=dtype),
-            finished_log_probabilities=ops.full(of_finished, _MINUS_INFINITY, dtype=dtype),
-            finished_lengths=ops.zeros(of_finished, dtype="int32"),
+            parents=ops.broadcast_to(ops.arange(self.beam_size, dtype="int32"), alive_shape),
+            last_tokens=ops.full(alive_shape, inputs.bos_id, dtype="int32"),
+            alive_tokens=filled(alive_shape),
+            alive_log_probabilities=ops.broadcast_to(ops.cast(first, dtype), alive_shape),
+            finished_tokens=filled(finished_shape),
+            finished_scores=ops.full(finished_shape, _MINUS_INFINITY, dtype=dtype),
+            finished_log_probabilities=ops.full(finished_shape, _MINUS_INFINITY, dtype=dtype),
+            finished_lengths=ops.zeros(finished_shape, dtype="int32"),
             num_finished=ops.zeros((batch,), dtype="int32"),
         )
 
@@ -177,19 +177,19 @@ class BeamSearch(Search, name="beam"):
         totals, best = top_k(logits, num_candidates, terms)  # [batch, candidates]
         parents, last_tokens = best // vocabulary, best % vocabulary
         tokens = _gather(beams.alive_tokens, parents)  # [batch, candidates, max_length]
-        is_here = ops.equal(ops.arange(ops.shape(tokens)[-1], dtype="int32"), beams.index)
+        is_next = ops.equal(ops.arange(ops.shape(tokens)[-1], dtype="int32"), beams.index)
         return Candidates(
             log_probabilities=totals,
             parents=parents,
             last_tokens=last_tokens,
-            tokens=ops.where(is_here, ops.expand_dims(last_tokens, -1), tokens),
+            tokens=ops.where(is_next, ops.expand_dims(last_tokens, -1), tokens),
             is_finished=ops.equal(last_tokens, inputs.eos_id),
         )
 
     def _advance(self, beams, candidates):
         """Returns the state after a step."""
         length = beams.index + 1
-        # With a tiny vocabulary, an EOS candidate may be among the alive beams: it is dead.
+        # With a tiny vocabulary, an EOS candidate may be among the alive beams, with score -inf.
         alive = ops.where(candidates.is_finished, _MINUS_INFINITY, candidates.log_probabilities)
         log_probabilities, best = top_k(alive, self.beam_size)  # [batch, beam]
         beams_after = beams._replace(

@@ -110,7 +110,7 @@ def constrain(inputs, constraints, width):
     max_length, max_lengths = inputs.max_length, ops.repeat(inputs.limits, width)  # [rows]
     start = {
         "model": inputs.state,
-        "constraints": tuple(one.start(inputs.limits, width) for one in constraints),
+        "constraints": tuple(c.start(inputs.limits, width) for c in constraints),
         "max_lengths": max_lengths,
         "tokens": ops.full((ops.shape(max_lengths)[0], max_length), inputs.pad_id, dtype="int32"),
         "length": ops.convert_to_tensor(0, dtype="int32"),
@@ -124,7 +124,7 @@ def constrain(inputs, constraints, width):
         tokens, states, length = state["tokens"], state["constraints"], state["length"]
         if rows is not None:
             tokens, states = take_rows((tokens, states), rows)
-        # In the first call the last tokens are BOS, which is not kept: no index is equal to -1.
+        # In the first call the last tokens are BOS, which is dropped: no index is equal to -1.
         is_last = ops.equal(ops.arange(max_length, dtype="int32"), length - 1)  # [max_length]
         tokens = ops.where(is_last, ops.expand_dims(last_tokens, -1), tokens)
         generated = Generated(
@@ -139,9 +139,9 @@ def constrain(inputs, constraints, width):
 
     def keep_sentences(state, sentences):
         rows = width * ops.expand_dims(sentences, 1) + ops.arange(width, dtype="int32")
-        of_rows = {name: state[name] for name in ("constraints", "max_lengths", "tokens")}
+        row_states = {name: state[name] for name in ("constraints", "max_lengths", "tokens")}
         model_state = inputs.keep_sentences(state["model"], sentences)
-        return {**state, "model": model_state, **take_rows(of_rows, ops.reshape(rows, (-1,)))}
+        return {**state, "model": model_state, **take_rows(row_states, ops.reshape(rows, (-1,)))}
 
     return inputs._replace(
         step=step,
@@ -262,8 +262,8 @@ class NoRepeatNgrams(SavedConstraint, name="no_repeat_ngrams"):
         num_before = self.size - 1
         # `padded[p]` is token p - (n - 1), so token p follows `padded[p]` .. `padded[p + n - 2]`.
         # Ids of -1, which match no token, stand before the first token.
-        nothing = ops.full((rows, num_before), -1, dtype="int32")
-        padded = ops.concatenate([nothing, tokens], axis=1)  # [rows, max_length + n - 1]
+        padding = ops.full((rows, num_before), -1, dtype="int32")
+        padded = ops.concatenate([padding, tokens], axis=1)  # [rows, max_length + n - 1]
         indices = ops.arange(max_length, dtype="int32")
         is_repeated = ops.broadcast_to(indices < length, (rows, max_length))
         for offset in range(num_before):
@@ -300,10 +300,10 @@ class RepetitionPenalty(SavedConstraint, name="repetition_penalty"):
         self, state: tuple, log_probabilities: Tensor, generated: Generated
     ) -> tuple[tuple, Tensor]:
         tokens = generated.tokens
-        is_there = ops.arange(ops.shape(tokens)[1], dtype="int32") < generated.length
-        is_there = ops.broadcast_to(is_there, ops.shape(tokens))
-        has_come = _token_sets(tokens, is_there, log_probabilities.shape[-1])
-        return state, ops.where(has_come, log_probabilities * self.penalty, log_probabilities)
+        is_generated = ops.arange(ops.shape(tokens)[1], dtype="int32") < generated.length
+        is_generated = ops.broadcast_to(is_generated, ops.shape(tokens))
+        occurs = _token_sets(tokens, is_generated, log_probabilities.shape[-1])
+        return state, ops.where(occurs, log_probabilities * self.penalty, log_probabilities)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -329,12 +329,12 @@ class SuppressTokens(SavedConstraint, name="suppress_tokens"):
 
 
 def _token_sets(tokens, is_in, vocabulary):
-    """Returns the set of a row's tokens that have True in `is_in`, as `[rows, vocabulary]`."""
+    """Returns bool `[rows, vocabulary]`: whether `is_in` is True for a token of the row."""
     rows, length = ops.shape(tokens)
-    # Other tokens go to a column of their own, which is cut off.
+    # The other tokens go to one more column, which is cut off.
     columns = ops.where(is_in, tokens, vocabulary)  # [rows, length]
     first = (vocabulary + 1) * ops.arange(rows, dtype="int32")
     indices = ops.reshape(columns + ops.expand_dims(first, -1), (-1, 1))  # [rows * length, 1]
-    nothing = ops.zeros((rows * (vocabulary + 1),), dtype="int32")
-    marks = ops.scatter_update(nothing, indices, ops.ones((rows * length,), dtype="int32"))
+    zeros = ops.zeros((rows * (vocabulary + 1),), dtype="int32")
+    marks = ops.scatter_update(zeros, indices, ops.ones((rows * length,), dtype="int32"))
     return ops.reshape(marks, (rows, vocabulary + 1))[:, :vocabulary] > 0

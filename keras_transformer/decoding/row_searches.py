@@ -57,7 +57,7 @@ class Sampling(Search, name="sampling"):
 
     The log-probabilities and scores are the model's own, before temperature and cuts. The same seed
     gives the same samples on one backend (TensorFlow draws others under XLA); a row's random
-    numbers depend on its place in the batch.
+    numbers depend on its index in the batch.
 
     Args:
         temperature: From 1e-20 to 1e20; 1 is the model's distribution.
@@ -179,9 +179,9 @@ def _search_rows(inputs, choose, width):
         last_tokens = ops.reshape(rows.last_tokens, (-1,))
         logits, model_state = inputs.call_step(last_tokens, None, model_state)
         choice = choose(logits, rows.index)
-        chosen, log_probabilities = (ops.reshape(of_rows, (-1, width)) for of_rows in choice)
+        chosen, log_probabilities = (ops.reshape(values, (-1, width)) for values in choice)
         chosen = ops.where(rows.is_done, pad_id, ops.cast(chosen, "int32"))
-        is_here = ops.equal(ops.arange(max_length, dtype="int32"), rows.index)  # [max_length]
+        is_next = ops.equal(ops.arange(max_length, dtype="int32"), rows.index)  # [max_length]
         length = rows.index + 1
         is_last = ops.logical_or(ops.equal(chosen, inputs.eos_id), length >= rows.limits)
         total = rows.log_probabilities
@@ -189,7 +189,7 @@ def _search_rows(inputs, choose, width):
             index=length,
             is_done=ops.logical_or(rows.is_done, is_last),
             last_tokens=chosen,
-            tokens=ops.where(is_here, ops.expand_dims(chosen, -1), rows.tokens),
+            tokens=ops.where(is_next, ops.expand_dims(chosen, -1), rows.tokens),
             log_probabilities=ops.where(rows.is_done, total, total + log_probabilities),
             lengths=ops.where(rows.is_done, rows.lengths, length),
         )

@@ -107,8 +107,8 @@ class SearchInputs(NamedTuple):
     pad_id: int
     keep_sentences: Callable | None
     dtype: str  # of the scores
-    normalizer: Callable = log_sum_exp  # by how much the step's logits exceed log-probabilities
-    is_constrained: bool = False  # then a hypothesis may have no allowed next token
+    normalizer: Callable = log_sum_exp  # logits minus its result are log-probabilities
+    is_constrained: bool = False  # if so, a hypothesis may have no allowed next token
 
     def call_step(self, tokens, rows, state):
         """Returns the step's logits in `dtype`, and its state with the shapes of the old one."""
@@ -261,33 +261,33 @@ def run_search(extend, search, state, keep_sentences):
     """
     # Shapes are static on JAX.
     if keep_sentences is None or keras.config.backend() == "jax":
-        return ops.while_loop(_is_any_left, extend, (search, state))[0]
+        return ops.while_loop(_is_any_active, extend, (search, state))[0]
 
     # Two loops rather than conditions inside the step, which would slow down every step.
-    # `left` is the search for `sentences`; `answers` has the answers of all sentences.
-    def extend_for_a_round(left, state, sentences, answers):
-        end = left.index + _STEPS_IN_A_ROUND
+    # `active` is the search for `sentences`; `answers` has the answers of all sentences.
+    def extend_for_a_round(active, state, sentences, answers):
+        end = active.index + _STEPS_IN_A_ROUND
 
-        def goes_on(left, _):
+        def goes_on(active, _):
             # If at most half of the sentences go on, copying them soon pays off.
-            is_done = _is_done(left)
-            are_most_left = 2 * _num_left(is_done) > ops.shape(is_done)[0]
-            return ops.logical_and(are_most_left, left.index < end)
+            is_done = _is_done(active)
+            are_most_active = 2 * _num_active(is_done) > ops.shape(is_done)[0]
+            return ops.logical_and(are_most_active, active.index < end)
 
-        left, state = ops.while_loop(goes_on, extend, (left, state))
+        active, state = ops.while_loop(goes_on, extend, (active, state))
         indices = ops.expand_dims(sentences, 1)
 
-        def put(old, new):
+        def update(old, new):
             return ops.scatter_update(old, indices, new) if len(old.shape) else new
 
-        answers = keras.tree.map_structure(put, answers, left)
-        kept = _sentences_to_keep(_is_done(left))
+        answers = keras.tree.map_structure(update, answers, active)
+        kept = _sentences_to_keep(_is_done(active))
         state = keep_shapes(keep_sentences(state, kept), state)
-        return take_rows(left, kept), state, take_rows(sentences, kept), answers
+        return take_rows(active, kept), state, take_rows(sentences, kept), answers
 
     sentences = ops.arange(ops.shape(search.is_done)[0], dtype="int32")
     variables = (search, state, sentences, search)
-    *_, answers = _shrinking_loop(_is_any_left, extend_for_a_round, variables)
+    *_, answers = _shrinking_loop(_is_any_active, extend_for_a_round, variables)
     return keep_shapes(answers, search)
 
 
@@ -296,11 +296,11 @@ def _is_done(search):
     return search.is_done if len(search.is_done.shape) == 1 else ops.all(search.is_done, axis=1)
 
 
-def _is_any_left(search, *_):
+def _is_any_active(search, *_):
     return ops.logical_not(ops.all(search.is_done))
 
 
-def _num_left(is_done):
+def _num_active(is_done):
     return ops.sum(ops.cast(ops.logical_not(is_done), "int32"))
 
 
@@ -310,9 +310,9 @@ def _sentences_to_keep(is_done):
     TensorFlow's oneDNN compiles a kernel for each shape, so there should be few.
     """
     powers = ops.array([2**exponent for exponent in range(31)], dtype="int32")
-    num_kept = ops.min(ops.where(powers >= _num_left(is_done), powers, 2**30))
-    first = ops.argsort(ops.cast(is_done, "int32"))  # Those that go on come first.
-    return ops.cast(first[:num_kept], "int32")
+    num_kept = ops.min(ops.where(powers >= _num_active(is_done), powers, 2**30))
+    order = ops.argsort(ops.cast(is_done, "int32"))  # Those that go on come first.
+    return ops.cast(order[:num_kept], "int32")
 
 
 def _shrinking_loop(condition, body, variables):

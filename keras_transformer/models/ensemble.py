@@ -83,14 +83,14 @@ class Ensemble:
     def decode_step(self, tokens: Tensor, rows: Tensor | None, state: list) -> tuple[Tensor, list]:
         """Returns the mean logits and the states; the arguments are those of `Transformer`'s."""
         pairs = zip(self.models, state, strict=True)
-        steps = [model.decode_step(tokens, rows, of_model) for model, of_model in pairs]
+        steps = [model.decode_step(tokens, rows, model_state) for model, model_state in pairs]
         logits, states = zip(*steps, strict=True)
         return _mean(logits), list(states)
 
     def keep_sentences(self, state: list, sentences: Tensor) -> list:
         """Returns the models' states; the arguments are those of `Transformer.keep_sentences`."""
         pairs = zip(self.models, state, strict=True)
-        return [model.keep_sentences(of_model, sentences) for model, of_model in pairs]
+        return [model.keep_sentences(model_state, sentences) for model, model_state in pairs]
 
     def attention_scores(self, source: Tensor, target: Tensor) -> dict[str, list[Tensor]]:
         """Returns the attention weights of every block, with the heads of all models concatenated.
@@ -98,10 +98,10 @@ class Ensemble:
         The arguments are those of `Transformer.attention_scores`. Blocks are matched from the last
         one backwards; blocks that not all models have are left out.
         """
-        of_models = [model.attention_scores(source, target) for model in self.models]
+        all_scores = [model.attention_scores(source, target) for model in self.models]
         scores = {}
-        for name in of_models[0]:
-            from_last = zip(*(reversed(of_model[name]) for of_model in of_models), strict=False)
+        for name in all_scores[0]:
+            from_last = zip(*(reversed(blocks[name]) for blocks in all_scores), strict=False)
             blocks = [[ops.cast(heads, "float32") for heads in block] for block in from_last]
             scores[name] = [ops.concatenate(block, axis=1) for block in reversed(blocks)]
         return scores

@@ -30,7 +30,7 @@ from keras_transformer.settings.presets import get_preset
 from keras_transformer.settings.transformer_config import TransformerConfig
 
 # Settings that are arguments of the blocks.
-_OF_BLOCKS = (
+_BLOCK_SETTINGS = (
     *("num_heads", "intermediate_dim", "key_dim", "value_dim", "norm", "use_bias", "activation"),
     *("attention_dropout", "activation_dropout", "sliding_window", "flash_attention"),
 )
@@ -196,26 +196,26 @@ class Transformer(MicroBatchModel):
             target_segments: int32 `[batch, target_length]`, in the same way.
         """
         source_mask = _is_token(source, self.source_embedding)
-        in_source, in_target = {}, {}
+        source_options, target_options = {}, {}
         if source_segments is not None:
-            in_source = {
+            source_options = {
                 "attention_mask": segment_mask(source_segments, source_segments),
                 "positions": segment_positions(source_segments),
             }
-            in_target = {
+            target_options = {
                 "attention_mask": segment_mask(target_segments, target_segments),
                 "encoder_attention_mask": segment_mask(target_segments, source_segments),
                 "positions": segment_positions(target_segments),
             }
         encoder_outputs = self.encoder(
-            self.source_embedding(source), padding_mask=source_mask, **in_source
+            self.source_embedding(source), padding_mask=source_mask, **source_options
         )
         return self.decoder(
             self.target_embedding(target),
             encoder_outputs,
             padding_mask=_is_token(target, self.target_embedding),
             encoder_padding_mask=source_mask,
-            **in_target,
+            **target_options,
         )
 
     def start_decoding(
@@ -386,7 +386,7 @@ def _is_token(ids, embedding):
 def _make_stack(stack_class, block_class, config, policy):
     name = stack_class.__name__.lower()
     options = {"dropout": config.dropout, "epsilon": config.norm_epsilon, "dtype": policy}
-    of_blocks = {name: getattr(config, name) for name in _OF_BLOCKS}
+    settings = {name: getattr(config, name) for name in _BLOCK_SETTINGS}
 
     def position_of_block():
         if config.position == "relative":
@@ -396,7 +396,7 @@ def _make_stack(stack_class, block_class, config, policy):
         return None
 
     blocks = [
-        block_class(**of_blocks, **options, position=position_of_block(), name=f"block_{index}")
+        block_class(**settings, **options, position=position_of_block(), name=f"block_{index}")
         for index in range(getattr(config, f"num_{name}_layers"))
     ]
     position = config.position if config.position == "sinusoidal" else None
