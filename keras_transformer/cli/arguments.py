@@ -10,7 +10,7 @@ from typing import Any
 
 from keras_transformer.errors import UserError
 from keras_transformer.inference.tasks import get_task
-from keras_transformer.settings.setting import COUNT, POSITIVE, SWITCH, Setting, declarations
+from keras_transformer.settings.setting import COUNT, POSITIVE, SWITCH, TEXTS, Setting, declarations
 
 # Rules for the values of options, by metavar.
 _RULES = {"N": COUNT, "P": POSITIVE, "M": POSITIVE, "GB": POSITIVE}
@@ -60,7 +60,9 @@ def add_setting(group: argparse._ActionsContainer, option: Setting) -> None:
         action = argparse.BooleanOptionalAction
         group.add_argument(option.flag, action=action, default=None, help=text)
         return
-    values = {"choices": rule.choices} if rule.choices else {"type": rule}
+    values: dict[str, Any] = {"choices": rule.choices} if rule.choices else {"type": rule}
+    if rule is TEXTS:
+        values = {"action": "append"}
     metavar = option.metavar or rule.metavar
     group.add_argument(option.flag, **values, metavar=metavar, help=text.replace("%", "%%"))
 

@@ -11,7 +11,7 @@ from keras_transformer.inference.tasks import get_task
 from keras_transformer.settings.training_settings import TrainingSettings
 
 # Only `train` has these, or their defaults differ here.
-_NOT_HERE = ("task", "prepared", "max_length", "bpe_dropout")
+_NOT_HERE = ("task", "prepared", "max_length", "bpe_dropout", "also_valid")
 
 
 def define_options(parser):

@@ -313,7 +313,8 @@ def render_config(values: Mapping[str, Any], preset_values: Mapping[str, Any]) -
             value = preset_values.get(name) if values[name] is None else values[name]
             if value is None:
                 number = 30.0 if rule.allows(30.0) else 0.999  # a rate
-                examples = {str: "...", bool: True, float: number, tuple: list(rule.example)}
+                several = [*rule.example] or [option.metavar]
+                examples = {str: "...", bool: True, float: number, tuple: several}
                 value = rule.choices[0] if rule.choices else examples.get(rule.kind, 1)
             start = "# " if values[name] is None else ""
             # Text, numbers and booleans are written as in JSON.

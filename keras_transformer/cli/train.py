@@ -84,6 +84,7 @@ def run(arguments: argparse.Namespace) -> None:
     }
     with training_progress(output, values["max_minutes"]) as progress:
         run_options = {**tokenizers, "report": say, "progress": progress.update}
+        run_options["also_valid"] = corpora.also_valid
         result = train(output, corpora.train, corpora.valid, settings, **run_options)
     done = f"{result.steps:,} steps, {result.epochs:.1f} epochs, {result.minutes:.1f} minutes"
     say(f"wrote {output}: {done}")

@@ -24,6 +24,7 @@ class Corpora(NamedTuple):
     valid: Any
     source_tokenizer: Any = None
     target_tokenizer: Any = None
+    also_valid: Any = None  # further validation sets, by name
 
 
 class Task(abc.ABC):

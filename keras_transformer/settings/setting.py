@@ -92,6 +92,8 @@ COUNTS = Rule(
     parse=lambda text: tuple(map(int, text.split(","))),
     example=(1, 5, 10),
 )
+# An option that may be given several times.
+TEXTS = Rule(tuple, "a list of strings", lambda values: values and all(map(TEXT.allows, values)))
 _PARTS = ("encoder", "decoder", "embedding")
 PARTS = Rule(
     tuple,

@@ -3,7 +3,7 @@
 import math
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -211,11 +211,13 @@ class TensorBoardLog(StepWindow):
         if self._file_writer is not None:
             self._file_writer.flush()
 
-    def write_evaluation(self, row: Mapping[str, Any]) -> None:
-        """Writes the figures of an evaluation, a row of the history."""
-        for name, value in row.items():
-            if name.startswith("valid_"):
-                self._write(name.replace("_", "/", 1), "scalars", float(value), row["step"])
+    def write_evaluation(self, row: Mapping[str, Any], names: Iterable[str]) -> None:
+        """Writes the figures of an evaluation, a row of the history, of these validation sets."""
+        tags = {f"{name}_": f"{name}/" for name in names}
+        for column, value in row.items():
+            start = column.removesuffix(figure := column.rpartition("_")[2])
+            if start in tags:
+                self._write(tags[start] + figure, "scalars", float(value), row["step"])
         self.on_train_end()
 
     def write_samples(self, step: int, score) -> None:

@@ -32,9 +32,11 @@ _FIGURES = {
     "epoch": "epoch {:g}",
     "minutes": "{:.1f} min",
     "train_loss": "loss {:.3f}",
-    "valid_loss": "valid loss {:.3f}",
-    "valid_perplexity": "perplexity {:.2f}",
-    "valid_accuracy": "accuracy {:.1%}",
+}
+_VALID_FIGURES = {
+    "loss": "loss {:.3f}",
+    "perplexity": "perplexity {:.2f}",
+    "accuracy": "accuracy {:.1%}",
 }
 
 
@@ -187,64 +189,107 @@ class Evaluations:
     def __init__(self, run: TrainingRun):
         self._run = run
         self._model = run.model.transformer
-        self._batches: Any = run.data.valid_batches
+        self._score = run.scores.get("valid")
         self._evaluator = TokenEvaluator(self._model)
 
     def loss(self) -> float | None:
         """Returns the cross-entropy per token on the validation set; None without one."""
-        return None if self._batches is None else self._evaluator(self._batches).loss
+        batches = self._run.data.valid_batches.get("valid")
+        return None if batches is None else self._evaluator(batches).loss
+
+    def start(self) -> dict:
+        """Returns the row of the model to start from, step 0, and reports it."""
+        row = {"step": 0, "epoch": 0.0, "minutes": 0.0, "averaged": 1}
+        row |= self._all_figures(self._run.scores)
+        self._report(row)
+        return row
 
     def record(self, row: dict) -> None:
-        """Adds a row to the history, with the figures of the validation set, and reports it.
+        """Adds a row to the history, with the figures of the validation sets, and reports it.
 
         The best figures in the progress of the run are updated.
         """
         run = self._run
-        score_line = None if self._batches is None else self._evaluate(row)
-        run.history.append(row)
-        if run.board is not None:
-            run.board.write_evaluation(row)
-        texts = [text.format(row[name]) for name, text in _FIGURES.items() if name in row]
-        texts += [] if score_line is None else [score_line]
-        run.report("  ".join([*texts, f"{row['tokens_per_second']:,} tokens/s"]))
-        if score_line is not None:
-            for line in run.score.sample_lines():
-                run.report(line)
-        if self._batches is not None:
+        if run.data.valid_batches:
+            self._evaluate(row)
+        self.write(row)
+        self._report(row)
+        if run.data.valid_batches:
             run.progress.evaluations += 1
 
-    def _evaluate(self, row):
-        """Adds the validation figures to `row`; returns a text with the score if one was due."""
-        progress, score = self._run.progress, self._run.score
-        result = self._evaluator(self._batches)
-        row.update(
-            valid_loss=round(result.loss, 5),
-            valid_perplexity=round(result.perplexity, 4),
-            valid_accuracy=round(result.accuracy, 5),
-            averaged=1,
-        )
-        gains = progress.best_loss is None or result.loss < progress.best_loss
-        if gains:
-            progress.best_loss = result.loss
-        line = None
-        if score is not None and (progress.evaluations + 1) % score.every == 0:
-            gains = self._evaluate_score(row, result.loss) or gains
-            line = f"{score.label} {row[f'valid_{score.name}']:.2f}"
-            if row["averaged"] > 1:
-                line += f" (average of {row['averaged']})"
-        progress.without_gain = 0 if gains else progress.without_gain + 1
-        return line
+    def write(self, row: dict) -> None:
+        """Adds a row to the history and to TensorBoard's."""
+        self._run.history.append(row)
+        if self._run.board is not None:
+            self._run.board.write_evaluation(row, self._run.data.valid_batches)
 
-    def _evaluate_score(self, row, loss):
+    def _report(self, row):
+        texts = [text.format(row[name]) for name, text in _FIGURES.items() if name in row]
+        valid, *others = [self._figures_text(row, name) for name in self._run.scores] or [""]
+        texts += [valid] if valid else []
+        if "tokens_per_second" in row:
+            texts.append(f"{row['tokens_per_second']:,} tokens/s")
+        self._run.report("  ".join(texts))
+        for line in others:
+            self._run.report(line)
+        if self._score is not None and f"valid_{self._score.name}" in row:
+            for line in self._score.sample_lines():
+                self._run.report(line)
+
+    def _figures_text(self, row, name):
+        texts = [text.format(row[f"{name}_{key}"]) for key, text in _VALID_FIGURES.items()]
+        score = self._run.scores[name]
+        if score is not None and f"{name}_{score.name}" in row:
+            texts.append(f"{score.label} {row[f'{name}_{score.name}']:.2f}")
+            if row.get("averaged", 1) > 1:
+                texts[-1] += f" (average of {row['averaged']})"
+        return f"{name} {'  '.join(texts)}"
+
+    def _add_figures(self, row, name):
+        """Adds the figures of a validation set to `row`, without its score; returns its loss."""
+        result = self._evaluator(self._run.data.valid_batches[name])
+        row[f"{name}_loss"] = round(result.loss, 5)
+        row[f"{name}_perplexity"] = round(result.perplexity, 4)
+        row[f"{name}_accuracy"] = round(result.accuracy, 5)
+        return result.loss
+
+    def _add_score(self, row, name):
+        score = self._run.scores[name]
+        if score is not None:
+            if self._score is not None:
+                score.translator = self._score.translator  # whose search is compiled
+            row[f"{name}_{score.name}"] = round(score.evaluate(self._model), 3)
+
+    def _all_figures(self, names):
+        row: dict = {}
+        for name in names:
+            self._add_figures(row, name)
+            self._add_score(row, name)
+        return row
+
+    def _evaluate(self, row):
+        """Adds the validation figures to `row`, with the scores if they are due."""
+        progress, score = self._run.progress, self._score
+        losses = {name: self._add_figures(row, name) for name in self._run.scores}
+        row["averaged"], loss = 1, losses["valid"]
+        gains = progress.best_loss is None or loss < progress.best_loss
+        if gains:
+            progress.best_loss = loss
+        if score is not None and (progress.evaluations + 1) % score.every == 0:
+            gains = self._evaluate_scores(row, loss) or gains
+        progress.without_gain = 0 if gains else progress.without_gain + 1
+
+    def _evaluate_scores(self, row, loss):
         """Scores the better of weights and average; returns whether the score is the best yet."""
         run, progress = self._run, self._run.progress
         current = [(variable, variable.numpy()) for variable in self._model.variables]
         try:
             row["averaged"] = self._load_average_if_better(loss, current)
-            score = round(run.score.evaluate(self._model), 3)
-            row[f"valid_{run.score.name}"] = score
+            for name in run.scores:
+                self._add_score(row, name)
+            score = row[f"valid_{self._score.name}"]
             if run.board is not None:
-                run.board.write_samples(row["step"], run.score)
+                run.board.write_samples(row["step"], self._score)
             is_best = progress.best_score is None or score > progress.best_score
             if is_best:
                 self._save_weights(run.checkpoints.best_path)
@@ -286,7 +331,7 @@ class Evaluations:
         files = checkpoints.weight_files()
         if not files:
             raise UserError("No step was trained: allow more steps or minutes.")
-        selects = run.settings.select_best and self._batches is not None
+        score, selects = self._score, run.settings.select_best and bool(run.data.valid_batches)
         candidates: list[tuple[float, str, Path]] = []
         for name, path, size in self._candidates(files):
             if not selects and (candidates or path == checkpoints.best_path):
@@ -300,11 +345,11 @@ class Evaluations:
                 _LOGGER.warning("The weights of %s are left out: %s", name, problem)
                 continue
             quality = 0.0
-            if selects and run.score is not None:
-                quality = run.score.evaluate(self._model)
-                run.report(f"{name}: {run.score.label} {quality:.2f}")
+            if selects and score is not None:
+                quality = score.evaluate(self._model)
+                run.report(f"{name}: {score.label} {quality:.2f}")
             elif selects:
-                quality = -self._evaluator(self._batches).loss
+                quality = -self.loss()
                 run.report(f"{name}: validation loss {-quality:.3f}")
             candidates.append((quality, name, path))
         if not candidates:
@@ -315,9 +360,11 @@ class Evaluations:
         for path in checkpoints.directory.glob(f"average-*{WEIGHTS_SUFFIX}"):
             path.unlink(missing_ok=True)
         run.report(f"Final weights: {name}.")
-        if run.score is None:
+        for name in list(run.scores)[1:]:
+            run.report(self._figures_text(self._all_figures([name]), name))
+        if score is None:
             return None
-        return quality if selects else run.score.evaluate(self._model)
+        return quality if selects else score.evaluate(self._model)
 
     def _candidates(self, files):
         """Yields name, path and number of averaged checkpoints of every candidate."""

@@ -144,8 +144,10 @@ class HistoryFile:
         """
         first = self.columns[0]
         kept = [r for r in self.rows() if r.get(first, "").isdecimal() and int(r[first]) <= step]
+        # Columns of an earlier run are kept too.
+        self.columns = tuple(dict.fromkeys([*self.columns, *(kept[0] if kept else ())]))
         with atomic_write(self.path) as new, open(new, "w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, self.columns, extrasaction="ignore", restval="")
+            writer = csv.DictWriter(file, self.columns, restval="")
             writer.writeheader()
             writer.writerows(kept)
 

@@ -3,7 +3,7 @@
 import dataclasses
 import logging
 import signal
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +82,7 @@ def train(
     callbacks: Sequence[keras.callbacks.Callback] = (),
     report: Callable[[str], object] = _LOGGER.info,
     progress: Callable[[int, int | None, str], object] | None = None,
+    also_valid: Mapping[str, Iterable] | None = None,
 ) -> TrainingResult:
     """Trains a Transformer and writes its model directory.
 
@@ -106,6 +107,8 @@ def train(
         report: called with lines of text about the data, every evaluation and the final choice.
         progress: called before the first step and after each with (steps done, total steps or
             None, note).
+        also_valid: further validation corpora by name, such as one of the text that a model to
+            start from learned: their figures are reported and in the history, and choose nothing.
 
     Returns:
         `TrainingResult`.
@@ -114,7 +117,8 @@ def train(
         UserError: if the directory holds another training or files of something else, or is in
             use, the data is unusable, devices are missing, or the loss diverges.
         ValueError: if a preset, or a field of its config or recipe, is unknown or wrong, or only
-            `target_tokenizer` is given.
+            `target_tokenizer` is given, or `also_valid` without `valid_corpus` or with the name
+            `"train"` or `"valid"`.
         KeyboardInterrupt: on Ctrl-C, SIGTERM or SIGHUP, with a message about the checkpoint.
 
     Example:
@@ -130,11 +134,15 @@ def train(
     """
     settings, output = settings or TrainingSettings(), Path(output)
     corpora, tokenizers = (train_corpus, valid_corpus), (source_tokenizer, target_tokenizer)
-    for corpus in corpora:
+    also_valid = dict(also_valid or {})
+    if also_valid.keys() & {"train", "valid"} or (also_valid and valid_corpus is None):
+        rule = "`also_valid` has names other than 'train' and 'valid', and needs `valid_corpus`"
+        raise ValueError(f"{rule}. Received: {', '.join(also_valid)}")
+    for corpus in (*corpora, *also_valid.values()):
         if corpus is not None:
             get_task(settings.task).check(corpus, settings)
     with training_lock(output), StopSignals(report) as signals:
-        run = start_run(output, corpora, settings, tokenizers, report)
+        run = start_run(output, (*corpora, also_valid), settings, tokenizers, report)
         evaluations = Evaluations(run)
         loop = TrainingLoop(run, evaluations, signals)
         try:

@@ -50,6 +50,7 @@ class TrainingLoop(keras.callbacks.Callback):
         self._time_limit = TimeLimit(run.settings.max_minutes, run.progress.minutes)
         self._steps_in_epoch = run.data.batches.steps_per_epoch(run.progress.epoch)
         self._logs: dict | None = None
+        self._start_row: dict | None = None
         if run.progress.step:
             # An interrupted evaluation is repeated: its row, if it was written, is removed.
             run.history.start(run.progress.step - bool(run.progress.unfinished_row))
@@ -77,6 +78,8 @@ class TrainingLoop(keras.callbacks.Callback):
             return
         for line in _introduction(run):
             run.report(line)
+        if run.settings.start_from is not None and not progress.step and run.scores:
+            self._start_row = self._evaluations.start()
         before = keras.callbacks.LambdaCallback(
             on_epoch_begin=self._restore_loss,
             on_train_batch_end=self._start_directory,
@@ -133,6 +136,8 @@ class TrainingLoop(keras.callbacks.Callback):
         if not run.progress.step:  # A failed start leaves nothing behind.
             start_directory(run.output, run.tokenizers, run.settings, run.data.fingerprint)
             run.history.start()
+            if self._start_row is not None:
+                self._evaluations.write(self._start_row)
 
     def _restore_loss(self, epoch, logs=None):
         """Sets Keras' mean loss to that of the state, if it began after the same step."""

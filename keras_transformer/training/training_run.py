@@ -66,10 +66,13 @@ def learn_vocabulary(lines, settings, min_count: int = 1):
 
 
 class TrainingData:
-    """The batches of a training, and a `fingerprint` that must stay the same when it is resumed."""
+    """The batches of a training, and a `fingerprint` that must stay the same when it is resumed.
+
+    `valid_corpora` are by name, first the one that chooses; they are not in the fingerprint.
+    """
 
     def __init__(
-        self, train_corpus, valid_corpus, tokenizers, settings, recipe, report=_LOGGER.info
+        self, train_corpus, valid_corpora, tokenizers, settings, recipe, report=_LOGGER.info
     ):
         max_length = min(recipe.max_length, settings.packed_width or recipe.max_length)
         is_encoded = isinstance(train_corpus, EncodedCorpus)
@@ -120,10 +123,10 @@ class TrainingData:
             f"{self.steps_per_epoch:,} steps an epoch, "
             f"{self.batches.padding_share(0)['target']:.1%} padding"
         )
-        self.valid_batches = None
-        if valid_corpus is not None:
-            valid = TokenBatches(encode(valid_corpus), recipe.tokens_per_batch, shuffle=False)
-            self.valid_batches = list(valid.batches(0))
+        self.valid_batches: dict[str, list] = {}
+        for name, corpus in valid_corpora.items():
+            valid = TokenBatches(encode(corpus), recipe.tokens_per_batch, shuffle=False)
+            self.valid_batches[name] = list(valid.batches(0))
 
 
 def _check_drops(is_encoded, tokenizers):
@@ -161,7 +164,7 @@ class TrainingRun:
     tokenizers: TokenizerPair
     data: TrainingData
     model: LossModel
-    score: Any  # `ScoreOnDev`, or None
+    scores: dict[str, Any]  # the `ScoreOnDev` of each validation set, or None
     report: Callable[[str], object]
 
     def __post_init__(self):
@@ -176,7 +179,8 @@ class TrainingRun:
         self.checkpoints = Checkpoints(self.output / CHECKPOINT_FOLDER, keep)
         figures = ("loss", "perplexity", "accuracy", self.task.score_name)
         columns = ["step", "epoch", "minutes", "train_loss", "learning_rate", "tokens_per_second"]
-        columns += [*(f"valid_{name}" for name in figures), "averaged"]
+        columns += [f"valid_{name}" for name in figures] + ["averaged"]
+        columns += [f"{s}_{name}" for s in self.scores if s != "valid" for name in figures]
         self.history = HistoryFile(self.output / HISTORY_FILE, columns)
         self.board = None
         if settings.tensorboard:
@@ -188,9 +192,11 @@ class TrainingRun:
 def start_run(output: Path, corpora, settings, tokenizers, report) -> TrainingRun:
     """Reads the data and builds the model of a training; writes nothing.
 
-    `corpora` and `tokenizers` are pairs, of training and validation and of source and target.
+    `corpora` are those of training and validation, and further validation corpora by name;
+    `tokenizers` is a pair of source and target.
     """
-    train_corpus, valid_corpus = corpora
+    train_corpus, valid_corpus, also_valid = corpora
+    valid_corpora = also_valid if valid_corpus is None else {"valid": valid_corpus, **also_valid}
     task, recipe = get_task(settings.task), make_recipe(settings)
     strategy = mirrored_strategy(settings.gpus) if (settings.gpus or 1) > 1 else None
     resumes = check_output(output)
@@ -214,7 +220,7 @@ def start_run(output: Path, corpora, settings, tokenizers, report) -> TrainingRu
     else:
         tokenizers = task.learn_tokenizers(train_corpus, settings, source, report)
     config = make_config(settings, recipe, *tokenizers.sizes)
-    data = TrainingData(train_corpus, valid_corpus, tokenizers, settings, recipe, report)
+    data = TrainingData(train_corpus, valid_corpora, tokenizers, settings, recipe, report)
     data.fingerprint |= {"config": config.to_dict(), "train_recipe": recipe.to_dict()}
     if resumes:
         settings.check_resumes(output, data.fingerprint)
@@ -239,12 +245,13 @@ def start_run(output: Path, corpora, settings, tokenizers, report) -> TrainingRu
         model = LossModel(transformer, recipe.label_smoothing, packed=packed, r_drop=recipe.r_drop)
         model.micro_batches, model.streams = settings.micro_batches, settings.streams
         compile_model(model, recipe, jit_compile=settings.jit_compile)
-    score = None
-    if valid_corpus is not None:
-        score = task.make_score(valid_corpus, tokenizers, settings, recipe)
-    if score is not None:
+    scores = {
+        name: task.make_score(corpus, tokenizers, settings, recipe)
+        for name, corpus in valid_corpora.items()
+    }
+    for score in filter(None, scores.values()):
         score.num_streams = settings.streams
-    return TrainingRun(output, settings, recipe, tokenizers, data, model, score, report)
+    return TrainingRun(output, settings, recipe, tokenizers, data, model, scores, report)
 
 
 def _read_start(settings, given_tokenizers):

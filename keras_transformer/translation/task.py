@@ -21,7 +21,7 @@ from keras_transformer.cli.arguments import (
 )
 from keras_transformer.errors import UserError
 from keras_transformer.inference.tasks import Corpora, Task, toml_files
-from keras_transformer.settings.setting import declare_options
+from keras_transformer.settings.setting import TEXTS, Setting, declare_options
 
 _OPTIONS = {
     "source FILE": "training text in the source language, .gz too",
@@ -38,6 +38,15 @@ _OPTIONS = {
     "prepared DIR": "encoded pairs of `keras-transformer prepare`, validation pairs included",
     "data_dir DIR": "folder of tensorflow-datasets for its files",
 }
+_ALSO_VALID = Setting(
+    "also_valid",
+    None,
+    "a second validation set, scored like the first, such as one of the text that the model to "
+    "start from learned; it chooses nothing; may be given several times",
+    TEXTS,
+    metavar="NAME=SOURCE,TARGET",
+    table="data",
+)
 # Options of `evaluate` that replace --source and --reference.
 _DATASET = ("dataset", "source_language", "data_dir")
 _DATASET_FLAGS = ("--split", *("--" + name.replace("_", "-") for name in _DATASET))
@@ -64,7 +73,7 @@ class TranslationTask(Task):
         "score": "keras_transformer.cli.score",
         "shortlist": "keras_transformer.cli.shortlist",
     }
-    options = declare_options("data", _OPTIONS)
+    options = (*declare_options("data", _OPTIONS), _ALSO_VALID)
     data_kinds = {
         "source": ("source", "target", "valid_source", "valid_target"),
         "tsv": ("tsv", "valid_tsv"),
@@ -128,8 +137,9 @@ class TranslationTask(Task):
         return self.pipeline(model, *tokenizers, sentence_profile=sentence_profile, **options)
 
     def open_corpora(self, kind: str, values: dict[str, Any]) -> Corpora:
+        also_valid = _open_also_valid(values["also_valid"] or ())
         if kind == "prepared":
-            return _open_prepared(values)
+            return _open_prepared(values)._replace(also_valid=also_valid)
         if kind == "dataset":
             load_backend()  # tensorflow-datasets imports TensorFlow
             from keras_transformer.data import TfdsCorpus
@@ -137,11 +147,12 @@ class TranslationTask(Task):
             languages = (values["source_language"], values["target_language"])
             splits = (values["train_split"], values["valid_split"])
             name, folder = values["dataset"], values["data_dir"]
-            return Corpora(*(TfdsCorpus(name, n, *languages, data_dir=folder) for n in splits))
-        corpora = [_open_text(values, part) for part in ("", "valid_")]
-        for corpus in corpora:
-            len(corpus)  # reads all lines, and raises if one is not UTF-8 or has no partner
-        return Corpora(*corpora)
+            corpora = [TfdsCorpus(name, n, *languages, data_dir=folder) for n in splits]
+        else:
+            corpora = [_open_text(values, part) for part in ("", "valid_")]
+            for corpus in corpora:
+                len(corpus)  # reads all lines, and raises if one is not UTF-8 or has no partner
+        return Corpora(*corpora, also_valid=also_valid)
 
     def open_known_corpus(self, values: Mapping[str, Any]) -> Any:
         if values["prepared"] and os.path.isdir(values["prepared"]):
@@ -212,6 +223,24 @@ def _open_text(values, part=""):
     if values[f"{part}tsv"]:
         return TsvCorpus(values[f"{part}tsv"])
     return ParallelTextCorpus(values[f"{part}source"], values[f"{part}target"])
+
+
+def _open_also_valid(texts):
+    """Returns the corpora of the values of `--also-valid` by name."""
+    from keras_transformer.data import ParallelTextCorpus
+
+    corpora: dict[str, Any] = {}
+    for text in texts:
+        name, _, files = text.partition("=")
+        source, _, target = files.partition(",")
+        if not (name and source and target):
+            raise UserError(f"--also-valid is NAME=SOURCE,TARGET. Received: {text!r}")
+        if name in ("train", "valid", *corpora):
+            rule = "Each --also-valid needs a name of its own, other than train and valid"
+            raise UserError(f"{rule}. Received: {text!r}")
+        corpora[name] = ParallelTextCorpus(source, target)
+        len(corpora[name])  # reads all lines
+    return corpora
 
 
 def _open_prepared(values):

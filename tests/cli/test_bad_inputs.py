@@ -23,6 +23,7 @@ train --source {good} --target {good} --valid-source {good} --valid-target {miss
 train --tsv {missing} --valid-tsv {tsv} --output {out}
 train --config {missing} --output {out}
 train {pairs} --vocabulary {missing}.model
+train {pairs} --also-valid general={good},{missing}
 translate --model {model} --input {missing} --output {out}
 evaluate --model {model} --source {missing} --reference {good}
 evaluate --hypothesis {good} --reference {good} {missing}
@@ -40,6 +41,7 @@ evaluate --hypothesis {good} --reference {good} {short} --json {out}
 score --model {model} --source {good} --target {short} --output {out}
 shortlist --model {model} --source {good} --target {short}
 prepare --source {good} --target {short} {valid}
+train {pairs} --also-valid general={good},{short}
 """,
     # Empty.
     "empty.": """
@@ -142,6 +144,12 @@ train --dropout 1 -> --dropout: expected a number from 0 to below 1
 train --seed 4294967296 -> --seed: expected a whole number from 0 to 4294967295
 train --droput 0.1 -> unrecognized arguments: --droput
 train {pairs} --vocabulary {tsv} -> A vocabulary is a .model or .txt file
+train {pairs} --also-valid {good},{good} -> --also-valid is NAME=SOURCE,TARGET. Received: '
+train {pairs} --also-valid general={good} -> --also-valid is NAME=SOURCE,TARGET. Received: 'general
+train {pairs} --also-valid a={good},{good} --also-valid a={good},{good} \
+    -> Each --also-valid needs a name of its own, other than train and valid. Received: 'a=
+train {pairs} --also-valid valid={good},{good} -> other than train and valid. Received: 'valid=
+train {pairs} --freeze encoder,head -> --freeze: expected one or two of encoder, decoder and
 train --prepared {folder} --output {out} -> is not a prepared corpus: it has no prepared.json
 train --experiment wmt15 --plan -> invalid choice: 'wmt15' (choose from 'wmt14-en-de-base'
 train --plan --preset huge -> argument --preset: expected one of

@@ -73,6 +73,13 @@ def test_a_switch_that_is_on_in_the_file_can_be_switched_off(settings_file):
     assert parse("--config", path, "--no-mixed-precision")["mixed_precision"] is False
 
 
+def test_an_option_that_may_be_repeated_is_a_list_in_the_file(settings_file):
+    values = ["a=b,c", "d=e,f"]
+    options = parse(*(f"--also-valid={value}" for value in values))["also_valid"]
+    content = f"[data]\nalso_valid = {values}\n"
+    assert list(options) == list(parse("--config", settings_file(content))["also_valid"]) == values
+
+
 @pytest.mark.parametrize(
     "content, message",
     [

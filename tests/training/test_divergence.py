@@ -22,7 +22,7 @@ SETTINGS = settings(recipe=RECIPE, evaluate_every=None, checkpoint_every=None, m
 @pytest.fixture(scope="module")
 def data():
     recipe = TrainingRecipe(**RECIPE)
-    data = TrainingData(CORPUS, None, make_tokenizers(CORPUS, SETTINGS), SETTINGS, recipe)
+    data = TrainingData(CORPUS, {}, make_tokenizers(CORPUS, SETTINGS), SETTINGS, recipe)
     assert 10 < data.steps_per_epoch < 60
     return data
 

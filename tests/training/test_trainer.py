@@ -75,9 +75,9 @@ def settings(**changes):
     return TrainingSettings(**{**values, **changes})
 
 
-def run(directory, lines=None, callbacks=(), **changes):
+def run(directory, lines=None, callbacks=(), also_valid=None, **changes):
     report = (lambda line: None) if lines is None else lines.append
-    options = {"callbacks": callbacks, "report": report}
+    options = {"callbacks": callbacks, "report": report, "also_valid": also_valid}
     return train(directory, corpus(1), corpus(2, 8), settings(**changes), **options)
 
 
@@ -355,7 +355,7 @@ def test_other_line_ends_are_other_data():
     recipe = TrainingRecipe(tokens_per_batch=16)
     tokenizers = make_tokenizers(corpora[0], settings())
     one, other = (
-        TrainingData(corpus, None, tokenizers, settings(), recipe).fingerprint for corpus in corpora
+        TrainingData(corpus, {}, tokenizers, settings(), recipe).fingerprint for corpus in corpora
     )
     assert {name for name in one if one[name] != other[name]} == {"line_ends"}
 
