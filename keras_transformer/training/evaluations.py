@@ -189,11 +189,11 @@ class Evaluations:
     def __init__(self, run: TrainingRun):
         self._run = run
         self._model = run.model.transformer
-        self._score = run.scores.get("valid")
+        self._score: Any = run.scores.get("valid")
         self._evaluator = TokenEvaluator(self._model)
 
-    def loss(self) -> float | None:
-        """Returns the cross-entropy per token on the validation set; None without one."""
+    def loss(self) -> Any:
+        """Returns the cross-entropy per token on the validation set, a float; None without one."""
         batches = self._run.data.valid_batches.get("valid")
         return None if batches is None else self._evaluator(batches).loss
 

@@ -152,7 +152,8 @@ class TranslationTask(Task):
             corpora = [_open_text(values, part) for part in ("", "valid_")]
             for corpus in corpora:
                 len(corpus)  # reads all lines, and raises if one is not UTF-8 or has no partner
-        return Corpora(*corpora, also_valid=also_valid)
+        train_corpus, valid_corpus = corpora
+        return Corpora(train_corpus, valid_corpus, also_valid=also_valid)
 
     def open_known_corpus(self, values: Mapping[str, Any]) -> Any:
         if values["prepared"] and os.path.isdir(values["prepared"]):
