@@ -1,4 +1,4 @@
-"""A training step in parts: in turn for less memory, at the same time for speed on a CPU."""
+"""Training steps in parts, computed in turn for less memory or in parallel for speed on a CPU."""
 
 import itertools
 from typing import Any
@@ -43,9 +43,9 @@ class MicroBatchModel(keras.Model):
                 f"micro_batches={self.micro_batches}, streams={self.streams}, "
                 f"backend={keras.backend.backend()!r}"
             )
-        in_turn, in_streams = self._gradients_in_turn, self._gradients_in_streams
-        gradients_of = in_streams if self.micro_batches == 1 else in_turn
-        loss, gradients = gradients_of(keras.utils.unpack_x_y_sample_weight(data))
+        is_whole = self.micro_batches == 1
+        compute = self._gradients_in_streams if is_whole else self._gradients_in_turn
+        loss, gradients = compute(keras.utils.unpack_x_y_sample_weight(data))
         self.optimizer.apply(gradients, self.trainable_weights)
         # Keras takes the mean over the replicas, but the loss is a sum.
         for metric in self.metrics:

@@ -1,4 +1,4 @@
-"""The files of a training that runs, written such that a kill at any time loses little."""
+"""Checkpoints of a training, written so that a process killed at any time loses little."""
 
 import contextlib
 import dataclasses
@@ -109,7 +109,7 @@ class Checkpoints:
         return sorted(self.directory.glob(f"step-*{WEIGHTS_SUFFIX}"), key=step_of)
 
     def save_weights(self, model: keras.Model, step: int) -> Path:
-        """Returns the path of the weight file that it writes; the last `keep` files are kept.
+        """Writes a weight file and removes all but the last `keep` files; returns its path.
 
         Args:
             model: `keras.Model`.

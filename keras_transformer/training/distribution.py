@@ -7,8 +7,8 @@ import keras
 
 from keras_transformer.errors import UserError
 
-# By number of devices. All number their exchanges between devices from 1 on: a second one of as
-# many devices would fail, and so would one of another number.
+# Strategies by number of devices. Each numbers its exchanges between devices from 1 on, so that a
+# process cannot use two of them, except one of a single device.
 _strategies: dict[int, Any] = {}
 
 
@@ -23,7 +23,7 @@ def mirrored_strategy(num_devices: int | None = None) -> Any:
 
     Raises:
         UserError: if there are fewer devices, the backend is not TensorFlow, or this process has
-            a strategy of another number of devices, with which TensorFlow would confuse it.
+            used a strategy of another number of devices.
 
     Example:
 

@@ -1,4 +1,4 @@
-"""The paper's loss, a Transformer whose output is the loss of every token, and `compile`."""
+"""The paper's loss, a model whose output is the loss of every token, and `compile_model`."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -106,11 +106,11 @@ class LabelSmoothedCrossEntropy(keras.losses.Loss):
 class LossModel(MicroBatchModel):
     """A functional model of a Transformer's layers that maps ids to the loss of every token.
 
-    Loss and gradient equal those of the `Transformer` with `LabelSmoothedCrossEntropy`, computed in
-    slices of at most 512 MB of logits. On TensorFlow, padding positions are skipped, except under
-    XLA, which computes all logits at once. The model also takes rows with several sentences, as
-    from `TokenBatches(packed_width=...)`. The weights are shared: training this model trains the
-    Transformer.
+    Loss and gradient equal those of the `Transformer` with `LabelSmoothedCrossEntropy`, but logits
+    are computed in slices of at most 512 MB. On TensorFlow, padding positions are skipped, except
+    under XLA, which computes all logits at once. The model also takes rows with several sentences,
+    as from `TokenBatches(packed_width=...)`. Training this model trains the Transformer, whose
+    weights it shares.
 
     Args:
         transformer: the `Transformer`.
@@ -197,7 +197,7 @@ class LossModel(MicroBatchModel):
 
         Args:
             optimizer, jit_compile, **kwargs: as in `keras.Model.compile`.
-            loss: a loss whose `y_pred` are the outputs, the losses of the tokens; None for the sum.
+            loss: a loss whose `y_pred` are the losses of the tokens; None for their weighted sum.
         """
         self._projection.static_shapes = bool(jit_compile)
         super().compile(

@@ -1,4 +1,4 @@
-"""Loss, perplexity and accuracy per token: a token counts as one, whatever its sample weight."""
+"""Loss, perplexity and accuracy per token: all tokens count equally, whatever their weights."""
 
 import math
 from collections.abc import Iterable
@@ -157,9 +157,9 @@ class TokenEvaluator:
         totals = np.zeros(3)
         for batch in batches:
             totals += [float(value) for value in self._step(*batch)]
-        loss, hits = totals[:2] / max(totals[2], 1.0)
+        loss, accuracy = totals[:2] / max(totals[2], 1.0)
         perplexity = math.exp(loss) if loss < 700 else math.inf
-        return TokenEvaluation(float(loss), perplexity, float(hits), int(totals[2]))
+        return TokenEvaluation(float(loss), perplexity, float(accuracy), int(totals[2]))
 
     def _sums(self, inputs, labels, weights):
         logits = self.model(inputs, training=False)

@@ -108,8 +108,8 @@ class FusedAdam(keras.optimizers.Adam):
 
     Keras runs about twenty operations on each variable; the fused operation needs one pass, and the
     smaller graph is traced seconds sooner. With other backends, several replicas, `amsgrad` or
-    dtypes other than float32, it is Keras' own Adam; both are equal up to rounding. The arguments
-    are those of `keras.optimizers.Adam`.
+    dtypes other than float32, it runs Keras' operations; both give equal results up to rounding.
+    The arguments are those of `keras.optimizers.Adam`.
 
     Attributes:
         gradient_norm: scalar variable with the norm of the last gradient, before any clipping;
@@ -190,7 +190,7 @@ class FusedAdam(keras.optimizers.Adam):
         if self._shared is None:
             super()._backend_update_step(grads, trainable_variables, learning_rate)
             return
-        # Keras sums over a single replica too, with a custom gradient, which TensorFlow keeps
+        # Keras sums even over a single replica, with a custom gradient, which TensorFlow keeps
         # forever, together with the graph of the step.
         for gradient, variable in zip(grads, trainable_variables, strict=True):
             self.update_step(gradient, variable, learning_rate)
@@ -266,8 +266,8 @@ class LayerwiseAdam(FusedAdam):
     Args:
         learning_rate, **kwargs: as in `keras.optimizers.Adam`.
         factors: dict from parts of the `path`s of weights, such as `"encoder"` or
-            `"encoder/block_0"`, to numbers of at least 0. If a path contains several of the parts,
-            the longest one counts; if it contains none, the factor is 1.
+            `"encoder/block_0"`, to numbers of at least 0. If a path contains several of them, the
+            longest counts; if it contains none, the factor is 1.
 
     Raises:
         ValueError: if a factor is negative or not finite or, in `build`, applies to no weight.

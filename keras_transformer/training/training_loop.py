@@ -32,8 +32,8 @@ _EXPLODED_LOSS = 100.0
 class TrainingLoop(keras.callbacks.Callback):
     """Fits the model of a run to a limit of its settings; saves and evaluates it on the way.
 
-    A checkpoint is restored first. `saved_step` is the step of the state on the disk, and 0 without
-    one. A first signal in `signals` waits for the end of the step.
+    A checkpoint is restored first. `saved_step` is the step of the state on the disk; 0 if there is
+    no state. The first signal in `signals` waits for the end of the step.
     """
 
     def __init__(self, run: TrainingRun, evaluations: Evaluations, signals: StopSignals):
@@ -54,7 +54,7 @@ class TrainingLoop(keras.callbacks.Callback):
         if run.progress.step:
             # An interrupted evaluation is repeated: its row, if it was written, is removed.
             run.history.start(run.progress.step - bool(run.progress.unfinished_row))
-        self.on_train_begin()
+        self._start_window()
 
     def interruption(self) -> str:
         """Returns a message for an interruption: the checkpoint that the next run goes on from."""
@@ -80,14 +80,15 @@ class TrainingLoop(keras.callbacks.Callback):
             run.report(line)
         if run.settings.start_from is not None and not progress.step and run.scores:
             self._start_row = self._evaluations.start()
-        before = keras.callbacks.LambdaCallback(
+        first = keras.callbacks.LambdaCallback(
+            on_train_begin=self._start_window,
             on_epoch_begin=self._restore_loss,
             on_train_batch_end=self._start_directory,
             on_train_end=self._finish_encoding,
         )
         stop = StopOnNonFiniteLoss(every=1, limit=_EXPLODED_LOSS)
-        # The loop comes late: it sees whether the time is up, and no other callback times it.
-        all_callbacks = [before, run.board, self._time_limit, stop, self]
+        # The loop needs what the callbacks before it find; the board must not time evaluations.
+        all_callbacks = [first, run.board, self._time_limit, stop, self]
         if show_progress is not None:
             all_callbacks.append(
                 StepProgress(show_progress, run.max_steps, run.data.tokens_per_step)
@@ -140,20 +141,20 @@ class TrainingLoop(keras.callbacks.Callback):
                 self._evaluations.write(self._start_row)
 
     def _restore_loss(self, epoch, logs=None):
-        """Sets Keras' mean loss to that of the state, if it began after the same step."""
+        """Restores Keras' mean loss from the state, if it began after the same step."""
         progress = self._run.progress
-        begins = progress.step % self._run.evaluate_every == 0
-        if not begins and progress.loss_sums and progress.loss_start == self._loss_start():
+        is_evaluated = progress.step % self._run.evaluate_every == 0
+        if not is_evaluated and progress.loss_sums and progress.loss_start == self._loss_start():
             pairs = zip(loss_variables(self.model), progress.loss_sums, strict=True)
             for variable, value in pairs:
                 variable.assign(value)
 
     def _loss_start(self):
-        """Returns the step after which Keras' mean loss begins, that of the last evaluation."""
+        """Returns the step of the last evaluation, after which Keras' mean loss begins."""
         every = self._run.evaluate_every
         return (self._run.progress.step - 1) // every * every
 
-    def on_train_begin(self, logs: dict | None = None) -> None:
+    def _start_window(self, logs=None):
         self._window_start = (self._run.progress.step, time.monotonic())
 
     def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
@@ -202,7 +203,7 @@ class TrainingLoop(keras.callbacks.Callback):
             if progress.unfinished_row:
                 with self._signals.at_once():
                     self._evaluations.record(dict(progress.unfinished_row))
-                self.on_train_begin()  # The evaluation does not count as time of the steps.
+                self._start_window()  # The evaluation does not count as time of the steps.
                 progress.unfinished_row = None
         finally:
             # After the evaluation, so that a run that resumes here does not repeat it; and even if
@@ -219,7 +220,7 @@ class TrainingLoop(keras.callbacks.Callback):
         self.saved_step = progress.step
 
     def _check_weights(self):
-        # The loss was computed before the update, which may have broken the weights.
+        # The loss is that before the update, which may have broken the weights.
         for variable in self.model.trainable_variables:
             if not np.isfinite(variable.numpy()).all():
                 sign = f"The weights of {variable.path!r} are not finite"

@@ -87,10 +87,10 @@ class TrainingData:
             return encode(train_corpus, dropout=settings.bpe_dropout, seed=seed)
 
         if settings.bpe_dropout:
-            _check_drops(is_encoded, tokenizers)
+            _check_bpe_dropout(is_encoded, tokenizers)
         if not is_encoded:
             report("Encoding the training text.")
-        encoded = encode(train_corpus, progress=_reads(report))
+        encoded = encode(train_corpus, progress=_report_pairs(report))
         # Each replica splits its rows into micro-batches.
         num_replicas = (settings.gpus or 1) * settings.micro_batches
         self.sentence_profile = SentenceProfile.from_corpus(encoded, tokenizers.source)
@@ -129,7 +129,7 @@ class TrainingData:
             self.valid_batches[name] = list(valid.batches(0))
 
 
-def _check_drops(is_encoded, tokenizers):
+def _check_bpe_dropout(is_encoded, tokenizers):
     if is_encoded:
         message = "`bpe_dropout` needs text to encode in every epoch"
         raise UserError(f"{message}. Received: an encoded corpus")
@@ -141,8 +141,8 @@ def _check_drops(is_encoded, tokenizers):
             raise UserError(f"{rule}. Received: a tokenizer of type {kind!r}")
 
 
-def _reads(report):
-    """Returns a function that reports the number of pairs read every million."""
+def _report_pairs(report):
+    """Returns a function that reports every million encoded pairs."""
     reported = 0
 
     def progress(num_read: int) -> None:
@@ -205,10 +205,10 @@ def start_run(output: Path, corpora, settings, tokenizers, report) -> TrainingRu
         reached = Progress.from_dict(Checkpoints(output / CHECKPOINT_FOLDER).metadata() or {})
         if reason := reached.why_it_ends(settings.max_steps or recipe.max_steps, settings):
             report(f"Nothing is left to train: {reason}")
-    start = None
+    start_config = None
     if settings.start_from is not None:
-        start, tokenizers = _read_start(settings, tokenizers)
-        settings = dataclasses.replace(settings, shared_vocabulary=start["shared_tokenizer"])
+        start_config, tokenizers = _read_start(settings, tokenizers)
+        settings = dataclasses.replace(settings, shared_vocabulary=start_config["shared_tokenizer"])
     source, target = tokenizers
     if target is not None and source is None:
         raise ValueError("`target_tokenizer` needs `source_tokenizer`. Received: None")
@@ -231,8 +231,8 @@ def start_run(output: Path, corpora, settings, tokenizers, report) -> TrainingRu
         tf.config.experimental.enable_op_determinism()
     with strategy_scope(strategy):
         transformer = Transformer(config, "mixed_bfloat16" if settings.mixed_precision else None)
-        if start is not None and not resumes:
-            weights = read_model(settings.start_from, start).get_weights()
+        if start_config is not None and not resumes:
+            weights = read_model(settings.start_from, start_config).get_weights()
             try:
                 transformer.set_weights(weights)
             except ValueError as error:
@@ -288,7 +288,7 @@ def make_config(settings, recipe, vocab_size, target_vocab_size=None) -> Transfo
     if settings.start_from is not None:
         config = read_config(settings.start_from)["model"].to_dict()
     config = TransformerConfig.from_dict({**config, **settings.model, **sizes})
-    # Equal is enough: the recipe counts EOS, and the decoder's input has BOS in its place.
+    # Equal lengths fit: the recipe counts EOS, and the decoder's input has BOS instead.
     if config.max_length is not None and recipe.max_length > config.max_length:
         raise UserError(
             f"The model has {config.max_length} positions, fewer than the {recipe.max_length} "
