@@ -8,6 +8,7 @@ _MODULES = {
     "corpora": ["ParallelTextCorpus", "TfdsCorpus", "TsvCorpus"],
     "encoded_corpus": ["Corpus", "EncodedCorpus", "PairsCorpus"],
     "lines": ["text_lines"],
+    "mapped_tokenizer": ["MappedTokenizer"],
     "prepared_corpus": ["PreparedCorpus", "prepare_corpus"],
     "sentencepiece_tokenizer": ["SentencePieceTokenizer", "train_sentencepiece"],
     "subword_tokenizer": ["SubwordTokenizer", "build_subword_vocabulary"],

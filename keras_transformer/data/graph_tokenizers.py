@@ -1,9 +1,12 @@
 """The tokenizers as `tf.Module`s, for raw strings in a SavedModel."""
 
 import hashlib
+from collections.abc import Sequence
 
 import tensorflow as tf
 
+from keras_transformer.data.mapped_tokenizer import LANGUAGE, language_rule
+from keras_transformer.data.sentencepiece_tokenizer import SPACE
 from keras_transformer.data.tokenizer import BOS_ID, EOS_ID, PAD_ID, SPECIAL_PIECES, UNK_ID
 from keras_transformer.errors import UserError
 
@@ -38,6 +41,11 @@ def graph_sentencepiece(model: bytes, vocab_size: int) -> GraphTokenizer:
 
     `FastSentencepieceTokenizer` loads a BPE model too, but returns other ids.
     """
+    tokenizer = _sentencepiece(model, tf.int32)
+    return GraphTokenizer(tokenizer, tokenizer.tokenize, tokenizer.detokenize, vocab_size)
+
+
+def _sentencepiece(model, out_type):
     try:
         import tensorflow_text
     except ImportError as error:
@@ -47,21 +55,12 @@ def graph_sentencepiece(model: bytes, vocab_size: int) -> GraphTokenizer:
         ) from error
     # Loaded SavedModels share the tokenizers of one name in a process.
     name = f"sentencepiece_{hashlib.sha256(model).hexdigest()}"
-    tokenizer = tensorflow_text.SentencepieceTokenizer(model=model, out_type=tf.int32, name=name)
-    return GraphTokenizer(tokenizer, tokenizer.tokenize, tokenizer.detokenize, vocab_size)
+    return tensorflow_text.SentencepieceTokenizer(model=model, out_type=out_type, name=name)
 
 
 def graph_subwords(pieces) -> GraphTokenizer:
     """Returns whitespace pieces (from id 4 on) in the graph, as a table and string operations."""
-    keys, first = [piece.encode("utf-8") for piece in pieces], len(SPECIAL_PIECES)
-    vocab_size = first + len(keys)
-    # Without the reserved pieces: text that spells "</s>" must not end a sentence.
-    numbers = tf.range(first, vocab_size, dtype=tf.int64)
-    keys_and_ids = tf.lookup.KeyValueTensorInitializer(
-        tf.constant(keys, tf.string, shape=[len(keys)]), numbers
-    )
-    table = tf.lookup.StaticHashTable(keys_and_ids, default_value=UNK_ID)
-    known = tf.constant([piece.encode("utf-8") for piece in SPECIAL_PIECES] + keys)
+    table, known = _vocabulary([*SPECIAL_PIECES, *pieces])
 
     def tokenize(text):
         split = tf.strings.split(text)
@@ -72,4 +71,48 @@ def graph_subwords(pieces) -> GraphTokenizer:
         joined = tf.strings.reduce_join(split, axis=-1, separator=" ")
         return tf.strings.regex_replace(joined, "@@( |$)", "")
 
-    return GraphTokenizer(table, tokenize, detokenize, vocab_size)
+    return GraphTokenizer(table, tokenize, detokenize, known.shape[0])
+
+
+def graph_mapped_pieces(
+    model: bytes, pieces: Sequence[str], languages: Sequence[str]
+) -> GraphTokenizer:
+    """Returns a `MappedTokenizer` in the graph; `pieces` are those of all ids."""
+    tokenizer = _sentencepiece(model, tf.string)
+    table, known = _vocabulary(pieces)
+    rule = f"{language_rule(languages)}."
+
+    def tokenize(text):
+        has_code = tf.strings.regex_full_match(text, f"(?s)({LANGUAGE.pattern}).*")
+        code = tf.strings.regex_replace(text, f"(?s)^({LANGUAGE.pattern}).*$", r"\1")
+        if languages:
+            is_known = has_code & tf.reduce_any(code[:, None] == tf.constant(languages), axis=1)
+            is_empty = tf.strings.strip(text) == ""
+            assertion = tf.debugging.Assert(tf.reduce_all(is_known | is_empty), [rule])
+            with tf.control_dependencies([assertion]):
+                text = tf.identity(text)
+        rest = tf.strings.regex_replace(text, f"(?s)^{LANGUAGE.pattern}", "", replace_global=False)
+        codes = tf.RaggedTensor.from_row_lengths(code[has_code], tf.cast(has_code, tf.int64))
+        split = tf.concat([codes, tokenizer.tokenize(rest)], axis=1)
+        return split.with_flat_values(tf.cast(table.lookup(split.flat_values), tf.int32))
+
+    def detokenize(ids):
+        split = ids.with_flat_values(
+            tf.where(ids.flat_values == UNK_ID, "", tf.gather(known, ids.flat_values))
+        )
+        joined = tf.strings.regex_replace(tf.strings.reduce_join(split, axis=-1), SPACE, " ")
+        return tf.strings.regex_replace(joined, "^ +| +$", "")
+
+    return GraphTokenizer([tokenizer, table], tokenize, detokenize, len(pieces))
+
+
+def _vocabulary(pieces):
+    """Returns a table from pieces to ids, without the reserved pieces, and all pieces by id."""
+    known = [piece.encode("utf-8") for piece in pieces]
+    # Text that spells "</s>" must not end a sentence.
+    keys, first = known[len(SPECIAL_PIECES) :], len(SPECIAL_PIECES)
+    keys_and_ids = tf.lookup.KeyValueTensorInitializer(
+        tf.constant(keys, tf.string, shape=[len(keys)]),
+        tf.range(first, len(known), dtype=tf.int64),
+    )
+    return tf.lookup.StaticHashTable(keys_and_ids, default_value=UNK_ID), tf.constant(known)

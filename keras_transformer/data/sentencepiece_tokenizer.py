@@ -18,12 +18,14 @@ from keras_transformer.data.lines import sample_lines, text_lines
 from keras_transformer.data.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID, Tokenizer
 from keras_transformer.errors import UserError
 
+SPACE = "\u2581"  # SentencePiece writes it for a space.
 MODEL_TYPES = ("bpe", "unigram")
 _LONGEST_LINE_BYTES = 16_384
 _NO_TEXT = (
     "The text for the vocabulary is empty, or all of its lines are longer than "
     f"{_LONGEST_LINE_BYTES} bytes."
 )
+_SCORE_STEPS = 2**12  # of 1. Sums up to 4,096 are exact in float32.
 _LOGGER = logging.getLogger(__name__)
 
 
@@ -52,7 +54,8 @@ class SentencePieceTokenizer(Tokenizer):
 
     def __init__(self, model: bytes):
         self.model = bytes(model)
-        self._processor = _load_processor(self.model)
+        self._processor = load_processor(self.model)
+        _check_reserved_ids(self._processor)
 
     def __reduce__(self):
         return type(self), (self.model,)
@@ -96,7 +99,7 @@ class SentencePieceTokenizer(Tokenizer):
         try:
             return encode(texts)
         except (RuntimeError, TypeError):  # sentencepiece cannot take lone surrogates
-            return encode([_without_surrogates(text) for text in texts])
+            return encode([without_surrogates(text) for text in texts])
 
     @functools.cached_property
     def _bpe_dropout(self):
@@ -117,7 +120,8 @@ class SentencePieceTokenizer(Tokenizer):
         return graph_sentencepiece(self.model, self.vocab_size)
 
 
-def _load_processor(model: bytes) -> sentencepiece.SentencePieceProcessor:
+def load_processor(model: bytes) -> sentencepiece.SentencePieceProcessor:
+    """Returns the processor of a SentencePiece model; raises a `UserError` if it is damaged."""
     try:
         processor = sentencepiece.SentencePieceProcessor(model_proto=model)
         message = _parse_model(model)
@@ -127,13 +131,16 @@ def _load_processor(model: bytes) -> sentencepiece.SentencePieceProcessor:
     # A file cut between two pieces is still a valid message, but what follows the pieces is gone.
     if not (message.HasField("trainer_spec") and message.HasField("normalizer_spec")):
         raise UserError("The SentencePiece model is incomplete.")
+    return processor
+
+
+def _check_reserved_ids(processor):
     ids = processor.pad_id(), processor.unk_id(), processor.bos_id(), processor.eos_id()
     if ids != (PAD_ID, UNK_ID, BOS_ID, EOS_ID):
         raise UserError(
             "A SentencePiece model must be trained with pad_id=0, unk_id=1, bos_id=2, eos_id=3. "
             "Received: pad_id={}, unk_id={}, bos_id={}, eos_id={}".format(*ids)
         )
-    return processor
 
 
 def _parse_model(model: bytes):
@@ -142,7 +149,20 @@ def _parse_model(model: bytes):
     return sentencepiece_model_pb2.ModelProto.FromString(model)
 
 
-def _without_surrogates(text: str) -> str:
+def rounded_scores(model: bytes) -> bytes:
+    """Returns a SentencePiece model whose scores are rounded, so that their sums are exact."""
+    try:
+        message = _parse_model(model)
+    except Exception as error:
+        raise UserError("This is not a SentencePiece model, or a damaged one.") from error
+    for piece in message.pieces:
+        if math.isfinite(piece.score):
+            piece.score = round(piece.score * _SCORE_STEPS) / _SCORE_STEPS
+    return message.SerializeToString()
+
+
+def without_surrogates(text: str) -> str:
+    """Returns text that UTF-8 can encode: lone surrogates become U+FFFD."""
     if not isinstance(text, str):
         raise TypeError(f"A tokenizer encodes str. Received: {text=}")
     return text.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
@@ -242,7 +262,6 @@ def _training_problem(message, vocab_size, model_type):
     return f"The vocabulary could not be trained: {' '.join(message.split())}"
 
 
-_SPACE = "\u2581"  # SentencePiece writes it for a space.
 _MAX_CACHED_SPLITS = 2**17
 # Maximum length of a word times `dropout`. The splits of longer words rarely occur twice, so they
 # are not cached.
@@ -276,8 +295,8 @@ class BpeDropout:
         longest_first = sorted(self._whole, key=len, reverse=True)
         self._symbols = re.compile("|".join([*map(re.escape, longest_first), "."]), re.DOTALL)
         # If no piece crosses a space, words are split independently.
-        crosses = any(_SPACE in piece[1:] for piece in self._pieces)
-        self._words = re.compile(".+" if crosses else f"{_SPACE}?[^{_SPACE}]+|{_SPACE}", re.DOTALL)
+        crosses = any(SPACE in piece[1:] for piece in self._pieces)
+        self._words = re.compile(".+" if crosses else f"{SPACE}?[^{SPACE}]+|{SPACE}", re.DOTALL)
         self._cached_split = functools.lru_cache(_MAX_CACHED_SPLITS)(self._split)
 
     def encode(self, texts: Iterable[str], dropout: float, seed: int) -> list[list[int]]:

@@ -18,9 +18,10 @@ SPECIAL_PIECES = ("<pad>", "<unk>", "<s>", "</s>")
 
 
 class Tokenizer(abc.ABC):
-    """Turns text to ids and back; see `SentencePieceTokenizer` and `SubwordTokenizer`."""
+    """Turns text to ids and back, such as `SentencePieceTokenizer` and `SubwordTokenizer`."""
 
     suffix: str  # of its file
+    languages: tuple[str, ...] = ()  # codes, one of which each text must begin with
 
     @property
     @abc.abstractmethod
@@ -101,7 +102,7 @@ class Tokenizer(abc.ABC):
         Args:
             directory: the folder, created if it does not exist.
             name: file name without its suffix: `.model` for a SentencePiece model, `.txt` for one
-                piece per line in the order of ids.
+                piece per line in the order of ids, `.json` for a `MappedTokenizer`.
         """
         path = pathlib.Path(directory) / f"{name}{self.suffix}"
         with atomic_write(os.path.realpath(path)) as temporary:

@@ -4,13 +4,14 @@ import os
 import pathlib
 from typing import NamedTuple
 
+from keras_transformer.data.mapped_tokenizer import MappedTokenizer
 from keras_transformer.data.sentencepiece_tokenizer import SentencePieceTokenizer
 from keras_transformer.data.subword_tokenizer import SubwordTokenizer
 from keras_transformer.data.tokenizer import Tokenizer
 from keras_transformer.errors import UserError
 from keras_transformer.files import current_file
 
-_KINDS = (SentencePieceTokenizer, SubwordTokenizer)
+_KINDS = (SentencePieceTokenizer, SubwordTokenizer, MappedTokenizer)
 # Empty pieces take two bytes in a file and some 80 in memory.
 _LARGEST_FILE = 2**26
 _SHARED_NAME = "tokenizer"
@@ -63,10 +64,11 @@ class TokenizerPair(NamedTuple):
 def save_tokenizer(
     tokenizer: Tokenizer, directory: str | os.PathLike, name: str = "tokenizer"
 ) -> pathlib.Path:
-    """Writes a tokenizer for `load_tokenizer`; one of the other kind with this name is removed.
+    """Writes a tokenizer for `load_tokenizer`; one of another kind with this name is removed.
 
     Args:
-        tokenizer: `SentencePieceTokenizer` (`name.model`) or `SubwordTokenizer` (`name.txt`).
+        tokenizer: `SentencePieceTokenizer` (`name.model`), `SubwordTokenizer` (`name.txt`) or
+            `MappedTokenizer` (`name.json`).
         directory, name: as in the tokenizer's `save`.
 
     Returns:
@@ -99,7 +101,7 @@ def load_tokenizer(directory: str | os.PathLike, name: str = "tokenizer") -> Tok
         directory, name: as in `save_tokenizer`.
 
     Raises:
-        UserError: if there is no such file, there is one of each kind, or it is damaged.
+        UserError: if there is no such file, there are several kinds, or it is damaged.
 
     Example:
 
@@ -112,7 +114,7 @@ def load_tokenizer(directory: str | os.PathLike, name: str = "tokenizer") -> Tok
     paths = _files(directory, name)
     if len(paths) != 1:
         names = " or ".join(f"{name}{kind.suffix}" for kind in _KINDS)
-        number = "both" if paths else "neither"
+        number = "several" if paths else "none"
         raise UserError(f"A tokenizer is one file, {names}: {str(directory)!r} has {number}.")
     return load_tokenizer_file(paths[0])
 
@@ -148,6 +150,7 @@ def load_tokenizer_file(path: pathlib.Path) -> Tokenizer:
     try:
         if path.suffix == SentencePieceTokenizer.suffix:
             return SentencePieceTokenizer(content)
-        return SubwordTokenizer.from_file_content(content)
+        kind = MappedTokenizer if path.suffix == MappedTokenizer.suffix else SubwordTokenizer
+        return kind.from_file_content(content)
     except UserError as error:
         raise UserError(f"{str(path)!r} cannot be loaded: {error}") from error

@@ -51,9 +51,9 @@ def test_a_file_that_is_no_tokenizer_is_never_deleted(tokenizer, tmp_path):
 
 
 def test_a_missing_tokenizer_names_the_folder(tmp_path):
-    with pytest.raises(UserError, match=r"tokenizer\.model or tokenizer\.txt: '.*' has neither"):
+    with pytest.raises(UserError, match=r"tokenizer\.model or .*tokenizer\.json: .* has none"):
         load_tokenizer(tmp_path)
-    with pytest.raises(UserError, match="has neither"):
+    with pytest.raises(UserError, match="has none"):
         load_tokenizer(tmp_path / "nothing")
 
 

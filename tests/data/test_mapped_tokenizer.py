@@ -1,0 +1,125 @@
+"""A SentencePiece model whose pieces are looked up in another vocabulary, as OPUS-MT has them."""
+
+import io
+import json
+import pickle
+
+import pytest
+import sentencepiece
+
+from keras_transformer.data import MappedTokenizer, load_tokenizer, save_tokenizer
+from keras_transformer.errors import UserError
+
+LINES = ["the red house", "the blue house", "a red door", "a blue door opens", "doors are red"]
+# Texts with unknown characters, codes, white space that is normalized, bytes that are no text.
+TEXTS = [
+    "the red door", "  a   blue\u00a0house ", "", "   ", "日本 house", "the日red", "</s> <pad> red",
+    ">>por<< the red house", ">>xxx<< a door", ">> a red << door", ">>por<<", ">>", "<< >>",
+    ">>a\nb<< red", "red >>por<< house", "\u2581red", "ﬁve ½ Ａ", "é e\u0301 ß", "a\x00b",
+    "\ud800 red",
+]  # fmt: skip
+
+
+def learned(text):
+    """A SentencePiece model with ids of its own and no bytes, as Marian learns it, as bytes."""
+
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(text), model_writer=model, vocab_size=30, minloglevel=2,
+        model_type="unigram", hard_vocab_limit=False, character_coverage=1.0,
+    )  # fmt: skip
+    return model.getvalue()
+
+
+@pytest.fixture(scope="module")
+def model():
+    return learned(LINES * 3)
+
+
+@pytest.fixture(scope="module")
+def tokenizer(model):
+    """Its vocabulary is in another order, has a piece and a code of its own and lacks a piece."""
+    processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+    pieces = [processor.id_to_piece(number) for number in range(3, processor.get_piece_size())]
+    return MappedTokenizer(model, [">>por<<", "extra", *reversed(pieces[:-1])])
+
+
+def reference(tokenizer, model, text):
+    """As transformers' `MarianTokenizer`: the code is cut off, and each piece looked up."""
+    ids = {
+        piece: n for n, piece in enumerate(tokenizer.pieces(range(tokenizer.vocab_size))) if n > 3
+    }
+    pieces = []
+    text = text.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
+    if text.startswith(">>") and (end := text.find("<<")) != -1:
+        pieces, text = [text[: end + 2]], text[end + 2 :]
+    processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+    return [ids.get(piece, 1) for piece in pieces + processor.encode(text, out_type=str)]
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_ids_are_those_of_the_pieces(tokenizer, model, text):
+    assert tokenizer.encode(text) == reference(tokenizer, model, text)
+
+
+def test_ids_and_texts_in_the_graph_are_those_of_python(tokenizer):
+    pytest.importorskip("tensorflow_text")
+    graph = tokenizer.in_graph()
+    texts = [text for text in TEXTS if "\ud800" not in text]
+    encoded = tokenizer.encode_batch(texts)
+    assert graph.tokenize(texts).to_list() == encoded
+    ids = graph.tokenize(texts).to_tensor()
+    assert [text.decode() for text in graph.detokenize(ids).numpy()] == [
+        tokenizer.decode(row) for row in ids.numpy()
+    ]
+
+
+def test_text_comes_back_without_what_is_unknown(tokenizer):
+    assert tokenizer.decode(tokenizer.encode("the red house日")) == "the red house"
+    assert tokenizer.decode([2, *tokenizer.encode("a door"), 3, 9, 0]) == "a door"
+
+
+@pytest.mark.parametrize("in_graph", [False, True])
+@pytest.mark.parametrize("text", ["the red house", ">>deu<< the red house", "x >>por<< red"])
+def test_a_text_without_a_language_of_the_model_is_refused(tokenizer, text, in_graph):
+    languages = tokenizer.pieces([4])
+    strict = MappedTokenizer(
+        tokenizer.model, tokenizer.pieces(range(4, tokenizer.vocab_size)), languages
+    )
+    encode, error = strict.encode_batch, UserError
+    if in_graph:
+        pytest.importorskip("tensorflow_text")
+        encode, error = strict.in_graph().tokenize, Exception
+    assert list(encode([">>por<< red", "", " "])[0])[0] == 4
+    with pytest.raises(error, match="must begin with the code of its target language: >>por<<"):
+        encode([">>por<< red", text])
+
+
+def test_it_is_saved_loaded_and_pickled(tokenizer, tmp_path):
+    assert save_tokenizer(tokenizer, tmp_path).name == "tokenizer.json"
+    for again in (load_tokenizer(tmp_path), pickle.loads(pickle.dumps(tokenizer))):
+        assert again.encode_batch(TEXTS) == tokenizer.encode_batch(TEXTS)
+        assert again.pieces(range(tokenizer.vocab_size)) == tokenizer.pieces(
+            range(tokenizer.vocab_size)
+        )
+
+
+@pytest.mark.parametrize("change, message", [
+    (lambda values: values.pop("pieces"), "damaged"),
+    (lambda values: values.update(pieces=[7]), "must be text"),
+    (lambda values: values.update(pieces=["a", "a"]), "differ from each other"),
+    (lambda values: values.update(pieces=["</s>"]), "differ from each other"),
+    (lambda values: values.update(languages=[">>fra<<"]), "Received: '>>fra<<'"),
+    (lambda values: values.update(sentencepiece="?"), "damaged"),
+    (lambda values: values.update(sentencepiece="AAAA"), "not a SentencePiece model"),
+])  # fmt: skip
+def test_a_damaged_file_is_refused(tokenizer, tmp_path, change, message):
+    path = save_tokenizer(tokenizer, tmp_path)
+    values = json.loads(path.read_text())
+    change(values)
+    path.write_text(json.dumps(values))
+    with pytest.raises(UserError, match=f"tokenizer.json' cannot be loaded: .*{message}"):
+        load_tokenizer(tmp_path)
+    path.write_text(path.read_text()[:-9])
+    with pytest.raises(UserError, match="damaged"):
+        load_tokenizer(tmp_path)
