@@ -35,6 +35,14 @@ class MappedTokenizer(Tokenizer):
 
     Raises:
         UserError: if `model` is not a complete SentencePiece model, or a piece is repeated.
+
+    Example:
+
+    >>> from keras_transformer.data import MappedTokenizer, train_sentencepiece
+    >>> learned = train_sentencepiece(["red house", "blue house"], vocab_size=280)
+    >>> tokenizer = MappedTokenizer(learned.model, learned.pieces(range(4, 280))[::-1])
+    >>> tokenizer.decode(tokenizer.encode("red house"))
+    'red house'
     """
 
     suffix = ".json"
