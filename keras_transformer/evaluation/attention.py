@@ -25,7 +25,7 @@ class AttentionWeights:
     """Attention weights of all layers and heads of a model, for one text and its answer.
 
     Args:
-        source, target: pieces of the text and of the answer, EOS last.
+        source, target: Pieces of the text and of the answer, EOS last.
         encoder, decoder, cross: float32 `[layers, heads, query_length, key_length]`. Each query of
             `decoder` and `cross` is the step that predicts a target piece. The keys of `decoder`
             are the pieces that the decoder reads: `<s>` and the target without its last piece.
@@ -54,10 +54,10 @@ class AttentionWeights:
 
         Args:
             attention: `"encoder"`, `"decoder"` or `"cross"`.
-            layer, head: numbers from 1; None for all. A head needs a layer.
+            layer, head: Numbers from 1; None for all. A head needs a layer.
 
         Raises:
-            ValueError: if there is no such attention, layer or head, or only a head is given.
+            ValueError: If there is no such attention, layer or head, or only a head is given.
         """
         check_choice("attention", attention, KINDS)
         weights = getattr(self, attention)
@@ -80,12 +80,12 @@ def attention_weights(
     """Returns the attention weights of all layers and heads for a text and its answer.
 
     Args:
-        pipeline: a `Translator` or `Parser`; an `Ensemble` has the heads of all its models.
-        source, target: the text, and its translation or its tree in brackets; None for the answer
+        pipeline: A `Translator` or `Parser`; an `Ensemble` has the heads of all its models.
+        source, target: The text, and its translation or its tree in brackets; None for the answer
             that the search finds.
 
     Raises:
-        UserError: if the source is empty, one is too long, or a tree has other words.
+        UserError: If the source is empty, one is too long, or a tree has other words.
 
     Example:
 
@@ -127,14 +127,14 @@ def attention_page(
     The page needs no network. Its weights are rounded to multiples of 1/255.
 
     Args:
-        weights: the `AttentionWeights` to show.
-        path: the HTML file to write.
-        attention, layer, head: the first view, as in `AttentionWeights.view`; None for the last
+        weights: The `AttentionWeights` to show.
+        path: The HTML file to write.
+        attention, layer, head: The first view, as in `AttentionWeights.view`; None for the last
             layer or all heads. The page has controls to choose others.
-        title: heading of the page; None for "Attention".
+        title: Heading of the page; None for "Attention".
 
     Raises:
-        ValueError: if there is no such attention, layer or head, or only a head is given.
+        ValueError: If there is no such attention, layer or head, or only a head is given.
 
     Example:
 

@@ -21,10 +21,10 @@ class Score:
     """A score and the way it was computed.
 
     Attributes:
-        name: name of the metric, e.g. "BLEU".
-        score: the value, 0 to 100.
-        signature: settings of the metric; scores with different signatures are not comparable.
-        details: parts of the score, e.g. BLEU's precisions and brevity penalty.
+        name: Name of the metric, e.g. "BLEU".
+        score: The value, 0 to 100.
+        signature: Settings of the metric; scores with different signatures are not comparable.
+        details: Parts of the score, e.g. BLEU's precisions and brevity penalty.
 
     Example:
 
@@ -55,9 +55,9 @@ def corpus_bleu(
     """Returns the BLEU of a whole corpus, computed by sacreBLEU.
 
     Args:
-        hypotheses: the translations, one string per sentence, not tokenized.
-        references: one string per sentence; or several such lists, one per reference file.
-        lowercase: whether to ignore case.
+        hypotheses: The translations, one string per sentence, not tokenized.
+        references: One string per sentence; or several such lists, one per reference file.
+        lowercase: Whether to ignore case.
         tokenize: sacreBLEU's tokenizer, e.g. "13a", "intl", "char", "zh"; "none" for text that is
             already tokenized, as in older papers.
 
@@ -66,7 +66,7 @@ def corpus_bleu(
         `reference_length`, the lengths in tokens.
 
     Raises:
-        UserError: if the numbers of lines differ, there are none, or the tokenizer is unknown.
+        UserError: If the numbers of lines differ, there are none, or the tokenizer is unknown.
 
     Example:
 
@@ -102,8 +102,8 @@ def corpus_chrf(
     """Returns the chrF of a whole corpus (chrF++ with `word_order=2`), computed by sacreBLEU.
 
     Args:
-        hypotheses, references, lowercase: as in `corpus_bleu`.
-        word_order: maximum order of word n-grams, counted in addition to character n-grams.
+        hypotheses, references, lowercase: As in `corpus_bleu`.
+        word_order: Maximum order of word n-grams, counted in addition to character n-grams.
 
     Example:
 
@@ -127,7 +127,7 @@ def exact_match(
     """Returns the share of translations that equal one of their references, in percent.
 
     Args:
-        hypotheses, references, lowercase: as in `corpus_bleu`; surrounding white space is ignored.
+        hypotheses, references, lowercase: As in `corpus_bleu`; surrounding white space is ignored.
 
     Returns:
         `Score`; its details are `num_matches` and `num_sentences`.
@@ -200,11 +200,11 @@ def paper_bleu(
     to compare with papers of that time.
 
     Args:
-        hypotheses, references, lowercase: as in `corpus_bleu`.
-        language: language of the texts, `"de"` or `"en"`.
+        hypotheses, references, lowercase: As in `corpus_bleu`.
+        language: Language of the texts, `"de"` or `"en"`.
 
     Raises:
-        UserError: as `corpus_bleu`, or if `language` is another.
+        UserError: As `corpus_bleu`, or if `language` is another.
 
     Example:
 

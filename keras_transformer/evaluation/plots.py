@@ -38,16 +38,16 @@ def plot_learning_curve(
     """Draws the loss, and the scores if there are any, over the training steps; returns the path.
 
     Args:
-        rows: the history, mappings with "step" and any of "loss", "train_loss", "val_loss",
+        rows: The history, mappings with "step" and any of "loss", "train_loss", "val_loss",
             "valid_loss" (nats per token), and a task's score such as "bleu" or "exact_match" (0 to
             100; also with the prefix "val_" or "valid_"). Values that are no finite numbers, or
             strings of them, are skipped.
-        path: the picture to write; .png, .pdf or .svg.
-        title: text above the plot.
+        path: The picture to write; .png, .pdf or .svg.
+        title: Text above the plot.
 
     Raises:
-        ValueError: if no row has a step and a value.
-        UserError: if matplotlib is missing, or cannot write such a file.
+        ValueError: If no row has a step and a value.
+        UserError: If matplotlib is missing, or cannot write such a file.
 
     Example:
 
@@ -150,14 +150,14 @@ def plot_attention(
     scale, from 0 to the largest weight. Large maps are drawn without the pieces.
 
     Args:
-        weights: attention after the softmax, `[query_length, key_length]`, with one or two axes in
+        weights: Attention after the softmax, `[query_length, key_length]`, with one or two axes in
             front: `num_heads`, or `num_layers` and `num_heads`.
         source_pieces, target_pieces: `key_length` and `query_length` strings.
-        path, title: as in `plot_learning_curve`.
+        path, title: As in `plot_learning_curve`.
 
     Raises:
-        ValueError: if the shape of `weights` does not match the numbers of pieces.
-        UserError: as in `plot_learning_curve`.
+        ValueError: If the shape of `weights` does not match the numbers of pieces.
+        UserError: As in `plot_learning_curve`.
 
     Example:
 

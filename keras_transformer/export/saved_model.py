@@ -38,23 +38,23 @@ def export_saved_model(
     reads the SavedModel.
 
     Args:
-        translator: a `Translator` or another `Pipeline`.
-        directory: a new or empty folder, or an earlier export, which is replaced. TensorFlow
+        translator: A `Translator` or another `Pipeline`.
+        directory: A new or empty folder, or an earlier export, which is replaced. TensorFlow
             Serving expects its last part to be a version number, as in `models/en_de/1`.
-        search: a `BeamSearch`, `GreedySearch` or `Sampling`; None for the translator's.
+        search: A `BeamSearch`, `GreedySearch` or `Sampling`; None for the translator's.
         dtype: `"float32"`; `"bfloat16"`, which halves the size but changes some answers by
             rounding; `"auto"` for the one that this machine multiplies faster; None for the dtype
             of the model.
-        num_streams: number of parts of a request that are searched at the same time, each by one
+        num_streams: Number of parts of a request that are searched at the same time, each by one
             thread. On a CPU, many sentences are translated faster with one stream per core and one
             thread per operation (`tf.config.threading.set_intra_op_parallelism_threads(1)`, or the
             model server's `--tensorflow_intra_op_parallelism=1`). The answers stay the same, unless
             they are sampled or use a shortlist.
 
     Raises:
-        UserError: if the directory holds other files, Keras does not run on TensorFlow, or the
+        UserError: If the directory holds other files, Keras does not run on TensorFlow, or the
             search of a parser is not constrained to well-formed trees.
-        ValueError: if `dtype` or `num_streams` is not allowed.
+        ValueError: If `dtype` or `num_streams` is not allowed.
 
     Example:
 

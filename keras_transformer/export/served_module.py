@@ -29,8 +29,8 @@ class ServedFunctions(abc.ABC):
     a request are searched at the same time.
 
     Attributes:
-        inputs: names of the inputs of each signature, all strings `[batch]`.
-        outputs: name of the output for the best answer, and name of the one for several answers.
+        inputs: Names of the inputs of each signature, all strings `[batch]`.
+        outputs: Name of the output for the best answer, and name of the one for several answers.
         module: `tf.Module` to save, with the weights, the tokenizers and the signatures.
     """
 

@@ -85,15 +85,15 @@ class Pipeline(abc.ABC):
         """Returns the pipeline in one or more directories of `save` or `keras-transformer train`.
 
         Args:
-            directory: the model directory; or a list of directories, whose models become an
+            directory: The model directory; or a list of directories, whose models become an
                 `Ensemble`. Their vocabularies, and a parser's linearizations, must be the same;
                 other settings, such as the search, come from the first.
-            dtype: dtype policy to compute in, such as `"bfloat16"`; `"auto"` for float32 or
+            dtype: Dtype policy to compute in, such as `"bfloat16"`; `"auto"` for float32 or
                 bfloat16, whichever multiplies faster on this machine; None for the global policy.
 
         Raises:
-            ValueError: if the list is empty.
-            UserError: if a file is missing or damaged, or files or directories do not fit together.
+            ValueError: If the list is empty.
+            UserError: If a file is missing or damaged, or files or directories do not fit together.
         """
         if isinstance(directory, str | os.PathLike):
             directory = [directory]
@@ -135,10 +135,10 @@ class Pipeline(abc.ABC):
         """Writes a model directory, with the recipe if there is one, and returns its path.
 
         Args:
-            directory: the folder; files in it that do not belong to a model stay.
+            directory: The folder; files in it that do not belong to a model stay.
 
         Raises:
-            UserError: if a file there has the name of a tokenizer or recipe, but is not one.
+            UserError: If a file there has the name of a tokenizer or recipe, but is not one.
         """
         self.write(directory, self.search)
         return pathlib.Path(directory)
@@ -147,8 +147,8 @@ class Pipeline(abc.ABC):
         """Writes the files of `save` for an export, with its search.
 
         Args:
-            directory, search: the folder of the files, and the search that they have.
-            **settings: entries that are added to `config.json`.
+            directory, search: The folder of the files, and the search that they have.
+            **settings: Entries that are added to `config.json`.
         """
         settings |= {"task": self.task, "search": search_to_dict(search)}
         for name, kind in self.settings.items():

@@ -10,11 +10,11 @@ class Hypothesis(NamedTuple):
     """A translation that a search found.
 
     Attributes:
-        text: the translation.
-        score: the log-probability, in a beam search divided by its length penalty.
-        log_probability: natural logarithm of the probability, with EOS.
-        num_tokens: number of tokens, with EOS.
-        tokens: the ids; EOS is the last one unless the hypothesis reached its maximum length.
+        text: The translation.
+        score: The log-probability, in a beam search divided by its length penalty.
+        log_probability: Natural logarithm of the probability, with EOS.
+        num_tokens: Number of tokens, with EOS.
+        tokens: The ids; EOS is the last one unless the hypothesis reached its maximum length.
 
     Example:
 
@@ -34,10 +34,10 @@ class Score(NamedTuple):
     """The probability of a given translation.
 
     Attributes:
-        log_probability: natural logarithm of the probability, with EOS, without length penalty.
-        num_tokens: number of tokens, with EOS.
-        tokens: the ids, with EOS.
-        token_log_probabilities: those of each token given the tokens before it.
+        log_probability: Natural logarithm of the probability, with EOS, without length penalty.
+        num_tokens: Number of tokens, with EOS.
+        tokens: The ids, with EOS.
+        token_log_probabilities: Those of each token given the tokens before it.
 
     Example:
 

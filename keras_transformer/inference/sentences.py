@@ -61,7 +61,7 @@ class SentenceProfile(Settings):
             digit.
 
     Raises:
-        ValueError: if a value is of another type, or negative.
+        ValueError: If a value is of another type, or negative.
 
     Example:
 
@@ -83,7 +83,7 @@ class SentenceProfile(Settings):
         """Returns the profile of a corpus.
 
         Args:
-            corpus, tokenizer: the corpus, and the tokenizer of its source.
+            corpus, tokenizer: The corpus, and the tokenizer of its source.
         """
         lengths = corpus.source_lengths - 1  # without EOS
         offsets, ids = corpus.source_offsets, corpus.source_ids
@@ -103,7 +103,7 @@ class SentenceProfile(Settings):
         """Returns whether a text has more sentences than was usual in the training text.
 
         Args:
-            text, num_subwords: the text, and the number of its subwords.
+            text, num_subwords: The text, and the number of its subwords.
         """
         if not self.single_sentences and num_subwords <= self.usual_length:
             return False

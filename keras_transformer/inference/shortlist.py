@@ -37,8 +37,8 @@ class Shortlist:
     Args:
         candidates: int32 `[source vocabulary, n]`, the translations of each source token.
         frequent: int32 `[m]`, tokens that are always allowed.
-        vocab_size: size of the target vocabulary.
-        checksum: checksum of the vocabularies that it was learned with.
+        vocab_size: Size of the target vocabulary.
+        checksum: Checksum of the vocabularies that it was learned with.
 
     Example:
 
@@ -72,14 +72,14 @@ class Shortlist:
         """Returns a shortlist learned from sentence pairs with IBM model 1.
 
         Args:
-            corpus: an `EncodedCorpus` of the training text. At most 500,000 of its pairs are read.
+            corpus: An `EncodedCorpus` of the training text. At most 500,000 of its pairs are read.
             tokenizers: `TokenizerPair` of the model.
-            num_candidates: number of translations of each source token. With a shared vocabulary,
+            num_candidates: Number of translations of each source token. With a shared vocabulary,
                 each source token is also its own candidate.
-            num_frequent: number of tokens that are always allowed, the most frequent ones.
+            num_frequent: Number of tokens that are always allowed, the most frequent ones.
 
         Raises:
-            ValueError: if a number is not positive, or `num_candidates` is above 1000.
+            ValueError: If a number is not positive, or `num_candidates` is above 1000.
 
         Reference: Brown et al. (1993), https://aclanthology.org/J93-2003, section 4.1.
         """
@@ -109,7 +109,7 @@ class Shortlist:
         for a vocabulary smaller than all `SIZES`.
 
         Args:
-            sources, prefixes: ids of each source, and ids that translations begin with.
+            sources, prefixes: Ids of each source, and ids that translations begin with.
         """
         if self.vocab_size < SIZES[0]:
             return None
@@ -128,7 +128,7 @@ class Shortlist:
         """Writes `shortlist.npz` into a model directory, and returns its path.
 
         Args:
-            directory: the model directory.
+            directory: The model directory.
         """
         with atomic_files(directory) as aside:
             np.savez_compressed(aside / SHORTLIST_FILE, **dataclasses.asdict(self))
@@ -139,11 +139,11 @@ class Shortlist:
         """Returns the shortlist in a model directory.
 
         Args:
-            directory: the model directory.
-            tokenizers: the model's `TokenizerPair`.
+            directory: The model directory.
+            tokenizers: The model's `TokenizerPair`.
 
         Raises:
-            UserError: if there is none, it is damaged, or it was learned with other vocabularies.
+            UserError: If there is none, it is damaged, or it was learned with other vocabularies.
         """
         path = current_file(directory, SHORTLIST_FILE)
         if not path.is_file():

@@ -35,23 +35,23 @@ class Translator(Pipeline):
     """Translates text with a model, its tokenizers and a search.
 
     Args:
-        model: a `keras_transformer.models.Transformer` or `Ensemble`.
-        source_tokenizer: tokenizer of the source, with the model's `vocab_size`.
-        target_tokenizer: tokenizer of the target; None if both share one.
-        search: a `BeamSearch`, `GreedySearch` or `Sampling`; None for `BeamSearch()`.
-        extra_length: maximum number of tokens in a translation (with EOS) minus the number of
+        model: A `keras_transformer.models.Transformer` or `Ensemble`.
+        source_tokenizer: Tokenizer of the source, with the model's `vocab_size`.
+        target_tokenizer: Tokenizer of the target; None if both share one.
+        search: A `BeamSearch`, `GreedySearch` or `Sampling`; None for `BeamSearch()`.
+        extra_length: Maximum number of tokens in a translation (with EOS) minus the number of
             subwords in its source (without EOS).
-        max_source_length: maximum number of tokens of a source, with EOS; None for 1024.
+        max_source_length: Maximum number of tokens of a source, with EOS; None for 1024.
             `translate` splits longer texts; the other methods cut them, with a logged warning.
             Learned positions allow at most the model's `max_length`.
-        recipe: a `TrainingRecipe` (or dict) that `save` also writes.
+        recipe: A `TrainingRecipe` (or dict) that `save` also writes.
         sentence_profile: `SentenceProfile` of the training text; `translate` splits texts with it.
 
     Attributes:
-        num_split: number of texts that `translate` has split so far.
+        num_split: Number of texts that `translate` has split so far.
 
     Raises:
-        ValueError: if a tokenizer does not fit the model, or a number is not positive.
+        ValueError: If a tokenizer does not fit the model, or a number is not positive.
 
     Example:
 
@@ -106,25 +106,25 @@ class Translator(Pipeline):
         """Returns the translations of texts, which include their prefixes.
 
         Args:
-            texts: sequence of `str`. Text without subwords (empty, white space) gives `""`.
-            search: search to use instead of the translator's.
-            batch_size: maximum number of texts in a batch; None for 128, or fewer with more than
+            texts: Sequence of `str`. Text without subwords (empty, white space) gives `""`.
+            search: Search to use instead of the translator's.
+            batch_size: Maximum number of texts in a batch; None for 128, or fewer with more than
                 two beams. Batches have texts of similar length, and fewer texts if these are long.
-            progress: called after each batch with the numbers of finished texts and of all texts.
-            prefixes: the beginning of each translation, which should end with a whole word; `""`
+            progress: Called after each batch with the numbers of finished texts and of all texts.
+            prefixes: The beginning of each translation, which should end with a whole word; `""`
                 or None leaves it free. Spaces at its end are ignored.
-            long_texts: treatment of texts longer than the training texts. `"split"` translates them
+            long_texts: Treatment of texts longer than the training texts. `"split"` translates them
                 in parts and joins the answers with spaces: single sentences if the training texts
                 were such, otherwise as many sentences as were usual. A sentence longer than any in
                 training is split between words. `"truncate"` cuts the text at `max_source_length`
                 with a logged warning; `"error"` raises an error instead.
-            num_streams: number of batches that are searched at the same time, each in its own
+            num_streams: Number of batches that are searched at the same time, each in its own
                 thread. On a CPU with TensorFlow, one stream for each core is fastest, after
                 `tf.config.threading.set_intra_op_parallelism_threads(1)`.
 
         Raises:
-            ValueError: if an argument is not as described above.
-            UserError: if a prefix is as long as its translation may be, or a text is too long.
+            ValueError: If an argument is not as described above.
+            UserError: If a prefix is as long as its translation may be, or a text is too long.
         """
         check_choice("long_texts", long_texts, ("split", "truncate", "error"))
         parts, longest = self._encode(texts), self.max_source_length - 1  # and EOS
@@ -175,10 +175,10 @@ class Translator(Pipeline):
         score 0. If the constraints allow no answer, it is `""` with score minus infinity.
 
         Args:
-            texts: as in `translate`, but texts longer than `max_source_length` are cut, because the
+            texts: As in `translate`, but texts longer than `max_source_length` are cut, because the
                 answers to parts of a text cannot be ranked together. Logged warnings count them,
                 and texts of several sentences that `translate` would split.
-            search, batch_size, progress, prefixes, num_streams: as in `translate`.
+            search, batch_size, progress, prefixes, num_streams: As in `translate`.
         """
         parts, profile, num_several = self._encode(texts), self.sentence_profile, 0
         if profile is not None:
@@ -245,13 +245,13 @@ class Translator(Pipeline):
         """Returns the `Score` of given translations, by their probability.
 
         Args:
-            sources: sequence of `str`; cut at `max_source_length`, with a logged warning.
-            targets: sequence of `str`, one for each source. An empty target is EOS alone.
-            batch_size, progress: as in `translate`.
+            sources: Sequence of `str`; cut at `max_source_length`, with a logged warning.
+            targets: Sequence of `str`, one for each source. An empty target is EOS alone.
+            batch_size, progress: As in `translate`.
 
         Raises:
-            ValueError: if there are not as many targets as sources.
-            UserError: if a target is longer than the model's learned positions.
+            ValueError: If there are not as many targets as sources.
+            UserError: If a target is longer than the model's learned positions.
         """
         sources = self.source_tokenizer.encode_batch(_checked_texts("texts", sources))
         sources = cut_sources(sources, self.max_source_length - 1, _CUT_ADVICE)
@@ -288,13 +288,13 @@ class Translator(Pipeline):
         training, but is less exact than a trained aligner.
 
         Args:
-            sources, batch_size, progress: as in `score`.
-            translations: sequence of `str`, one for each source, such as `translate` returns.
-            layer: index of the decoder block; negative numbers count from the end. The last but one
+            sources, batch_size, progress: As in `score`.
+            translations: Sequence of `str`, one for each source, such as `translate` returns.
+            layer: Index of the decoder block; negative numbers count from the end. The last but one
                 is the usual choice; with a single block, -2 is also allowed.
 
         Raises:
-            ValueError, UserError: as in `score`, or if there is no such layer.
+            ValueError, UserError: As in `score`, or if there is no such layer.
 
         Reference: Garg et al. (2019), https://arxiv.org/abs/1909.02074.
         """

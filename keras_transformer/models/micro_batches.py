@@ -26,8 +26,8 @@ class MicroBatchModel(keras.Model):
     `gradient_accumulation_steps` takes the mean over unequal parts, and fails on several replicas.
 
     Attributes:
-        micro_batches: number of parts that are computed in turn, in less memory.
-        streams: number of parts of each micro-batch that are computed at the same time. With one
+        micro_batches: Number of parts that are computed in turn, in less memory.
+        streams: Number of parts of each micro-batch that are computed at the same time. With one
             thread per operation on a CPU, two streams train small models faster than two threads.
     """
 

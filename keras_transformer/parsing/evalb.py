@@ -39,14 +39,14 @@ class EvalbParameters:
     """Parameters of EVALB; the defaults are those of `COLLINS.prm`.
 
     Args:
-        delete_labels: words with one of these tags are deleted, and brackets with these labels.
-        delete_labels_for_length: words with one of these tags do not count for the length.
-        equal_labels: pairs of labels that count as equal.
-        quote_labels: tags of quotation marks (`'`, `"` or `/`). If the trees differ in their number
+        delete_labels: Words with one of these tags are deleted, and brackets with these labels.
+        delete_labels_for_length: Words with one of these tags do not count for the length.
+        equal_labels: Pairs of labels that count as equal.
+        quote_labels: Tags of quotation marks (`'`, `"` or `/`). If the trees differ in their number
             of words, a mark that only one tree deletes is kept in both if both tags are in here.
-        cutoff_length: maximum length of a sentence in the second summary.
-        labelled: whether labels must be equal; if False, only spans.
-        equal_words: pairs of words that count as equal.
+        cutoff_length: Maximum length of a sentence in the second summary.
+        labelled: Whether labels must be equal; if False, only spans.
+        equal_words: Pairs of words that count as equal.
         max_errors: EVALB's `MAX_ERROR`: `parseval` raises an error for more than `max_errors + 1`
             errors, where EVALB stops; None for no limit.
 
@@ -79,11 +79,11 @@ class EvalbParameters:
         """Returns the parameters in a file of EVALB.
 
         Args:
-            path: the file. Lines that begin with `#` are comments. The defaults are EVALB's: no
+            path: The file. Lines that begin with `#` are comments. The defaults are EVALB's: no
                 label is deleted, no labels are equal, and `MAX_ERROR` is 10.
 
         Raises:
-            UserError: if the file is missing or not UTF-8, or a line has an unknown keyword or
+            UserError: If the file is missing or not UTF-8, or a line has an unknown keyword or
                 wrong values, where EVALB prints a warning and ignores the line.
         """
         values: dict[str, Any] = {name: () for name, _, adds in _KEYWORDS.values() if adds}
@@ -118,14 +118,14 @@ class SentenceScore:
     """One line of EVALB's table.
 
     Attributes:
-        number: number of the sentence, from 1.
-        length: number of words of the gold tree, without tags in `delete_labels_for_length`.
+        number: Number of the sentence, from 1.
+        length: Number of words of the gold tree, without tags in `delete_labels_for_length`.
         status: 0 valid; 1 error, other words or a broken line; 2 skipped, a parse without words.
-        gold_brackets, test_brackets: number of brackets of each tree; EVALB prints 0 if not valid.
-        matched: number of brackets of the parse that are right.
-        crossing: number of brackets of the parse that overlap a bracket of the gold tree.
-        words, correct_tags: number of words that are not deleted, and how many have the right tag.
-        uses_gold_tags: whether the tags of the gold tree delete words, because the parse has none.
+        gold_brackets, test_brackets: Number of brackets of each tree; EVALB prints 0 if not valid.
+        matched: Number of brackets of the parse that are right.
+        crossing: Number of brackets of the parse that overlap a bracket of the gold tree.
+        words, correct_tags: Number of words that are not deleted, and how many have the right tag.
+        uses_gold_tags: Whether the tags of the gold tree delete words, because the parse has none.
         errors: EVALB's error messages.
 
     Example:

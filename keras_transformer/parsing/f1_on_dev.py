@@ -21,19 +21,19 @@ class F1OnDev(ScoreOnDev):
     The score is `ParsevalScore.strict_f1`: a model cannot win by failing on hard sentences.
 
     Args:
-        trees: clean gold trees.
-        source_tokenizer, target_tokenizer, linearization: as in `Parser`.
-        search: a search of `keras_transformer.decoding`; None for greedy.
-        every: number of epochs between parses.
-        limit, seed: number of trees to parse, drawn once, in their order; None for all.
+        trees: Clean gold trees.
+        source_tokenizer, target_tokenizer, linearization: As in `Parser`.
+        search: A search of `keras_transformer.decoding`; None for greedy.
+        every: Number of epochs between parses.
+        limit, seed: Number of trees to parse, drawn once, in their order; None for all.
 
     Attributes:
-        history, translator: as in `ScoreOnDev`; the `Translator` writes symbols.
-        trees, parses: the gold trees that are parsed, and the last parses, `Tree` or None.
+        history, translator: As in `ScoreOnDev`; the `Translator` writes symbols.
+        trees, parses: The gold trees that are parsed, and the last parses, `Tree` or None.
         score, parser: `ParsevalScore` and `Parser` of the last evaluation, or None.
 
     Raises:
-        ValueError: if there are no trees.
+        ValueError: If there are no trees.
 
     Example:
 

@@ -22,8 +22,8 @@ class RebuiltTree(NamedTuple):
     """A tree made of a sequence of symbols.
 
     Attributes:
-        tree: the tree, over the words of the input.
-        num_repairs: number of changes that the sequence needed; 0 if it was well-formed.
+        tree: The tree, over the words of the input.
+        num_repairs: Number of changes that the sequence needed; 0 if it was well-formed.
 
     Example:
 
@@ -56,7 +56,7 @@ class Linearization(Settings):
         numbers: Write the number of each word, from 0 to 99 and then from 0 again.
 
     Raises:
-        ValueError: if a value is not allowed, or both `words` and `numbers` are True.
+        ValueError: If a value is not allowed, or both `words` and `numbers` are True.
 
     Example:
 
@@ -92,7 +92,7 @@ class Linearization(Settings):
         """Returns `"("` or `")"` and the label, `"word"` and the symbol, or `""` and the symbol.
 
         Args:
-            symbol: any string, also one that this form does not have.
+            symbol: Any string, also one that this form does not have.
         """
         if symbol == ")" or (symbol.startswith(("(", ")")) and is_symbol(symbol[1:])):
             return symbol[0], symbol[1:]
@@ -103,10 +103,10 @@ class Linearization(Settings):
         """Returns the symbols of a tree.
 
         Args:
-            tree: a constituent, as `clean_tree` returns it.
+            tree: A constituent, as `clean_tree` returns it.
 
         Raises:
-            ValueError: if `tree` is a leaf, a label is empty, or a word to write contains a space.
+            ValueError: If `tree` is a leaf, a label is empty, or a word to write contains a space.
         """
         if tree.is_leaf:
             raise ValueError(f"`tree` must be a constituent, not a leaf. Received: {tree!r}")
@@ -133,9 +133,9 @@ class Linearization(Settings):
         """Returns a tree over the words of the input, for any symbols.
 
         Args:
-            symbols: any strings; those of `to_symbols` give back the same constituents.
-            words: the words of the sentence, at least one; otherwise a `ValueError` is raised.
-            tags: the tags of all words, which replace those in `symbols`.
+            symbols: Any strings; those of `to_symbols` give back the same constituents.
+            words: The words of the sentence, at least one; otherwise a `ValueError` is raised.
+            tags: The tags of all words, which replace those in `symbols`.
         """
         return self.rebuild(symbols, words, tags).tree
 
@@ -147,7 +147,7 @@ class Linearization(Settings):
         Symbols that are unknown or too many are left out, what is missing is added, in linear time.
 
         Args:
-            symbols, words, tags: as in `to_tree`.
+            symbols, words, tags: As in `to_tree`.
 
         Example:
 

@@ -29,9 +29,9 @@ class Parse(NamedTuple):
     """A tree that a search found.
 
     Attributes:
-        tree: a `Tree` over the words of the sentence.
-        score, log_probability: as in `Hypothesis`.
-        num_repairs: number of repairs that the symbols needed, see `Linearization.rebuild`.
+        tree: A `Tree` over the words of the sentence.
+        score, log_probability: As in `Hypothesis`.
+        num_repairs: Number of repairs that the symbols needed, see `Linearization.rebuild`.
 
     Example:
 
@@ -55,24 +55,24 @@ class Parser(Pipeline):
     (`WellFormedTrees`) if possible, and other symbols are repaired (`Linearization.rebuild`).
 
     Args:
-        model: a `Transformer` or `Ensemble`.
-        source_tokenizer: tokenizer of the words; round brackets are `(` and `)`, not `-LRB-`.
-        target_tokenizer: tokenizer of the symbols; None if both share one.
-        linearization: form of the trees; None for `Linearization()`.
-        search: a search of `keras_transformer.decoding`; None for `BeamSearch(21, 0.3)`.
-        extra_length: maximum number of tokens of a tree, with EOS, minus the number of its words;
+        model: A `Transformer` or `Ensemble`.
+        source_tokenizer: Tokenizer of the words; round brackets are `(` and `)`, not `-LRB-`.
+        target_tokenizer: Tokenizer of the symbols; None if both share one.
+        linearization: Form of the trees; None for `Linearization()`.
+        search: A search of `keras_transformer.decoding`; None for `BeamSearch(21, 0.3)`.
+        extra_length: Maximum number of tokens of a tree, with EOS, minus the number of its words;
             at least 3.
-        max_source_length: maximum number of tokens of a source, with EOS, at most the model's
+        max_source_length: Maximum number of tokens of a source, with EOS, at most the model's
             `max_length`; None for 1024. Longer ones are cut with a warning; trees keep all words.
-        recipe: a `TrainingRecipe` (or dict) that `save` writes as well.
-        constrained: whether searches are constrained to well-formed trees by default; None for True
+        recipe: A `TrainingRecipe` (or dict) that `save` writes as well.
+        constrained: Whether searches are constrained to well-formed trees by default; None for True
             if each symbol is one token of a `SubwordTokenizer` and a leaf is one symbol.
 
     Attributes:
-        tree_symbols: the `TreeSymbols` of the target's vocabulary; None if that is not possible.
+        tree_symbols: The `TreeSymbols` of the target's vocabulary; None if that is not possible.
 
     Raises:
-        ValueError: if a tokenizer does not fit the model, a number is too small, or `constrained`
+        ValueError: If a tokenizer does not fit the model, a number is too small, or `constrained`
             is True where it is not possible.
 
     Example:
@@ -135,13 +135,13 @@ class Parser(Pipeline):
         """Returns a `Tree` with exactly the words of each sentence; None for an empty sentence.
 
         Args:
-            sentences: sequence of sentences, each a `str` whose words are separated by spaces, tabs
+            sentences: Sequence of sentences, each a `str` whose words are separated by spaces, tabs
                 or line ends (not by U+00A0), or a sequence of words.
-            search, batch_size, progress, num_streams: as in `Translator.translate`.
-            constrained: as in `Parser`; None for the parser's default.
+            search, batch_size, progress, num_streams: As in `Translator.translate`.
+            constrained: As in `Parser`; None for the parser's default.
 
         Raises:
-            ValueError: if `sentences` is a single string, a word is empty or contains white space,
+            ValueError: If `sentences` is a single string, a word is empty or contains white space,
                 or `constrained` is True where it is not possible.
         """
         search = one_answer(search or self.search)
@@ -163,7 +163,7 @@ class Parser(Pipeline):
         too few learned positions, the answer is a tree without constituents and score -inf.
 
         Args:
-            sentences, search, batch_size, progress, constrained, num_streams: as in `parse`, which
+            sentences, search, batch_size, progress, constrained, num_streams: As in `parse`, which
                 raises the same errors.
         """
         words = _words_of(sentences)

@@ -40,14 +40,14 @@ class ParsevalSummary:
     """One block of EVALB's summary; its figures are percentages over valid sentences.
 
     Attributes:
-        num_sentences, num_errors, num_skipped: number of all sentences; of those with an error; of
+        num_sentences, num_errors, num_skipped: Number of all sentences; of those with an error; of
             those whose parse has no words.
-        recall, precision, f1: over the brackets of all valid sentences together.
-        complete_match: share of sentences whose brackets are all right.
-        average_crossing: number of crossing brackets per sentence, not a percentage.
-        no_crossing, two_or_less_crossing: share of sentences with 0, or at most 2, such brackets.
-        tagging_accuracy: share of words whose tag is right, among the words that are not deleted.
-        strict_recall, strict_precision, strict_f1: over all sentences; in a sentence that is not
+        recall, precision, f1: Over the brackets of all valid sentences together.
+        complete_match: Share of sentences whose brackets are all right.
+        average_crossing: Number of crossing brackets per sentence, not a percentage.
+        no_crossing, two_or_less_crossing: Share of sentences with 0, or at most 2, such brackets.
+        tagging_accuracy: Share of words whose tag is right, among the words that are not deleted.
+        strict_recall, strict_precision, strict_f1: Over all sentences; in a sentence that is not
             valid, no bracket is right.
 
     Example:
@@ -84,7 +84,7 @@ class ParsevalSummary:
         """Returns the summary of sentences.
 
         Args:
-            sentences: any number of `SentenceScore`.
+            sentences: Any number of `SentenceScore`.
         """
         sentences = list(sentences)
         valid = [sentence for sentence in sentences if sentence.status == VALID]
@@ -113,10 +113,10 @@ class ParsevalScore:
     """The result of `parseval`.
 
     Attributes:
-        all, short: the summaries of all sentences, and of those of at most
+        all, short: The summaries of all sentences, and of those of at most
             `parameters.cutoff_length` words.
-        sentences: the lines of EVALB's table, one for each sentence.
-        parameters: the rules for deleted and equal labels.
+        sentences: The lines of EVALB's table, one for each sentence.
+        parameters: The rules for deleted and equal labels.
 
     Example:
 
@@ -195,12 +195,12 @@ def parseval(
     Trees may be as in the file or clean (`clean_tree`). A line may contain several trees or none.
 
     Args:
-        gold: the trees of the treebank, or their lines.
-        parses: trees or lines of the same sentences in the same order; None for no parse.
+        gold: The trees of the treebank, or their lines.
+        parses: Trees or lines of the same sentences in the same order; None for no parse.
         parameters: None for `COLLINS.prm`; `EvalbParameters.new()` for `new.prm`.
 
     Raises:
-        UserError: if the numbers of trees differ or there are none, or there are more errors than
+        UserError: If the numbers of trees differ or there are none, or there are more errors than
             `parameters.max_errors + 1`.
 
     Example:

@@ -29,10 +29,10 @@ def read_trees(path: str | os.PathLike, clean: bool = True) -> Iterator[Tree]:
 
     Args:
         path: UTF-8 text; a file whose name ends in `.gz` is unpacked.
-        clean: yield `clean_tree(tree)`; if False, the tree as it is in the file.
+        clean: Yield `clean_tree(tree)`; if False, the tree as it is in the file.
 
     Raises:
-        UserError: while reading, with the number of the line, if the text is not a tree or a tree
+        UserError: While reading, with the number of the line, if the text is not a tree or a tree
             has no words; if the file is missing, damaged, not UTF-8, or has no trees.
 
     Example:
@@ -66,10 +66,10 @@ def read_tree_lines(path: str | os.PathLike, clean: bool = True) -> Iterator[Tre
     A line without a tree gives None: an empty line, and empty brackets `()` or `(())`.
 
     Args:
-        path, clean: as in `read_trees`.
+        path, clean: As in `read_trees`.
 
     Raises:
-        UserError: as in `read_trees`, and if a line has several trees.
+        UserError: As in `read_trees`, and if a line has several trees.
 
     Example:
 
@@ -90,8 +90,8 @@ def write_trees(path: str | os.PathLike, trees: Iterable[Tree | None]) -> None:
     """Writes trees to a file, one on each line.
 
     Args:
-        path: the file, compressed if it ends in `.gz`. All trees are written before it is replaced.
-        trees: the trees; None becomes an empty line.
+        path: The file, compressed if it ends in `.gz`. All trees are written before it is replaced.
+        trees: The trees; None becomes an empty line.
 
     Example:
 
@@ -110,14 +110,14 @@ class TreebankCorpus:
     """The trees of a file as pairs of text: words joined by spaces, and symbols joined by spaces.
 
     Args:
-        path: trees in brackets, which each iteration reads and cleans as `read_trees` does.
-        linearization: form of the trees as symbols; None for `Linearization()`.
-        limit, seed: number of trees to use, drawn at random, in the order of the file; None for
+        path: Trees in brackets, which each iteration reads and cleans as `read_trees` does.
+        linearization: Form of the trees as symbols; None for `Linearization()`.
+        limit, seed: Number of trees to use, drawn at random, in the order of the file; None for
             all. A larger limit includes the trees of a smaller one.
 
     Raises:
-        UserError: at once, if the file is missing or a pipe; while reading, as in `read_trees`.
-        ValueError: if `limit` is not positive.
+        UserError: At once, if the file is missing or a pipe; while reading, as in `read_trees`.
+        ValueError: If `limit` is not positive.
 
     Example:
 
@@ -174,7 +174,7 @@ def clean_tree(tree: Tree) -> Tree | None:
     its only child is a constituent; otherwise it becomes TOP.
 
     Args:
-        tree: any tree.
+        tree: Any tree.
 
     Example:
 

@@ -23,12 +23,12 @@ class Tree:
     are equal. A round bracket in a word is `(` in `word` and `-LRB-` in the text of the tree.
 
     Args:
-        label: the kind of the constituent, "NP", or the tag of a leaf, "NN"; without spaces and
+        label: The kind of the constituent, "NP", or the tag of a leaf, "NN"; without spaces and
             round brackets. The root of a tree in a treebank may have an empty label.
-        children: the parts, at least one `Tree`; of a leaf, its word, with at most single spaces.
+        children: The parts, at least one `Tree`; of a leaf, its word, with at most single spaces.
 
     Raises:
-        ValueError: if the label or the children are not allowed.
+        ValueError: If the label or the children are not allowed.
 
     Example:
 
@@ -64,7 +64,7 @@ class Tree:
         """Returns the tree of a text in brackets.
 
         Args:
-            text: one tree, on one line or several; any other text raises a `UserError`.
+            text: One tree, on one line or several; any other text raises a `UserError`.
         """
         reader = TreeReader()
         trees = reader.feed(text)
@@ -184,8 +184,8 @@ def format_tree(tree: Tree, width: int = 80) -> str:
     """Returns a tree in brackets; a constituent that does not fit into a line takes several.
 
     Args:
-        tree: any tree.
-        width: maximum length of a line, in characters, which deep trees and long words may exceed.
+        tree: Any tree.
+        width: Maximum length of a line, in characters, which deep trees and long words may exceed.
 
     Example:
 
@@ -214,7 +214,7 @@ def draw_tree(tree: Tree) -> str:
     """Returns a drawing of a tree, with a line for each constituent and each word.
 
     Args:
-        tree: any tree.
+        tree: Any tree.
 
     Example:
 

@@ -49,11 +49,11 @@ def tree_symbols(tokenizer: Tokenizer, linearization: Linearization) -> TreeSymb
     written, the unknown token stands for a word too.
 
     Args:
-        tokenizer: the target's tokenizer.
-        linearization: the form of the trees.
+        tokenizer: The target's tokenizer.
+        linearization: The form of the trees.
 
     Raises:
-        ValueError: if a symbol is not one token, a number is missing, or no tree can be written.
+        ValueError: If a symbol is not one token, a number is missing, or no tree can be written.
 
     Example:
 
@@ -124,10 +124,10 @@ class WellFormedTrees:
         num_words: int32 `[batch]`, the number of words of each sentence.
         openings, closings, words, numbers: `[vocabulary]`, as in `TreeSymbols`. Words are numbered
             from 0 to the largest of `numbers`, and then from 0 again; None for no numbers.
-        max_depth: maximum number of open constituents.
+        max_depth: Maximum number of open constituents.
 
     Raises:
-        ValueError: if an argument has another shape, or a token has several roles.
+        ValueError: If an argument has another shape, or a token has several roles.
 
     Example:
 

@@ -323,15 +323,15 @@ def number_corpus(
     longer one), so scores stay comparable when the training set grows.
 
     Args:
-        seed: any integer; the same seed gives the same pairs on every machine.
-        num_train, num_valid, num_test: number of pairs of each part.
+        seed: Any integer; the same seed gives the same pairs on every machine.
+        num_train, num_valid, num_test: Number of pairs of each part.
 
     Returns:
         `(train, valid, test)`, lists of `(english, german)`.
 
     Raises:
-        ValueError: if a number of pairs is negative, or larger than the patterns allow.
-        ImportError: if num2words is not installed.
+        ValueError: If a number of pairs is negative, or larger than the patterns allow.
+        ImportError: If num2words is not installed.
 
     Example:
 

@@ -74,11 +74,11 @@ class StopOnNonFiniteLoss(StepWindow):
     """Ends the training with a clear message when the loss is not finite, or explodes.
 
     Args:
-        every: int, steps between checks.
-        limit: float, maximum of the mean loss since the last check; None for no limit.
+        every: Steps between checks.
+        limit: Maximum of the mean loss since the last check; None for no limit.
 
     Raises:
-        UserError: in training, if the loss is NaN or infinite, or above the limit.
+        UserError: In training, if the loss is NaN or infinite, or above the limit.
 
     Example:
 
@@ -110,8 +110,8 @@ class TimeLimit(keras.callbacks.Callback):
     """Stops the training after a number of minutes.
 
     Args:
-        minutes: float, or None for no limit.
-        used_minutes: float, minutes of earlier runs that count too.
+        minutes: Maximum number of minutes; None for no limit.
+        used_minutes: Minutes of earlier runs that count too.
 
     Example:
 
@@ -138,10 +138,10 @@ class StepProgress(StepWindow):
     """Reports the progress of the training after every step.
 
     Args:
-        progress: called with (steps done, total steps or None, note with loss and tokens/s).
-        total: int or None, number of steps of the training.
-        tokens_per_step: float, target tokens of an average step, padding not counted.
-        every: int, steps between updates of the loss, a mean since the last update.
+        progress: Called with (steps done, total steps or None, note with loss and tokens/s).
+        total: Number of steps of the training; None if it is unknown.
+        tokens_per_step: Target tokens of an average step, padding not counted.
+        every: Steps between updates of the loss, a mean since the last update.
 
     Example:
 

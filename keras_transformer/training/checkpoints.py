@@ -79,11 +79,11 @@ class Checkpoints:
     checksums, and the previous one is used.
 
     Args:
-        directory: folder of the files; created when it is first needed.
-        keep: int, number of weight files to keep, the last ones.
+        directory: Folder of the files; created when it is first needed.
+        keep: Number of weight files to keep, the last ones.
 
     Raises:
-        ValueError: if `keep` is below 1.
+        ValueError: If `keep` is below 1.
 
     Example:
 
@@ -113,7 +113,7 @@ class Checkpoints:
 
         Args:
             model: `keras.Model`.
-            step: int, number of updates done.
+            step: Number of updates done.
         """
         path = self.directory / f"step-{step:08d}{WEIGHTS_SUFFIX}"
         with atomic_write(path) as temporary:
@@ -128,8 +128,8 @@ class Checkpoints:
         """Writes the full state; the old state becomes `state.previous.npz`.
 
         Args:
-            model: compiled `keras.Model`.
-            metadata: dict of further values, which JSON can hold.
+            model: Compiled `keras.Model`.
+            metadata: Dict of further values, which JSON can hold.
         """
         arrays, paths = {}, {}
         for group, variables in _variables(model).items():
@@ -151,7 +151,7 @@ class Checkpoints:
         """Raises a `UserError` with the sizes if the disk has no room for a state of the model.
 
         Args:
-            model: compiled `keras.Model`.
+            model: Compiled `keras.Model`.
         """
         folder = next(path for path in self.directory.absolute().parents if path.exists())
         disk = shutil.disk_usage(folder)
@@ -181,13 +181,13 @@ class Checkpoints:
         Weight files of later steps are removed: the training will write them again.
 
         Args:
-            model: compiled `keras.Model` of the same architecture.
+            model: Compiled `keras.Model` of the same architecture.
 
         Returns:
             The metadata that was saved, or None if no state was ever saved.
 
         Raises:
-            UserError: if no state can be read, or it is of another model.
+            UserError: If no state can be read, or it is of another model.
         """
         if not self.exists():
             return None

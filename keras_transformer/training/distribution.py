@@ -19,10 +19,10 @@ def mirrored_strategy(num_devices: int | None = None) -> Any:
     `TokenBatches` and a loss that is a sum. Build and compile the model inside `strategy.scope()`.
 
     Args:
-        num_devices: int, number of devices; None takes all GPUs, or one CPU if there is no GPU.
+        num_devices: Number of devices; None takes all GPUs, or one CPU if there is no GPU.
 
     Raises:
-        UserError: if there are fewer devices, the backend is not TensorFlow, or this process has
+        UserError: If there are fewer devices, the backend is not TensorFlow, or this process has
             used a strategy of another number of devices.
 
     Example:
@@ -58,7 +58,7 @@ def strategy_scope(strategy: Any) -> contextlib.AbstractContextManager:
     """Returns `strategy.scope()`, or a context that does nothing if there is no strategy.
 
     Args:
-        strategy: a `tf.distribute.Strategy` or None.
+        strategy: A `tf.distribute.Strategy` or None.
 
     Example:
 
@@ -83,7 +83,7 @@ def model_parallel_layout(
 
     Args:
         device_mesh: `keras.distribution.DeviceMesh`.
-        axis: name of the mesh's axis over which weights are cut; the others share out the batch.
+        axis: Name of the mesh's axis over which weights are cut; the others share out the batch.
 
     Example:
 

@@ -58,12 +58,12 @@ class ScoreOnDev(keras.callbacks.Callback, abc.ABC):
     print, and implements `evaluate` and `samples`.
 
     Args:
-        every: int, epochs between scores.
+        every: Epochs between scores.
 
     Attributes:
-        history: list of (epoch from 0, score).
+        history: List of (epoch from 0, score).
         translator: `Translator` of the last evaluation, or None.
-        num_streams: int, as in `Translator.translate`.
+        num_streams: As in `Translator.translate`.
 
     Example:
 
@@ -95,7 +95,7 @@ class ScoreOnDev(keras.callbacks.Callback, abc.ABC):
         """Returns the first sentences with the last answers and the references.
 
         Args:
-            number: maximum number of sentences.
+            number: Maximum number of sentences.
         """
 
     def sample_lines(self) -> list[str]:
@@ -121,15 +121,15 @@ class BleuOnDev(ScoreOnDev):
     """Translates the validation set at the end of epochs and logs its BLEU as `val_bleu`.
 
     Args:
-        sources, references: lists of `str` of the same length, raw text.
-        source_tokenizer, target_tokenizer: as in `Translator`.
-        search: search settings; None for greedy.
-        every: int, epochs between translations.
-        lowercase, tokenize: as in `corpus_bleu`.
+        sources, references: Lists of `str` of the same length, raw text.
+        source_tokenizer, target_tokenizer: As in `Translator`.
+        search: Search settings; None for greedy.
+        every: Epochs between translations.
+        lowercase, tokenize: As in `corpus_bleu`.
 
     Attributes:
-        history, translator: as in `ScoreOnDev`.
-        hypotheses: the last translations.
+        history, translator: As in `ScoreOnDev`.
+        hypotheses: The last translations.
 
     Example:
 

@@ -41,7 +41,7 @@ class LabelSmoothedCrossEntropy(keras.losses.Loss):
     Args:
         label_smoothing: float `e` in [0, 1).
         convention: "t2t" or "keras".
-        reduction, name, dtype: as in `keras.losses.Loss`; float64 logits are never cast down.
+        reduction, name, dtype: As in `keras.losses.Loss`; float64 logits are never cast down.
 
     Call arguments:
         y_true: int `[batch, length]`, ids in `[0, V)`.
@@ -51,7 +51,7 @@ class LabelSmoothedCrossEntropy(keras.losses.Loss):
         Scalar, or `[batch, length]` with `reduction="none"`.
 
     Raises:
-        ValueError: if the smoothing is outside [0, 1) or the convention is unknown.
+        ValueError: If the smoothing is outside [0, 1) or the convention is unknown.
 
     Example:
 
@@ -113,16 +113,16 @@ class LossModel(MicroBatchModel):
     weights it shares.
 
     Args:
-        transformer: the `Transformer`.
-        label_smoothing, convention: as in `LabelSmoothedCrossEntropy`.
-        packed: whether rows hold several sentences.
-        r_drop: alpha of R-Drop, 0 for none. Every training step computes each row twice, with
+        transformer: The `Transformer`.
+        label_smoothing, convention: As in `LabelSmoothedCrossEntropy`.
+        packed: Whether rows hold several sentences.
+        r_drop: Alpha of R-Drop, 0 for none. Every training step computes each row twice, with
             different dropout. The loss of a token is half of equation (4): the mean of both
             cross-entropies, plus `alpha / 4` times the two divergences of the distributions.
-        name: name of the model.
+        name: Name of the model.
 
     Call arguments:
-        inputs: dict of `"source"`, int32 `[batch, source_length]`, and `"target"` and
+        inputs: Dict of `"source"`, int32 `[batch, source_length]`, and `"target"` and
             `"labels"`, int32 `[batch, target_length]`; if `packed` also `"source_segments"` and
             `"target_segments"`, see `Transformer.decoder_states`. Id 0 is padding.
 
@@ -186,7 +186,7 @@ class LossModel(MicroBatchModel):
         """Returns `(inputs, labels, weights)` for `fit`, with the labels among the inputs.
 
         Args:
-            inputs, labels, weights: a batch as `TokenBatches` gives it.
+            inputs, labels, weights: A batch as `TokenBatches` gives it.
         """
         return {**inputs, "labels": labels}, labels, weights
 
@@ -196,8 +196,8 @@ class LossModel(MicroBatchModel):
         """Compiles like `keras.Model`, with the weighted sum of the outputs as the default loss.
 
         Args:
-            optimizer, jit_compile, **kwargs: as in `keras.Model.compile`.
-            loss: a loss whose `y_pred` are the losses of the tokens; None for their weighted sum.
+            optimizer, jit_compile, **kwargs: As in `keras.Model.compile`.
+            loss: A loss whose `y_pred` are the losses of the tokens; None for their weighted sum.
         """
         self._projection.static_shapes = bool(jit_compile)
         super().compile(
@@ -238,16 +238,16 @@ def compile_model(
     Args:
         model: `Transformer` or `LossModel`.
         recipe: `TrainingRecipe`.
-        metrics: weighted metrics, e.g. `[TokenLoss(), TokenAccuracy()]`.
-        jit_compile: bool, whether to compile with XLA, once for every batch shape. On JAX a step is
+        metrics: Weighted metrics, e.g. `[TokenLoss(), TokenAccuracy()]`.
+        jit_compile: Whether to compile with XLA, once for every batch shape. On JAX a step is
             always compiled, because its operations would otherwise run one by one.
-        **kwargs: further arguments of `keras.Model.compile`.
+        **kwargs: Further arguments of `keras.Model.compile`.
 
     Returns:
         `model`, compiled.
 
     Raises:
-        ValueError: if `jit_compile` is true with more than one replica.
+        ValueError: If `jit_compile` is true with more than one replica.
 
     Example:
 

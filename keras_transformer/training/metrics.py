@@ -42,19 +42,19 @@ class TokenLoss(_TokenMean):
     sum to 1 over a batch, so a weighted mean would be a mean of batch means.
 
     Args:
-        name: name of the metric; None for "token_loss", "perplexity" or "token_accuracy".
-        dtype: dtype of the sums.
+        name: Name of the metric; None for "token_loss", "perplexity" or "token_accuracy".
+        dtype: Dtype of the sums.
 
     Call arguments:
         y_true: int `[batch, length]`.
         y_pred: float `[batch, length, V]`, logits.
-        sample_weight: optional `[batch, length]`; a token counts if its weight is above 0.
+        sample_weight: Optional `[batch, length]`; a token counts if its weight is above 0.
 
     Returns:
         Scalar, 0 if no token was seen.
 
     Raises:
-        ValueError: if `y_pred` has no axis of logits, such as the output of a `LossModel`. For that
+        ValueError: If `y_pred` has no axis of logits, such as the output of a `LossModel`. For that
             model, use `evaluate_tokens` on its `transformer`.
 
     Example:
@@ -113,9 +113,9 @@ class TokenEvaluation(NamedTuple):
     """Figures per token of a data set.
 
     Attributes:
-        loss, perplexity: cross-entropy in nats, and its exponential.
-        accuracy: share of tokens to which the model gives the highest probability.
-        num_tokens: number of target tokens, padding not counted.
+        loss, perplexity: Cross-entropy in nats, and its exponential.
+        accuracy: Share of tokens to which the model gives the highest probability.
+        num_tokens: Number of target tokens, padding not counted.
 
     Example:
 
@@ -152,7 +152,7 @@ class TokenEvaluator:
         """Returns the figures of all batches together.
 
         Args:
-            batches: yields (inputs, labels, weights) as `TokenBatches` does.
+            batches: Yields (inputs, labels, weights) as `TokenBatches` does.
         """
         totals = np.zeros(3)
         for batch in batches:
@@ -175,7 +175,7 @@ def evaluate_tokens(model: keras.Model, dataset: Iterable) -> TokenEvaluation:
 
     Args:
         model: `Transformer`.
-        dataset: yields (inputs, labels, weights) as `TokenBatches` does.
+        dataset: Yields (inputs, labels, weights) as `TokenBatches` does.
 
     Example:
 

@@ -21,9 +21,9 @@ class TransformerSchedule(keras.optimizers.schedules.LearningRateSchedule):
     at `s = warmup_steps`.
 
     Args:
-        d_model: int, width of the model.
-        warmup_steps: int, steps until the peak.
-        scale: float, multiplies the rate. `TransformerSchedule.with_peak` computes it.
+        d_model: Width of the model.
+        warmup_steps: Steps until the peak.
+        scale: Factor of the rate. `TransformerSchedule.with_peak` computes it.
 
     Call arguments:
         step: int scalar, number of updates done so far.
@@ -32,7 +32,7 @@ class TransformerSchedule(keras.optimizers.schedules.LearningRateSchedule):
         float32 scalar.
 
     Raises:
-        ValueError: if `d_model`, `warmup_steps` or `scale` is not positive.
+        ValueError: If `d_model`, `warmup_steps` or `scale` is not positive.
 
     Example:
 
@@ -58,7 +58,7 @@ class TransformerSchedule(keras.optimizers.schedules.LearningRateSchedule):
 
         Args:
             peak_learning_rate: float.
-            d_model, warmup_steps: as in `TransformerSchedule`.
+            d_model, warmup_steps: As in `TransformerSchedule`.
         """
         check_positive_number("peak_learning_rate", peak_learning_rate)
         return cls(d_model, warmup_steps, peak_learning_rate * d_model**0.5 * warmup_steps**0.5)
@@ -79,7 +79,7 @@ def make_optimizer(recipe: TrainingRecipe, d_model: int) -> keras.optimizers.Opt
 
     Args:
         recipe: `TrainingRecipe`.
-        d_model: int, width of the model.
+        d_model: Width of the model.
 
     Example:
 
@@ -112,9 +112,9 @@ class FusedAdam(keras.optimizers.Adam):
     The arguments are those of `keras.optimizers.Adam`.
 
     Attributes:
-        gradient_norm: scalar variable with the norm of the last gradient, before any clipping;
+        gradient_norm: Scalar variable with the norm of the last gradient, before any clipping;
             None without `watch_gradient_norm`.
-        averages_at_end: bool, whether `fit` with `use_ema` ends with the moving average as the
+        averages_at_end: Whether `fit` with `use_ema` ends with the moving average as the
             weights, as in Keras. `train` sets it to False, to choose among several candidates.
 
     Example:
@@ -137,7 +137,7 @@ class FusedAdam(keras.optimizers.Adam):
         the gradient between them. TensorFlow only.
 
         Args:
-            model: the model that is trained.
+            model: The model that is trained.
         """
         import tensorflow as tf
 
@@ -236,11 +236,11 @@ class GlobalClipAdam(FusedAdam):
     replica of a `MirroredStrategy` before the sum.
 
     Args:
-        learning_rate, **kwargs: as in `keras.optimizers.Adam`.
-        clip_norm: float, the largest norm of the whole gradient.
+        learning_rate, **kwargs: As in `keras.optimizers.Adam`.
+        clip_norm: The largest norm of the whole gradient.
 
     Raises:
-        ValueError: if `clip_norm` is not positive.
+        ValueError: If `clip_norm` is not positive.
 
     Example:
 
@@ -264,13 +264,13 @@ class LayerwiseAdam(FusedAdam):
     Scaling gradients has no such effect: Adam divides by their size. Weight decay is not scaled.
 
     Args:
-        learning_rate, **kwargs: as in `keras.optimizers.Adam`.
-        factors: dict from parts of the `path`s of weights, such as `"encoder"` or
+        learning_rate, **kwargs: As in `keras.optimizers.Adam`.
+        factors: Dict from parts of the `path`s of weights, such as `"encoder"` or
             `"encoder/block_0"`, to numbers of at least 0. If a path contains several of them, the
             longest counts; if it contains none, the factor is 1.
 
     Raises:
-        ValueError: if a factor is negative or not finite or, in `build`, applies to no weight.
+        ValueError: If a factor is negative or not finite or, in `build`, applies to no weight.
 
     Example:
 

@@ -104,8 +104,8 @@ class HistoryFile:
     """Rows of figures in a CSV file, one per evaluation, kept over interruptions.
 
     Args:
-        path: the file.
-        columns: names of the columns; the first is the step.
+        path: The file.
+        columns: Names of the columns; the first is the step.
 
     Example:
 
@@ -125,7 +125,7 @@ class HistoryFile:
         """Returns the rows as dicts of text; rows that were cut off are left out.
 
         Raises:
-            UserError: if the file is damaged.
+            UserError: If the file is damaged.
         """
         if not self.path.is_file():
             return []
@@ -140,7 +140,7 @@ class HistoryFile:
         """Creates the file, or drops the rows after the step that a training resumes from.
 
         Args:
-            step: int, the last step to keep.
+            step: The last step to keep.
         """
         first = self.columns[0]
         kept = [r for r in self.rows() if r.get(first, "").isdecimal() and int(r[first]) <= step]
@@ -155,7 +155,7 @@ class HistoryFile:
         """Adds a row.
 
         Args:
-            row: values by column; missing ones are empty.
+            row: Values by column; missing ones are empty.
         """
         if not self.path.is_file():
             self.start()

@@ -27,12 +27,12 @@ class TrainingResult:
     """The result of a call of `train`.
 
     Attributes:
-        task: name of the task.
+        task: Name of the task.
         pipeline: `Translator` or `Parser` with the final weights, as saved in the directory.
         score: BLEU or F1 of the final weights on the validation set, or None.
-        steps, epochs, minutes: updates, passes over the data, and time of training in all runs.
-        valid_loss: cross-entropy per token of the final weights on the validation set, or None.
-        history: rows of `history.csv`.
+        steps, epochs, minutes: Updates, passes over the data, and time of training in all runs.
+        valid_loss: Cross-entropy per token of the final weights on the validation set, or None.
+        history: Rows of `history.csv`.
 
     Example:
 
@@ -94,32 +94,32 @@ def train(
     finished and a checkpoint is written; a second signal ends the training at once.
 
     Args:
-        output: path of the model directory.
-        train_corpus: yields pairs of `str` (source, target) each time it is iterated over, such as
+        output: Path of the model directory.
+        train_corpus: Yields pairs of `str` (source, target) each time it is iterated over, such as
             a `ParallelTextCorpus`; or an `EncodedCorpus`, together with the tokenizers that encoded
             it. For parsing, a `TreebankCorpus`.
-        valid_corpus: the same for evaluations and the choice of the final weights. If None, the
+        valid_corpus: The same for evaluations and the choice of the final weights. If None, the
             average of the last checkpoints is final. Never use the test set.
         settings: `TrainingSettings`; None for the defaults.
-        source_tokenizer, target_tokenizer: tokenizers to use; if both are None, they are learned as
+        source_tokenizer, target_tokenizer: Tokenizers to use; if both are None, they are learned as
             the settings say. The first alone serves both languages, but not the trees of a parser.
-        callbacks: further Keras callbacks.
-        report: called with lines of text about the data, every evaluation and the final choice.
-        progress: called before the first step and after each with (steps done, total steps or
+        callbacks: Further Keras callbacks.
+        report: Called with lines of text about the data, every evaluation and the final choice.
+        progress: Called before the first step and after each with (steps done, total steps or
             None, note).
-        also_valid: further validation corpora by name, such as one of the text that a model to
+        also_valid: Further validation corpora by name, such as one of the text that a model to
             start from learned: their figures are reported and in the history, and choose nothing.
 
     Returns:
         `TrainingResult`.
 
     Raises:
-        UserError: if the directory holds another training or files of something else, or is in
+        UserError: If the directory holds another training or files of something else, or is in
             use, the data is unusable, devices are missing, or the loss diverges.
-        ValueError: if a preset, or a field of its config or recipe, is unknown or wrong, or only
+        ValueError: If a preset, or a field of its config or recipe, is unknown or wrong, or only
             `target_tokenizer` is given, or `also_valid` without `valid_corpus` or with the name
             `"train"` or `"valid"`.
-        KeyboardInterrupt: on Ctrl-C, SIGTERM or SIGHUP, with a message about the checkpoint.
+        KeyboardInterrupt: On Ctrl-C, SIGTERM or SIGHUP, with a message about the checkpoint.
 
     Example:
 
