@@ -111,6 +111,9 @@ class SentencePieceTokenizer(Tokenizer):
     def pieces(self, ids: Sequence[int]) -> list[str]:
         return [self._processor.id_to_piece(int(token)) for token in ids]
 
+    def spell(self, pieces: Sequence[str]) -> list[list[int]]:
+        return spelling_processor(self.model).encode([p.replace(_SPACE, " ") for p in pieces])
+
     def _file_content(self):
         return self.model
 
@@ -141,6 +144,14 @@ def _check_reserved_ids(processor):
             "A SentencePiece model must be trained with pad_id=0, unk_id=1, bos_id=2, eos_id=3. "
             "Received: pad_id={}, unk_id={}, bos_id={}, eos_id={}".format(*ids)
         )
+
+
+def spelling_processor(model: bytes) -> sentencepiece.SentencePieceProcessor:
+    """Returns a processor that adds no space in front of a text, and removes none."""
+    message = _parse_model(model)
+    message.normalizer_spec.add_dummy_prefix = False
+    message.normalizer_spec.remove_extra_whitespaces = False
+    return sentencepiece.SentencePieceProcessor(model_proto=message.SerializeToString())
 
 
 def _parse_model(model: bytes):

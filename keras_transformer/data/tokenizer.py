@@ -44,6 +44,14 @@ class Tokenizer(abc.ABC):
             ids: int `[length]`.
         """
 
+    def spell(self, pieces: Sequence[str]) -> list[list[int]]:
+        """Returns the ids that spell each piece of another vocabulary.
+
+        Args:
+            pieces: sequence of `str`, as `pieces` of the other tokenizer returns them.
+        """
+        return self.encode_batch(pieces)
+
     @abc.abstractmethod
     def in_graph(self) -> Any:
         """Returns this tokenizer as a `tf.Module`; `SentencePieceTokenizer` needs tensorflow-text.

@@ -18,13 +18,8 @@ from keras_transformer.data import (
     train_sentencepiece,
 )
 from keras_transformer.data.tokenizer_pair import TokenizerPair
-from keras_transformer.errors import UserError, one_line
-from keras_transformer.inference.model_directory import (
-    check_sizes,
-    read_config,
-    read_model,
-    read_tokenizers,
-)
+from keras_transformer.errors import UserError
+from keras_transformer.inference.model_directory import read_config
 from keras_transformer.inference.sentences import SentenceProfile
 from keras_transformer.inference.tasks import get_task
 from keras_transformer.models import TrainingRecipe, Transformer, TransformerConfig, get_preset
@@ -39,6 +34,7 @@ from keras_transformer.training.output_directory import (
     HistoryFile,
     check_output,
 )
+from keras_transformer.training.starting_model import StartingModel
 
 _LOGGER = logging.getLogger(__name__)
 _READ_BETWEEN_REPORTS = 1_000_000
@@ -205,13 +201,14 @@ def start_run(output: Path, corpora, settings, tokenizers, report) -> TrainingRu
         reached = Progress.from_dict(Checkpoints(output / CHECKPOINT_FOLDER).metadata() or {})
         if reason := reached.why_it_ends(settings.max_steps or recipe.max_steps, settings):
             report(f"Nothing is left to train: {reason}")
-    start_config = None
-    if settings.start_from is not None:
-        start_config, tokenizers = _read_start(settings, tokenizers)
-        settings = dataclasses.replace(settings, shared_vocabulary=start_config["shared_tokenizer"])
     source, target = tokenizers
     if target is not None and source is None:
         raise ValueError("`target_tokenizer` needs `source_tokenizer`. Received: None")
+    start = None
+    if settings.start_from is not None:
+        start = StartingModel(settings, tokenizers)
+        source, target = start.tokenizers
+        settings = dataclasses.replace(settings, shared_vocabulary=target is None)
     if source is not None and (target is not None or task.shares_a_given_tokenizer):
         tokenizers = TokenizerPair(source, target)
     elif resumes:
@@ -219,7 +216,8 @@ def start_run(output: Path, corpora, settings, tokenizers, report) -> TrainingRu
         tokenizers = TokenizerPair(source or saved.source, saved.target)
     else:
         tokenizers = task.learn_tokenizers(train_corpus, settings, source, report)
-    config = make_config(settings, recipe, *tokenizers.sizes)
+    sizes = tokenizers.sizes if start is None else start.vocab_sizes
+    config = make_config(settings, recipe, *sizes)
     data = TrainingData(train_corpus, valid_corpora, tokenizers, settings, recipe, report)
     data.fingerprint |= {"config": config.to_dict(), "train_recipe": recipe.to_dict()}
     if resumes:
@@ -231,13 +229,8 @@ def start_run(output: Path, corpora, settings, tokenizers, report) -> TrainingRu
         tf.config.experimental.enable_op_determinism()
     with strategy_scope(strategy):
         transformer = Transformer(config, "mixed_bfloat16" if settings.mixed_precision else None)
-        if start_config is not None and not resumes:
-            weights = read_model(settings.start_from, start_config).get_weights()
-            try:
-                transformer.set_weights(weights)
-            except ValueError as error:
-                message = "The settings must not change the weights of the model to start from"
-                raise UserError(f"{message}: {one_line(error)}") from error
+        if start is not None and not resumes:
+            start.copy_weights(transformer, report)
         for part in settings.freeze or ():
             for side in ("source_", "target_") if part == "embedding" else ("",):
                 getattr(transformer, side + part).trainable = False
@@ -252,27 +245,6 @@ def start_run(output: Path, corpora, settings, tokenizers, report) -> TrainingRu
     for score in filter(None, scores.values()):
         score.num_streams = settings.streams
     return TrainingRun(output, settings, recipe, tokenizers, data, model, scores, report)
-
-
-def _read_start(settings, given_tokenizers):
-    """Returns the `config.json` and the tokenizers of the model to start from, of the same task."""
-    config = read_config(settings.start_from)
-    check_sizes(settings.start_from, config)
-    for name in ("task", *get_task(settings.task).pipeline.common_settings):
-        if config.get(name) != getattr(settings, name):
-            rule = f"The model to start from must have the {name} {getattr(settings, name)!r}"
-            raise UserError(f"{rule}. Received: {settings.start_from!r} with {config.get(name)!r}")
-    tokenizers = read_tokenizers(settings.start_from, config)
-
-    def contents(pair):
-        return [tokenizer and tokenizer._file_content() for tokenizer in pair]
-
-    if any(given_tokenizers) and contents(given_tokenizers) != contents(tokenizers):
-        raise UserError(
-            "`start_from` names a model with its own tokenizers; give no others, and no data that "
-            "others encoded."
-        )
-    return config, tokenizers
 
 
 def make_recipe(settings) -> TrainingRecipe:

@@ -3,11 +3,13 @@
 import numpy as np
 import pytest
 
-from keras_transformer.data import SubwordTokenizer
+from keras_transformer.data import SubwordTokenizer, train_sentencepiece
 from keras_transformer.errors import UserError
 from keras_transformer.inference.translator import Translator
 from keras_transformer.models import Transformer
 from keras_transformer.training import train
+from keras_transformer.training.starting_model import StartingModel, spellings
+from keras_transformer.training.training_run import make_config, make_recipe
 from tests.training.test_trainer import RECIPE, SMALL, WORDS, corpus, run, settings
 from tests.training.uncompiled import AtStep
 
@@ -53,6 +55,97 @@ def test_frozen_parts_stay_as_they_were_and_are_trained_again_later(tmp_path, ge
     with pytest.raises(UserError, match=rf"freeze was \['{freeze[0]}'.*\], now None"):
         run(tmp_path, **{**start, "freeze": None}, recipe=recipe, max_steps=3)
     assert run(tmp_path, **start, recipe=recipe, max_steps=3).steps == 3
+
+
+LINES, NEW_LINES = ["red house", "the red houses", "a blue door"], ["the red door is green"]
+# Pieces that only the vocabulary of `NEW_LINES` has -> the pieces of that of `LINES` in them.
+SPELLINGS = {
+    "red": ["r", "ed"],
+    "en": ["e", "<0x6E>"],
+    "\u2581door": ["\u2581do", "or"],
+    "\u2581green": ["\u2581", "<0x67>", "r", "e", "e", "<0x6E>"],
+}
+
+
+def bpe(lines, size=320):
+    return train_sentencepiece(lines, size, allow_fewer=True)
+
+
+def test_a_new_piece_is_spelled_by_the_known_ones_and_a_known_one_is_itself():
+    new, known = bpe(NEW_LINES), bpe(LINES, 290)
+    pieces, (ids, num_new) = new.pieces(range(new.vocab_size)), spellings(new, [known])
+    spelled = {piece: known.pieces(row) for piece, row in zip(pieces, ids, strict=True)}
+    assert {piece: spelled.get(piece) for piece in SPELLINGS} == SPELLINGS
+    kept = {piece for piece in pieces if piece in known.pieces(range(known.vocab_size))}
+    assert {"<pad>", "</s>", "<0x41>", "\u2581the", "r"} < kept
+    assert all(spelled[piece] == [piece] for piece in kept) and num_new == len(pieces) - len(kept)
+    for piece, row in zip(pieces[260:], ids[260:], strict=True):
+        assert known.decode(row).strip() == piece.replace("\u2581", " ").strip()
+
+
+def test_words_that_a_vocabulary_of_words_lacks_are_spelled_by_the_unknown_one():
+    known, new = SubwordTokenizer(["a", "b"]), SubwordTokenizer(["c", "b"])
+    assert spellings(new, [known]) == ([[0], [1], [2], [3], [1], [5]], 1)
+
+
+@pytest.mark.parametrize("num_vocabularies", [1, 2])
+def test_a_model_keeps_its_weights_and_the_rows_of_known_pieces(tmp_path, num_vocabularies):
+    known = [bpe(LINES), bpe(LINES[:2])][:num_vocabularies]
+    new = [bpe(NEW_LINES), bpe(LINES + NEW_LINES)][:num_vocabularies]
+    sizes = [tokenizer.vocab_size for tokenizer in known]
+    model = Transformer.from_preset("tiny", *sizes, **SMALL, output_bias=True)
+    bias = np.random.default_rng(0).normal(size=sizes[-1]).astype("float32")
+    model.target_embedding.bias.assign(bias)
+    Translator(model, *known).save(tmp_path)
+    options, lines = settings(start_from=str(tmp_path), model={}), []
+    start = StartingModel(options, [*new, None][:2])
+    changed = Transformer(make_config(options, make_recipe(options), *start.vocab_sizes))
+    start.copy_weights(changed, lines.append)
+    sides = [("target", -1), ("source", 0)][:num_vocabularies]
+    for side, number in sides:
+        before, after = (getattr(one, f"{side}_embedding") for one in (model, changed))
+        rows = [np.array(ids) for ids in spellings(new[number], [known[number]])[0]]
+        weights = [(before.embeddings.numpy(), after.embeddings.numpy())]
+        weights += [(bias, after.bias.numpy())] if side == "target" else []
+        for old, found in weights:
+            np.testing.assert_allclose(found, [old[row].mean(axis=0) for row in rows], atol=1e-6)
+    assert len(lines) == num_vocabularies and " keep their embeddings; the others" in lines[0]
+    for part in ("encoder", "decoder"):
+        pair = (getattr(one, part).get_weights() for one in (model, changed))
+        assert all(map(np.array_equal, *pair))
+
+
+@pytest.mark.slow
+def test_a_training_with_another_vocabulary_resumes_with_it(tmp_path, general):
+    start = {"start_from": general[0], "model": {}, "checkpoint_every": 1}
+    vocabulary = SubwordTokenizer([*WORDS, "x"])
+    for max_steps in (1, 2):
+        options = settings(**start, max_steps=max_steps)
+        result = train(tmp_path, corpus(1), corpus(2), options, vocabulary)
+    assert result.steps == 2 and result.translator.model.config.vocab_size == vocabulary.vocab_size
+    with pytest.raises(UserError, match="started with other settings: .*vocab_size was 10, now 9"):
+        train(tmp_path, corpus(1), corpus(2), settings(**start, max_steps=3))
+
+
+@pytest.mark.parametrize(
+    "num_known, given, message",
+    [
+        (1, bpe(LINES), "of the kind of the model to start from, a SubwordTokenizer. Received: a "),
+        (
+            2,
+            SubwordTokenizer(["a"]),
+            "a vocabulary for each language: give it two, .* one for both",
+        ),
+    ],
+)
+def test_a_vocabulary_that_does_not_suit_the_model_is_refused(tmp_path, num_known, given, message):
+    known = [SubwordTokenizer(WORDS)] * num_known
+    sizes = [tokenizer.vocab_size for tokenizer in known]
+    Translator(Transformer.from_preset("tiny", *sizes, **SMALL), *known).save(tmp_path / "model")
+    options = settings(start_from=str(tmp_path / "model"), model={})
+    with pytest.raises(UserError, match=message):
+        train(tmp_path / "new", corpus(1), None, options, given)
+    assert not (tmp_path / "new").exists()
 
 
 def test_a_second_validation_set_is_scored_like_the_first(tmp_path, general):

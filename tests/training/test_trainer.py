@@ -205,12 +205,6 @@ def test_a_damaged_model_to_start_from_is_named_and_no_setting_blamed(tmp_path, 
     assert not (tmp_path / "new").exists()
 
 
-def test_a_model_to_start_from_has_its_own_tokenizers(tmp_path, finished):
-    given = {"source_tokenizer": SubwordTokenizer(WORDS)}
-    with pytest.raises(UserError, match="its own tokenizers"):
-        train(tmp_path, corpus(1), settings=settings(start_from=str(finished[0])), **given)
-
-
 def test_a_model_to_start_from_takes_data_that_its_own_tokenizers_encoded(tmp_path, finished):
     tokenizer = load_tokenizer(finished[0])
     prepared = prepare_corpus(tmp_path / "prepared", corpus(1), None, tokenizer)

@@ -1,0 +1,128 @@
+"""`StartingModel`: the model that a training starts from, with its vocabulary or another one."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from keras import ops
+
+from keras_transformer.data import SubwordTokenizer
+from keras_transformer.data.tokenizer import SPECIAL_PIECES, UNK_ID, Tokenizer
+from keras_transformer.data.tokenizer_pair import TokenizerPair
+from keras_transformer.errors import UserError, one_line
+from keras_transformer.inference.model_directory import (
+    check_sizes,
+    read_config,
+    read_model,
+    read_tokenizers,
+)
+from keras_transformer.inference.tasks import get_task
+
+
+class StartingModel:
+    """The model that a training starts from.
+
+    Args:
+        settings: `TrainingSettings` with a `start_from`.
+        given: tokenizers of source and target, or None, as in `train`.
+
+    Attributes:
+        tokenizers: `TokenizerPair` of the training: those that are given, else the model's.
+        vocab_sizes: the fields `vocab_size` and `target_vocab_size` of the training's config.
+
+    Raises:
+        UserError: if the directory is damaged or of another task, or the given tokenizers are of
+            another kind than the model's, or one for both languages, where the model has two.
+    """
+
+    def __init__(self, settings, given: Sequence[Tokenizer | None]):
+        self._directory = settings.start_from
+        self._config = config = read_config(self._directory)
+        check_sizes(self._directory, config)
+        task = get_task(settings.task)
+        for name in ("task", *task.pipeline.common_settings):
+            if config.get(name) != getattr(settings, name):
+                rule = f"The model to start from must have the {name} {getattr(settings, name)!r}"
+                raise UserError(f"{rule}. Received: {self._directory!r} with {config.get(name)!r}")
+        self._known = self.tokenizers = read_tokenizers(self._directory, config)
+        model = config["model"]
+        self.vocab_sizes = model.vocab_size, model.target_vocab_size
+        source, target = given
+        if source is None:
+            return
+        if target is None and not task.shares_a_given_tokenizer:
+            target = self._known.target
+        pair = TokenizerPair(source, target)
+        if _contents(pair) == _contents(self._known):
+            return
+        for side in ("source", "of_target"):
+            new, known = getattr(pair, side), getattr(self._known, side)
+            if isinstance(new, SubwordTokenizer) != isinstance(known, SubwordTokenizer):
+                rule = "A vocabulary must be of the kind of the model to start from, a "
+                rule += type(known).__name__
+                raise UserError(f"{rule}. Received: a {type(new).__name__}")
+        if pair.is_shared and model.target_vocab_size is not None:
+            rule = "The model to start from has a vocabulary for each language: give it two, as in "
+            raise UserError(f"{rule}a prepared corpus. Received: one for both")
+        self.tokenizers, self.vocab_sizes = pair, pair.sizes
+
+    def copy_weights(self, transformer, report: Callable[[str], object]) -> None:
+        """Sets the weights of a `Transformer`.
+
+        In another vocabulary, the row of a new piece is the mean of the rows of the known pieces
+        that spell it.
+        """
+        model = read_model(self._directory, self._config)
+        pair, known = self.tokenizers, self._known
+        parts = ["encoder", "decoder"]
+        if pair is known:
+            parts += ["source_embedding", "target_embedding"]
+        try:
+            for name in parts:
+                getattr(transformer, name).set_weights(getattr(model, name).get_weights())
+        except ValueError as error:
+            message = "The settings must not change the weights of the model to start from"
+            raise UserError(f"{message}: {one_line(error)}") from error
+        if pair is known:
+            return
+        if not pair.is_shared:
+            layers = transformer.source_embedding, model.source_embedding
+            _copy_rows(*layers, pair.source, [known.source], report)
+        layers = transformer.target_embedding, model.target_embedding
+        # An imported model has two tokenizers of one vocabulary.
+        known_tokenizers = [known.of_target, known.source][: 1 + pair.is_shared]
+        _copy_rows(*layers, pair.of_target, known_tokenizers, report)
+
+
+def _contents(pair):
+    return [tokenizer and tokenizer._file_content() for tokenizer in pair]
+
+
+def _copy_rows(layer, known_layer, tokenizer, known, report):
+    rows, num_new = spellings(tokenizer, known)
+    for name in ("embeddings", "bias"):
+        weight, known_weight = getattr(layer, name), getattr(known_layer, name)
+        if weight is not None and known_weight is not None:
+            values = ops.convert_to_numpy(known_weight)
+            weight.assign(np.stack([values[ids].mean(axis=0) for ids in rows]))
+    report(
+        f"{len(rows) - num_new:,} of {len(rows):,} pieces keep their embeddings; the others begin "
+        "as the mean of the pieces that spell them."
+    )
+
+
+def spellings(tokenizer: Tokenizer, known: Sequence[Tokenizer]) -> tuple[list[list[int]], int]:
+    """Returns the known ids that spell each piece of a vocabulary, and the number of new pieces.
+
+    Args:
+        tokenizer: the tokenizer of this vocabulary.
+        known: tokenizers of the known vocabulary; each piece has the better spelling.
+    """
+    pieces, size = tokenizer.pieces(range(tokenizer.vocab_size)), known[0].vocab_size
+    found = {piece: [number] for number, piece in enumerate(known[0].pieces(range(size)))}
+    new = [piece for piece in pieces if piece not in found]
+    for piece, *candidates in zip(new, *(one.spell(new) for one in known), strict=True):
+        best = min(candidates, key=lambda ids: (ids.count(UNK_ID), len(ids)))
+        found[piece] = best or [UNK_ID]
+    special = len(SPECIAL_PIECES)
+    ids = [[number] for number in range(special)] + [found[piece] for piece in pieces[special:]]
+    return ids, len(new)
