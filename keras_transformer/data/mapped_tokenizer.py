@@ -11,6 +11,7 @@ from keras_transformer.data.sentencepiece_tokenizer import (
     SPACE,
     load_processor,
     rounded_scores,
+    spelling_processor,
     without_surrogates,
 )
 from keras_transformer.data.tokenizer import SPECIAL_PIECES, UNK_ID, Tokenizer
@@ -108,6 +109,11 @@ class MappedTokenizer(Tokenizer):
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
         return [self._pieces[int(token)] for token in ids]
+
+    def spell(self, pieces: Sequence[str]) -> list[list[int]]:
+        texts = [piece.replace(SPACE, " ") for piece in pieces]
+        split = spelling_processor(self.model).encode(texts, out_type=str)
+        return [[self._ids.get(piece, UNK_ID) for piece in spelling] for spelling in split]
 
     def _file_content(self):
         content = {

@@ -112,7 +112,7 @@ class SentencePieceTokenizer(Tokenizer):
         return [self._processor.id_to_piece(int(token)) for token in ids]
 
     def spell(self, pieces: Sequence[str]) -> list[list[int]]:
-        return spelling_processor(self.model).encode([p.replace(_SPACE, " ") for p in pieces])
+        return spelling_processor(self.model).encode([p.replace(SPACE, " ") for p in pieces])
 
     def _file_content(self):
         return self.model

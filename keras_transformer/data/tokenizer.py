@@ -48,7 +48,7 @@ class Tokenizer(abc.ABC):
         """Returns the ids that spell each piece of another vocabulary.
 
         Args:
-            pieces: sequence of `str`, as `pieces` of the other tokenizer returns them.
+            pieces: Sequence of `str`, as `pieces` of the other tokenizer returns them.
         """
         return self.encode_batch(pieces)
 

@@ -22,15 +22,15 @@ class StartingModel:
     """The model that a training starts from.
 
     Args:
-        settings: `TrainingSettings` with a `start_from`.
-        given: tokenizers of source and target, or None, as in `train`.
+        settings: A `TrainingSettings` with a `start_from`.
+        given: Tokenizers of source and target, or None, as in `train`.
 
     Attributes:
         tokenizers: `TokenizerPair` of the training: those that are given, else the model's.
-        vocab_sizes: the fields `vocab_size` and `target_vocab_size` of the training's config.
+        vocab_sizes: The fields `vocab_size` and `target_vocab_size` of the training's config.
 
     Raises:
-        UserError: if the directory is damaged or of another task, or the given tokenizers are of
+        UserError: If the directory is damaged or of another task, or the given tokenizers are of
             another kind than the model's, or one for both languages, where the model has two.
     """
 
@@ -114,8 +114,8 @@ def spellings(tokenizer: Tokenizer, known: Sequence[Tokenizer]) -> tuple[list[li
     """Returns the known ids that spell each piece of a vocabulary, and the number of new pieces.
 
     Args:
-        tokenizer: the tokenizer of this vocabulary.
-        known: tokenizers of the known vocabulary; each piece has the better spelling.
+        tokenizer: The tokenizer of this vocabulary.
+        known: Tokenizers of the known vocabulary; each piece has the better spelling.
     """
     pieces, size = tokenizer.pieces(range(tokenizer.vocab_size)), known[0].vocab_size
     found = {piece: [number] for number, piece in enumerate(known[0].pieces(range(size)))}
