@@ -157,8 +157,7 @@ class ForcedPrefix:
 
     Prefixes are data of a call, so pass this constraint to the call of a search, not to its
     constructor. It overrides the constraints before it: its tokens come even if they were ruled
-    out, with the model's log-probability. A prefix longer than the sentence's maximum length is cut
-    there.
+    out, with the model's log-probability. It is cut at the maximum length of the sentence.
 
     Args:
         ids: int32 `[batch, length]`, padded at the end; a row of padding is an empty prefix.

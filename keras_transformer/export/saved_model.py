@@ -43,8 +43,7 @@ def export_saved_model(
             Serving expects its last part to be a version number, as in `models/en_de/1`.
         search: A `BeamSearch`, `GreedySearch` or `Sampling`; None for the translator's.
         dtype: `"float32"`; `"bfloat16"`, which halves the size but changes some answers by
-            rounding; `"auto"` for the one that this machine multiplies faster; None for the dtype
-            of the model.
+            rounding; `"auto"` for the faster of the two on this machine; None for the model's.
         num_streams: Number of parts of a request that are searched at the same time, each by one
             thread. On a CPU, many sentences are translated faster with one stream per core and one
             thread per operation (`tf.config.threading.set_intra_op_parallelism_threads(1)`, or the

@@ -30,9 +30,9 @@ _MAX_CANDIDATES = 1000  # of each source token
 class Shortlist:
     """The target tokens that a translation may have, chosen by the tokens of its source.
 
-    A search computes the logits of these tokens only, a few hundred, and their probabilities sum
-    to 1: the most frequent target tokens, and the most probable translations of each source token
-    in the batch.
+    They are the most frequent target tokens, and the most probable translations of each source
+    token in the batch, a few hundred in all. A search computes no other logits, so that the
+    probabilities of these tokens sum to 1.
 
     Args:
         candidates: int32 `[source vocabulary, n]`, the translations of each source token.

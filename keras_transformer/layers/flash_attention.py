@@ -37,9 +37,8 @@ def attend_by_kernel(query, key, value, attention_mask=None, is_causal=False):
 def attend_by_blocks(query, key, value, attention_mask=None, is_causal=False, size=_SIZE):
     """Returns the outputs of an `AttentionFunction` for scaled queries, without all scores at once.
 
-    Each block of queries attends to the blocks of keys in turn. An online softmax keeps the
-    maximum of the scores so far and the sum of their exponentials. The gradient recomputes the
-    scores.
+    Each block of queries attends to the blocks of keys in turn. An online softmax keeps the maximum
+    of the scores so far and the sum of their exponentials. The gradient recomputes the scores.
 
     Reference: Rabe and Staats (2021); Dao et al. (2022), "FlashAttention".
     """

@@ -232,22 +232,21 @@ class Transformer(MicroBatchModel):
             width: Number of rows of each sentence, such as its beams.
             max_length: Maximum length of a target. Needed on JAX, where caches have a fixed size;
                 elsewhere they grow, and it is ignored.
-            token_ids: int32 `[columns]`, the only tokens whose logits `decode_step` computes; None
-                for all.
+            token_ids: int32 `[columns]`, the tokens that `decode_step` has logits of; None for all.
         """
         encoder_outputs, padding_mask = self.encode(source, training=False)
         batch = ops.shape(source)[0]
         if keras.backend.backend() != "jax":
             max_length = None
-        chosen = () if token_ids is None else self.target_embedding.rows(token_ids)
+        output_embeddings = () if token_ids is None else self.target_embedding.rows(token_ids)
         if width == 1 or not self._beams_share_a_cache:
             num_rows = batch if width == 1 else batch * width
             cache = self.decoder.make_cache(encoder_outputs, num_rows, max_length)
-            return DecodingState(cache, padding_mask, (), chosen)
+            return DecodingState(cache, padding_mask, (), output_embeddings)
         cache = self.decoder.make_cache(encoder_outputs, batch, max_length and max_length * width)
         length = max_length or cache.blocks[0].self_attention.length  # 0 if it grows.
         slots = ops.full((batch, width, length), -1, dtype="int32")
-        return DecodingState(cache, padding_mask, Ancestors(slots), chosen)
+        return DecodingState(cache, padding_mask, Ancestors(slots), output_embeddings)
 
     @property
     def _beams_share_a_cache(self):
@@ -267,10 +266,9 @@ class Transformer(MicroBatchModel):
             state: From `start_decoding` or the last call.
 
         Returns:
-            Logits `[batch * width, target vocabulary or columns]` in at least float32, and the
-            state.
+            Logits `[batch * width, vocabulary or columns]` in at least float32, and the state.
         """
-        cache, source_mask, ancestors, chosen = state
+        cache, source_mask, ancestors, output_embeddings = state
         # The beams of a sentence are decoded as `width` positions of one row, so they share one
         # cache; a mask hides the tokens of other beams. With one beam there is nothing to hide.
         width, beams = 1, {}
@@ -293,10 +291,10 @@ class Transformer(MicroBatchModel):
             training=False,
             **beams,
         )
-        embeddings = None if isinstance(chosen, tuple) else chosen
+        embeddings = None if isinstance(output_embeddings, tuple) else output_embeddings
         logits = self.target_embedding(states, reverse=True, embeddings=embeddings)
         logits = ops.reshape(logits, (-1, ops.shape(logits)[-1]))
-        return logits, DecodingState(cache, source_mask, ancestors, chosen)
+        return logits, DecodingState(cache, source_mask, ancestors, output_embeddings)
 
     def keep_sentences(self, state: DecodingState, sentences: Tensor) -> DecodingState:
         """Returns the state of some sentences, with the parts of growing caches merged for speed.
@@ -310,7 +308,7 @@ class Transformer(MicroBatchModel):
             return kept._replace(
                 cache=kept.cache.merged(), output_embeddings=state.output_embeddings
             )
-        (length, blocks), mask, ancestors, chosen = state
+        (length, blocks), mask, ancestors, output_embeddings = state
         keys = blocks[0].self_attention.keys
         keys = keys[0] if isinstance(keys, tuple) else keys
         width = ops.shape(keys)[0] // greatest(ops.shape(mask)[0], 1)
@@ -323,7 +321,7 @@ class Transformer(MicroBatchModel):
             for block in blocks
         )
         cache, mask = DecoderCache(length, blocks).merged(), take_rows(mask, sentences)
-        return DecodingState(cache, mask, ancestors, chosen)
+        return DecodingState(cache, mask, ancestors, output_embeddings)
 
     def attention_scores(self, source: Tensor, target: Tensor) -> dict[str, list[Tensor]]:
         """Returns the attention weights of every block, without dropout.
