@@ -87,12 +87,12 @@ def _replace_folder(new, directory):
 def _exchange(first, second):
     """Exchanges two names in one operation; returns False where the system cannot."""
     # `os` has no such rename, and two renames would leave a moment without the folder.
-    here, exchange = -100, 2  # AT_FDCWD and RENAME_EXCHANGE of Linux' fcntl.h and fs.h
+    cwd, exchange = -100, 2  # AT_FDCWD and RENAME_EXCHANGE of Linux' fcntl.h and fs.h
     try:
         rename = ctypes.CDLL(None, use_errno=True).renameat2
     except (AttributeError, OSError, TypeError):
         return False
-    return rename(here, os.fsencode(first), here, os.fsencode(second), exchange) == 0
+    return rename(cwd, os.fsencode(first), cwd, os.fsencode(second), exchange) == 0
 
 
 @contextlib.contextmanager

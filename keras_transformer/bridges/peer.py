@@ -74,11 +74,11 @@ def variables(layer: keras.layers.Layer, library: str) -> dict[str, Any]:
             continue
         inner = operator.attrgetter(ours)(layer)
         if isinstance(inner, MultiHeadAttention):
-            of_inner = variables(inner, library)
+            inner_variables = variables(inner, library)
         else:
             kinds = ("gamma", "beta") if hasattr(inner, "gamma") else ("kernel", "bias")
-            of_inner = {kind: getattr(inner, kind) for kind in kinds}
-        by_path |= {f"{theirs}/{path}": variable for path, variable in of_inner.items()}
+            inner_variables = {kind: getattr(inner, kind) for kind in kinds}
+        by_path |= {f"{theirs}/{path}": variable for path, variable in inner_variables.items()}
     return by_path
 
 

@@ -93,13 +93,13 @@ def run(arguments: argparse.Namespace) -> None:
 def training_progress(output: str, max_minutes: float | None) -> Progress:
     """Returns a training's progress bar; `max_minutes` includes the minutes of earlier runs."""
     from keras_transformer.training.checkpoints import Checkpoints
-    from keras_transformer.training.checkpoints import Progress as Reached
+    from keras_transformer.training.checkpoints import Progress as SavedProgress
     from keras_transformer.training.output_directory import CHECKPOINT_FOLDER
 
     if max_minutes is not None:
         state = Checkpoints(pathlib.Path(output, CHECKPOINT_FOLDER)).metadata() or {}
         # Progress needs a time above 0.
-        max_minutes = max(max_minutes - Reached.from_dict(state).minutes, 1e-9)
+        max_minutes = max(max_minutes - SavedProgress.from_dict(state).minutes, 1e-9)
     return Progress("training", unit="steps", minutes=max_minutes)
 
 
@@ -110,7 +110,7 @@ def _print_config(values: Mapping[str, Any]) -> None:
     # For settings that are still None.
     examples = train_settings.choose_settings(values, None, lambda line: None)
     preset = get_preset(examples["preset"])
-    model = {name: one.default for name, one in declarations(TransformerConfig).items()}
+    model = {name: option.default for name, option in declarations(TransformerConfig).items()}
     model |= {**preset.config, **preset.recipe.to_dict(), "vocab_size": TrainingSettings.vocab_size}
     chosen = {name: value for name, value in examples.items() if value is not None}
     sys.stdout.write(train_settings.render_config(values, model | chosen))

@@ -137,10 +137,10 @@ class ServedFunctions(abc.ABC):
             results = tf.map_fn(search_chunk, tf.range(tf.size(starts) - 1), **options)
             return tuple(tf.gather(result.values, tf.argsort(order)) for result in results)
 
-        def nothing():
+        def no_answers():
             return tf.zeros([0, num_answers]), tf.zeros([0, num_answers, 1], tf.int32)
 
-        scores, tokens = tf.cond(tf.size(order) > 0, search_chunks, nothing)
+        scores, tokens = tf.cond(tf.size(order) > 0, search_chunks, no_answers)
         scores = tf.where((lengths == 0)[:, None], 0.0, scores)
         return write(tokens, scores), scores
 
@@ -200,11 +200,11 @@ def token_ids(shortlist, source):
         return None
     candidates = tf.reshape(tf.gather(shortlist.candidates, source), [-1])
     listed = tf.concat([shortlist.frequent, candidates], axis=0)[:, None]
-    nothing = tf.zeros([shortlist.vocab_size], tf.bool)
-    flags = tf.tensor_scatter_nd_update(nothing, listed, tf.fill([tf.size(listed)], True))
+    is_listed = tf.zeros([shortlist.vocab_size], tf.bool)
+    is_listed = tf.tensor_scatter_nd_update(is_listed, listed, tf.fill([tf.size(listed)], True))
     sizes = tf.constant(SIZES)
-    num_listed = tf.reduce_sum(tf.cast(flags, tf.int32))
+    num_listed = tf.reduce_sum(tf.cast(is_listed, tf.int32))
     large_enough = tf.boolean_mask(sizes, sizes >= num_listed)
     size = tf.minimum(tf.reduce_min(large_enough), shortlist.vocab_size)
-    others = tf.where(~flags)[: size - num_listed]
-    return tf.sort(tf.cast(tf.concat([tf.where(flags), others], axis=0)[:, 0], tf.int32))
+    others = tf.where(~is_listed)[: size - num_listed]
+    return tf.sort(tf.cast(tf.concat([tf.where(is_listed), others], axis=0)[:, 0], tf.int32))

@@ -96,7 +96,8 @@ class BatchInference:
         `sources` are ids without EOS, or None for a source that is not searched. `batch_size` is
         the maximum number of sources in a batch; `max_positions` limits the positions of sources
         and answers in a batch, times the search's width. At most `num_streams` threads search, as
-        many as fit into memory. Raises a `UserError` if none fits.
+        many as fit into memory; a `UserError` is raised if none fits. `rows` are arguments of
+        `search` by name, each a list with a value for every source, or None.
         """
         sizes = {
             index: search.width * (len(ids) + max_lengths[index])
@@ -143,7 +144,7 @@ class BatchInference:
         """
         inputs = {"source": self._padded(sources)}
         num_rows = len(inputs["source"])
-        inputs["max_lengths"] = _filled_up(max_lengths, num_rows)  # Padding rows end at once.
+        inputs["max_lengths"] = _pad_with_ones(max_lengths, num_rows)  # Padding rows end at once.
         # `run` gets an int where shapes must be static (`sizes` below), on TensorFlow a tensor.
         max_length = int(max(max_lengths))
         is_static = keras.config.backend() == "jax"
@@ -159,7 +160,7 @@ class BatchInference:
             if token_ids is not None:
                 inputs["token_ids"] = ops.convert_to_tensor(token_ids)
         if constraint_numbers is not None:
-            inputs["constraint_numbers"] = _filled_up(constraint_numbers, num_rows)
+            inputs["constraint_numbers"] = _pad_with_ones(constraint_numbers, num_rows)
 
         def run(**options):
             constraints = []
@@ -225,7 +226,7 @@ def _compile(function, inputs, variables):
     return tf.function(function, autograph=False).get_concrete_function(**signature)
 
 
-def _filled_up(values, num_rows):
+def _pad_with_ones(values, num_rows):
     """Returns int32 `[num_rows]`: the values, then ones."""
     padding = np.ones(num_rows - len(values))
     return ops.convert_to_tensor(np.concatenate([values, padding]), dtype="int32")

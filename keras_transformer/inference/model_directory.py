@@ -30,8 +30,8 @@ IN_SAVED_MODEL = "assets.extra/model"
 
 
 @contextlib.contextmanager
-def wrong_values_named(path: str | os.PathLike) -> Iterator[None]:
-    """Turns errors of the values in a file into a `UserError` that begins with its path."""
+def reading_values(path: str | os.PathLike) -> Iterator[None]:
+    """Turns errors inside a `with` block into a `UserError` that begins with the path of a file."""
     try:
         yield
     except (ValueError, TypeError, AttributeError, OverflowError) as error:
@@ -52,7 +52,7 @@ def read_config(directory: str | os.PathLike) -> dict:
     config = read_json(path)
     config.setdefault("task", "translation")
     config.setdefault("shared_tokenizer", True)
-    with wrong_values_named(path):
+    with reading_values(path):
         if (number := config.get("format")) != FORMAT:
             rule = f"this version reads model directories of format {FORMAT}"
             raise ValueError(f"{rule}. Received: format={number!r}")
@@ -81,14 +81,14 @@ def read_recipe(directory: str | os.PathLike):
     if not path.exists():
         return None
     content = read_json(path)
-    with wrong_values_named(path):
+    with reading_values(path):
         return TrainingRecipe.from_dict(content)
 
 
 def check_sizes(directory: str | os.PathLike, config: dict) -> None:
     """Raises a `UserError` unless the weights of a model directory fit its config.
 
-    This comes before the model is built: one of a damaged config may not fit into memory.
+    Call it before the model is built: that of a damaged config may not fit into memory.
     """
     path, count = _weights_path(directory, config), weight_files.count_stored_parameters
     if "precision" in config:
@@ -106,7 +106,7 @@ def check_sizes(directory: str | os.PathLike, config: dict) -> None:
 def read_model(directory: str | os.PathLike, config: dict, dtype=None):
     """Builds the `Transformer` of a model directory from its config, and loads its weights."""
     check_sizes(directory, config)
-    with wrong_values_named(repr(str(directory))):
+    with reading_values(repr(str(directory))):
         model = Transformer(config["model"], dtype=config.get("precision", dtype))
     load = weight_files.load_weights_only
     if "precision" in config:

@@ -21,7 +21,7 @@ from keras_transformer.errors import UserError
 from keras_transformer.files import read_unchanged
 from keras_transformer.inference import model_directory
 from keras_transformer.inference.batch_inference import MAX_BATCH_TOKENS, BatchInference, one_answer
-from keras_transformer.inference.model_directory import CONFIG_FILE, wrong_values_named
+from keras_transformer.inference.model_directory import CONFIG_FILE, reading_values
 from keras_transformer.inference.results import Hypothesis
 from keras_transformer.inference.tasks import get_task
 from keras_transformer.layers.checks import check_positive_integer
@@ -32,8 +32,8 @@ Progress = Callable[[int, int], object]
 
 _LOGGER = logging.getLogger(__name__)
 _LARGEST_LENGTH = 2**14  # A search that never finds an end takes a step for each token.
-# Measured products, and the minimum speedup: other operations are no faster in bfloat16.
-_NUM_ROWS, _NUM_RUNS, _WORTHWHILE = 64, 9, 1.25
+# Rows and runs of the measured product, and the minimum speedup that makes bfloat16 worthwhile.
+_NUM_ROWS, _NUM_RUNS, _MIN_SPEEDUP = 64, 9, 1.25
 
 
 class Pipeline(abc.ABC):
@@ -122,7 +122,7 @@ class Pipeline(abc.ABC):
         directory, config = pairs[0]
         dtype = choose_precision(dtype, config["model"])
         models = [model_directory.read_model(*pair, dtype=dtype) for pair in pairs]
-        with wrong_values_named(f"{directory}/{CONFIG_FILE}"):
+        with reading_values(f"{directory}/{CONFIG_FILE}"):
             return cls(
                 models[0] if len(models) == 1 else Ensemble(models),
                 *tokenizers[0],
@@ -188,7 +188,7 @@ class Pipeline(abc.ABC):
                 f"{str(directory)!r} holds a {name}, not a {cls.__name__}: use {name}.load, or "
                 f"`keras-transformer {task.command}`."
             )
-        with wrong_values_named(f"{directory}/{CONFIG_FILE}"):
+        with reading_values(f"{directory}/{CONFIG_FILE}"):
             return {
                 name: config[name] if kind is None else kind.from_dict(config[name])
                 for name, kind in cls.settings.items()
@@ -217,6 +217,7 @@ class Pipeline(abc.ABC):
 
         `limits` count EOS; the ids of the sources do not include it. `owners` has the index of the
         text that each source is a part of, in ascending order; None if each text is one source.
+        `rows` are those of `BatchInference.search_batches`.
         """
         owners = range(len(sources)) if owners is None else owners
         num_texts = owners[-1] + 1 if len(owners) else 0
@@ -229,8 +230,8 @@ class Pipeline(abc.ABC):
         for indices, result in self._inference.search_batches(
             sources, limits, search, batch_size, self.max_batch_tokens, num_streams, **rows
         ):
-            of_batch = _to_hypotheses(result, self.target_tokenizer)
-            for index, hypotheses in zip(indices, of_batch, strict=True):
+            batch_answers = _to_hypotheses(result, self.target_tokenizer)
+            for index, hypotheses in zip(indices, batch_answers, strict=True):
                 answers[index] = hypotheses
                 num_left[owners[index]] -= 1
                 num_done += not num_left[owners[index]]
@@ -298,7 +299,7 @@ def choose_precision(dtype: str | None, config: TransformerConfig) -> str | None
     if dtype != "auto":
         return dtype
     ratio = _seconds("float32", config) / _seconds("bfloat16", config)
-    chosen = "bfloat16" if ratio >= _WORTHWHILE else "float32"
+    chosen = "bfloat16" if ratio >= _MIN_SPEEDUP else "float32"
     message = "This machine multiplies bfloat16 %.1f times as fast as float32: %s"
     _LOGGER.info(message, ratio, chosen)
     return chosen

@@ -221,13 +221,13 @@ class Translator(Pipeline):
         if len(prefixes) != len(parts):
             rule = "There must be as many prefixes as texts"
             raise ValueError(f"{rule}. Received: {len(prefixes)} prefixes and {len(parts)} texts")
-        of_parts = []
+        part_prefixes = []
         for prefix, of_text in zip(prefixes, parts, strict=True):
             for part in of_text:
-                of_parts.append(prefix if part.ids else "")
+                part_prefixes.append(prefix if part.ids else "")
                 prefix = "" if part.ids else prefix
-        encoded = self.target_tokenizer.encode_batch(of_parts)
-        for prefix, ids, limit in zip(of_parts, encoded, limits, strict=True):
+        encoded = self.target_tokenizer.encode_batch(part_prefixes)
+        for prefix, ids, limit in zip(part_prefixes, encoded, limits, strict=True):
             if ids and len(ids) >= limit:
                 raise UserError(
                     f"The prefix {textwrap.shorten(prefix, 60)!r} has {len(ids)} tokens; its "
@@ -265,12 +265,12 @@ class Translator(Pipeline):
             return ops.sum(values, axis=1), values
 
         scores = [Score(0.0, 0)] * len(sources)
-        most = min(_MAX_LOGITS // self.model.config.output_vocab_size, MAX_BATCH_TOKENS)
-        pairs = sources, targets, batch_size, most, progress
+        max_tokens = min(_MAX_LOGITS // self.model.config.output_vocab_size, MAX_BATCH_TOKENS)
+        pairs = sources, targets, batch_size, max_tokens, progress
         for index, total, values in self._inference.run_pairs("score", log_probabilities, *pairs):
             tokens = (*targets[index], EOS_ID)
-            of_tokens = tuple(values[: len(tokens)].tolist())
-            scores[index] = Score(float(total), len(tokens), tokens, of_tokens)
+            token_values = tuple(values[: len(tokens)].tolist())
+            scores[index] = Score(float(total), len(tokens), tokens, token_values)
         return scores
 
     def align(

@@ -212,11 +212,11 @@ def average_checkpoints(paths: Sequence[str | os.PathLike], output: str | os.Pat
     for path in paths[1:]:
         weights = read_weights(path)
         for name in sorted({*sums, *weights}):
-            there, here = (getattr(file.get(name), "shape", None) for file in (sums, weights))
-            if here != there:
+            first, other = (getattr(file.get(name), "shape", None) for file in (sums, weights))
+            if first != other:
                 raise UserError(
-                    f"Weight files are of different models: {name!r} has shape {there} in "
-                    f"{str(paths[0])!r} and {here} in {str(path)!r}"
+                    f"Weight files are of different models: {name!r} has shape {first} in "
+                    f"{str(paths[0])!r} and {other} in {str(path)!r}"
                 )
             sums[name] += weights[name]
     # The other arrays are those of the last file. The mean is made in memory and as a new file: the

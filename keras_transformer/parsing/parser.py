@@ -188,8 +188,8 @@ class Parser(Pipeline):
             constraint_numbers=num_words if is_constrained else None,
         )
         return [
-            [self._to_parse(hypothesis, of_sentence) for hypothesis in hypotheses or []]
-            for hypotheses, of_sentence in zip(answers, words, strict=True)
+            [self._to_parse(hypothesis, sentence_words) for hypothesis in hypotheses or []]
+            for hypotheses, sentence_words in zip(answers, words, strict=True)
         ]
 
     def encode_pair(self, text: str, answer: str | None = None) -> tuple[list[int], list[int]]:

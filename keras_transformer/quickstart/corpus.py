@@ -56,7 +56,7 @@ def _declined(**forms):
     """Returns German forms by gender and case; values list nominative, accusative and dative."""
     cases = ("nom", "acc", "dat")
     return {
-        gender: dict(zip(cases, of_case.split(), strict=True)) for gender, of_case in forms.items()
+        gender: dict(zip(cases, values.split(), strict=True)) for gender, values in forms.items()
     }
 
 

@@ -27,7 +27,7 @@ class DivergedError(UserError):
 
 
 def loss_variables(model: keras.Model) -> list:
-    """Returns the sum of the losses in Keras' mean, and their number; nothing without that mean."""
+    """Returns the variables of Keras' mean loss, sum and number of losses; `[]` if it has none."""
     # Reading `model.metrics` updates the values on JAX.
     means = [metric for metric in model.metrics if metric.name == "loss"]
     return [means[0].total, means[0].count] if means else []

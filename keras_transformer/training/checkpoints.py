@@ -202,13 +202,13 @@ class Checkpoints:
                 if step_of(file) > metadata.get("step", step_of(file)):
                     file.unlink(missing_ok=True)
             return metadata
-        rest = (
+        advice = (
             ": the training cannot go on. Its weight files can still be averaged, with "
             "`keras-transformer average FILE ... --output FILE`"
         )
         raise UserError(
             f"The training state in {str(self.directory)!r} is damaged, and so is its copy"
-            f"{rest if self.weight_files() else ''}."
+            f"{advice if self.weight_files() else ''}."
         )
 
 

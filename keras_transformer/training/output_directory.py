@@ -30,7 +30,7 @@ def training_lock(directory: Path) -> Iterator[None]:
     """Locks a model directory for one training; creates it, and removes it if it stays empty."""
     if directory.exists() and not directory.is_dir():
         raise UserError(f"The output must be a directory. Received: output={str(directory)!r}")
-    made = [path for path in (directory, *directory.parents) if not path.exists()]
+    created = [path for path in (directory, *directory.parents) if not path.exists()]
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / LOCK_FILE
     # The system releases the lock of a killed process. A link at the path is not followed.
@@ -58,7 +58,7 @@ def training_lock(directory: Path) -> Iterator[None]:
             lock.release()
     finally:
         with contextlib.suppress(OSError):
-            for folder in made:
+            for folder in created:
                 folder.rmdir()
 
 

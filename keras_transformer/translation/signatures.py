@@ -101,10 +101,10 @@ class TranslatorFunctions(ServedFunctions):
         return self._search(sources, num_subwords, search, write), truncated
 
     def _encode_pairs(self, text, translation):
-        same = tf.debugging.assert_equal(
+        check = tf.debugging.assert_equal(
             tf.shape(text), tf.shape(translation), "There must be one translation for each text."
         )
-        with tf.control_dependencies([same]):
+        with tf.control_dependencies([check]):
             text = tf.identity(text)
         sources, is_cut = self._encode_source(text)
         tokenizer = self.module.target_tokenizer
