@@ -1,4 +1,4 @@
-"""`keras-transformer evaluate`: scores a model, or answers that already exist."""
+"""`keras-transformer evaluate`: scores a model, or existing answers."""
 
 import argparse
 import json
@@ -26,7 +26,7 @@ def define_options(parser):
     files = parser.add_argument_group("files: a model with a source, or a hypothesis")
     answers = files.add_mutually_exclusive_group(required=True)
     add_model_option(answers)
-    add_options(answers, {"--hypothesis FILE": "answers that exist already, one per line"})
+    add_options(answers, {"--hypothesis FILE": "existing answers, one per line"})
     text = "correct translations, line by line, with a file for each reference of a line; or one "
     text += "file of gold trees"
     add_options(files, {"--reference FILE": text}, action="extend", nargs="+")

@@ -32,7 +32,7 @@ def define_options(parser: argparse.ArgumentParser) -> None:
     rows = (f"  {name:<{width}}  {train_settings.describe_experiment(name)}" for name in names)
     heading = "The paper's trainings on WMT 2014, and of parsers on trees of your own:\n"
     group = parser.add_argument_group("built-in experiments", "\n".join((heading, *rows)))
-    text = "use the settings of this experiment; --config and options on the command line win over"
+    text = "use the settings of this experiment; --config and options on the command line override"
     text += " them"
     add_options(group, {"--experiment NAME": text}, choices=names)
     # The name of this option until version 1.0.

@@ -194,7 +194,7 @@ class ForcedPrefix:
 
 
 class SavedConstraint(Settings, family="constraint"):
-    """Base of constraints that have only settings, are saved with a search and have no state.
+    """Base class of constraints without a state, which consist of settings saved with a search.
 
     Most of them implement only `_ruled_out(generated, vocabulary)`, which returns a mask that
     broadcasts to `[rows, vocabulary]`, True for tokens that must not come next.

@@ -1,4 +1,4 @@
-"""Base of the searches: the step that they call, the loop around it, and their result."""
+"""`Search`, the base class of searches: the step that they call, their loop and their result."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, Self
@@ -124,7 +124,7 @@ class SearchInputs(NamedTuple):
 
 
 class Search(Settings, family="search"):
-    """Base of the searches: frozen dataclasses with `constraints`, `width`, `_search(inputs)`."""
+    """Base class of searches: frozen dataclasses with `constraints`, `width`, `_search(inputs)`."""
 
     constraints: tuple
 

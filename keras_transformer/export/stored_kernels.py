@@ -88,7 +88,7 @@ class StoredKernels:
                 setattr(layer, f"{name}_dense", _StoredDense(self, dense, products.get(matrix)))
 
     def _project(self, embedding, rows, embeddings=None):
-        """As `TiedEmbedding.project`."""
+        """Returns the logits of rows; it replaces `TiedEmbedding.project`."""
         matrix, bias = embedding.output_weights(embeddings)
         transpose = tf.cast(tf.convert_to_tensor(matrix), rows.dtype)
         if self._is_decoding_step:

@@ -41,7 +41,7 @@ def _products(rows, matrices):
 
 
 class AttentionPosition(keras.layers.Layer):
-    """Base of the layers that `MultiHeadAttention` takes as `position`, for self-attention.
+    """Base class of the positions that `MultiHeadAttention` takes, for self-attention.
 
     A subclass overrides `rotate` or `between`.
 

@@ -74,7 +74,7 @@ class FixedCache(NamedTuple):
         return reshape(ops.arange(max_length, dtype="int32") < self.length, (1, 1, -1))
 
     def positions(self, num_queries: Any) -> tuple[Tensor, Tensor]:
-        """As `GrowingCache.positions`."""
+        """Returns the positions of the last `num_queries` queries and of all keys."""
         queries = self.length - num_queries + ops.arange(num_queries, dtype="int32")
         return queries, ops.arange(ops.shape(self.keys)[2], dtype="int32")
 
@@ -100,7 +100,7 @@ class RollingCache(NamedTuple):
         return ops.expand_dims(ops.logical_and(in_window, keys >= size - self.length), 0)
 
     def positions(self, num_queries: Any) -> tuple[Tensor, Tensor]:
-        """As `GrowingCache.positions`, counted from the first position in the cache."""
+        """Returns the same positions as `GrowingCache`, counted from the first in this cache."""
         size = ops.shape(self.keys)[2]
         queries = size - num_queries + ops.arange(num_queries, dtype="int32")
         return queries, ops.arange(size, dtype="int32")
@@ -137,7 +137,7 @@ class DecoderBlockCache(NamedTuple):
     cross_attention: CompleteCache | tuple = ()  # `()` without cross-attention
 
     def reorder(self, rows: Tensor) -> Self:
-        """As `DecoderCache.reorder`."""
+        """Returns the cache whose row r is row `rows[r]`, int32 `[rows]`."""
         return self._replace(self_attention=take_rows(self.self_attention, rows))
 
 

@@ -19,7 +19,7 @@ MASKED_SCORE = -1e30
 
 
 def attend_by_kernel(query, key, value, attention_mask=None, is_causal=False):
-    """As `attend_by_blocks`, but with the fused kernel of JAX or torch."""
+    """Returns the outputs of `attend_by_blocks`, from the fused kernel of JAX or torch."""
     mask = None
     if attention_mask is not None:
         causal = causal_mask(ops.shape(query)[2], ops.shape(key)[2], 0) if is_causal else None

@@ -154,7 +154,7 @@ def map_in_turn(function: Callable, number: Any, dtypes: Any) -> Any:
 
 
 def loop_in_turn(first: Any, end: Any, step: Callable, state: Any) -> Any:
-    """As `ops.fori_loop`, but with one step at a time on TensorFlow."""
+    """Runs `ops.fori_loop(first, end, step, state)`, on TensorFlow with one step at a time."""
     if not _IS_TENSORFLOW:
         return ops.fori_loop(first, end, step, state)
 

@@ -29,7 +29,7 @@ def check_rank(name: str, tensor: Any, shape: str) -> None:
 
 
 def reshape(tensor: Tensor, sizes: Sequence[Any]) -> Tensor:
-    """As `ops.reshape`, but infers a single unknown size, which keeps decoding graphs small.
+    """Reshapes like `ops.reshape`, but infers a single unknown size: decoding graphs stay small.
 
     Each size is an int, or the tensor that `ops.shape` gives for an unknown size.
     """
