@@ -85,13 +85,16 @@ def _options_of_tasks(tasks):
     # Defaults that differ from the library's, because the command line knows the number of pairs.
     presets = [f"with --task {task.name} {task.defaults['preset']}"
                for task in tasks if "preset" in task.defaults]  # fmt: skip
+    adapted = (
+        "with --start-from the model's own, at a learning rate of 0.1 / d_model after 200 steps"
+    )
     named = sorted(name for name in list_presets() if not name.startswith("table3"))
     words = f"one of {', '.join(named)} or table3_..."
     names = " or ".join(f"{task.name}, from {task.learns_from}" for task in tasks)
     changes: dict[str, dict[str, Any]] = {
         "preset": {
             "default": None,
-            "unset": "; ".join(["by the number of pairs", *presets]),
+            "unset": "; ".join(["by the number of pairs", *presets, adapted]),
             "rule": Rule(str, words, list_presets().__contains__, "NAME"),
         },
         "vocab_size": {"default": None, "unset": f"{TrainingSettings.vocab_size}"},
@@ -257,7 +260,8 @@ def _unset(values):
         return []
     known: tuple[str, ...] = ()
     if values["start_from"]:
-        known = ("num_encoder_layers", "num_decoder_layers", "dropout", "vocab_size")
+        known = ("preset", "num_encoder_layers", "num_decoder_layers", "dropout", "vocab_size")
+        known += ("warmup_steps",)
     elif values["vocabulary"] or values["prepared"] or values["vocabulary_type"] == "subword":
         known = ("vocab_size",)
     return [name for name in CHOSEN if values[name] is None and name not in known]
@@ -336,7 +340,7 @@ def training_settings(values: Mapping[str, Any]) -> TrainingSettings:
         }
 
     model, recipe = fields(TransformerConfig), fields(TrainingRecipe)
-    preset = get_preset(given["preset"])
+    preset = get_preset(given.get("preset", "base"))
     position = given.get("position", preset.config.get("position"))
     # There are as many learned positions as the longest sentence needs.
     if position == "learned" and given.keys() & {"position", "max_length"}:

@@ -109,7 +109,7 @@ def _print_config(values: Mapping[str, Any]) -> None:
         values = train_settings.choose_settings(values, corpus, say)
     # For settings that are still None.
     examples = train_settings.choose_settings(values, None, lambda line: None)
-    preset = get_preset(examples["preset"])
+    preset = get_preset(examples["preset"] or "base")
     model = {name: option.default for name, option in declarations(TransformerConfig).items()}
     model |= {**preset.config, **preset.recipe.to_dict(), "vocab_size": TrainingSettings.vocab_size}
     chosen = {name: value for name, value in examples.items() if value is not None}

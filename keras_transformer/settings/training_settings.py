@@ -42,7 +42,8 @@ class TrainingSettings(Settings):
     Args:
         preset: Name of a model with its training hyper-parameters: tiny, tiny_deep, small,
             small_deep, base, big, big_en_fr or table3_..., for parsing parsing_small, parsing or
-            parsing_semi_supervised.
+            parsing_semi_supervised; None for base, or with `start_from` for the hyper-parameters of
+            that model's own training, at a learning rate of 0.1 / d_model after 200 steps.
         model: Changes to the preset's `TransformerConfig`, by field.
         recipe: Changes to the preset's `TrainingRecipe`, by field.
         tokenizer: Kind of vocabulary: `bpe` and `unigram` learn subwords from raw text; `subword`
@@ -94,8 +95,8 @@ class TrainingSettings(Settings):
         f1_beam_size: Number of beams of these parses; 1 is greedy and fast.
         f1_trees: Parse N of the validation trees, drawn at random once; None for all of them.
         start_from: Model directory with the config, weights and tokenizers to start from, such as
-            those of a model to adapt; the preset then gives only the training hyper-parameters;
-            None for new weights.
+            those of a model to adapt; a preset then gives only the training hyper-parameters; None
+            for new weights.
         freeze: Parts of the model that are not trained, such as encoder,embedding; the embedding is
             that of both languages; None for training all parts.
 
@@ -105,7 +106,7 @@ class TrainingSettings(Settings):
     1
     """
 
-    preset: str = setting("base", metavar="NAME", table="model")
+    preset: str | None = setting(None, metavar="NAME", table="model")
     model: Mapping = setting(dict, MAPPING)
     recipe: Mapping = setting(dict, MAPPING)
     tokenizer: str = _vocabulary(
@@ -147,6 +148,8 @@ class TrainingSettings(Settings):
         from keras_transformer.inference.tasks import get_task
 
         super().__post_init__()
+        if self.preset is None and self.start_from is None:
+            object.__setattr__(self, "preset", "base")
         if self.bpe_dropout and self.tokenizer != "bpe":
             raise ValueError(
                 '`bpe_dropout` needs `tokenizer="bpe"`, which learns the merges that it drops. '

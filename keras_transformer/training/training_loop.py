@@ -279,6 +279,9 @@ def _introduction(run):
     plan = f"Training until step {run.max_steps:,} ({epochs:.1f} epochs)"
     if settings.max_minutes is not None:
         plan += f", or for {settings.max_minutes:g} minutes in total"
+    if settings.preset is None:
+        rate, steps = run.recipe.peak_learning_rate, run.recipe.warmup_steps
+        plan += f"; a learning rate of {rate:.2g} after {steps:,} steps"
     plan += f"; validation every {run.evaluate_every:,} steps"
     if settings.patience is not None:
         plan += f", and an end after {settings.patience} of them without gain"

@@ -18,8 +18,9 @@ from keras_transformer.data import (
     train_sentencepiece,
 )
 from keras_transformer.data.tokenizer_pair import TokenizerPair
+from keras_transformer.decoding import BeamSearch, search_to_dict
 from keras_transformer.errors import UserError
-from keras_transformer.inference.model_directory import read_config
+from keras_transformer.inference.model_directory import read_config, read_recipe
 from keras_transformer.inference.sentences import SentenceProfile
 from keras_transformer.inference.tasks import get_task
 from keras_transformer.models import TrainingRecipe, Transformer, TransformerConfig, get_preset
@@ -37,6 +38,8 @@ from keras_transformer.training.output_directory import (
 from keras_transformer.training.starting_model import StartingModel
 
 _LOGGER = logging.getLogger(__name__)
+# Peak of the learning rate when a model is adapted, times d_model, and the steps until then.
+ADAPTATION_RATE, ADAPTATION_WARMUP = 0.1, 200
 _READ_BETWEEN_REPORTS = 1_000_000
 _ROW_MULTIPLE = 8
 
@@ -248,17 +251,30 @@ def start_run(output: Path, corpora, settings, tokenizers, report) -> TrainingRu
 
 
 def make_recipe(settings) -> TrainingRecipe:
-    """Returns the recipe of a preset, with the changes of the settings."""
-    recipe = get_preset(settings.preset).recipe.to_dict()
-    return TrainingRecipe.from_dict({**recipe, **settings.recipe})
+    """Returns the recipe of a preset or of the model to adapt, with the changes of the settings."""
+    if settings.preset is not None:
+        recipe = get_preset(settings.preset).recipe
+    else:
+        start = read_config(settings.start_from)
+        recipe = read_recipe(settings.start_from)
+        if recipe is None:  # as in an imported model
+            search = search_to_dict(start["search"] or BeamSearch())
+            fields = "beam_size", "length_penalty", "length_normalization"
+            recipe = TrainingRecipe(**{name: search[name] for name in fields if name in search})
+        peak = ADAPTATION_RATE / start["model"].d_model
+        recipe = dataclasses.replace(
+            recipe, peak_learning_rate=peak, warmup_steps=ADAPTATION_WARMUP
+        )
+    return TrainingRecipe.from_dict({**recipe.to_dict(), **settings.recipe})
 
 
 def make_config(settings, recipe, vocab_size, target_vocab_size=None) -> TransformerConfig:
     """Returns the config of a preset or of the model to start from, with the settings' changes."""
     sizes = {"vocab_size": vocab_size, "target_vocab_size": target_vocab_size}
-    config = get_preset(settings.preset).config
     if settings.start_from is not None:
         config = read_config(settings.start_from)["model"].to_dict()
+    else:
+        config = get_preset(settings.preset).config
     config = TransformerConfig.from_dict({**config, **settings.model, **sizes})
     # Equal lengths fit: the recipe counts EOS, and the decoder's input has BOS instead.
     if config.max_length is not None and recipe.max_length > config.max_length:

@@ -15,6 +15,7 @@ from keras_transformer.errors import UserError
 from keras_transformer.models import get_preset
 
 CHOSEN = train_settings.CHOSEN.keys()
+ADAPTED = {"tokens_per_batch", "max_steps", "evaluate_every", "checkpoint_every", "patience"}
 TINY = ["--num-encoder-layers", 1, "--num-decoder-layers", 1, "--d-model", 8,
         "--intermediate-dim", 8, "--num-heads", 2]  # fmt: skip
 
@@ -69,6 +70,9 @@ def test_more_pairs_never_get_less():
         ("--experiment wmt14-en-de-base", set()),
         ("--task parsing", set()),
         ("--dropout 0.25 --max-steps 7", CHOSEN - {"dropout", "max_steps"}),
+        ("--start-from model", ADAPTED),
+        ("--start-from model --max-steps 7", ADAPTED - {"max_steps"}),
+        ("--start-from model --preset tiny", set()),
         ("--vocabulary v.model", CHOSEN - {"vocab_size"}),
         ("--prepared folder", CHOSEN - {"vocab_size"}),
         ("--vocabulary-type subword", CHOSEN - {"vocab_size"}),

@@ -1,12 +1,15 @@
 """Adapting a model: frozen parts, another vocabulary, and a second validation set."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
 from keras_transformer.data import SubwordTokenizer, train_sentencepiece
+from keras_transformer.decoding import BeamSearch
 from keras_transformer.errors import UserError
 from keras_transformer.inference.translator import Translator
-from keras_transformer.models import Transformer
+from keras_transformer.models import TrainingRecipe, Transformer, get_preset
 from keras_transformer.training import train
 from keras_transformer.training.starting_model import StartingModel, spellings
 from keras_transformer.training.training_run import make_config, make_recipe
@@ -181,3 +184,22 @@ def test_a_second_validation_set_needs_a_first_and_a_name_of_its_own(tmp_path, n
     also_valid = {name: corpus(2, 8)}
     with pytest.raises(ValueError, match=f"needs `valid_corpus`. Received: {name}"):
         train(tmp_path, corpus(1), corpus(2) if valid else None, settings(), also_valid=also_valid)
+
+
+def test_without_a_preset_the_recipe_is_the_models_own_with_a_lower_learning_rate(tmp_path):
+    tokenizer, search = SubwordTokenizer(WORDS), BeamSearch(7, 0.9, length_normalization="length")
+    model = Transformer.from_preset("tiny", tokenizer.vocab_size, **SMALL)
+    own = TrainingRecipe(label_smoothing=0.2, beam_size=3, peak_learning_rate=1.0)
+    Translator(model, tokenizer, search=search, recipe=own).save(tmp_path / "own")
+    Translator(model, tokenizer, search=search).save(tmp_path / "none")
+    adapts = {"peak_learning_rate": 0.1 / SMALL["d_model"], "warmup_steps": 200}
+    start = {"start_from": str(tmp_path / "own"), "preset": None, "recipe": {}}
+    assert make_recipe(settings(**start)) == dataclasses.replace(own, **adapts)
+    given = {"warmup_steps": 9, "label_smoothing": 0.0}
+    expected = dataclasses.replace(own, **{**adapts, **given})
+    assert make_recipe(settings(**{**start, "recipe": given})) == expected
+    tiny = settings(**{**start, "preset": "tiny"})
+    assert make_recipe(tiny) == get_preset("tiny").recipe
+    imported = make_recipe(settings(**{**start, "start_from": str(tmp_path / "none")}))
+    searches = {"beam_size": 7, "length_penalty": 0.9, "length_normalization": "length"}
+    assert imported == TrainingRecipe(**adapts, **searches)
