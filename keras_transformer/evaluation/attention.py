@@ -66,8 +66,8 @@ class AttentionWeights:
         for name, number in (("layer", layer), ("head", head)):
             if number is None:
                 break
-            is_there = number in range(1, len(weights) + 1)
-            check_argument(is_there, name, f"a number from 1 to {len(weights)}", number)
+            exists = number in range(1, len(weights) + 1)
+            check_argument(exists, name, f"a number from 1 to {len(weights)}", number)
             weights = weights[number - 1]
         source, target = tuple(self.source), tuple(self.target)
         keys = ("<s>", *target[:-1]) if attention == "decoder" else source
@@ -108,7 +108,7 @@ def attention_weights(
         for kind, layers in scores.items()
     }
     if window := pipeline.model.config.sliding_window:
-        weights |= {kind: _of_all_keys(weights[kind], window) for kind in ("encoder", "decoder")}
+        weights |= {kind: _expand_window(weights[kind], window) for kind in ("encoder", "decoder")}
     source_pieces = tuple(pipeline.source_tokenizer.pieces(ids))
     target_pieces = tuple(pipeline.target_tokenizer.pieces(labels))
     return AttentionWeights(source_pieces, target_pieces, **weights)
@@ -162,7 +162,7 @@ def attention_page(
     return pathlib.Path(path)
 
 
-def _of_all_keys(weights, window):
+def _expand_window(weights, window):
     """Expands the weights of a sliding window to all keys, with 0 for keys outside the window."""
     *rows, length, width = weights.shape
     padded = np.zeros((*rows, length, length + width - 1), "float32")

@@ -106,7 +106,7 @@ class MultiHeadAttention(CompositeLayer):
         self.value_dim = key_dim if value_dim is None else value_dim
         self.use_bias = use_bias
         self.dropout = dropout
-        self.has_own_attention = attention is not None
+        self._is_attention_given = attention is not None
         self.attention = attention or ScaledDotProductAttention(
             dropout,
             seed=seed,
@@ -339,7 +339,7 @@ class MultiHeadAttention(CompositeLayer):
             "value_dim": self.value_dim,
             "use_bias": self.use_bias,
             "dropout": self.dropout,
-            "attention": serialize(self.attention) if self.has_own_attention else None,
+            "attention": serialize(self.attention) if self._is_attention_given else None,
             "position": serialize(self.position),
             "sliding_window": self.sliding_window,
             "flash_attention": self.flash_attention,

@@ -1,4 +1,4 @@
-"""The sub-layers of encoder and decoder blocks, and the functions of a stack of blocks."""
+"""Functions that make the sub-layers of blocks, and those that encoder and decoder share."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -115,14 +115,14 @@ def spellings(tokenizer: Tokenizer, known: Sequence[Tokenizer]) -> tuple[list[li
 
     Args:
         tokenizer: The tokenizer of this vocabulary.
-        known: Tokenizers of the known vocabulary; each piece has the better spelling.
+        known: Tokenizers of the known vocabulary, of which the best spelling counts.
     """
     pieces, size = tokenizer.pieces(range(tokenizer.vocab_size)), known[0].vocab_size
-    found = {piece: [number] for number, piece in enumerate(known[0].pieces(range(size)))}
-    new = [piece for piece in pieces if piece not in found]
-    for piece, *candidates in zip(new, *(one.spell(new) for one in known), strict=True):
+    spelling_of = {piece: [number] for number, piece in enumerate(known[0].pieces(range(size)))}
+    new = [piece for piece in pieces if piece not in spelling_of]
+    for piece, *candidates in zip(new, *(t.spell(new) for t in known), strict=True):
         best = min(candidates, key=lambda ids: (ids.count(UNK_ID), len(ids)))
-        found[piece] = best or [UNK_ID]
+        spelling_of[piece] = best or [UNK_ID]
     special = len(SPECIAL_PIECES)
-    ids = [[number] for number in range(special)] + [found[piece] for piece in pieces[special:]]
+    ids = [[number] for number in range(special)] + [spelling_of[p] for p in pieces[special:]]
     return ids, len(new)

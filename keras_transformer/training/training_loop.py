@@ -167,7 +167,7 @@ class TrainingLoop(keras.callbacks.Callback):
             self._steps_in_epoch = run.data.batches.steps_per_epoch(progress.epoch)
         self._signals.waits = True
         ends = self.model.stop_training or progress.step >= run.max_steps
-        self._save_and_evaluate(
+        self._save_weights_and_evaluate(
             saves=ends or progress.step % self._checkpoint_every == 0,
             evaluates=ends or progress.step % run.evaluate_every == 0,
         )
@@ -184,9 +184,9 @@ class TrainingLoop(keras.callbacks.Callback):
             return
         rows = self._run.history.rows()
         is_evaluated = bool(rows) and rows[-1]["step"] == str(step)
-        self._save_and_evaluate(saves=True, evaluates=not is_evaluated)
+        self._save_weights_and_evaluate(saves=True, evaluates=not is_evaluated)
 
-    def _save_and_evaluate(self, saves, evaluates):
+    def _save_weights_and_evaluate(self, saves, evaluates):
         if not (saves or evaluates):
             return
         progress = self._run.progress
