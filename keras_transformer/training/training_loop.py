@@ -39,7 +39,7 @@ class TrainingLoop(keras.callbacks.Callback):
     def __init__(self, run: TrainingRun, evaluations: Evaluations, signals: StopSignals):
         super().__init__()
         self.set_model(run.model)
-        # `fit` has to leave the weights of the last step, from which a later run goes on.
+        # `fit` has to leave the weights of the last step, from which a later run continues.
         run.model.optimizer.averages_at_end = False
         run.progress = Progress.from_dict(run.checkpoints.restore_state(run.model) or {})
         self.saved_step = run.progress.step
@@ -57,7 +57,7 @@ class TrainingLoop(keras.callbacks.Callback):
         self._start_window()
 
     def interruption(self) -> str:
-        """Returns a message for an interruption: the checkpoint that the next run goes on from."""
+        """Returns a message for an interruption: the checkpoint that the next run continues."""
         if not self.saved_step:
             return "interrupted before the first checkpoint; the next run starts from the beginning"
         return (
