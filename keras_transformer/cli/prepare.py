@@ -28,7 +28,7 @@ def run(arguments):
     check_prepared_directory(arguments.output)
     output = pathlib.Path(arguments.output).resolve()
     task = get_task("translation")
-    for path in (values[name] for name in task.data_kinds[kind]):
+    for path in task.data_files(kind, values):
         if pathlib.Path(path).resolve().parent == output:
             rule = "The output folder would replace a file that the command reads"
             raise UserError(f"{rule}. Received: {arguments.output!r}, which holds {path!r}.")

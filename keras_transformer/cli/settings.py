@@ -289,11 +289,11 @@ def data_kind(values: Mapping[str, Any]) -> str:
         kind: [known[name].flag for name in names if values[name]]
         for kind, names in task.data_kinds.items()
     }
-    given = [kind for kind in flags if flags[kind]]
-    if len(given) != 1:
-        received = ", ".join(itertools.chain(*flags.values())) or "none of them"
-        raise UserError(f"{task.missing_data} Received: {received}")
-    [kind] = given
+    received = dict.fromkeys(itertools.chain(*flags.values()))
+    # Two kinds share an option such as --valid-source.
+    kind = max(flags, key=lambda kind: len(flags[kind]))
+    if not received or set(flags[kind]) != set(received):
+        raise UserError(f"{task.missing_data} Received: {', '.join(received) or 'none of them'}")
     missing = [known[name].flag for name in task.data_kinds[kind] if not values[name]]
     if missing:
         raise UserError(f"{flags[kind][0]} also needs {' and '.join(missing)}.")

@@ -24,6 +24,8 @@ def define_options(parser):
     add_options(parser, {"--size N": text}, dest="vocab_size")
     text = "kind of vocabulary (default: %(default)s)"
     parser.add_argument("--type", choices=tuple(_SUFFIXES), default="bpe", help=text)
+    text = "piece that no text splits, such as the tag '>>fra<<' of a corpus; not with subword"
+    add_options(parser, {"--symbols TEXT": text}, action="extend", nargs="+", default=[])
 
 
 def run(arguments):
@@ -44,10 +46,14 @@ def run(arguments):
     lines = _counted(itertools.chain.from_iterable(map(open_text, arguments.input)))
     kind, size = arguments.type, arguments.vocab_size
     if kind == "subword":
+        if arguments.symbols:
+            rule = "--symbols are for --type bpe and unigram; subword takes the text's own pieces"
+            raise UserError(f"{rule}. Received: {arguments.symbols[0]!r}")
         tokenizer = build_subword_vocabulary(lines, max_size=size)
     else:
         size = size or TrainingSettings.vocab_size
-        tokenizer = train_sentencepiece(lines, size, model_type=kind, allow_fewer=True)
+        options = {"model_type": kind, "allow_fewer": True, "symbols": arguments.symbols}
+        tokenizer = train_sentencepiece(lines, size, **options)
     tokenizer.save(output.parent, output.stem)
     say(f"wrote {output}: {tokenizer.vocab_size:,} subwords ({kind})")
 

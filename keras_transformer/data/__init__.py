@@ -9,6 +9,7 @@ _MODULES = {
     "encoded_corpus": ["Corpus", "EncodedCorpus", "PairsCorpus"],
     "lines": ["text_lines"],
     "mapped_tokenizer": ["MappedTokenizer"],
+    "mixed_corpus": ["MixedCorpus"],
     "prepared_corpus": ["PreparedCorpus", "prepare_corpus"],
     "sentencepiece_tokenizer": ["SentencePieceTokenizer", "train_sentencepiece"],
     "subword_tokenizer": ["SubwordTokenizer", "build_subword_vocabulary"],

@@ -255,6 +255,14 @@ def shuffle_batches(num_batches: int, seed: int | None, epoch, tf=None):
     return _argsort(_random_bits(num_batches, seed, 1, epoch, tf), tf)
 
 
+def shuffle_corpus(size: int, seed: int, number: int, round_number: int) -> np.ndarray:
+    """Returns the indices of a corpus in a random order, int64 `[size]`, for a round through it.
+
+    `number` is that of the corpus in a mixture: each corpus, and each round, has another order.
+    """
+    return _argsort(_random_bits(size, seed, 2 + number, round_number, None), None)
+
+
 def _argsort(keys, tf):
     if tf is None:
         return np.argsort(keys, kind="stable")
@@ -264,7 +272,7 @@ def _argsort(keys, tf):
 def _random_bits(count, seed, stream, epoch, tf):
     """SplitMix64 (Steele et al., 2014, "Fast Splittable Pseudorandom Number Generators")."""
     # Arrays: NumPy warns where the product of scalars overflows, which is intended here.
-    start = _scramble(np.array([seed], np.uint64) + np.uint64(stream) * _GOLDEN, np)
+    start = _scramble(np.array([seed], np.uint64) + np.array([stream], np.uint64) * _GOLDEN, np)
     if tf is None:
         numbers, bitwise = np.arange(count, dtype=np.uint64), np
         epoch = np.array([epoch], np.uint64)

@@ -7,6 +7,7 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
+from keras_transformer.data.mixed_corpus import MixedCorpus, Mixture
 from keras_transformer.data.tokenizer import EOS_ID, Tokenizer
 from keras_transformer.errors import UserError
 
@@ -74,6 +75,9 @@ class EncodedCorpus:
         source_ids, target_ids: uint16 (for up to 65,536 ids) or int32 `[tokens]`.
         source_offsets, target_offsets: int64 `[pairs + 1]`.
         num_dropped_long, num_dropped_empty: numbers of pairs left out as too long, or empty.
+        mixture: the weights of the corpora of a `MixedCorpus`, in which `TokenBatches` draws the
+            pairs of an epoch; None if an epoch has every pair once.
+        rows: int64 `[pairs]`, the index of each pair in this `MixedCorpus`; None without one.
 
     Example:
 
@@ -95,6 +99,8 @@ class EncodedCorpus:
         target_offsets: np.ndarray,
         num_dropped_long: int = 0,
         num_dropped_empty: int = 0,
+        mixture: Mixture | None = None,
+        rows: np.ndarray | None = None,
     ):
         sides = {"source": (source_ids, source_offsets), "target": (target_ids, target_offsets)}
         for name, (ids, offsets) in sides.items():
@@ -112,6 +118,7 @@ class EncodedCorpus:
         self.target_offsets = aligned(np.asarray(target_offsets, np.int64))
         self.num_dropped_long = num_dropped_long
         self.num_dropped_empty = num_dropped_empty
+        self.mixture, self.rows = mixture, rows
 
     @classmethod
     def from_corpus(
@@ -148,7 +155,11 @@ class EncodedCorpus:
         report_drops(num_pairs, num_long, num_empty, max_length)
         num_tokens = [sum(len(block.sides()[side][0]) for block in blocks) for side in (0, 1)]
         dtypes = [ids.dtype for ids, _ in blocks[0].sides()]
-        return join_blocks(blocks, num_pairs, num_tokens, dtypes, (num_long, num_empty))
+        encoded = join_blocks(blocks, num_pairs, num_tokens, dtypes, (num_long, num_empty))
+        if isinstance(corpus, MixedCorpus):
+            encoded.rows = np.concatenate([block.rows for block in blocks])
+            encoded.mixture = corpus.mixture(corpus.count(encoded.rows))
+        return encoded
 
     def __len__(self) -> int:
         return len(self.source_offsets) - 1
@@ -189,7 +200,9 @@ class EncodedCorpus:
             return ids[np.repeat(keep, lengths)], np.append(0, np.cumsum(lengths[keep]))
 
         (source, target), num_empty = self.sides(), self.num_dropped_empty
-        return EncodedCorpus(*kept(*source), *kept(*target), num_long, num_empty)
+        mixture = self.mixture and self.mixture.kept(keep)
+        rows = None if self.rows is None else self.rows[keep]
+        return EncodedCorpus(*kept(*source), *kept(*target), num_long, num_empty, mixture, rows)
 
 
 def line_chunks(lines: Iterable, max_lines: int, max_characters: int) -> Iterator[list]:
@@ -207,24 +220,27 @@ def line_chunks(lines: Iterable, max_lines: int, max_characters: int) -> Iterato
 
 def encode_blocks(corpus, tokenizers, max_length, dropout=0.0, seed=0) -> Iterator[EncodedCorpus]:
     """Yields an `EncodedCorpus` for every few thousand pairs, in order; it may be empty."""
+    num_read = 0
     for number, chunk in enumerate(line_chunks(corpus, _CHUNK, _CHUNK_CHARACTERS)):
-        pairs = [(source, target) for source, target in chunk if source.strip() and target.strip()]
-        rows = []
+        texts = enumerate(chunk, start=num_read)
+        read = {row: pair for row, pair in texts if pair[0].strip() and pair[1].strip()}
+        num_read += len(chunk)
+        encoded = []
         for side, tokenizer in enumerate(tokenizers):
             options = {}
             if dropout:
                 # The two sides and every chunk draw different numbers.
                 entropy = np.random.SeedSequence([seed, number, side])
                 options = {"dropout": dropout, "seed": int(entropy.generate_state(1)[0])}
-            rows.append(tokenizer.encode_batch([pair[side] for pair in pairs], **options))
+            encoded.append(tokenizer.encode_batch([p[side] for p in read.values()], **options))
         # A text of control characters is not whitespace, but can have no ids.
-        lengths = [np.fromiter(map(len, side), np.int64, len(side)) for side in rows]
+        lengths = [np.fromiter(map(len, side), np.int64, len(side)) for side in encoded]
         filled = np.minimum(*lengths) > 0
         keep = filled if max_length is None else filled & (np.maximum(*lengths) < max_length)
         sides = []
         for side, tokenizer in enumerate(tokenizers):
             offsets = np.append(0, np.cumsum(lengths[side][keep]))
-            ids = itertools.chain.from_iterable(itertools.compress(rows[side], keep))
+            ids = itertools.chain.from_iterable(itertools.compress(encoded[side], keep))
             vocab_size = getattr(tokenizer, "vocab_size", 2**31)
             dtype = np.uint16 if vocab_size <= 2**16 else np.int32
             sides.append((np.fromiter(ids, dtype, int(offsets[-1])), offsets))
@@ -235,6 +251,7 @@ def encode_blocks(corpus, tokenizers, max_length, dropout=0.0, seed=0) -> Iterat
             *target,
             num_dropped_long=int(filled.sum()) - int(keep.sum()),
             num_dropped_empty=len(chunk) - int(filled.sum()),
+            rows=np.fromiter(read, np.int64, len(read))[keep],
         )
 
 

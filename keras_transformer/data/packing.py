@@ -17,14 +17,18 @@ _PAIRS_PER_STREAM = 8192
 _PAIRS_AT_ONCE = 8192
 
 
-def pack_corpus(encoded: EncodedCorpus, width: int, seed: int) -> EncodedCorpus:
+def pack_corpus(
+    encoded: EncodedCorpus, width: int, seed: int, drawn: np.ndarray | None = None
+) -> EncodedCorpus:
     """Returns a corpus of rows. EOS ends every source, and every target but the last of a row.
 
-    A row has at most `width` source tokens and at most `width` labels, EOS counted.
+    A row has at most `width` source tokens and at most `width` labels, EOS counted. `drawn` has the
+    indices of the pairs; None for all pairs.
     """
     _check_packable(encoded, width)
+    drawn = np.arange(len(encoded)) if drawn is None else drawn
     # A corpus may be sorted, by length or by origin.
-    pairs = arrange_pairs(np.zeros(len(encoded), np.int64), seed, 0)
+    pairs = drawn[arrange_pairs(np.zeros(len(drawn), np.int64), seed, 0)]
     lengths = np.stack([encoded.source_lengths[pairs], encoded.target_lengths[pairs]])
     rows = _choose_rows(lengths.astype(np.int32), width)
     order = np.argsort(rows, kind="stable")

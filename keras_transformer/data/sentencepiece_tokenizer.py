@@ -15,7 +15,14 @@ from typing import Any
 import sentencepiece
 
 from keras_transformer.data.lines import sample_lines, text_lines
-from keras_transformer.data.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID, Tokenizer
+from keras_transformer.data.tokenizer import (
+    BOS_ID,
+    EOS_ID,
+    PAD_ID,
+    UNK_ID,
+    Tokenizer,
+    check_symbols,
+)
 from keras_transformer.errors import UserError
 
 SPACE = "\u2581"  # SentencePiece writes it for a space.
@@ -63,6 +70,12 @@ class SentencePieceTokenizer(Tokenizer):
     @property
     def vocab_size(self) -> int:
         return self._processor.get_piece_size()
+
+    @functools.cached_property
+    def symbols(self) -> tuple[str, ...]:
+        """SentencePiece's user-defined symbols: pieces that no text splits, such as `>>fra<<`."""
+        pieces = _parse_model(self.model).pieces
+        return tuple(piece.piece for piece in pieces if piece.type == piece.USER_DEFINED)
 
     @property
     def model_type(self) -> str:
@@ -188,6 +201,7 @@ def train_sentencepiece(
     seed: int = 0,
     normalization: str = "nmt_nfkc",
     allow_fewer: bool = False,
+    symbols: Iterable[str] = (),
 ) -> SentencePieceTokenizer:
     """Returns a subword vocabulary learned from text.
 
@@ -203,9 +217,12 @@ def train_sentencepiece(
         normalization: `"nmt_nfkc"`, `"nmt_nfkc_cf"` (and lower case), `"nfkc"`, `"nfkc_cf"` or
             `"identity"`.
         allow_fewer: learn as many pieces as possible, and log it, if the text is too small.
+        symbols: further pieces, such as `">>fra<<"`. Wherever a text has one, it is this piece,
+            without normalization and BPE-dropout.
 
     Raises:
-        UserError: if the text is empty, or `vocab_size` is too large or too small for it.
+        UserError: if the text is empty, `vocab_size` is too large or too small for it, or a symbol
+            has white space or is a reserved piece.
         ValueError: for a wrong `model_type`, `vocab_size` or `max_sentences`.
 
     Example:
@@ -214,6 +231,7 @@ def train_sentencepiece(
     >>> keras_transformer.data.train_sentencepiece(lines, vocab_size=280).vocab_size
     280
     """
+    symbols = check_symbols(symbols)
     if model_type not in MODEL_TYPES:
         raise ValueError(f"model_type must be one of {MODEL_TYPES}. Received: {model_type=}")
     for argument, value in (("vocab_size", vocab_size), ("max_sentences", max_sentences)):
@@ -242,6 +260,7 @@ def train_sentencepiece(
             unk_id=UNK_ID,
             bos_id=BOS_ID,
             eos_id=EOS_ID,
+            user_defined_symbols=list(symbols),
             minloglevel=2,  # errors only; they are raised as well
         )
     except (RuntimeError, OSError) as error:

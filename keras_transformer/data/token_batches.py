@@ -50,12 +50,14 @@ class TokenBatches:
     and of the labels ends with EOS. The model must mask attention between segments.
 
     Args:
-        encoded: `EncodedCorpus`; or a function `epoch -> EncodedCorpus`, called once for each
-            epoch, which must return the same corpus for the same epoch.
+        encoded: `EncodedCorpus`, all of whose pairs are in every epoch, or those that its `mixture`
+            draws; or a function `epoch -> EncodedCorpus`, called once for each epoch, which must
+            return the same corpus for the same epoch.
         tokens_per_batch: upper bound of rows * width for the source and for the target. A pair
             that is longer than this, or a packed row, is a batch of its own.
         seed: the order of pairs and batches is a function of the seed and the epoch.
-        shuffle: `False` for validation: the same batches in the same order in every epoch.
+        shuffle: `False` for validation: the same batches of all pairs, in the same order, in every
+            epoch.
         row_multiple: rows are a multiple of this number if that many fit.
         num_replicas: devices that share a batch. Rows are always a multiple of this number, even
             where a few very long sentences then exceed `tokens_per_batch`.
@@ -112,7 +114,14 @@ class TokenBatches:
         self.row_multiple = math.lcm(int(row_multiple), self.num_replicas)
         self._size = BatchSize(self.tokens_per_batch, self.row_multiple, self.num_replicas)
         self._encode_epoch: Any = encoded  # a function, unless `_fixed` is the corpus
-        self._fixed = self._packed(encoded) if isinstance(encoded, EncodedCorpus) else None
+        self._mixture = self._fixed = None
+        if isinstance(encoded, EncodedCorpus):
+            self._encode_epoch = lambda epoch: encoded
+            self._mixture = encoded.mixture if shuffle else None
+            if self._mixture is None or packed_width is None:
+                self._fixed = self._encoded(0)
+        # Whether all epochs have the same plan.
+        self._repeats = self._fixed is not None and self._mixture is None
         self._last: tuple[int, EpochArrays] | None = None
         self._steps: dict[int, int] = {}
         self._lock = threading.RLock()  # tf.data encodes epochs in another thread
@@ -141,7 +150,7 @@ class TokenBatches:
 
     def steps_per_epoch(self, epoch: int = 0) -> int:
         """Returns the number of batches in an epoch; arguments as of `batches`."""
-        if self._fixed is not None:
+        if self._repeats:
             return len(self._fixed_plan)
         if epoch not in self._steps:
             self._epoch(epoch)
@@ -156,7 +165,7 @@ class TokenBatches:
         """
         if step < 0:
             raise ValueError(f"step must not be negative. Received: {step=}")
-        if self._fixed is not None:
+        if self._repeats:
             epochs, step = divmod(step, self.steps_per_epoch())
             return epoch + epochs, step
         while step >= self.steps_per_epoch(epoch):
@@ -172,9 +181,10 @@ class TokenBatches:
         """Returns the shares of padding of "source" and "target"; arguments as of `batches`."""
         arrays = self._epoch(epoch)
         rows, source_widths, target_widths = arrays.shapes.T
+        num_tokens = int(np.diff(arrays.source_offsets)[arrays.pairs].sum())
         # The target ids have no EOS, but each pair has one as a label.
-        num_labels = len(arrays.target_ids) + len(arrays.pairs)
-        source = len(arrays.source_ids) / int((rows * source_widths).sum())
+        num_labels = int(np.diff(arrays.target_offsets)[arrays.pairs].sum()) + len(arrays.pairs)
+        source = num_tokens / int((rows * source_widths).sum())
         return {"source": 1 - source, "target": 1 - num_labels / int((rows * target_widths).sum())}
 
     def dataset(self, start_step: int = 0, repeat: bool = True, epoch: int = 0) -> Any:
@@ -196,6 +206,8 @@ class TokenBatches:
         arrays_of: Any = self._load_in_graph
         if self._fixed is not None:
             corpus: Any = [shared_tensor(array) for array in self._fixed.arrays()]
+            arrays_of = functools.partial(self._load_in_graph, corpus=corpus)
+        if self._repeats:
             plan = BatchPlan(*map(shared_tensor, self._fixed_plan))
             arrays_of = functools.partial(arrange_epoch, corpus, plan, self._order_seed, tf=tf)
 
@@ -235,24 +247,25 @@ class TokenBatches:
         with self._lock:
             if self._last is None or self._last[0] != number:
                 encoded = self._encoded(number)
-                plan = self._fixed_plan if encoded is self._fixed else self._plan(encoded)
-                self._last = number, arrange_epoch(encoded.arrays(), plan, self._order_seed, number)
+                drawn = None if self.packed_width else self._draw(number)
+                plan = self._fixed_plan if self._repeats else self._plan(encoded, drawn)
+                order = plan, self._order_seed, number, drawn
+                self._last = number, arrange_epoch(encoded.arrays(), *order)
                 self._steps[number] = len(plan)
             return self._last[1]
 
-    def _load_in_graph(self, epoch) -> EpochArrays:
-        """Returns `_epoch` as an operation of a graph."""
+    def _load_in_graph(self, epoch, corpus=()) -> EpochArrays:
+        """Returns `_epoch` as an operation of a graph; `corpus` has tensors of the first arrays."""
         import tensorflow as tf
 
-        def arrays_of(number):
-            arrays = self._epoch(int(number))
-            source_ids, target_ids = arrays.source_ids, arrays.target_ids
-            return arrays._replace(
-                source_ids=source_ids.astype("int32"), target_ids=target_ids.astype("int32")
-            )
+        names = EpochArrays._fields[len(corpus) :]
+        dtypes = ["int32" if name.endswith("_ids") else "int64" for name in names]
 
-        dtypes = [tf.int32 if name.endswith("_ids") else tf.int64 for name in EpochArrays._fields]
-        arrays = EpochArrays(*tf.numpy_function(arrays_of, [epoch], dtypes))
+        def arrays_of(number):
+            arrays = self._epoch(int(number))[len(corpus) :]
+            return [array.astype(dtype) for array, dtype in zip(arrays, dtypes, strict=True)]
+
+        arrays = EpochArrays(*corpus, *tf.numpy_function(arrays_of, [epoch], dtypes))
         for name, array in arrays._asdict().items():
             array.set_shape([None] * (2 if name == "shapes" else 1))
         return arrays
@@ -260,30 +273,37 @@ class TokenBatches:
     def _encoded(self, epoch: int) -> EncodedCorpus:
         if self._fixed is not None:
             return self._fixed
-        return self._packed(self._encode_epoch(epoch))
-
-    def _packed(self, encoded: EncodedCorpus) -> EncodedCorpus:
+        encoded = self._encode_epoch(epoch)
         if self.packed_width is None or not len(encoded):
             return encoded
-        return pack_corpus(encoded, self.packed_width, self.seed)
+        return pack_corpus(encoded, self.packed_width, self.seed, self._draw(epoch))
+
+    def _draw(self, epoch: int) -> np.ndarray | None:
+        """Returns the indices of the pairs of an epoch; None if it has every pair once."""
+        return None if self._mixture is None else self._mixture.draw(self.seed, epoch)
 
     @functools.cached_property
     def _fixed_plan(self) -> BatchPlan:
         return self._plan(self._encoded(0))
 
-    def _plan(self, encoded: EncodedCorpus) -> BatchPlan:
+    def _plan(self, encoded: EncodedCorpus, drawn: np.ndarray | None = None) -> BatchPlan:
         if self.packed_width is not None:
             return batch_plan.plan_equal_batches(len(encoded), *self.batch_shapes)
-        lengths = encoded.source_lengths, encoded.target_lengths
+        pairs = slice(None) if drawn is None else drawn
+        lengths = encoded.source_lengths[pairs], encoded.target_lengths[pairs]
         return batch_plan.plan_batches(self.batch_shapes, *lengths, self._size)
 
 
 def arrange_epoch(
-    corpus: tuple[Any, Any, Any, Any], plan: BatchPlan, seed: int | None, epoch, tf=None
+    corpus: tuple[Any, Any, Any, Any], plan: BatchPlan, seed: int | None, epoch, drawn=None, tf=None
 ) -> EpochArrays:
-    """Returns the arrays of an epoch; `corpus` is `EncodedCorpus.arrays()`."""
+    """Returns the arrays of an epoch; `corpus` is `EncodedCorpus.arrays()`.
+
+    `drawn` has the indices of the pairs that the plan is of; None for all pairs.
+    """
     arranged = batch_plan.arrange_pairs(plan.groups, seed, epoch, tf)
     pairs = arranged[plan.positions] if tf is None else tf.gather(arranged, plan.positions)
+    pairs = pairs if drawn is None else drawn[pairs]
     order = batch_plan.shuffle_batches(len(plan), seed, epoch, tf)
     return EpochArrays(*corpus, pairs, plan.splits, plan.shapes, order)
 

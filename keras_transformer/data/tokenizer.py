@@ -4,17 +4,34 @@ import abc
 import itertools
 import os
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
+from keras_transformer.errors import UserError
 from keras_transformer.files import atomic_write
 
 # The reserved ids, the same in every vocabulary of this library, and their pieces, as sentencepiece
 # prints them.
 PAD_ID, UNK_ID, BOS_ID, EOS_ID = range(4)
 SPECIAL_PIECES = ("<pad>", "<unk>", "<s>", "</s>")
+
+
+def check_symbols(symbols: Iterable[str]) -> tuple[str, ...]:
+    """Returns the different symbols; raises a `UserError` if one cannot be a piece of its own."""
+    different = tuple(dict.fromkeys(symbols))
+    for symbol in different:
+        # SentencePiece writes U+2581 for a space.
+        is_text = isinstance(symbol, str) and symbol and "\u2581" not in symbol
+        if not is_text or len(symbol.split()) != 1 or symbol.strip() != symbol:
+            rule = "A tag or symbol is text without white space, such as '>>fra<<'"
+            raise UserError(f"{rule}. Received: {symbol!r}")
+        if symbol in SPECIAL_PIECES:
+            reserved = ", ".join(SPECIAL_PIECES)
+            rule = f"A tag or symbol must not be a reserved piece ({reserved})"
+            raise UserError(f"{rule}. Received: {symbol!r}")
+    return different
 
 
 class Tokenizer(abc.ABC):
@@ -27,6 +44,11 @@ class Tokenizer(abc.ABC):
     @abc.abstractmethod
     def vocab_size(self) -> int:
         """Number of ids, the reserved ones included."""
+
+    @property
+    def symbols(self) -> tuple[str, ...]:
+        """Pieces that no text splits, such as the tags of a `MixedCorpus`."""
+        return ()
 
     @abc.abstractmethod
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:

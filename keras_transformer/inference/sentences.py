@@ -89,7 +89,7 @@ class SentenceProfile(Settings):
         offsets, ids = corpus.source_offsets, corpus.source_ids
         step = -(-len(corpus) // _MAX_TEXTS)
         rows = [ids[offsets[row] : offsets[row + 1]] for row in range(0, len(corpus), step)]
-        texts = tokenizer.decode_batch(rows)
+        texts = [split_tags(text, tokenizer.symbols)[1] for text in tokenizer.decode_batch(rows)]
         abbreviations = _find_abbreviations(texts)
         num_single = sum(len(split_sentences(text, abbreviations)) < 2 for text in texts)
         return cls(
@@ -138,6 +138,20 @@ class TextPart(NamedTuple):
     text: str
     ids: list[int]
     ends_word: bool = True  # whether the next part begins with another word
+
+
+def split_tags(text: str, symbols: Sequence[str]) -> tuple[str, str]:
+    """Splits a text after the symbols of the vocabulary, and white space, that it begins with.
+
+    Example:
+
+    >>> split_tags(">>fra<< A dog runs.", [">>fra<<"])
+    ('>>fra<< ', 'A dog runs.')
+    """
+    rest = text
+    while tags := [symbol for symbol in symbols if rest.lstrip().startswith(symbol)]:
+        rest = rest.lstrip().removeprefix(max(tags, key=len)).lstrip()
+    return text[: len(text) - len(rest)], rest
 
 
 def split_sentences(text: str, abbreviations: Sequence[str] = ()) -> list[str]:

@@ -1,6 +1,7 @@
 """`TrainingRun`: the tokenizers, batches, model, score and files of a training."""
 
 import dataclasses
+import itertools
 import logging
 import math
 import zlib
@@ -9,9 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import keras
+import numpy as np
 
 from keras_transformer.data import (
     EncodedCorpus,
+    MixedCorpus,
     SubwordTokenizer,
     TokenBatches,
     build_subword_vocabulary,
@@ -49,19 +52,21 @@ def make_tokenizers(corpus, settings, report=_LOGGER.info) -> TokenizerPair:
     size = "all" if settings.vocab_size is None else f"{settings.vocab_size:,}"
     sides = "for both languages" if settings.shared_vocabulary else "for each language"
     report(f"Learning a vocabulary of {size} {settings.tokenizer} pieces {sides}.")
+    symbols = corpus.symbols if isinstance(corpus, MixedCorpus) else ()
     if settings.shared_vocabulary:
-        return TokenizerPair(learn_vocabulary(corpus, settings))
-    sides = ((pair[side] for pair in corpus) for side in (0, 1))
-    return TokenizerPair(*(learn_vocabulary(lines, settings) for lines in sides))
+        return TokenizerPair(learn_vocabulary(corpus, settings, symbols=symbols))
+    source = learn_vocabulary((pair[0] for pair in corpus), settings, symbols=symbols)
+    return TokenizerPair(source, learn_vocabulary((pair[1] for pair in corpus), settings))
 
 
-def learn_vocabulary(lines, settings, min_count: int = 1):
+def learn_vocabulary(lines, settings, min_count: int = 1, symbols: tuple[str, ...] = ()):
     """Returns a tokenizer whose vocabulary is learned from lines or pairs of them."""
     if settings.tokenizer == "subword":
         return build_subword_vocabulary(lines, settings.vocab_size, min_count)
     if settings.vocab_size is None:
         raise UserError("`vocab_size` must be set to learn subwords. Received: vocab_size=None")
-    return train_sentencepiece(lines, settings.vocab_size, settings.tokenizer, allow_fewer=True)
+    options = {"allow_fewer": True, "symbols": symbols}
+    return train_sentencepiece(lines, settings.vocab_size, settings.tokenizer, **options)
 
 
 class TrainingData:
@@ -82,8 +87,12 @@ class TrainingData:
             return EncodedCorpus.from_corpus(corpus, *tokenizers, max_length, **options)
 
         def encode_epoch(epoch):
-            seed = settings.seed * 100_003 + epoch
-            return encode(train_corpus, dropout=settings.bpe_dropout, seed=seed)
+            seed, pairs = settings.seed * 100_003 + epoch, train_corpus
+            if encoded.mixture is not None:
+                drawn = encoded.rows[encoded.mixture.draw(settings.seed, epoch)]
+                counts = np.bincount(drawn, minlength=len(train_corpus)).tolist()
+                pairs = itertools.chain.from_iterable(map(itertools.repeat, train_corpus, counts))
+            return encode(pairs, dropout=settings.bpe_dropout, seed=seed)
 
         if settings.bpe_dropout:
             _check_bpe_dropout(is_encoded, tokenizers)
@@ -101,9 +110,14 @@ class TrainingData:
             num_replicas=num_replicas,
             packed_width=settings.packed_width,
         )
-        num_tokens = int(encoded.target_lengths.sum())
+        num_tokens, mixture = int(encoded.target_lengths.sum()), encoded.mixture
+        in_epoch = num_tokens
+        if mixture is not None:
+            in_epoch = int(encoded.target_lengths[mixture.draw(settings.seed, 0)].sum())
+            for name, share, size in zip(mixture.names, mixture.shares, mixture.sizes, strict=True):
+                report(f"An epoch has {share:,} pairs of {name}, which has {size:,}.")
         self.steps_per_epoch = self.batches.steps_per_epoch(0)
-        self.tokens_per_step = num_tokens / self.steps_per_epoch
+        self.tokens_per_step = in_epoch / self.steps_per_epoch
         self.fingerprint: dict[str, Any] = {
             "pairs": len(encoded),
             "target_tokens": num_tokens,
@@ -111,6 +125,7 @@ class TrainingData:
             # Source ids contain EOS, so their checksum covers the line ends; target ids do not.
             "line_ends": zlib.crc32(encoded.target_offsets),
             "row_multiple": math.lcm(_ROW_MULTIPLE, num_replicas),
+            "corpora": None if mixture is None else mixture.to_dict(),
         }
         # The shapes of long sentences may depend on the number of devices. BPE-dropout draws the
         # lengths of sentences at random, so that its shapes say nothing about the data.
@@ -219,6 +234,8 @@ def start_run(output: Path, corpora, settings, tokenizers, report) -> TrainingRu
         tokenizers = TokenizerPair(source or saved.source, saved.target)
     else:
         tokenizers = task.learn_tokenizers(train_corpus, settings, source, report)
+    if isinstance(train_corpus, MixedCorpus):
+        train_corpus.check_tags(tokenizers.source)
     sizes = tokenizers.sizes if start is None else start.vocab_sizes
     config = make_config(settings, recipe, *sizes)
     data = TrainingData(train_corpus, valid_corpora, tokenizers, settings, recipe, report)

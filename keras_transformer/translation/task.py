@@ -3,6 +3,7 @@
 import argparse
 import os
 import pathlib
+import re
 import sys
 from collections.abc import Mapping
 from typing import Any
@@ -20,6 +21,7 @@ from keras_transformer.cli.arguments import (
     load_pipeline,
 )
 from keras_transformer.errors import UserError
+from keras_transformer.files import read_json
 from keras_transformer.inference.tasks import Corpora, Task, toml_files
 from keras_transformer.settings.setting import TEXTS, Setting, declare_options
 
@@ -38,6 +40,17 @@ _OPTIONS = {
     "prepared DIR": "encoded pairs of `keras-transformer prepare`, validation pairs included",
     "data_dir DIR": "folder of tensorflow-datasets for its files",
 }
+_ENTRY = re.compile(r"([^=:,]+)=([^:,]+):([^,]+),([^,]+)(?:,([^,]+))?")
+_CORPUS = Setting(
+    "corpus",
+    None,
+    "training text that is mixed with that of other --corpus options, in proportion to their "
+    "weights; TAG, such as '>>fra<<' or '<bt>', is put in front of its sources; may be given "
+    "several times",
+    TEXTS,
+    metavar="NAME=WEIGHT:SOURCE,TARGET[,TAG]",
+    table="data",
+)
 _ALSO_VALID = Setting(
     "also_valid",
     None,
@@ -64,8 +77,8 @@ class TranslationTask(Task):
 
     learns_from = "sentence pairs"
     missing_data = (
-        "Sentence pairs come from --source and --target, from --tsv, or from --dataset with "
-        "--source-language and --target-language; in `train` also from --prepared."
+        "Sentence pairs come from --source and --target, from --tsv, from --corpus, or from "
+        "--dataset with --source-language and --target-language; in `train` also from --prepared."
     )
     commands = {
         "prepare": "keras_transformer.cli.prepare",
@@ -73,10 +86,11 @@ class TranslationTask(Task):
         "score": "keras_transformer.cli.score",
         "shortlist": "keras_transformer.cli.shortlist",
     }
-    options = (*declare_options("data", _OPTIONS), _ALSO_VALID)
+    options = (*declare_options("data", _OPTIONS), _CORPUS, _ALSO_VALID)
     data_kinds = {
         "source": ("source", "target", "valid_source", "valid_target"),
         "tsv": ("tsv", "valid_tsv"),
+        "corpus": ("corpus", "valid_source", "valid_target"),
         "dataset": ("dataset", "source_language", "target_language"),
         "prepared": ("prepared",),
     }
@@ -153,7 +167,13 @@ class TranslationTask(Task):
             for corpus in corpora:
                 len(corpus)  # reads all lines, and raises if one is not UTF-8 or has no partner
         train_corpus, valid_corpus = corpora
+        if kind == "corpus" and (tokenizer := _given_tokenizer(values)):
+            train_corpus.check_tags(tokenizer)
         return Corpora(train_corpus, valid_corpus, also_valid=also_valid)
+
+    def data_files(self, kind: str, values: Mapping[str, Any]) -> list[str]:
+        names = [values[name] for name in self.data_kinds[kind] if name != "corpus"]
+        return [*names, *(file for entry in _entries(values) for file in entry[2:4])]
 
     def open_known_corpus(self, values: Mapping[str, Any]) -> Any:
         if values["prepared"] and os.path.isdir(values["prepared"]):
@@ -161,7 +181,8 @@ class TranslationTask(Task):
 
             return PreparedCorpus.load(values["prepared"]).read("train")
         files = [values[name] for name in ("tsv", "source", "target") if values[name]]
-        is_named = values["tsv"] or len(files) == 2
+        files += [file for entry in _entries(values) for file in entry[2:4]]
+        is_named = values["tsv"] or len(files) > 1
         return _open_text(values) if is_named and all(map(os.path.isfile, files)) else None
 
     def describe_data(self, values: Mapping[str, Any]) -> str:
@@ -169,7 +190,8 @@ class TranslationTask(Task):
             text = "{dataset}, {source_language} to {target_language}: {train_split}, validated on "
             return (text + "{valid_split}").format_map(values)
         names = ("prepared", "tsv", "source", "target")
-        return " and ".join(values[name] for name in names if values[name])
+        named = [values[name] for name in names if values[name]]
+        return " and ".join([*named, *(values["corpus"] or ())])
 
     def add_evaluate_options(self, parser: argparse.ArgumentParser) -> None:
         from keras_transformer.settings.training_settings import BLEU_TOKENIZERS  # slow to import
@@ -218,9 +240,54 @@ class TranslationTask(Task):
         return report | {"scores": [{n: getattr(score, n) for n in names} for score in scores]}
 
 
+def _entries(values) -> list[tuple[str, ...]]:
+    """Returns name, weight, source, target and tag (or None) of each value of `--corpus`."""
+    entries = []
+    for text in values["corpus"] or ():
+        if not (match := _ENTRY.fullmatch(text)):
+            rule = "--corpus is NAME=WEIGHT:SOURCE,TARGET or NAME=WEIGHT:SOURCE,TARGET,TAG"
+            raise UserError(f"{rule}. Received: {text!r}")
+        entries.append(match.groups())
+    return entries
+
+
+def _open_mixture(entries):
+    from keras_transformer.data import MixedCorpus, ParallelTextCorpus
+
+    corpora: dict[str, Any] = {}
+    weights: dict[str, Any] = {}
+    for name, weight, source, target, _ in entries:
+        if name in corpora:
+            raise UserError(f"The names of --corpus must differ. Received: {name!r} twice")
+        try:
+            weights[name] = float(weight)
+        except ValueError:
+            weights[name] = weight  # `MixedCorpus` has the message.
+        corpora[name] = ParallelTextCorpus(source, target)
+    return MixedCorpus(corpora, weights, {name: tag for name, *_, tag in entries if tag})
+
+
+def _given_tokenizer(values):
+    """Returns the tokenizer of the sources that is given with `--vocabulary` or `--start-from`."""
+    if values["vocabulary"]:
+        from keras_transformer.cli.vocab import load_vocabulary  # slow to import
+
+        return load_vocabulary(values["vocabulary"])
+    folder = values["start_from"]
+    # What else is wrong with a model directory is found when the model is loaded.
+    if not folder or not os.path.isfile(os.path.join(folder, "config.json")):
+        return None
+    from keras_transformer.data.tokenizer_pair import TokenizerPair
+
+    config = read_json(pathlib.Path(folder, "config.json"))
+    return TokenizerPair.load(folder, config.get("shared_tokenizer", True)).source
+
+
 def _open_text(values, part=""):
     from keras_transformer.data import ParallelTextCorpus, TsvCorpus
 
+    if not part and values["corpus"]:
+        return _open_mixture(_entries(values))
     if values[f"{part}tsv"]:
         return TsvCorpus(values[f"{part}tsv"])
     return ParallelTextCorpus(values[f"{part}source"], values[f"{part}target"])

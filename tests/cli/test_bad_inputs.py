@@ -21,6 +21,7 @@ vocab --input {missing} --output {out}.model
 train --source {missing} --target {good} {valid}
 train --source {good} --target {good} --valid-source {good} --valid-target {missing} --output {out}
 train --tsv {missing} --valid-tsv {tsv} --output {out}
+train --corpus a=1:{good},{good} --corpus b=1:{good},{missing} {valid}
 train --config {missing} --output {out}
 train {pairs} --vocabulary {missing}.model
 train {pairs} --also-valid general={good},{missing}
@@ -36,6 +37,7 @@ average --output {out}.weights.h5 {missing}
     "good.txt; short.txt;  3;  2": """
 train --source {good} --target {short} {valid}
 train --source {good} --target {good} --valid-source {good} --valid-target {short} --output {out}
+train --corpus a=1:{good},{good} --corpus b=1:{good},{short} {valid}
 evaluate --model {model} --source {good} --reference {short}
 evaluate --hypothesis {good} --reference {good} {short} --json {out}
 score --model {model} --source {good} --target {short} --output {out}
@@ -133,10 +135,30 @@ average --model {model} --last 2
 # Commands -> a part of the line.
 WRONG_VALUES = """
 train --preset huge {pairs} -> 'huge'
-train --output {out} -> --source and --target, from --tsv, or from --dataset
+train --output {out} -> --source and --target, from --tsv, from --corpus, or from --dataset
 train --tsv {tsv} --source {good} --output {out} -> Received: --source, --tsv
 train --source {good} --output {out} -> also needs --target and --valid-source
 train --tsv {tsv} --valid-tsv {tsv} -> --output DIR is required
+train --corpus a=1:{good},{good} --output {out} -> --corpus also needs --valid-source and --valid-
+train --corpus a=0:{good},{good} {valid} -> 'a' must be a finite number above 0. Received: 0.0
+train --corpus a=-1:{good},{good} {valid} -> finite number above 0. Received: -1.0
+train --corpus a=nan:{good},{good} {valid} -> finite number above 0. Received: nan
+train --corpus a=much:{good},{good} {valid} -> finite number above 0. Received: 'much'
+train --corpus a=:{good},{good} {valid} -> --corpus is NAME=WEIGHT:SOURCE,TARGET or
+train --corpus a={good},{good} {valid} -> --corpus is NAME=WEIGHT:SOURCE,TARGET or
+train --corpus a=1:{good} {valid} -> --corpus is NAME=WEIGHT:SOURCE,TARGET or
+train --corpus a=1:{good},{good} --corpus a=2:{good},{good} {valid} -> differ. Received: 'a' twice
+train --corpus a=1:{good},{good},<unk> {valid} -> must not be a reserved piece
+train --corpus a=1:{good},{good},<bt> --vocabulary {model}/tokenizer.model {valid} \
+    -> symbols are: none. Received: the tag '<bt>'
+train --corpus a=1:{good},{good},<bt> --start-from {model} {valid} -> Received: the tag '<bt>'
+prepare --corpus a=1:{good},{good},<bt> --vocabulary {model}/tokenizer.model {valid} \
+    -> Received: the tag '<bt>'
+train --corpus a=1:{good},{good} --source {good} {valid} -> Received: --source, --valid-source, --v
+train --corpus a=1:{good},{good} --prepared {folder} {valid} -> --valid-target, --corpus, --prepared
+train --corpus a=1:{good},{good} --tsv {tsv} {valid} -> --tsv, --corpus
+train --corpus a=1:{good},{good} --dataset a/b {valid} -> --corpus, --dataset
+train --task parsing --corpus a=1:{good},{good} --output {out} -> --corpus goes with --task transl
 train --dataset no_such_translation --source-language en --target-language de --output {out} \
     -> 'no_such_translation'
 train --max-steps 0 -> --max-steps: expected a whole number of at least 1
@@ -188,6 +210,8 @@ average --output {out} {model}/model.weights.h5 -> .weights.h5
 vocab --input {good} --size 2147483648 --output {out}.model \
     -> must be a positive integer below 2**31. Received: --size 2147483648
 vocab --input {good} --output {out}.txt -> must end in .model
+vocab --input {good} --output {out}.txt --type subword --symbols <bt> -> for --type bpe and unigram
+vocab --input {good} --output {out}.model --symbols <s> -> must not be a reserved piece
 vocab --input {good} --type words --output {out} -> invalid choice: 'words'
 export --model {model} --output {out} --format tflite -> invalid choice: 'tflite'
 export --model {model} --output {out} --precision int8 -> invalid choice: 'int8'

@@ -21,11 +21,13 @@ NUM_STEPS = 200
 TOKENIZERS = {
     "subwords": "tokenizer='subword', vocab_size=None, streams=2",
     "bpe_dropout": "tokenizer='bpe', vocab_size=270, bpe_dropout=0.3",
+    "mixed": "tokenizer='bpe', vocab_size=270",
+    "mixed_bpe_dropout": "tokenizer='bpe', vocab_size=270, bpe_dropout=0.3",
 }
 # Dropout, shuffled batches of several shapes, averages, and the best weights by BLEU.
 PROGRAM = f"""
 import sys
-from keras_transformer.data import PairsCorpus
+from keras_transformer.data import MixedCorpus, PairsCorpus
 from keras_transformer.training import TrainingSettings, train
 
 corpus = PairsCorpus(
@@ -42,14 +44,19 @@ settings = TrainingSettings(
 def progress(step, total, note):
     print("step", step, flush=True)
 
-result = train(sys.argv[1], corpus, corpus, settings, report=lambda line: None, progress=progress)
+pairs = corpus
+if "TOKENIZER".startswith("mixed"):
+    corpora = {{"all": corpus, "few": PairsCorpus(list(corpus)[:17])}}
+    pairs = MixedCorpus(corpora, {{"all": 2, "few": 1}}, {{"few": "<few>"}})
+result = train(sys.argv[1], pairs, corpus, settings, report=lambda line: None, progress=progress)
 print("trained", result.steps, flush=True)
 """
 
 
 def start(directory, tokenizer="subwords", **options):
+    program = PROGRAM.replace("OPTIONS", TOKENIZERS[tokenizer]).replace("TOKENIZER", tokenizer)
     return subprocess.Popen(
-        [sys.executable, "-c", PROGRAM.replace("OPTIONS", TOKENIZERS[tokenizer]), str(directory)],
+        [sys.executable, "-c", program, str(directory)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -113,12 +120,13 @@ def test_twenty_kills_change_no_bit(tmp_path, uninterrupted):
 
 
 @pytest.mark.slow
-def test_kills_change_no_bit_with_bpe_dropout(tmp_path):
-    """Which merges of which epoch are dropped is the same in every process."""
-    whole = finish(tmp_path / "whole", "bpe_dropout")
-    reached = [kill_after(tmp_path / "model", 30, 0.02 * n, "bpe_dropout") for n in range(4)]
+@pytest.mark.parametrize("data", ["bpe_dropout", "mixed", "mixed_bpe_dropout"])
+def test_kills_change_no_bit_of_what_each_epoch_draws(tmp_path, data):
+    """Pairs of corpora, and the merges that are dropped, are the same in every process."""
+    whole = finish(tmp_path / "whole", data)
+    reached = [kill_after(tmp_path / "model", 30, 0.02 * n, data) for n in range(4)]
     assert 60 < reached[-1] < NUM_STEPS
-    assert_same(finish(tmp_path / "model", "bpe_dropout"), whole)
+    assert_same(finish(tmp_path / "model", data), whole)
 
 
 @pytest.mark.slow

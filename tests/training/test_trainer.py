@@ -1,5 +1,6 @@
 """train: a model directory that translates, resumed after an interruption, refused when changed."""
 
+import collections
 import json
 import random
 import re
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 from keras_transformer.data import (
+    MixedCorpus,
     PairsCorpus,
     SubwordTokenizer,
     load_tokenizer,
@@ -456,6 +458,57 @@ def test_learned_vocabulary_two_languages_and_bpe_dropout(tmp_path):
         "target_tokenizer.model",
     }
     assert result.translator.model.config.target_vocab_size == 290
+
+
+def mixed(french=3, **options):
+    lines = [(f"red house {n}", f"Haus {n}") for n in range(60)]
+    corpora = {"german": PairsCorpus(lines), "french": PairsCorpus(lines[:20])}
+    return MixedCorpus(corpora, {"german": 1, "french": french}, **options)
+
+
+def test_tags_are_pieces_of_the_vocabulary_that_is_learned_and_of_one_that_is_given(tmp_path):
+    corpus = mixed(tags={"french": ">>fra<<", "german": ">>deu<<"})
+    for shared in (True, False):
+        learned = settings(tokenizer="bpe", vocab_size=290, shared_vocabulary=shared)
+        tokenizers = make_tokenizers(corpus, learned)
+        assert tokenizers.source.symbols == (">>deu<<", ">>fra<<")
+        assert shared or tokenizers.target.symbols == ()
+    other = train_sentencepiece(["red house"], 280, symbols=[">>deu<<"])
+    for given in ({"source_tokenizer": other}, {}):  # or one of words
+        with pytest.raises(UserError, match="must have each tag as a symbol") as error:
+            train(tmp_path / "model", corpus, None, settings(), **given)
+        assert "Received: the tag '>>" in str(error.value) and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.4])
+def test_an_epoch_of_several_corpora_has_its_proportions_with_bpe_dropout_too(dropout):
+    """Of 80 pairs, weights 1 and 3 ask for 20 of 60 and for 60 of 20."""
+    chosen = settings(tokenizer="bpe", vocab_size=290, bpe_dropout=dropout)
+    corpus, recipe, lines = mixed(tags={"french": "<f>"}), TrainingRecipe(tokens_per_batch=256), []
+    tokenizers = make_tokenizers(corpus, chosen)
+    data = TrainingData(corpus, {}, tokenizers, chosen, recipe, lines.append)
+    assert "An epoch has 60 pairs of french, which has 20." in lines
+    texts = [
+        [text for inputs, _, _ in data.batches.batches(epoch)
+         for text in tokenizers.source.decode_batch(inputs["source"]) if text]
+        for epoch in range(3)
+    ]  # fmt: skip
+    for epoch in texts:
+        french = collections.Counter(text for text in epoch if text.startswith("<f>"))
+        assert len(epoch) == 80 and len(french) == 20 and set(french.values()) == {3}
+    assert len({text for epoch in texts for text in epoch if text[0] != "<"}) == 60
+    assert dropout or data.tokens_per_step * data.steps_per_epoch == sum(
+        (labels > 0).sum() for _, labels, _ in data.batches.batches(0)
+    )
+
+
+def test_other_weights_are_another_training(tmp_path):
+    options = {"tokenizer": "bpe", "vocab_size": 290, "max_steps": 1}
+    train(tmp_path, mixed(), None, settings(**options))
+    with pytest.raises(UserError, match=r"french was \[3, 20\], now \[2, 20\]"):
+        train(tmp_path, mixed(2), None, settings(**options))
+    with pytest.raises(UserError, match="corpora was .* now None"):
+        train(tmp_path, PairsCorpus(list(mixed())), None, settings(**options))
 
 
 @pytest.mark.slow

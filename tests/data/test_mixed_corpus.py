@@ -1,0 +1,205 @@
+"""Every epoch has the pairs of its corpora in exact proportions, a function of seed and epoch."""
+
+import collections
+import json
+import math
+import re
+
+import numpy as np
+import pytest
+
+from keras_transformer.data import (
+    EncodedCorpus,
+    MixedCorpus,
+    PairsCorpus,
+    PreparedCorpus,
+    SubwordTokenizer,
+    TokenBatches,
+    prepare_corpus,
+    train_sentencepiece,
+)
+from keras_transformer.data.mixed_corpus import Mixture
+from keras_transformer.errors import UserError
+from tests.data.test_token_batches import read_back, read_rows
+
+LETTERS = SubwordTokenizer(list("abcdefghijkl"))
+# Six pairs of a to f, and two of k and l, of different lengths.
+CORPORA = {
+    "large": PairsCorpus([(f"{x} " * n, x) for n, x in enumerate("abcdef", 1)]),
+    "small": PairsCorpus([("k", "k k"), ("l", "l")]),
+}
+WEIGHTS = {"small": 3, "large": 1}
+
+
+def mixed(**options):
+    return EncodedCorpus.from_corpus(MixedCorpus(CORPORA, WEIGHTS, **options), LETTERS)
+
+
+def letters(pairs):
+    """How often each letter is the first of a target."""
+    return collections.Counter(LETTERS.decode([target[0]]) for _, target in pairs)
+
+
+def epoch_of(batches, number):
+    packed = batches.packed_width is not None
+    rows = [pair for batch in batches.batches(number) for pair in (
+        [pair for row in read_rows(batch) for pair in row] if packed else read_back(batch)
+    )]  # fmt: skip
+    return letters(rows)
+
+
+def test_all_pairs_come_once_with_their_tags_and_empty_sources_stay_empty():
+    corpora = {"x": [("a", "1"), (" ", "2")], "y": PairsCorpus([("b", "3")]), "z": [("c", "4")]}
+    corpus = MixedCorpus(corpora, dict.fromkeys(corpora, 1), {"x": "<x>", "z": "<x>"})
+    assert list(corpus) == [("<x> a", "1"), (" ", "2"), ("b", "3"), ("<x> c", "4")]
+    assert (len(corpus), corpus.symbols) == (4, ("<x>",))
+
+
+@pytest.mark.parametrize("packed_width", [None, 12])
+def test_proportions_are_those_counted_by_hand(packed_width):
+    """Weights 1 and 3 of eight pairs: two of six, and each of two three times."""
+    options = {"packed_width": packed_width, "row_multiple": 1, "seed": 5}
+    batches = TokenBatches(mixed(), 24, **options)
+    epochs = [epoch_of(batches, number) for number in range(6)]
+    for counts in epochs:
+        assert counts["k"] == counts["l"] == 3
+        assert sum(counts[x] for x in "abcdef") == 2
+    # The sample goes on where it stopped: three epochs are a round through all six.
+    for begin in (0, 3):
+        total = sum(epochs[begin : begin + 3], collections.Counter())
+        assert {total[x] for x in "abcdef"} == {1}
+    assert epochs[:3] != epochs[3:], "another round has another order"
+    # Another process that begins with epoch 4 has the same one.
+    assert epoch_of(TokenBatches(mixed(), 24, **options), 4) == epochs[4]
+
+
+@pytest.mark.parametrize("trial", range(20))
+def test_in_any_stretch_of_epochs_all_pairs_of_a_corpus_are_as_frequent(trial):
+    generator = np.random.default_rng(trial)
+    sizes = tuple(generator.integers(1, 40, 3).tolist())
+    weights = tuple(generator.choice([0.1, 1.0, 2.5, 40.0], 3).tolist())
+    mixture = Mixture(("a", "b", "c"), weights, sizes)
+    shares = mixture.shares
+    for weight, share in zip(weights, shares, strict=True):
+        exact = sum(sizes) * weight / sum(weights)
+        assert share == max(1, round(exact)) or math.isclose(exact % 1, 0.5)
+    begin, end = sorted(generator.integers(0, 30, 2).tolist())
+    drawn = np.concatenate([mixture.draw(trial, epoch) for epoch in range(begin, end + 1)])
+    counts = np.bincount(drawn, minlength=sum(sizes))
+    of_corpora = np.split(counts, np.cumsum(sizes)[:-1])
+    for of_corpus, share in zip(of_corpora, shares, strict=True):
+        assert of_corpus.sum() == share * (end + 1 - begin)
+        # A stretch has parts of at most two rounds besides whole ones.
+        assert of_corpus.max() - of_corpus.min() <= 2
+        if begin == 0:
+            assert of_corpus.max() - of_corpus.min() <= 1
+
+
+def test_weights_may_have_any_size():
+    assert Mixture(("a", "b"), (1e308, 1e308), (30, 10)).shares == [20, 20]
+    assert Mixture(("a", "b"), (1e-300, 1.0), (30, 10)).shares == [1, 40]
+
+
+@pytest.mark.parametrize("packed_width", [None, 12])
+def test_datasets_have_the_batches_from_any_step_on(packed_width):
+    batches = TokenBatches(mixed(), 24, packed_width=packed_width, row_multiple=1)
+    expected = [b for epoch in range(3) for b in batches.batches(epoch)]
+    start = 1 + batches.steps_per_epoch(0)
+    fresh = TokenBatches(mixed(), 24, packed_width=packed_width, row_multiple=1)
+    dataset = fresh.dataset(start_step=start).take(len(expected) - start)
+    for found, batch in zip(dataset.as_numpy_iterator(), expected[start:], strict=True):
+        assert found[0].keys() == batch[0].keys()
+        for name, ids in batch[0].items():
+            np.testing.assert_array_equal(found[0][name], ids)
+        np.testing.assert_array_equal(found[1], batch[1])
+
+
+def test_padding_is_counted_in_the_pairs_of_the_epoch():
+    batches = TokenBatches(mixed(), 24, row_multiple=1)
+    shares = batches.padding_share(1)
+    sources = [inputs["source"] for inputs, _, _ in batches.batches(1)]
+    padding = sum((ids == 0).sum() for ids in sources) / sum(ids.size for ids in sources)
+    assert shares["source"] == pytest.approx(padding)
+
+
+def test_validation_has_every_pair_once():
+    batches = TokenBatches(mixed(), 24, row_multiple=1, shuffle=False)
+    assert set(epoch_of(batches, 1).values()) == {1} and len(epoch_of(batches, 1)) == 8
+
+
+def test_pairs_that_are_left_out_have_no_share():
+    """A limit of four tokens leaves a, b and c: five pairs, of which 1.25 and 3.75 are asked."""
+    for encoded in (
+        mixed().up_to(4),
+        EncodedCorpus.from_corpus(MixedCorpus(CORPORA, WEIGHTS), LETTERS, max_length=4),
+    ):
+        assert (encoded.mixture.sizes, encoded.mixture.shares) == ((3, 2), [1, 4])
+        assert encoded.rows.tolist() == [0, 1, 2, 6, 7]
+    with pytest.raises(UserError, match="No sentence pair is left of the corpus 'large'"):
+        pairs = {"large": PairsCorpus([("", "a")]), "small": CORPORA["small"]}
+        EncodedCorpus.from_corpus(MixedCorpus(pairs, WEIGHTS), LETTERS)
+
+
+def test_a_prepared_corpus_is_mixed_as_its_text(tmp_path):
+    prepared = prepare_corpus(tmp_path, MixedCorpus(CORPORA, WEIGHTS), None, LETTERS)
+    assert prepared.read().mixture == mixed().mixture
+    path = tmp_path / "prepared.json"
+    content = json.loads(path.read_text())
+    for wrong in ({"large": [1, 6]}, {"large": [0, 6], "small": [3, 2]}, {"large": 8}, [], {}):
+        content["splits"]["train"]["corpora"] = wrong
+        path.write_text(json.dumps(content))
+        with pytest.raises(UserError, match=r"prepared.json' is damaged"):
+            PreparedCorpus.load(tmp_path)
+
+
+@pytest.mark.parametrize("weights, tags, message", [
+    ({"large": 1}, None, "Every corpus must have a weight"),
+    ({"large": 1, "small": 1, "other": 1}, None, "Every corpus must have a weight"),
+    ({"large": 1, "small": 0}, None, "'small' must be a finite number above 0. Received: 0"),
+    ({"large": 1, "small": -2.0}, None, "finite number above 0. Received: -2.0"),
+    ({"large": math.inf, "small": 1}, None, "finite number above 0. Received: inf"),
+    ({"large": math.nan, "small": 1}, None, "finite number above 0. Received: nan"),
+    ({"large": "x", "small": 1}, None, "finite number above 0. Received: 'x'"),
+    (WEIGHTS, {"other": "<x>"}, "Tags are for the corpora 'large', 'small'"),
+    (WEIGHTS, {"small": "<x y>"}, "without white space, such as '>>fra<<'. Received: '<x y>'"),
+    (WEIGHTS, {"small": ""}, "without white space"),
+    (WEIGHTS, {"small": "</s>"}, "must not be a reserved piece"),
+])  # fmt: skip
+def test_a_wrong_mixture_is_named(weights, tags, message):
+    with pytest.raises(UserError, match=re.escape(message)):
+        MixedCorpus(CORPORA, weights, tags)
+
+
+def test_no_corpora_are_an_error():
+    with pytest.raises(UserError, match="there are corpora \\(none\\)"):
+        MixedCorpus({}, {})
+
+
+# Normalization changes the second, which has a full-width and a circled character.
+TAGS = (">>fra<<", "＞①", "<bt>")
+LINES = ["the red house", "the blue house ①", "a red door and a blue door"] * 3
+
+
+@pytest.mark.parametrize("model_type", ["bpe", "unigram"])
+@pytest.mark.parametrize("normalization", ["nmt_nfkc", "identity"])
+def test_tags_are_whole_pieces_in_python_in_the_graph_and_with_bpe_dropout(
+    model_type, normalization
+):
+    options = {"normalization": normalization, "symbols": TAGS, "allow_fewer": True}
+    tokenizer = train_sentencepiece(LINES, 296, model_type, **options)
+    assert tokenizer.symbols == TAGS
+    corpora = {tag: [(line, "") for line in ["the red house", "x"]] for tag in TAGS}
+    texts = [s for s, _ in MixedCorpus(corpora, dict.fromkeys(TAGS, 1), {t: t for t in TAGS})]
+    texts += ["<bt> >>fra<< the  door", "<bt>a", "a <bt>>>fra<<"]
+    rows = tokenizer.encode_batch(texts)
+    for text, ids in zip(texts, rows, strict=True):
+        assert sum(tokenizer.pieces(ids).count(tag) for tag in TAGS) == sum(map(text.count, TAGS))
+    assert tokenizer.decode_batch(rows)[0] == texts[0]
+    graph = pytest.importorskip("tensorflow_text") and tokenizer.in_graph()
+    assert graph.tokenize([text.encode() for text in texts]).to_list() == rows
+    if model_type == "bpe":
+        dropped = tokenizer.encode_batch(texts, dropout=0.6, seed=1)
+        assert dropped != rows
+        for text, ids in zip(texts, dropped, strict=True):
+            found = [piece for piece in tokenizer.pieces(ids) if piece in TAGS]
+            assert found == re.findall("|".join(TAGS), text)
