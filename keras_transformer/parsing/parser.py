@@ -60,8 +60,7 @@ class Parser(Pipeline):
         target_tokenizer: Tokenizer of the symbols; None if both share one.
         linearization: Form of the trees; None for `Linearization()`.
         search: A search of `keras_transformer.decoding`; None for `BeamSearch(21, 0.3)`.
-        extra_length: Maximum number of tokens of a tree, with EOS, minus the number of its words;
-            at least 3.
+        extra_length: Maximum number of tokens of a tree, EOS counted, minus its words; at least 3.
         max_source_length: Maximum number of tokens of a source, with EOS, at most the model's
             `max_length`; None for 1024. Longer ones are cut with a warning; trees keep all words.
         recipe: A `TrainingRecipe` (or dict) that `save` writes as well.

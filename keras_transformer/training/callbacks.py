@@ -34,7 +34,7 @@ def loss_variables(model: keras.Model) -> list:
 
 
 class StepWindow(keras.callbacks.Callback):
-    """Base of callbacks that report the loss and the speed of the last steps."""
+    """Base class of callbacks that report the loss and the speed of the last steps."""
 
     def __init__(self, every: int, tokens_per_step: float = 0.0):
         super().__init__()
@@ -88,15 +88,17 @@ class StopOnNonFiniteLoss(StepWindow):
 
     def __init__(self, every: int = 10, limit: float | None = None):
         super().__init__(every)
-        self.limit = limit
-        self._batches = 0
+        self.limit, self._batches = limit, 0
 
     def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
         self._batches += 1
         if self._batches % self.every == 0:
-            self.on_epoch_end(batch, logs)
+            self._check_loss(logs)
 
     def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
+        self._check_loss(logs)
+
+    def _check_loss(self, logs):
         step = int(self.model.optimizer.iterations.numpy())
         loss = (logs or {}).get("loss")
         if loss is not None and not math.isfinite(float(loss)):
