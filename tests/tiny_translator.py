@@ -47,7 +47,7 @@ def tiny_model(seed=13, **overrides):
     # Words rather than stray bytes (ids 4 to 259), and an end now and then.
     table[:260] *= 0.05
     table[EOS_ID] *= 20.0 * 1.5
-    model.target_embedding.weights[0].assign(table)
+    model.target_embedding.embeddings.assign(table)
     return model
 
 

@@ -19,6 +19,7 @@ from keras_transformer.cli.arguments import (
 from keras_transformer.cli.progress import say
 from keras_transformer.errors import UserError
 from keras_transformer.export.formats import FORMATS
+from keras_transformer.settings.setting import TEXT
 
 _SEARCH_OPTIONS = (*SEARCH_OPTIONS, "--n-best", "--shortlist", *CONSTRAINT_OPTIONS)
 
@@ -29,10 +30,13 @@ def define_options(parser):
     add_options(files, {"--output DIR": "folder of the export"}, required=True)
     text = f"one of {', '.join(FORMATS)}"
     add_options(files, {"--format NAME=saved_model": text}, choices=FORMATS)
-    for export_format in FORMATS.values():
-        for option in export_format.options.values():
-            text = f"with --format {export_format.name}: {option.text}"
-            add_setting(files, dataclasses.replace(option, text=text))
+    options = {option.flag: option for f in FORMATS.values() for option in f.options.values()}
+    for flag, option in options.items():
+        names = _formats_with(flag)
+        text = f"with --format {' or '.join(names)}: {option.text}"
+        # Formats may allow different values of an option; `run` checks them.
+        rule = option.rule if len(names) == 1 else TEXT
+        add_setting(files, dataclasses.replace(option, text=text, rule=rule))
     add_search_options(parser)
     add_shortlist_option(parser)
     add_constraint_options(parser)
@@ -40,11 +44,14 @@ def define_options(parser):
 
 def run(arguments):
     chosen = FORMATS[arguments.format]
-    for other in FORMATS.values():
-        for option in _options(other):
-            if is_given(arguments, option) and option not in _options(chosen):
-                rule = f"{option} is for --format {other.name}"
-                raise UserError(f"{rule}. Received: format={chosen.name!r}")
+    flags = {option.flag for f in FORMATS.values() for option in f.options.values()}
+    for flag in (*sorted(flags), *_SEARCH_OPTIONS):
+        if is_given(arguments, flag) and chosen.name not in _formats_with(flag):
+            rule = f"{flag} is for --format {' or '.join(_formats_with(flag))}"
+            raise UserError(f"{rule}. Received: format={chosen.name!r}")
+    given = {name: getattr(arguments, option.name) for name, option in chosen.options.items()}
+    options = {name: value for name, value in given.items() if value is not None}
+    chosen.check_options(options)
     load_backend()
     from keras_transformer import export
     from keras_transformer.inference.model_directory import read_config
@@ -55,8 +62,6 @@ def run(arguments):
     task = read_config(arguments.model[0])["task"]
     chosen.check_task(task)
     export.check_export_packages(chosen.name)
-    given = {name: getattr(arguments, option.name) for name, option in chosen.options.items()}
-    options = {name: value for name, value in given.items() if value is not None}
     pipeline = get_task(task).pipeline.load(arguments.model, dtype=options.get("dtype"))
     if options.get("dtype") == "auto":  # The pipeline has measured it.
         options["dtype"] = pipeline.model.dtype_policy.name
@@ -67,7 +72,11 @@ def run(arguments):
     say(f"wrote {arguments.output}")
 
 
-def _options(export_format):
-    """Returns the options of a format that other formats may not have."""
-    flags = [option.flag for option in export_format.options.values()]
-    return flags + list(_SEARCH_OPTIONS) if export_format.includes_search else flags
+def _formats_with(flag):
+    """Returns the names of the formats that have an option."""
+    return [
+        f.name
+        for f in FORMATS.values()
+        if flag in {option.flag for option in f.options.values()}
+        or (f.includes_search and flag in _SEARCH_OPTIONS)
+    ]

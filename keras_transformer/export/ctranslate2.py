@@ -53,10 +53,6 @@ def export_ctranslate2(
     with export_folder(translator, directory, "ctranslate2", quantization=quantization) as aside:
         from ctranslate2 import specs
 
-        allowed = specs.model_spec.ACCEPTED_MODEL_TYPES
-        if quantization is not None and quantization not in allowed:
-            rule = f"`quantization` must be None or one of {', '.join(map(repr, allowed))}"
-            raise UserError(f"{rule}. Received: {quantization=}")
         specification = _specification(translator, specs)
         specification.validate()
         specification.optimize(quantization=quantization)

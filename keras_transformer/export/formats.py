@@ -47,6 +47,32 @@ class ExportFormat:
     includes_search: bool = False
     # Command-line options, by the argument of `export_<name>` that they set.
     options: Mapping[str, Setting] = dataclasses.field(default_factory=dict)
+    # Modules that only an export with an option needs, by the option's name in `options`.
+    option_packages: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+    def check_options(self, options: Mapping[str, Any]) -> None:
+        """Raises a `UserError` if an option has a wrong value or its package is missing."""
+        for name, value in options.items():
+            rule = self.options[name].rule
+            if value is None:
+                continue
+            if not rule.allows(value):
+                received = f"{name}={value!r}, format={self.name!r}"
+                raise UserError(f"`{name}` must be {rule.words}. Received: {received}")
+            if package := self.option_packages.get(name):
+                self._check_package(package, f" with {name}={value!r}")
+
+    def check_packages(self) -> None:
+        """Raises a `UserError` if a package is missing that every export needs."""
+        for package in self.packages:
+            self._check_package(package)
+
+    def _check_package(self, package, when=""):
+        try:
+            importlib.import_module(package)
+        except ImportError as error:
+            rule = f"An export as {self.name}{when} needs {package}: pip install '.[{self.name}]'"
+            raise UserError(f"{rule} in the folder of keras_transformer's source") from error
 
     def check_task(self, task: str) -> None:
         """Raises a `UserError` if a task needs its own search and the export lacks it."""
@@ -63,11 +89,19 @@ _OPTIONS = {
     "changes some answers; auto is the one that this machine multiplies faster; None for float32",
     "streams N": "number of parts of a request that are searched at the same time, each by one "
     "thread; for CPUs that are served with one thread per operation; None for 1",
-    "quantization TYPE": "type of the weights, such as int8, int8_float16 or float16; None for "
-    "float32",
+    "quantization TYPE": "type of the weights: int8, except with onnx also float16, and with "
+    "ctranslate2 also int8_float16 and others; None for float32",
 }
 _PRECISION, _STREAMS, _QUANTIZATION = declare_options("export", _OPTIONS)
 _PRECISION = dataclasses.replace(_PRECISION, rule=choice("TYPE", "float32", "bfloat16", "auto"))
+_CTRANSLATE2_TYPES = "int8", "int8_float32", "int8_float16", "int8_bfloat16", "int16", "float16"
+_CTRANSLATE2_TYPES += "bfloat16", "float32"
+
+
+def _quantization(*types):
+    return {"quantization": dataclasses.replace(_QUANTIZATION, rule=choice("TYPE", *types))}
+
+
 _ALL = (
     ExportFormat(
         *("saved_model", "SavedModel", "saved_model.pb"),
@@ -84,14 +118,19 @@ _ALL = (
         | {f"{side}_vocabulary.json" for side in ("shared", "source", "target")},
         packages=("ctranslate2",),
         needs_tensorflow=False,
-        options={"quantization": _QUANTIZATION},
+        options=_quantization(*_CTRANSLATE2_TYPES),
     ),
     ExportFormat(
         *("onnx", "ONNX export", "encode.onnx"),
         _TOKENIZER_FILES | {"decode.onnx", "weights.bin"},
         packages=("onnx", "tf2onnx"),
+        options=_quantization("int8"),
+        option_packages={"quantization": "onnxruntime"},
     ),
-    ExportFormat("litert", "LiteRT export", "model.tflite", _TOKENIZER_FILES),
+    ExportFormat(
+        *("litert", "LiteRT export", "model.tflite", _TOKENIZER_FILES),
+        options=_quantization("int8", "float16"),
+    ),
 )
 FORMATS = {export_format.name: export_format for export_format in _ALL}
 
@@ -180,12 +219,7 @@ def check_export_packages(format: str) -> None:
     >>> from keras_transformer.export import check_export_packages
     >>> check_export_packages("saved_model")
     """
-    for package in _format(format).packages:
-        try:
-            importlib.import_module(package)
-        except ImportError as error:
-            rule = f"An export as {format} needs {package}: pip install '.[{format}]'"
-            raise UserError(f"{rule} in the folder of keras_transformer's source") from error
+    _format(format).check_packages()
 
 
 @contextlib.contextmanager
@@ -196,10 +230,7 @@ def export_folder(
     import keras
 
     chosen, backend = FORMATS[format], keras.backend.backend()
-    for name, value in options.items():
-        rule = chosen.options[name].rule
-        if value is not None and not rule.allows(value):
-            raise ValueError(f"`{name}` must be {rule.words}. Received: {name}={value!r}")
+    chosen.check_options(options)
     if chosen.needs_tensorflow and backend != "tensorflow":
         rule = "is written with the TensorFlow backend (KERAS_BACKEND=tensorflow)"
         raise UserError(f"The {chosen.title} {rule}. Received: {backend=}")

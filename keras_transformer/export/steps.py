@@ -3,6 +3,7 @@
 import dataclasses
 from typing import Any
 
+import numpy as np
 from keras import ops
 
 from keras_transformer.errors import UserError
@@ -31,14 +32,43 @@ def copy_of(model: Transformer | Ensemble, dtype: str | None = None, **changes: 
     return copy
 
 
-def convertible(model: Any) -> Transformer:
-    """Returns the model, or a copy, in float32 without loops, which the converters do not know."""
+def convertible(model: Any, int8_embeddings: bool = False) -> Transformer:
+    """Returns the model, or a copy, in float32 without loops, which the converters do not know.
+
+    With `int8_embeddings`, the matrices of the embeddings are quantized.
+    """
     if model.config.sliding_window is not None:
         rule = "ONNX and LiteRT exports have no sliding window; a SavedModel has it"
         raise UserError(f"{rule}. Received: sliding_window={model.config.sliding_window}")
-    if model.config.flash_attention is None and model.dtype_policy.name == "float32":
+    is_plain = model.config.flash_attention is None and model.dtype_policy.name == "float32"
+    if is_plain and not int8_embeddings:
         return model
-    return copy_of(model, "float32", flash_attention=None)
+    copy = copy_of(model, "float32", flash_attention=None)
+    if int8_embeddings:
+        for embedding in {copy.source_embedding, copy.target_embedding}:
+            if embedding.embedding.quantization_mode is None:
+                embedding.embedding = _Int8Embedding(embedding.embeddings)
+    return copy
+
+
+class _Int8Embedding:
+    """Replaces a `keras.layers.ReversibleEmbedding`: a matrix in int8 with a scale for each row.
+
+    The converters quantize each column of a factor of a product so that its largest number becomes
+    127. Here it is 127 already, so they store the matrix of the lookup again, and it is shared.
+    """
+
+    def __init__(self, embeddings):
+        self.embeddings = ops.convert_to_numpy(embeddings)
+        largest = np.abs(self.embeddings).max(axis=1, keepdims=True)
+        self.scales = np.where(largest > 0, largest / 127, 1.0).astype("float32")
+        self.rows = np.rint(self.embeddings / self.scales)
+
+    def __call__(self, inputs, reverse=False):
+        if reverse:
+            return ops.matmul(inputs, self.rows.T) * self.scales[:, 0]
+        rows = ops.take(self.rows.astype("int8"), inputs, axis=0)
+        return ops.cast(rows, "float32") * ops.take(self.scales, inputs, axis=0)
 
 
 def concrete_functions(model: Transformer) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from unittest.mock import create_autospec
 import pytest
 
 from keras_transformer.decoding import BeamSearch, MinimumLength, NoRepeatNgrams
-from keras_transformer.export import formats, saved_model
+from keras_transformer.export import formats, litert, saved_model
 from keras_transformer.export.formats import FORMATS, ExportFormat
 from keras_transformer.inference.translator import Translator
 from keras_transformer.settings.setting import COUNT, Setting
@@ -64,10 +64,29 @@ def test_a_new_format_is_one_entry_and_one_function(succeed, refuse, model, tmp_
 )  # fmt: skip
 def test_options_of_another_format(options, refuse, model, tmp_path):
     output, words = tmp_path / "exported", options.split()
-    owner = "ctranslate2" if "--quantization" in options else "saved_model"
+    quantized = "ctranslate2 or onnx or litert"
+    owner = quantized if "--quantization" in options else "saved_model"
     line = refuse("export", "--model", model, "--output", output, "--format", *words)
     assert f"{words[1]} is for --format {owner}" in line
     assert not output.exists()
+
+
+def test_quantization_is_checked_before_keras_is_imported(refuse, model, tmp_path, monkeypatch):
+    monkeypatch.setattr("keras_transformer.cli.export.load_backend", None)
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    options = ["--model", model, "--output", tmp_path / "m", "--format", "onnx", "--quantization"]
+    assert "needs onnxruntime: pip install" in refuse("export", *options, "int8")
+    line = refuse("export", *options, "float16")
+    assert "`quantization` must be one of 'int8'. Received: --quantization 'float16'" in line
+    assert not (tmp_path / "m").exists()
+
+
+def test_quantization_reaches_litert(succeed, model, tmp_path, monkeypatch):
+    write = create_autospec(litert.export_litert)
+    monkeypatch.setattr(litert, "export_litert", write)
+    options = ["--format", "litert", "--quantization", "float16", "--output", tmp_path / "m"]
+    succeed("export", "--model", model, *options)
+    assert write.call_args[1] == {"quantization": "float16"}
 
 
 def test_options_reach_the_saved_model(succeed, saved_model_directory, tmp_path, monkeypatch):

@@ -80,17 +80,28 @@ def test_a_missing_package_is_named(name, package, translator, tmp_path, monkeyp
         export(translator, tmp_path / "m", name)
 
 
+def test_a_missing_package_that_only_an_option_needs_is_named(translator, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    message = r"onnx with quantization='int8' needs onnxruntime: pip install '\.\[onnx\]'"
+    with pytest.raises(UserError, match=message):
+        export(translator, tmp_path / "m", "onnx", quantization="int8")
+    assert not list(tmp_path.iterdir())
+    FORMATS["onnx"].check_options({"quantization": None})
+
+
 @pytest.mark.parametrize(
     "name, options, message",
     [
         ("saved_model", {"dtype": "int8"}, "`dtype` must be one of 'float32', 'bfloat16'"),
         ("saved_model", {"num_streams": 0}, "num_streams=0"),
         ("ctranslate2", {"quantization": "int3"}, "'int8'.* Received: quantization='int3'"),
+        ("onnx", {"quantization": "float16"}, "one of 'int8'. .*='float16', format='onnx'"),
+        ("litert", {"quantization": "int4"}, "one of 'int8', 'float16'. .*='int4'"),
+        ("litert", {"quantization": 8}, "one of 'int8', 'float16'. .*=8"),
     ],
 )
-def test_a_wrong_option_is_named(name, options, message, require, translator, tmp_path):
-    require(name)
-    with pytest.raises(ValueError, match=message):
+def test_a_wrong_option_is_named(name, options, message, translator, tmp_path):
+    with pytest.raises(UserError, match=message):
         export(translator, tmp_path / "m", name, **options)
     assert not list(tmp_path.iterdir())
 

@@ -2,6 +2,7 @@
 
 import pathlib
 
+import keras
 import numpy as np
 import pytest
 import sentencepiece
@@ -58,6 +59,9 @@ class LitertRuntime:
         self.shapes = {name: detail["shape_signature"] for name, detail in details.items()}
 
 
+# Of float32's size, and greatest difference of the logits, in relation to their norm.
+QUANTIZED = {("onnx", "int8"): (0.3, 0.2), ("litert", "int8"): (0.3, 0.2)}
+QUANTIZED["litert", "float16"] = (0.55, 0.01)
 RUNTIMES = {"onnx": OnnxRuntime, "litert": LitertRuntime}
 
 
@@ -81,7 +85,7 @@ def empty_caches(runtime, rows):
     }
 
 
-def check_logits(runtime, translator):
+def check_logits(runtime, translator, limit=1e-5):
     """Cached steps of a runtime give the logits of the whole model, padding and beams included."""
     generator = np.random.default_rng(3)
     source = generator.integers(4, 320, (2, 7)).astype("int32")
@@ -95,7 +99,8 @@ def check_logits(runtime, translator):
         caches = {name: outputs[f"new_{name}"] for name in caches}
         logits.append(outputs["logits"])
     expected = translator.model({"source": np.repeat(source, 2, axis=0), "target": target})
-    np.testing.assert_allclose(np.stack(logits, axis=1), expected, atol=1e-4)
+    difference = np.linalg.norm(np.stack(logits, axis=1) - expected)
+    assert difference < limit * np.linalg.norm(expected)
 
 
 def test_logits_are_the_models(name, directory, greedy_translator):
@@ -106,6 +111,31 @@ def test_logits_are_the_models(name, directory, greedy_translator):
 def test_every_kind_of_model(name, config, tmp_path):
     translator = random_translator(**config)
     check_logits(RUNTIMES[name](export(translator, tmp_path / "m", name)), translator)
+
+
+def stored(matrix, quantization):
+    """The bytes of a matrix in an export; int8 with a scale for each row."""
+    if quantization == "float16":
+        return matrix.astype("float16").tobytes()
+    return (
+        np.rint(matrix / (np.abs(matrix).max(axis=1, keepdims=True) / 127)).astype("int8").tobytes()
+    )
+
+
+@pytest.mark.parametrize("quantization", ["int8", pytest.param("float16", marks=pytest.mark.slow)])
+def test_quantized_weights_are_small_and_logits_are_close(name, quantization, tmp_path):
+    if (name, quantization) not in QUANTIZED:
+        pytest.skip(f"there is no {name} in {quantization}")
+    share, limit = QUANTIZED[name, quantization]
+    # Larger than the graph, which takes some 60 kB.
+    translator = random_translator(d_model=128, intermediate_dim=1024, output_bias=True)
+    directory = export(translator, tmp_path / "m", name, quantization=quantization)
+    check_logits(RUNTIMES[name](directory), translator, limit)
+    contents = [(directory / file).read_bytes() for file in FILES[name]]
+    assert sum(map(len, contents)) < share * 4 * translator.model.count_params()
+    matrix = keras.ops.convert_to_numpy(translator.model.target_embedding.embeddings)
+    # Stored once for encoder, decoder and projection.
+    assert sum(content.count(stored(matrix, quantization)) for content in contents) == 1
 
 
 def test_greedy_answers_are_the_translators(name, directory, greedy_translator):
@@ -139,15 +169,16 @@ def test_two_vocabularies_and_a_model_in_bfloat16(name, tmp_path):
     model = Transformer(exact.config, dtype="mixed_bfloat16")
     model.set_weights(exact.get_weights())
     translator = Translator(model, tiny_tokenizer(), tiny_tokenizer(300))
-    directory = export(translator, tmp_path / "m", name)
     tokenizers = {"source_tokenizer.model", "target_tokenizer.model"}
-    assert {path.name for path in directory.iterdir()} == FILES[name] | tokenizers
-    runtime = RUNTIMES[name](directory)
-    encoded = runtime.encode(source=np.array([[5, 6, 3]], "int32"))
-    tokens = np.array([2], "int32")
-    found = runtime.decode(tokens=tokens, **encoded, **empty_caches(runtime, 1))["logits"]
-    expected = exact({"source": np.array([[5, 6, 3]]), "target": np.array([[2]])})[:, 0]
-    np.testing.assert_allclose(found, expected, atol=1e-4)
+    source, tokens = np.array([[5, 6, 3]], "int32"), np.array([2], "int32")
+    expected = exact({"source": source, "target": tokens[None]})[:, 0]
+    for quantization, limit in ((None, 1e-5), ("int8", 0.2)):
+        directory = export(translator, tmp_path / "m", name, quantization=quantization)
+        assert {path.name for path in directory.iterdir()} == FILES[name] | tokenizers
+        runtime = RUNTIMES[name](directory)
+        encoded = runtime.encode(source=source)
+        found = runtime.decode(tokens=tokens, **encoded, **empty_caches(runtime, 1))["logits"]
+        assert np.linalg.norm(found - expected) < limit * np.linalg.norm(expected)
 
 
 def test_a_sliding_window_is_refused(name, tmp_path):
