@@ -142,12 +142,12 @@ class Translator(Pipeline):
                 )
         if long_texts == "split":
             parts = [self._split(part) for [part] in parts]
-        self.num_split += sum(len(of_text) > 1 for of_text in parts)
+        self.num_split += sum(len(text_parts) > 1 for text_parts in parts)
         search = one_answer(search or self.search)
         # After a split, only a character that has more subwords than the model reads is cut.
         answers = self._translate(parts, search, batch_size, progress, prefixes, num_streams)
         translations = iter([hypotheses[0].text for hypotheses in answers])
-        return [_join([(part, next(translations)) for part in of_text]) for of_text in parts]
+        return [_join([(part, next(translations)) for part in text_parts]) for text_parts in parts]
 
     def _encode(self, texts):
         """Returns each text as a list of one part."""
@@ -213,7 +213,7 @@ class Translator(Pipeline):
         self, parts, search, batch_size, progress, prefixes, num_streams, advice=""
     ) -> list[list[Hypothesis]]:
         """Returns the hypotheses of each part of the texts, in order."""
-        subwords = [part.ids for of_text in parts for part in of_text]
+        subwords = [part.ids for text_parts in parts for part in text_parts]
         subwords = cut_sources(subwords, self.max_source_length - 1, advice)
         num_subwords = np.array([len(ids) for ids in subwords], "int32")
         limits = ops.convert_to_numpy(self.max_lengths(num_subwords)).tolist()
@@ -226,7 +226,7 @@ class Translator(Pipeline):
             batch_size,
             num_streams,
             progress,
-            owners=[index for index, of_text in enumerate(parts) for _ in of_text],
+            owners=[index for index, text_parts in enumerate(parts) for _ in text_parts],
             prefixes=prefixes,
         )
         return [hypotheses or [Hypothesis("", 0.0, 0.0, 0)] for hypotheses in answers]
@@ -241,8 +241,8 @@ class Translator(Pipeline):
             rule = "There must be as many prefixes as texts"
             raise ValueError(f"{rule}. Received: {len(prefixes)} prefixes and {len(parts)} texts")
         part_prefixes = []
-        for prefix, of_text in zip(prefixes, parts, strict=True):
-            for part in of_text:
+        for prefix, text_parts in zip(prefixes, parts, strict=True):
+            for part in text_parts:
                 part_prefixes.append(prefix if part.ids else "")
                 prefix = "" if part.ids else prefix
         encoded = self.target_tokenizer.encode_batch(part_prefixes)
