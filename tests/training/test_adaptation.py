@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from keras_transformer.data import SubwordTokenizer, train_sentencepiece
+from keras_transformer.data import MappedTokenizer, PairsCorpus, SubwordTokenizer, train_sentencepiece
 from keras_transformer.decoding import BeamSearch
 from keras_transformer.errors import UserError
 from keras_transformer.inference.translator import Translator
@@ -13,6 +13,7 @@ from keras_transformer.models import TrainingRecipe, Transformer, get_preset
 from keras_transformer.training import train
 from keras_transformer.training.starting_model import StartingModel, spellings
 from keras_transformer.training.training_run import make_config, make_recipe
+from tests.data.test_mapped_tokenizer import learned
 from tests.training.test_trainer import RECIPE, SMALL, WORDS, corpus, run, settings
 from tests.training.uncompiled import AtStep
 
@@ -116,6 +117,51 @@ def test_a_model_keeps_its_weights_and_the_rows_of_known_pieces(tmp_path, num_vo
     for part in ("encoder", "decoder"):
         pair = (getattr(one, part).get_weights() for one in (model, changed))
         assert all(map(np.array_equal, *pair))
+
+
+@pytest.fixture
+def imported(tmp_path):
+    """The directory of a model with two tokenizers of one vocabulary, like a published one."""
+    joint = [">>deu<<", *dict.fromkeys("".join(LINES)), "\u2581", "\u2581the", "\u2581red"]
+    sides = [learned(LINES * 3), learned(NEW_LINES * 3)]
+    tokenizers = [MappedTokenizer(side, joint, joint[:1][:n]) for side, n in zip(sides, (1, 0))]
+    size = tokenizers[0].vocab_size
+    model = Transformer.from_preset("tiny", size, **SMALL, output_bias=True)
+    Translator(model, *tokenizers).save(tmp_path / "imported")
+    return str(tmp_path / "imported"), model, tokenizers
+
+
+def test_a_model_with_two_tokenizers_of_one_vocabulary_is_adapted_with_both(tmp_path, imported):
+    directory, model, tokenizers = imported
+    pairs = PairsCorpus([(f">>deu<< {line}", line) for line in LINES])
+    still = {**RECIPE, "peak_learning_rate": 1e-9}
+    options = settings(start_from=directory, model={}, recipe=still, max_steps=1, bleu_every=1)
+    train(tmp_path / "model", pairs, pairs, options)
+    adapted = Translator.load(tmp_path / "model")
+    assert adapted.model.config == model.config and adapted.model.config.target_vocab_size is None
+    for before, after in zip(tokenizers, adapted.tokenizers, strict=True):
+        assert after._file_content() == before._file_content()
+    for before, after in zip(model.get_weights(), adapted.model.get_weights(), strict=True):
+        np.testing.assert_allclose(after, before, atol=1e-7)
+    with pytest.raises(UserError, match="must begin with the code of its target language: >>deu<<"):
+        train(tmp_path / "new", corpus(1), None, options)
+
+
+def test_an_imported_model_takes_a_vocabulary_for_both_languages(imported):
+    directory, model, tokenizers = imported
+    new = bpe(LINES + NEW_LINES, 300)
+    options = settings(start_from=directory, model={})
+    start, lines = StartingModel(options, (new, None)), []
+    changed = Transformer(make_config(options, make_recipe(options), *start.vocab_sizes))
+    start.copy_weights(changed, lines.append)
+    old, found = (one.target_embedding.embeddings.numpy() for one in (model, changed))
+    ids = {piece: n for n, piece in enumerate(tokenizers[0].pieces(range(len(old))))}
+    pieces = new.pieces(range(new.vocab_size))
+    # Only the source's tokenizer can spell the second one, and only the target's the third one.
+    table = {"\u2581the": ["\u2581the"], "red": [*"red"], "\u2581door": [*"\u2581door"]}
+    for piece, spelled in table.items():
+        expected = old[[ids[part] for part in spelled]].mean(axis=0)
+        np.testing.assert_allclose(found[pieces.index(piece)], expected, atol=1e-6)
 
 
 @pytest.mark.slow
