@@ -123,6 +123,7 @@ def _plan(
     vocabulary = load_vocabulary(values["vocabulary"])
     load_backend()
     from keras_transformer.data import PreparedCorpus
+    from keras_transformer.inference.model_directory import read_config
     from keras_transformer.training.training_run import make_config, make_recipe
 
     if values["prepared"]:
@@ -137,6 +138,9 @@ def _plan(
         raise UserError("--plan needs --vocab-size N, because it does not read the text.")
     task = get_task(settings.task)
     target_size, sides = task.plan_vocabulary(settings, size, vocabulary)
+    if settings.start_from and not (vocabulary or values["prepared"]):
+        start = read_config(settings.start_from)["model"]
+        size, target_size = start.vocab_size, start.target_vocab_size
     config = make_config(settings, recipe, size, target_size)
     num_devices = settings.gpus or 1
     if settings.jit_compile and num_devices > 1:

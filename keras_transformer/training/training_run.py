@@ -15,7 +15,6 @@ import numpy as np
 from keras_transformer.data import (
     EncodedCorpus,
     MixedCorpus,
-    SubwordTokenizer,
     TokenBatches,
     build_subword_vocabulary,
     train_sentencepiece,
@@ -148,8 +147,7 @@ def _check_bpe_dropout(is_encoded, tokenizers):
         message = "`bpe_dropout` needs text to encode in every epoch"
         raise UserError(f"{message}. Received: an encoded corpus")
     for tokenizer in (tokenizers.source, tokenizers.of_target):
-        is_subword = isinstance(tokenizer, SubwordTokenizer)
-        kind = "subword" if is_subword else getattr(tokenizer, "model_type", "bpe")
+        kind = getattr(tokenizer, "model_type", type(tokenizer).__name__)
         if kind != "bpe":
             rule = "`bpe_dropout` needs tokenizers of type 'bpe', whose merges it drops"
             raise UserError(f"{rule}. Received: a tokenizer of type {kind!r}")

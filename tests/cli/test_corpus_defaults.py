@@ -12,7 +12,8 @@ from keras_transformer.cli.application import build_parser
 from keras_transformer.cli.settings import choose_settings, choose_vocab_size, resolve
 from keras_transformer.data import PairsCorpus
 from keras_transformer.errors import UserError
-from keras_transformer.models import get_preset
+from keras_transformer.models import TransformerConfig, get_preset
+from keras_transformer.settings.transformer_config import count_parameters
 
 CHOSEN = train_settings.CHOSEN.keys()
 ADAPTED = {"tokens_per_batch", "max_steps", "evaluate_every", "checkpoint_every", "patience"}
@@ -138,6 +139,13 @@ def test_a_plan_counts_the_pairs(succeed, unmeasured, files):
     output = succeed("train", "--plan", *files, *TINY).output
     chosen = choose(20)
     assert f"{chosen['max_steps']:,}" in output and f"{chosen['vocab_size']:,} bpe" in output
+
+
+def test_a_plan_of_an_adaptation_has_the_vocabulary_of_the_model(succeed, unmeasured, model):
+    config = json.loads((model / "config.json").read_text())["model"]
+    output = succeed("train", "--plan", "--start-from", model).output
+    assert f"vocabulary          {config['vocab_size']} bpe pieces" in output
+    assert f"{count_parameters(TransformerConfig.from_dict(config)):,}" in output
 
 
 def test_the_docs_have_the_table():

@@ -5,7 +5,12 @@ import dataclasses
 import numpy as np
 import pytest
 
-from keras_transformer.data import MappedTokenizer, PairsCorpus, SubwordTokenizer, train_sentencepiece
+from keras_transformer.data import (
+    MappedTokenizer,
+    PairsCorpus,
+    SubwordTokenizer,
+    train_sentencepiece,
+)
 from keras_transformer.decoding import BeamSearch
 from keras_transformer.errors import UserError
 from keras_transformer.inference.translator import Translator
@@ -123,8 +128,10 @@ def test_a_model_keeps_its_weights_and_the_rows_of_known_pieces(tmp_path, num_vo
 def imported(tmp_path):
     """The directory of a model with two tokenizers of one vocabulary, like a published one."""
     joint = [">>deu<<", *dict.fromkeys("".join(LINES)), "\u2581", "\u2581the", "\u2581red"]
-    sides = [learned(LINES * 3), learned(NEW_LINES * 3)]
-    tokenizers = [MappedTokenizer(side, joint, joint[:1][:n]) for side, n in zip(sides, (1, 0))]
+    tokenizers = [
+        MappedTokenizer(learned(LINES * 3), joint, languages=joint[:1]),
+        MappedTokenizer(learned(NEW_LINES * 3), joint),
+    ]
     size = tokenizers[0].vocab_size
     model = Transformer.from_preset("tiny", size, **SMALL, output_bias=True)
     Translator(model, *tokenizers).save(tmp_path / "imported")

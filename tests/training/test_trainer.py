@@ -616,7 +616,7 @@ def test_bpe_dropout_refuses_tokenizers_without_merges(tmp_path):
     for number, tokenizer in enumerate(
         (SubwordTokenizer(WORDS), train_sentencepiece(lines, 280, model_type="unigram"))
     ):
-        with pytest.raises(UserError, match="bpe_dropout.*type '(subword|unigram)'"):
+        with pytest.raises(UserError, match="bpe_dropout.*type '(SubwordTokenizer|unigram)'"):
             train(
                 tmp_path / str(number),
                 corpus(1),
