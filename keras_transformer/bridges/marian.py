@@ -19,7 +19,7 @@ from keras_transformer.layers.checks import check_positive_integer
 from keras_transformer.models import Transformer, TransformerConfig
 
 # Marian's activation_function -> Keras activation; Marian accepts Keras' names too.
-_ACTIVATIONS = {"relu": "relu", "swish": "silu", "silu": "silu", "gelu": "gelu"}
+ACTIVATIONS = {"relu": "relu", "swish": "silu", "silu": "silu", "gelu": "gelu"}
 _SETTINGS = {
     "scale_embedding": True,
     "share_encoder_decoder_embeddings": True,
@@ -30,7 +30,7 @@ _SETTINGS = {
 }
 # Our settings -> Marian's; some have one name for the encoder and one for the decoder.
 _SAME = ("vocab_size", "d_model", "dropout", "attention_dropout", "activation_dropout")
-_NAMES = {
+NAMES = {
     **{name: (name,) for name in _SAME},
     "num_encoder_layers": ("encoder_layers",),
     "num_decoder_layers": ("decoder_layers",),
@@ -74,11 +74,11 @@ def from_marian(model: Any, dtype: Any = None) -> Transformer:
     peer.check_type("model", model, [transformers.MarianMTModel])
     _check_marian(model)
     settings = {}
-    for ours, names in _NAMES.items():
+    for ours, names in NAMES.items():
         values = [getattr(model.config, name) for name in names]
         settings[ours] = peer.single(names[0].removeprefix("encoder_"), values)
     config = TransformerConfig(
-        activation=_ACTIVATIONS[model.config.activation_function],
+        activation=ACTIVATIONS[model.config.activation_function],
         use_bias=True,
         output_bias=bool(model.final_logits_bias.any()),
         norm_epsilon=peer.single("eps", (norm.eps for norm in _norms(model))),
@@ -86,9 +86,9 @@ def from_marian(model: Any, dtype: Any = None) -> Transformer:
     )
     dtype = dtype or str(model.lm_head.weight.dtype).removeprefix("torch.")
     transformer = Transformer(config, dtype=dtype)
-    to_ours = np.argsort(_marian_order(config.d_model))
+    to_ours = np.argsort(marian_order(config.d_model))
     for variables, weights in _weights(transformer, model):
-        peer.read(variables, weights, functools.partial(_reordered, order=to_ours))
+        peer.read(variables, weights, functools.partial(reordered, order=to_ours))
     return transformer
 
 
@@ -130,7 +130,7 @@ def to_marian(model: Transformer, max_length: int = 1024) -> Any:
         bos_token_id=BOS_ID,
         eos_token_id=EOS_ID,
         forced_eos_token_id=None,
-        **{name: getattr(config, ours) for ours, names in _NAMES.items() for name in names},
+        **{name: getattr(config, ours) for ours, names in NAMES.items() for name in names},
         **_SETTINGS,
     )
     dtype = getattr(torch, model.encoder.variable_dtype)
@@ -140,13 +140,13 @@ def to_marian(model: Transformer, max_length: int = 1024) -> Any:
     # Marian computes its table in float32, whatever the dtype.
     for table in _position_tables(marian):
         table.copy_(torch.as_tensor(_sinusoids(*table.shape)))
-    to_theirs = _marian_order(config.d_model)
+    to_theirs = marian_order(config.d_model)
     for variables, weights in _weights(model, marian):
-        peer.write(variables, weights, functools.partial(_reordered, order=to_theirs))
+        peer.write(variables, weights, functools.partial(reordered, order=to_theirs))
     return marian.eval()
 
 
-def _marian_order(d_model):
+def marian_order(d_model):
     """Returns the channel of our residual stream for each channel of Marian's."""
     return np.concatenate([np.arange(0, d_model, 2), np.arange(1, d_model, 2)])
 
@@ -184,7 +184,7 @@ def _weights(transformer, marian):
             yield variables, tensors(layer, variables)
 
 
-def _reordered(variable, values, order):
+def reordered(variable, values, order):
     """Returns the values of a variable with the channels of the residual stream in `order`."""
     for paths, axis in _STREAM_AXES.items():
         if re.fullmatch(paths, variable.path):
@@ -199,8 +199,8 @@ def _check_marian(model):
     start, activation = config.decoder_start_token_id, config.activation_function
     rule = "`decoder_start_token_id` must be another id than padding, which is masked here"
     peer.check_supported(start != config.pad_token_id, rule, decoder_start_token_id=start)
-    rule = f"`activation_function` must be one of {', '.join(map(repr, _ACTIVATIONS))}"
-    peer.check_supported(activation in _ACTIVATIONS, rule, activation_function=activation)
+    rule = f"`activation_function` must be one of {', '.join(map(repr, ACTIVATIONS))}"
+    peer.check_supported(activation in ACTIVATIONS, rule, activation_function=activation)
     inner = model.model
     tied = inner.encoder.embed_tokens, inner.decoder.embed_tokens, model.lm_head
     are_shared = all(module.weight.equal(inner.shared.weight) for module in tied)

@@ -53,6 +53,7 @@ def command_modules() -> dict[str, str]:
         "train": "keras_transformer.cli.train",
         **{name: module for task in known_tasks() for name, module in task.commands.items()},
         "evaluate": "keras_transformer.cli.evaluate",
+        "import": "keras_transformer.cli.import_model",
         "attend": "keras_transformer.cli.attend",
         "average": "keras_transformer.cli.average",
         "export": "keras_transformer.cli.export",

@@ -2,7 +2,7 @@
 
 import logging
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -51,6 +51,8 @@ class Translator(Pipeline):
             Learned positions allow at most the model's `max_length`.
         recipe: A `TrainingRecipe` (or dict) that `save` also writes.
         sentence_profile: `SentenceProfile` of the training text; `translate` splits texts with it.
+        origin: name and license of a model that others trained, such as `{"name": "...", "license":
+            "..."}`; `save` writes them too.
 
     Attributes:
         num_split: Number of texts that `translate` has split so far.
@@ -71,7 +73,11 @@ class Translator(Pipeline):
     """
 
     task: ClassVar[str] = "translation"
-    settings: ClassVar[dict] = {**Pipeline.settings, "sentence_profile": SentenceProfile}
+    settings: ClassVar[dict] = {
+        **Pipeline.settings,
+        "sentence_profile": SentenceProfile,
+        "origin": None,
+    }
 
     def __init__(
         self,
@@ -83,10 +89,14 @@ class Translator(Pipeline):
         max_source_length: int | None = None,
         recipe: TrainingRecipe | dict | None = None,
         sentence_profile: SentenceProfile | None = None,
+        origin: Mapping[str, str] | None = None,
     ):
         tokenizers, search = (source_tokenizer, target_tokenizer), search or BeamSearch()
         super().__init__(model, *tokenizers, search, extra_length, max_source_length, recipe)
         self.sentence_profile = sentence_profile
+        is_text = isinstance(origin, Mapping) and all(isinstance(v, str) for v in origin.values())
+        check_argument(is_text or origin is None, "origin", "a dict of texts or None", origin)
+        self.origin = origin
         self.num_split = 0
 
     @property

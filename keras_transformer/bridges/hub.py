@@ -1,0 +1,87 @@
+"""Published models: a folder in transformers' format, or a model on the Hugging Face hub."""
+
+import os
+import pathlib
+import re
+
+from keras_transformer.errors import UserError, one_line
+from keras_transformer.files import read_json
+
+_HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
+_SAFE_WEIGHTS, _WEIGHTS = "model.safetensors", "pytorch_model.bin"
+
+
+def find_model(source: str | os.PathLike) -> pathlib.Path:
+    """Returns the folder of a published model, which is downloaded if it is on the hub.
+
+    Args:
+        source: a folder, or a name such as `"Helsinki-NLP/opus-mt-en-de"`, which needs
+            huggingface_hub. A model in the hub's cache is not downloaded again.
+
+    Raises:
+        UserError: if there is no such model, or its architecture is not Marian.
+    """
+    folder = pathlib.Path(source)
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"Expected the folder of a model but {str(source)!r} is a file.")
+    if not folder.exists():
+        folder = _download(str(source))
+    kind = read_json(folder / "config.json").get("model_type")
+    if kind != "marian":
+        rule = "Models of Marian (OPUS-MT) can be imported, model_type 'marian'"
+        raise UserError(f"{rule}. Received: {str(source)!r} with model_type={kind!r}")
+    return folder
+
+
+def _download(name):
+    if not _HUB_NAME.fullmatch(name):
+        rule = "is neither a folder nor the name of a model on the hub (OWNER/NAME)"
+        raise UserError(f"Model not found: {name!r} {rule}.")
+    try:
+        from huggingface_hub import snapshot_download
+    except ImportError as error:
+        raise UserError(
+            f"{name!r} is not a folder; a model on the hub needs huggingface_hub: "
+            "pip install '.[hub]' in the folder of keras_transformer's source"
+        ) from error
+    files = ["*.json", "*.spm", "README.md", _SAFE_WEIGHTS]
+    try:
+        folder = pathlib.Path(snapshot_download(name, allow_patterns=files))
+        if not (folder / _SAFE_WEIGHTS).exists():
+            folder = pathlib.Path(snapshot_download(name, allow_patterns=[*files, _WEIGHTS]))
+    except Exception as error:  # of the hub, of the network, of the disk
+        raise UserError(f"{name!r} cannot be downloaded: {one_line(error)}") from error
+    return folder
+
+
+def read_weights(folder: pathlib.Path) -> tuple[pathlib.Path, dict]:
+    """Returns the file of a model's weights, and its arrays or tensors of torch by name.
+
+    Nothing in the file is executed.
+
+    Raises:
+        UserError: if there is no such file, or it is damaged, or torch is needed and missing.
+    """
+    path = folder / _SAFE_WEIGHTS
+    if path.exists():
+        import safetensors.numpy
+
+        try:
+            return path, safetensors.numpy.load_file(path)
+        except Exception as error:  # a SafetensorError, or of the types that NumPy lacks
+            raise UserError(f"{str(path)!r} is damaged: {one_line(error)}") from error
+    path = folder / _WEIGHTS
+    if not path.exists():
+        rule = f"A model has its weights in {_SAFE_WEIGHTS} or {_WEIGHTS}"
+        raise UserError(f"{rule}. Received: {str(folder)!r} with neither")
+    try:
+        import torch
+    except ImportError as error:
+        rule = f"{_WEIGHTS} is read with torch: pip install torch, or convert it to {_SAFE_WEIGHTS}"
+        raise UserError(f"{rule}.") from error
+    try:
+        tensors = torch.load(path, map_location="cpu", weights_only=True)
+        return path, {name: tensor.detach() for name, tensor in tensors.items()}
+    except Exception as error:  # pickle, zipfile and torch each have their own
+        reason = "it is damaged, or holds more than tensors"
+        raise UserError(f"{str(path)!r} cannot be read: {reason} ({one_line(error)})") from error

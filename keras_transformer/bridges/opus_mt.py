@@ -1,0 +1,242 @@
+"""Published OPUS-MT models, trained with Marian, as a `Translator`: from their files alone."""
+
+import functools
+import math
+import os
+import pathlib
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from keras_transformer.bridges import peer
+from keras_transformer.bridges.hub import find_model, read_weights
+from keras_transformer.bridges.marian import ACTIVATIONS, NAMES, marian_order, reordered
+from keras_transformer.data.mapped_tokenizer import LANGUAGE, MappedTokenizer
+from keras_transformer.data.tokenizer import BOS_ID, PAD_ID, SPECIAL_PIECES
+from keras_transformer.decoding import BeamSearch
+from keras_transformer.errors import UserError
+from keras_transformer.files import read_json
+from keras_transformer.inference.model_directory import reading_values
+from keras_transformer.inference.translator import Translator
+from keras_transformer.models import Transformer, TransformerConfig
+from keras_transformer.models.weight_files import check_finite
+from keras_transformer.settings.transformer_config import count_parameters
+
+# What the import supports; a setting that a file lacks has the first value.
+_SETTINGS = {
+    "scale_embedding": (False, True),
+    "static_position_embeddings": (True,),
+    "tie_word_embeddings": (True,),
+    "normalize_before": (False,),
+    "normalize_embedding": (False,),
+    "add_final_layer_norm": (False,),
+}
+_KINDS = {"kernel": "weight", "bias": "bias", "gamma": "weight", "beta": "bias"}
+_EPSILON = 1e-5  # torch's default, which transformers does not write into files
+# The logit of ids that must not be generated.
+_NEVER = -100.0
+
+
+def load_opus_mt(source: str | os.PathLike, dtype: Any = None) -> Translator:
+    """Returns a `Translator` with a published OPUS-MT model, read from its files.
+
+    Its ids are the published ones in another order: padding 0, unknown 1, BOS 2 (Marian begins with
+    padding), EOS 3, then the others. The search is beam search with the published number of beams
+    and `length` normalization. `translator.origin` has the name and the license of the model.
+
+    Args:
+        source: A folder in transformers' format with `config.json`, `vocab.json`, `source.spm`,
+            `target.spm` and the weights, `model.safetensors` or `pytorch_model.bin`; or the name of
+            a model on the hub, such as `"Helsinki-NLP/opus-mt-en-de"`.
+        dtype: Dtype policy of the model; None for the global one.
+
+    Raises:
+        UserError: If a file is missing or damaged, files do not fit together, or the architecture
+            is another one.
+
+    Example:
+
+    >>> from keras_transformer.bridges import load_opus_mt
+    >>> translator = load_opus_mt("Helsinki-NLP/opus-mt-en-de")  # doctest: +SKIP
+    >>> translator.translate(["A dog runs."])  # doctest: +SKIP
+
+    Reference: Tiedemann and Thottingal (2020), "OPUS-MT", https://aclanthology.org/2020.eamt-1.61.
+    """
+    folder = find_model(source)
+    path = folder / "config.json"
+    settings = read_json(path)
+    is_shared = settings.get("share_encoder_decoder_embeddings", True)
+    names = ("vocab.json",) if is_shared else ("vocab.json", "target_vocab.json")
+    vocabularies = [_read_vocabulary(folder / name) for name in names]
+    with reading_values(path):
+        config = _config(settings, [len(vocabulary) for vocabulary in vocabularies])
+        search = _search({**settings, **_generation_settings(folder)})
+        _check_ids(settings, vocabularies[-1])
+    source_tokenizer, target_tokenizer = _tokenizers(folder, vocabularies)
+    weights_path, tensors = read_weights(folder)
+    weights = _Weights(weights_path, tensors)
+    rows = [_published_rows(vocabulary) for vocabulary in vocabularies]
+    weights.check(config, [len(vocabulary) for vocabulary in vocabularies])
+    model = Transformer(config, dtype=dtype)
+    weights.copy_to(model, rows)
+    origin = _origin(source, folder, settings)
+    return Translator(model, source_tokenizer, target_tokenizer, search, origin=origin)
+
+
+def _read_vocabulary(path):
+    """Returns the published ids by piece."""
+    vocabulary = read_json(path)
+    if sorted(map(repr, vocabulary.values())) != sorted(map(repr, range(len(vocabulary)))):
+        raise UserError(f"{str(path)!r} must give the ids from 0 to {len(vocabulary) - 1:,}, once.")
+    for piece in ("<pad>", "<unk>", "</s>"):
+        if piece not in vocabulary:
+            raise UserError(f"{str(path)!r} lacks the piece {piece!r}.")
+    return vocabulary
+
+
+def _published_rows(vocabulary):
+    """Returns the published id of each of our ids; BOS is the padding that Marian begins with."""
+    special = [vocabulary[piece] for piece in ("<pad>", "<unk>", "<pad>", "</s>")]
+    return [*special, *(number for number in range(len(vocabulary)) if number not in special)]
+
+
+def _config(settings, sizes):
+    activation = settings.get("activation_function")
+    peer.check_supported(
+        activation in ACTIVATIONS,
+        f"`activation_function` must be one of {', '.join(map(repr, ACTIVATIONS))}",
+        activation_function=activation,
+    )
+    for name, allowed in _SETTINGS.items():
+        value = settings.get(name, allowed[0])
+        rule = f"Models with {name}={allowed[-1]!r} can be imported"
+        peer.check_supported(value is allowed[-1], rule, **{name: value})
+    values = {}
+    for ours, names in NAMES.items():
+        received = [settings.get(name, 0.0 if "dropout" in name else None) for name in names]
+        values[ours] = peer.single(names[0].removeprefix("encoder_"), received)
+    # The ids, and BOS, which is padding in Marian.
+    values["vocab_size"], *target_size = [size + 1 for size in sizes]
+    return TransformerConfig(
+        activation=ACTIVATIONS[activation],
+        target_vocab_size=target_size[0] if target_size else None,
+        use_bias=True,
+        output_bias=True,
+        norm_epsilon=_EPSILON,
+        **values,
+    )
+
+
+def _generation_settings(folder):
+    path = folder / "generation_config.json"
+    return read_json(path) if path.exists() else {}
+
+
+def _search(settings):
+    return BeamSearch(
+        beam_size=settings.get("num_beams", 1),
+        length_penalty=settings.get("length_penalty", 1.0),
+        length_normalization="length",
+    )
+
+
+def _check_ids(settings, vocabulary):
+    pieces = {"pad_token_id": "<pad>", "eos_token_id": "</s>", "decoder_start_token_id": "<pad>"}
+    for name, piece in pieces.items():
+        rule = f"`{name}` must be the id of {piece!r}, {vocabulary[piece]}"
+        peer.check_supported(
+            settings.get(name) == vocabulary[piece], rule, **{name: settings.get(name)}
+        )
+
+
+def _tokenizers(folder, vocabularies):
+    tokenizers = []
+    for side, vocabulary in zip(("source", "target"), vocabularies * 2, strict=False):
+        path = folder / f"{side}.spm"
+        if not path.exists():
+            rule = "Models with SentencePiece can be imported, and not those with BPE alone"
+            raise UserError(f"{rule}. Received: {str(folder)!r} without {path.name}")
+        ids, by_id = _published_rows(vocabulary), {n: piece for piece, n in vocabulary.items()}
+        # A piece `<s>` is in some vocabularies; no text has it.
+        pieces = [f"{by_id[n]}_" if by_id[n] in SPECIAL_PIECES else by_id[n] for n in ids[4:]]
+        codes = [piece for piece in pieces if LANGUAGE.fullmatch(piece) and len(piece) > 4]
+        # A model with a single target language needs no code.
+        languages = codes if side == "source" and len(codes) > 1 else ()
+        with reading_values(repr(str(path))):
+            tokenizers.append(MappedTokenizer(path.read_bytes(), pieces, languages))
+    return tokenizers
+
+
+def _origin(source, folder, settings):
+    """Returns the name of a model, and the license in the head of its card."""
+    name = settings.get("_name_or_path")
+    origin = {"name": name if isinstance(name, str) and name else str(source)}
+    card = folder / "README.md"
+    if card.is_file():
+        text = card.read_text(encoding="utf-8", errors="replace")
+        head = re.match(r"---\n.*?\n---", text, re.DOTALL)
+        if found := head and re.search(r"^license: *(\S.*)$", head[0], re.MULTILINE):
+            origin["license"] = found[1].strip()
+    return origin
+
+
+class _Weights:
+    """The tensors of a file by name, which must have the shapes of our model."""
+
+    def __init__(self, path: pathlib.Path, tensors: Mapping):
+        self._path, self._tensors = path, tensors
+
+    def _get(self, name, *shape):
+        if name not in self._tensors:
+            raise UserError(f"{str(self._path)!r} lacks the tensor {name!r}.")
+        tensor = self._tensors[name]
+        if tuple(tensor.shape) != shape:
+            raise UserError(
+                f"{str(self._path)!r} does not fit config.json and the vocabulary: {name!r} must "
+                f"have the shape {shape}. Received: {tuple(tensor.shape)}"
+            )
+        return tensor
+
+    def check(self, config: TransformerConfig, sizes: list[int]) -> None:
+        """Raises a `UserError` if the tensors do not fit, before a model is built."""
+        for matrix, size in zip(self._embeddings(sizes), sizes, strict=True):
+            self._get(matrix, size, config.d_model)
+        num_stored = sum(math.prod(tensor.shape) for tensor in self._tensors.values())
+        # BOS has a row of its own.
+        if count_parameters(config) > num_stored + 2 * (config.d_model + 1):
+            expected = f"{count_parameters(config):,} numbers of the model in config.json"
+            raise UserError(
+                f"{str(self._path)!r} has {num_stored:,} numbers, fewer than the {expected}."
+            )
+
+    def _embeddings(self, sizes):
+        if len(sizes) == 1:
+            return ["model.shared.weight"]
+        return [f"model.{side}.embed_tokens.weight" for side in ("encoder", "decoder")]
+
+    def copy_to(self, model: Transformer, rows: list[list[int]]) -> None:
+        """Sets the weights of a model; `rows` are the published ids of each vocabulary's ids."""
+        d_model = model.config.d_model
+        reorder = functools.partial(reordered, order=np.argsort(marian_order(d_model)))
+        sizes = [len(ids) - 1 for ids in rows]
+        embeddings = (model.source_embedding, model.target_embedding)[-len(rows) :]
+        names = self._embeddings(sizes)
+        for layer, name, size, ids in zip(embeddings, names, sizes, rows, strict=True):
+            matrix = peer.array(self._get(name, size, d_model))[ids]
+            peer.read({name: layer.embeddings}, {name: matrix}, reorder)
+        bias = peer.array(self._get("final_logits_bias", 1, sizes[-1]))[0, rows[-1]]
+        bias[[PAD_ID, BOS_ID]] = _NEVER
+        peer.read({"bias": model.target_embedding.bias}, {"bias": bias})
+        for side in ("encoder", "decoder"):
+            for number, block in enumerate(getattr(model, side).blocks):
+                variables, tensors = peer.variables(block, "Marian"), {}
+                for path, variable in variables.items():
+                    *names, kind = path.split("/")
+                    name = ".".join([f"model.{side}.layers.{number}", *names, _KINDS[kind]])
+                    is_kernel = kind == "kernel"
+                    tensor = self._get(name, *variable.shape[:: -1 if is_kernel else 1])
+                    tensors[path] = tensor.T if is_kernel else tensor
+                peer.read(variables, tensors, reorder)
+        check_finite(model, self._path)
