@@ -13,6 +13,8 @@ import sacrebleu
 
 THREADS = int(os.environ.get("BENCHMARK_THREADS", "2"))
 BATCH = int(os.environ.get("BENCHMARK_BATCH", "64"))
+# Whether beams are ranked as in Marian: log-probability divided by length.
+BY_LENGTH = os.environ.get("BENCHMARK_BY_LENGTH", "") == "1"
 SHORTLIST = os.environ.get("BENCHMARK_SHORTLIST", "") == "1"
 CALLS = 5
 
@@ -41,7 +43,9 @@ def make_search(beam_size: str, patience: str) -> Any:
 
     if beam_size == "1":
         return GreedySearch()
-    return BeamSearch(int(beam_size), patience=None if patience == "None" else float(patience))
+    options = {"length_penalty": 1.0, "length_normalization": "length"} if BY_LENGTH else {}
+    patience = None if patience == "None" else float(patience)
+    return BeamSearch(int(beam_size), patience=patience, **options)
 
 
 def measure(translate: Callable[[list[str]], list[str]], source: str, reference: str) -> None:
