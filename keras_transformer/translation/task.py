@@ -145,9 +145,12 @@ class TranslationTask(Task):
         )
 
     def make_result(self, model, tokenizers, settings, recipe, sentence_profile):
+        from keras_transformer.inference.model_directory import read_config
         from keras_transformer.training.evaluations import beam_search
 
         options = {"search": beam_search(recipe, recipe.beam_size), "recipe": recipe}
+        if settings.start_from is not None:
+            options["origin"] = read_config(settings.start_from).get("origin")
         return self.pipeline(model, *tokenizers, sentence_profile=sentence_profile, **options)
 
     def open_corpora(self, kind: str, values: dict[str, Any]) -> Corpora:

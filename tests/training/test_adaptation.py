@@ -124,6 +124,9 @@ def test_a_model_keeps_its_weights_and_the_rows_of_known_pieces(tmp_path, num_vo
         assert all(map(np.array_equal, *pair))
 
 
+ORIGIN = {"name": "a published model", "license": "cc-by-4.0"}
+
+
 @pytest.fixture
 def imported(tmp_path):
     """The directory of a model with two tokenizers of one vocabulary, like a published one."""
@@ -134,7 +137,7 @@ def imported(tmp_path):
     ]
     size = tokenizers[0].vocab_size
     model = Transformer.from_preset("tiny", size, **SMALL, output_bias=True)
-    Translator(model, *tokenizers).save(tmp_path / "imported")
+    Translator(model, *tokenizers, origin=ORIGIN).save(tmp_path / "imported")
     return str(tmp_path / "imported"), model, tokenizers
 
 
@@ -146,6 +149,7 @@ def test_a_model_with_two_tokenizers_of_one_vocabulary_is_adapted_with_both(tmp_
     train(tmp_path / "model", pairs, pairs, options)
     adapted = Translator.load(tmp_path / "model")
     assert adapted.model.config == model.config and adapted.model.config.target_vocab_size is None
+    assert adapted.origin == ORIGIN
     for before, after in zip(tokenizers, adapted.tokenizers, strict=True):
         assert after._file_content() == before._file_content()
     for before, after in zip(model.get_weights(), adapted.model.get_weights(), strict=True):
