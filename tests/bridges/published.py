@@ -7,6 +7,7 @@ import shutil
 
 import numpy as np
 import pytest
+import safetensors.numpy
 import sentencepiece
 
 PORTUGUESE = ">>por<<"
@@ -98,6 +99,45 @@ def save_model(
         torch.save(model.state_dict(), folder / "pytorch_model.bin")
         (folder / "model.safetensors").unlink()
     return model
+
+
+def save_arrays(folder, seed=0):
+    """Writes weights and config beside a vocabulary, without torch."""
+    generator = np.random.default_rng(seed)
+    vocabulary = json.loads((folder / "vocab.json").read_text())
+    size, pad, width = len(vocabulary), vocabulary["<pad>"], _SIZES["d_model"]
+    arrays = {"model.shared.weight": generator.normal(size=(size, width)) * width**-0.5}
+    arrays["model.shared.weight"][pad] = 0.0
+    arrays["final_logits_bias"] = generator.normal(size=(1, size))
+    arrays["final_logits_bias"][0, vocabulary["</s>"]] += 5.0
+
+    def add_map(name, output_dim, input_dim):
+        arrays[f"{name}.weight"] = generator.normal(size=(output_dim, input_dim)) * input_dim**-0.5
+        arrays[f"{name}.bias"] = generator.normal(size=output_dim) * 0.1
+
+    def add_norm(name):
+        arrays[f"{name}.weight"] = 1.0 + 0.1 * generator.normal(size=width)
+        arrays[f"{name}.bias"] = 0.1 * generator.normal(size=width)
+
+    for side, attentions in (("encoder", 1), ("decoder", 2)):
+        for number in range(_SIZES[f"{side}_layers"]):
+            layer = f"model.{side}.layers.{number}"
+            for attention in ("self_attn", "encoder_attn")[:attentions]:
+                for name in ("q_proj", "k_proj", "v_proj", "out_proj"):
+                    add_map(f"{layer}.{attention}.{name}", width, width)
+                add_norm(f"{layer}.{attention}_layer_norm")
+            add_map(f"{layer}.fc1", _SIZES[f"{side}_ffn_dim"], width)
+            add_map(f"{layer}.fc2", width, _SIZES[f"{side}_ffn_dim"])
+            add_norm(f"{layer}.final_layer_norm")
+    arrays = {name: array.astype("float32") for name, array in arrays.items()}
+    safetensors.numpy.save_file(arrays, folder / "model.safetensors")
+    config = {
+        "model_type": "marian", "vocab_size": size, "pad_token_id": pad, "scale_embedding": True,
+        "decoder_start_token_id": pad, "eos_token_id": vocabulary["</s>"],
+        "activation_function": "swish", "dropout": 0.1, **_SIZES,
+    }  # fmt: skip
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "generation_config.json").write_text(json.dumps({"num_beams": 4}))
 
 
 def small_model(folder, kind="opus", codes=(), separate=False, **options):

@@ -1,0 +1,219 @@
+"""Files of published models: read from a folder or the hub's cache, imported, or refused."""
+
+import functools
+import json
+import pickle
+import struct
+
+import pytest
+
+from keras_transformer.bridges import load_opus_mt
+from keras_transformer.cli import main
+from keras_transformer.errors import UserError
+from keras_transformer.inference import Translator
+from tests.bridges.published import PORTUGUESE, SOURCES, learn_files, save_arrays
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory):
+    """Folders of small published models, by kind."""
+
+    @functools.cache
+    def make(kind):
+        folder = tmp_path_factory.mktemp(kind)
+        learn_files(folder, ("<s>", PORTUGUESE, ">>pob<<") if kind == "tc-big" else ())
+        save_arrays(folder)
+        return folder
+
+    return make
+
+
+def texts_for(translator):
+    code = f"{PORTUGUESE} " if translator.source_tokenizer.languages else ""
+    return [code + text for text in (*SOURCES, "an unknown ☃ word", "dogs")]
+
+
+@pytest.fixture
+def run(capfd):
+    """Calls the command line in this process; returns its status and its errors."""
+
+    def run_command(*arguments):
+        status = main([str(argument) for argument in arguments])
+        return status, capfd.readouterr().err
+
+    return run_command
+
+
+def test_the_command_writes_a_model_directory(published, run, tmp_path):
+    folder, model = published("tc-big"), tmp_path / "model"
+    status, errors = run("import", folder, "--output", model)
+    assert status == 0, errors
+    assert f"wrote {model}: {folder}, license not stated" in errors
+    assert errors.endswith(f"target language: {PORTUGUESE}, >>pob<<\n")
+    translator, expected = Translator.load(model), load_opus_mt(folder)
+    texts = texts_for(expected)
+    assert translator.translate(texts) == expected.translate(texts)
+
+
+def test_the_command_leaves_a_model_alone_if_the_source_is_wrong(published, run, tmp_path):
+    run("import", published("opus"), "--output", tmp_path)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    assert "config.json" in before
+    for source in (tmp_path / "missing", __file__, tmp_path):
+        status, errors = run("import", source, "--output", tmp_path)
+        assert status == 2 and errors.startswith("keras-transformer import: error: "), errors
+        assert errors.count("\n") == 1
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_a_model_directory_keeps_all(published, tmp_path):
+    folder = published("tc-big")
+    (folder / "README.md").write_text("---\nlanguage: pt\nlicense: cc-by-4.0\n---\n# Model\n")
+    translator = load_opus_mt(folder)
+    assert translator.origin == {"name": str(folder), "license": "cc-by-4.0"}
+    assert translator.search.beam_size == 4
+    assert translator.search.length_normalization == "length"
+    translator.save(tmp_path)
+    again = Translator.load(tmp_path)
+    texts = texts_for(translator)
+    assert again.translate(texts) == translator.translate(texts)
+    assert again.origin == translator.origin and again.search == translator.search
+
+
+def test_the_language_is_needed_and_stays_with_each_part_of_a_text(published):
+    folder = published("tc-big")
+    translator = load_opus_mt(folder)
+    for text in ("a dog", ">>deu<< a dog"):
+        with pytest.raises(UserError, match=f"target language: {PORTUGUESE}, >>pob<<. Received: "):
+            translator.translate([text])
+    translator.max_source_length = 12
+    [parts] = [translator._split(part) for [part] in translator._encode([
+        f"{PORTUGUESE} {SOURCES[0]} {SOURCES[1]}"
+    ])]  # fmt: skip
+    code = translator.source_tokenizer.encode(PORTUGUESE)
+    assert len(parts) > 2 and all(part.ids[:1] == code for part in parts)
+
+
+def test_a_name_on_the_hub_is_read_from_its_cache(published, tmp_path, monkeypatch):
+    pytest.importorskip("huggingface_hub")
+    folder = published("opus")
+    revision = "0123456789abcdef0123456789abcdef01234567"
+    root = tmp_path / "hub" / "models--Somebody--opus-mt-en-de"
+    snapshot = root / "snapshots" / revision
+    snapshot.mkdir(parents=True)
+    (root / "refs").mkdir()
+    (root / "refs" / "main").write_text(revision)
+    for path in folder.iterdir():
+        (snapshot / path.name).symlink_to(path)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    translator = load_opus_mt("Somebody/opus-mt-en-de")
+    assert translator.origin["name"] == "Somebody/opus-mt-en-de"
+    with pytest.raises(UserError, match="'Somebody/other' cannot be downloaded"):
+        load_opus_mt("Somebody/other")
+
+
+class Executes:
+    def __reduce__(self):
+        return (open, ("executed", "w"))
+
+
+def _change_json(name, **changes):
+    def change(folder):
+        values = json.loads((folder / name).read_text()) | changes
+        text = json.dumps({key: value for key, value in values.items() if value is not None})
+        (folder / name).write_text(text)
+
+    return change
+
+
+def _truncate(folder):
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+def _declare_terabytes(folder):
+    shape = [10**12, 10]
+    header = {"model.shared.weight": {"dtype": "F32", "shape": shape, "data_offsets": [0, 10**13]}}
+    content = json.dumps(header).encode()
+    path = folder / "model.safetensors"
+    path.write_bytes(struct.pack("<Q", len(content)) + content)
+
+
+def _long_header(folder):
+    (folder / "model.safetensors").write_bytes(struct.pack("<Q", 10**13) + b"{}")
+
+
+def _pickle(folder):
+    (folder / "model.safetensors").unlink()
+    (folder / "pytorch_model.bin").write_bytes(pickle.dumps(Executes()))
+
+
+def _other_vocabulary(folder):
+    vocabulary = json.loads((folder / "vocab.json").read_text())
+    pad = vocabulary.pop("<pad>")
+    text = json.dumps(vocabulary | {"more": pad, "<pad>": pad + 1})
+    (folder / "vocab.json").write_text(text)
+    _change_json("config.json", pad_token_id=pad + 1, decoder_start_token_id=pad + 1)(folder)
+
+
+WRONG = {
+    **{
+        f"no {name}": (lambda folder, name=name: (folder / name).unlink(), message)
+        for name, message in {
+            "config.json": "config.json' is missing",
+            "vocab.json": "vocab.json' is missing",
+            "source.spm": "not those with BPE alone. Received: .*without source.spm",
+            "target.spm": "not those with BPE alone. Received: .*without target.spm",
+            "model.safetensors": "model.safetensors or pytorch_model.bin",
+        }.items()
+    },
+    "truncated": (_truncate, "model.safetensors' is damaged"),
+    "10 TB": (_declare_terabytes, "model.safetensors' is damaged"),
+    "10 TB of header": (_long_header, "model.safetensors' is damaged"),
+    "executes": (_pickle, "pytorch_model.bin' cannot be read: .*more than tensors"),
+    "vocabulary": (_other_vocabulary, "'model.shared.weight' must have the shape .*Received: "),
+    "ids twice": (_change_json("vocab.json", **{"</s>": 1}), "must give the ids from 0 to"),
+    "no padding": (_change_json("vocab.json", **{"<pad>": None}), "lacks the piece '<pad>'"),
+    "architecture": (_change_json("config.json", model_type="t5"), "model_type='t5'"),
+    "pre-norm": (_change_json("config.json", normalize_before=True), "normalize_before=True"),
+    "activation": (_change_json("config.json", activation_function="x"), "activation_function='x'"),
+    "unscaled": (_change_json("config.json", scale_embedding=None), "scale_embedding=False"),
+    "heads": (_change_json("config.json", decoder_attention_heads=2), r"attention_heads=\[4, 2\]"),
+    "layers": (_change_json("config.json", encoder_layers=3), "has .* numbers, fewer than"),
+    "wide": (_change_json("config.json", d_model=64), "must have the shape"),
+    "huge": (_change_json("config.json", d_model=2**30), "must have the shape"),
+    "end": (_change_json("config.json", eos_token_id=5), "eos_token_id=5"),
+    "beams": (_change_json("generation_config.json", num_beams=0), "num_beams|beam_size"),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def right(published):
+    folder = published("opus")
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_wrong_files_are_named_in_one_line(case, right, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "model"
+    folder.mkdir()
+    for name, content in right.items():
+        (folder / name).write_bytes(content)
+    if case == "executes":
+        pytest.importorskip("torch")
+    change, message = WRONG[case]
+    change(folder)
+    with pytest.raises(UserError, match=message) as raised:
+        load_opus_mt(folder)
+    assert "\n" not in str(raised.value) and len(str(raised.value)) < 600
+    assert not (tmp_path / "executed").exists()
+
+
+@pytest.mark.parametrize("source, message", [
+    ("nothing", "neither a folder nor the name"), (__file__, "is a file"),
+])  # fmt: skip
+def test_no_model_is_named(source, message):
+    with pytest.raises(UserError, match=message):
+        load_opus_mt(source)
