@@ -1,6 +1,7 @@
 """`keras-transformer prepare`: encodes sentence pairs once, into a directory to train from."""
 
 import pathlib
+from typing import Any
 
 from keras_transformer.cli import settings
 from keras_transformer.cli.arguments import add_options, load_backend
@@ -27,7 +28,7 @@ def run(arguments):
 
     check_prepared_directory(arguments.output)
     output = pathlib.Path(arguments.output).resolve()
-    task = get_task("translation")
+    task: Any = get_task("translation")
     for path in task.data_files(kind, values):
         if pathlib.Path(path).resolve().parent == output:
             rule = "The output folder would replace a file that the command reads"

@@ -44,16 +44,15 @@ def run(arguments):
         if next(iter(open_text(path)), None) is None:
             raise UserError(f"The input file {path!r} is empty.")
     lines = _counted(itertools.chain.from_iterable(map(open_text, arguments.input)))
-    kind, size = arguments.type, arguments.vocab_size
+    kind, size, symbols = arguments.type, arguments.vocab_size, arguments.symbols
     if kind == "subword":
-        if arguments.symbols:
+        if symbols:
             rule = "--symbols are for --type bpe and unigram; subword takes the text's own pieces"
-            raise UserError(f"{rule}. Received: {arguments.symbols[0]!r}")
+            raise UserError(f"{rule}. Received: {symbols[0]!r}")
         tokenizer = build_subword_vocabulary(lines, max_size=size)
     else:
         size = size or TrainingSettings.vocab_size
-        options = {"model_type": kind, "allow_fewer": True, "symbols": arguments.symbols}
-        tokenizer = train_sentencepiece(lines, size, **options)
+        tokenizer = train_sentencepiece(lines, size, kind, allow_fewer=True, symbols=symbols)
     tokenizer.save(output.parent, output.stem)
     say(f"wrote {output}: {tokenizer.vocab_size:,} subwords ({kind})")
 

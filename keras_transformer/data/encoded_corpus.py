@@ -7,7 +7,7 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
-from keras_transformer.data.mixed_corpus import MixedCorpus, Mixture
+from keras_transformer.data.mixed_corpus import MixedCorpus, Mixture, check_tags, mixture_of
 from keras_transformer.data.tokenizer import EOS_ID, Tokenizer
 from keras_transformer.errors import UserError
 
@@ -158,7 +158,7 @@ class EncodedCorpus:
         encoded = join_blocks(blocks, num_pairs, num_tokens, dtypes, (num_long, num_empty))
         if isinstance(corpus, MixedCorpus):
             encoded.rows = np.concatenate([block.rows for block in blocks])
-            encoded.mixture = corpus.mixture(corpus.count(encoded.rows))
+            encoded.mixture = mixture_of(corpus, encoded.rows)
         return encoded
 
     def __len__(self) -> int:
@@ -220,6 +220,8 @@ def line_chunks(lines: Iterable, max_lines: int, max_characters: int) -> Iterato
 
 def encode_blocks(corpus, tokenizers, max_length, dropout=0.0, seed=0) -> Iterator[EncodedCorpus]:
     """Yields an `EncodedCorpus` for every few thousand pairs, in order; it may be empty."""
+    if isinstance(corpus, MixedCorpus):
+        check_tags(corpus, tokenizers[0])
     num_read = 0
     for number, chunk in enumerate(line_chunks(corpus, _CHUNK, _CHUNK_CHARACTERS)):
         texts = enumerate(chunk, start=num_read)

@@ -76,11 +76,6 @@ class MappedTokenizer(Tokenizer):
     def vocab_size(self) -> int:
         return len(self._pieces)
 
-    @property
-    def symbols(self) -> tuple[str, ...]:
-        """The language codes, which are the tags of a `MixedCorpus`."""
-        return self.languages
-
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """Returns the ids of every text, without BOS and EOS.
 

@@ -3,13 +3,13 @@
 import dataclasses
 import functools
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sized
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from fractions import Fraction
 
 import numpy as np
 
 from keras_transformer.data.batch_plan import shuffle_corpus
-from keras_transformer.data.tokenizer import Tokenizer, check_symbols
+from keras_transformer.data.tokenizer import Tokenizer, as_symbols
 from keras_transformer.errors import UserError
 
 
@@ -17,13 +17,16 @@ from keras_transformer.errors import UserError
 class Mixture:
     """The weights of corpora whose encoded pairs follow one another, and the pairs of an epoch."""
 
-    names: tuple[str, ...]
-    weights: tuple[float, ...]
-    sizes: tuple[int, ...]  # numbers of encoded pairs
+    names: Sequence[str]
+    weights: Sequence[float]
+    sizes: Sequence[int]  # numbers of encoded pairs
 
     def __post_init__(self):
         for name, weight, size in zip(self.names, self.weights, self.sizes, strict=True):
-            check_weight(name, weight)
+            is_number = isinstance(weight, int | float) and not isinstance(weight, bool)
+            if not is_number or not 0 < weight < math.inf:
+                rule = f"The weight of the corpus {name!r} must be a finite number above 0"
+                raise UserError(f"{rule}. Received: {weight!r}")
             if type(size) is not int or size < 1:
                 raise UserError(f"No sentence pair is left of the corpus {name!r}.")
 
@@ -54,37 +57,23 @@ class Mixture:
     def kept(self, keep: np.ndarray) -> "Mixture":
         """Returns the mixture of the pairs that stay; `keep` is bool `[pairs]`."""
         parts = np.split(keep, np.cumsum(self.sizes)[:-1])
-        return dataclasses.replace(self, sizes=tuple(int(part.sum()) for part in parts))
-
-    def to_dict(self) -> dict[str, list]:
-        """Returns [weight, number of encoded pairs] by name, which JSON can hold."""
-        values = zip(self.weights, self.sizes, strict=True)
-        return dict(zip(self.names, map(list, values), strict=True))
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, list]) -> "Mixture":
-        """Returns the mixture in a dict of `to_dict`."""
-        return cls(tuple(values), *zip(*values.values(), strict=True))
+        return dataclasses.replace(self, sizes=[int(part.sum()) for part in parts])
 
 
 class MixedCorpus:
     """Several corpora, mixed in given proportions in every epoch of a training.
 
-    Iterated over, it has every pair of every corpus once, one corpus after another: a vocabulary is
-    learned from these. `train`, and `TokenBatches` of an `EncodedCorpus` of it, draw an epoch: as
-    many pairs as all corpora have together, up to rounding, in the proportions of the weights. A
-    corpus with too few pairs for its share is repeated; of one with too many, each epoch has the
-    next pairs in a random order, until all were drawn. The pairs of an epoch are a function of the
-    seed and the epoch.
+    Iterated over, it has every pair of every corpus once. An epoch of `train`, or of `TokenBatches`
+    of an `EncodedCorpus` of it, has as many pairs, up to rounding, in the proportions of the
+    weights. A corpus that is too small for its share is repeated; of a larger one, each epoch has
+    the next pairs in a random order. The pairs are a function of the seed and the epoch.
 
     Args:
         corpora: dict of corpora by name, such as `ParallelTextCorpus`.
-        weights: dict of the weights by name of corpus, numbers above 0. Only their proportions
-            count.
-        tags: dict of a tag by name of corpus, such as `">>fra<<"`; it is put in front of the
-            sources of the corpus, with a space. A corpus may have none. The vocabulary must have
-            the tags as symbols (`train_sentencepiece(symbols=...)`); `train` adds them to a
-            vocabulary that it learns.
+        weights: dict of the weight of each corpus, a number above 0; their proportions count.
+        tags: dict of tags by name of corpus, such as `">>fra<<"`, that are put in front of the
+            sources of the corpus, with a space. The source vocabulary must have them as symbols
+            (`train_sentencepiece(symbols=...)`), as one that `train` learns has.
 
     Raises:
         UserError: if there is no corpus, a weight is missing or not a finite number above 0, a name
@@ -93,10 +82,8 @@ class MixedCorpus:
     Example:
 
     >>> from keras_transformer.data import MixedCorpus, PairsCorpus
-    >>> corpora = {
-    ...     "german": PairsCorpus([("a dog", "ein Hund"), ("a cat", "eine Katze")]),
-    ...     "french": PairsCorpus([("a dog", "un chien")]),
-    ... }
+    >>> german = PairsCorpus([("a dog", "ein Hund"), ("a cat", "eine Katze")])
+    >>> corpora = {"german": german, "french": PairsCorpus([("a dog", "un chien")])}
     >>> corpus = MixedCorpus(corpora, {"german": 1, "french": 2}, tags={"french": ">>fra<<"})
     >>> list(corpus)[1:]
     [('a cat', 'eine Katze'), ('>>fra<< a dog', 'un chien')]
@@ -108,16 +95,16 @@ class MixedCorpus:
         weights: Mapping[str, float],
         tags: Mapping[str, str] | None = None,
     ):
-        self.corpora, self.weights, self.tags = dict(corpora), dict(weights), dict(tags or {})
-        names = ", ".join(map(repr, self.corpora))
-        if not self.corpora or self.weights.keys() != self.corpora.keys():
-            rule = f"Every corpus must have a weight; there are corpora {names or '(none)'}"
-            raise UserError(f"{rule}. Received: weights={self.weights}")
-        for name, weight in self.weights.items():
-            check_weight(name, weight)
-        if self.tags.keys() - self.corpora.keys():
+        self.corpora, self.tags, names = dict(corpora), dict(tags or {}), list(corpora)
+        if not names or weights.keys() != corpora.keys():
+            rule = f"Every corpus must have a weight; the corpora are {names}"
+            raise UserError(f"{rule}. Received: weights={dict(weights)}")
+        self.weights = {name: weights[name] for name in names}
+        Mixture(names, list(self.weights.values()), [1] * len(names))  # checks the weights
+        if self.tags.keys() - corpora.keys():
             raise UserError(f"Tags are for the corpora {names}. Received: tags={self.tags}")
-        check_symbols(self.tags.values())
+        # The tags that the source vocabulary must have.
+        self.symbols = as_symbols(self.tags[name] for name in names if name in self.tags)
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
         for name, corpus in self.corpora.items():
@@ -134,45 +121,19 @@ class MixedCorpus:
         corpora = self.corpora.values()
         return [len(c) if isinstance(c, Sized) else sum(1 for _ in c) for c in corpora]
 
-    @property
-    def symbols(self) -> tuple[str, ...]:
-        """The tags that the source vocabulary must have."""
-        return tuple(dict.fromkeys(self.tags[name] for name in self.corpora if name in self.tags))
 
-    def check_tags(self, tokenizer: Tokenizer) -> None:
-        """Raises a `UserError` if a tag is not a symbol of the source vocabulary.
-
-        Args:
-            tokenizer: the tokenizer of the sources.
-        """
-        for tag in self.symbols:
-            if tag not in tokenizer.symbols:
-                known = ", ".join(tokenizer.symbols) or "none"
-                rule = "The vocabulary must have each tag as a symbol (`keras-transformer vocab "
-                rule += f"--symbols`; type bpe or unigram); its symbols are: {known}"
-                raise UserError(f"{rule}. Received: the tag {tag!r}")
-
-    def count(self, rows: np.ndarray) -> np.ndarray:
-        """Returns how many of the pairs are of each corpus, int64 `[corpora]`.
-
-        Args:
-            rows: int64 `[pairs]`, the indices of pairs in this corpus, ascending.
-        """
-        return np.diff(np.searchsorted(rows, np.cumsum(self._sizes)), prepend=0)
-
-    def mixture(self, sizes: np.ndarray) -> Mixture:
-        """Returns the `Mixture` of the pairs that were encoded.
-
-        Args:
-            sizes: int64 `[corpora]`, the number of encoded pairs of each corpus.
-        """
-        weights = (self.weights[name] for name in self.corpora)
-        return Mixture(tuple(self.corpora), tuple(weights), tuple(sizes.tolist()))
+def check_tags(corpus: MixedCorpus, tokenizer: Tokenizer) -> None:
+    """Raises a `UserError` if a tag is not a symbol of the tokenizer of the sources."""
+    if missing := [tag for tag in corpus.symbols if tag not in tokenizer.symbols]:
+        rule = "The vocabulary must have each tag as a symbol (`keras-transformer vocab --symbols`)"
+        rule += f"; it has: {', '.join(tokenizer.symbols) or 'none'}"
+        raise UserError(f"{rule}. Received: the tag {missing[0]!r}")
 
 
-def check_weight(name: str, weight: float) -> None:
-    """Raises a `UserError` unless the weight of a corpus is a finite number above 0."""
-    is_number = isinstance(weight, int | float) and not isinstance(weight, bool)
-    if not is_number or not 0 < weight or not math.isfinite(weight):
-        rule = f"The weight of the corpus {name!r} must be a finite number above 0"
-        raise UserError(f"{rule}. Received: {weight!r}")
+def mixture_of(corpus: MixedCorpus, rows: np.ndarray) -> Mixture:
+    """Returns the mixture of the pairs that were encoded.
+
+    `rows` is int64 `[pairs]`, the index of each of them in the corpus, ascending.
+    """
+    sizes = np.diff(np.searchsorted(rows, np.cumsum(corpus._sizes)), prepend=0)
+    return Mixture(list(corpus.corpora), list(corpus.weights.values()), sizes.tolist())

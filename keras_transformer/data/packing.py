@@ -22,8 +22,8 @@ def pack_corpus(
 ) -> EncodedCorpus:
     """Returns a corpus of rows. EOS ends every source, and every target but the last of a row.
 
-    A row has at most `width` source tokens and at most `width` labels, EOS counted. `drawn` has the
-    indices of the pairs; None for all pairs.
+    A row has at most `width` source tokens and at most `width` labels, EOS counted. It has pairs of
+    the indices `drawn`; None for all.
     """
     _check_packable(encoded, width)
     drawn = np.arange(len(encoded)) if drawn is None else drawn

@@ -24,7 +24,7 @@ from keras_transformer.data.encoded_corpus import (
     join_blocks,
     report_drops,
 )
-from keras_transformer.data.mixed_corpus import MixedCorpus, Mixture
+from keras_transformer.data.mixed_corpus import MixedCorpus, Mixture, mixture_of
 from keras_transformer.data.tokenizer import Tokenizer
 from keras_transformer.data.tokenizer_pair import TokenizerPair
 from keras_transformer.errors import UserError, one_line
@@ -54,7 +54,7 @@ class PreparedSplit:
     tokens: dict[str, int]  # number of ids by side: "source", with EOS, and "target", without
     dtypes: dict[str, str]  # dtype of the ids by side, "uint16" or "int32"
     shards: dict[str, int]  # sizes in bytes by file name, in order
-    corpora: dict[str, list] | None = None  # `Mixture.to_dict` of a `MixedCorpus`
+    mixture: Mixture | None = None  # of the corpora, in JSON a dict
 
     def __post_init__(self):
         counts = [self.pairs, self.dropped_long, self.dropped_empty]
@@ -67,12 +67,10 @@ class PreparedSplit:
         sizes = [self.tokens[side] * _ITEM_SIZES[self.dtypes[side]] for side in _SIDES]
         if sum(sizes) + 4 * self.pairs > sum(self.shards.values()):
             raise ValueError("the shards are too small for the numbers of pairs and tokens")
+        if isinstance(self.mixture, dict):
+            object.__setattr__(self, "mixture", Mixture(**self.mixture))
         if self.mixture is not None and sum(self.mixture.sizes) != self.pairs:
             raise ValueError("the corpora do not have the number of pairs")
-
-    @property
-    def mixture(self) -> Mixture | None:
-        return None if self.corpora is None else Mixture.from_dict(self.corpora)
 
     @property
     def num_read(self) -> int:
@@ -114,8 +112,6 @@ def prepare_corpus(
     ([6, 4, 4, 4], [('a', 'b')])
     """
     _check_max_length(max_length)
-    if isinstance(train_corpus, MixedCorpus):
-        train_corpus.check_tags(source_tokenizer)
     directory = pathlib.Path(directory)
     check_prepared_directory(directory)
     tokenizers = TokenizerPair(source_tokenizer, target_tokenizer)
@@ -134,7 +130,7 @@ def prepare_corpus(
             "format": FORMAT,
             "max_length": max_length,
             "tokenizers": {path.name: _checksum(path) for path in files},
-            "splits": {name: _to_dict(split) for name, split in splits.items()},
+            "splits": {name: dataclasses.asdict(split) for name, split in splits.items()},
         }
         if valid_corpus is not None:
             description["valid_text"] = _checksum(aside / VALID_TEXT_FILE)
@@ -275,11 +271,6 @@ def _read_description(directory):
     return max_length, checksums, content.get("valid_text"), splits
 
 
-def _to_dict(split):
-    values = dataclasses.asdict(split)
-    return {name: value for name, value in values.items() if value is not None}
-
-
 def _checksum(path: pathlib.Path) -> int:
     return zlib.crc32(path.read_bytes())
 
@@ -295,8 +286,7 @@ def _write_shards(folder, split, corpus, tokenizers, max_length, progress, num_r
 
     counts = dict.fromkeys(("pairs", "dropped_long", "dropped_empty"), 0)
     tokens, dtypes = dict.fromkeys(_SIDES, 0), {}
-    is_mixed = isinstance(corpus, MixedCorpus)
-    sizes: Any = 0
+    rows: list[Any] = []  # in a mixed corpus
     paths: list[pathlib.Path] = []
     blocks = encode_blocks(corpus, (tokenizers.source, tokenizers.of_target), max_length)
     try:
@@ -307,7 +297,7 @@ def _write_shards(folder, split, corpus, tokenizers, max_length, progress, num_r
                 for block in itertools.chain([first], rest):
                     writer.write(_to_record(block))
                     counts["pairs"] += len(block)
-                    sizes += corpus.count(block.rows) if is_mixed else 0
+                    rows += [block.rows] if isinstance(corpus, MixedCorpus) else []
                     counts["dropped_long"] += block.num_dropped_long
                     counts["dropped_empty"] += block.num_dropped_empty
                     for side, (ids, _) in zip(_SIDES, block.sides(), strict=True):
@@ -323,8 +313,8 @@ def _write_shards(folder, split, corpus, tokenizers, max_length, progress, num_r
     for number, path in enumerate(paths):
         path = path.rename(folder / f"{split}-{number:05d}-of-{len(paths):05d}.tfrecord")
         shards[path.name] = path.stat().st_size
-    corpora = corpus.mixture(sizes).to_dict() if is_mixed else None
-    return PreparedSplit(**counts, tokens=tokens, dtypes=dtypes, shards=shards, corpora=corpora)
+    mixture = mixture_of(corpus, np.concatenate(rows)) if rows else None
+    return PreparedSplit(**counts, tokens=tokens, dtypes=dtypes, shards=shards, mixture=mixture)
 
 
 def _to_record(block):

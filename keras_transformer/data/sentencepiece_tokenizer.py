@@ -15,14 +15,7 @@ from typing import Any
 import sentencepiece
 
 from keras_transformer.data.lines import sample_lines, text_lines
-from keras_transformer.data.tokenizer import (
-    BOS_ID,
-    EOS_ID,
-    PAD_ID,
-    UNK_ID,
-    Tokenizer,
-    check_symbols,
-)
+from keras_transformer.data.tokenizer import BOS_ID, EOS_ID, PAD_ID, UNK_ID, Tokenizer, as_symbols
 from keras_transformer.errors import UserError
 
 SPACE = "\u2581"  # SentencePiece writes it for a space.
@@ -231,7 +224,7 @@ def train_sentencepiece(
     >>> keras_transformer.data.train_sentencepiece(lines, vocab_size=280).vocab_size
     280
     """
-    symbols = check_symbols(symbols)
+    symbols = as_symbols(symbols)
     if model_type not in MODEL_TYPES:
         raise ValueError(f"model_type must be one of {MODEL_TYPES}. Received: {model_type=}")
     for argument, value in (("vocab_size", vocab_size), ("max_sentences", max_sentences)):

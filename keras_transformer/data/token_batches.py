@@ -297,10 +297,7 @@ class TokenBatches:
 def arrange_epoch(
     corpus: tuple[Any, Any, Any, Any], plan: BatchPlan, seed: int | None, epoch, drawn=None, tf=None
 ) -> EpochArrays:
-    """Returns the arrays of an epoch; `corpus` is `EncodedCorpus.arrays()`.
-
-    `drawn` has the indices of the pairs that the plan is of; None for all pairs.
-    """
+    """Returns the arrays of an epoch with the pairs `drawn`; `corpus` has those of all pairs."""
     arranged = batch_plan.arrange_pairs(plan.groups, seed, epoch, tf)
     pairs = arranged[plan.positions] if tf is None else tf.gather(arranged, plan.positions)
     pairs = pairs if drawn is None else drawn[pairs]

@@ -18,18 +18,16 @@ PAD_ID, UNK_ID, BOS_ID, EOS_ID = range(4)
 SPECIAL_PIECES = ("<pad>", "<unk>", "<s>", "</s>")
 
 
-def check_symbols(symbols: Iterable[str]) -> tuple[str, ...]:
-    """Returns the different symbols; raises a `UserError` if one cannot be a piece of its own."""
+def as_symbols(symbols: Iterable[str]) -> tuple[str, ...]:
+    """Returns the different symbols; raises a `UserError` if one cannot be a piece."""
     different = tuple(dict.fromkeys(symbols))
     for symbol in different:
         # SentencePiece writes U+2581 for a space.
-        is_text = isinstance(symbol, str) and symbol and "\u2581" not in symbol
-        if not is_text or len(symbol.split()) != 1 or symbol.strip() != symbol:
+        if not isinstance(symbol, str) or symbol.replace("\u2581", " ").split() != [symbol]:
             rule = "A tag or symbol is text without white space, such as '>>fra<<'"
             raise UserError(f"{rule}. Received: {symbol!r}")
         if symbol in SPECIAL_PIECES:
-            reserved = ", ".join(SPECIAL_PIECES)
-            rule = f"A tag or symbol must not be a reserved piece ({reserved})"
+            rule = f"A tag or symbol must not be one of the reserved pieces {SPECIAL_PIECES}"
             raise UserError(f"{rule}. Received: {symbol!r}")
     return different
 
@@ -48,7 +46,7 @@ class Tokenizer(abc.ABC):
     @property
     def symbols(self) -> tuple[str, ...]:
         """Pieces that no text splits, such as the tags of a `MixedCorpus`."""
-        return ()
+        return self.languages
 
     @abc.abstractmethod
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:

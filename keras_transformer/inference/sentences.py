@@ -133,25 +133,21 @@ def _find_abbreviations(texts):
 
 
 class TextPart(NamedTuple):
-    """A part of a text, with the white space after it, and its subwords."""
+    """A part of a text, with the white space after it, and its subwords, which include the tags."""
 
     text: str
     ids: list[int]
     ends_word: bool = True  # whether the next part begins with another word
+    tags: str = ""  # symbols of the vocabulary in front of the text
 
 
 def split_tags(text: str, symbols: Sequence[str]) -> tuple[str, str]:
-    """Splits a text after the symbols of the vocabulary, and white space, that it begins with.
-
-    Example:
-
-    >>> split_tags(">>fra<< A dog runs.", [">>fra<<"])
-    ('>>fra<< ', 'A dog runs.')
-    """
-    rest = text
-    while tags := [symbol for symbol in symbols if rest.lstrip().startswith(symbol)]:
-        rest = rest.lstrip().removeprefix(max(tags, key=len)).lstrip()
-    return text[: len(text) - len(rest)], rest
+    """Returns the symbols of the vocabulary that a text begins with, and the rest of the text."""
+    tags, rest = "", text
+    while found := [symbol for symbol in symbols if rest.lstrip().startswith(symbol)]:
+        tags += max(found, key=len) + " "
+        rest = rest.lstrip().removeprefix(max(found, key=len)).lstrip()
+    return tags, rest
 
 
 def split_sentences(text: str, abbreviations: Sequence[str] = ()) -> list[str]:

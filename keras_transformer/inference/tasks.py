@@ -103,10 +103,6 @@ class Task(abc.ABC):
         """
         raise NotImplementedError
 
-    def data_files(self, kind: str, values: Mapping[str, Any]) -> list[str]:
-        """Returns the files that a kind of data names."""
-        return [values[name] for name in self.data_kinds[kind]]
-
     def open_known_corpus(self, values: Mapping[str, Any]) -> Any:
         """Returns the training corpus if it is in files that exist; otherwise None."""
         return None

@@ -15,12 +15,7 @@ from keras_transformer.errors import UserError
 from keras_transformer.inference.batch_inference import MAX_BATCH_TOKENS, one_answer
 from keras_transformer.inference.pipeline import Pipeline, Progress, cut_sources
 from keras_transformer.inference.results import Alignment, Hypothesis, Score, align_words
-from keras_transformer.inference.sentences import (
-    SentenceProfile,
-    TextPart,
-    split_tags,
-    split_text,
-)
+from keras_transformer.inference.sentences import SentenceProfile, TextPart, split_tags, split_text
 from keras_transformer.inference.shortlist import Shortlist
 from keras_transformer.layers.checks import check_argument, check_choice
 from keras_transformer.models import Ensemble, TrainingRecipe, Transformer
@@ -163,27 +158,28 @@ class Translator(Pipeline):
         """Returns each text as a list of one part."""
         texts = _checked_texts("texts", texts)
         encoded = self.source_tokenizer.encode_batch(texts)
-        return [[TextPart(text, ids)] for text, ids in zip(texts, encoded, strict=True)]
+        split = [split_tags(text, self.source_tokenizer.symbols) for text in texts]
+        pairs = zip(encoded, split, strict=True)
+        return [[TextPart(text, ids, tags=tags)] for ids, (tags, text) in pairs]
 
     def _split(self, part):
         """Returns the parts of a text: one, unless it is longer than the training texts."""
         profile, longest = self.sentence_profile, max(self.max_source_length - 1, 1)
-        tags, text = split_tags(part.text, self.source_tokenizer.symbols)
         is_long = len(part.ids) > longest
         if profile is not None:
             longest = min(longest, max(profile.longest, 1))
-            is_long = profile.is_several(text, len(part.ids)) or len(part.ids) > longest
+            is_long = profile.is_several(part.text, len(part.ids)) or len(part.ids) > longest
         if not is_long:
             return [part]
         # The tags, such as the language to translate into, are in front of every part.
-        tag_ids = self.source_tokenizer.encode(tags)
+        tag_ids = self.source_tokenizer.encode(part.tags)
 
         def encode(texts):
-            encoded = self.source_tokenizer.encode_batch([tags + text for text in texts])
+            encoded = self.source_tokenizer.encode_batch([part.tags + text for text in texts])
             return [ids[len(tag_ids) :] for ids in encoded]
 
-        parts = split_text(text, max(longest - len(tag_ids), 1), encode, profile)
-        return [p._replace(text=tags + p.text, ids=tag_ids + p.ids) if p.ids else p for p in parts]
+        parts = split_text(part.text, max(longest - len(tag_ids), 1), encode, profile)
+        return [part._replace(ids=tag_ids + part.ids) if part.ids else part for part in parts]
 
     def hypotheses(
         self,
@@ -207,11 +203,7 @@ class Translator(Pipeline):
         """
         parts, profile, num_several = self._encode(texts), self.sentence_profile, 0
         if profile is not None:
-            symbols = self.source_tokenizer.symbols
-            num_several = sum(
-                profile.is_several(split_tags(part.text, symbols)[1], len(part.ids))
-                for [part] in parts
-            )
+            num_several = sum(profile.is_several(part.text, len(part.ids)) for [part] in parts)
         if num_several:
             message = "%d of %d texts have more sentences than the texts of the training and are "
             message += "translated as a whole; split them into sentences first."

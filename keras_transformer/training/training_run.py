@@ -109,14 +109,13 @@ class TrainingData:
             num_replicas=num_replicas,
             packed_width=settings.packed_width,
         )
-        num_tokens, mixture = int(encoded.target_lengths.sum()), encoded.mixture
-        in_epoch = num_tokens
-        if mixture is not None:
-            in_epoch = int(encoded.target_lengths[mixture.draw(settings.seed, 0)].sum())
+        num_tokens, mixture, drawn = int(encoded.target_lengths.sum()), encoded.mixture, slice(None)
+        if mixture:
+            drawn = mixture.draw(settings.seed, 0)
             for name, share, size in zip(mixture.names, mixture.shares, mixture.sizes, strict=True):
                 report(f"An epoch has {share:,} pairs of {name}, which has {size:,}.")
         self.steps_per_epoch = self.batches.steps_per_epoch(0)
-        self.tokens_per_step = in_epoch / self.steps_per_epoch
+        self.tokens_per_step = int(encoded.target_lengths[drawn].sum()) / self.steps_per_epoch
         self.fingerprint: dict[str, Any] = {
             "pairs": len(encoded),
             "target_tokens": num_tokens,
@@ -124,7 +123,7 @@ class TrainingData:
             # Source ids contain EOS, so their checksum covers the line ends; target ids do not.
             "line_ends": zlib.crc32(encoded.target_offsets),
             "row_multiple": math.lcm(_ROW_MULTIPLE, num_replicas),
-            "corpora": None if mixture is None else mixture.to_dict(),
+            "mixture": mixture and dataclasses.asdict(mixture),
         }
         # The shapes of long sentences may depend on the number of devices. BPE-dropout draws the
         # lengths of sentences at random, so that its shapes say nothing about the data.
@@ -232,8 +231,6 @@ def start_run(output: Path, corpora, settings, tokenizers, report) -> TrainingRu
         tokenizers = TokenizerPair(source or saved.source, saved.target)
     else:
         tokenizers = task.learn_tokenizers(train_corpus, settings, source, report)
-    if isinstance(train_corpus, MixedCorpus):
-        train_corpus.check_tags(tokenizers.source)
     sizes = tokenizers.sizes if start is None else start.vocab_sizes
     config = make_config(settings, recipe, *sizes)
     data = TrainingData(train_corpus, valid_corpora, tokenizers, settings, recipe, report)

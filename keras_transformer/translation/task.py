@@ -40,7 +40,7 @@ _OPTIONS = {
     "prepared DIR": "encoded pairs of `keras-transformer prepare`, validation pairs included",
     "data_dir DIR": "folder of tensorflow-datasets for its files",
 }
-_ENTRY = re.compile(r"([^=:,]+)=([^:,]+):([^,]+),([^,]+)(?:,([^,]+))?")
+_ENTRY = re.compile(r"([^=:,]+)=(-?[\d.]+(?:e-?\d+)?):([^,]+),([^,]+)(?:,([^,]+))?")
 _CORPUS = Setting(
     "corpus",
     None,
@@ -171,10 +171,13 @@ class TranslationTask(Task):
                 len(corpus)  # reads all lines, and raises if one is not UTF-8 or has no partner
         train_corpus, valid_corpus = corpora
         if kind == "corpus" and (tokenizer := _given_tokenizer(values)):
-            train_corpus.check_tags(tokenizer)
+            from keras_transformer.data.mixed_corpus import check_tags
+
+            check_tags(train_corpus, tokenizer)
         return Corpora(train_corpus, valid_corpus, also_valid=also_valid)
 
     def data_files(self, kind: str, values: Mapping[str, Any]) -> list[str]:
+        """Returns the names of the files of a kind of data, for `prepare`."""
         names = [values[name] for name in self.data_kinds[kind] if name != "corpus"]
         return [*names, *(file for entry in _entries(values) for file in entry[2:4])]
 
@@ -245,43 +248,36 @@ class TranslationTask(Task):
 
 def _entries(values) -> list[tuple[str, ...]]:
     """Returns name, weight, source, target and tag (or None) of each value of `--corpus`."""
-    entries = []
-    for text in values["corpus"] or ():
-        if not (match := _ENTRY.fullmatch(text)):
-            rule = "--corpus is NAME=WEIGHT:SOURCE,TARGET or NAME=WEIGHT:SOURCE,TARGET,TAG"
-            raise UserError(f"{rule}. Received: {text!r}")
-        entries.append(match.groups())
-    return entries
+    matches = [_ENTRY.fullmatch(text) for text in values["corpus"] or ()]
+    if None in matches:
+        rule = "--corpus is NAME=WEIGHT:SOURCE,TARGET[,TAG], with a number above 0 for WEIGHT"
+        raise UserError(f"{rule}. Received: {values['corpus'][matches.index(None)]!r}")
+    return [match.groups() for match in matches if match]
 
 
-def _open_mixture(entries):
+def _open_mixture(values):
     from keras_transformer.data import MixedCorpus, ParallelTextCorpus
 
     corpora: dict[str, Any] = {}
     weights: dict[str, Any] = {}
-    for name, weight, source, target, _ in entries:
+    tags = {name: tag for name, *_, tag in _entries(values) if tag}
+    for name, weight, source, target, _ in _entries(values):
         if name in corpora:
             raise UserError(f"The names of --corpus must differ. Received: {name!r} twice")
-        try:
-            weights[name] = float(weight)
-        except ValueError:
-            weights[name] = weight  # `MixedCorpus` has the message.
         corpora[name] = ParallelTextCorpus(source, target)
-    return MixedCorpus(corpora, weights, {name: tag for name, *_, tag in entries if tag})
+        weights[name] = float(weight)
+    return MixedCorpus(corpora, weights, tags)
 
 
 def _given_tokenizer(values):
-    """Returns the tokenizer of the sources that is given with `--vocabulary` or `--start-from`."""
-    if values["vocabulary"]:
-        from keras_transformer.cli.vocab import load_vocabulary  # slow to import
-
-        return load_vocabulary(values["vocabulary"])
-    folder = values["start_from"]
-    # What else is wrong with a model directory is found when the model is loaded.
-    if not folder or not os.path.isfile(os.path.join(folder, "config.json")):
-        return None
+    """Returns the source tokenizer of `--vocabulary` or `--start-from`; None without them."""
+    from keras_transformer.cli.vocab import load_vocabulary  # slow to import
     from keras_transformer.data.tokenizer_pair import TokenizerPair
 
+    folder = values["start_from"]
+    # What else is wrong with a model directory is found when the model is loaded.
+    if values["vocabulary"] or not os.path.isfile(os.path.join(folder or "", "config.json")):
+        return load_vocabulary(values["vocabulary"])
     config = read_json(pathlib.Path(folder, "config.json"))
     return TokenizerPair.load(folder, config.get("shared_tokenizer", True)).source
 
@@ -290,7 +286,7 @@ def _open_text(values, part=""):
     from keras_transformer.data import ParallelTextCorpus, TsvCorpus
 
     if not part and values["corpus"]:
-        return _open_mixture(_entries(values))
+        return _open_mixture(values)
     if values[f"{part}tsv"]:
         return TsvCorpus(values[f"{part}tsv"])
     return ParallelTextCorpus(values[f"{part}source"], values[f"{part}target"])

@@ -142,15 +142,15 @@ train --tsv {tsv} --valid-tsv {tsv} -> --output DIR is required
 train --corpus a=1:{good},{good} --output {out} -> --corpus also needs --valid-source and --valid-
 train --corpus a=0:{good},{good} {valid} -> 'a' must be a finite number above 0. Received: 0.0
 train --corpus a=-1:{good},{good} {valid} -> finite number above 0. Received: -1.0
-train --corpus a=nan:{good},{good} {valid} -> finite number above 0. Received: nan
-train --corpus a=much:{good},{good} {valid} -> finite number above 0. Received: 'much'
-train --corpus a=:{good},{good} {valid} -> --corpus is NAME=WEIGHT:SOURCE,TARGET or
-train --corpus a={good},{good} {valid} -> --corpus is NAME=WEIGHT:SOURCE,TARGET or
-train --corpus a=1:{good} {valid} -> --corpus is NAME=WEIGHT:SOURCE,TARGET or
+train --corpus a=nan:{good},{good} {valid} -> with a number above 0 for WEIGHT. Received: 'a=nan
+train --corpus a=much:{good},{good} {valid} -> with a number above 0 for WEIGHT. Received: 'a=much
+train --corpus a=:{good},{good} {valid} -> --corpus is NAME=WEIGHT:SOURCE,TARGET[,TAG], w
+train --corpus a={good},{good} {valid} -> --corpus is NAME=WEIGHT:SOURCE,TARGET[,TAG], w
+train --corpus a=1:{good} {valid} -> --corpus is NAME=WEIGHT:SOURCE,TARGET[,TAG], w
 train --corpus a=1:{good},{good} --corpus a=2:{good},{good} {valid} -> differ. Received: 'a' twice
-train --corpus a=1:{good},{good},<unk> {valid} -> must not be a reserved piece
+train --corpus a=1:{good},{good},<unk> {valid} -> must not be one of the reserved pieces
 train --corpus a=1:{good},{good},<bt> --vocabulary {model}/tokenizer.model {valid} \
-    -> symbols are: none. Received: the tag '<bt>'
+    -> it has: none. Received: the tag '<bt>'
 train --corpus a=1:{good},{good},<bt> --start-from {model} {valid} -> Received: the tag '<bt>'
 prepare --corpus a=1:{good},{good},<bt> --vocabulary {model}/tokenizer.model {valid} \
     -> Received: the tag '<bt>'
@@ -211,7 +211,7 @@ vocab --input {good} --size 2147483648 --output {out}.model \
     -> must be a positive integer below 2**31. Received: --size 2147483648
 vocab --input {good} --output {out}.txt -> must end in .model
 vocab --input {good} --output {out}.txt --type subword --symbols <bt> -> for --type bpe and unigram
-vocab --input {good} --output {out}.model --symbols <s> -> must not be a reserved piece
+vocab --input {good} --output {out}.model --symbols <s> -> must not be one of the reserved pieces
 vocab --input {good} --type words --output {out} -> invalid choice: 'words'
 export --model {model} --output {out} --format tflite -> invalid choice: 'tflite'
 export --model {model} --output {out} --precision int8 -> invalid choice: 'int8'

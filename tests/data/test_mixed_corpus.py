@@ -133,7 +133,7 @@ def test_pairs_that_are_left_out_have_no_share():
         mixed().up_to(4),
         EncodedCorpus.from_corpus(MixedCorpus(CORPORA, WEIGHTS), LETTERS, max_length=4),
     ):
-        assert (encoded.mixture.sizes, encoded.mixture.shares) == ((3, 2), [1, 4])
+        assert (encoded.mixture.sizes, encoded.mixture.shares) == ([3, 2], [1, 4])
         assert encoded.rows.tolist() == [0, 1, 2, 6, 7]
     with pytest.raises(UserError, match="No sentence pair is left of the corpus 'large'"):
         pairs = {"large": PairsCorpus([("", "a")]), "small": CORPORA["small"]}
@@ -145,8 +145,11 @@ def test_a_prepared_corpus_is_mixed_as_its_text(tmp_path):
     assert prepared.read().mixture == mixed().mixture
     path = tmp_path / "prepared.json"
     content = json.loads(path.read_text())
-    for wrong in ({"large": [1, 6]}, {"large": [0, 6], "small": [3, 2]}, {"large": 8}, [], {}):
-        content["splits"]["train"]["corpora"] = wrong
+    right = {"names": ["large", "small"], "weights": [1, 3], "sizes": [6, 2]}
+    assert content["splits"]["train"]["mixture"] == right
+    changes = {"weights": [1, 0]}, {"sizes": [6, 1]}, {"sizes": [6.0, 2]}, {"names": ["large"]}
+    for wrong in (*({**right, **change} for change in changes), {"names": []}, {}, {"other": 1}):
+        content["splits"]["train"]["mixture"] = wrong
         path.write_text(json.dumps(content))
         with pytest.raises(UserError, match=r"prepared.json' is damaged"):
             PreparedCorpus.load(tmp_path)
@@ -155,15 +158,16 @@ def test_a_prepared_corpus_is_mixed_as_its_text(tmp_path):
 @pytest.mark.parametrize("weights, tags, message", [
     ({"large": 1}, None, "Every corpus must have a weight"),
     ({"large": 1, "small": 1, "other": 1}, None, "Every corpus must have a weight"),
+    ({"large": 1}, {}, "the corpora are ['large', 'small']. Received: weights={'large': 1}"),
     ({"large": 1, "small": 0}, None, "'small' must be a finite number above 0. Received: 0"),
     ({"large": 1, "small": -2.0}, None, "finite number above 0. Received: -2.0"),
     ({"large": math.inf, "small": 1}, None, "finite number above 0. Received: inf"),
     ({"large": math.nan, "small": 1}, None, "finite number above 0. Received: nan"),
     ({"large": "x", "small": 1}, None, "finite number above 0. Received: 'x'"),
-    (WEIGHTS, {"other": "<x>"}, "Tags are for the corpora 'large', 'small'"),
+    (WEIGHTS, {"other": "<x>"}, "the corpora ['large', 'small']. Received: tags={'other'"),
     (WEIGHTS, {"small": "<x y>"}, "without white space, such as '>>fra<<'. Received: '<x y>'"),
     (WEIGHTS, {"small": ""}, "without white space"),
-    (WEIGHTS, {"small": "</s>"}, "must not be a reserved piece"),
+    (WEIGHTS, {"small": "</s>"}, "must not be one of the reserved pieces"),
 ])  # fmt: skip
 def test_a_wrong_mixture_is_named(weights, tags, message):
     with pytest.raises(UserError, match=re.escape(message)):
@@ -171,7 +175,7 @@ def test_a_wrong_mixture_is_named(weights, tags, message):
 
 
 def test_no_corpora_are_an_error():
-    with pytest.raises(UserError, match="there are corpora \\(none\\)"):
+    with pytest.raises(UserError, match="the corpora are .."):
         MixedCorpus({}, {})
 
 

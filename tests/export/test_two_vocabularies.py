@@ -12,7 +12,13 @@ from keras_transformer.inference.translator import Translator
 from tests.export.test_saved_model import ask_process
 from tests.tiny_translator import sentence, tiny_model
 
-TEXTS = ["", "a dog runs", "two red house", *(sentence(1 + seed, seed) for seed in range(6))]
+TEXTS = [
+    "",
+    "a dog runs",
+    "two red house",
+    ">>fra<< a dog",
+    *(sentence(1 + seed, seed) for seed in range(6)),
+]
 TRANSLATIONS = [sentence(1 + seed % 3, 50 + seed) for seed in range(len(TEXTS))]
 # Asks the models in turn, first of each, then again of the first.
 CLIENT = """
@@ -35,9 +41,12 @@ print(json.dumps(answers, default=bytes.decode))
 
 @pytest.mark.slow
 def test_each_model_in_one_process(tmp_path):
-    """English to German and back: a BPE and a unigram vocabulary, each on the other's side once."""
+    """English to German and back: a BPE and a unigram vocabulary, each on the other's side once.
+
+    A tag is one piece of the first.
+    """
     lines = [sentence(2 + seed % 8, seed) for seed in range(300)]
-    bpe = train_sentencepiece(lines, 300)
+    bpe = train_sentencepiece(lines, 300, symbols=[">>fra<<"])
     unigram = train_sentencepiece(lines[::2] + ["two doors"], 290, "unigram")
     assert bpe.encode_batch(TEXTS) != unigram.encode_batch(TEXTS)
     sizes, translators, paths = {bpe: 300, unigram: 290}, [], []
@@ -56,3 +65,5 @@ def test_each_model_in_one_process(tmp_path):
         ):
             pieces = [tokenizer.pieces([*ids, EOS_ID]) for ids in tokenizer.encode_batch(texts)]
             assert [[p for p in row if p] for row in found[f"{side}_tokens"]] == pieces
+            is_tagged = (side, tokenizer) == ("source", bpe)
+            assert any(">>fra<<" in row for row in pieces) == is_tagged

@@ -7,7 +7,7 @@ import types
 import numpy as np
 import pytest
 
-from keras_transformer.data import EOS_ID
+from keras_transformer.data import EOS_ID, MappedTokenizer, train_sentencepiece
 from keras_transformer.decoding import BeamSearch, GreedySearch, SearchResult
 from keras_transformer.errors import UserError
 from keras_transformer.inference import SentenceProfile
@@ -27,8 +27,9 @@ def translator():
 class Echo(BatchInference):
     """In place of a model: the translation of a text is the text. Keeps the sizes of batches."""
 
-    def __init__(self, model):
+    def __init__(self, model, tokenizer=None):
         super().__init__(model)
+        self.tokenizer = tokenizer or tiny_tokenizer()
         self.batches = []
         self.prefixes = []
 
@@ -37,7 +38,7 @@ class Echo(BatchInference):
         width = max(map(len, sources))
         positions = search.width * (width - 1 + max(max_lengths))  # of each row, but for EOS
         self.batches.append((len(sources), width, positions))
-        decode, prefixes = tiny_tokenizer().decode, prefixes or [[]] * len(sources)
+        decode, prefixes = self.tokenizer.decode, prefixes or [[]] * len(sources)
         self.prefixes += [(decode(p), decode(s)) for p, s in zip(prefixes, sources, strict=True)]
         tokens = np.zeros((len(sources), 1, width), "int32")
         for row, source in zip(tokens[:, 0], sources, strict=True):
@@ -87,6 +88,31 @@ class TestSplit:
         ]
         assert echo.translate(texts, batch_size=batch_size) == texts
         assert all(width <= 24 for _, width, _ in echo.asked.batches)
+
+    @pytest.mark.parametrize("tags", [">>fra<< ", " <bt> >>fra<<", ">>por<<"])
+    def test_tags_are_in_front_of_every_part(self, tags):
+        lines = [sentence(2 + seed % 8, seed) for seed in range(300)]
+        tokenizer = train_sentencepiece(lines, 320, symbols=["<bt>", ">>fra<<", ">>por<<"])
+        if "por" in tags:
+            pieces = tokenizer.pieces(range(4, 320))
+            tokenizer = MappedTokenizer(tokenizer.model, pieces, [">>por<<"])
+        translator = tiny_translator(tokenizer=tokenizer, max_source_length=24)
+        translator._inference = asked = Echo(translator.model, tokenizer)
+
+        def parts_of(text):
+            asked.prefixes.clear()
+            translator.translate([tags + text])
+            # A `MappedTokenizer` has no bytes.
+            return [source.replace("<0x2E>", ".") for _, source in asked.prefixes]
+
+        begin, parts = " ".join(tags.split()) + " ", parts_of(TEXT)
+        assert len(parts) > 2 and all(part.startswith(begin) for part in parts)
+        assert all(width <= 24 for _, width, _ in asked.batches)
+        parts = sorted((part.removeprefix(begin) for part in parts), key=TEXT.index)
+        assert " ".join(parts) == TEXT
+        # Small letters begin sentences after a tag as they do without it.
+        translator.sentence_profile = SentenceProfile(20, 23, True)
+        assert set(parts_of("a dog. a cat.")) == {begin + "a dog.", begin + "a cat."}
 
     def test_a_prefix_goes_to_the_first_part_that_has_subwords(self, echo):
         text = "\u3000" * 3 + ". ".join(["a red house opens in the garden of the dog"] * 5)

@@ -505,9 +505,9 @@ def test_an_epoch_of_several_corpora_has_its_proportions_with_bpe_dropout_too(dr
 def test_other_weights_are_another_training(tmp_path):
     options = {"tokenizer": "bpe", "vocab_size": 290, "max_steps": 1}
     train(tmp_path, mixed(), None, settings(**options))
-    with pytest.raises(UserError, match=r"french was \[3, 20\], now \[2, 20\]"):
+    with pytest.raises(UserError, match=r"weights was \[1, 3\], now \[1, 2\]"):
         train(tmp_path, mixed(2), None, settings(**options))
-    with pytest.raises(UserError, match="corpora was .* now None"):
+    with pytest.raises(UserError, match="mixture was .* now None"):
         train(tmp_path, PairsCorpus(list(mixed())), None, settings(**options))
 
 
