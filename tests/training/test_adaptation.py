@@ -20,7 +20,7 @@ from keras_transformer.training.starting_model import StartingModel, spellings
 from keras_transformer.training.training_run import make_config, make_recipe
 from tests.data.test_mapped_tokenizer import learned
 from tests.training.test_trainer import RECIPE, SMALL, WORDS, corpus, run, settings
-from tests.training.uncompiled import AtStep
+from tests.training.uncompiled import AtStep, interrupt
 
 pytestmark = [
     pytest.mark.tensorflow_only("`train` reads its data with tf.data"),
@@ -228,9 +228,13 @@ def test_a_second_validation_set_is_scored_like_the_first(tmp_path, general):
 def test_a_second_validation_set_chooses_nothing_and_may_change(tmp_path, general):
     start = {"start_from": general[0], "model": {}, "bleu_every": 1, "evaluate_every": 1}
     alone = run(tmp_path / "one", **start, max_steps=2)
+    with pytest.raises(KeyboardInterrupt):  # before a checkpoint, but after step 0
+        late = {**start, "evaluate_every": 9}
+        run(tmp_path / "two", None, [AtStep(1, interrupt)], **late)
     with_other = run(tmp_path / "two", **start, max_steps=2, also_valid={"other": corpus(3, 8)})
     for name, weights in weights_of(alone.translator.model).items():
         assert all(map(np.array_equal, weights, weights_of(with_other.translator.model)[name]))
+    assert [row["step"] for row in with_other.history] == ["0", "1", "2"]
     rows = run(tmp_path / "two", **start, max_steps=3, also_valid={"new": corpus(4, 8)}).history
     assert [bool(row["other_loss"]) for row in rows] == [True, True, True, False]
     assert [bool(row["new_loss"]) for row in rows] == [False, False, False, True]
