@@ -12,7 +12,7 @@ from keras_transformer.parsing.linearization import Linearization
 from keras_transformer.parsing.parser import Parser
 from keras_transformer.parsing.parseval_score import ParsevalScore, parseval
 from keras_transformer.parsing.trees import Tree
-from keras_transformer.training.evaluations import ScoreOnDev
+from keras_transformer.training.scores_on_dev import ScoreOnDev
 
 
 class F1OnDev(ScoreOnDev):

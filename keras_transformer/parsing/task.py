@@ -108,7 +108,7 @@ class ParsingTask(Task):
         return TokenizerPair(source, SubwordTokenizer(pieces))
 
     def make_score(self, corpus, tokenizers, settings, recipe):
-        from keras_transformer.training.evaluations import fast_search
+        from keras_transformer.training.scores_on_dev import fast_search
 
         if not settings.f1_every:
             return None
@@ -122,7 +122,7 @@ class ParsingTask(Task):
         )
 
     def make_result(self, model, tokenizers, settings, recipe, sentence_profile):
-        from keras_transformer.training.evaluations import beam_search
+        from keras_transformer.training.scores_on_dev import beam_search
 
         search = beam_search(recipe, recipe.beam_size)
         linearization = parsing.Linearization.from_dict(settings.linearization)

@@ -28,7 +28,7 @@ _MODULES = {
         "TransformerSchedule",
         "make_optimizer",
     ],
-    "evaluations": ["BleuOnDev", "ScoreOnDev"],
+    "scores_on_dev": ["BleuOnDev", "ScoreOnDev"],
     "output_directory": ["HistoryFile"],
     "trainer": ["TrainingResult", "train"],
     # Of the parent package.

@@ -24,8 +24,8 @@ from keras_transformer.models import TrainingRecipe
 from keras_transformer.models.weight_files import read_weights
 from keras_transformer.parsing import TreebankCorpus
 from keras_transformer.training import LossModel, TrainingSettings, train
-from keras_transformer.training.evaluations import ScoreOnDev
 from keras_transformer.training.metrics import TokenEvaluation, TokenEvaluator
+from keras_transformer.training.scores_on_dev import ScoreOnDev
 from keras_transformer.training.training_run import TrainingData, make_tokenizers
 from keras_transformer.translation.task import TranslationTask
 from tests.training.uncompiled import AtStep, interrupt, uncompiled
