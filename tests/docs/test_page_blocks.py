@@ -159,6 +159,7 @@ def test_the_examples_in_a_help_lack_nothing_but_their_files(name, lacks_only_fi
 
 # A script, its arguments, and the commands that it runs.
 SCRIPTS = [
+    ("adapt.sh", 5 * "train " + 10 * " evaluate"),
     ("craft.sh numbers", "train" + 3 * " evaluate"),
     ("craft.sh tags 50 --r-drop 3", "train" + 3 * " evaluate"),
     ("craft.sh large", "train train" + 3 * " evaluate"),
@@ -175,8 +176,12 @@ def test_the_commands_of_a_script_lack_nothing_but_their_files(
     """The script runs with a `keras-transformer` that only writes its arguments down."""
     folder = tmp_path_factory.mktemp("script")
     (folder / "data" / "multi30k").mkdir(parents=True)
-    for name in ("test_2016_flickr.en", "test_2016_flickr.de", "bpe10k.test.2016.de"):
+    (folder / "data" / "tatoeba").mkdir()
+    names = ("test_2016_flickr.en", "test_2016_flickr.de", "bpe10k.test.2016.de", "train.en")
+    for name in (*names, "train.de"):
         (folder / "data" / "multi30k" / f"{name}.gz").write_bytes(gzip.compress(b"A dog .\n"))
+    pairs = gzip.compress(b"".join(b"Go %d.\tGeh %d.\n" % (n, n) for n in range(2_001)))
+    (folder / "data" / "tatoeba" / "deu-eng.tsv.gz").write_bytes(pairs)
     for name in ("distillation", "multi30k-bpe10k"):
         (folder / "runs" / name).mkdir(parents=True)
     program = folder / "keras-transformer"

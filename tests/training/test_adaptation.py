@@ -47,7 +47,7 @@ def weights_of(model):
     "freeze", [("encoder",), pytest.param(("decoder", "embedding"), marks=pytest.mark.slow)]
 )
 def test_frozen_parts_stay_as_they_were_and_are_trained_again_later(tmp_path, general, freeze):
-    start = {"start_from": general[0], "model": {}, "freeze": freeze, "checkpoint_every": 1}
+    start = {"start_from": general[0], "model": {}, "freeze": freeze}
     recipe, lines, variables = {**RECIPE, "ema_momentum": 0.5}, [], []
     callback = AtStep(1, lambda model: variables.extend(model.optimizer.variables))
     result = run(tmp_path, lines, [callback], **start, recipe=recipe, max_steps=2, streams=2)
@@ -61,9 +61,15 @@ def test_frozen_parts_stay_as_they_were_and_are_trained_again_later(tmp_path, ge
     assert len(variables) == 1 + 3 * sum(counts[name] for name in counts.keys() - set(freeze))
     loaded = Translator.load(tmp_path).model
     assert len(loaded.trainable_weights) == len(loaded.weights) == sum(counts.values())
-    with pytest.raises(UserError, match=rf"freeze was \['{freeze[0]}'.*\], now None"):
-        run(tmp_path, **{**start, "freeze": None}, recipe=recipe, max_steps=3)
-    assert run(tmp_path, **start, recipe=recipe, max_steps=3).steps == 3
+
+
+@pytest.mark.slow
+def test_a_training_with_frozen_parts_resumes_with_the_same_ones(tmp_path, general):
+    start = {"start_from": general[0], "model": {}, "freeze": ("encoder",), "checkpoint_every": 1}
+    run(tmp_path, **start, max_steps=1)
+    with pytest.raises(UserError, match=r"freeze was \['encoder'\], now None"):
+        run(tmp_path, **{**start, "freeze": None}, max_steps=2)
+    assert run(tmp_path, **start, max_steps=2).steps == 2
 
 
 LINES, NEW_LINES = ["red house", "the red houses", "a blue door"], ["the red door is green"]
