@@ -158,7 +158,8 @@ class Translator(Pipeline):
         """Returns each text as a list of one part."""
         texts = _checked_texts("texts", texts)
         encoded = self.source_tokenizer.encode_batch(texts)
-        split = [split_tags(text, self.source_tokenizer.symbols) for text in texts]
+        symbols = self.source_tokenizer.symbols
+        split = [split_tags(text, symbols) if symbols else ("", text) for text in texts]
         pairs = zip(encoded, split, strict=True)
         return [[TextPart(text, ids, tags=tags)] for ids, (tags, text) in pairs]
 
