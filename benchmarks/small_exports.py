@@ -4,9 +4,9 @@ pip install '.[ctranslate2,litert,onnx]'
 Usage: python benchmarks/small_exports.py --model DIR --source FILE --reference FILE
                                           [--lines N] [--rounds 3] [--threads 2] [--batch 32]
 
-Exports the model to LiteRT, ONNX and CTranslate2 with each quantization. The runtimes translate the
-lines with greedy search, each in its own process and in turn; for LiteRT and ONNX, the search is
-the loop of docs/runtimes.md. Prints a table of docs/benchmarks.md.
+Exports the model to LiteRT, ONNX and CTranslate2, in float32 and quantized. The runtimes translate
+the lines with greedy search, each in its own process and in turn; for LiteRT and ONNX, the search
+is the loop of docs/runtimes.md. Prints a table of that page.
 """
 
 import argparse
@@ -55,6 +55,7 @@ def main():
     environment = {
         "BENCHMARK_THREADS": str(arguments.threads),
         "BENCHMARK_BATCH": str(arguments.batch),
+        "BENCHMARK_CALLS": "2",
     }
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)

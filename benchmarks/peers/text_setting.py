@@ -16,7 +16,7 @@ BATCH = int(os.environ.get("BENCHMARK_BATCH", "64"))
 # Whether beams are ranked as in Marian: log-probability divided by length.
 BY_LENGTH = os.environ.get("BENCHMARK_BY_LENGTH", "") == "1"
 SHORTLIST = os.environ.get("BENCHMARK_SHORTLIST", "") == "1"
-CALLS = 5
+CALLS = int(os.environ.get("BENCHMARK_CALLS", "5"))
 
 
 def lines_of(path: str) -> list[str]:
