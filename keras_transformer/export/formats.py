@@ -26,7 +26,7 @@ _LOGGER = logging.getLogger(__name__)
 _TOKENIZER_FILES = {
     f"{side}tokenizer{suffix}"
     for side in ("", "source_", "target_")
-    for suffix in (".model", ".txt")
+    for suffix in (".model", ".txt", ".json")
 }
 # In a SavedModel, the weights are elsewhere.
 _MODEL_FILES = _TOKENIZER_FILES | {"config.json", "recipe.json"}

@@ -6,6 +6,7 @@ import types
 
 import pytest
 
+from keras_transformer.data.tokenizer_pair import TOKENIZER_FILES
 from keras_transformer.decoding import (
     BeamSearch,
     GreedySearch,
@@ -62,6 +63,11 @@ def test_an_export_with_a_file_of_another_origin_is_refused(translator, tmp_path
             check(tmp_path)
     assert (tmp_path / name).read_text() == "years of work"
     assert (tmp_path / "saved_model.pb").read_bytes() == b"old"
+
+
+@pytest.mark.parametrize("name", WITHOUT_SEARCH)
+def test_every_kind_of_tokenizer_may_be_replaced(name):
+    assert FORMATS[name].entries >= set(TOKENIZER_FILES)
 
 
 @pytest.mark.parametrize("name", ON_TENSORFLOW)
