@@ -30,6 +30,13 @@ class TokenizerPair(NamedTuple):
         return self.target is None
 
     @property
+    def have_same_ids(self) -> bool:
+        """Whether an id is the same piece in both languages."""
+        source, target = self.source, self.of_target
+        sizes = source.vocab_size, target.vocab_size
+        return self.is_shared or source.pieces(range(sizes[0])) == target.pieces(range(sizes[1]))
+
+    @property
     def of_target(self) -> Tokenizer:
         """The tokenizer that the target uses, shared or not."""
         return self.source if self.target is None else self.target

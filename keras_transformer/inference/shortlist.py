@@ -86,7 +86,7 @@ class Shortlist:
         check_positive_integer("num_candidates", num_candidates, _MAX_CANDIDATES)
         check_positive_integer("num_frequent", num_frequent)
         source_size, target_size = tokenizers.source.vocab_size, tokenizers.of_target.vocab_size
-        itself = np.arange(source_size) if tokenizers.is_shared else np.zeros(source_size)
+        itself = np.arange(source_size) if tokenizers.have_same_ids else np.zeros(source_size)
         candidates = np.tile(itself.astype("int32")[:, None], 1 + num_candidates)
         sources, targets, probabilities = _translations(corpus, source_size, target_size)
         order = np.lexsort((-probabilities, sources))
