@@ -46,10 +46,12 @@ class Mixture:
         for number, (size, share) in enumerate(zip(self.sizes, self.shares, strict=True)):
             first, start = divmod(epoch * share, size)
             last, stop = divmod((epoch + 1) * share, size)
-            begin, end = (shuffle_corpus(size, seed, number, n) for n in (first, last))
-            drawn = [begin[start:stop]]
-            if last > first:
-                drawn = [begin[start:], np.tile(np.arange(size), last - first - 1), end[:stop]]
+            shuffled = functools.partial(shuffle_corpus, size, seed, number)
+            if first == last:
+                drawn = [shuffled(first)[start:stop]]
+            else:
+                whole = np.tile(np.arange(size), last - first - 1)
+                drawn = [shuffled(first)[start:], whole, shuffled(last)[:stop]]
             indices += [before + of_corpus for of_corpus in drawn]
             before += size
         return np.concatenate(indices)
