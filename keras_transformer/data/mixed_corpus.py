@@ -128,7 +128,7 @@ def check_tags(corpus: MixedCorpus, tokenizer: Tokenizer) -> None:
     """Raises a `UserError` if a tag is not a symbol of the tokenizer of the sources."""
     if missing := [tag for tag in corpus.symbols if tag not in tokenizer.symbols]:
         rule = "The vocabulary must have each tag as a symbol (`keras-transformer vocab --symbols`)"
-        rule += f"; it has: {', '.join(tokenizer.symbols) or 'none'}"
+        rule += f"; it has: {', '.join(tokenizer.symbols[:8]) or 'none'}"
         raise UserError(f"{rule}. Received: the tag {missing[0]!r}")
 
 

@@ -67,6 +67,16 @@ def test_options_win_over_the_file_and_the_file_over_the_defaults(settings_file)
     assert values["bleu_every"] == SETTINGS["bleu_every"].default
 
 
+def test_corpora_are_a_list_in_the_file_and_options_that_are_repeated(settings_file):
+    path = settings_file('[data]\ncorpus = ["a=1:x,y", "b=2:x,z,<bt>"]\n')
+    options = ("--corpus", "a=1:x,y", "--corpus", "b=2:x,z,<bt>")
+    for values in (parse("--config", path), parse(*options)):
+        assert list(values["corpus"]) == ["a=1:x,y", "b=2:x,z,<bt>"]
+        printed = tomllib.loads(render_config(values, {}))
+        assert printed["data"]["corpus"] == list(values["corpus"])
+    assert parse("--config", path, *options[:2])["corpus"] == ["a=1:x,y"]
+
+
 def test_a_switch_that_is_on_in_the_file_can_be_switched_off(settings_file):
     path = settings_file("[machine]\nmixed_precision = true\n")
     assert parse("--config", path)["mixed_precision"] is True
@@ -93,6 +103,7 @@ def test_an_option_that_may_be_repeated_is_a_list_in_the_file(settings_file):
         ("[training]\nmax_steps = 1.5", "max_steps must be a whole number of at least 1"),
         ("[machine]\nmixed_precision = 1", "mixed_precision must be true or false"),
         ("[data]\nsource = 3", "source must be a string"),
+        ('[data]\ncorpus = "a=1:x,y"', "corpus must be a list of strings"),
         ('[vocabulary]\nvocabulary_type = "words"', "one of 'bpe', 'unigram', 'subword'"),
         ("[checkpoints]\naverage_windows = [5, 0]", "whole numbers of at least 1"),
         ("[checkpoints]\naverage_windows = 5", "must be whole numbers of at least 1"),
