@@ -20,6 +20,7 @@ ROWS = (
     ("evaluation",),
     ("training",),
     ("bridges", "export"),
+    ("serving",),
     ("cli",),
     ("translation", "parsing", "quickstart"),
 )

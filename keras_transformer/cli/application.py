@@ -57,6 +57,7 @@ def command_modules() -> dict[str, str]:
         "attend": "keras_transformer.cli.attend",
         "average": "keras_transformer.cli.average",
         "export": "keras_transformer.cli.export",
+        "serve": "keras_transformer.cli.serve",
     }
 
 

@@ -14,7 +14,7 @@ from keras_transformer.cli.application import describe
 from keras_transformer.inference.translator import Translator
 
 COMMANDS = ("quickstart", "vocab", "prepare", "train", "translate", "score", "shortlist", "parse",
-            "evaluate", "import", "attend", "average", "export")  # fmt: skip
+            "evaluate", "import", "attend", "average", "export", "serve")  # fmt: skip
 
 
 def test_the_main_help_lists_every_command(succeed):

@@ -14,10 +14,10 @@ INDEX = (FOLDER / "README.md").read_text("utf-8")
 
 
 def test_every_public_package_has_a_page():
-    """All but the command line, which documents itself, and two rooms that others use."""
+    """All but the command line and the server, and two rooms that others use."""
     modules = pkgutil.iter_modules(keras_transformer.__path__)
     packages = {info.name for info in modules if info.ispkg}
-    assert packages - {"cli", "settings", "translation"} == set(PACKAGES)
+    assert packages - {"cli", "serving", "settings", "translation"} == set(PACKAGES)
     for name in PACKAGES:
         assert f"\n::: keras_transformer.{name}\n" in (FOLDER / f"{name}.md").read_text("utf-8")
         assert f"| [keras_transformer.{name}]({name}.md) |" in INDEX

@@ -1,0 +1,217 @@
+"""`Server`: TensorFlow Serving's REST protocol for served models, as an ASGI application."""
+
+import asyncio
+import collections
+import json
+import logging
+import re
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from prometheus_client import (
+    CONTENT_TYPE_PLAIN_0_0_4,
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    generate_latest,
+)
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from keras_transformer.errors import one_line
+from keras_transformer.serving.batches import Batches
+from keras_transformer.serving.models import ServedModel
+from keras_transformer.serving.page import page_routes
+from keras_transformer.serving.protocol import RequestError, read_request, to_answer, to_columns
+from keras_transformer.serving.server_settings import ServerSettings
+
+_LOGGER = logging.getLogger(__name__)
+# TensorFlow Serving's own patterns (model_servers/http_rest_api_util.cc).
+_MODEL = r"/v1/models/(?P<name>[^/:]+)(/versions/(?P<version>\d+)|/labels/(?P<label>[^/:]+))?"
+_PATTERNS = {
+    "GET": re.compile(_MODEL + r"(/(?P<method>metadata))?", re.IGNORECASE),
+    "POST": re.compile(_MODEL + r":(?P<method>classify|regress|predict)", re.IGNORECASE),
+}
+_CLIENT_LEFT = 499  # nginx's
+
+
+class Server:
+    """Answers requests to models.
+
+    Args:
+        models: The versions of each model by name.
+        settings: The `ServerSettings`.
+
+    Attributes:
+        app: The ASGI application.
+    """
+
+    def __init__(self, models: Mapping[str, Mapping[int, ServedModel]], settings: ServerSettings):
+        self.models, self.settings = models, settings
+        self._executor = ThreadPoolExecutor(settings.streams, "model")
+        self._batches: dict[tuple[ServedModel, str], Batches] = {}
+        self._registry, labels = CollectorRegistry(), ["model", "method"]
+        prefix, registry = "keras_transformer", self._registry
+        text = "Requests by status"
+        self._count = Counter("requests", text, [*labels, "status"], prefix, registry=registry)
+        text = "Time to answer a request"
+        self._seconds = Histogram("request_seconds", text, labels, prefix, registry=registry)
+        text = "Rows that wait to be computed"
+        self._waiting = Gauge("waiting_rows", text, ["model"], prefix, registry=registry)
+        routes = [
+            Route("/v1/{path:path}", self._respond, methods=["GET", "POST"]),
+            Route("/metrics", self._show_metrics),
+            *page_routes(self),
+        ]
+        self.app = Starlette(routes=routes, exception_handlers={HTTPException: _no_route})
+
+    def model(self, name: str, version: int | None = None) -> ServedModel:
+        """Returns a model, by default the newest; raises a `RequestError` if it is not served."""
+        versions = self.models.get(name, {})
+        number = max(versions, default=-1) if version is None else version
+        if number not in versions:
+            which = f"Latest({name})" if version is None else f"Specific({name}, {version})"
+            raise RequestError(f"Servable not found for request: {which}", 404)
+        return versions[number]
+
+    async def run(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Returns the result of a function, which is called where the models compute."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._executor, function, *arguments)
+
+    async def predict(self, model: ServedModel, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the answer to a request of the predict API, computed together with others.
+
+        Raises a `RequestError` if the request does not fit its signature or the limits.
+        """
+        name = request.get("signature_name") or "serving_default"
+        if "signatures" not in vars(model):  # it is not loaded yet
+            await self.run(getattr, model, "signatures")
+        if name not in model.signatures:
+            raise RequestError(f'Serving signature name: "{name}" not found in signature def')
+        columns, key = to_columns(request, model.signatures[name].inputs), (model, name)
+        texts = (text for array in columns.values() if array.dtype == object for text in array.flat)
+        longest, most = max(map(len, texts), default=0), self.settings.max_text_bytes
+        if longest > most:
+            rule = f"A text may have at most {most:,} bytes"
+            raise RequestError(f"{rule}. Received: {longest:,}")
+        if self.settings.log_texts:
+            _LOGGER.info("%s %s %s", model.name, name, columns)
+        if key not in self._batches:
+            self._batches[key] = Batches(model.signatures[name], self._executor, self.settings)
+        return to_answer(request, await self._batches[key].answer(columns))
+
+    async def _respond(self, request: Request) -> Response:
+        loop, names = asyncio.get_running_loop(), {"model": "", "method": ""}
+        start, status, content = loop.time(), 200, {}
+        try:
+            async with asyncio.timeout(self.settings.request_timeout):
+                content = await self._content(request, names)
+        except RequestError as error:
+            status, content = error.status, {"error": str(error)}
+        except TimeoutError:
+            rule = f"No answer within {self.settings.request_timeout:g} seconds"
+            status, content = 504, {"error": rule}
+        except ClientDisconnect:
+            status = _CLIENT_LEFT
+        except Exception as error:
+            _LOGGER.exception("A request failed.")
+            status, content = 500, {"error": one_line(error)}
+        self._count.labels(**names, status=status).inc()
+        self._seconds.labels(**names).observe(loop.time() - start)
+        text = json.dumps(content, ensure_ascii=False)
+        return Response(text, status, media_type="application/json")
+
+    async def _content(self, request, names):
+        """Returns the content of the answer to a request; writes its model into `names`."""
+        match = _PATTERNS[request.method].fullmatch(request.url.path)
+        if match is None:
+            raise RequestError(f"Malformed request: {request.method} {request.url.path}")
+        name, label, method = match["name"], match["label"], match["method"]
+        if label is not None:
+            raise RequestError(f"Unrecognized servable version label: {label}")
+        version = None if match["version"] is None else int(match["version"])
+        if method is None:
+            return self._status(name, version)
+        model = self.model(name, version)
+        names |= {"model": name, "method": method}
+        if method == "metadata":
+            return await self.run(_metadata, model)
+        if method != "predict":
+            raise RequestError(f"This server answers predict. Received: {method}", 501)
+        body = read_request(await self._body(request))
+        answer = asyncio.ensure_future(self.predict(model, body))
+        left = asyncio.ensure_future(request.receive())  # after the body: the client has left
+        try:
+            await asyncio.wait([answer, left], return_when=asyncio.FIRST_COMPLETED)
+            if not answer.done():
+                raise ClientDisconnect
+            return answer.result()
+        finally:
+            answer.cancel()
+            left.cancel()
+
+    async def _body(self, request):
+        most, body = self.settings.max_body_bytes, bytearray()
+        size = request.headers.get("content-length", "")
+        is_large = size.isdecimal() and int(size) > most
+        async for chunk in request.stream():
+            if is_large := is_large or len(body) + len(chunk) > most:
+                raise RequestError(f"The body of a request may have at most {most:,} bytes", 413)
+            body += chunk
+        return bytes(body)
+
+    def _status(self, name, version):
+        versions = self.models.get(name, {})
+        if version is not None and version not in versions:
+            raise RequestError(f"Could not find version {version} of model {name}", 404)
+        if not versions:
+            raise RequestError(f"Could not find any versions of model {name}", 404)
+        state = {"state": "AVAILABLE", "status": {"error_code": "OK", "error_message": ""}}
+        numbers = sorted(versions) if version is None else [version]
+        return {"model_version_status": [{"version": str(n), **state} for n in numbers]}
+
+    async def _show_metrics(self, request):
+        waiting: collections.Counter[str] = collections.Counter()
+        for (model, _), batches in self._batches.items():
+            waiting[model.name] += batches.num_waiting
+        for name, number in waiting.items():
+            self._waiting.labels(name).set(number)
+        return Response(generate_latest(self._registry), media_type=CONTENT_TYPE_PLAIN_0_0_4)
+
+
+def _metadata(model):
+    """Returns the answer to `/metadata`; it traces all signatures."""
+    signatures = {
+        name: {
+            "inputs": {key: _tensor_info(key, spec) for key, spec in signature.inputs.items()},
+            "outputs": {key: _tensor_info(key, spec) for key, spec in signature.outputs.items()},
+            "method_name": "tensorflow/serving/predict",
+            "defaults": {},
+        }
+        for name, signature in model.signatures.items()
+    }
+    return {
+        "model_spec": {"name": model.name, "signature_name": "", "version": str(model.version)},
+        "metadata": {"signature_def": {"signature_def": signatures}},
+    }
+
+
+def _tensor_info(name, spec):
+    from tensorflow.core.framework.types_pb2 import DataType
+
+    sizes = [] if spec.shape.rank is None else spec.shape.as_list()
+    dims = [{"size": str(-1 if size is None else size), "name": ""} for size in sizes]
+    shape = {"dim": dims, "unknown_rank": spec.shape.rank is None}
+    dtype = DataType.Name(spec.dtype.as_datatype_enum)
+    return {"dtype": dtype, "tensor_shape": shape, "name": name}
+
+
+async def _no_route(request: Request, error: Any) -> Response:
+    text = json.dumps({"error": f"Malformed request: {request.method} {request.url.path}"})
+    return Response(text, error.status_code, media_type="application/json")

@@ -1,0 +1,123 @@
+"""`ServedModel`: a version of a model that the server answers with, and where its files are."""
+
+import dataclasses
+import functools
+import pathlib
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from keras_transformer.errors import UserError
+from keras_transformer.files import read_json
+
+Columns = Mapping[str, np.ndarray]  # inputs or outputs by name
+_SAVED_MODEL, _CONFIG = "saved_model.pb", "config.json"
+
+
+@dataclasses.dataclass(frozen=True)
+class Signature:
+    """A function of a model, called with `Columns` that fit the `tf.TensorSpec` of each input."""
+
+    inputs: Mapping[str, Any]
+    function: Any  # of TensorFlow, which traces it at the first use
+
+    def __call__(self, columns: Columns) -> Columns:
+        import tensorflow as tf
+
+        inputs = {name: tf.constant(columns[name], s.dtype) for name, s in self.inputs.items()}
+        return {name: output.numpy() for name, output in self.function(**inputs).items()}
+
+    @property
+    def outputs(self) -> Mapping[str, Any]:
+        """The `tf.TensorSpec` of each output."""
+        trace = getattr(self.function, "get_concrete_function", lambda: self.function)
+        return trace().structured_outputs
+
+
+class ServedModel:
+    """One version of a model, a model directory or a SavedModel; it is loaded at the first use."""
+
+    def __init__(self, name: str, version: int, path: pathlib.Path):
+        self.name, self.version, self.path = name, version, path
+
+    @functools.cached_property
+    def pipeline(self) -> Any:
+        """The `Translator` or `Parser` of a model directory; None for a SavedModel."""
+        from keras_transformer.inference.model_directory import read_config
+        from keras_transformer.inference.tasks import get_task
+
+        if (self.path / _SAVED_MODEL).is_file():
+            return None
+        return get_task(read_config(self.path)["task"]).pipeline.load(self.path)
+
+    @functools.cached_property
+    def signatures(self) -> dict[str, Signature]:
+        """The signatures of a SavedModel, or those that an export of the pipeline would have."""
+        import tensorflow as tf
+
+        if self.pipeline is None:
+            import tensorflow_text  # noqa: F401  registers the tokenizer's operations
+
+            self._owner = tf.saved_model.load(str(self.path))  # of the variables
+            functions = self._owner.signatures.items()
+            return {name: Signature(f.structured_input_signature[1], f) for name, f in functions}
+        from keras_transformer.export.steps import copy_of
+        from keras_transformer.inference.tasks import get_task
+
+        task, search = get_task(self.pipeline.task), self.pipeline.search
+        task.check_served(self.pipeline)
+        served = task.served_functions(self.pipeline, copy_of(self.pipeline.model), search, 1)
+        text = tf.TensorSpec([None], tf.string)
+        inputs = {name: dict.fromkeys(names, text) for name, names in served.inputs.items()}
+        return {name: Signature(inputs[name], getattr(served.module, name)) for name in inputs}
+
+    def warm_up(self) -> None:
+        """Loads the model and answers a text, if it answers texts."""
+        signature = self.signatures.get("serving_default")
+        specs = [] if signature is None else signature.inputs.values()
+        if signature and all(s.dtype.name == "string" and s.shape.rank == 1 for s in specs):
+            signature(dict.fromkeys(signature.inputs, np.array([b"a"], object)))
+
+    @functools.cached_property
+    def card(self) -> dict[str, Any]:
+        """The entries of `config.json`; none for a SavedModel without a model directory inside."""
+        inside = self.path / "assets.extra/model"
+        path = (inside if inside.is_dir() else self.path) / _CONFIG
+        return read_json(path) if path.is_file() else {}
+
+
+def find_models(texts: Iterable[str]) -> dict[str, dict[int, ServedModel]]:
+    """Returns the versions of each model by name, the newest last; loads nothing.
+
+    `texts` are `PATH` or `NAME=PATH`: a model directory, a SavedModel, or a folder of SavedModels
+    with a number for each version. The default name is that of the folder. Raises a `UserError` if
+    there is no model, or two have the same name.
+    """
+    models: dict[str, dict[int, ServedModel]] = {}
+    for text in texts:
+        given, _, path = text.rpartition("=")
+        default, folders = _find_versions(path)
+        name = given or default
+        if not name or {"/", ":"} & set(name) or name in models:
+            rule = "Each model needs a name of its own, without / and :, as in NAME=PATH"
+            raise UserError(f"{rule}. Received: {name!r}")
+        models[name] = {number: ServedModel(name, number, f) for number, f in folders.items()}
+    return models
+
+
+def _find_versions(path):
+    """Returns the name of a model, and the folder of each version."""
+    folder = pathlib.Path(path).resolve()
+    if not folder.is_dir():
+        raise UserError(f"Model directory not found: {path!r}.")
+    if any((folder / name).is_file() for name in (_CONFIG, _SAVED_MODEL)):
+        if folder.name.isdecimal():
+            return folder.parent.name, {int(folder.name): folder}
+        return folder.name, {1: folder}
+    folders = [file.parent for file in folder.glob(f"*/{_SAVED_MODEL}")]
+    numbers = sorted(int(f.name) for f in folders if f.name.isdecimal())
+    if not numbers:
+        rule = f"A model is a folder with {_CONFIG} or {_SAVED_MODEL}, or with a folder of a number"
+        raise UserError(f"{rule} for each version. Received: {path!r}")
+    return folder.name, {number: folder / str(number) for number in numbers}

@@ -1,0 +1,85 @@
+"""A served model without weights, and a server of it in a thread: what is asked and answered."""
+
+import contextlib
+import http.client
+import json
+import socket
+import threading
+
+import numpy as np
+import tensorflow as tf
+import uvicorn
+
+from keras_transformer.serving.app import Server
+from keras_transformer.serving.models import Signature
+from keras_transformer.serving.server_settings import ServerSettings
+
+TEXT = tf.TensorSpec([None], tf.string)
+
+
+class Echo(Signature):
+    """Answers each text with itself in capitals and its length; a text "fail" raises an error."""
+
+    def __new__(cls, *names):
+        return super().__new__(cls)
+
+    def __init__(self, *names):
+        super().__init__(dict.fromkeys(names or ("text",), TEXT), None)
+        object.__setattr__(self, "batches", [])  # the numbers of rows
+
+    def __call__(self, columns):
+        [texts, *_] = columns.values()
+        self.batches.append(len(texts))
+        if b"fail" in texts.tolist():
+            raise RuntimeError("no answer")
+        upper = np.array([*[text.upper() for text in texts], None], object)[:-1]
+        return {"upper": upper, "size": np.array([len(text) for text in texts], np.int32)}
+
+
+class EchoModel:
+    """A version of a model, like `ServedModel`."""
+
+    def __init__(self, name="echo", version=1, **signatures):
+        self.name, self.version = name, version
+        self.signatures = {"serving_default": Echo(), **signatures}
+        self.pipeline, self.card = None, {}
+
+
+@contextlib.contextmanager
+def serving(*models, **settings):
+    """Yields a `Client` of a server of models."""
+    versions = {}
+    for model in models:
+        versions.setdefault(model.name, {})[model.version] = model
+    server = Server(versions, ServerSettings(**{"streams": 1, **settings}))
+    listener = socket.create_server(("127.0.0.1", 0))
+    config = uvicorn.Config(server.app, log_config=None, access_log=False)
+    running = uvicorn.Server(config)
+    thread = threading.Thread(target=running.run, args=[[listener]], daemon=True)
+    thread.start()
+    try:
+        yield Client(listener.getsockname()[1])
+    finally:
+        running.should_exit = True
+        thread.join()
+
+
+class Client:
+    """Sends requests to a port; each has a connection of its own."""
+
+    def __init__(self, port):
+        self.port = port
+
+    def send(self, method, path, body=None):
+        """Returns the status and the body of the answer, read as JSON."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        connection.request(method, path, body)
+        response = connection.getresponse()
+        content = response.read()
+        connection.close()
+        is_json = response.headers["content-type"] == "application/json"
+        return response.status, json.loads(content) if is_json else content.decode()
+
+    def predict(self, request, model="echo"):
+        body = request if isinstance(request, bytes) else json.dumps(request).encode()
+        return self.send("POST", f"/v1/models/{model}:predict", body)
