@@ -27,7 +27,7 @@ from keras_transformer.errors import one_line
 from keras_transformer.serving.batches import Batches
 from keras_transformer.serving.models import ServedModel
 from keras_transformer.serving.page import page_routes
-from keras_transformer.serving.protocol import RequestError, read_request, to_answer, to_columns
+from keras_transformer.serving.protocol import RequestError, read_request, to_answer, to_texts
 from keras_transformer.serving.server_settings import ServerSettings
 
 _LOGGER = logging.getLogger(__name__)
@@ -53,7 +53,7 @@ class Server:
 
     def __init__(self, models: Mapping[str, Mapping[int, ServedModel]], settings: ServerSettings):
         self.models, self.settings = models, settings
-        self._executor = ThreadPoolExecutor(settings.streams, "model")
+        self._threads = ThreadPoolExecutor(settings.streams, "model")
         self._batches: dict[tuple[ServedModel, str], Batches] = {}
         self._registry, labels = CollectorRegistry(), ["model", "method"]
         prefix, registry = "keras_transformer", self._registry
@@ -82,7 +82,7 @@ class Server:
     async def run(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Returns the result of a function, which is called where the models compute."""
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._executor, function, *arguments)
+        return await loop.run_in_executor(self._threads, function, *arguments)
 
     async def predict(self, model: ServedModel, request: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the answer to a request of the predict API, computed together with others.
@@ -94,17 +94,16 @@ class Server:
             await self.run(getattr, model, "signatures")
         if name not in model.signatures:
             raise RequestError(f'Serving signature name: "{name}" not found in signature def')
-        columns, key = to_columns(request, model.signatures[name].inputs), (model, name)
-        texts = (text for array in columns.values() if array.dtype == object for text in array.flat)
-        longest, most = max(map(len, texts), default=0), self.settings.max_text_bytes
-        if longest > most:
+        texts, key = to_texts(request, model.signatures[name].inputs), (model, name)
+        longest = max((len(text) for column in texts.values() for text in column), default=0)
+        if longest > (most := self.settings.max_text_bytes):
             rule = f"A text may have at most {most:,} bytes"
             raise RequestError(f"{rule}. Received: {longest:,}")
         if self.settings.log_texts:
-            _LOGGER.info("%s %s %s", model.name, name, columns)
+            _LOGGER.info("%s %s %s", model.name, name, texts)
         if key not in self._batches:
-            self._batches[key] = Batches(model.signatures[name], self._executor, self.settings)
-        return to_answer(request, await self._batches[key].answer(columns))
+            self._batches[key] = Batches(model.signatures[name], self._threads, self.settings)
+        return to_answer(request, await self._batches[key].answer(texts))
 
     async def _respond(self, request: Request) -> Response:
         loop, names = asyncio.get_running_loop(), {"model": "", "method": ""}
@@ -187,29 +186,27 @@ class Server:
 
 def _metadata(model):
     """Returns the answer to `/metadata`; it traces all signatures."""
-    signatures = {
-        name: {
-            "inputs": {key: _tensor_info(key, spec) for key, spec in signature.inputs.items()},
-            "outputs": {key: _tensor_info(key, spec) for key, spec in signature.outputs.items()},
+    from tensorflow.core.framework.types_pb2 import DataType
+
+    def tensor_info(name, dtype, shape):
+        dims = [{"size": str(-1 if size is None else size), "name": ""} for size in shape]
+        tensor_shape = {"dim": dims, "unknown_rank": False}
+        return {"dtype": DataType.Name(dtype), "tensor_shape": tensor_shape, "name": name}
+
+    signatures = {}
+    for name, signature in model.signatures.items():
+        outputs = {n: (s.dtype.as_datatype_enum, s.shape) for n, s in signature.outputs.items()}
+        signatures[name] = {
+            "inputs": {n: tensor_info(n, DataType.DT_STRING, [None]) for n in signature.inputs},
+            "outputs": {n: tensor_info(n, *spec) for n, spec in outputs.items()},
             "method_name": "tensorflow/serving/predict",
             "defaults": {},
         }
-        for name, signature in model.signatures.items()
-    }
+    spec = {"name": model.name, "signature_name": "", "version": str(model.version)}
     return {
-        "model_spec": {"name": model.name, "signature_name": "", "version": str(model.version)},
+        "model_spec": spec,
         "metadata": {"signature_def": {"signature_def": signatures}},
     }
-
-
-def _tensor_info(name, spec):
-    from tensorflow.core.framework.types_pb2 import DataType
-
-    sizes = [] if spec.shape.rank is None else spec.shape.as_list()
-    dims = [{"size": str(-1 if size is None else size), "name": ""} for size in sizes]
-    shape = {"dim": dims, "unknown_rank": spec.shape.rank is None}
-    dtype = DataType.Name(spec.dtype.as_datatype_enum)
-    return {"dtype": dtype, "tensor_shape": shape, "name": name}
 
 
 async def _no_route(request: Request, error: Any) -> Response:

@@ -4,64 +4,57 @@ import asyncio
 import collections
 import contextlib
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import numpy as np
 
-from keras_transformer.serving.models import Columns
 from keras_transformer.serving.protocol import RequestError
 from keras_transformer.serving.server_settings import ServerSettings
+
+Texts = Mapping[str, list[bytes]]  # of each input of a signature, as many of each
+Outputs = Mapping[str, np.ndarray]  # with a row for each text
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Request:
-    columns: Columns
+    texts: Texts
     num_rows: int
-    shape: Any  # only requests of equal shapes are joined
     arrival: float
     answer: asyncio.Future
 
 
 class Batches:
-    """The requests to one function from `Columns` to `Columns`, which is called in an executor."""
+    """The requests to one function from `Texts` to `Outputs`, which threads call."""
 
     def __init__(
         self,
-        function: Callable[[Columns], Columns],
-        executor: ThreadPoolExecutor,
+        function: Callable[[Texts], Outputs],
+        threads: ThreadPoolExecutor,
         settings: ServerSettings,
     ):
-        self._function, self._executor, self._settings = function, executor, settings
+        self._function, self._threads, self._settings = function, threads, settings
         self._waiting: collections.deque[_Request] = collections.deque()
         self._tasks: set[asyncio.Task] = set()
         self._full = asyncio.Event()
         self.num_waiting = 0  # rows
 
-    async def answer(self, columns: Columns) -> Columns:
+    async def answer(self, texts: Texts) -> Outputs:
         """Returns the outputs for a request; raises a `RequestError` if too many rows wait."""
-        settings, loop = self._settings, asyncio.get_running_loop()
-        sizes = {array.shape[:1] for array in columns.values()}
-        if can_join := len(sizes) == 1 and () not in sizes:
-            [[num_rows]] = sizes
-        else:
-            num_rows = 1
-        if num_rows > settings.max_queue_size:
-            rule = f"A request may have at most {settings.max_queue_size:,} rows"
+        loop, num_rows = asyncio.get_running_loop(), len(next(iter(texts.values())))
+        most = self._settings.max_queue_size
+        if num_rows > most:
+            rule = f"A request may have at most {most:,} texts"
             raise RequestError(f"{rule}. Received: {num_rows:,}")
-        if self.num_waiting + num_rows > settings.max_queue_size:
-            rule = f"The queue is full: {settings.max_queue_size:,} rows"
-            raise RequestError(rule, 503)
-        shape = sorted((n, a.shape[1:]) for n, a in columns.items()) if can_join else object()
-        request = _Request(columns, num_rows, shape, loop.time(), loop.create_future())
+        if self.num_waiting + num_rows > most:
+            raise RequestError(f"The queue is full: {self.num_waiting:,} texts wait", 503)
+        request = _Request(texts, num_rows, loop.time(), loop.create_future())
         self._waiting.append(request)
         self.num_waiting += num_rows
-        if self.num_waiting >= settings.max_batch_size:
+        if self.num_waiting >= self._settings.max_batch_size:
             self._full.set()
-        if len(self._tasks) < (settings.streams or 1):
-            task = loop.create_task(self._work())
-            self._tasks.add(task)
+        if len(self._tasks) < (self._settings.streams or 1):
+            self._tasks.add(task := loop.create_task(self._work()))
             task.add_done_callback(self._tasks.discard)
         return await request.answer
 
@@ -77,48 +70,32 @@ class Batches:
                 await self._compute(batch)
 
     def _take(self) -> list[_Request]:
-        """Removes the requests of the next batch from the queue and returns them."""
+        """Removes the requests of the next batch from the queue, and returns them."""
         batch: list[_Request] = []
-        num_rows, most = 0, self._settings.max_batch_size
-        while self._waiting:
-            request = self._waiting[0]
-            fits = num_rows + request.num_rows <= most
-            if batch and not (fits and request.shape == batch[0].shape):
-                break
-            self._waiting.popleft()
+        room = self._settings.max_batch_size
+        while self._waiting and (not batch or self._waiting[0].num_rows <= room):
+            request = self._waiting.popleft()
             self.num_waiting -= request.num_rows
-            if not request.answer.done():  # somebody still waits for it
+            if not request.answer.done():  # its client still waits
                 batch.append(request)
-                num_rows += request.num_rows
+                room -= request.num_rows
         return batch
 
     async def _compute(self, batch):
+        names = batch[0].texts
+        joined = {name: [text for r in batch for text in r.texts[name]] for name in names}
         loop = asyncio.get_running_loop()
         try:
-            answers = await loop.run_in_executor(self._executor, self._answers, batch)
+            outputs = await loop.run_in_executor(self._threads, self._function, joined)
         except Exception as error:
-            if len(batch) == 1:
-                answers = [error]
-            else:  # A request that fails must not fail the others.
-                for request in batch:
-                    await self._compute([request])
-                return
-        for request, answer in zip(batch, answers, strict=True):
+            if len(batch) == 1 and not batch[0].answer.done():
+                batch[0].answer.set_exception(error)
+            for request in batch if len(batch) > 1 else ():
+                await self._compute([request])  # one that fails must not fail the others
+            return
+        end = 0
+        for request in batch:
+            start, end = end, end + request.num_rows
             if not request.answer.done():
-                failed = isinstance(answer, Exception)
-                (request.answer.set_exception if failed else request.answer.set_result)(answer)
-
-    def _answers(self, batch):
-        """Returns the outputs of each request; called in a thread."""
-        if len(batch) == 1:
-            return [self._function(batch[0].columns)]
-        names = batch[0].columns
-        outputs = self._function(
-            {name: np.concatenate([request.columns[name] for request in batch]) for name in names}
-        )
-        ends = np.cumsum([request.num_rows for request in batch])
-        wrong = {name: array.shape for name, array in outputs.items() if len(array) != ends[-1]}
-        if wrong:
-            raise ValueError(f"Outputs of {ends[-1]} rows have other numbers of rows: {wrong}")
-        parts = {name: np.split(array, ends[:-1]) for name, array in outputs.items()}
-        return [{name: part[index] for name, part in parts.items()} for index in range(len(batch))]
+                rows = {name: array[start:end] for name, array in outputs.items()}
+                request.answer.set_result(rows)

@@ -11,22 +11,21 @@ import numpy as np
 from keras_transformer.errors import UserError
 from keras_transformer.files import read_json
 
-Columns = Mapping[str, np.ndarray]  # inputs or outputs by name
 _SAVED_MODEL, _CONFIG = "saved_model.pb", "config.json"
 
 
 @dataclasses.dataclass(frozen=True)
 class Signature:
-    """A function of a model, called with `Columns` that fit the `tf.TensorSpec` of each input."""
+    """A function of a model, from the texts of each input to arrays with a row for each text."""
 
-    inputs: Mapping[str, Any]
+    inputs: tuple[str, ...]
     function: Any  # of TensorFlow, which traces it at the first use
 
-    def __call__(self, columns: Columns) -> Columns:
+    def __call__(self, texts: Mapping[str, list[bytes]]) -> dict[str, np.ndarray]:
         import tensorflow as tf
 
-        inputs = {name: tf.constant(columns[name], s.dtype) for name, s in self.inputs.items()}
-        return {name: output.numpy() for name, output in self.function(**inputs).items()}
+        tensors = {name: tf.constant(texts[name], tf.string) for name in self.inputs}
+        return {name: output.numpy() for name, output in self.function(**tensors).items()}
 
     @property
     def outputs(self) -> Mapping[str, Any]:
@@ -53,31 +52,35 @@ class ServedModel:
 
     @functools.cached_property
     def signatures(self) -> dict[str, Signature]:
-        """The signatures of a SavedModel, or those that an export of the pipeline would have."""
+        """The signatures of a SavedModel that take texts, or those that an export would have."""
         import tensorflow as tf
 
-        if self.pipeline is None:
-            import tensorflow_text  # noqa: F401  registers the tokenizer's operations
-
-            self._owner = tf.saved_model.load(str(self.path))  # of the variables
-            functions = self._owner.signatures.items()
-            return {name: Signature(f.structured_input_signature[1], f) for name, f in functions}
         from keras_transformer.export.steps import copy_of
         from keras_transformer.inference.tasks import get_task
 
-        task, search = get_task(self.pipeline.task), self.pipeline.search
-        task.check_served(self.pipeline)
-        served = task.served_functions(self.pipeline, copy_of(self.pipeline.model), search, 1)
-        text = tf.TensorSpec([None], tf.string)
-        inputs = {name: dict.fromkeys(names, text) for name, names in served.inputs.items()}
-        return {name: Signature(inputs[name], getattr(served.module, name)) for name in inputs}
+        if self.pipeline is not None:
+            task, search = get_task(self.pipeline.task), self.pipeline.search
+            task.check_served(self.pipeline)
+            served = task.served_functions(self.pipeline, copy_of(self.pipeline.model), search, 1)
+            functions = {name: getattr(served.module, name) for name in served.inputs}
+            return {name: Signature(served.inputs[name], f) for name, f in functions.items()}
+        import tensorflow_text  # noqa: F401  registers the tokenizer's operations
+
+        self._owner = tf.saved_model.load(str(self.path))  # of the variables
+        signatures = {}
+        for name, function in self._owner.signatures.items():
+            specs = function.structured_input_signature[1]
+            if all(s.dtype == tf.string and s.shape.as_list() == [None] for s in specs.values()):
+                signatures[name] = Signature(tuple(sorted(specs)), function)
+        return signatures
 
     def warm_up(self) -> None:
-        """Loads the model and answers a text, if it answers texts."""
-        signature = self.signatures.get("serving_default")
-        specs = [] if signature is None else signature.inputs.values()
-        if signature and all(s.dtype.name == "string" and s.shape.rank == 1 for s in specs):
-            signature(dict.fromkeys(signature.inputs, np.array([b"a"], object)))
+        """Loads the model, and answers a text, which compiles `serving_default`."""
+        if "serving_default" not in self.signatures:
+            rule = "A model needs a signature `serving_default` from strings [batch]"
+            raise UserError(f"{rule}. Received: {str(self.path)!r} with {[*self.signatures]}")
+        signature = self.signatures["serving_default"]
+        signature(dict.fromkeys(signature.inputs, [b"a"]))
 
     @functools.cached_property
     def card(self) -> dict[str, Any]:

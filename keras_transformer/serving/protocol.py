@@ -1,23 +1,21 @@
-"""Requests and answers of TensorFlow Serving's predict API in JSON, and its errors.
+"""Requests and answers of TensorFlow Serving's predict API in JSON, for inputs that are texts.
 
-Reference: https://github.com/tensorflow/serving/blob/master/tensorflow_serving/g3doc/api_rest.md
-and, for the texts of errors, tensorflow_serving/util/json_tensor.cc.
+Reference: https://github.com/tensorflow/serving/blob/master/tensorflow_serving/g3doc/api_rest.md;
+the texts of errors are those of tensorflow_serving/util/json_tensor.cc where it has the same ones.
 """
 
 import base64
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from keras_transformer.serving.models import Columns
-
-_JSON_TYPES = {bool: "Bool", dict: "Object", list: "Array", str: "String", type(None): "Null"}
+_TYPES = {bool: "Bool", dict: "Object", list: "Array", type(None): "Null"}
 
 
 class RequestError(Exception):
-    """A request that gets no answer, with its HTTP status."""
+    """A request that gets an error as its answer, with an HTTP status."""
 
     def __init__(self, message: str, status: int = 400):
         super().__init__(message)
@@ -25,154 +23,96 @@ class RequestError(Exception):
 
 
 def read_request(body: bytes) -> dict[str, Any]:
-    """Returns the object in the body of a request; raises a `RequestError` if there is none."""
-    if not body:
-        raise RequestError("JSON Parse error: The document is empty")
+    """Returns the object in a body; raises a `RequestError` if it is no request to `predict`."""
     try:
         # Invalid UTF-8 reaches the model as it is; our models read it as U+FFFD.
         request = json.loads(body.decode("utf-8", "surrogateescape"))
-    except json.JSONDecodeError as error:
-        raise RequestError(f"JSON Parse error: {error.msg} at offset: {error.pos}") from error
     except (ValueError, RecursionError) as error:
-        raise RequestError(f"JSON Parse error: {error}") from error
+        raise RequestError(f"JSON Parse error: {error or 'it is too deep'}") from error
     if not isinstance(request, dict):
         raise RequestError(f"{_shown(request)} Is not object")
     if not isinstance(request.get("signature_name", ""), str):
         rule = "not formatted correctly. 'signature_name' key must be a string value."
         raise RequestError(f"{_shown(request)} {rule}")
+    if "instances" in request and "inputs" in request:
+        rule = "Not formatted correctly expecting only one of 'inputs' or 'instances' keys to exist"
+        raise RequestError(f"{_shown(request)} {rule}")
+    if "instances" not in request and "inputs" not in request:
+        raise RequestError("Missing 'inputs' or 'instances' key")
     return request
 
 
-def to_columns(request: Mapping[str, Any], specs: Mapping[str, Any]) -> Columns:
-    """Returns the inputs in a request; strings become bytes.
-
-    `specs` has the `tf.TensorSpec` of each input. A `RequestError` is raised if one does not fit.
-    """
-    if "instances" not in request and "inputs" not in request:
-        raise RequestError("Missing 'inputs' or 'instances' key")
-    if "instances" in request:
-        values = _from_rows(request, request["instances"], specs)
-    elif _has_names(values := request["inputs"]):
-        for name in specs.keys() - values.keys():
-            raise RequestError(f"Missing named input: {name} in 'inputs' object.")
-    elif len(specs) > 1:
-        rule = "inputs is a plain value/list, but expecting an object as multiple input tensors"
-        raise RequestError(f"{rule} required as per tensorinfo_map")
-    else:
-        values = dict.fromkeys(specs, values)
-    return {name: _to_array(values[name], name, spec) for name, spec in specs.items()}
-
-
-def to_answer(request: Mapping[str, Any], outputs: Columns) -> dict[str, Any]:
-    """Returns the answer to a request as values of JSON, in rows or columns as in the request."""
-    columns = {name: _to_json(name, array) for name, array in outputs.items()}
-    is_single = len(columns) == 1
-    if "inputs" in request:
-        return {"outputs": next(iter(columns.values())) if is_single else columns}
-    sizes = {name: array.shape[:1] for name, array in outputs.items()}
-    if len(set(sizes.values())) != 1 or () in sizes.values():
-        rule = "An answer to 'instances' needs outputs with the same number of rows"
-        raise RequestError(f"{rule}. Received: {sizes}")
-    rows = zip(*columns.values(), strict=True)
-    named = (dict(zip(columns, row, strict=True)) for row in rows)
-    return {"predictions": next(iter(columns.values())) if is_single else list(named)}
-
-
-def _from_rows(request, rows, specs):
-    """Returns the values of each input in a request of rows."""
-    if "inputs" in request:
-        rule = "Not formatted correctly expecting only one of 'inputs' or 'instances' keys to exist"
-        raise RequestError(f"{_shown(request)} {rule}")
-    if not isinstance(rows, list):
-        raise RequestError(f"{_shown(request)} Expecting 'instances' to be an list/array")
-    if not rows:
-        raise RequestError(f"{_shown(request)} No values in 'instances' array")
-    if not isinstance(rows[0], dict) and len(specs) > 1:
-        rule = "instances is a plain list, but expecting list of objects as multiple input tensors"
-        raise RequestError(f"{rule} required as per tensorinfo_map")
-    have_names = _has_names(rows[0])
-    for number, row in enumerate(rows):
+def to_texts(request: Mapping[str, Any], names: Sequence[str]) -> dict[str, list[bytes]]:
+    """Returns the texts of each named input, as many of each; raises a `RequestError`."""
+    is_rows = "instances" in request
+    values = request["instances" if is_rows else "inputs"]
+    if is_rows and not (values and isinstance(values, list)):
+        rules = "Expecting 'instances' to be an list/array", "No values in 'instances' array"
+        raise RequestError(f"{_shown(request)} {rules[values == []]}")
+    have_names = _has_names(values[0] if is_rows else values)
+    if not have_names and len(names) > 1:
+        rule = "is a plain list, but expecting named values as multiple input tensors required"
+        raise RequestError(f"{'instances' if is_rows else 'inputs'} {rule}: {','.join(names)}")
+    for number, row in enumerate(values if is_rows else ()):
         if _has_names(row) != have_names:
             kinds = "object but got list" if have_names else "value/list but got object"
             raise RequestError(f"Expecting {kinds} at item {number} of input list")
-        if have_names and row.keys() != specs.keys():
-            rule = f"{_shown(row)} keys must be equal to: {','.join(sorted(specs))}"
-            rule = rule.replace("JSON Value", "JSON object", 1)
-            raise RequestError(f"Failed to process element: {number} of 'instances' list. {rule}")
-    return {name: [row[name] for row in rows] if have_names else rows for name in specs}
+        if have_names and row.keys() != set(names):
+            where = f"Failed to process element: {number} of 'instances' list"
+            raise RequestError(f"{where}. {_shown(row)} keys must be equal to: {','.join(names)}")
+    if not have_names:
+        values = dict.fromkeys(names, values)
+    elif is_rows:
+        values = {name: [row[name] for row in values] for name in names}
+    columns: dict[str, list[bytes]] = {}
+    for name in names:
+        if name not in values:
+            raise RequestError(f"Missing named input: {name} in 'inputs' object.")
+        if not isinstance(values[name], list):
+            raise RequestError(f"{_shown(values[name])} is not a list of strings")
+        columns[name] = [_to_text(value) for value in values[name]]
+    sizes = {name: len(column) for name, column in columns.items()}
+    if len(set(sizes.values())) > 1:
+        raise RequestError(f"All inputs must have the same number of strings. Received: {sizes}")
+    return columns
 
 
-def _to_array(value, name, spec):
-    shape, first = [], value
-    while isinstance(first, list):
-        shape.append(len(first))
-        first = first[0] if first else None
-    leaves = list(_leaves(value, 0, shape, spec.dtype))
-    if not spec.shape.is_compatible_with(shape):
-        raise RequestError(f"Expecting shape {spec.shape} of {name} but got: {shape}")
-    # NumPy's own strings would lose zeros at their end.
-    array = np.empty(len(leaves), object if spec.dtype.name == "string" else spec.dtype.name)
+def to_answer(request: Mapping[str, Any], outputs: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    """Returns outputs with a row for each text, in rows or columns as the request has its texts."""
+    columns: dict[str, Any] = {}
+    for name, array in outputs.items():
+        if array.dtype == object:  # strings
+            texts = [text.decode("utf-8", "replace") for text in array.flat]
+            array = np.array([*texts, None])[:-1].reshape(array.shape)
+        elif array.dtype.kind == "f":
+            # The shortest digits that give the same number, also of a float32.
+            array = array.astype(str).astype(float)
+        columns[name] = array.tolist()
+    rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    key, answer = ("outputs", columns) if "inputs" in request else ("predictions", rows)
+    return {key: next(iter(columns.values())) if len(columns) == 1 else answer}
+
+
+def _to_text(value):
     try:
-        array[:] = leaves
-    except OverflowError as error:
-        raise RequestError(f"{name} is not of expected type: {spec.dtype.name}") from error
-    return array.reshape(shape)
-
-
-def _leaves(value, level, shape, dtype) -> Iterator[Any]:
-    """Yields the numbers or strings in nested lists, which must have a shape."""
-    if not isinstance(value, list):
-        if level != len(shape):
-            where = f"level: {level + 1} in the JSON DOM. Expected at level: {len(shape)}"
-            raise RequestError(f"{_shown(value)} found at incorrect {where}")
-        yield _leaf(value, dtype)
-        return
-    if level >= len(shape):
-        rule = f"Encountered list at unexpected level: {level} expected < {len(shape)}"
-        raise RequestError(rule)
-    if len(value) != shape[level]:
-        where = f"size: {len(value)} at level: {level} expected size: {shape[level]}"
-        raise RequestError(f"Encountered list at unexpected {where}")
-    for item in value:
-        yield from _leaves(item, level + 1, shape, dtype)
-
-
-def _leaf(value, dtype):
-    is_text, numbers = dtype.name == "string", int if dtype.is_integer else int | float
-    if is_text and isinstance(value, dict):
-        if _has_names(value):
-            raise RequestError(f"{_shown(value)} not formatted correctly for base64 data")
-        try:
+        if isinstance(value, dict) and not _has_names(value):
             return base64.b64decode(value["b64"], validate=True)
-        except ValueError as error:
-            raise RequestError("Unable to base64 decode") from error
-    allowed: Any = str if is_text else bool if dtype.is_bool else numbers
-    if not isinstance(value, allowed) or isinstance(value, bool) != dtype.is_bool:
-        kind = _JSON_TYPES.get(type(value), "Number")
-        raise RequestError(f"{_shown(value)} Type: {kind} is not of expected type: {dtype.name}")
-    try:
-        return value.encode("utf-8", "surrogateescape") if is_text else value
+        if isinstance(value, str):
+            return value.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError as error:
         rule = "The surrogate pair in string is invalid."
         raise RequestError(f"JSON Parse error: {rule}") from error
-
-
-def _to_json(name, array):
-    if array.dtype == object:  # strings
-        values = [value.decode("utf-8", "replace") for value in array.ravel()]
-        if name.endswith("_bytes"):
-            values = [{"b64": base64.b64encode(value).decode()} for value in array.ravel()]
-        array = np.array([*values, None])[:-1].reshape(array.shape)
-    elif array.dtype.kind == "f":
-        # The shortest digits of each number, also of a float32.
-        array = array.astype(str).astype(float)
-    return array.tolist()
+    except ValueError as error:
+        raise RequestError("Unable to base64 decode") from error
+    kind = _TYPES.get(type(value), "Number")
+    raise RequestError(f"{_shown(value)} Type: {kind} is not of expected type: string")
 
 
 def _has_names(value):
-    """Returns whether a value is an object of named inputs, and not a string in base64."""
-    is_base64 = isinstance(value, dict) and [*value] == ["b64"] and isinstance(value["b64"], str)
-    return isinstance(value, dict) and not is_base64
+    """Returns whether a value is an object of named inputs, and not a text in base64."""
+    if not isinstance(value, dict):
+        return False
+    return [*value] != ["b64"] or not isinstance(value["b64"], str)
 
 
 def _shown(value):
