@@ -61,10 +61,10 @@ def stack_parameters(stack):
 
 def transformer_parameters(model):
     bias = model.target_embedding.bias
-    return {
+    biases = {} if bias is None else {"output_bias": array(bias)}
+    return biases | {
         "source": array(model.source_embedding.embeddings),
         "target": array(model.target_embedding.embeddings),
-        "output_bias": 0.0 if bias is None else array(bias),
         "encoder": stack_parameters(model.encoder),
         "decoder": stack_parameters(model.decoder),
     }

@@ -117,6 +117,7 @@ OF_EMBEDDING = {
     "d_model": INTEGER,
     "padding_id": ("must be None or an id below `vocab_size`, which is 11", [-1, 11, 0.0, True]),
     "mask_zero": BOOLEAN,
+    "use_bias": BOOLEAN,
 }
 OF_BLOCK = {
     **OF_ATTENTION,

@@ -185,4 +185,4 @@ def transformer(params, num_heads, source, target, norm="post"):
     memory = encoder(params["encoder"], num_heads, embedded, source != 0, norm)
     masks = {"padding_mask": target != 0, "memory_mask": source != 0}
     states = decoder(params["decoder"], num_heads, embedded_target, memory, **masks, norm=norm)
-    return states @ params["target"].T + params["output_bias"]
+    return states @ params["target"].T + params.get("output_bias", 0.0)
