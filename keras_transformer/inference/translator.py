@@ -163,6 +163,15 @@ class Translator(Pipeline):
         pairs = zip(encoded, split, strict=True)
         return [[TextPart(text, ids, tags=tags)] for ids, (tags, text) in pairs]
 
+    def split(self, text: str) -> list[TextPart]:
+        """Returns the parts of a text that `translate` translates one by one, with their tags.
+
+        Args:
+            text: As in `translate`.
+        """
+        [[part]] = self._encode([text])
+        return self._split(part)
+
     def _split(self, part):
         """Returns the parts of a text: one, unless it is longer than the training texts."""
         profile, longest = self.sentence_profile, max(self.max_source_length - 1, 1)
@@ -180,7 +189,7 @@ class Translator(Pipeline):
             return [ids[len(tag_ids) :] for ids in encoded]
 
         parts = split_text(part.text, max(longest - len(tag_ids), 1), encode, profile)
-        return [part._replace(ids=tag_ids + part.ids) if part.ids else part for part in parts]
+        return [p._replace(ids=p.ids and tag_ids + p.ids, tags=part.tags) for p in parts]
 
     def hypotheses(
         self,

@@ -23,7 +23,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from keras_transformer.errors import one_line
+from keras_transformer.errors import UserError, one_line
 from keras_transformer.serving.batches import Batches
 from keras_transformer.serving.models import ServedModel
 from keras_transformer.serving.page import page_routes
@@ -64,7 +64,7 @@ class Server:
         text = "Rows that wait to be computed"
         self._waiting = Gauge("waiting_rows", text, ["model"], prefix, registry=registry)
         routes = [
-            Route("/v1/{path:path}", self._respond, methods=["GET", "POST"]),
+            Route("/v1/{path:path}", self.respond, methods=["GET", "POST"]),
             Route("/metrics", self._show_metrics),
             *page_routes(self),
         ]
@@ -105,14 +105,18 @@ class Server:
             self._batches[key] = Batches(model.signatures[name], self._threads, self.settings)
         return to_answer(request, await self._batches[key].answer(texts))
 
-    async def _respond(self, request: Request) -> Response:
+    async def respond(self, request: Request, compute: Callable | None = None) -> Response:
+        """Answers a request, with JSON or a page, or with an error.
+
+        `await compute(request, names)` returns the content, and writes its model into `names`.
+        """
         loop, names = asyncio.get_running_loop(), {"model": "", "method": ""}
         start, status, content = loop.time(), 200, {}
         try:
             async with asyncio.timeout(self.settings.request_timeout):
-                content = await self._content(request, names)
-        except RequestError as error:
-            status, content = error.status, {"error": str(error)}
+                content = await (compute or self._content)(request, names)
+        except (RequestError, UserError) as error:
+            status, content = getattr(error, "status", 400), {"error": str(error)}
         except TimeoutError:
             rule = f"No answer within {self.settings.request_timeout:g} seconds"
             status, content = 504, {"error": rule}
@@ -123,6 +127,8 @@ class Server:
             status, content = 500, {"error": one_line(error)}
         self._count.labels(**names, status=status).inc()
         self._seconds.labels(**names).observe(loop.time() - start)
+        if isinstance(content, str):
+            return Response(content, status, media_type="text/html")
         text = json.dumps(content, ensure_ascii=False)
         return Response(text, status, media_type="application/json")
 
@@ -143,7 +149,7 @@ class Server:
             return await self.run(_metadata, model)
         if method != "predict":
             raise RequestError(f"This server answers predict. Received: {method}", 501)
-        body = read_request(await self._body(request))
+        body = read_request(await self.body(request))
         answer = asyncio.ensure_future(self.predict(model, body))
         left = asyncio.ensure_future(request.receive())  # after the body: the client has left
         try:
@@ -155,7 +161,8 @@ class Server:
             answer.cancel()
             left.cancel()
 
-    async def _body(self, request):
+    async def body(self, request: Request) -> bytes:
+        """Returns the body of a request; raises a `RequestError` if it is too large."""
         most, body = self.settings.max_body_bytes, bytearray()
         size = request.headers.get("content-length", "")
         is_large = size.isdecimal() and int(size) > most

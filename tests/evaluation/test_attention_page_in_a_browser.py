@@ -1,20 +1,11 @@
 """The page of attention in Chromium: lines, choices, keyboard, both color schemes, a phone."""
 
-import os
-import shutil
-
 import numpy as np
 import pytest
 
 from keras_transformer.evaluation import attention_page
+from tests.browser import Select, WebDriverWait, chromium, show, webdriver
 from tests.evaluation.test_attention import HOSTILE, random_weights
-
-webdriver = pytest.importorskip("selenium.webdriver", reason="needs selenium: pip install selenium")
-from selenium.webdriver.support.ui import Select, WebDriverWait  # noqa: E402
-
-PROGRAMS = [shutil.which("chromium"), shutil.which("chromedriver")]
-if None in PROGRAMS:
-    pytest.skip("needs Debian's chromium and chromium-driver", allow_module_level=True)
 
 SOURCE = (*(f"▁{letter}{letter}" for letter in "abcdefgh"), *HOSTILE, "</s>")
 TARGET = ("▁uu", "vv", "▁ww", "</s>")
@@ -23,16 +14,8 @@ WEIGHTS = random_weights(SOURCE, TARGET, num_layers=3, num_heads=4)
 
 @pytest.fixture(scope="module")
 def browser():
-    options = webdriver.ChromeOptions()
-    options.binary_location = PROGRAMS[0]
-    options.add_argument("--headless=new")
-    if hasattr(os, "geteuid") and os.geteuid() == 0:  # Chromium's sandbox is not for root.
-        options.add_argument("--no-sandbox")
-    service = webdriver.ChromeService(PROGRAMS[1])
-    driver = webdriver.Chrome(options=options, service=service)
-    driver.set_script_timeout(20)
-    yield driver
-    driver.quit()
+    with chromium() as driver:
+        yield driver
 
 
 @pytest.fixture
@@ -40,12 +23,8 @@ def page(browser, tmp_path):
     """Opens the page in a window of some size and color scheme."""
 
     def open_page(width=1280, scheme="light", **options):
-        feature = {"name": "prefers-color-scheme", "value": scheme}
-        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
-        size = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width < 500}
-        browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
         path = attention_page(WEIGHTS, tmp_path / "page.html", **options)
-        browser.get(path.as_uri())
+        show(browser, path.as_uri(), width, scheme)
         wait = WebDriverWait(browser, 20)
         wait.until(lambda _: browser.find_elements("css selector", ".piece"))
         return browser

@@ -1,0 +1,142 @@
+"""The routes of the page: the card of a model, parts of a text, aligned words, attention."""
+
+import base64
+import hashlib
+import json
+import re
+import urllib.parse
+import urllib.request
+
+import pytest
+
+from keras_transformer.data import train_sentencepiece
+from keras_transformer.decoding import BeamSearch
+from keras_transformer.inference.sentences import SentenceProfile
+from keras_transformer.serving.models import ServedModel
+from tests.serving.echo import EchoModel, serving
+from tests.tiny_translator import sentence, tiny_translator
+
+TEXT = "The red dog runs. The cat sleeps in the house."
+PROFILE = SentenceProfile(usual_length=20, longest=40, single_sentences=True)
+
+
+@pytest.fixture(scope="module")
+def translator():
+    origin = {"name": "</script>", "license": "CC0"}
+    return tiny_translator(search=BeamSearch(3), sentence_profile=PROFILE, origin=origin)
+
+
+@pytest.fixture(scope="module")
+def client(translator, tmp_path_factory):
+    folder = translator.save(tmp_path_factory.mktemp("models") / "tiny")
+    history = ["step,minutes,valid_bleu", "10,1.2,31.25", "20,2.4,30.5", "30,3.6,"]
+    (folder / "history.csv").write_text("\n".join(history) + "\n")
+    (folder / "training.json").write_text('{"fingerprint": {"pairs": 1234}}')
+    saved = EchoModel("saved")
+    saved.card = {"sentence_profile": PROFILE.to_dict()}
+    with serving(ServedModel("tiny", 1, folder), saved, max_body_bytes=50_000) as client:
+        yield client
+
+
+def post(client, path, **inputs):
+    return client.send("POST", f"/page/{path}", json.dumps({"inputs": inputs}).encode())
+
+
+def test_the_page_has_the_card_of_each_model(client, translator):
+    status, page = client.send("GET", "/")
+    data = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.S)[1]
+    tiny, saved = json.loads(data)
+    assert status == 200 and (tiny["name"], tiny["title"]) == ("tiny", "Translator")
+    assert dict(tiny["facts"]) == {
+        "Parameters": f"{translator.model.count_params():,}",
+        "Layers": "1 + 1",
+        "d_model": "32",
+        "Heads": "4",
+        "Vocabulary": "320",
+        "Search": "3 beams, length penalty 0.6",
+        "Training text": "1,234 pairs",
+        "Training": "30 steps, 4 minutes",
+        "Validation BLEU": "31.2",
+        "Origin": "</script>",
+        "License": "CC0",
+    }
+    assert tiny["note"] == "" and saved["note"].startswith("A SavedModel holds")
+    assert saved["facts"] == [] and saved["title"] == "Model"
+
+
+def test_the_browser_runs_the_scripts_of_the_page_only(client):
+    with urllib.request.urlopen(f"http://127.0.0.1:{client.port}/") as response:
+        page, policy = response.read().decode(), response.headers["content-security-policy"]
+    rules = dict(rule.split(" ", 1) for rule in policy.split("; "))
+    assert rules["default-src"] == "'none'" and rules["connect-src"] == "'self'"
+    for tag in ("script", "style"):
+        [text] = re.findall(rf"<{tag}>(.*?)</{tag}>", page, re.S)
+        digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+        assert rules[f"{tag}-src"] == f"'sha256-{digest}'"
+    assert not re.search(r"https?:|@import|url\(|innerHTML|style=", page)
+
+
+LINES = (f"  {TEXT} ", " ", "", sentence(60))
+
+
+def test_the_parts_of_a_line_are_the_line(client):
+    status, answer = post(client, "tiny/parts", text=LINES)
+    first, blank, empty, long = answer["parts"]
+    assert status == 200 and (blank, empty) == ([[" ", ""]], [["", ""]])
+    assert [shown for shown, _ in first] == ["  The red dog runs. ", TEXT[18:] + " "]
+    assert len(long) > 1 and "".join(shown for shown, _ in long) == LINES[3]
+    _, answer = post(client, "saved/parts", text=[TEXT])
+    assert answer["parts"] == [[[part, part] for part in ("The red dog runs. ", TEXT[18:])]]
+
+
+@pytest.mark.slow
+def test_texts_are_split_as_translate_splits_them(client, translator):
+    for line, parts in zip(LINES, post(client, "tiny/parts", text=LINES)[1]["parts"], strict=True):
+        answers = translator.translate([source for _, source in parts])
+        assert " ".join(filter(None, answers)) == translator.translate([line])[0]
+
+
+def test_the_tags_of_a_line_go_with_each_of_its_parts(tmp_path):
+    lines = [sentence(2 + seed % 8, seed) for seed in range(300)]
+    tokenizer = train_sentencepiece(lines, vocab_size=320, symbols=(">>fra<<",))
+    tiny_translator(tokenizer=tokenizer, sentence_profile=PROFILE).save(tmp_path)
+    with serving(ServedModel("tiny", 1, tmp_path)) as client:
+        _, answer = post(client, "tiny/parts", text=[f" >>fra<< {TEXT}"])
+    shown, sources = zip(*answer["parts"][0], strict=True)
+    assert shown == (" >>fra<< The red dog runs. ", TEXT[18:])
+    assert sources == (">>fra<< The red dog runs. ", f">>fra<< {TEXT[18:]}")
+
+
+def test_words_are_aligned_as_align_does(client, translator):
+    text, answer = [sentence(5, 1), sentence(3, 2)], [sentence(4, 3), sentence(6, 4)]
+    pairs = [[list(pair) for pair in found.pairs] for found in translator.align(text, answer)]
+    assert post(client, "tiny/pairs", text=text, answer=answer) == (200, {"pairs": pairs})
+    long = "a " * 2_000
+    assert post(client, "tiny/pairs", text=["a", long], answer=["b", "b"])[1] == {"pairs": [[], []]}
+    assert post(client, "saved/pairs", text=["a"], answer=["b"])[1] == {"pairs": [[]]}
+
+
+def test_attention_is_a_page(client):
+    form = urllib.parse.urlencode({"text": TEXT, "answer": "a <b>"}).encode()
+    status, page = client.send("POST", "/page/tiny/attention", form)
+    data = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.S)[1]
+    assert status == 200 and json.loads(data)["title"] == TEXT
+    form = urllib.parse.urlencode({"text": "a" * 2_001, "answer": "a"}).encode()
+    status, answer = client.send("POST", "/page/tiny/attention", form)
+    assert (status, answer) == (400, {"error": "Attention is drawn for texts of up to 2,000 bytes"})
+
+
+@pytest.mark.parametrize(("path", "body", "status", "message"), [
+    ("nobody/parts", b'{"inputs": {"text": ["a"]}}', 404, "Servable not found"),
+    ("tiny/parts", b"{", 400, "JSON Parse error"),
+    ("tiny/parts", b'{"inputs": {"text": [1]}}', 400, "string"),
+    ("tiny/pairs", b'{"inputs": {"text": ["a"]}}', 400, "answer"),
+    ("tiny/attention", b"text=a", 400, "Missing named input: answer"),
+    ("tiny/attention", b"text=+&answer=a", 400, "must have words"),
+    ("saved/attention", b"text=a&answer=a", 400, "SavedModel"),
+    ("tiny/parts", b" " * 60_000, 413, "50,000 bytes"),
+    ("tiny/other", b"", 404, "Malformed request"),
+])  # fmt: skip
+def test_other_requests_get_an_error(client, path, body, status, message):
+    answered, content = client.send("POST", f"/page/{path}", body)
+    assert answered == status and message in content["error"]

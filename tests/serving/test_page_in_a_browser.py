@@ -1,0 +1,256 @@
+"""The page in Chromium: answers while a text is typed, words that are aligned, trees, a phone."""
+
+import time
+
+import numpy as np
+import pytest
+
+from keras_transformer.inference.results import Alignment
+from keras_transformer.inference.sentences import TextPart, split_sentences
+from tests.browser import Select, WebDriverWait, chromium, show, webdriver
+from tests.serving.echo import Echo, EchoModel, serving
+
+HOSTILE = "<img src=x onerror=alert(1)> </script>&amp; \"'`"
+TREE = "(S (NP (DT The) (NN dog)) (VP (VBZ barks) (ADVP (RB -LRB-))))"
+LONG = f"(S {' '.join(f'(NN word{number})' for number in range(40))})"
+
+
+class Reversed(Echo):
+    """Answers with the words in the other order, and with the text itself."""
+
+    def __call__(self, texts):
+        lines = [text.decode() for text in texts["text"]]
+        time.sleep(0.6 * any("slow" in line for line in lines))
+        answers = [[" ".join(line.split()[::-1]).encode(), line.encode()] for line in lines]
+        scores = np.tile([-0.25, -1.5], [len(lines), 1])
+        return {"translations": np.array(answers, object), "scores": scores}
+
+
+class Trees(Echo):
+    def __call__(self, texts):
+        trees = [[LONG.encode() if b"long" in text else TREE.encode()] for text in texts["text"]]
+        return {"trees": np.array(trees, object), "scores": np.full([len(trees), 1], -0.5)}
+
+
+class ReversedPipeline:
+    def split(self, text):
+        return [TextPart(part, []) for part in split_sentences(text)]
+
+    def align(self, texts, answers):
+        pairs = [[(i, len(x.split()) - 1 - i) for i in range(len(x.split()))] for x in texts]
+        return [Alignment(tuple(found), np.zeros([1, 1])) for found in pairs]
+
+
+def model(name, signature, pipeline=None, **card):
+    served = EchoModel(name, n_best=signature)
+    served.pipeline, served.card, served.path = pipeline, card, None
+    return served
+
+
+@pytest.fixture(scope="module")
+def client():
+    models = [
+        model("words", Reversed(), ReversedPipeline(), task="translation"),
+        model("trees", Trees(), task="parsing"),
+        model("saved", Reversed()),
+    ]
+    with serving(*models, max_text_bytes=500) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with chromium() as driver:
+        yield driver
+
+
+@pytest.fixture
+def page(browser, client):
+    """Opens the page with a model in a window of some size and color scheme."""
+
+    def open_page(name="words", width=1280, scheme="light"):
+        show(browser, f"http://127.0.0.1:{client.port}/", width, scheme)
+        Select(browser.find_element("id", "model")).select_by_visible_text(name)
+        return browser
+
+    return open_page
+
+
+def answer_to(browser, text):
+    """Types a text instead of the one before, and returns the answer."""
+    browser.execute_script(
+        """
+        field.focus();
+        field.select();
+        document.execCommand("insertText", false, arguments[0]);""",
+        text,
+    )  # as if typed
+    finished = "return panes.ariaBusy === 'false'"
+    WebDriverWait(browser, 20, 0.02).until(lambda _: browser.execute_script(finished))
+    return browser.find_element("id", "answer").text
+
+
+def texts(browser, selector):
+    return [node.text for node in browser.find_elements("css selector", selector)]
+
+
+def press(browser, *names):
+    actions = webdriver.ActionChains(browser)
+    for name in names:
+        actions.send_keys(getattr(webdriver.Keys, name))
+    actions.perform()
+    return browser.switch_to.active_element
+
+
+def point_at(browser, node, x=0):
+    webdriver.ActionChains(browser).move_to_element_with_offset(node, x, 0).perform()
+
+
+def errors(browser):
+    return [line["message"] for line in browser.get_log("browser") if line["level"] == "SEVERE"]
+
+
+def test_a_text_is_answered_after_a_pause(page):
+    browser = page()
+    assert answer_to(browser, "a red house") == "house red a"
+    assert texts(browser, "#list li") == ["house red a\n−0.250", "a red house\n−1.500"]
+    assert texts(browser, "h1, dd, #note") == ["Translator", ""]
+    assert answer_to(browser, "a") == "a" and texts(browser, "#list li") == ["a\n−0.250"]
+    assert (
+        answer_to(browser, " ") == "" and not browser.find_element("id", "choices").is_displayed()
+    )
+    assert not errors(browser)
+
+
+def test_the_answer_to_an_earlier_text_is_dropped(page):
+    browser = page()
+    answer_to(browser, "a")
+    field = browser.find_element("id", "field")
+    field.send_keys(" slow text")
+    time.sleep(0.45)  # The search has begun.
+    assert answer_to(browser, "new text") == "text new"
+    time.sleep(0.4)
+    assert browser.find_element("id", "answer").text.strip() == "text new"
+    assert texts(browser, "#list bdi") == ["text new", "new text"] and not errors(browser)
+
+
+def test_aligned_words_are_lit_on_both_sides(page):
+    browser = page()
+    answer_to(browser, "one two three")
+    word = browser.find_elements("css selector", "#answer .word")[0]
+    point_at(browser, word)
+    assert texts(browser, "#answer .lit") == ["three"]
+    lit = browser.find_element("css selector", "#mirror .lit")
+    assert lit.text == "three"
+    # The copy behind the field lies where the field has the word: to point there lights it.
+    place, field = lit.rect, browser.find_element("id", "field").rect
+    first = browser.find_elements("css selector", "#mirror .word")[0].rect
+    assert first["y"] == place["y"] and field["x"] < first["x"] < place["x"]
+    shift = first["x"] + first["width"] / 2 - field["x"] - field["width"] / 2
+    node = browser.find_element("id", "field")
+    height = first["y"] + first["height"] / 2 - field["y"] - field["height"] / 2
+    webdriver.ActionChains(browser).move_to_element_with_offset(node, shift, height).perform()
+    assert texts(browser, ".lit") == ["one", "one"]
+    point_at(browser, browser.find_element("css selector", "h1"))
+    assert not texts(browser, ".lit")
+
+
+def test_the_keyboard_lights_words_and_chooses_sentences(page):
+    browser = page()
+    text = "one two. Three four.\n \nfive six"
+    assert answer_to(browser, text).split("\n") == ["two. one four. Three", "", "six five"]
+    assert texts(browser, "#heading") == ["Answers to “one two.”"]
+    press(browser, "HOME", "ARROW_RIGHT")  # the caret is in the last line
+    assert texts(browser, ".lit") == ["five", "five"]
+    assert texts(browser, "#heading") == ["Answers to “five six”"]
+    word = press(browser, "TAB")
+    assert word.text == "two." and word.value_of_css_property("outline-style") == "solid"
+    assert texts(browser, ".lit") == ["two.", "two."]
+    assert press(browser, "ARROW_RIGHT", "ARROW_RIGHT").text == "four."
+    assert texts(browser, ".lit") == ["four.", "four."]
+    assert texts(browser, ".chosen") == ["Three four.", "four. Three"]
+    assert texts(browser, "#list bdi") == ["four. Three", "Three four."]
+    assert press(browser, "END").text == "five" and press(browser, "HOME").text == "two."
+    assert press(browser, "TAB").get_attribute("id") == "attention"
+    assert press(browser, "TAB").tag_name == "summary" and not errors(browser)
+
+
+def test_hebrew_is_read_from_the_right(page):
+    browser = page()
+    answer_to(browser, "אחת שתיים שלוש")
+    first = press(browser, "TAB")
+    assert first.text == "שלוש" and press(browser, "ARROW_LEFT").text == "שתיים"
+    words = browser.find_elements("css selector", "#answer .word")
+    assert words[0].rect["x"] > words[1].rect["x"] > words[2].rect["x"]
+    sides = [
+        browser.find_elements("css selector", f"#{side} .word") for side in ("mirror", "answer")
+    ]
+    assert sides[0][0].rect["x"] > sides[0][2].rect["x"]
+
+
+def test_text_is_never_markup(page):
+    browser = page()
+    assert answer_to(browser, HOSTILE) == " ".join(HOSTILE.split()[::-1])
+    assert texts(browser, "#list bdi") == [" ".join(HOSTILE.split()[::-1]), HOSTILE]
+    assert browser.find_elements("css selector", "main img") == [] and not errors(browser)
+
+
+def test_a_long_text_is_answered_in_pieces(page):
+    browser = page()
+    answer = answer_to(browser, " ".join(f"Word {number}." for number in range(100)))
+    assert answer == " ".join(f"{number}. Word" for number in range(100))
+    assert len(texts(browser, "#answer .part")) == 100
+
+
+def test_errors_of_the_server_are_shown_in_words(page):
+    browser = page()
+    answer_to(browser, "x" * 501)
+    assert texts(browser, "#problem") == ["A text may have at most 500 bytes. Received: 501"]
+    browser.execute_script("window.fetch = async () => { throw new TypeError('no network'); }")
+    answer_to(browser, "a")
+    assert texts(browser, "#problem") == ["The server does not answer. Is it still running?"]
+    errors(browser)
+
+
+def test_a_saved_model_says_what_is_missing(page):
+    browser = page("saved")
+    assert answer_to(browser, "one two") == "two one"
+    assert texts(browser, "h1") == ["Model"] and texts(browser, "#note")[0].startswith(
+        "A SavedModel"
+    )
+    assert not browser.find_element("id", "attention").is_displayed()
+    point_at(browser, browser.find_elements("css selector", "#answer .word")[0])
+    assert texts(browser, ".lit") == ["two"]
+
+
+@pytest.mark.parametrize(("name", "width", "scheme"), [
+    ("words", 1280, "light"), ("words", 375, "dark"), ("trees", 375, "light"),
+])  # fmt: skip
+def test_nothing_is_wider_than_the_window_or_hard_to_read(page, name, width, scheme):
+    browser = page(name, width, scheme)
+    answer_to(browser, "a long word " + "x" * 200)
+    assert browser.execute_script("return document.documentElement.scrollWidth") <= width
+    text, background = browser.execute_script("""
+        const style = getComputedStyle(document.body);
+        return [style.color, style.backgroundColor];""")
+    is_dark = sum(map(int, background[4:-1].split(","))) < 150
+    assert is_dark == (scheme == "dark") == (sum(map(int, text[4:-1].split(","))) > 600)
+
+
+def test_a_tree_is_drawn(page):
+    browser = page("trees")
+    answer_to(browser, "The dog barks (")
+    nodes = {node.text: node.rect for node in browser.find_elements("css selector", ".tree span")}
+    leaves = browser.find_elements("css selector", ".tree .leaf")
+    assert [leaf.text for leaf in leaves] == ["The", "dog", "barks", "("]
+    ends = [leaf.rect["y"] + leaf.rect["height"] for leaf in leaves]
+    assert max(ends) - min(ends) < 1  # on a line
+    middles = {label: rect["x"] + rect["width"] / 2 for label, rect in nodes.items()}
+    assert middles["DT"] < middles["NP"] < middles["NN"] < middles["VBZ"] < middles["VP"]
+    assert nodes["S"]["y"] < nodes["NP"]["y"] == nodes["VP"]["y"] < nodes["DT"]["y"]
+    assert texts(browser, "#list li") == [f"{TREE}\n−0.500"]
+    # A tree that is too wide has a row for each node.
+    answer_to(browser, "a long one")
+    rows = [node.rect["y"] for node in browser.find_elements("css selector", ".tree span")]
+    assert len(rows) == 41 and rows == sorted(set(rows))
+    browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
