@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import math
 import socket
 import time
 
@@ -45,6 +46,7 @@ def run(arguments):
     say(f"  curl {address}/v1/models/{next(iter(models))}:predict -d {request}")
     say("Ctrl-C ends the server.")
     config = uvicorn.Config(server.app, log_config=None, access_log=False, ws="none")
+    config.timeout_graceful_shutdown = math.ceil(settings.request_timeout)
     # uvicorn waits for the answers that are due, and then sends itself the signal again.
     with contextlib.suppress(KeyboardInterrupt):
         uvicorn.Server(config).run(sockets=[listener])

@@ -1,7 +1,6 @@
 """`Server`: TensorFlow Serving's REST protocol for served models, as an ASGI application."""
 
 import asyncio
-import collections
 import json
 import logging
 import re
@@ -9,14 +8,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from prometheus_client import (
-    CONTENT_TYPE_PLAIN_0_0_4,
-    CollectorRegistry,
-    Counter,
-    Gauge,
-    Histogram,
-    generate_latest,
-)
+import prometheus_client as prometheus
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
@@ -33,19 +25,13 @@ from keras_transformer.serving.server_settings import ServerSettings
 _LOGGER = logging.getLogger(__name__)
 # TensorFlow Serving's own patterns (model_servers/http_rest_api_util.cc).
 _MODEL = r"/v1/models/(?P<name>[^/:]+)(/versions/(?P<version>\d+)|/labels/(?P<label>[^/:]+))?"
-_PATTERNS = {
-    "GET": re.compile(_MODEL + r"(/(?P<method>metadata))?", re.IGNORECASE),
-    "POST": re.compile(_MODEL + r":(?P<method>classify|regress|predict)", re.IGNORECASE),
-}
+_GET = re.compile(_MODEL + r"(/(?P<method>metadata))?")
+_POST = re.compile(_MODEL + r":(?P<method>classify|regress|predict)")
 _CLIENT_LEFT = 499  # nginx's
 
 
 class Server:
-    """Answers requests to models.
-
-    Args:
-        models: The versions of each model by name.
-        settings: The `ServerSettings`.
+    """Answers requests to models: the versions of each by name.
 
     Attributes:
         app: The ASGI application.
@@ -55,20 +41,19 @@ class Server:
         self.models, self.settings = models, settings
         self._threads = ThreadPoolExecutor(settings.streams, "model")
         self._batches: dict[tuple[ServedModel, str], Batches] = {}
-        self._registry, labels = CollectorRegistry(), ["model", "method"]
-        prefix, registry = "keras_transformer", self._registry
-        text = "Requests by status"
-        self._count = Counter("requests", text, [*labels, "status"], prefix, registry=registry)
-        text = "Time to answer a request"
-        self._seconds = Histogram("request_seconds", text, labels, prefix, registry=registry)
-        text = "Rows that wait to be computed"
-        self._waiting = Gauge("waiting_rows", text, ["model"], prefix, registry=registry)
+        self._registry = registry = prometheus.CollectorRegistry()
+        labels, unit = ["model", "method", "status"], "keras_transformer"
+        text = "Requests and the seconds to their answers."
+        self._seconds = prometheus.Histogram("requests", text, labels, unit, registry=registry)
+        labels, text = ["model", "signature"], "Texts that wait to be computed."
+        self._waiting = prometheus.Gauge("waiting", text, labels, unit, registry=registry)
         routes = [
             Route("/v1/{path:path}", self.respond, methods=["GET", "POST"]),
             Route("/metrics", self._show_metrics),
             *page_routes(self),
         ]
-        self.app = Starlette(routes=routes, exception_handlers={HTTPException: _no_route})
+        handlers: Any = {HTTPException: _explain, RequestError: _explain}
+        self.app = Starlette(routes=routes, exception_handlers=handlers)
 
     def model(self, name: str, version: int | None = None) -> ServedModel:
         """Returns a model, by default the newest; raises a `RequestError` if it is not served."""
@@ -100,9 +85,11 @@ class Server:
             rule = f"A text may have at most {most:,} bytes"
             raise RequestError(f"{rule}. Received: {longest:,}")
         if self.settings.log_texts:
-            _LOGGER.info("%s %s %s", model.name, name, texts)
+            _LOGGER.info("%s: %s", model.name, json.dumps(request))
         if key not in self._batches:
-            self._batches[key] = Batches(model.signatures[name], self._threads, self.settings)
+            batches = Batches(model.signatures[name], self._threads, self.settings)
+            self._waiting.labels(model.name, name).set_function(lambda: batches.num_waiting)
+            self._batches[key] = batches
         return to_answer(request, await self._batches[key].answer(texts))
 
     async def respond(self, request: Request, compute: Callable | None = None) -> Response:
@@ -123,10 +110,9 @@ class Server:
         except ClientDisconnect:
             status = _CLIENT_LEFT
         except Exception as error:
-            _LOGGER.exception("A request failed.")
             status, content = 500, {"error": one_line(error)}
-        self._count.labels(**names, status=status).inc()
-        self._seconds.labels(**names).observe(loop.time() - start)
+            _LOGGER.error("A request failed: %s", one_line(error))
+        self._seconds.labels(**names, status=status).observe(loop.time() - start)
         if isinstance(content, str):
             return Response(content, status, media_type="text/html")
         text = json.dumps(content, ensure_ascii=False)
@@ -134,7 +120,8 @@ class Server:
 
     async def _content(self, request, names):
         """Returns the content of the answer to a request; writes its model into `names`."""
-        match = _PATTERNS[request.method].fullmatch(request.url.path)
+        pattern = _POST if request.method == "POST" else _GET
+        match = pattern.fullmatch(request.url.path)
         if match is None:
             raise RequestError(f"Malformed request: {request.method} {request.url.path}")
         name, label, method = match["name"], match["label"], match["method"]
@@ -164,13 +151,14 @@ class Server:
     async def body(self, request: Request) -> bytes:
         """Returns the body of a request; raises a `RequestError` if it is too large."""
         most, body = self.settings.max_body_bytes, bytearray()
-        size = request.headers.get("content-length", "")
-        is_large = size.isdecimal() and int(size) > most
-        async for chunk in request.stream():
-            if is_large := is_large or len(body) + len(chunk) > most:
-                raise RequestError(f"The body of a request may have at most {most:,} bytes", 413)
-            body += chunk
-        return bytes(body)
+        if int(request.headers.get("content-length", 0)) <= most:
+            async for chunk in request.stream():
+                body += chunk
+                if len(body) > most:
+                    break
+            else:
+                return bytes(body)
+        raise RequestError(f"The body of a request may have at most {most:,} bytes", 413)
 
     def _status(self, name, version):
         versions = self.models.get(name, {})
@@ -183,12 +171,8 @@ class Server:
         return {"model_version_status": [{"version": str(n), **state} for n in numbers]}
 
     async def _show_metrics(self, request):
-        waiting: collections.Counter[str] = collections.Counter()
-        for (model, _), batches in self._batches.items():
-            waiting[model.name] += batches.num_waiting
-        for name, number in waiting.items():
-            self._waiting.labels(name).set(number)
-        return Response(generate_latest(self._registry), media_type=CONTENT_TYPE_PLAIN_0_0_4)
+        text = prometheus.generate_latest(self._registry)
+        return Response(text, media_type=prometheus.CONTENT_TYPE_PLAIN_0_0_4)
 
 
 def _metadata(model):
@@ -216,6 +200,9 @@ def _metadata(model):
     }
 
 
-async def _no_route(request: Request, error: Any) -> Response:
-    text = json.dumps({"error": f"Malformed request: {request.method} {request.url.path}"})
-    return Response(text, error.status_code, media_type="application/json")
+async def _explain(request, error):
+    if isinstance(error, HTTPException):  # no route, or another method
+        rule = f"Malformed request: {request.method} {request.url.path}"
+        error = RequestError(rule, error.status_code)
+    text = json.dumps({"error": str(error)})
+    return Response(text, error.status, media_type="application/json")

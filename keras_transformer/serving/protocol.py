@@ -28,7 +28,8 @@ def read_request(body: bytes) -> dict[str, Any]:
         # Invalid UTF-8 reaches the model as it is; our models read it as U+FFFD.
         request = json.loads(body.decode("utf-8", "surrogateescape"))
     except (ValueError, RecursionError) as error:
-        raise RequestError(f"JSON Parse error: {error or 'it is too deep'}") from error
+        reason = error if body else "The document is empty"
+        raise RequestError(f"JSON Parse error: {reason}") from error
     if not isinstance(request, dict):
         raise RequestError(f"{_shown(request)} Is not object")
     if not isinstance(request.get("signature_name", ""), str):

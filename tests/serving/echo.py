@@ -29,6 +29,19 @@ class Echo:
         return {"upper": upper, "size": np.array([len(text) for text in first], np.int32)}
 
 
+class Slow(Echo):
+    """An `Echo` whose answers wait until `opened` is set."""
+
+    def __init__(self):
+        super().__init__()
+        self.opened, self.began = threading.Event(), threading.Event()
+
+    def __call__(self, texts):
+        self.began.set()
+        assert self.opened.wait(60)
+        return super().__call__(texts)
+
+
 class EchoModel:
     """A version of a model, like `ServedModel`."""
 

@@ -1,27 +1,207 @@
-"""The server's addresses, answers and errors are those of TensorFlow Serving."""
+"""The server's addresses, answers and errors, which are TensorFlow Serving's, and its limits."""
+
+import contextlib
+import json
+import pathlib
+import re
+import socket
+import threading
+import time
 
 import pytest
 
-from tests.serving.echo import EchoModel, serving
+from tests.serving.echo import Echo, EchoModel, Slow, serving
 
 
 @pytest.fixture(scope="module")
 def client():
-    with serving(EchoModel(version=1), EchoModel(version=3)) as client:
+    models = EchoModel(version=1), EchoModel(version=3, score=Echo("text", "translation"))
+    with serving(*models, max_body_bytes=100_000, max_text_bytes=200) as client:
         yield client
 
 
 def test_rows_and_columns(client):
-    status, answer = client.predict({"instances": ["ab", "ü"]})
-    assert (status, answer) == (
-        200,
-        {"predictions": [{"upper": "AB", "size": 2}, {"upper": "ü", "size": 2}]},
-    )
-    status, answer = client.predict({"inputs": {"text": ["ab"]}}, "echo/versions/1")
-    assert (status, answer) == (200, {"outputs": {"upper": ["AB"], "size": [2]}})
+    rows = [{"upper": "AB", "size": 2}, {"upper": "ü", "size": 2}]
+    assert client.predict({"instances": ["ab", "ü"]}) == (200, {"predictions": rows})
+    columns = {"upper": ["AB"], "size": [2]}
+    assert client.predict({"inputs": {"text": ["ab"]}}) == (200, {"outputs": columns})
+    request = {"signature_name": "score", "inputs": {"text": ["ab"], "translation": ["x"]}}
+    assert client.predict(request) == (200, {"outputs": columns})
 
 
-def test_status_of_versions(client):
+def test_versions(client):
     state = {"state": "AVAILABLE", "status": {"error_code": "OK", "error_message": ""}}
-    answer = {"model_version_status": [{"version": "1", **state}, {"version": "3", **state}]}
-    assert client.send("GET", "/v1/models/echo") == (200, answer)
+    versions = [{"version": "1", **state}, {"version": "3", **state}]
+    assert client.send("GET", "/v1/models/echo") == (200, {"model_version_status": versions})
+    status = client.send("GET", "/v1/models/echo/versions/3")
+    assert status == (200, {"model_version_status": versions[1:]})
+    request = {"signature_name": "score", "inputs": {"text": [], "translation": []}}
+    assert client.predict(request, "echo")[0] == 200  # the newest
+    assert client.predict(request, "echo/versions/3")[0] == 200
+    status, answer = client.predict(request, "echo/versions/1")
+    error = 'Serving signature name: "score" not found in signature def'
+    assert (status, answer) == (400, {"error": error})
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "error"),
+    [
+        ("GET", "/v1/models/other", 404, "Could not find any versions of model other"),
+        ("GET", "/v1/models/echo/versions/2", 404, "Could not find version 2 of model echo"),
+        ("GET", "/v1/models/echo/versions/2/metadata", 404, "Specific(echo, 2)"),
+        ("POST", "/v1/models/other:predict", 404, "request: Latest(other)"),
+        ("POST", "/v1/models/echo/versions/2:predict", 404, "Specific(echo, 2)"),
+        ("POST", "/v1/models/echo/labels/stable:predict", 400, "version label: stable"),
+        ("POST", "/v1/models/echo:classify", 501, "classify"),
+        ("POST", "/v1/models/echo:generate", 400, "Malformed request: POST /v1/models/echo:gen"),
+        ("POST", "/v1/models/echo", 400, "Malformed request: POST /v1/models/echo"),
+        ("GET", "/v1/models/echo:predict", 400, "Malformed request: GET /v1/models/echo:predict"),
+        ("GET", "/v1/models", 400, "Malformed request: GET /v1/models"),
+        ("PUT", "/v1/models/echo:predict", 405, "Malformed request: PUT"),
+        ("GET", "/v1/models/../../../etc/passwd", 400, "Malformed request"),
+        ("GET", "/v1/models/..%2f..%2fetc%2fpasswd", 400, "Malformed request"),
+        ("GET", "/v1/models/%2e%2e", 404, "Could not find any versions of model .."),
+        ("GET", "/../../etc/passwd", 404, "Malformed request"),
+        ("GET", "/v1/models/echo/versions/..%2f..%2f3", 400, "Malformed request"),
+    ],
+)
+def test_addresses_that_are_wrong(client, method, path, status, error):
+    found, answer = client.send(method, path, b"" if method == "POST" else None)
+    assert (found, list(answer)) == (status, ["error"])
+    assert error in answer["error"]
+
+
+def test_bodies_that_are_wrong(client):
+    """All of them are in test_protocol.py."""
+    status, answer = client.predict(b'{"instances": ["a"')
+    assert (status, answer["error"][:18]) == (400, "JSON Parse error: ")
+    assert client.predict({"instances": [["a"]]})[0] == 400
+    status, answer = client.predict({"instances": ["a"], "signature_name": "other"})
+    assert (status, answer["error"][:31]) == (400, 'Serving signature name: "other"')
+    assert client.predict({"instances": ["fail"]}) == (500, {"error": "no answer"})
+    assert client.predict({"instances": ["a"]})[0] == 200
+
+
+def test_limits_of_size(client):
+    status, answer = client.predict({"instances": ["a", "ü" * 101]})
+    error = "A text may have at most 200 bytes. Received: 202"
+    assert (status, answer) == (400, {"error": error})
+    status, answer = client.predict({"instances": [""] * 1_001})
+    assert (status, answer["error"]) == (
+        400,
+        "A request may have at most 1,000 texts. Received: 1,001",
+    )
+    status, answer = client.predict({"instances": ["a" * 100] * 1_000})
+    error = "The body of a request may have at most 100,000 bytes"
+    assert (status, answer) == (413, {"error": error})
+
+
+HEAD = b"POST /v1/models/echo:predict HTTP/1.1\r\nHost: localhost\r\n"
+
+
+def connect(client):
+    return contextlib.closing(socket.create_connection(("127.0.0.1", client.port), timeout=30))
+
+
+@pytest.mark.parametrize("is_chunked", [False, True])
+def test_a_body_of_100_megabytes_is_not_kept(client, is_chunked):
+    """Its length is said before, or it comes in chunks of unknown number."""
+    chunk = b"[" * 2**20
+    length = b"Transfer-Encoding: chunked" if is_chunked else b"Content-Length: 104857600"
+    before = memory()
+    with connect(client) as connection:
+        connection.sendall(HEAD + length + b"\r\n\r\n")
+        # The server may close the connection before it has everything.
+        with contextlib.suppress(ConnectionError):
+            for _ in range(100):
+                connection.sendall(b"100000\r\n%s\r\n" % chunk if is_chunked else chunk)
+        with contextlib.suppress(ConnectionError):
+            assert connection.recv(1000).startswith(b"HTTP/1.1 413 ")
+    assert memory() - before < 20_000_000
+    assert client.predict({"instances": ["a"]})[0] == 200
+
+
+def memory():
+    return int(pathlib.Path("/proc/self/statm").read_text("ascii").split()[1]) * 4096
+
+
+def test_a_large_body_is_refused_before_it_is_sent(client):
+    """curl waits for this answer before it sends more than a megabyte."""
+    with connect(client) as connection:
+        connection.sendall(HEAD + b"Content-Length: 104857600\r\nExpect: 100-continue\r\n\r\n")
+        assert connection.recv(1000).startswith(b"HTTP/1.1 413 ")
+
+
+def test_metrics(client):
+    client.predict({"instances": ["a"]})
+    status, text = client.send("GET", "/metrics")
+    assert status == 200
+    pattern = r'requests_count{method="predict",model="echo",status="200"} (\d+)\.0'
+    [before] = re.findall(pattern, text)
+    client.predict({"instances": ["a"]})
+    [after] = re.findall(pattern, client.send("GET", "/metrics")[1])
+    assert int(after) == int(before) + 1
+    assert 'waiting{model="echo",signature="serving_default"} 0.0\n' in text
+    for line in text.splitlines():
+        assert re.fullmatch(r"# (HELP|TYPE) \w+ .+|\w+({(\w+=\"[^\"]*\",?)*})? [-+.\deInf]+", line)
+
+
+def test_texts_are_logged_only_when_asked(caplog):
+    caplog.set_level("DEBUG")
+    for log_texts, number in ((False, 0), (True, 1)):
+        with serving(EchoModel(), log_texts=log_texts) as client:
+            client.predict({"instances": ["a secret"]})
+            client.predict({"instances": ["secret", "fail"]})
+        assert caplog.text.count("a secret") == number
+    assert "A request failed: no answer" in caplog.text
+
+
+def test_a_slow_client_and_a_slow_model_end_at_the_limit_of_time():
+    slow = Slow()
+    with serving(EchoModel(serving_default=slow), request_timeout=0.3) as client:
+        with connect(client) as connection, connect(client) as silent:
+            silent.sendall(HEAD)
+            connection.sendall(HEAD + b"Content-Length: 20\r\n\r\n{")
+            assert connection.recv(1000).startswith(b"HTTP/1.1 504 ")
+            error = {"error": "No answer within 0.3 seconds"}
+            assert client.predict({"instances": ["a"]}) == (504, error)
+            slow.opened.set()
+            assert client.predict({"instances": ["a"]})[0] == 200  # others are still served
+
+
+def test_a_client_that_goes_away_is_forgotten():
+    slow = Slow()
+    with serving(EchoModel(serving_default=slow)) as client:
+        body = json.dumps({"instances": ["a"]}).encode()
+        request = HEAD + b"Content-Length: %d\r\n\r\n%s" % (len(body), body)
+        with connect(client) as first, connect(client) as second:
+            first.sendall(request)
+            assert slow.began.wait(30)
+            second.sendall(request)
+            wait_for(client, 'waiting{model="echo",signature="serving_default"} 1.0')
+            with connect(client) as half:
+                half.sendall(request[:-3])  # within the body
+        wait_for(client, 'requests_count{method="predict",model="echo",status="499"} 3.0')
+        slow.opened.set()
+        assert client.predict({"instances": ["b"]})[0] == 200
+    assert slow.batches == [1, 1]  # the second was not computed
+
+
+def wait_for(client, line):
+    end = time.monotonic() + 30
+    while line not in client.send("GET", "/metrics")[1]:
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def test_the_end_of_the_server_waits_for_answers():
+    slow, outcomes = Slow(), []
+    with serving(EchoModel(serving_default=slow)) as client:
+        asking = threading.Thread(
+            target=lambda: outcomes.append(client.predict({"instances": ["a"]}))
+        )
+        asking.start()
+        assert slow.began.wait(30)
+        threading.Timer(0.3, slow.opened.set).start()
+    asking.join()
+    assert outcomes == [(200, {"predictions": [{"upper": "A", "size": 1}]})]
