@@ -4,11 +4,21 @@ import itertools
 from typing import Any
 
 import keras
+from keras import ops
 
 from keras_transformer.layers.tensors import at_least_float32
 
 if keras.backend.backend() == "tensorflow":
     import tensorflow as tf
+
+
+def token_mean_weights(labels: Any, dtype: str | None = None) -> Any:
+    """Returns the weights whose sum of losses is the mean over the tokens that are not padding.
+
+    The tokens are those of a replica; the sum over the replicas is the mean of their means.
+    """
+    is_token = ops.cast(ops.not_equal(labels, 0), dtype or keras.config.floatx())
+    return is_token / (num_replicas() * ops.maximum(ops.sum(is_token), 1))
 
 
 def num_replicas(model: keras.Model | None = None) -> int:
@@ -43,9 +53,12 @@ class MicroBatchModel(keras.Model):
                 f"micro_batches={self.micro_batches}, streams={self.streams}, "
                 f"backend={keras.backend.backend()!r}"
             )
+        inputs, labels, weights = keras.utils.unpack_x_y_sample_weight(data)
+        if weights is None:  # The parts have different numbers of tokens.
+            weights = token_mean_weights(labels)
         is_whole = self.micro_batches == 1
         compute = self._gradients_in_streams if is_whole else self._gradients_in_turn
-        loss, gradients = compute(keras.utils.unpack_x_y_sample_weight(data))
+        loss, gradients = compute((inputs, labels, weights))
         self.optimizer.apply(gradients, self.trainable_weights)
         # Keras takes the mean over the replicas, but the loss is a sum.
         for metric in self.metrics:

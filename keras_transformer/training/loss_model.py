@@ -14,7 +14,7 @@ from keras_transformer.models.cross_entropy import (
     fused_cross_entropy,
     smoothing_weight,
 )
-from keras_transformer.models.micro_batches import MicroBatchModel, num_replicas
+from keras_transformer.models.micro_batches import MicroBatchModel, num_replicas, token_mean_weights
 from keras_transformer.settings.presets import TrainingRecipe
 from keras_transformer.training.distribution import model_scope
 from keras_transformer.training.optimizer import make_optimizer
@@ -33,10 +33,10 @@ class LabelSmoothedCrossEntropy(keras.losses.Loss):
     - `convention="keras"`: `1 - e + e / V` on the label and `e / V` on the others, as in
       `keras.losses.CategoricalCrossentropy` and `torch.nn.CrossEntropyLoss`.
 
-    Neither target is built: value and gradient are computed in closed form. Padding has no effect,
-    because its `sample_weight` is 0. Differs from Keras: the default reduction is "sum". With the
-    weights of `TokenBatches` (mask / number of tokens in the global batch) this is the exact mean
-    over the tokens, on any number of replicas.
+    Neither target is built: value and gradient are computed in closed form. Differs from Keras: the
+    default reduction is "sum". Without weights it is the mean over the tokens that are not padding
+    (id 0), on each replica. With the weights of `TokenBatches`, which are 0 on padding (mask /
+    number of tokens in the global batch), it is the exact mean on any number of replicas.
 
     Args:
         label_smoothing: float `e` in [0, 1).
@@ -87,6 +87,8 @@ class LabelSmoothedCrossEntropy(keras.losses.Loss):
         if is_wide and self.dtype != "float64":
             loss = self.from_config({**self.get_config(), "dtype": "float64"})
             return loss(y_true, y_pred, sample_weight)
+        if sample_weight is None and self.reduction == "sum":
+            sample_weight = token_mean_weights(y_true, self.dtype)
         return super().__call__(y_true, y_pred, sample_weight)
 
     def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
@@ -197,7 +199,8 @@ class LossModel(MicroBatchModel):
 
         Args:
             optimizer, jit_compile, **kwargs: As in `keras.Model.compile`.
-            loss: A loss whose `y_pred` are the losses of the tokens; None for their weighted sum.
+            loss: A loss whose `y_pred` are the losses of the tokens; None for their weighted sum,
+                without weights their mean.
         """
         self._projection.static_shapes = bool(jit_compile)
         super().compile(
@@ -294,6 +297,11 @@ class _TwiceInTraining(keras.layers.Layer):
 @keras.saving.register_keras_serializable(package="keras_transformer")
 class _TokenLossSum(keras.losses.Loss):
     """The sum of a model's outputs, which are losses already, times the sample weights."""
+
+    def __call__(self, y_true, y_pred, sample_weight=None):
+        if sample_weight is None:
+            sample_weight = token_mean_weights(y_true, self.dtype)
+        return super().__call__(y_true, y_pred, sample_weight)
 
     def call(self, y_true, y_pred):
         return y_pred

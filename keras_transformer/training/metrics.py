@@ -14,7 +14,7 @@ from keras_transformer.models.cross_entropy import cross_entropy
 
 
 class _TokenMean(keras.metrics.Mean):
-    """Mean of a subclass's `token_values(labels, logits)` over tokens with a positive weight."""
+    """Mean of a subclass's `token_values(labels, logits)` over the tokens that count."""
 
     default_name: str
 
@@ -27,11 +27,11 @@ class _TokenMean(keras.metrics.Mean):
         check_rank("y_pred", y_pred, "[batch, length, V]")  # A `LossModel` returns no logits.
         labels = ops.cast(y_true, "int32")
         values = ops.cast(self.token_values(labels, ops.convert_to_tensor(y_pred)), self.dtype)
-        positive = ops.convert_to_tensor(1.0 if sample_weight is None else sample_weight) > 0
-        positive = ops.broadcast_to(positive, ops.shape(values))
+        counts = labels if sample_weight is None else ops.convert_to_tensor(sample_weight)
+        counts = ops.broadcast_to(counts > 0, ops.shape(values))
         # Keras takes the mean of each row first, so that a token of a wide batch would count less.
-        values, positive = (ops.reshape(array, (-1,)) for array in (values, positive))
-        super().update_state(ops.where(positive, values, 0.0), ops.cast(positive, self.dtype))
+        values, counts = (ops.reshape(array, (-1,)) for array in (values, counts))
+        super().update_state(ops.where(counts, values, 0.0), ops.cast(counts, self.dtype))
 
 
 @keras.saving.register_keras_serializable(package="keras_transformer")
@@ -48,7 +48,8 @@ class TokenLoss(_TokenMean):
     Call arguments:
         y_true: int `[batch, length]`.
         y_pred: float `[batch, length, V]`, logits.
-        sample_weight: Optional `[batch, length]`; a token counts if its weight is above 0.
+        sample_weight: Optional `[batch, length]`; a token counts if its weight is above 0, and
+            without weights if it is not padding (id 0).
 
     Returns:
         Scalar, 0 if no token was seen.
@@ -98,7 +99,7 @@ class TokenAccuracy(_TokenMean):
     Example:
 
     >>> metric = keras_transformer.training.TokenAccuracy()
-    >>> float(metric(np.array([[1, 0]]), np.array([[[0.0, 2.0], [0.0, 2.0]]])))
+    >>> float(metric(np.array([[1, 2]]), np.array([[[0.0, 2.0, 0.0], [0.0, 2.0, 0.0]]])))
     0.5
     """
 

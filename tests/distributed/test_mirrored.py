@@ -94,6 +94,13 @@ def test_the_model_of_losses_equals_one_device(measured, epoch, name):
 
 
 @pytest.mark.slow
+def test_without_weights_the_loss_is_the_mean_of_both_devices(measured):
+    assert measured["unweighted"][0]["step"] > 1e-3
+    assert measured["unweighted"][0]["weights"] < 1e-6
+    assert measured["unweighted"][0]["loss"] < 1e-5
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("epoch", range(2), ids=["even", "uneven"])
 def test_mixed_precision_equals_one_device_up_to_its_rounding(measured, epoch):
     differences = measured["mixed"][epoch]

@@ -61,13 +61,15 @@ BATCHES = {
 }
 
 
-def train_on(model, batches):
+def train_on(model, batches, weighted=True):
     """Loss and loss per token of an epoch over the batches, by `fit`, and the weights after it."""
     ids = tf.TensorSpec([None, None], tf.int32)
     signature = ({"source": ids, "target": ids}, ids, tf.TensorSpec([None, None], tf.float32))
     dataset = tf.data.Dataset.from_generator(lambda: iter(batches), output_signature=signature)
     if isinstance(model, LossModel):
         dataset = dataset.map(LossModel.arrange)
+    if not weighted:
+        dataset = dataset.map(lambda inputs, labels, weights: (inputs, labels))
     options = tf.data.Options()
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
     history = model.fit(dataset.with_options(options), verbose=0, shuffle=False).history
@@ -75,7 +77,9 @@ def train_on(model, batches):
     return (history["loss"][0], token_loss), model.get_weights()
 
 
-def compare(strategy, make_optimizer, epochs, micro_batches=1, dtype=None, r_drop=None):
+def compare(
+    strategy, make_optimizer, epochs, micro_batches=1, dtype=None, r_drop=None, weighted=True
+):
     """Differences of one device and two after each epoch, from the same first weights.
 
     An epoch is a list of names of batches. Keras looks at the first batch of `fit`, and needs
@@ -108,8 +112,8 @@ def compare(strategy, make_optimizer, epochs, micro_batches=1, dtype=None, r_dro
     for names in epochs:
         batches = [global_batch(generator, BATCHES[name]) for name in names]
         before = one.get_weights()
-        losses_one, weights_one = train_on(one, batches)
-        losses_two, weights_two = train_on(two, batches)
+        losses_one, weights_one = train_on(one, batches, weighted)
+        losses_two, weights_two = train_on(two, batches, weighted)
         pairs = zip(weights_one, weights_two, strict=True)
         steps = zip(weights_one, before, strict=True)
         differences.append(
@@ -257,6 +261,7 @@ def everything(strategy):
         "sgd": compare(strategy, sgd, [*each, ["even", "uneven_last_batch"]]),
         "losses": compare(strategy, sgd, each, r_drop=0.0),
         "r_drop": compare(strategy, sgd, each, r_drop=5.0),
+        "unweighted": compare(strategy, sgd, [["even"]], r_drop=0.0, weighted=False),
         "mixed": compare(strategy, clipping, each[:2], dtype="mixed_bfloat16"),
         "clipped": compare(strategy, clipping, [mixed[1:]]),
         "in_parts": compare(strategy, clipping, [mixed], micro_batches=2),

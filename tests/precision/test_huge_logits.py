@@ -19,6 +19,7 @@ EPS = np.finfo("float32").eps
 SIZE = 1e4
 RNG = np.random.default_rng(5)
 LABELS = RNG.integers(0, 9, (6, 5)).astype("int32")
+ONES = np.ones(LABELS.shape)
 SMALL = RNG.normal(0, 1, (6, 5, 9))
 LOGITS = {
     "spread": np.sign(SMALL) * SIZE,
@@ -46,7 +47,9 @@ def test_loss_is_exact_and_its_gradient_finite(logits, smoothing, dtype):
     np.testing.assert_allclose(value, expected, rtol=4 * EPS, atol=bound)
 
     summed = LabelSmoothedCrossEntropy(smoothing)
-    _, (gradient,) = value_and_gradients(lambda: summed(LABELS, ops.copy(variable)), [variable])
+    _, (gradient,) = value_and_gradients(
+        lambda: summed(LABELS, ops.copy(variable), ONES), [variable]
+    )
     assert np.isfinite(gradient).all()
     expected = oracle.smoothed_cross_entropy_gradient(LABELS, values, smoothing)
     eps = EPS if dtype == "float32" else float(ml_dtypes.finfo(dtype).eps)
@@ -56,6 +59,6 @@ def test_loss_is_exact_and_its_gradient_finite(logits, smoothing, dtype):
 @pytest.mark.parametrize("logits", LOGITS)
 def test_the_metric_is_exact_too(logits):
     metric = TokenLoss()
-    metric.update_state(LABELS, LOGITS[logits].astype("float32"))
+    metric.update_state(LABELS, LOGITS[logits].astype("float32"), ONES)
     expected = oracle.smoothed_cross_entropy(LABELS, rounded(LOGITS[logits], "float32"))
     np.testing.assert_allclose(float(metric.result()), expected.mean(), rtol=8 * EPS)

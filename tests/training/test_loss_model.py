@@ -78,6 +78,28 @@ def test_loss_and_gradient_are_those_of_logits_and_loss(monkeypatch, slices, con
     check_equal(found, expected)
 
 
+@pytest.mark.parametrize("parts", [
+    "whole",
+    "logits",
+    pytest.param(
+        "in parts", marks=[pytest.mark.slow, pytest.mark.tensorflow_only("steps in parts")]
+    ),
+])  # fmt: skip
+def test_without_weights_the_loss_is_the_mean_over_all_but_padding(parts):
+    """The weights of `TokenBatches` are those of this mean."""
+    inputs, labels, weights = only_batch(corpus_of(sentences(8)))
+    assert 0 < (labels == 0).sum() < labels.size
+    model = small()
+    if parts != "logits":
+        inputs, model = {**inputs, "labels": labels}, LossModel(model)
+    expected = loss_and_gradients(model, (inputs, labels, weights))
+    if parts == "in parts":
+        model.micro_batches, model.streams = 2, 2
+    check_equal(loss_and_gradients(model, (inputs, labels), compiles=parts == "in parts"), expected)
+    value = model.evaluate(inputs, labels, batch_size=len(labels), verbose=0)
+    assert value == pytest.approx(expected[0], abs=1e-5)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", [
     "float32",
