@@ -1,13 +1,14 @@
 """Exceptions: mistakes of the user, and signals that end the work."""
 
 import contextlib
+import difflib
 import errno
 import functools
 import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Self
 
 # Errors of a full disk, a full quota, and a limit on the size of files (`ulimit -f`).
@@ -27,6 +28,12 @@ def one_line(error: BaseException) -> str:
     """Returns an exception's message or class name as one line, cut after 300 characters."""
     text = " ".join(str(error).split()) or type(error).__name__
     return text if len(text) <= 300 else text[:300] + "..."
+
+
+def did_you_mean(name: str, names: Iterable[str]) -> str:
+    """Returns " (did you mean NAME?)" with the name that is most like a misspelt one, or ""."""
+    close = difflib.get_close_matches(name, names, n=1)
+    return f" (did you mean {close[0]}?)" if close else ""
 
 
 class StoppedBySignal(KeyboardInterrupt):

@@ -1,5 +1,6 @@
 """Published models: a folder in transformers' format, or a model on the Hugging Face hub."""
 
+import importlib.util
 import os
 import pathlib
 import re
@@ -30,6 +31,7 @@ def find_model(source: str | os.PathLike) -> pathlib.Path:
     if kind != "marian":
         rule = "Models of Marian (OPUS-MT) can be imported, model_type 'marian'"
         raise UserError(f"{rule}. Received: {str(source)!r} with model_type={kind!r}")
+    _find_weights(folder)
     return folder
 
 
@@ -54,6 +56,19 @@ def _download(name):
     return folder
 
 
+def _find_weights(folder):
+    """Returns the file of a model's weights; raises a `UserError` if it cannot be read."""
+    if (path := folder / _SAFE_WEIGHTS).exists():
+        return path
+    if not (path := folder / _WEIGHTS).exists():
+        rule = f"A model has its weights in {_SAFE_WEIGHTS} or {_WEIGHTS}"
+        raise UserError(f"{rule}. Received: {str(folder)!r} with neither")
+    if importlib.util.find_spec("torch") is None:
+        rule = f"{_WEIGHTS} is read with torch: pip install torch, or convert it to {_SAFE_WEIGHTS}"
+        raise UserError(f"{rule}.")
+    return path
+
+
 def read_weights(folder: pathlib.Path) -> tuple[pathlib.Path, dict]:
     """Returns the file of a model's weights, and its arrays or tensors of torch by name.
 
@@ -62,23 +77,16 @@ def read_weights(folder: pathlib.Path) -> tuple[pathlib.Path, dict]:
     Raises:
         UserError: if there is no such file, or it is damaged, or torch is needed and missing.
     """
-    path = folder / _SAFE_WEIGHTS
-    if path.exists():
+    path = _find_weights(folder)
+    if path.name == _SAFE_WEIGHTS:
         import safetensors.numpy
 
         try:
             return path, safetensors.numpy.load_file(path)
         except Exception as error:  # a SafetensorError, or of the types that NumPy lacks
             raise UserError(f"{str(path)!r} is damaged: {one_line(error)}") from error
-    path = folder / _WEIGHTS
-    if not path.exists():
-        rule = f"A model has its weights in {_SAFE_WEIGHTS} or {_WEIGHTS}"
-        raise UserError(f"{rule}. Received: {str(folder)!r} with neither")
-    try:
-        import torch
-    except ImportError as error:
-        rule = f"{_WEIGHTS} is read with torch: pip install torch, or convert it to {_SAFE_WEIGHTS}"
-        raise UserError(f"{rule}.") from error
+    import torch
+
     try:
         tensors = torch.load(path, map_location="cpu", weights_only=True)
         return path, {name: tensor.detach() for name, tensor in tensors.items()}

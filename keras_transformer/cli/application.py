@@ -5,6 +5,7 @@ import contextlib
 import functools
 import importlib
 import io
+import itertools
 import logging
 import os
 import re
@@ -15,8 +16,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NoReturn
 
 from keras_transformer import __version__
-from keras_transformer.errors import NO_ROOM
+from keras_transformer.errors import NO_ROOM, did_you_mean
 from keras_transformer.files import read_toml
+from keras_transformer.inference.model_files import find_config
 from keras_transformer.inference.tasks import find_installed_tasks, known_tasks
 
 PROGRAM = "keras-transformer"
@@ -91,6 +93,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = sys.argv[1:] if argv is None else list(argv)
     parser = build_parser(words[0] if words else "")
     try:
+        _check_spelling(parser, words)
         arguments, unknown = parser.parse_known_args(words)
         if arguments.command is None:
             parser.error("a command is required")
@@ -100,6 +103,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return int(stop.code or 0)
     try:
         with _library_messages(arguments.command):
+            _check_models(arguments)
             arguments.run(arguments)
         sys.stdout.flush()  # finds a full disk or a closed pipe before Python exits
         return 0
@@ -119,6 +123,27 @@ def main(argv: Sequence[str] | None = None) -> int:
         if not _no_room(error):
             line += f" ({type(error).__name__}; KERAS_TRANSFORMER_DEBUG=1 shows where)"
         return _report(arguments.command, line, _UNEXPECTED_ERROR)
+
+
+def _check_spelling(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
+    """Ends with a suggestion if the command or an option is unknown; argparse has none."""
+    commands: Any = next(a.choices for a in parser._actions if a.dest == "command")
+    chosen = commands.get(words[0], parser) if words else parser
+    if words and chosen is parser and not words[0].startswith("-"):
+        parser.error(f"unknown command {words[0]!r}{did_you_mean(words[0], commands)}")
+    known = chosen._option_string_actions
+    for word in itertools.takewhile("--".__ne__, words):
+        option = word.partition("=")[0]
+        if re.fullmatch(r"--?[a-zA-Z][\w-]*", option) and option not in known:
+            chosen.error(f"unknown option {option}{did_you_mean(option, known)}")
+
+
+def _check_models(arguments: argparse.Namespace) -> None:
+    """Raises a `UserError` if a `--model` is missing, before the command loads TensorFlow."""
+    if "--model" in arguments.fail.__self__._option_string_actions and (named := arguments.model):
+        for directory in [named] if isinstance(named, str) else named:
+            if not os.path.isfile(os.path.join(directory, "saved_model.pb")):
+                find_config(directory)
 
 
 @contextlib.contextmanager

@@ -75,6 +75,8 @@ def is_given(arguments, option: str) -> bool:
 
 def add_line_options(parser, done: str) -> tuple[Any, Any]:
     """Adds the options of a command that answers lines; returns its groups of files and batches."""
+    text = "text to answer, instead of --input"
+    parser.add_argument("texts", nargs="*", metavar="TEXT", help=text)
     files = parser.add_argument_group("model and files")
     add_model_option(files, required=True)
     text = "UTF-8 text, one sentence a line, .gz too, or a pipe (default: standard input)"

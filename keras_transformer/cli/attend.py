@@ -6,6 +6,7 @@ from keras_transformer.cli.arguments import add_options, load_backend
 from keras_transformer.cli.progress import say
 from keras_transformer.cli.text_files import check_output
 from keras_transformer.errors import UserError
+from keras_transformer.inference.model_files import IN_SAVED_MODEL
 
 _ENDINGS = (".html", ".pdf", ".png", ".svg")
 _KINDS = ("encoder", "decoder", "cross")
@@ -36,17 +37,17 @@ def run(arguments):
     if len(arguments.model) > 1:
         raise UserError(f"Give one --model, not an ensemble. Received: {len(arguments.model)}")
     check_output(arguments.output, arguments.model)
-    load_backend()
-    from keras_transformer import evaluation
-    from keras_transformer.inference.model_directory import IN_SAVED_MODEL, read_config
-    from keras_transformer.inference.tasks import get_task
-
     directory = pathlib.Path(arguments.model[0])
     if (directory / "saved_model.pb").is_file():
         directory /= IN_SAVED_MODEL
         if not directory.is_dir():
             message = "A SavedModel must be of one model and this version: export the model again"
             raise UserError(f"{message}. Received: --model {arguments.model[0]!r}")
+    load_backend()
+    from keras_transformer import evaluation
+    from keras_transformer.inference.model_directory import read_config
+    from keras_transformer.inference.tasks import get_task
+
     pipeline = get_task(read_config(directory)["task"]).pipeline.load(directory)
     weights = evaluation.attention_weights(pipeline, arguments.sentence, arguments.translation)
     kind, numbers = arguments.attention, {"layer": arguments.layer, "head": arguments.head}

@@ -30,7 +30,7 @@ def run(arguments):
 
     paths = list(map(pathlib.Path, arguments.checkpoints))
     if not paths:
-        read_config(arguments.model)  # raises if the folder is not a model directory
+        read_config(arguments.model)  # raises if it is damaged
         model, number = pathlib.Path(arguments.model), arguments.last
         paths = Checkpoints(model / CHECKPOINT_FOLDER).weight_files()[-number:]
         if len(paths) < number:

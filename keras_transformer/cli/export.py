@@ -18,7 +18,7 @@ from keras_transformer.cli.arguments import (
 )
 from keras_transformer.cli.progress import say
 from keras_transformer.errors import UserError
-from keras_transformer.export.formats import FORMATS
+from keras_transformer.export.formats import FORMATS, check_export_directory
 from keras_transformer.settings.setting import TEXT
 
 _SEARCH_OPTIONS = (*SEARCH_OPTIONS, "--n-best", "--shortlist", *CONSTRAINT_OPTIONS)
@@ -52,16 +52,16 @@ def run(arguments):
     given = {name: getattr(arguments, option.name) for name, option in chosen.options.items()}
     options = {name: value for name, value in given.items() if value is not None}
     chosen.check_options(options)
+    # Errors are found before TensorFlow is loaded.
+    chosen.check_packages()
+    check_export_directory(arguments.output, chosen.name)
     load_backend()
     from keras_transformer import export
     from keras_transformer.inference.model_directory import read_config
     from keras_transformer.inference.tasks import get_task
 
-    # Raises an error before the model is loaded.
-    export.check_export_directory(arguments.output, chosen.name)
     task = read_config(arguments.model[0])["task"]
     chosen.check_task(task)
-    export.check_export_packages(chosen.name)
     pipeline = get_task(task).pipeline.load(arguments.model, dtype=options.get("dtype"))
     if options.get("dtype") == "auto":  # The pipeline has measured it.
         options["dtype"] = pipeline.model.dtype_policy.name

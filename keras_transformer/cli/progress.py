@@ -73,6 +73,10 @@ class Progress(tqdm):
         values = super().format_dict
         n, total, elapsed = values["n"], values["total"], values["elapsed"]
         speed = (n - self.initial) / elapsed if elapsed > 0 else 0.0
+        limit = 60 * (self._minutes or 0)
+        if limit and (not total or elapsed / limit > n / total):
+            values |= {"n": min(elapsed, limit), "total": limit, "initial": 0}
+            total = None  # The bar, the count and the time left are of the same limit.
         count = f"{n:,}/{total:,}" if total else f"{n:,}"
         values |= {
             "bar_format": _BAR if total or self._minutes else _NO_BAR,
@@ -81,9 +85,6 @@ class Progress(tqdm):
             "ncols": max(1, shutil.get_terminal_size().columns - 1) if self._is_terminal else 100,
             "speed": f"{speed:,.{1 if speed < 100 else 0}f}/s",
         }
-        limit = 60 * (self._minutes or 0)
-        if limit and (not total or elapsed / limit > n / total):
-            values |= {"n": min(elapsed, limit), "total": limit, "initial": 0}
         return values
 
     def display(self, msg: str | None = None, pos: int | None = None) -> None:

@@ -2,7 +2,6 @@
 
 import argparse
 import dataclasses
-import difflib
 import functools
 import itertools
 import json
@@ -12,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from keras_transformer.cli.arguments import TRAINING_STREAMS, add_setting
-from keras_transformer.errors import UserError, one_line
+from keras_transformer.errors import UserError, did_you_mean, one_line
 from keras_transformer.files import read_small_file, require_file
 from keras_transformer.inference.tasks import all_tasks, get_task
 from keras_transformer.settings.presets import TrainingRecipe, get_preset, list_presets
@@ -166,8 +165,7 @@ def _describe_unknown(name, table):
     if name in (known := train_options()):
         return f"{name} belongs in [{known[name].table}]. Received: it in [{table}]"
     names = [option.name for option in options_in(table)]
-    close = difflib.get_close_matches(name, names, n=1)
-    hint = f" (did you mean {close[0]}?)" if close else f"; known: {', '.join(names)}"
+    hint = did_you_mean(name, names) or f"; known: {', '.join(names)}"
     return f"unknown setting in [{table}]{hint}. Received: {name!r}"
 
 
@@ -285,17 +283,20 @@ def check_task(values: Mapping[str, Any]) -> None:
 def data_kind(values: Mapping[str, Any]) -> str:
     """Returns the kind of data that the settings name, a key of `Task.data_kinds`."""
     task, known = get_task(values["task"]), train_options()
+    groups = {kind: (n, *task.more_data.get(kind, ())) for kind, n in task.data_kinds.items()}
     flags = {
-        kind: [known[name].flag for name in names if values[name]]
-        for kind, names in task.data_kinds.items()
+        kind: [known[name].flag for name in itertools.chain(*groups[kind]) if values[name]]
+        for kind in groups
     }
     received = dict.fromkeys(itertools.chain(*flags.values()))
     # Two kinds share an option such as --valid-source.
     kind = max(flags, key=lambda kind: len(flags[kind]))
     if not received or set(flags[kind]) != set(received):
         raise UserError(f"{task.missing_data} Received: {', '.join(received) or 'none of them'}")
-    missing = [known[name].flag for name in task.data_kinds[kind] if not values[name]]
-    if missing:
+    needed = [*groups[kind][0]]
+    for group in groups[kind][1:]:
+        needed += group if any(values[name] for name in group) else ()
+    if missing := [known[name].flag for name in needed if not values[name]]:
         raise UserError(f"{flags[kind][0]} also needs {' and '.join(missing)}.")
     return kind
 

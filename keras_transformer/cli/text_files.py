@@ -40,8 +40,18 @@ def read_all_lines(path: str, what: str) -> list[str]:
     return lines
 
 
+def input_lines(arguments) -> Iterator[str]:
+    """Returns the lines that a command answers: its texts, or those of `--input`."""
+    return iter(arguments.texts) if arguments.texts else read_lines(arguments.input)
+
+
 def count_lines(arguments) -> int | None:
-    """Returns a file's number of lines, None for a pipe; sets chunks of one line for a terminal."""
+    """Returns the number of lines, None for a pipe; sets chunks of one line for a terminal."""
+    if arguments.texts:
+        if arguments.input is not None:
+            rule = "The text comes from the command line or from --input, not from both"
+            raise UserError(f"{rule}. Received: {arguments.texts[0]!r} and {arguments.input!r}")
+        return len(arguments.texts)
     if arguments.input in (None, "-"):
         if sys.stdin.isatty():
             arguments.chunk_size = 1

@@ -1,8 +1,12 @@
 """`keras-transformer train`: trains a model, resumes a training, or estimates what it takes."""
 
 import argparse
+import itertools
 import math
+import os
 import pathlib
+import shlex
+import shutil
 import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -17,6 +21,7 @@ from keras_transformer.cli.arguments import (
 from keras_transformer.cli.progress import Progress, say
 from keras_transformer.cli.vocab import load_vocabulary
 from keras_transformer.errors import UserError
+from keras_transformer.inference.model_files import find_config
 from keras_transformer.inference.tasks import get_task
 from keras_transformer.settings.presets import get_preset
 from keras_transformer.settings.setting import declarations
@@ -67,6 +72,8 @@ def run(arguments: argparse.Namespace) -> None:
         raise UserError("--output DIR is required: the folder of the model.")
     values = train_settings.keep_settings(values)
     kind = train_settings.data_kind(values)
+    if values["start_from"]:
+        find_config(values["start_from"])
     # Errors in files are found before TensorFlow is loaded.
     vocabulary = load_vocabulary(values["vocabulary"])
     corpora = task.open_corpora(kind, values)
@@ -88,6 +95,34 @@ def run(arguments: argparse.Namespace) -> None:
         result = train(output, corpora.train, corpora.valid, settings, **run_options)
     done = f"{result.steps:,} steps, {result.epochs:.1f} epochs, {result.minutes:.1f} minutes"
     say(f"wrote {output}: {done}")
+    say("Next:")
+    for words in _next_commands(task, output, corpora.valid, values):
+        say(f"  {program()} {shlex.join(words)}")
+
+
+def _next_commands(task, output, valid_corpus, values):
+    """Yields the words of the commands that use and score the model."""
+    from keras_transformer.data.held_out import VALID_FILES, HeldOutPairs
+
+    yield task.command, "--model", output, next(iter(valid_corpus or [("TEXT",)]))[0]
+    files = [values[name] for name in task.valid_files.values()]
+    if isinstance(valid_corpus, HeldOutPairs):
+        files = [os.path.join(output, name) for name in VALID_FILES]
+    if files and all(files):
+        of_files = itertools.chain(*zip(task.valid_files, files, strict=True))
+        of_task = () if task.name == "translation" else ("--task", task.name)
+        yield "evaluate", *of_task, "--model", output, *of_files
+    yield "export", "--model", output, "--output", f"saved_models/{pathlib.Path(output).name}"
+    yield "serve", output
+
+
+def program() -> str:
+    """Returns the command for a shell, also if `keras-transformer` is not on the PATH."""
+    if shutil.which("keras-transformer"):
+        return "keras-transformer"
+    if os.path.basename(sys.argv[0]) == "keras-transformer":
+        return sys.argv[0]
+    return f"{sys.executable} -m keras_transformer.cli"
 
 
 def training_progress(output: str, max_minutes: float | None) -> Progress:

@@ -57,10 +57,11 @@ def run(arguments):
 def _chunks(translator, arguments, prefixes):
     """Yields chunks of lines; checks their lengths and the number of prefixes."""
     name = "standard input" if arguments.input in (None, "-") else repr(arguments.input)
+    name = "the command line" if arguments.texts else name
     options = {} if arguments.n_best is None else {"advice": _N_BEST_ADVICE}
     tokenizer, limit = translator.source_tokenizer, translator.max_source_length
     num_lines = 0
-    for chunk in text_files.chunks(text_files.read_lines(arguments.input), arguments.chunk_size):
+    for chunk in text_files.chunks(text_files.input_lines(arguments), arguments.chunk_size):
         if arguments.long_lines == "error":
             first = num_lines + 1
             text_files.check_lengths(tokenizer, chunk, limit, name, first=first, **options)

@@ -8,7 +8,7 @@ import pathlib
 from collections.abc import Iterator
 
 from keras_transformer.data.lines import open_text
-from keras_transformer.errors import UserError
+from keras_transformer.errors import UserError, did_you_mean
 from keras_transformer.files import require_file
 
 
@@ -85,11 +85,12 @@ class TsvCorpus(_FileCorpus):
 
     Args:
         path: UTF-8 text file. Quotes have no meaning; blank lines give a pair of empty texts.
-        source_column, target_column: indices of the columns with both texts, from 0.
+        source_column, target_column: the columns with both texts: indices from 0, or names in the
+            first line, which then is not a pair.
 
     Raises:
-        UserError: at once, if the file is missing or a pipe; while reading, if it is empty, a line
-            has too few columns or is not valid UTF-8.
+        UserError: at once, if the file is missing or a pipe; while reading, if it is empty, the
+            first line lacks a name, a line has too few columns or is not valid UTF-8.
         ValueError: if a column is negative, or both are the same.
 
     Example:
@@ -101,21 +102,28 @@ class TsvCorpus(_FileCorpus):
     [('eins', 'one'), ('zwei', 'two')]
     """
 
-    def __init__(self, path: str | os.PathLike, source_column: int = 0, target_column: int = 1):
-        if min(source_column, target_column) < 0 or source_column == target_column:
-            rule = "source_column and target_column must be two different indices from 0"
+    def __init__(
+        self, path: str | os.PathLike, source_column: int | str = 0, target_column: int | str = 1
+    ):
+        names = source_column, target_column
+        if source_column == target_column or any(isinstance(n, int) and n < 0 for n in names):
+            rule = "source_column and target_column must be two different names, or indices from 0"
             raise ValueError(f"{rule}. Received: {source_column=}, {target_column=}")
         self.path = require_regular_file(path)
         self.source_column = source_column
         self.target_column = target_column
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
-        needed = max(self.source_column, self.target_column) + 1
-        number = 0
-        for number, line in enumerate(open_text(self.path), start=1):
+        number, header, lines = 0, [""], enumerate(open_text(self.path), start=1)
+        names = self.source_column, self.target_column
+        if any(isinstance(name, str) for name in names):
+            header = next(lines, (0, ""))[1].split("\t")
+        source, target = (self._index(name, header) for name in names)
+        needed = max(source, target) + 1
+        for number, line in lines:
             columns = line.split("\t")
             if len(columns) >= needed:
-                yield columns[self.source_column], columns[self.target_column]
+                yield columns[source], columns[target]
             elif not line.strip():
                 yield "", ""
             else:
@@ -125,6 +133,13 @@ class TsvCorpus(_FileCorpus):
                 )
         if not number:
             raise UserError(f"{str(self.path)!r} is empty.")
+
+    def _index(self, column, header):
+        if isinstance(column, str) and column not in header:
+            rule = f"The first line of {str(self.path)!r} has no column {column!r}"
+            rule += did_you_mean(column, header) + "; without names there, give numbers"
+            raise UserError(f"{rule}. Received: the line {' | '.join(header)[:60]!r}")
+        return header.index(column) if isinstance(column, str) else column
 
 
 class TfdsCorpus:

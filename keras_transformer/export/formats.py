@@ -7,7 +7,7 @@ A new format is one entry in `FORMATS` and one module of the same name with the 
 import contextlib
 import dataclasses
 import fnmatch
-import importlib
+import importlib.util
 import logging
 import os
 import pathlib
@@ -68,11 +68,9 @@ class ExportFormat:
             self._check_package(package)
 
     def _check_package(self, package, when=""):
-        try:
-            importlib.import_module(package)
-        except ImportError as error:
+        if importlib.util.find_spec(package) is None:  # An import may take seconds.
             rule = f"An export as {self.name}{when} needs {package}: pip install '.[{self.name}]'"
-            raise UserError(f"{rule} in the folder of keras_transformer's source") from error
+            raise UserError(f"{rule} in the folder of keras_transformer's source")
 
     def check_task(self, task: str) -> None:
         """Raises a `UserError` if a task needs its own search and the export lacks it."""

@@ -14,19 +14,21 @@ from keras_transformer.data.tokenizer_pair import TokenizerPair
 from keras_transformer.decoding import search_from_dict
 from keras_transformer.errors import UserError, one_line
 from keras_transformer.files import atomic_files, current_file, finish_replacing, read_json
+from keras_transformer.inference.model_files import (
+    CONFIG_FILE,
+    IN_SAVED_MODEL,
+    checked_directory,
+    find_config,
+)
 from keras_transformer.inference.tasks import get_task
 from keras_transformer.layers.checks import check_argument, check_boolean
 from keras_transformer.layers.composite_layer import quantized_parts
 from keras_transformer.models import TrainingRecipe, Transformer, TransformerConfig, weight_files
-from keras_transformer.settings.training_settings import SETTINGS_FILE
 from keras_transformer.settings.transformer_config import count_parameters
 
-CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.weights.h5"
 RECIPE_FILE = "recipe.json"
 FORMAT = 1
-# Folder in a SavedModel that holds a model directory without weights.
-IN_SAVED_MODEL = "assets.extra/model"
 
 
 @contextlib.contextmanager
@@ -40,15 +42,7 @@ def reading_values(path: str | os.PathLike) -> Iterator[None]:
 
 def read_config(directory: str | os.PathLike) -> dict:
     """Returns `config.json`, with objects for model and search; other entries stay as they are."""
-    directory = _checked_directory(directory)
-    if not directory.exists():
-        raise UserError(f"Model directory not found: {str(directory)!r}.")
-    path = current_file(directory, CONFIG_FILE)
-    if not path.exists():
-        reason = f"{path} is missing."
-        if (directory / SETTINGS_FILE).exists():
-            reason += " A training writes it at its end: run the same training again to finish it."
-        raise UserError(f"{str(directory)!r} is not a model directory: {reason}")
+    path = find_config(directory)
     config = read_json(path)
     config.setdefault("task", "translation")
     config.setdefault("shared_tokenizer", True)
@@ -66,13 +60,6 @@ def read_config(directory: str | os.PathLike) -> dict:
         search = config.get("search")
         config["search"] = None if search is None else search_from_dict(search)
     return config
-
-
-def _checked_directory(directory):
-    directory = pathlib.Path(directory)
-    if directory.exists() and not directory.is_dir():
-        raise UserError(f"Expected a model directory but {str(directory)!r} is a file.")
-    return directory
 
 
 def read_recipe(directory: str | os.PathLike):
@@ -147,7 +134,7 @@ def write_model_directory(
     `settings` are further entries of `config.json`; with a `"precision"`, the directory belongs in
     a SavedModel, which has the weights.
     """
-    directory, has_weights = _checked_directory(directory), "precision" not in settings
+    directory, has_weights = checked_directory(directory), "precision" not in settings
     if has_weights and isinstance(model, Transformer) and quantized_parts(model):
         raise UserError(
             "A model directory cannot hold a quantized model: save it with "

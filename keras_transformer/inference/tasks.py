@@ -50,9 +50,13 @@ class Task(abc.ABC):
     tables: ClassVar[Mapping[str, str]] = {}  # its own tables of settings, with headings
     defaults: ClassVar[Mapping[str, Any]] = {}  # defaults of `train` that differ in this task
     data_kinds: ClassVar[Mapping[str, tuple[str, ...]]] = {}  # the options that each kind needs
+    # Further options of a kind, in groups that are given together or not at all.
+    more_data: ClassVar[Mapping[str, tuple[tuple[str, ...], ...]]] = {}
     missing_data: ClassVar[str] = "Models of this task are trained in Python."  # without data
     model_options: ClassVar[tuple[str, ...]] = ()  # options of `evaluate` that need `--model`
     evaluate_inputs: ClassVar[tuple[str, ...]] = ()  # options of `evaluate` with files to read
+    # Options of `evaluate` that take a validation file, with the option of `train` that names it.
+    valid_files: ClassVar[Mapping[str, str]] = {}
     evaluate_outputs: ClassVar[tuple[str, ...]] = ()  # options of `evaluate` with files to write
 
     @property

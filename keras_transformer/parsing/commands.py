@@ -14,6 +14,7 @@ from keras_transformer.cli.text_files import (
     check_output,
     chunks,
     count_lines,
+    input_lines,
     open_output,
     read_all_lines,
     read_lines,
@@ -52,7 +53,7 @@ def run(arguments: argparse.Namespace) -> None:
     write_answers(
         arguments,
         Progress("parsing", total=total, unit="lines"),
-        chunks(read_lines(arguments.input), arguments.chunk_size),
+        chunks(input_lines(arguments), arguments.chunk_size),
         functools.partial(_answers, parser, arguments),
         options | {"constrained": False if arguments.unconstrained else None},
     )

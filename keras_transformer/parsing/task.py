@@ -46,6 +46,7 @@ class ParsingTask(Task):
     data_kinds = {"trees": ("trees", "valid_trees")}
     model_options = ("--unconstrained",)
     evaluate_inputs = ("parameters",)
+    valid_files = {"--reference": "valid_trees"}
     evaluate_outputs = ("table",)
 
     @property

@@ -3,7 +3,6 @@
 import argparse
 import os
 import pathlib
-import shutil
 import subprocess
 import sys
 import time
@@ -14,8 +13,9 @@ from keras_transformer.cli.arguments import (
     load_backend_in_streams,
 )
 from keras_transformer.cli.progress import Progress, say
-from keras_transformer.cli.train import training_progress
+from keras_transformer.cli.train import program, training_progress
 from keras_transformer.errors import UserError
+from keras_transformer.export import check_export_directory
 
 _SIZES = {"num_train": 20_000, "num_valid": 200, "num_test": 500}
 _LAYERS = {"num_encoder_layers": 2, "num_decoder_layers": 2}
@@ -64,13 +64,13 @@ def run(arguments: argparse.Namespace) -> None:
     """Trains, evaluates and exports a model of the built-in corpus."""
     start = time.monotonic()
     output = pathlib.Path(arguments.output)
+    check_export_directory(arguments.saved_model)  # fails before the training, not after
     streams = load_backend_in_streams(None, TRAINING_STREAMS)
     from keras_transformer.data import PairsCorpus
-    from keras_transformer.export import check_export_directory, export_saved_model
+    from keras_transformer.export import export_saved_model
     from keras_transformer.quickstart.corpus import number_corpus
     from keras_transformer.training import TrainingSettings, train
 
-    check_export_directory(arguments.saved_model)  # fails before the training, not after
     train_pairs, valid_pairs, test_pairs = number_corpus(**_SIZES)
     limits = {"max_minutes": arguments.minutes, "streams": streams}
     settings = TrainingSettings(**_SETTINGS, **limits)
@@ -88,16 +88,7 @@ def run(arguments: argparse.Namespace) -> None:
     _print(f"  {_SENTENCE}  ->  {answer}")
     minutes = (time.monotonic() - start) / 60
     _print(f"\nDone in {minutes:.1f} minutes. Try it yourself:")
-    _print(f'  echo "{_SENTENCE}" | {_command()} translate --model {arguments.output}')
-
-
-def _command() -> str:
-    """Returns the command for a shell, also if `keras-transformer` is not on the PATH."""
-    if shutil.which("keras-transformer"):
-        return "keras-transformer"
-    if os.path.basename(sys.argv[0]) == "keras-transformer":
-        return sys.argv[0]
-    return f"{sys.executable} -m keras_transformer.cli"
+    _print(f'  {program()} translate --model {arguments.output} "{_SENTENCE}"')
 
 
 def _print(line: str) -> None:

@@ -26,6 +26,7 @@ from keras_transformer.settings.setting import (
 from keras_transformer.settings.transformer_config import TransformerConfig
 
 SETTINGS_FILE = "training.json"
+_OF_TEXT = {"pairs", "target_tokens", "checksum", "line_ends"}  # entries of a fingerprint
 BLEU_TOKENIZERS = ("13a", "intl", "char", "zh", "ja-mecab", "ko-mecab", "none")
 
 _vocabulary = functools.partial(setting, table="vocabulary")
@@ -197,6 +198,14 @@ class TrainingSettings(Settings):
                 free.add(changes)
         before.setdefault("line_ends", now.get("line_ends"))  # Not in files of older versions.
         now = {name: value for name, value in now.items() if name not in free}
+        different = {name for name in now if before.get(name) != now[name]}
+        if different & _OF_TEXT and different <= _OF_TEXT | {"batch_shapes", "mixture"}:
+            raise UserError(
+                f"The training text differs from that of the training in {str(directory)!r}, of "
+                f"{before.get('pairs')} pairs. Give the same text to go on, or another output "
+                "directory for a new training; `start_from` adapts a finished model to other text. "
+                f"Received: another text, of {now['pairs']} pairs"
+            )
         if differences := _differences("", {name: before.get(name) for name in now}, now):
             raise UserError(
                 f"The training in {str(directory)!r} was started with other settings: "

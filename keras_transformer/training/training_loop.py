@@ -136,6 +136,8 @@ class TrainingLoop(keras.callbacks.Callback):
         run = self._run
         if not run.progress.step:  # A failed start leaves nothing behind.
             start_directory(run.output, run.tokenizers, run.settings, run.data.fingerprint)
+            if run.held_out is not None:
+                run.held_out.save(run.output)
             run.history.start(-1)  # Not even a step 0 of an interrupted run is left.
             if self._start_row is not None:
                 self._evaluations.write(self._start_row)

@@ -19,6 +19,7 @@ from keras_transformer.data import (
     build_subword_vocabulary,
     train_sentencepiece,
 )
+from keras_transformer.data.held_out import HeldOutPairs
 from keras_transformer.data.tokenizer_pair import TokenizerPair
 from keras_transformer.decoding import BeamSearch, search_to_dict
 from keras_transformer.errors import UserError
@@ -177,6 +178,7 @@ class TrainingRun:
     model: LossModel
     scores: dict[str, Any]  # the `ScoreOnDev` of each validation set, or None
     report: Callable[[str], object]
+    held_out: HeldOutPairs | None = None  # validation pairs, to be kept beside the model
 
     def __post_init__(self):
         settings, recipe = self.settings, self.recipe
@@ -259,7 +261,8 @@ def start_run(output: Path, corpora, settings, tokenizers, report) -> TrainingRu
     }
     for score in filter(None, scores.values()):
         score.num_streams = settings.streams
-    return TrainingRun(output, settings, recipe, tokenizers, data, model, scores, report)
+    held_out = valid_corpus if isinstance(valid_corpus, HeldOutPairs) else None
+    return TrainingRun(output, settings, recipe, tokenizers, data, model, scores, report, held_out)
 
 
 def make_recipe(settings) -> TrainingRecipe:

@@ -1,6 +1,8 @@
 """`TranslationTask`: sentences into sentences, judged by BLEU, used by a `Translator`."""
 
 import argparse
+import itertools
+import logging
 import os
 import pathlib
 import re
@@ -25,13 +27,17 @@ from keras_transformer.files import read_json
 from keras_transformer.inference.tasks import Corpora, Task, toml_files
 from keras_transformer.settings.setting import TEXTS, Setting, declare_options
 
+_LOGGER = logging.getLogger(__name__)
 _OPTIONS = {
     "source FILE": "training text in the source language, .gz too",
     "target FILE": "its translation, line by line",
-    "valid_source FILE": "source text to choose and watch the model by; never the test set",
+    "valid_source FILE": "source text to choose and watch the model by; never the test set; None "
+    "for 1 % of the training pairs, which are held out and kept as valid.source and valid.target",
     "valid_target FILE": "its translation",
-    "tsv FILE": "training pairs as source TAB target",
-    "valid_tsv FILE": "validation pairs as source TAB target",
+    "tsv FILE": "training pairs, one a line, in columns with tabs between them",
+    "valid_tsv FILE": "validation pairs in the same columns",
+    "columns SOURCE,TARGET": "the columns of source and target: numbers from 1, such as 2,1, or "
+    "names in the first line, such as en,de; None for 1,2",
     "dataset NAME": "a translation set of tensorflow-datasets, such as wmt14_translate/de-en",
     "source_language CODE": "language to translate from, such as en",
     "target_language CODE": "language to translate into, such as de",
@@ -88,14 +94,19 @@ class TranslationTask(Task):
     }
     options = (*declare_options("data", _OPTIONS), _CORPUS, _ALSO_VALID)
     data_kinds = {
-        "source": ("source", "target", "valid_source", "valid_target"),
-        "tsv": ("tsv", "valid_tsv"),
+        "source": ("source", "target"),
+        "tsv": ("tsv",),
         "corpus": ("corpus", "valid_source", "valid_target"),
         "dataset": ("dataset", "source_language", "target_language"),
         "prepared": ("prepared",),
     }
+    more_data = {
+        "source": (("valid_source", "valid_target"),),
+        "tsv": (("valid_tsv",), ("columns",)),
+    }
     model_options = ("--source", "--long-lines", "--shortlist", *CONSTRAINT_OPTIONS)
     evaluate_inputs = ("source",)
+    valid_files = {"--source": "valid_source", "--reference": "valid_target"}
 
     @property
     def pipeline(self) -> type:
@@ -155,6 +166,10 @@ class TranslationTask(Task):
 
     def open_corpora(self, kind: str, values: dict[str, Any]) -> Corpora:
         also_valid = _open_also_valid(values["also_valid"] or ())
+        if values["bleu_tokenize"]:
+            from keras_transformer.evaluation.bleu import make_bleu
+
+            make_bleu(values["bleu_tokenize"])  # Raises if a package is missing.
         if kind == "prepared":
             return _open_prepared(values)._replace(also_valid=also_valid)
         if kind == "dataset":
@@ -166,9 +181,7 @@ class TranslationTask(Task):
             name, folder = values["dataset"], values["data_dir"]
             corpora = [TfdsCorpus(name, n, *languages, data_dir=folder) for n in splits]
         else:
-            corpora = [_open_text(values, part) for part in ("", "valid_")]
-            for corpus in corpora:
-                len(corpus)  # reads all lines, and raises if one is not UTF-8 or has no partner
+            corpora = _open_texts(values)
         train_corpus, valid_corpus = corpora
         if kind == "corpus" and (tokenizer := _given_tokenizer(values)):
             from keras_transformer.data.mixed_corpus import check_tags
@@ -178,8 +191,9 @@ class TranslationTask(Task):
 
     def data_files(self, kind: str, values: Mapping[str, Any]) -> list[str]:
         """Returns the names of the files of a kind of data, for `prepare`."""
-        names = [values[name] for name in self.data_kinds[kind] if name != "corpus"]
-        return [*names, *(file for entry in _entries(values) for file in entry[2:4])]
+        names = itertools.chain(self.data_kinds[kind], *self.more_data.get(kind, ()))
+        files = [values[name] for name in names if name not in ("corpus", "columns")]
+        return [*filter(None, files), *(file for entry in _entries(values) for file in entry[2:4])]
 
     def open_known_corpus(self, values: Mapping[str, Any]) -> Any:
         if values["prepared"] and os.path.isdir(values["prepared"]):
@@ -288,8 +302,36 @@ def _open_text(values, part=""):
     if not part and values["corpus"]:
         return _open_mixture(values)
     if values[f"{part}tsv"]:
-        return TsvCorpus(values[f"{part}tsv"])
+        return TsvCorpus(values[f"{part}tsv"], *_columns(values["columns"] or "1,2"))
     return ParallelTextCorpus(values[f"{part}source"], values[f"{part}target"])
+
+
+def _columns(text):
+    """Returns the columns of `--columns`: indices from 0, or names."""
+    columns = [int(c) - 1 if c.isdecimal() else c for c in map(str.strip, text.split(","))]
+    if len(columns) != 2 or columns[0] == columns[1] or not {-1, ""}.isdisjoint(columns):
+        rule = "--columns is SOURCE,TARGET, two numbers from 1 or two names"
+        raise UserError(f"{rule}. Received: {text!r}")
+    return columns
+
+
+def _open_texts(values):
+    """Returns the corpora for training and validation, whose lines have been read and checked."""
+    from keras_transformer.data.held_out import hold_out
+    from keras_transformer.translation.text_warnings import text_warnings
+
+    corpus = _open_text(values)
+    num_pairs = len(corpus)  # reads all lines, and raises if one is not UTF-8 or has no partner
+    if values["valid_source"] or values["valid_tsv"]:
+        valid_corpus = _open_text(values, "valid_")
+        len(valid_corpus)
+    else:
+        corpus, valid_corpus = hold_out(corpus)
+        share = f"{len(valid_corpus):,} of {num_pairs:,} pairs"
+        _LOGGER.info("Without validation text, %s are held out of the training for it.", share)
+    for warning in text_warnings(corpus, valid_corpus, bool(values.get("start_from"))):
+        _LOGGER.warning(warning)
+    return [corpus, valid_corpus]
 
 
 def _open_also_valid(texts):

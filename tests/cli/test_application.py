@@ -58,6 +58,53 @@ def test_closed_standard_streams(text, arguments, closed, status):
     assert not status or done.stderr.endswith(" error: standard output is closed\n")
 
 
+@pytest.mark.parametrize("words", [["trainn"], ["translte", "--model", "m"], ["--verison"]])
+def test_a_misspelt_command_gets_a_suggestion(run, words):
+    meant = {"trainn": "train", "translte": "translate", "--verison": "--version"}[words[0]]
+    outcome = run(*words)
+    assert (outcome.status, outcome.output, outcome.errors.count("\n")) == (2, "", 1)
+    assert outcome.errors.startswith("keras-transformer: error: unknown ")
+    assert f"(did you mean {meant}?)" in outcome.errors
+
+
+MISSING = """
+translate --model {missing} TEXT -> not found
+score --model {missing} --source {file} --target {file} -> not found
+evaluate --model {missing} --source {file} --reference {file} -> not found
+shortlist --model {missing} --source {file} --target {file} -> not found
+attend --model {missing} TEXT --output {missing}.html -> not found
+average --model {missing} --last 2 -> not found
+export --model {missing} --output {missing}.out -> not found
+export --model {model} --output {missing}.out --format onnx -> pip install '.[onnx]'
+import {folder} --output {missing}.out -> pip install torch
+translate --model {model} --input {missing} -> not found
+train --tsv {file} --valid-tsv {missing} --output {missing} -> not found
+train --start-from {missing} --tsv {file} --output {missing} -> not found
+train --tsv {file} --bleu-tokenize ja-mecab --output {missing} -> ja-mecab
+quickstart --output {missing} --saved-model {folder} -> holds other files
+"""
+
+
+@pytest.mark.parametrize("line", MISSING.strip().splitlines())
+def test_what_is_missing_is_said_before_tensorflow_is_loaded(
+    refuse, kept_translator_directory, text, tmp_path, monkeypatch, line
+):
+    def load_backend():
+        raise AssertionError("TensorFlow takes many seconds")
+
+    monkeypatch.setattr("keras_transformer.cli.arguments._hidden_standard_error", load_backend)
+    for package in ("onnx", "torch", "MeCab", "fugashi"):
+        monkeypatch.setitem(sys.modules, package, None)
+    folder = tmp_path / "marian"
+    folder.mkdir()
+    (folder / "config.json").write_text('{"model_type": "marian"}')
+    (folder / "pytorch_model.bin").touch()
+    command, _, part = line.partition(" -> ")
+    names = {"missing": tmp_path / "no-such", "model": kept_translator_directory, "folder": folder}
+    names["file"] = text("pairs.tsv", [f"{number}\tb" for number in range(3)])
+    assert part in refuse(*command.format(**names).split())
+
+
 def test_no_command_is_an_error_in_one_line(run):
     outcome = run()
     assert (outcome.status, outcome.errors.count("\n")) == (2, 1)

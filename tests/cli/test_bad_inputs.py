@@ -137,7 +137,15 @@ WRONG_VALUES = """
 train --preset huge {pairs} -> 'huge'
 train --output {out} -> --source and --target, from --tsv, from --corpus, or from --dataset
 train --tsv {tsv} --source {good} --output {out} -> Received: --source, --tsv
-train --source {good} --output {out} -> also needs --target and --valid-source
+train --source {good} --output {out} -> --source also needs --target.
+train --source {good} --target {good} --valid-target {good} --output {out} \
+    -> --source also needs --valid-source.
+train --source {good} --target {good} --columns 1,2 --output {out} -> --target, --columns
+train --tsv {tsv} --columns 2 --output {out} -> two numbers from 1 or two names. Received: '2'
+train --tsv {tsv} --columns 0,1 --output {out} -> two numbers from 1 or two names. Received: '0,
+train --tsv {tsv} --columns en,de --output {out} -> good.tsv' has no column 'en'; without names
+train --tsv {one} --output {out} -> too few different sources to hold validation pairs out of it
+train {pairs} --start-from {missing} -> Model directory not found: '
 train --tsv {tsv} --valid-tsv {tsv} -> --output DIR is required
 train --corpus a=1:{good},{good} --output {out} -> --corpus also needs --valid-source and --valid-
 train --corpus a=0:{good},{good} {valid} -> 'a' must be a finite number above 0. Received: 0.0
@@ -164,7 +172,11 @@ train --dataset no_such_translation --source-language en --target-language de --
 train --max-steps 0 -> --max-steps: expected a whole number of at least 1
 train --dropout 1 -> --dropout: expected a number from 0 to below 1
 train --seed 4294967296 -> --seed: expected a whole number from 0 to 4294967295
-train --droput 0.1 -> unrecognized arguments: --droput
+train --droput 0.1 -> unknown option --droput (did you mean --dropout?)
+train -source {good} -> unknown option -source (did you mean --source?)
+translate --modle {model} --input {good} -> unknown option --modle (did you mean --model?)
+translate --model {model} --zzz -> unknown option --zzz (see
+translate --model {model} --input {good} TEXT -> from the command line or from --input, not from bo
 train {pairs} --vocabulary {tsv} -> A vocabulary is a .model or .txt file
 train {pairs} --also-valid {good},{good} -> --also-valid is NAME=SOURCE,TARGET. Received: '
 train {pairs} --also-valid general={good} -> --also-valid is NAME=SOURCE,TARGET. Received: 'general
@@ -244,6 +256,7 @@ def files(tmp_path, text, model):
         "pipe": tmp_path / "pipe.txt",
         "good": good,
         "tsv": tsv,
+        "one": text("one.tsv", ["a\tb", "a\tc"]),
         "short": tmp_path / "short.txt",
         "empty": text("empty.txt", []),
         "empty_model": text("empty.model", []),

@@ -62,7 +62,7 @@ def test_the_nearer_end_of_steps_and_minutes_counts(clock, terminal):
     progress.update(0)
     clock[0] += 15
     progress.update(10)
-    assert terminal.line.endswith("10/100 steps [00:15<00:45, 0.7/s]")
+    assert terminal.line.endswith("| 10 steps [00:15<00:45, 0.7/s]")
     assert share(terminal.line) == pytest.approx(0.25, abs=0.05)
     clock[0] += 1
     progress.update(80)

@@ -196,6 +196,7 @@ def test_the_text_of_a_value_may_hold_quotes():
 
 
 KINDS = [names for task in all_tasks() for names in task.data_kinds.values()]
+KINDS += [names for task in all_tasks() for n in task.more_data.values() for names in n]
 DATA = dict.fromkeys(SETTINGS[name].flag for names in KINDS for name in names)
 
 

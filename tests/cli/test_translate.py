@@ -37,6 +37,14 @@ def test_a_pipe_is_translated_whole_as_a_file_is(succeed, saved_model_directory,
     assert from_file.count("\n") == len(LINES)
 
 
+def test_texts_on_the_command_line_are_translated(succeed, refuse, saved_model_directory, text):
+    options = ["--model", saved_model_directory]
+    expected = succeed("translate", *options, "--input", text("lines.txt", LINES[:2])).output
+    assert succeed("translate", LINES[0], LINES[1], *options).output == expected
+    long = refuse("translate", *options, "red house " * 30, "--long-lines", "error")
+    assert "the command line, line 1: " in long
+
+
 def test_an_over_long_line_of_a_pipe_is_named(refuse, saved_model_directory, tmp_path):
     reader, writer = os.pipe()
     os.write(writer, ("a dog\n" + "red house " * 30 + "\n").encode())
@@ -180,13 +188,16 @@ def test_translate_and_evaluate_take_constraints(succeed, saved_model_directory,
 
 
 @pytest.mark.parametrize("dtype", [None, "float32", "bfloat16", "auto"])
-def test_precision_and_streams_are_those_of_the_options(refuse, text, monkeypatch, dtype):
+def test_precision_and_streams_are_those_of_the_options(
+    refuse, kept_translator_directory, text, monkeypatch, dtype
+):
+    model = str(kept_translator_directory)
     translate = create_autospec(Translator.translate, side_effect=UserError("called"))
     load = create_autospec(Translator.load, return_value=tiny_translator())
     monkeypatch.setattr(Translator, "load", load)
     monkeypatch.setattr(Translator, "translate", translate)
     options = [] if dtype is None else ["--precision", dtype, "--streams", 3]
-    line = refuse("translate", "--model", "model", "--input", text("a.txt", LINES), *options)
+    line = refuse("translate", "--model", model, "--input", text("a.txt", LINES), *options)
     assert line.endswith("called")
-    load.assert_called_once_with(["model"], dtype=dtype)
+    load.assert_called_once_with([model], dtype=dtype)
     assert dtype is None or translate.call_args.kwargs["num_streams"] == 3

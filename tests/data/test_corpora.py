@@ -16,13 +16,16 @@ def _write(path, lines):
     return path
 
 
-@pytest.fixture(params=["memory", "text", "gz", "tsv"])
+@pytest.fixture(params=["memory", "text", "gz", "tsv", "header"])
 def corpus(request, tmp_path):
     if request.param == "memory":
         return PairsCorpus(PAIRS)
     if request.param == "tsv":
         rows = [f"{target}\tignored\t{source}\tmore" for source, target in PAIRS]
         return TsvCorpus(_write(tmp_path / "pairs.tsv", rows), source_column=2, target_column=0)
+    if request.param == "header":
+        rows = ["de\tid\ten", *(f"{target}\t7\t{source}" for source, target in PAIRS)]
+        return TsvCorpus(_write(tmp_path / "pairs.tsv.gz", rows), "en", "de")
     ending = ".gz" if request.param == "gz" else ""
     return ParallelTextCorpus(
         _write(tmp_path / f"train.en{ending}", [source for source, _ in PAIRS]),
@@ -74,6 +77,15 @@ def test_tsv_lines_without_the_columns_are_errors(tmp_path):
     for columns in ((0, 0), (-1, 0)):
         with pytest.raises(ValueError, match="Received: source_column="):
             TsvCorpus(path, *columns)
+
+
+def test_a_column_that_the_header_lacks_is_an_error(tmp_path):
+    path = _write(tmp_path / "pairs.tsv", ["english\tgerman", "one\teins"])
+    with pytest.raises(
+        UserError, match=r"no column 'englsh' \(did you mean english\?\); .*numbers"
+    ):
+        len(TsvCorpus(path, "englsh", "german"))
+    assert list(TsvCorpus(path, 0, "german")) == [("one", "eins")]
 
 
 def test_no_pairs_at_all_is_an_error():

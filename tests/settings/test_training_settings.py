@@ -75,7 +75,9 @@ def test_limits_may_change_when_a_training_is_resumed(tmp_path):
 @pytest.mark.parametrize("changes, data, named", [
     ({"seed": 9}, {}, "seed was 1, now 9"),
     ({"recipe": {"warmup_steps": 7}}, {}, "warmup_steps was"),
-    ({}, {"pairs": 11}, "pairs was 10, now 11"),
+    ({"seed": 9}, {"pairs": 11}, "seed was 1, now 9; pairs was 10, now 11"),
+    ({}, {"pairs": 11}, "training text differs .*, of 10 pairs.* Received: .* of 11 pairs"),
+    ({}, {"checksum": 6}, "training text differs .* another output directory .* of 10 pairs"),
 ])  # fmt: skip
 def test_other_settings_and_data_are_named(tmp_path, changes, data, named):
     TrainingSettings().save(tmp_path, DATA)
@@ -102,7 +104,7 @@ def test_a_training_of_before_line_ends_were_compared_is_resumed(tmp_path):
     TrainingSettings().save(tmp_path, DATA)
     TrainingSettings().check_resumes(tmp_path, {**DATA, "line_ends": 1})
     TrainingSettings().save(tmp_path, {**DATA, "line_ends": 1})
-    with pytest.raises(UserError, match="line_ends was 1, now 2"):
+    with pytest.raises(UserError, match="The training text differs"):
         TrainingSettings().check_resumes(tmp_path, {**DATA, "line_ends": 2})
 
 

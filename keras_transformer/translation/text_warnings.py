@@ -1,0 +1,53 @@
+"""`text_warnings`: what is probably wrong with the text of a training."""
+
+import re
+from collections.abc import Iterator
+
+from keras_transformer.data.encoded_corpus import Corpus
+
+# With fewer pairs than this, no model learned to translate new text in our measurements.
+FEW_PAIRS = 10_000
+_SHARE_OF_COPIES = 0.01
+_SAMPLE = 100_000  # pairs whose words are collected
+_WORD = re.compile(r"\w+")
+
+
+def text_warnings(train_corpus: Corpus, valid_corpus: Corpus, adapts: bool) -> Iterator[str]:
+    """Yields warnings with figures; to adapt a model (`adapts`), few pairs are enough."""
+    valid = list(valid_corpus)
+    valid_sources, leaked = {source.strip() for source, _ in valid}, set()
+    words: tuple[set, set] = set(), set()
+    num_pairs = num_copies = 0
+    for num_pairs, (source, target) in enumerate(train_corpus, start=1):
+        num_copies += source == target != ""
+        if source.strip() in valid_sources:
+            leaked.add(source.strip())
+        if num_pairs <= _SAMPLE:
+            words[0].update(_words(source))
+            words[1].update(_words(target))
+    if num_pairs < FEW_PAIRS and not adapts:
+        yield (
+            f"{num_pairs:,} training pairs are few: below about {FEW_PAIRS:,}, translations of new "
+            "text are mostly wrong. Add text, or adapt a published model (--start-from)."
+        )
+    if num_copies >= _SHARE_OF_COPIES * num_pairs:
+        share = f"{num_copies:,} of {num_pairs:,} training pairs ({num_copies / num_pairs:.1%})"
+        yield f"{share} have the same text on both sides: the model learns to copy."
+    if num_leaks := sum(source.strip() in leaked for source, _ in valid):
+        share = f"{num_leaks:,} of {len(valid):,} validation sources ({num_leaks / len(valid):.1%})"
+        yield f"{share} are in the training text too: their scores are too good."
+
+    def share_known(side, known):
+        found = [word in known for pair in valid for word in _words(pair[side])]
+        return sum(found) / max(len(found), 1)
+
+    in_sources, in_targets = (share_known(0, known) for known in words)
+    if in_targets > in_sources and share_known(1, words[0]) > share_known(1, words[1]):
+        yield (
+            f"Source and target of the validation text seem exchanged: {in_targets:.0%} of its "
+            f"source words are in the training targets, {in_sources:.0%} in the training sources."
+        )
+
+
+def _words(text: str) -> list[str]:
+    return _WORD.findall(text.lower())

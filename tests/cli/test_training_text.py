@@ -1,0 +1,169 @@
+"""The text of `train`: columns in any order, pairs that are held out, and what is wrong with it."""
+
+import itertools
+
+import pytest
+
+from keras_transformer.data import PairsCorpus
+from keras_transformer.training import TrainingResult
+from keras_transformer.translation.text_warnings import text_warnings
+
+WORDS = {
+    "the {} {} is {}": ["red", "blue", "green"] + ["house", "dog", "tree"] + ["big", "old", "man"],
+    "{1} {0} ist {2}": ["rotes", "blau", "man"] + ["haus", "hund", "baum"] + ["red", "alt", "am"],
+}
+ENGLISH, GERMAN = (
+    [form.format(*three) for three in itertools.product(words[:3], words[3:6], words[6:])]
+    for form, words in WORDS.items()
+)
+PAIRS = list(zip(ENGLISH, GERMAN, strict=True))
+
+
+@pytest.fixture
+def trained(monkeypatch):
+    """The arguments of calls of `training.train`, which trains nothing here."""
+    from keras_transformer import training
+
+    calls = []
+
+    def train(output, train_corpus, valid_corpus, settings, **options):
+        calls.append((list(train_corpus), valid_corpus and list(valid_corpus)))
+        return TrainingResult("translation", None, None, 1, 1.0, 1.0, None, [])
+
+    monkeypatch.setattr(training, "train", train)
+    return calls
+
+
+def tsv(pairs, header="English\tid\tGerman"):
+    return [header, *(f"{source}\t7\t{target}" for source, target in pairs)]
+
+
+@pytest.mark.parametrize(
+    "columns, header, swap", [("English,German", True, False), ("German,English", True, True),
+                              ("1,3", False, False), ("3,1", False, True)]
+)  # fmt: skip
+def test_columns_of_a_tsv_file_come_in_any_order(
+    succeed, trained, text, tmp_path, columns, header, swap
+):
+    path = text("pairs.tsv", tsv(PAIRS)[not header :])
+    valid = text("valid.tsv", tsv([("one", "eins")])[not header :])
+    succeed("train", "--tsv", path, "--valid-tsv", valid, "--columns", columns, "--output",
+            tmp_path / "out")  # fmt: skip
+    [(train_pairs, valid_pairs)] = trained
+    assert train_pairs == [pair[::-1] for pair in PAIRS] if swap else PAIRS
+    assert valid_pairs == [("eins", "one") if swap else ("one", "eins")]
+
+
+@pytest.mark.parametrize("kind", ["tsv", "files"])
+def test_without_validation_text_pairs_are_held_out_and_said(
+    succeed, trained, text, tmp_path, kind
+):
+    lines = [f"{source}\t{target}" for source, target in PAIRS]
+    data = ["--tsv", text("pairs.tsv", lines)]
+    if kind == "files":
+        data = ["--source", text("train.en", ENGLISH), "--target", text("train.de", GERMAN)]
+    outcome = succeed("train", *data, "--output", tmp_path / "out")
+    [(train_pairs, valid_pairs)] = trained
+    assert sorted([*train_pairs, *valid_pairs]) == sorted(PAIRS) and len(valid_pairs) == 1
+    assert "1 of 27 pairs are held out of the training" in outcome.errors
+
+
+def test_a_training_ends_with_the_next_commands(succeed, trained, text, tmp_path):
+    source, target = text("train.en", ENGLISH), text("train.de", GERMAN)
+    data = ["--source", source, "--target", target, "--output", tmp_path / "en-de"]
+    held_out = succeed("train", *data).errors.splitlines()[-4:]
+    [(_, [(sentence, _)])] = trained
+    out, model = tmp_path / "en-de", f"--model {tmp_path / 'en-de'}"
+    end = [f"export {model} --output saved_models/en-de", f"serve {out}"]
+    assert [line.split(" ", 1)[1].strip().split(" ", 1)[1] for line in held_out] == [
+        f"translate {model} '{sentence}'",
+        f"evaluate {model} --source {out}/valid.source --reference {out}/valid.target",
+        *end,
+    ]
+    data += ["--valid-source", source, "--valid-target", target]
+    assert (
+        f"evaluate {model} --source {source} --reference {target}\n"
+        in succeed("train", *data).errors
+    )
+
+
+def test_a_prepared_corpus_has_its_validation_pairs(succeed, text, tmp_path):
+    from keras_transformer.data import PreparedCorpus
+
+    path = text("pairs.tsv", [f"{source}\t{target}" for source, target in PAIRS])
+    outcome = succeed("prepare", "--tsv", path, "--columns", "2,1", "--vocab-size", 290, "--output",
+                      tmp_path / "out")  # fmt: skip
+    assert "1 of 27 pairs" in outcome.errors
+    prepared = PreparedCorpus.load(tmp_path / "out")
+    [pair] = prepared.valid_text
+    assert pair[::-1] in PAIRS and prepared.splits["train"].pairs == 26
+
+
+def warnings_of(train_pairs, valid_pairs, adapts=False):
+    return list(text_warnings(PairsCorpus(train_pairs), PairsCorpus(valid_pairs), adapts))
+
+
+def test_few_pairs_are_warned_of_unless_a_model_is_adapted():
+    [warning] = warnings_of(PAIRS[1:], PAIRS[:1])
+    assert "26 training pairs are few" in warning
+    assert warnings_of(PAIRS[1:], PAIRS[:1], adapts=True) == []
+    many = [(f"one {n}", f"eins {n}") for n in range(10_000)]
+    assert warnings_of(many, [("one", "eins")]) == []
+
+
+def test_leaks_and_copies_are_counted():
+    valid = [(f" {PAIRS[0][0]} ", "another"), PAIRS[1], ("the blue", "blaues")]
+    warnings = warnings_of([*PAIRS, ("Tom", "Tom"), ("", "")], valid, adapts=True)
+    assert warnings[0].startswith("1 of 29 training pairs (3.4%) have the same text on both sides")
+    assert warnings[1].startswith("2 of 3 validation sources (66.7%) are in the training text too")
+    assert len(warnings) == 2
+
+
+def test_exchanged_languages_are_noticed_with_words_in_common():
+    """`man` and `red` are words of both languages here."""
+    train_pairs, valid_pairs = PAIRS[::2], PAIRS[1::2]
+    assert warnings_of(train_pairs, valid_pairs, adapts=True) == []
+    exchanged = [pair[::-1] for pair in valid_pairs]
+    [warning] = warnings_of(train_pairs, exchanged, adapts=True)
+    # 4 of 13 pairs have `man` as the color, 4 of 13 `red` at the end: 8 of 52 words.
+    assert "exchanged: 100% of its source words are in the training targets, 15%" in warning
+
+
+def test_warnings_reach_the_user_and_stop_nothing(succeed, trained, text, tmp_path):
+    source, target = text("train.en", ENGLISH), text("train.de", GERMAN)
+    errors = succeed("train", "--source", source, "--target", target, "--valid-source", target,
+                     "--valid-target", source, "--output", tmp_path / "out").errors  # fmt: skip
+    assert len(trained) == 1
+    assert "keras-transformer train: warning: 27 training pairs are few" in errors
+    assert "keras-transformer train: warning: Source and target of the validation text" in errors
+
+
+@pytest.mark.slow
+@pytest.mark.tensorflow_only("`train` reads its data with tf.data")
+def test_held_out_pairs_are_kept_and_another_text_is_refused(run, succeed, text, tmp_path):
+    lines = [f"{source}\t{target}" for source, target in PAIRS]
+    sizes = ["--num-encoder-layers", 1, "--num-decoder-layers", 1, "--d-model", 8, "--num-heads", 2,
+             "--intermediate-dim", 8, "--vocab-size", 290, "--beam-size", 1]  # fmt: skip
+    out = tmp_path / "out"
+    options = ["--columns", "2,1", *sizes, "--output", out, "--max-steps"]
+    succeed("train", "--tsv", text("pairs.tsv", lines), *options, 1)
+    files = [out / "valid.source", out / "valid.target"]
+    kept = [path.read_text() for path in files]
+    assert tuple(content.removesuffix("\n") for content in kept) in [pair[::-1] for pair in PAIRS]
+    succeed("evaluate", "--model", out, "--source", files[0], "--reference", files[1])
+    assert (
+        "Resuming after step 1"
+        in succeed("train", "--tsv", tmp_path / "pairs.tsv", *options, 2).errors
+    )
+    other = text("other.tsv", [line.upper() for line in lines])
+    outcome = run("train", "--tsv", other, *options, 3)
+    assert outcome.status == 2 and "error: The training text differs from that of" in outcome.errors
+    assert "`--start-from` adapts" in outcome.errors
+    assert [path.read_text() for path in files] == kept
+
+
+def test_a_missing_side_of_the_validation_text_is_not_held_out(refuse, text, tmp_path):
+    path = text("train.en", ENGLISH)
+    line = refuse("train", "--source", path, "--target", path, "--valid-source", path, "--output",
+                  tmp_path / "out")  # fmt: skip
+    assert "--source also needs --valid-target" in line
