@@ -82,14 +82,15 @@ def train(folder: Path, pairs: list[tuple[str, str]], minutes: float) -> None:
         init_std=SIZES["d_model"] ** -0.5,
         **SIZES,
     )
-    model = transformers.MarianMTModel(config)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    model = transformers.MarianMTModel(config).to(device)
     sources = tokenizer([source for source, _ in pairs])["input_ids"]
     targets = tokenizer(text_target=[target for _, target in pairs])["input_ids"]
     # A bias as after a training with one: the logarithms of the frequencies.
     counts = collections.Counter(token for row in targets for token in row)
     total = sum(counts.values())
     shares = [(counts[number] + 0.1) / total for number in range(size)]
-    model.final_logits_bias[0] = torch.tensor(shares).log() / 2
+    model.final_logits_bias[0] = torch.tensor(shares, device=device).log() / 2
     model.final_logits_bias[0, pad] = 0.0
     optimizer = torch.optim.AdamW(model.parameters(), lr=PEAK, betas=(0.9, 0.98))
     schedule = torch.optim.lr_scheduler.LambdaLR(
@@ -107,8 +108,8 @@ def train(folder: Path, pairs: list[tuple[str, str]], minutes: float) -> None:
         for batch in batches:
             inputs = tokenizer.pad({"input_ids": [sources[n] for n in batch]}, return_tensors="pt")
             labels = tokenizer.pad({"input_ids": [targets[n] for n in batch]}, return_tensors="pt")
-            labels = labels["input_ids"]
-            first = torch.full((len(batch), 1), pad)
+            inputs, labels = inputs.to(device), labels["input_ids"].to(device)
+            first = torch.full((len(batch), 1), pad, device=device)
             shifted = torch.cat([first, labels[:, :-1]], dim=1)
             logits = model(**inputs, decoder_input_ids=shifted).logits
             loss = loss_of(logits.flatten(0, 1), labels.flatten())

@@ -8,7 +8,7 @@ from keras import ops
 from keras_transformer.layers import EncoderBlock, MultiHeadAttention, ScaledDotProductAttention
 from tests.layers.oracle_parameters import randomize
 from tests.precision.gradients import array, value_and_gradients
-from tests.precision.measurements import compute_dtype, policies
+from tests.precision.measurements import compute_dtype, epsilon, policies
 
 RNG = np.random.default_rng(23)
 # The first sentence has one dead row, the second none that is alive.
@@ -31,7 +31,9 @@ def test_attention(policy):
         return layer(*[ops.copy(one) for one in inputs], attention_mask=MASK, **kwargs)
 
     result, scores = (array(one) for one in outputs(return_attention_scores=True))
-    np.testing.assert_array_equal(result, array(outputs()))
+    # A fused kernel rounds elsewhere.
+    tolerance = 4 * epsilon(compute_dtype(policy))
+    np.testing.assert_allclose(result, array(outputs()), rtol=tolerance, atol=tolerance)
     for one in (result, scores):
         assert not one[0, :, 2].any() and not one[1].any()
         assert one[0, :, 0].any()

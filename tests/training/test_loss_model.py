@@ -58,7 +58,7 @@ def loss_and_gradients(model, batch, compiles=False):
 
 
 def check_equal(found, expected, tolerance=1e-6):
-    assert found[0] == pytest.approx(expected[0], abs=tolerance)
+    assert found[0] == pytest.approx(expected[0], rel=1e-6, abs=tolerance)
     assert found[1].keys() == expected[1].keys()
     for path, gradient in expected[1].items():
         np.testing.assert_allclose(found[1][path], gradient, atol=tolerance, rtol=0, err_msg=path)
