@@ -25,7 +25,7 @@ from keras_transformer.settings.transformer_config import TransformerConfig
 
 # Settings that depend on the number of training pairs, each with the reason for its value.
 CHOSEN: dict[str, str] = {
-    "preset": "a model size that suits this number of pairs",
+    "preset": "small for little text, base for much",
     "num_encoder_layers": "fewer layers learn faster from little text",
     "num_decoder_layers": "fewer layers learn faster from little text",
     "dropout": "less text needs more dropout against overfitting",

@@ -30,7 +30,7 @@ OPTIONAL = {"ai_edge_litert", "ctranslate2", "grpc", "jax", "keras_hub", "onnxru
 OPTIONAL |= {"tensorflow_serving", "tensorflow_text", "torch", "transformers"}
 WITH_BLOCKS = [page for page in PAGES if blocks_of(page)]
 RUNNING = [page for page in WITH_BLOCKS if any(block.is_run for block in blocks_of(page))]
-MODELS = ["runs/en-de", "runs/seed-1", "runs/seed-2", "runs/parser"]
+MODELS = ["runs/en-de", "runs/seed-1", "runs/seed-2", "runs/quickstart", "runs/parser"]
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +43,7 @@ def folder(tmp_path_factory):
             (folder / f"{name}.{language}").write_text(lines * (40 if name == "train" else 1))
     (folder / "test.words").write_text("the dog sees a cat .\n")
     write_toy_trees(folder / "test.trees", 3)
-    for seed, name in zip((13, 1, 2), MODELS, strict=False):
+    for seed, name in zip((13, 1, 2, 13), MODELS, strict=False):
         tiny_translator(seed).save(folder / name)
     tiny_parser().save(folder / MODELS[-1])
     words = "prepare --source {0}/train.en --target {0}/train.de --valid-source {0}/valid.en "
