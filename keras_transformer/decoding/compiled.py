@@ -1,13 +1,16 @@
 """A whole search as one compiled function, on every backend."""
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import keras
 
 
 def compile_search(
-    function: Callable, variables: Sequence[keras.Variable] = (), sizes: Sequence[str] = ()
+    function: Callable,
+    variables: Sequence[keras.Variable] = (),
+    sizes: Sequence[str] = (),
+    ranks: Mapping[str, int] | None = None,
 ) -> Callable:
     """Compiles a search function, such as one that encodes and then calls `search(step, ...)`.
 
@@ -21,6 +24,8 @@ def compile_search(
             compiles a variable that is missing here into the program as a constant.)
         sizes: Names of int arguments that determine shapes, such as `("max_length",)`; pass them
             by keyword. A new value compiles again on JAX only.
+        ranks: Number of axes of each argument, all of them int32 and passed by keyword. With it,
+            TensorFlow traces once for all shapes; without it, again for the first new shapes.
 
     Returns:
         A function with the arguments and the results of `function`.
@@ -41,6 +46,9 @@ def compile_search(
     import tensorflow as tf
 
     # Variables are captured by reference: nothing to hand over.
+    if ranks is not None:
+        specs = {name: tf.TensorSpec([None] * rank, tf.int32, name) for name, rank in ranks.items()}
+        return tf.function(function, autograph=False).get_concrete_function(**specs)
     compiled = tf.function(function, reduce_retracing=True, autograph=False)
 
     @functools.wraps(function)

@@ -197,7 +197,9 @@ class BatchInference:
         """Returns the results of a function without padding rows; compiles it once for each key."""
         with self._compiling:
             if key not in self._compiled:
-                self._compiled[key] = _compile(function, inputs, self.model.variables)
+                variables, sizes = self.model.variables, ("max_length",)
+                ranks = {name: np.ndim(value) for name, value in inputs.items()}
+                self._compiled[key] = compile_search(function, variables, sizes, ranks)
         results = keras.tree.flatten(self._compiled[key](**inputs))
         return [ops.convert_to_numpy(result)[:num_rows] for result in results]
 
@@ -211,19 +213,6 @@ class BatchInference:
         rows = [*rows, *[[]] * (num_rows - len(rows))]
         array = keras.utils.pad_sequences(rows, length, padding="post", value=PAD_ID)
         return ops.convert_to_tensor(array)
-
-
-def _compile(function, inputs, variables):
-    if keras.config.backend() != "tensorflow":
-        return compile_search(function, variables, sizes=("max_length",))
-    import tensorflow as tf
-
-    # With this signature, one trace serves all shapes.
-    signature = {
-        name: tf.TensorSpec([None] * np.ndim(value), tf.int32, name)
-        for name, value in inputs.items()
-    }
-    return tf.function(function, autograph=False).get_concrete_function(**signature)
 
 
 def _pad_with_ones(values, num_rows):

@@ -106,9 +106,10 @@ class RollingCache(NamedTuple):
         return queries, ops.arange(size, dtype="int32")
 
     def last_columns(self, mask: Tensor) -> Tensor:
-        """Returns the last columns of a mask, one for each position here, padded with False."""
-        size, start = ops.shape(self.keys)[2], ops.shape(mask)[2]
-        return ops.pad(mask, [[0, 0], [0, 0], [size, 0]])[:, :, start:]
+        """Returns the columns of a mask of all positions that are here, padded with False."""
+        (rows, queries, _), size = ops.shape(mask), ops.shape(self.keys)[2]
+        padded = ops.pad(mask, [[0, 0], [0, 0], [size, 0]])
+        return ops.slice(padded, (0, 0, self.length), (rows, queries, size))
 
     def last(self, number: Any) -> Self:
         """Returns the cache of the last positions alone."""
@@ -155,10 +156,10 @@ class DecoderCache(NamedTuple):
 
     def merged(self) -> "DecoderCache":
         """Returns the cache with the parts of each `GrowingCache` merged."""
-        if not isinstance(self.blocks[0].self_attention, GrowingCache):
-            return self
-        merged = (b._replace(self_attention=b.self_attention.merged()) for b in self.blocks)
-        return self._replace(blocks=tuple(merged))
+        caches = (block.self_attention for block in self.blocks)
+        merged = (c.merged() if isinstance(c, GrowingCache) else c for c in caches)
+        pairs = zip(self.blocks, merged, strict=True)
+        return self._replace(blocks=tuple(b._replace(self_attention=c) for b, c in pairs))
 
 
 def check_built(layer: keras.layers.Layer) -> None:

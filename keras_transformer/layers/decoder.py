@@ -266,7 +266,7 @@ class Decoder(CompositeLayer):
     def __init__(
         self,
         blocks: Sequence[keras.layers.Layer],
-        position: str | keras.layers.Layer | None = "sinusoidal",
+        position: str | keras.layers.Layer | None = "auto",
         dropout: float = 0.1,
         final_norm: bool | None = None,
         epsilon: float = 1e-6,
@@ -276,7 +276,7 @@ class Decoder(CompositeLayer):
     ) -> None:
         super().__init__(**kwargs)
         self.blocks = stack.checked_blocks(blocks)
-        self.position = stack.make_position(position, self.dtype_policy)
+        self.position = stack.make_position(position, self.blocks, self.dtype_policy)
         self.dropout = dropout
         self.final_norm = final_norm
         self.epsilon = epsilon

@@ -177,7 +177,8 @@ class Encoder(CompositeLayer):
         blocks: `EncoderBlock`s, or any layers that take `(inputs, padding_mask=...,
             attention_mask=...)`. A block that is in the list twice is applied twice.
         position: `"sinusoidal"`, a layer that adds positions to `[batch, length, d_model]` (and
-            takes `positions=`), or None.
+            takes `positions=`), or None. `"auto"` is None if a block has a `position` of its own,
+            and `"sinusoidal"` otherwise.
         dropout: Dropout rate of the sum of embedding and position.
         final_norm: Whether a layer norm follows the last block; None adds one to pre-norm blocks.
         epsilon: Added to the variance in the final norm.
@@ -205,7 +206,7 @@ class Encoder(CompositeLayer):
     def __init__(
         self,
         blocks: Sequence[keras.layers.Layer],
-        position: str | keras.layers.Layer | None = "sinusoidal",
+        position: str | keras.layers.Layer | None = "auto",
         dropout: float = 0.1,
         final_norm: bool | None = None,
         epsilon: float = 1e-6,
@@ -215,7 +216,7 @@ class Encoder(CompositeLayer):
     ) -> None:
         super().__init__(**kwargs)
         self.blocks = stack.checked_blocks(blocks)
-        self.position = stack.make_position(position, self.dtype_policy)
+        self.position = stack.make_position(position, self.blocks, self.dtype_policy)
         self.dropout = dropout
         self.final_norm = final_norm
         self.epsilon = epsilon

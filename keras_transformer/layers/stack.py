@@ -89,12 +89,15 @@ def checked_blocks(blocks: Sequence[keras.layers.Layer]) -> list[keras.layers.La
     return list(blocks)
 
 
-def make_position(position: Any, dtype: keras.DTypePolicy) -> keras.layers.Layer | None:
+def make_position(position: Any, blocks: list, dtype: Any) -> keras.layers.Layer | None:
     """Returns the position layer of a stack, or raises a `ValueError`."""
+    if position == "auto":
+        have_positions = any(getattr(block, "position", None) is not None for block in blocks)
+        position = None if have_positions else "sinusoidal"
     if position == "sinusoidal":
         return SinusoidalPositionEncoding(dtype=dtype, name="position")
     is_layer = position is None or isinstance(position, keras.layers.Layer)
-    rule = "'sinusoidal', a layer that adds positions to its inputs, or None"
+    rule = "'auto', 'sinusoidal', a layer that adds positions to its inputs, or None"
     check_argument(is_layer, "position", rule, position)
     return position
 

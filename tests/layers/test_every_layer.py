@@ -130,7 +130,7 @@ OF_BLOCK = {
 del OF_BLOCK["attention"]
 OF_STACK = {
     "blocks": ("must be a list of at least one layer", [[], None, ["block"]]),
-    "position": ("must be 'sinusoidal', a layer that adds positions", ["rotary", 1]),
+    "position": ("must be 'auto', 'sinusoidal', a layer that adds positions", ["rotary", 1]),
     "dropout": RATE,
     "final_norm": ("must be True or False", [0, "no"]),
     "remat": BOOLEAN,

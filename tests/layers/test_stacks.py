@@ -12,6 +12,9 @@ from keras_transformer.layers import (
     Encoder,
     EncoderBlock,
     LearnedPositionEmbedding,
+    RelativePosition,
+    RotaryPosition,
+    SinusoidalPositionEncoding,
     TiedEmbedding,
 )
 from tests.layers.decoding import decode
@@ -93,6 +96,23 @@ def test_own_positions_are_used():
     with_zeros.set_weights(stack.get_weights())
     want = with_zeros(INPUTS + oracle.sinusoid(range(100, 105), 8))
     np.testing.assert_allclose(shifted, array(want), atol=within(1e-10))
+
+
+@pytest.mark.parametrize("position", [RotaryPosition(), RelativePosition(2)])
+@pytest.mark.parametrize("stack_class, block_class", [
+    (Encoder, EncoderBlock), (Decoder, DecoderBlock),
+])  # fmt: skip
+def test_blocks_with_positions_of_their_own_get_no_sinusoids(stack_class, block_class, position):
+    def make_stack(position_of_stack, *positions):
+        blocks = [block_class(2, 12, position=one) for one in positions]
+        return stack_class(blocks, **position_of_stack)
+
+    assert make_stack({}, None, position).position is None
+    assert type(make_stack({}, None, None).position) is SinusoidalPositionEncoding
+    explicit = make_stack({"position": "sinusoidal"}, position)
+    for stack in (explicit, stack_class.from_config(explicit.get_config())):
+        assert type(stack.position) is SinusoidalPositionEncoding
+    assert stack_class.from_config(make_stack({}, position).get_config()).position is None
 
 
 @pytest.mark.parametrize("position, max_length, stops, with_source", [
