@@ -1,16 +1,23 @@
-"""What docs/serving.md sends to a model server is what the SavedModel takes and answers."""
+"""What docs/serving.md sends to a model server gets the answers of the SavedModel."""
 
 import concurrent.futures
 import json
 import pathlib
 import re
+import shutil
+import subprocess
 
 import numpy as np
 import pytest
 import tensorflow as tf
+from google.protobuf import json_format
+from tensorflow.core.protobuf import saved_model_pb2
+
+from keras_transformer.serving.models import find_models
+from tests.serving.echo import serving
 
 PAGE = pathlib.Path(__file__).parents[2].joinpath("docs/serving.md").read_text("utf-8")
-REST = re.findall(r"-d '(\{.*?\})'\n```\n\n```json\n(.*?)```", PAGE, re.DOTALL)
+REST = re.findall(r"```bash\n(curl .*?)```(?:\n\n```json\n(.*?)```)?", PAGE, re.DOTALL)
 NEEDS_API = "pip install tensorflow-serving-api"
 
 
@@ -26,32 +33,91 @@ def shape_of(value):
     return array.ndim, "text" if array.dtype.kind == "U" else array.dtype.kind
 
 
-@pytest.mark.parametrize("request_text, answer_text", REST)
-def test_rest_requests_and_answers(request_text, answer_text, loaded):
-    """By TensorFlow Serving's rules for JSON: rows in `instances`, or columns in `inputs`."""
-    request, answer = json.loads(request_text), json.loads(answer_text)
+@pytest.fixture(scope="module")
+def port(exported, loaded):
+    """The port of a server of the SavedModel."""
+    model = find_models([str(exported)])["en_de"][1]
+    with pytest.MonkeyPatch.context() as patch:  # it is loaded already
+        patch.setattr(tf.saved_model, "load", lambda path: loaded)
+        assert set(model.signatures) == set(loaded.signatures)
+    with serving(model) as client:
+        yield client.port
+
+
+@pytest.fixture(scope="module")
+def ask(port):
+    """Runs a curl command of the page."""
+    if shutil.which("curl") is None:
+        pytest.skip("needs curl")
+
+    def run(command):
+        command = command.replace("http://localhost:8501/", f"http://127.0.0.1:{port}/")
+        done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)
+        return json.loads(done.stdout)
+
+    return run
+
+
+@pytest.mark.parametrize("command, shown", [pair for pair in REST if "predict" in pair[0]])
+def test_rest_requests_and_answers(command, shown, ask, loaded):
+    """The answers have the forms on the page, and the numbers of the SavedModel in Python."""
+    request = json.loads(re.search(r"-d '(\{.*\})'", command, re.DOTALL)[1])
+    shown, answer = json.loads(shown), ask(command)
     signature = loaded.signatures[request.get("signature_name", "serving_default")]
     columns = request.get("inputs")
     if columns is None:
         rows = request["instances"]
         rows = [row if isinstance(row, dict) else {"text": row} for row in rows]
         columns = {name: [row[name] for row in rows] for name in rows[0]}
-    found = signature(**{name: tf.constant(texts) for name, texts in columns.items()})
-    shown = answer.get("outputs")
-    if shown is None:
-        assert len(answer["predictions"]) == len(columns["text"])
-        shown = {name: [row[name] for row in answer["predictions"]] for name in found}
-        assert answer["predictions"][0].keys() == found.keys()
-    assert shown.keys() == found.keys()
-    for name, tensor in found.items():
-        array = tensor.numpy()
-        kind = "text" if array.dtype == object else array.dtype.kind
-        assert shape_of(shown[name]) == (array.ndim, kind), name
-        assert len(shown[name]) == len(array)
+        assert len(shown["predictions"]) == len(answer["predictions"]) == len(rows)
+        shown, answer = (
+            {name: [row[name] for row in rows["predictions"]] for name in rows["predictions"][0]}
+            for rows in (shown, answer)
+        )
+    else:
+        shown, answer = shown["outputs"], answer["outputs"]
+    expected = signature(**{name: tf.constant(texts) for name, texts in columns.items()})
+    assert shown.keys() == answer.keys() == expected.keys()
+    for name, tensor in expected.items():
+        assert shape_of(shown[name]) == shape_of(answer[name]), name
+        assert len(shown[name]) == len(answer[name])
+        if tensor.dtype == tf.string:
+            tensor = np.char.decode(tensor.numpy().astype(bytes), "utf-8")
+            assert answer[name] == tensor.tolist()
+        else:
+            np.testing.assert_allclose(answer[name], tensor, rtol=1e-5, atol=1e-6)
+
+
+def test_the_status_on_the_page(ask):
+    [(command, shown)] = [pair for pair in REST if "models/en_de\n" in pair[0]]
+    assert ask(command) == json.loads(shown)
+
+
+def test_metadata_are_those_of_the_saved_model(ask, exported):
+    [(command, _)] = [pair for pair in REST if "metadata" in pair[0]]
+    answer = ask(command)
+    assert answer["model_spec"] == {"name": "en_de", "signature_name": "", "version": "1"}
+    content = saved_model_pb2.SavedModel.FromString((exported / "saved_model.pb").read_bytes())
+    definitions = content.meta_graphs[0].signature_def
+    shown = answer["metadata"]["signature_def"]["signature_def"]
+    assert shown.keys() == {name for name in definitions if not name.startswith("__")}
+    for name, signature in shown.items():
+        expected = json_format.MessageToDict(
+            definitions[name],
+            preserving_proto_field_name=True,
+            always_print_fields_with_no_presence=True,
+        )
+        assert signature["method_name"] == expected["method_name"]
+        for side in ("inputs", "outputs"):
+            # The names of tensors in the graph tell a client nothing.
+            without = [{**tensor, "name": ""} for tensor in signature[side].values()]
+            expected_ = [{**expected[side][key], "name": ""} for key in signature[side]]
+            assert signature[side].keys() == expected[side].keys()
+            assert without == expected_
 
 
 def test_every_kind_of_request_is_shown():
-    assert len(REST) == 4
+    assert len(REST) == 6
 
 
 def test_grpc_client(loaded):

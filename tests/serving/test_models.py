@@ -3,9 +3,14 @@
 import json
 
 import pytest
+import tensorflow as tf
 
 from keras_transformer.errors import UserError
+from keras_transformer.inference.batch_inference import one_answer
 from keras_transformer.serving.models import find_models
+from tests.serving.echo import serving
+from tests.tiny_parser import tiny_parser
+from tests.tiny_translator import sentence, tiny_translator
 
 
 @pytest.fixture
@@ -50,3 +55,49 @@ def test_errors(folder, monkeypatch, texts, error):
     monkeypatch.chdir(folder)
     with pytest.raises(UserError, match=error):
         find_models(texts)
+
+
+@pytest.mark.slow
+@pytest.mark.tensorflow_only("the signatures are functions of TensorFlow")
+def test_a_model_directory_answers_like_its_translator(tmp_path):
+    translator = tiny_translator(max_source_length=40)
+    translator.save(tmp_path / "model")
+    model = find_models([str(tmp_path / "model")])["model"][1]
+    model.warm_up()
+    texts = [sentence(1 + seed % 7, seed) for seed in range(9)] + ["", sentence(60)]
+    with serving(model, max_batch_size=4) as client:
+        status, answer = client.predict({"inputs": texts}, "model")
+        assert status == 200
+        alone = [client.predict({"instances": [text]}, "model")[1] for text in texts]
+        limits = {"signature_name": "limits", "inputs": texts[:2]}
+        status, shown = client.predict(limits, "model")
+    expected = translator.hypotheses(texts, one_answer(translator.search))
+    answer = answer["outputs"]
+    assert answer["translation"] == [found[0].text for found in expected]
+    assert answer["score"] == pytest.approx([found[0].score for found in expected], abs=1e-5)
+    assert answer["truncated"] == [False] * 10 + [True]
+    assert [found["predictions"][0]["translation"] for found in alone] == answer["translation"]
+    assert shown["outputs"]["max_source_tokens"] == [40, 40]
+
+
+@pytest.mark.slow
+@pytest.mark.tensorflow_only("the signatures are functions of TensorFlow")
+def test_a_parser_answers_with_trees(tmp_path):
+    parser = tiny_parser()
+    parser.save(tmp_path / "parser")
+    model = find_models([str(tmp_path / "parser")])["parser"][1]
+    model.warm_up()
+    texts = ["a dog runs", "the cat"]
+    with serving(model) as client:
+        _, answer = client.predict({"instances": texts}, "parser")
+    assert [row["tree"] for row in answer["predictions"]] == list(map(str, parser.parse(texts)))
+
+
+@pytest.mark.tensorflow_only("it is a SavedModel")
+def test_signatures_of_other_inputs_are_not_served(tmp_path):
+    numbers = tf.Module()
+    numbers.double = tf.function(lambda x: 2 * x, [tf.TensorSpec([None], tf.float32, "x")])
+    tf.saved_model.save(numbers, str(tmp_path / "numbers"), signatures=numbers.double)
+    [model] = find_models([str(tmp_path / "numbers")])["numbers"].values()
+    with pytest.raises(UserError, match=r"`serving_default` from strings \[batch\]"):
+        model.warm_up()
