@@ -32,10 +32,14 @@ def run(arguments):
     listener = _bind(settings.host, settings.port)
     start = time.monotonic()
     streams = load_backend_in_streams(settings.streams)
+    import keras
     import uvicorn
 
     from keras_transformer.serving.app import Server
 
+    if (backend := keras.backend.backend()) != "tensorflow":
+        rule = "The server needs the TensorFlow backend (KERAS_BACKEND=tensorflow)"
+        raise UserError(f"{rule}. Received: {backend}")
     for name, model in newest.items():
         say(f"loading {name} from {str(model.path)!r} ...")
         model.warm_up()
