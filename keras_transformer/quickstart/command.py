@@ -89,6 +89,7 @@ def run(arguments: argparse.Namespace) -> None:
     minutes = (time.monotonic() - start) / 60
     _print(f"\nDone in {minutes:.1f} minutes. Try it yourself:")
     _print(f'  {program()} translate --model {arguments.output} "{_SENTENCE}"')
+    _print(f"  {program()} serve {arguments.output}  # then open http://127.0.0.1:8501/")
 
 
 def _print(line: str) -> None:

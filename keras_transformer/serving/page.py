@@ -47,6 +47,9 @@ def page_routes(server: "Server") -> list[BaseRoute]:
         answer = functools.partial(server.respond, compute=compute)
         return Route(f"/page/{{model}}/{method}", answer, methods=["POST"])
 
+    def read_form(body):
+        return {"inputs": urllib.parse.parse_qs(body.decode("latin-1"))}
+
     async def show(request: Request) -> Response:
         template = _TEMPLATE.read_text(encoding="utf-8")
         newest = [server.model(name) for name in server.models]
@@ -60,7 +63,7 @@ def page_routes(server: "Server") -> list[BaseRoute]:
         Route("/", show),
         route("parts", _parts, "text"),
         route("pairs", _pairs, "text", "answer"),
-        route("attention", _attention, "text", "answer", read=_read_form),
+        route("attention", _attention, "text", "answer", read=read_form),
     ]
 
 
@@ -72,10 +75,6 @@ def _policy(page):
         digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
         policy += f"; {tag}-src 'sha256-{digest}'"
     return policy
-
-
-def _read_form(body):
-    return {"inputs": urllib.parse.parse_qs(body.decode("utf-8", "replace"))}
 
 
 def _parts(model, lines):
@@ -144,13 +143,11 @@ def _facts(card, folder):
         "Search": beams.format(**search) or search.get("name"),
     }
     if (folder / SETTINGS_FILE).is_file():
-        data = read_json(folder / SETTINGS_FILE)["fingerprint"]
-        facts["Training text"] = f"{data['pairs']:,} pairs"
+        pairs = read_json(folder / SETTINGS_FILE).get("fingerprint", {}).get("pairs")
+        facts["Training text"] = pairs and f"{pairs:,} pairs"
     rows = HistoryFile(folder / HISTORY_FILE, ("step",)).rows()
-    if rows:
-        facts["Training"] = f"{rows[-1]['step']} steps, {float(rows[-1]['minutes']):.0f} minutes"
-    for score in ("bleu", "f1"):
-        if values := [float(row[f"valid_{score}"]) for row in rows if row.get(f"valid_{score}")]:
-            facts[f"Validation {score.upper()}"] = f"{max(values):.1f}"
+    for name in ("bleu", "f1"):
+        scores = [float(row[f"valid_{name}"]) for row in rows if row.get(f"valid_{name}")]
+        facts[f"Validation {name.upper()}"] = scores and f"{max(scores):.1f}"
     origin = card.get("origin") or {}
     return facts | {"Origin": origin.get("name"), "License": origin.get("license")}

@@ -32,9 +32,10 @@ def client(translator, tmp_path_factory):
     history = ["step,minutes,valid_bleu", "10,1.2,31.25", "20,2.4,30.5", "30,3.6,"]
     (folder / "history.csv").write_text("\n".join(history) + "\n")
     (folder / "training.json").write_text('{"fingerprint": {"pairs": 1234}}')
-    saved = EchoModel("saved")
-    saved.card = {"sentence_profile": PROFILE.to_dict()}
-    with serving(ServedModel("tiny", 1, folder), saved, max_body_bytes=50_000) as client:
+    saved, shared = EchoModel("saved"), EchoModel("shared")
+    saved.card, shared.path = {"sentence_profile": PROFILE.to_dict()}, folder
+    shared.pipeline = translator  # compiled once
+    with serving(ServedModel("tiny", 1, folder), saved, shared, max_body_bytes=50_000) as client:
         yield client
 
 
@@ -45,7 +46,7 @@ def post(client, path, **inputs):
 def test_the_page_has_the_card_of_each_model(client, translator):
     status, page = client.send("GET", "/")
     data = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.S)[1]
-    tiny, saved = json.loads(data)
+    tiny, saved, _ = json.loads(data)
     assert status == 200 and (tiny["name"], tiny["title"]) == ("tiny", "Translator")
     assert dict(tiny["facts"]) == {
         "Parameters": f"{translator.model.count_params():,}",
@@ -55,7 +56,6 @@ def test_the_page_has_the_card_of_each_model(client, translator):
         "Vocabulary": "320",
         "Search": "3 beams, length penalty 0.6",
         "Training text": "1,234 pairs",
-        "Training": "30 steps, 4 minutes",
         "Validation BLEU": "31.2",
         "Origin": "</script>",
         "License": "CC0",
@@ -110,9 +110,11 @@ def test_the_tags_of_a_line_go_with_each_of_its_parts(tmp_path):
 def test_words_are_aligned_as_align_does(client, translator):
     text, answer = [sentence(5, 1), sentence(3, 2)], [sentence(4, 3), sentence(6, 4)]
     pairs = [[list(pair) for pair in found.pairs] for found in translator.align(text, answer)]
-    assert post(client, "tiny/pairs", text=text, answer=answer) == (200, {"pairs": pairs})
+    assert post(client, "shared/pairs", text=text, answer=answer) == (200, {"pairs": pairs})
     long = "a " * 2_000
-    assert post(client, "tiny/pairs", text=["a", long], answer=["b", "b"])[1] == {"pairs": [[], []]}
+    assert post(client, "shared/pairs", text=["a", long], answer=["b", "b"])[1] == {
+        "pairs": [[], []]
+    }
     assert post(client, "saved/pairs", text=["a"], answer=["b"])[1] == {"pairs": [[]]}
 
 
