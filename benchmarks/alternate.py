@@ -19,6 +19,16 @@ ROOT = Path(__file__).resolve().parents[1]
 def run_program(
     command: Sequence[str], more: Mapping[str, str] | None = None, timeout: float = 1800
 ) -> dict:
+    """Runs one program, and returns the JSON object that it printed last.
+
+    The arguments and errors are those of `results_of`.
+    """
+    return results_of(command, more, timeout)[-1]
+
+
+def results_of(
+    command: Sequence[str], more: Mapping[str, str] | None = None, timeout: float = 1800
+) -> list[dict]:
     """Runs one program.
 
     Args:
@@ -27,7 +37,7 @@ def run_program(
         timeout: seconds.
 
     Returns:
-        The JSON object that the program printed.
+        The JSON objects that the program printed, one on each line.
 
     Raises:
         RuntimeError: if the program failed; the message has the end of its error output.
@@ -41,7 +51,7 @@ def run_program(
     )
     if result.returncode:
         raise RuntimeError(f"{' '.join(command)} failed:\n{result.stderr[-2000:]}")
-    return json.loads(result.stdout.splitlines()[-1])
+    return [json.loads(line) for line in result.stdout.splitlines() if line.startswith("{")]
 
 
 def alternate(
@@ -65,6 +75,7 @@ def alternate(
             print(f"[{elapsed:4.1f} min] round {number + 1} of {rounds}: {name}", file=sys.stderr)
             try:
                 results[name].append(run_program(command, environment))
+                print(f"  {results[name][-1]}", file=sys.stderr)
             except (RuntimeError, subprocess.TimeoutExpired) as error:
                 print(f"  {error}", file=sys.stderr)
     return {name: found for name, found in results.items() if found}

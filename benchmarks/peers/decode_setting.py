@@ -24,12 +24,13 @@ def source_ids(batch: int) -> np.ndarray:
     return np.random.default_rng(0).integers(5, VOCAB, (batch, SOURCE_LENGTH - 1))
 
 
-def measure(translate, batch: int) -> None:
+def measure(translate, batch: int, **more) -> None:
     """Times calls and prints the result; `seconds` is the median of all calls but the first.
 
     Args:
         translate: function without arguments, which translates one batch.
         batch: number of sentences in the batch.
+        **more: further figures.
     """
     seconds = []
     for _ in range(1 + CALLS):
@@ -42,5 +43,7 @@ def measure(translate, batch: int) -> None:
         "tokens_per_second": batch * TARGET_LENGTH / median,
         "first_call_seconds": seconds[0],
         "peak_memory_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        "batch": batch,
+        **more,
     }
-    print(json.dumps(result))
+    print(json.dumps(result), flush=True)

@@ -19,11 +19,13 @@ from setting import (
     INTERMEDIATE,
     LAYERS,
     MODEL,
+    REPEAT,
     SOURCE,
     STEPS,
     TARGET,
     VOCAB,
     WARM_UP,
+    rate_of,
     report,
 )
 
@@ -32,18 +34,21 @@ from keras_transformer.training import LossModel, compile_model
 
 
 class Clock(keras.callbacks.Callback):
-    """Measures the seconds of each step; reading the loss waits for the step."""
+    """Measures the seconds of a step, a mean over an epoch; the loss at its end is waited for.
+
+    A callback after each batch would let Keras wait for every step.
+    """
 
     def __init__(self):
         super().__init__()
         self.seconds = []
 
-    def on_train_batch_begin(self, batch, logs=None):
+    def on_epoch_begin(self, epoch, logs=None):
         self.start = time.perf_counter()
 
-    def on_train_batch_end(self, batch, logs=None):
+    def on_epoch_end(self, epoch, logs=None):
         float(logs["loss"])
-        self.seconds.append(time.perf_counter() - self.start)
+        self.seconds.append((time.perf_counter() - self.start) / REPEAT)
 
 
 def product_seconds(dtype):
@@ -87,15 +92,18 @@ def product_seconds(dtype):
     return total
 
 
-def device_memory_mb():
-    """Returns the peak memory of the accelerator, or None without one."""
+def of_accelerator():
+    """Returns the peak memory and the matrix rate of the accelerator; nothing without one."""
     if keras.backend.backend() != "jax":
-        return None
+        return {}
     import jax
 
-    statistics = jax.devices()[0].memory_stats() or {}
-    peak = statistics.get("peak_bytes_in_use")
-    return peak and peak / 2**20
+    peak = (jax.devices()[0].memory_stats() or {}).get("peak_bytes_in_use")
+    if not peak:
+        return {}
+    first, second = (keras.random.normal((8192, 8192), dtype="bfloat16") for _ in range(2))
+    rate = rate_of(lambda: ops.matmul(first, second), jax.block_until_ready)
+    return {"peak_memory_mb": peak / 2**20, "matrix_rate": rate}
 
 
 policy = sys.argv[1]
@@ -119,10 +127,9 @@ def batches():
 
 
 clock = Clock()
-model.fit(batches(), steps_per_epoch=WARM_UP + STEPS, callbacks=[clock], verbose=0)
-more = {}
-if device_memory_mb():
-    more["peak_memory_mb"] = device_memory_mb()
+epochs = WARM_UP + STEPS
+model.fit(batches(), steps_per_epoch=REPEAT, epochs=epochs, callbacks=[clock], verbose=0)
+more = of_accelerator()
 if "limit" in sys.argv[2:]:
     more["product_seconds"] = product_seconds(keras.DTypePolicy(policy).compute_dtype)
 report(clock.seconds, **more)

@@ -19,6 +19,8 @@ from keras_transformer.layers.tensors import Tensor, at_least_float32, causal_ma
 
 # Attention by blocks is the default from this length on.
 _LONG = 4096
+# JAX's kernel is the default from this length on. Shorter inputs would not fill its blocks.
+_LONG_FOR_JAX = 64
 
 
 class AttentionFunction(keras.layers.Layer, abc.ABC):
@@ -160,7 +162,8 @@ class ScaledDotProductAttention(AttentionFunction):
         flash_attention: Whether to avoid the matrix of all scores. True uses the fused kernel of
             torch, or of JAX on a GPU; elsewhere, and for long inputs with a mask, it uses blocks,
             in memory that grows linearly with the length. None follows `keras.config`; by default
-            it acts like True, but uses blocks only for known lengths from 4,096 on. Dropout and
+            it acts like True, but uses blocks only for known lengths from 4,096 on, and JAX's
+            kernel for known even lengths from 64 on. Dropout and
             `distances` need all scores, and True refuses them.
 
     Example:
@@ -239,8 +242,17 @@ def choose_kernel(
     is_long = is_known and lengths[0] * lengths[1] >= _LONG**2
     # A kernel needs the full mask, `[queries, keys]`, which is too large for long inputs.
     if _has_kernel(key, value) and (mask is None or not is_long):
-        return attend_by_kernel
+        if flash_attention or _is_kernel_faster(lengths, is_known):
+            return attend_by_kernel
     return attend_by_blocks if flash_attention or is_long else None
+
+
+def _is_kernel_faster(lengths, is_known):
+    if keras.backend.backend() != "jax":
+        return True
+    # JAX's kernel has no gradient for odd lengths with a mask.
+    is_even = is_known and lengths[0] % 2 == lengths[1] % 2 == 0
+    return is_even and lengths[0] * lengths[1] >= _LONG_FOR_JAX**2
 
 
 def _has_kernel(key, value):

@@ -1,5 +1,6 @@
 """Exact attention by blocks, in memory that grows linearly with the length."""
 
+import keras
 from keras import ops
 
 from keras_transformer.layers.kernels import loop_in_turn, map_in_turn
@@ -24,6 +25,8 @@ def attend_by_kernel(query, key, value, attention_mask=None, is_causal=False):
     if attention_mask is not None:
         causal = causal_mask(ops.shape(query)[2], ops.shape(key)[2], 0) if is_causal else None
         mask = ops.expand_dims(combine_masks(causal, attention_mask), 1)
+        if keras.backend.backend() == "jax":  # The kernel needs a row for each query.
+            mask = ops.logical_and(mask, ops.ones((ops.shape(query)[2], 1), dtype="bool"))
         is_causal = False
     # Keras' layout is [batch, length, heads, dim].
     inputs = (ops.swapaxes(states, 1, 2) for states in (query, key, value))

@@ -1,4 +1,4 @@
-"""Operations with an implementation of their own on TensorFlow; elsewhere they are Keras'."""
+"""Operations with an implementation of their own on some backends; elsewhere they are Keras'."""
 
 import contextlib
 import functools
@@ -6,13 +6,17 @@ from collections.abc import Callable
 from typing import Any
 
 import keras
+import numpy as np
 from keras import ops
 
 from keras_transformer.layers.tensors import Tensor, at_least_float32
 
 _IS_TENSORFLOW = keras.backend.backend() == "tensorflow"
+_IS_JAX = keras.backend.backend() == "jax"
 if _IS_TENSORFLOW:
     import tensorflow as tf
+if _IS_JAX:
+    import jax
 
 
 def short_names() -> contextlib.AbstractContextManager:
@@ -29,8 +33,12 @@ def dropout(inputs: Tensor, rate: float, seed_generator: keras.random.SeedGenera
 
     On TensorFlow with 16 random bits for each input, half as many as TensorFlow draws: drawing is
     most of the cost of dropout on a CPU. The rate is rounded to a multiple of 2^-16, and the scale
-    is computed from the rounded rate, so that the expectation stays exact.
+    is computed from the rounded rate, so that the expectation stays exact. On JAX with random words
+    that take a fifth of the operations of JAX's.
     """
+    if _IS_JAX:
+        keep = _random_words(inputs.shape, seed_generator.next()) >= np.uint32(rate * 2**32)
+        return ops.where(keep, inputs / (1 - rate), 0)
     if not _IS_TENSORFLOW:
         return keras.random.dropout(inputs, rate, seed=seed_generator)
     size = tf.size(inputs)
@@ -44,6 +52,25 @@ def dropout(inputs: Tensor, rate: float, seed_generator: keras.random.SeedGenera
     outputs = inputs * (tf.cast(keep, inputs.dtype) * scale)
     outputs.set_shape(inputs.shape)
     return outputs
+
+
+def _random_words(shape, seed):
+    """Returns a uint32 of random bits for each element: its index, encrypted with the seed.
+
+    XLA computes it inside other passes over memory, and each of several devices only its share.
+
+    Reference: Even and Mansour (1997), with the last step of MurmurHash3 in two rounds.
+    """
+    keys = jax.random.bits(seed, (3,), "uint32")
+    words = jax.numpy.zeros(shape, "uint32")
+    for axis, size in enumerate(shape):
+        words = words * np.uint32(size) + jax.lax.broadcasted_iota("uint32", shape, axis)
+    words = words ^ keys[0]
+    for key in keys[1:]:
+        words = (words ^ (words >> 16)) * np.uint32(0x85EBCA6B)
+        words = (words ^ (words >> 13)) * np.uint32(0xC2B2AE35)
+        words = words ^ (words >> 16) ^ key
+    return words
 
 
 def replica_seed(seed: Tensor) -> Tensor:

@@ -83,6 +83,8 @@ class TiedEmbedding(CompositeLayer):
             or keras.initializers.RandomNormal(stddev=d_model**-0.5),
             embeddings_regularizer=self.embeddings_regularizer,
             trainable=self.trainable,
+            # In mixed precision Keras would compute logits in float32, which takes much longer.
+            reverse_dtype=self.compute_dtype,
             dtype=self.dtype_policy,
             name="embedding",
         )

@@ -16,11 +16,15 @@ from keras_transformer.layers.tensors import Tensor, at_least_float32
 
 if keras.backend.backend() == "tensorflow":
     import tensorflow as tf
+if keras.backend.backend() == "jax":
+    import jax
 
 # Maximum size of the logits that exist at the same time. Small slices cost time, because each
 # product prepares the embeddings again (on two cores, with 2,048 x 32,000 logits in bfloat16,
 # slices of 128 MB are 5% slower than one slice).
 LOGITS_BYTES = 512 * 2**20
+# A GPU has the memory for larger slices on JAX, whose gradient computes all slices but one again.
+_GPU_FACTOR = 8
 # A smaller probability has lost digits in float32.
 _SMALLEST_EXACT = 1e-30
 
@@ -37,6 +41,14 @@ def cross_entropy(labels: Tensor, logits: Tensor, weight: float = 0.0) -> Tensor
 
     `weight` is `a` of `smoothing_weight`.
     """
+    if keras.backend.backend() == "jax":
+        # XLA makes two passes over the logits of this, and one of its gradient. A lookup of the
+        # label would be a pass of its own, with a gradient as large as the logits.
+        logits = logits - ops.stop_gradient(ops.max(logits, axis=-1, keepdims=True))
+        is_label = ops.equal(ops.arange(logits.shape[-1], dtype="int32"), labels[..., None])
+        of_labels = ops.sum(ops.where(is_label, logits, 0.0), axis=-1)
+        normalizer = ops.log(ops.sum(ops.exp(logits), axis=-1))
+        return normalizer - (1.0 - weight) * of_labels - weight * ops.mean(logits, axis=-1)
     log_probabilities = ops.log_softmax(logits)
     of_labels = ops.take_along_axis(log_probabilities, labels[..., None], axis=-1)[..., 0]
     return -(1.0 - weight) * of_labels - weight * ops.mean(log_probabilities, axis=-1)
@@ -78,7 +90,9 @@ class ProjectedCrossEntropy(keras.layers.Layer):
         if r_drop:
             (rows, length), width = ops.shape(labels), states.shape[-1]
             states = ops.transpose(ops.reshape(states, (rows, 2, length, width)), (0, 2, 1, 3))
-        slice_rows = max(1, LOGITS_BYTES // (8 if r_drop else 4) // embeddings.shape[0])
+        is_on_gpu = keras.backend.backend() == "jax" and jax.default_backend() == "gpu"
+        slice_bytes = (_GPU_FACTOR if is_on_gpu else 1) * LOGITS_BYTES
+        slice_rows = max(1, slice_bytes // (8 if r_drop else 4) // embeddings.shape[0])
         is_tensorflow = keras.backend.backend() == "tensorflow"
         if is_tensorflow and not self.static_shapes:
             options = self.weight, slice_rows, r_drop

@@ -109,10 +109,10 @@ class LossModel(MicroBatchModel):
     """A functional model of a Transformer's layers that maps ids to the loss of every token.
 
     Loss and gradient equal those of the `Transformer` with `LabelSmoothedCrossEntropy`, but logits
-    are computed in slices of at most 512 MB. On TensorFlow, padding positions are skipped, except
-    under XLA, which computes all logits at once. The model also takes rows with several sentences,
-    as from `TokenBatches(packed_width=...)`. Training this model trains the Transformer, whose
-    weights it shares.
+    are computed in slices of at most 512 MB, or 4 GB with JAX on a GPU. On TensorFlow, padding
+    positions are skipped, except under XLA, which computes all logits at once. The model also takes
+    rows with several sentences, as from `TokenBatches(packed_width=...)`. Training this model
+    trains the Transformer, whose weights it shares.
 
     Args:
         transformer: The `Transformer`.

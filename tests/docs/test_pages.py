@@ -35,7 +35,7 @@ def test_pages_have_examples():
 def test_tables_of_measurements_name_the_processor(page):
     sections = re.split(r"^#{2,3} ", (ROOT / page).read_text("utf-8"), flags=re.M)
     found = {
-        section.splitlines()[0]: bool(re.search(r"Intel Xeon|AMD EPYC", section))
+        section.splitlines()[0]: bool(re.search(r"Intel Xeon|AMD EPYC|NVIDIA", section))
         for section in sections
         if re.search(r"^\|.*\d(\.\d+ x|,\d{3}) \|", section, re.M)
     }

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_transformer.layers import Dropout, LayerNormalization
+from keras_transformer.layers import Dropout, LayerNormalization, kernels
 from tests.layers.oracle_parameters import array
 from tests.layers.widest_float import FLOAT64
 
@@ -58,6 +58,19 @@ def test_neighbors_are_dropped_independently():
     kept = array(Dropout(0.5, seed=1)(np.ones((1000, 1000), "float32"), training=True)) != 0
     for shift in (1, 2, 3):
         assert abs(np.mean(kept[:, shift:] == kept[:, :-shift]) - 0.5) < 0.003
+
+
+@pytest.mark.skipif(keras.backend.backend() != "jax", reason="the random words of JAX")
+def test_each_bit_is_random_by_itself_and_from_seed_to_seed():
+    shape, deviation = (40, 1000), 0.5 / np.sqrt(40_000)
+    seeds = np.array([[3, 0], [3, 1]], "uint32")
+    words = [keras.ops.convert_to_numpy(kernels._random_words(shape, seed)) for seed in seeds]
+    bits = [(word[..., None] >> np.arange(32, dtype="uint32")) & 1 for word in words]
+    pairs = [bits[0][:, :-1] ^ bits[0][:, 1:], bits[0][:-1] ^ bits[0][1:], bits[0] ^ bits[1]]
+    pairs.append(bits[0] ^ np.roll(bits[0], 1, axis=-1))
+    for shares in (found.mean((0, 1)) for found in (*bits, *pairs)):
+        assert abs(shares - 0.5).max() < 5 * deviation
+    assert len(np.unique(words[0])) == words[0].size  # Encryption maps no two indices to one word.
 
 
 @pytest.mark.tensorflow_only("its own strategies")

@@ -1,11 +1,18 @@
 """Attention by blocks: equal to the oracle, its gradient too, whatever the size of the blocks."""
 
+from types import SimpleNamespace
+
 import keras
 import numpy as np
 import pytest
 from keras import ops
 
-from keras_transformer.layers import EncoderBlock, MultiHeadAttention, RelativePosition
+from keras_transformer.layers import (
+    EncoderBlock,
+    MultiHeadAttention,
+    RelativePosition,
+    attention_function,
+)
 from keras_transformer.layers.attention_function import choose_kernel
 from keras_transformer.layers.flash_attention import attend_by_blocks, attend_by_kernel
 from tests.layers.oracle_parameters import array, randomize
@@ -102,6 +109,18 @@ def test_a_layer_has_the_same_outputs_with_it(dtype):
     found, other = (ops.cast(layer(inputs, inputs, **options), "float32") for layer in layers)
     tolerance = 1e-5 if dtype == "float32" else 0.05
     np.testing.assert_allclose(array(found), array(other), atol=tolerance)
+
+
+@pytest.mark.parametrize("setting, queries, keys, kernel", [
+    (None, 64, 64, True), (None, 32, 128, True), (None, 62, 64, False), (None, 1, 512, False),
+    (None, 65, 64, False), (None, 64, "unknown", False), (True, 7, 9, True), (True, 9, "any", True),
+])  # fmt: skip
+def test_jax_uses_its_kernel_where_it_is_faster(monkeypatch, setting, queries, keys, kernel):
+    monkeypatch.setattr(attention_function, "_has_kernel", lambda key, value: True)
+    monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
+    query, key = (SimpleNamespace(shape=(2, 8, length, 64)) for length in (queries, keys))
+    found = choose_kernel(setting, query, key, key, np.ones((2, 1, 1), bool))
+    assert found is (attend_by_kernel if kernel else None)
 
 
 LONG, SHORT = np.zeros((1, 1, 4096, 1)), np.zeros((1, 1, 8, 1))

@@ -58,6 +58,15 @@ def test_projection_uses_the_same_matrix_unscaled_without_bias(shape):
     assert len(layer.weights) == 1
 
 
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16", "float32"])
+def test_the_product_has_the_compute_dtype_and_the_logits_at_least_float32(policy):
+    layer = TiedEmbedding(11, 6, dtype=policy)
+    layer(IDS)
+    states = keras.ops.ones((2, 6), layer.compute_dtype)
+    dtypes = [layer.project(states).dtype, layer(states, reverse=True).dtype]
+    assert [*map(keras.backend.standardize_dtype, dtypes)] == [layer.compute_dtype, "float32"]
+
+
 def test_the_logits_may_have_a_bias_of_all_or_of_chosen_tokens(tmp_path):
     inputs = keras.Input((None, 6))
     layer = TiedEmbedding(11, 6, use_bias=True)
