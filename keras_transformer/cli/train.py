@@ -29,6 +29,7 @@ from keras_transformer.settings.training_settings import TrainingSettings
 from keras_transformer.settings.transformer_config import TransformerConfig, count_parameters
 
 _GIGABYTE = 10**9
+_POOR_SCORE = 10  # BLEU or F1
 
 
 def define_options(parser: argparse.ArgumentParser) -> None:
@@ -95,6 +96,8 @@ def run(arguments: argparse.Namespace) -> None:
         result = train(output, corpora.train, corpora.valid, settings, **run_options)
     done = f"{result.steps:,} steps, {result.epochs:.1f} epochs, {result.minutes:.1f} minutes"
     say(f"wrote {output}: {done}")
+    if result.score is not None and result.score < _POOR_SCORE:
+        say(f"{task.score_label} {result.score:.2f} is poor: see docs/troubleshooting.md.")
     say("Next:")
     for words in _next_commands(task, output, corpora.valid, values):
         say(f"  {program()} {shlex.join(words)}")

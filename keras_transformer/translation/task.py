@@ -328,7 +328,7 @@ def _open_texts(values):
     else:
         corpus, valid_corpus = hold_out(corpus)
         share = f"{len(valid_corpus):,} of {num_pairs:,} pairs"
-        _LOGGER.info("Without validation text, %s are held out of the training for it.", share)
+        _LOGGER.info("No validation text is given: %s are held out and kept in the output.", share)
     for warning in text_warnings(corpus, valid_corpus, bool(values.get("start_from"))):
         _LOGGER.warning(warning)
     return [corpus, valid_corpus]

@@ -19,16 +19,20 @@ ENGLISH, GERMAN = (
 PAIRS = list(zip(ENGLISH, GERMAN, strict=True))
 
 
+class Calls(list):
+    score: float | None = None
+
+
 @pytest.fixture
 def trained(monkeypatch):
     """The arguments of calls of `training.train`, which trains nothing here."""
     from keras_transformer import training
 
-    calls = []
+    calls = Calls()
 
     def train(output, train_corpus, valid_corpus, settings, **options):
         calls.append((list(train_corpus), valid_corpus and list(valid_corpus)))
-        return TrainingResult("translation", None, None, 1, 1.0, 1.0, None, [])
+        return TrainingResult("translation", None, calls.score, 1, 1.0, 1.0, None, [])
 
     monkeypatch.setattr(training, "train", train)
     return calls
@@ -65,7 +69,7 @@ def test_without_validation_text_pairs_are_held_out_and_said(
     outcome = succeed("train", *data, "--output", tmp_path / "out")
     [(train_pairs, valid_pairs)] = trained
     assert sorted([*train_pairs, *valid_pairs]) == sorted(PAIRS) and len(valid_pairs) == 1
-    assert "1 of 27 pairs are held out of the training" in outcome.errors
+    assert "1 of 27 pairs are held out and kept" in outcome.errors
 
 
 def test_a_training_ends_with_the_next_commands(succeed, trained, text, tmp_path):
@@ -85,6 +89,14 @@ def test_a_training_ends_with_the_next_commands(succeed, trained, text, tmp_path
         f"evaluate {model} --source {source} --reference {target}\n"
         in succeed("train", *data).errors
     )
+
+
+@pytest.mark.parametrize("score, warns", [(9.9, True), (10.0, False), (None, False)])
+def test_a_poor_score_is_said(succeed, trained, text, tmp_path, score, warns):
+    trained.score = score
+    path = text("pairs.tsv", [f"{source}\t{target}" for source, target in PAIRS])
+    errors = succeed("train", "--tsv", path, "--output", tmp_path / "out").errors
+    assert ("\nBLEU 9.90 is poor: see docs/troubleshooting.md" in errors) == warns
 
 
 def test_a_prepared_corpus_has_its_validation_pairs(succeed, text, tmp_path):
