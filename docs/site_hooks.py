@@ -73,10 +73,24 @@ def on_page_content(html, page, config, files):
     name = re.compile(r"(?<=<code>)(tests/|test_)[^<]+")
     html = name.sub(lambda m: re.sub(r"([/_]|::)", r"\1<wbr>", m[0]), html)
     if page.file.src_uri.endswith(".ipynb"):  # mkdocs-jupyter leaves them as they are.
+        html = open_elsewhere(html, config["repo_url"], page.file.src_uri)
         link = re.compile(r'(?<=href=")([\w/]+\.md)')
         html = link.sub(lambda m: files.src_uris[m[1]].url_relative_to(page.file), html)
         html = re.sub(r"(?<=<p>)\$\$(.+?)\$\$", lambda m: convert(m[1], display="block"), html)
     return html
+
+
+def open_elsewhere(html, repository, uri):
+    """Completes the links of a notebook to Colab and Kaggle, if the repository is on GitHub."""
+    _, host, name = (repository or "").strip("/").partition("https://github.com/")
+    if not host:
+        return html
+    blob = f"{name}/blob/main/docs/{uri}"
+    colab, kaggle = "https://colab.research.google.com/github/", "https://www.kaggle.com/"
+    html = html.replace(f'href="{colab}"', f'href="{colab}{blob}"')
+    return html.replace(
+        f'href="{kaggle}code"', f'href="{kaggle}kernels/welcome?src=https://github.com/{blob}"'
+    )
 
 
 def on_post_build(config):

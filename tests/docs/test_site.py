@@ -10,7 +10,7 @@ import urllib.parse
 
 import pytest
 
-from tests.docs.public_names import ROOT, public_members
+from tests.docs.public_names import ROOT, load_script, public_members
 
 pytestmark = pytest.mark.slow
 NEEDED = ("latex2mathml", "material", "mkdocs", "mkdocs_jupyter", "mkdocstrings")
@@ -114,8 +114,20 @@ def test_the_search_knows_the_api(site):
         assert f"api/{package}/#keras_transformer.{package}.{member}" in found
 
 
-def test_the_notebook_has_its_pictures_and_formula(site, pages):
+def test_the_notebook_has_its_pictures_and_formulas(site, pages):
+    notebook = (ROOT / "docs/tutorial.ipynb").read_text("utf-8")
+    stored = notebook.count('"image/png"') + notebook.count("data:image/png;base64,")
     loaded = pages["tutorial/index.html"].loaded
-    assert sum(link.startswith("data:image/png") for link in loaded) == 2
+    assert sum(link.startswith("data:image/png") for link in loaded) == stored > 15
     text = (site / "tutorial/index.html").read_text("utf-8")
-    assert "<math" in text and "\\frac" not in text
+    assert text.count("<math") > 5 and "\\frac" not in text and "$$" not in text
+
+
+def test_the_notebook_opens_elsewhere_if_its_repository_is_known(site):
+    hooks = load_script("docs/site_hooks.py")
+    page = (site / "tutorial/index.html").read_text("utf-8")
+    assert hooks.open_elsewhere(page, "", "tutorial.ipynb") == page
+    html = hooks.open_elsewhere(page, "https://github.com/someone/name/", "tutorial.ipynb")
+    blob = "someone/name/blob/main/docs/tutorial.ipynb"
+    assert f'"https://colab.research.google.com/github/{blob}"' in html
+    assert f'"https://www.kaggle.com/kernels/welcome?src=https://github.com/{blob}"' in html
