@@ -70,7 +70,7 @@ class ServedModel:
         signatures = {}
         for name, function in self._owner.signatures.items():
             specs = function.structured_input_signature[1]
-            if all(s.dtype == tf.string and s.shape.as_list() == [None] for s in specs.values()):
+            if all(s.dtype == tf.string and s.shape.rank == 1 for s in specs.values()):
                 signatures[name] = Signature(tuple(sorted(specs)), function)
         return signatures
 
@@ -91,7 +91,7 @@ class ServedModel:
 
 
 def find_models(texts: Iterable[str]) -> dict[str, dict[int, ServedModel]]:
-    """Returns the versions of each model by name, the newest last; loads nothing.
+    """Returns the versions of each model by name; loads nothing.
 
     `texts` are `PATH` or `NAME=PATH`: a model directory, a SavedModel, or a folder of SavedModels
     with a number for each version. The default name is that of the folder. Raises a `UserError` if
@@ -99,7 +99,10 @@ def find_models(texts: Iterable[str]) -> dict[str, dict[int, ServedModel]]:
     """
     models: dict[str, dict[int, ServedModel]] = {}
     for text in texts:
-        given, _, path = text.rpartition("=")
+        # A folder may have = in its name.
+        given, path = "", text
+        if not pathlib.Path(text).exists() and "=" in text:
+            given, _, path = text.partition("=")
         default, folders = _find_versions(path)
         name = given or default
         if not name or {"/", ":"} & set(name) or name in models:
@@ -119,8 +122,8 @@ def _find_versions(path):
             return folder.parent.name, {int(folder.name): folder}
         return folder.name, {1: folder}
     folders = [file.parent for file in folder.glob(f"*/{_SAVED_MODEL}")]
-    numbers = sorted(int(f.name) for f in folders if f.name.isdecimal())
-    if not numbers:
+    versions = {int(f.name): f for f in folders if f.name.isdecimal()}
+    if not versions:
         rule = f"A model is a folder with {_CONFIG} or {_SAVED_MODEL}, or with a folder of a number"
         raise UserError(f"{rule} for each version. Received: {path!r}")
-    return folder.name, {number: folder / str(number) for number in numbers}
+    return folder.name, versions

@@ -35,6 +35,9 @@ def test_names_and_versions(folder, monkeypatch):
     assert found(versions) == {"en_fr": {2: versions / "2", 10: versions / "10"}}
     assert found(versions / "2") == {"en_fr": {2: versions / "2"}}
     assert found(f"a={runs}", f"b={runs}") == {"a": {1: runs}, "b": {1: runs}}
+    equal = runs.rename(folder / "lr=0.1")
+    assert found(equal, f"a={equal}") == {"lr=0.1": {1: equal}, "a": {1: equal}}
+    equal.rename(runs)
     monkeypatch.chdir(runs)
     assert found(".") == {"en-de": {1: runs}}
     assert find_models(["."])["en-de"][1].card == {"task": "translation"}
