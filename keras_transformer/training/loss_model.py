@@ -235,6 +235,7 @@ def compile_model(
 ) -> keras.Model:
     """Compiles a Transformer with the loss and the optimizer of its recipe.
 
+    Without sample weights, loss and metrics are means over the tokens that are not padding.
     Metrics on logits cost two more passes over [tokens, vocabulary] a step, which takes time on a
     CPU; `evaluate_tokens` gives the same figures on a validation set.
 
