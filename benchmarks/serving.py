@@ -27,16 +27,13 @@ UNITS = ("sentences_per_second", "sentences_per_cpu_second")
 
 
 def prepare(folder: Path, model: str, num_texts: int) -> Path:
-    """Writes the model, its texts, and its export for CTranslate2; returns the model's folder."""
+    """Writes the model if it is `base`, and its texts; returns the model's folder."""
     directory = Path(model)
     if model == "base":
         directory = folder / "base"
         run_program([str(PEERS / "serving_base.py"), str(directory)])
     translate = [str(PEERS / "serving_texts.py"), str(directory), str(folder / "texts.json")]
     run_program([*translate, str(num_texts)])
-    export = ["-m", "keras_transformer.cli", "export", "--format", "ctranslate2"]
-    export += ["--model", str(directory), "--output", str(folder / "ctranslate2")]
-    subprocess.run([sys.executable, *export], check=True)
     return directory
 
 
@@ -48,6 +45,9 @@ def ours(directory: Path, max_batch_size: int) -> list[str]:
 def measure(folder: Path, model: str, rounds: int, seconds: float) -> None:
     num_texts = 320 if model == "base" else 1_000
     directory = prepare(folder, model, num_texts)
+    export = ["-m", "keras_transformer.cli", "export", "--format", "ctranslate2"]
+    export += ["--model", str(directory), "--output", str(folder / "ctranslate2")]
+    subprocess.run([sys.executable, *export], check=True)
     config = json.loads((directory / "config.json").read_text("utf-8"))
     beam_size = str(config["search"].get("beam_size", 1))
     load = [str(PEERS / "serving_load.py"), str(folder / "texts.json"), str(seconds), "1000000"]
