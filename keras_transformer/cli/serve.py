@@ -44,6 +44,7 @@ def run(arguments):
         say(f"loading {name} from {str(model.path)!r} ...")
         model.warm_up()
     server = Server(models, dataclasses.replace(settings, streams=streams))
+    listener.listen()  # connections wait until uvicorn accepts them
     address = f"http://{settings.host}:{listener.getsockname()[1]}"
     say(f"Ready after {time.monotonic() - start:.0f} s. Open {address}/ in a browser, or run")
     request = """'{"instances": ["A dog runs on the beach."]}'"""
