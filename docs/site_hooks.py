@@ -15,8 +15,10 @@ from mkdocs.structure.files import File
 import keras_transformer.cli.settings as train_settings
 
 ROOT = pathlib.Path(__file__).parents[1]
-PAGES = {"README.md": "index.md", "CHANGELOG.md": "changelog.md"}
+PAGES = {"README.md": "get_started.md", "CHANGELOG.md": "changelog.md"}
 PAGES |= {"CONTRIBUTING.md": "how_to_contribute.md", "examples/README.md": "examples.md"}
+# Pages that are the only ones of their tab have no list of pages beside them.
+HIDDEN = {"index.md": "[navigation, toc]", "get_started.md": "[navigation]"}
 CODE_PAGE = "---\nsearch: {{exclude: true}}\n---\n# {}\n\n````{}\n{}\n````\n"
 
 
@@ -24,13 +26,14 @@ def on_files(files, config):
     """Adds the pages outside docs/ and writes the Markdown of all pages for the site."""
     uris = {f"docs/{uri}": uri for uri in files.src_uris if not uri.endswith(".py")} | PAGES
     for path, uri in PAGES.items():
-        # The front page is the only one of its tab: no list of pages beside it.
-        start = "---\nhide: [navigation]\n---\n" if uri == "index.md" else ""
-        content = start + (ROOT / path).read_text("utf-8")
+        content = (ROOT / path).read_text("utf-8")
         files.append(File.generated(config, uri, content=content))
     for path, uri in uris.items():
         if uri.endswith(".md"):
             _write_for_site(path, files.src_uris[uri], uris, files, config)
+    for uri, hidden in HIDDEN.items():
+        file = files.src_uris[uri]
+        file.content_string = f"---\nhide: {hidden}\n---\n{file.content_string}"
     return files
 
 
@@ -69,8 +72,9 @@ def _write_for_site(source, file, uris, files, config):
 
 
 def on_page_content(html, page, config, files):
-    """Lets long names of tests break, and writes links and formulas of the notebook."""
-    name = re.compile(r"(?<=<code>)(tests/|test_)[^<]+")
+    """Lets long names and commands break, and writes links and formulas of the notebook."""
+    html = re.sub(r"<code>(?=[^<]{36,}</code>)", '<code class="long">', html)
+    name = re.compile(r"<code[^>]*>(tests/|test_)[^<]+")
     html = name.sub(lambda m: re.sub(r"([/_]|::)", r"\1<wbr>", m[0]), html)
     if page.file.src_uri.endswith(".ipynb"):  # mkdocs-jupyter leaves them as they are.
         html = open_elsewhere(html, config["repo_url"], page.file.src_uri)
