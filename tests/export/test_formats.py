@@ -1,5 +1,6 @@
 """What every export format refuses before anything is written, and what it warns of."""
 
+import importlib.machinery
 import logging
 import sys
 import types
@@ -80,7 +81,9 @@ def test_another_backend_is_refused(name, translator, tmp_path, monkeypatch):
 @pytest.mark.parametrize("name, package", PACKAGES)
 def test_a_missing_package_is_named(name, package, translator, tmp_path, monkeypatch):
     for other in FORMATS[name].packages:
-        monkeypatch.setitem(sys.modules, other, types.ModuleType(other))
+        module = types.ModuleType(other)
+        module.__spec__ = importlib.machinery.ModuleSpec(other, None)
+        monkeypatch.setitem(sys.modules, other, module)
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(UserError, match=rf"needs {package}: pip install '\.\[{name}\]'"):
         export(translator, tmp_path / "m", name)
