@@ -117,6 +117,9 @@ def train(folder: Path, pairs: list[tuple[str, str]], minutes: float) -> None:
             loss.backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
+            with torch.no_grad():
+                # Zeros, as in published models: the projection to logits would change it.
+                model.get_input_embeddings().weight[pad] = 0.0
             schedule.step()
             step += 1
             now = time.monotonic()
