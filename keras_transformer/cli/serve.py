@@ -47,7 +47,7 @@ def run(arguments):
     listener.listen()  # connections wait until uvicorn accepts them
     address = f"http://{settings.host}:{listener.getsockname()[1]}"
     say(f"Ready after {time.monotonic() - start:.0f} s. Open {address}/ in a browser, or run")
-    request = """'{"instances": ["A dog runs on the beach."]}'"""
+    request = """'{"instances": ["He wants to sell three lamps."]}'"""
     say(f"  curl {address}/v1/models/{next(iter(models))}:predict -d {request}")
     say("Ctrl-C ends the server.")
     config = uvicorn.Config(server.app, log_config=None, access_log=False, ws="none")
