@@ -38,7 +38,7 @@ def prepare(folder: Path, model: str, num_texts: int) -> Path:
 
 
 def ours(directory: Path, max_batch_size: int) -> list[str]:
-    options = ["--port", "0", "--max-batch-size", str(max_batch_size)]
+    options = ["--port", "0", "--max-batch-size", str(max_batch_size), "--request-timeout", "600"]
     return ["-m", "keras_transformer.cli", "serve", f"model={directory}", *options]
 
 

@@ -46,7 +46,9 @@ class Model:
     signatures = {"serving_default": Signature()}
 
 
-settings = ServerSettings(streams=THREADS, max_batch_size=int(max_batch_size))
+settings = ServerSettings(
+    streams=THREADS, max_batch_size=int(max_batch_size), request_timeout=600.0
+)
 server = Server({"model": {1: Model()}}, settings)
 listener = socket.create_server(("127.0.0.1", 0))
 sys.stderr.write(f"http://127.0.0.1:{listener.getsockname()[1]}/\n")

@@ -13,6 +13,8 @@ from keras_transformer.serving.protocol import RequestError
 from keras_transformer.serving.server_settings import ServerSettings
 
 Texts = Mapping[str, list[bytes]]  # of each input of a signature, as many of each
+# Maximum number of pauses of `batch_timeout_ms` in which a batch waits for others.
+_MAX_PAUSES = 10
 Outputs = Mapping[str, np.ndarray]  # with a row for each text
 
 
@@ -20,7 +22,6 @@ Outputs = Mapping[str, np.ndarray]  # with a row for each text
 class _Request:
     texts: Texts
     num_rows: int
-    arrival: float
     answer: asyncio.Future
 
 
@@ -37,6 +38,8 @@ class Batches:
         self._waiting: collections.deque[_Request] = collections.deque()
         self._tasks: set[asyncio.Task] = set()
         self._full = asyncio.Event()
+        self._num_running = 0  # batches
+        self._num_new = 0  # requests that arrived in the last pause
         self.num_waiting = 0  # rows
 
     async def answer(self, texts: Texts) -> Outputs:
@@ -48,9 +51,10 @@ class Batches:
             raise RequestError(f"{rule}. Received: {num_rows:,}")
         if self.num_waiting + num_rows > most:
             raise RequestError(f"The queue is full: {self.num_waiting:,} texts wait", 503)
-        request = _Request(texts, num_rows, loop.time(), loop.create_future())
+        request = _Request(texts, num_rows, loop.create_future())
         self._waiting.append(request)
         self.num_waiting += num_rows
+        self._num_new += 1
         if self.num_waiting >= self._settings.max_batch_size:
             self._full.set()
         if len(self._tasks) < (self._settings.streams or 1):
@@ -60,19 +64,32 @@ class Batches:
 
     async def _work(self):
         while self._waiting:
-            if self.num_waiting < self._settings.max_batch_size:
-                self._full.clear()
-                end = self._waiting[0].arrival + self._settings.batch_timeout_ms / 1_000
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout_at(end):
-                        await self._full.wait()
+            await self._wait_for_others()
             if batch := self._take():
+                self._num_running += 1
                 await self._compute(batch)
+                self._num_running -= 1
+
+    async def _wait_for_others(self):
+        """Waits while requests keep arriving, for a limited time, until a batch is full."""
+        pause = self._settings.batch_timeout_ms / 1_000
+        for _ in range(_MAX_PAUSES if pause else 0):
+            self._num_new = 0
+            if self.num_waiting >= self._settings.max_batch_size:
+                return
+            self._full.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause):
+                    await self._full.wait()
+            if not self._num_new:
+                return
 
     def _take(self) -> list[_Request]:
         """Removes the requests of the next batch from the queue, and returns them."""
         batch: list[_Request] = []
-        room = self._settings.max_batch_size
+        # Other streams without work take their share.
+        share = -(-self.num_waiting // max(1, (self._settings.streams or 1) - self._num_running))
+        room = min(self._settings.max_batch_size, share)
         while self._waiting and (not batch or self._waiting[0].num_rows <= room):
             request = self._waiting.popleft()
             self.num_waiting -= request.num_rows

@@ -25,7 +25,8 @@ class ServerSettings(Settings):
         streams: Number of batches that are computed at the same time; None for the number of cores
             on a CPU, otherwise 1.
         max_batch_size: Maximum number of texts in a batch of requests; 1 joins no requests.
-        batch_timeout_ms: Milliseconds that the first request of a batch waits for others.
+        batch_timeout_ms: Milliseconds without a further request after which a batch begins; in all
+            it waits at most ten times as long.
         max_queue_size: Maximum number of texts that wait to be computed, for each signature, and of
             texts in a request.
         max_body_bytes: Maximum size of the body of a request.
