@@ -61,7 +61,9 @@ class _Int8Embedding:
     def __init__(self, embeddings):
         self.embeddings = ops.convert_to_numpy(embeddings)
         largest = np.abs(self.embeddings).max(axis=1, keepdims=True)
-        self.scales = np.where(largest > 0, largest / 127, 1.0).astype("float32")
+        # LiteRT quantizes the scales too, with one step for all: a large one would erase others.
+        largest = np.where(largest > 0, largest, np.max(largest) or 1.0)
+        self.scales = (largest / 127).astype("float32")
         self.rows = np.rint(self.embeddings / self.scales)
 
     def __call__(self, inputs, reverse=False):

@@ -120,7 +120,7 @@ average --output {model}/model.weights.h5 {model}/model.weights.h5
     "must be a directory. received a file": "prepare {pairs} --output {good}",
     "holds other files": """
 export --model {model} --output {model}
-export --model {model} --output {folder} --format ctranslate2
+export --model {model} --output {folder} --format litert
 """,
 }
 DAMAGES = ("no folder", "no config", "cut config", "no weights", "cut weights", "no tokenizer",

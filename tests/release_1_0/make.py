@@ -110,6 +110,7 @@ def make_composed_model():
             EncoderBlock(2, 16, dropout=0.0, key_dim=3, value_dim=5, norm="pre", activation="gelu"),
         ],
         dropout=0.0,
+        position="sinusoidal",
     )
     states = encoder(embedding(source), padding_mask=mask)
     states = EncoderBlock(4, 16, dropout=0.0)(states, padding_mask=mask)
