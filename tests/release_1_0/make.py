@@ -120,9 +120,10 @@ def make_composed_model():
         DecoderBlock(4, 16, dropout=0.0, norm="pre"),
     ):
         outputs = block(outputs, states, encoder_padding_mask=mask)
-    outputs = Decoder(
-        [DecoderBlock(2, 16, dropout=0.0, position=RelativePosition(2))], dropout=0.0
-    )(outputs, states, encoder_padding_mask=mask)
+    blocks = [DecoderBlock(2, 16, dropout=0.0, position=RelativePosition(2))]
+    outputs = Decoder(blocks, position="sinusoidal", dropout=0.0)(
+        outputs, states, encoder_padding_mask=mask
+    )
     outputs += MultiHeadAttention(2, 4, use_bias=True, position=RelativePosition(2))(
         outputs, outputs, outputs, use_causal_mask=True
     )
