@@ -50,8 +50,7 @@ class CausalLanguageModel(MicroBatchModel):
         tokens = keras.Input((None,), dtype="int32", name="tokens")
         logits = embedding(decoder(embedding(tokens)), reverse=True)
         super().__init__(tokens, logits, name=name)
-        # `compile` reads it to scale the loss of float16; a functional model does not set it.
-        self.dtype_policy = decoder.dtype_policy
+        self.dtype_policy = decoder.dtype_policy  # `compile` scales the loss of float16 by it.
         self.embedding, self.decoder = embedding, decoder
         self._compiled = functools.cache(self._compile)
 
