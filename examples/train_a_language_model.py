@@ -57,7 +57,7 @@ def show(model, tokenizer, held_out, title):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--epochs", type=int, default=4)
+    parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--output", help="file for the trained model, such as model.keras")
     arguments = parser.parse_args()
     keras.utils.set_random_seed(1)
