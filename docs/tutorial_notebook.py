@@ -229,7 +229,7 @@ def run(notebook):
     with tempfile.TemporaryDirectory() as folder:
         options = {"timeout": None, "record_timing": False, "coalesce_streams": True}
         options["resources"] = {"metadata": {"path": folder}}
-        executed = nbformat.from_dict(notebook)
+        executed = nbformat.reads(json.dumps(notebook), as_version=4)
         nbclient.NotebookClient(executed, kernel_name="python3", **options).execute()
     for cell in executed.cells:
         if cell.cell_type == "code":

@@ -72,7 +72,7 @@ def check(cells):
     assert float(accuracy) > 0.99
     assert "changed positions: [5 6 7]" in text
     # The training step: the loss twice over, and the weights.
-    losses = re.findall(r"by hand: ([\d.]+)\nlibrary: +([\d.]+)$", text, re.M)
+    losses = re.findall(r"by hand: ([\d.]+)\s+library: +([\d.]+)$", text, re.M)
     assert len(losses) == 2
     for loss, library in losses:
         assert float(loss) == pytest.approx(float(library), rel=1e-5)
