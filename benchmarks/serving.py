@@ -7,8 +7,8 @@ Usage: python benchmarks/serving.py --model DIR [--model base] [--rounds 3] [--s
 DIR is the model directory of the quickstart; `base` is the base model with random weights, whose
 answers are as long as their sources. 1, 8 and 64 clients wait for the answer to one sentence before
 they send the next; further 64 send 8 sentences in each request. Clients and server share the cores.
-Programs run in turn. Prints tables of docs/benchmarks.md. With --requests, 64 clients send so many
-requests to our server, in several parts; prints wrong answers and the memory of the server.
+Programs run in turn. Prints the tables of docs/benchmarks.md. With --requests N, 64 clients send N
+requests to our server, in several runs; prints the wrong answers and the memory of the server.
 """
 
 import argparse
@@ -92,7 +92,7 @@ def main():
     parser.add_argument("--model", action="append", required=True, help="DIR or base")
     parser.add_argument("--rounds", type=int, default=3, help="runs of each program (default: 3)")
     parser.add_argument("--seconds", type=float, default=10, help="of each load (default: 10)")
-    parser.add_argument("--requests", type=int, help="check so many answers of our server instead")
+    parser.add_argument("--requests", type=int, help="check N answers of our server")
     arguments = parser.parse_args()
     print(f"{datetime.date.today()}, {hardware()}, medians of {arguments.rounds} runs by turns")
     for model in arguments.model:

@@ -193,7 +193,7 @@ def residual():
 
 
 def shift():
-    """What the decoder reads and what it must predict, for one sentence."""
+    """Draws the inputs of the decoder and its labels, for one sentence."""
     pieces = ["<s>", "Es", "ist", "halb", "acht", ".", "</s>"]
     canvas = Canvas(560, 176)
     canvas.text(8, 22, "labels", align="left")

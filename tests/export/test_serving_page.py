@@ -1,4 +1,4 @@
-"""What docs/serving.md sends to a model server gets the answers of the SavedModel."""
+"""The requests of docs/serving.md get the answers of the SavedModel."""
 
 import concurrent.futures
 import json

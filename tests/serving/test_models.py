@@ -1,4 +1,4 @@
-"""What `serve` finds in a folder, without loading it, and the signatures of a model directory."""
+"""`serve` finds models without loading them; a model directory has the signatures of its export."""
 
 import json
 
