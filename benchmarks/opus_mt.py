@@ -76,14 +76,14 @@ def train(folder: Path, pairs: list[tuple[str, str]], minutes: float) -> None:
         scale_embedding=True,
         normalize_embedding=False,
         static_position_embeddings=True,
-        bad_words_ids=[[pad]],
-        num_beams=4,
         dropout=0.1,
         init_std=SIZES["d_model"] ** -0.5,
         **SIZES,
     )
     device = "cuda" if torch.cuda.is_available() else "cpu"
     model = transformers.MarianMTModel(config).to(device)
+    # As in published models: padding is never generated.
+    model.generation_config.update(bad_words_ids=[[pad]], num_beams=4)
     sources = tokenizer([source for source, _ in pairs])["input_ids"]
     targets = tokenizer(text_target=[target for _, target in pairs])["input_ids"]
     # A bias as after a training with one: the logarithms of the frequencies.
