@@ -62,7 +62,8 @@ def _bind(host, port):
     """Returns a socket with an address; connections to it are refused until it listens."""
     try:
         [(family, _, _, _, address), *_] = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        listener = socket.socket(family, socket.SOCK_STREAM)
+        # asyncio sends small packets at once only where the protocol is written out.
+        listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
     except (OSError, OverflowError) as error:

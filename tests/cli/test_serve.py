@@ -1,5 +1,6 @@
 """`serve` reports mistakes before TensorFlow is loaded; as a process, it answers until a signal."""
 
+import asyncio
 import contextlib
 import http.client
 import json
@@ -11,6 +12,8 @@ import subprocess
 import sys
 
 import pytest
+
+from keras_transformer.cli.serve import _bind
 
 
 @pytest.fixture
@@ -35,6 +38,28 @@ def test_mistakes(refuse, no_backend, kept_translator_directory, tmp_path):
         line = refuse("serve", model, "--port", port)
     assert line.endswith(f"(Address already in use): choose another --port or --host. "
                          f"Received: 127.0.0.1:{port}")  # fmt: skip
+
+
+def test_no_answer_waits_for_the_packet_before_it():
+    asked = {}
+
+    class Protocol(asyncio.Protocol):
+        def connection_made(self, transport):
+            connection = transport.get_extra_info("socket")
+            asked["nodelay"] = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+            transport.close()
+
+    async def connect(listener):
+        server = await asyncio.get_running_loop().create_server(Protocol, sock=listener)
+        async with server:
+            reader, writer = await asyncio.open_connection(*listener.getsockname())
+            await reader.read()
+            writer.close()
+
+    with _bind("127.0.0.1", 0) as listener:
+        listener.listen()
+        asyncio.run(connect(listener))
+    assert asked["nodelay"]
 
 
 @pytest.mark.slow
