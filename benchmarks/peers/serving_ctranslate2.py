@@ -10,7 +10,6 @@ from pathlib import Path
 import ctranslate2
 import numpy as np
 import sentencepiece
-import uvicorn
 from text_setting import THREADS
 
 from keras_transformer.serving.app import Server
@@ -53,5 +52,4 @@ server = Server({"model": {1: Model()}}, settings)
 listener = socket.create_server(("127.0.0.1", 0))
 sys.stderr.write(f"http://127.0.0.1:{listener.getsockname()[1]}/\n")
 sys.stderr.flush()
-config = uvicorn.Config(server.app, log_config=None, access_log=False)
-uvicorn.Server(config).run(sockets=[listener])
+server.http_server().run(sockets=[listener])

@@ -2,7 +2,7 @@
 
 import contextlib
 import dataclasses
-import math
+import os
 import socket
 import time
 
@@ -28,46 +28,41 @@ def run(arguments):
     models = find_models(arguments.model)
     given = {name: getattr(arguments, name) for name in declarations(ServerSettings)}
     settings = ServerSettings(**{k: value for k, value in given.items() if value is not None})
-    newest = {name: versions[max(versions)] for name, versions in models.items()}
-    listener = _bind(settings.host, settings.port)
+    listener = _listen(settings.host, settings.port)
     start = time.monotonic()
     streams = load_backend_in_streams(settings.streams)
     import keras
-    import uvicorn
 
     from keras_transformer.serving.app import Server
 
     if (backend := keras.backend.backend()) != "tensorflow":
         rule = "The server needs the TensorFlow backend (KERAS_BACKEND=tensorflow)"
         raise UserError(f"{rule}. Received: {backend}")
-    for name, model in newest.items():
-        say(f"loading {name} from {str(model.path)!r} ...")
-        model.warm_up()
     server = Server(models, dataclasses.replace(settings, streams=streams))
-    listener.listen()  # connections wait until uvicorn accepts them
-    address = f"http://{settings.host}:{listener.getsockname()[1]}"
+    for name in models:
+        say(f"loading {name} from {str(server.model(name).path)!r} ...")
+        server.model(name).warm_up()
+    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    address = f"http://{host}:{listener.getsockname()[1]}"
     say(f"Ready after {time.monotonic() - start:.0f} s. Open {address}/ in a browser, or run")
     request = """'{"instances": ["He wants to sell three lamps."]}'"""
     say(f"  curl {address}/v1/models/{next(iter(models))}:predict -d {request}")
     say("Ctrl-C ends the server.")
-    config = uvicorn.Config(server.app, log_config=None, access_log=False, ws="none")
-    config.timeout_graceful_shutdown = math.ceil(settings.request_timeout)
-    # uvicorn waits for the answers that are due, and then sends itself the signal again.
+    http_server = server.http_server()
+    # It waits for the answers that are due, and then sends itself the signal again.
     with contextlib.suppress(KeyboardInterrupt):
-        uvicorn.Server(config).run(sockets=[listener])
+        http_server.run(sockets=[listener])
     say("stopped")
+    if http_server.force_exit:  # Python would wait for threads that still compute.
+        os._exit(130)
 
 
-def _bind(host, port):
-    """Returns a socket with an address; connections to it are refused until it listens."""
+def _listen(host, port):
+    """Returns a socket that listens at an address; connections wait until the models are loaded."""
     try:
-        [(family, _, _, _, address), *_] = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        # asyncio sends small packets at once only where the protocol is written out.
-        listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(address)
+        [(family, *_, address), *_] = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        return socket.create_server(address, family=family)
     except (OSError, OverflowError) as error:
-        reason = getattr(error, "strerror", None) or error
+        reason = (getattr(error, "strerror", None) or str(error)).partition(" (while")[0]
         rule = f"The server cannot have this address ({reason}): choose another --port or --host"
         raise UserError(f"{rule}. Received: {host}:{port}") from error
-    return listener

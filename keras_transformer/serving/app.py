@@ -1,22 +1,26 @@
 """`Server`: TensorFlow Serving's REST protocol for served models, as an ASGI application."""
 
 import asyncio
+import functools
 import json
 import logging
+import math
 import re
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import prometheus_client as prometheus
+import uvicorn
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.routing import Route
 
 from keras_transformer.errors import UserError, one_line
 from keras_transformer.serving.batches import Batches
+from keras_transformer.serving.connection import Connection
 from keras_transformer.serving.models import ServedModel
 from keras_transformer.serving.page import page_routes
 from keras_transformer.serving.protocol import RequestError, read_request, to_answer, to_texts
@@ -24,10 +28,13 @@ from keras_transformer.serving.server_settings import ServerSettings
 
 _LOGGER = logging.getLogger(__name__)
 # TensorFlow Serving's own patterns (model_servers/http_rest_api_util.cc).
-_MODEL = r"/v1/models/(?P<name>[^/:]+)(/versions/(?P<version>\d+)|/labels/(?P<label>[^/:]+))?"
+_MODEL = r"/v1/models/(?P<name>[^/:]+)"
+_MODEL += r"(/versions/(?P<version>[0-9]{1,18})|/labels/(?P<label>[^/:]+))?"
 _GET = re.compile(_MODEL + r"(/(?P<method>metadata))?")
 _POST = re.compile(_MODEL + r":(?P<method>classify|regress|predict)")
 _CLIENT_LEFT = 499  # nginx's
+# Values in an answer; writing more of them would hold up other requests.
+_MOST_VALUES, _FEW_VALUES = 1_000_000, 10_000
 
 
 class Server:
@@ -47,13 +54,19 @@ class Server:
         self._seconds = prometheus.Histogram("requests", text, labels, unit, registry=registry)
         labels, text = ["model", "signature"], "Texts that wait to be computed."
         self._waiting = prometheus.Gauge("waiting", text, labels, unit, registry=registry)
-        routes = [
-            Route("/v1/{path:path}", self.respond, methods=["GET", "POST"]),
-            Route("/metrics", self._show_metrics),
-            *page_routes(self),
-        ]
-        handlers: Any = {HTTPException: _explain, RequestError: _explain}
-        self.app = Starlette(routes=routes, exception_handlers=handlers)
+        routes = {
+            ("GET", "/v1/{path:path}"): self._answer,
+            ("POST", "/v1/{path:path}"): self._answer,
+            ("GET", "/metrics"): self._show_metrics,
+            **page_routes(self),
+        }
+        self.app = Starlette(
+            routes=[
+                Route(path, functools.partial(self._respond, compute), methods=[method])
+                for (method, path), compute in routes.items()
+            ],
+            exception_handlers={HTTPException: _explain},
+        )
 
     def model(self, name: str, version: int | None = None) -> ServedModel:
         """Returns a model, by default the newest; raises a `RequestError` if it is not served."""
@@ -64,66 +77,69 @@ class Server:
             raise RequestError(f"Servable not found for request: {which}", 404)
         return versions[number]
 
+    def texts(self, request: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, list[bytes]]:
+        """Returns the texts of a request; raises a `RequestError` if one is too long."""
+        texts = to_texts(request, names)
+        longest = max((len(text) for column in texts.values() for text in column), default=0)
+        if longest > (most := self.settings.max_text_bytes):
+            rule = f"A text may have at most {most:,} bytes"
+            raise RequestError(f"{rule}. Received: {longest:,}")
+        return texts
+
+    def http_server(self) -> uvicorn.Server:
+        """Returns a server of the application."""
+        seconds = math.ceil(self.settings.request_timeout)
+        limits: dict[str, Any] = {"http": Connection, "timeout_graceful_shutdown": seconds}
+        logs: dict[str, Any] = {"log_config": None, "access_log": False}
+        return uvicorn.Server(uvicorn.Config(self.app, lifespan="off", ws="none", **limits, **logs))
+
     async def run(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Returns the result of a function, which is called where the models compute."""
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._threads, function, *arguments)
 
-    async def predict(self, model: ServedModel, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the answer to a request of the predict API, computed together with others.
+    async def _respond(self, compute, request):
+        """Answers with the result of `await compute(request, body, names)`, or with an error.
 
-        Raises a `RequestError` if the request does not fit its signature or the limits.
-        """
-        name = request.get("signature_name") or "serving_default"
-        if "signatures" not in vars(model):  # it is not loaded yet
-            await self.run(getattr, model, "signatures")
-        if name not in model.signatures:
-            raise RequestError(f'Serving signature name: "{name}" not found in signature def')
-        texts, key = to_texts(request, model.signatures[name].inputs), (model, name)
-        longest = max((len(text) for column in texts.values() for text in column), default=0)
-        if longest > (most := self.settings.max_text_bytes):
-            rule = f"A text may have at most {most:,} bytes"
-            raise RequestError(f"{rule}. Received: {longest:,}")
-        if self.settings.log_texts:
-            _LOGGER.info("%s: %s", model.name, json.dumps(request))
-        if key not in self._batches:
-            batches = Batches(model.signatures[name], self._threads, self.settings)
-            self._waiting.labels(model.name, name).set_function(lambda: batches.num_waiting)
-            self._batches[key] = batches
-        return to_answer(request, await self._batches[key].answer(texts))
-
-    async def respond(self, request: Request, compute: Callable | None = None) -> Response:
-        """Answers a request, with JSON or a page, or with an error.
-
-        `await compute(request, names)` returns the content, and writes its model into `names`.
+        The function writes its model and method into `names`.
         """
         loop, names = asyncio.get_running_loop(), {"model": "", "method": ""}
-        start, status, content = loop.time(), 200, {}
+        start, status = loop.time(), 200
         try:
             async with asyncio.timeout(self.settings.request_timeout):
-                content = await (compute or self._content)(request, names)
+                body = await self._body(request)
+                content = await _unless_left(request, compute(request, body, names))
         except (RequestError, UserError) as error:
             status, content = getattr(error, "status", 400), {"error": str(error)}
         except TimeoutError:
             rule = f"No answer within {self.settings.request_timeout:g} seconds"
             status, content = 504, {"error": rule}
         except ClientDisconnect:
-            status = _CLIENT_LEFT
+            status, content = _CLIENT_LEFT, {}
+        except asyncio.CancelledError:  # a second Ctrl-C
+            status, content = 503, {"error": "The server has been stopped"}
         except Exception as error:
             status, content = 500, {"error": one_line(error)}
             _LOGGER.error("A request failed: %s", one_line(error))
         self._seconds.labels(**names, status=status).observe(loop.time() - start)
-        if isinstance(content, str):
-            return Response(content, status, media_type="text/html")
-        text = json.dumps(content, ensure_ascii=False)
-        return Response(text, status, media_type="application/json")
+        return content if isinstance(content, Response) else _to_response(content, status)
 
-    async def _content(self, request, names):
-        """Returns the content of the answer to a request; writes its model into `names`."""
-        pattern = _POST if request.method == "POST" else _GET
-        match = pattern.fullmatch(request.url.path)
+    async def _body(self, request):
+        most, body = self.settings.max_body_bytes, bytearray()
+        if int(request.headers.get("content-length", 0)) <= most:
+            async for chunk in request.stream():
+                body += chunk
+                if len(body) > most:
+                    break
+            else:
+                return bytes(body)
+        raise RequestError(f"The body of a request may have at most {most:,} bytes", 413)
+
+    async def _answer(self, request, body, names):
+        path = request.scope["path"]  # `request.url` would end it at %3F
+        match = (_POST if request.method == "POST" else _GET).fullmatch(path)
         if match is None:
-            raise RequestError(f"Malformed request: {request.method} {request.url.path}")
+            raise RequestError(f"Malformed request: {request.method} {path}")
         name, label, method = match["name"], match["label"], match["method"]
         if label is not None:
             raise RequestError(f"Unrecognized servable version label: {label}")
@@ -136,43 +152,57 @@ class Server:
             return await self.run(_metadata, model)
         if method != "predict":
             raise RequestError(f"This server answers predict. Received: {method}", 501)
-        body = read_request(await self.body(request))
-        answer = asyncio.ensure_future(self.predict(model, body))
-        left = asyncio.ensure_future(request.receive())  # after the body: the client has left
-        try:
-            await asyncio.wait([answer, left], return_when=asyncio.FIRST_COMPLETED)
-            if not answer.done():
-                raise ClientDisconnect
-            return answer.result()
-        finally:
-            answer.cancel()
-            left.cancel()
-
-    async def body(self, request: Request) -> bytes:
-        """Returns the body of a request; raises a `RequestError` if it is too large."""
-        most, body = self.settings.max_body_bytes, bytearray()
-        if int(request.headers.get("content-length", 0)) <= most:
-            async for chunk in request.stream():
-                body += chunk
-                if len(body) > most:
-                    break
-            else:
-                return bytes(body)
-        raise RequestError(f"The body of a request may have at most {most:,} bytes", 413)
+        return await self._predict(model, read_request(body))
 
     def _status(self, name, version):
         versions = self.models.get(name, {})
-        if version is not None and version not in versions:
-            raise RequestError(f"Could not find version {version} of model {name}", 404)
-        if not versions:
-            raise RequestError(f"Could not find any versions of model {name}", 404)
-        state = {"state": "AVAILABLE", "status": {"error_code": "OK", "error_message": ""}}
         numbers = sorted(versions) if version is None else [version]
+        if not versions or numbers[0] not in versions:
+            which = "any versions" if version is None else f"version {version}"
+            raise RequestError(f"Could not find {which} of model {name}", 404)
+        state = {"state": "AVAILABLE", "status": {"error_code": "OK", "error_message": ""}}
         return {"model_version_status": [{"version": str(n), **state} for n in numbers]}
 
-    async def _show_metrics(self, request):
+    async def _predict(self, model, request):
+        """Returns the answer to a request of the predict API, computed together with others."""
+        name = request.get("signature_name") or "serving_default"
+        if not hasattr(model, "signatures"):
+            await self.run(model.load)
+        if name not in model.signatures:
+            raise RequestError(f'Serving signature name: "{name}" not found in signature def')
+        texts, key = self.texts(request, model.signatures[name].inputs), (model, name)
+        if self.settings.log_texts:
+            _LOGGER.info("%s: %s", model.name, json.dumps(request))
+        if key not in self._batches:
+            batches = Batches(model.signatures[name], self._threads, self.settings)
+            self._waiting.labels(model.name, name).set_function(lambda: batches.num_waiting)
+            self._batches[key] = batches
+        outputs = await self._batches[key].answer(texts)
+        num_values = sum(array.size for array in outputs.values())
+        if num_values > _MOST_VALUES:
+            rule = f"An answer may have at most {_MOST_VALUES:,} values: send fewer texts at once"
+            raise RequestError(f"{rule}. Received: texts whose answer has {num_values:,}")
+        if num_values > _FEW_VALUES:
+            return await asyncio.to_thread(lambda: _to_response(to_answer(request, outputs)))
+        return to_answer(request, outputs)
+
+    async def _show_metrics(self, request, body, names):
         text = prometheus.generate_latest(self._registry)
         return Response(text, media_type=prometheus.CONTENT_TYPE_PLAIN_0_0_4)
+
+
+async def _unless_left(request, coroutine):
+    """Returns the result of a coroutine; ends it if the client leaves."""
+    answer = asyncio.ensure_future(coroutine)
+    left = asyncio.ensure_future(request.receive())  # what comes after the body
+    try:
+        await asyncio.wait([answer, left], return_when=asyncio.FIRST_COMPLETED)
+        if not answer.done():
+            raise ClientDisconnect
+        return answer.result()
+    finally:
+        answer.cancel()
+        left.cancel()
 
 
 def _metadata(model):
@@ -184,6 +214,7 @@ def _metadata(model):
         tensor_shape = {"dim": dims, "unknown_rank": False}
         return {"dtype": DataType.Name(dtype), "tensor_shape": tensor_shape, "name": name}
 
+    model.load()
     signatures = {}
     for name, signature in model.signatures.items():
         outputs = {n: (s.dtype.as_datatype_enum, s.shape) for n, s in signature.outputs.items()}
@@ -200,9 +231,12 @@ def _metadata(model):
     }
 
 
-async def _explain(request, error):
-    if isinstance(error, HTTPException):  # no route, or another method
-        rule = f"Malformed request: {request.method} {request.url.path}"
-        error = RequestError(rule, error.status_code)
-    text = json.dumps({"error": str(error)})
-    return Response(text, error.status, media_type="application/json")
+async def _explain(request, error):  # no route, or another method
+    rule = f"Malformed request: {request.method} {request.scope['path']}"
+    return _to_response({"error": rule}, error.status_code)
+
+
+def _to_response(content, status=200):
+    # A request may have halves of surrogate pairs, which UTF-8 cannot encode.
+    text = json.dumps(content, ensure_ascii=False).encode("utf-8", "backslashreplace")
+    return Response(text, status, media_type="application/json")

@@ -3,9 +3,9 @@
 import asyncio
 import collections
 import contextlib
-import dataclasses
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
 
 import numpy as np
 
@@ -13,13 +13,12 @@ from keras_transformer.serving.protocol import RequestError
 from keras_transformer.serving.server_settings import ServerSettings
 
 Texts = Mapping[str, list[bytes]]  # of each input of a signature, as many of each
+Outputs = Mapping[str, np.ndarray]  # with a row for each text
 # Maximum number of pauses of `batch_timeout_ms` in which a batch waits for others.
 _MAX_PAUSES = 10
-Outputs = Mapping[str, np.ndarray]  # with a row for each text
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class _Request:
+class _Request(NamedTuple):
     texts: Texts
     num_rows: int
     answer: asyncio.Future
@@ -35,6 +34,7 @@ class Batches:
         settings: ServerSettings,
     ):
         self._function, self._threads, self._settings = function, threads, settings
+        self._streams = settings.streams or 1
         self._waiting: collections.deque[_Request] = collections.deque()
         self._tasks: set[asyncio.Task] = set()
         self._full = asyncio.Event()
@@ -57,7 +57,7 @@ class Batches:
         self._num_new += 1
         if self.num_waiting >= self._settings.max_batch_size:
             self._full.set()
-        if len(self._tasks) < (self._settings.streams or 1):
+        if len(self._tasks) < self._streams:
             self._tasks.add(task := loop.create_task(self._work()))
             task.add_done_callback(self._tasks.discard)
         return await request.answer
@@ -88,7 +88,7 @@ class Batches:
         """Removes the requests of the next batch from the queue, and returns them."""
         batch: list[_Request] = []
         # Other streams without work take their share.
-        share = -(-self.num_waiting // max(1, (self._settings.streams or 1) - self._num_running))
+        share = -(-self.num_waiting // max(1, self._streams - self._num_running))
         room = min(self._settings.max_batch_size, share)
         while self._waiting and (not batch or self._waiting[0].num_rows <= room):
             request = self._waiting.popleft()
@@ -105,10 +105,11 @@ class Batches:
         try:
             outputs = await loop.run_in_executor(self._threads, self._function, joined)
         except Exception as error:
-            if len(batch) == 1 and not batch[0].answer.done():
+            if len(batch) > 1:  # One that fails must not fail the others.
+                for request in batch:
+                    await self._compute([request])
+            elif not batch[0].answer.done():
                 batch[0].answer.set_exception(error)
-            for request in batch if len(batch) > 1 else ():
-                await self._compute([request])  # one that fails must not fail the others
             return
         end = 0
         for request in batch:

@@ -3,15 +3,18 @@
 import dataclasses
 import functools
 import pathlib
+import threading
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
 from keras_transformer.errors import UserError
-from keras_transformer.files import read_json
+from keras_transformer.files import current_file, read_json
+from keras_transformer.inference.model_files import CONFIG_FILE, IN_SAVED_MODEL, find_config
+from keras_transformer.settings.training_settings import SETTINGS_FILE
 
-_SAVED_MODEL, _CONFIG = "saved_model.pb", "config.json"
+_SAVED_MODEL = "saved_model.pb"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,38 +38,45 @@ class Signature:
 
 
 class ServedModel:
-    """One version of a model, a model directory or a SavedModel; it is loaded at the first use."""
+    """One version of a model: a model directory, or a SavedModel.
+
+    Attributes:
+        pipeline: The `Translator` or `Parser` of a model directory; None for a SavedModel.
+        signatures: The signatures of a SavedModel that take texts, or those that an export would
+            have. Like `pipeline`, it exists after `load`.
+    """
+
+    pipeline: Any
+    signatures: dict[str, Signature]
 
     def __init__(self, name: str, version: int, path: pathlib.Path):
         self.name, self.version, self.path = name, version, path
+        self._lock = threading.Lock()
 
-    @functools.cached_property
-    def pipeline(self) -> Any:
-        """The `Translator` or `Parser` of a model directory; None for a SavedModel."""
+    def load(self) -> None:
+        """Loads the model, if it is not loaded yet."""
+        with self._lock:  # Several requests may be the first.
+            if not hasattr(self, "signatures"):
+                is_saved_model = (self.path / _SAVED_MODEL).is_file()
+                self.signatures = self._load_saved_model() if is_saved_model else self._load_files()
+
+    def _load_files(self):
+        from keras_transformer.export.steps import copy_of
         from keras_transformer.inference.model_directory import read_config
         from keras_transformer.inference.tasks import get_task
 
-        if (self.path / _SAVED_MODEL).is_file():
-            return None
-        return get_task(read_config(self.path)["task"]).pipeline.load(self.path)
+        task = get_task(read_config(self.path)["task"])
+        self.pipeline = pipeline = task.pipeline.load(self.path)
+        task.check_served(pipeline)
+        served = task.served_functions(pipeline, copy_of(pipeline.model), pipeline.search, 1)
+        functions = {name: getattr(served.module, name) for name in served.inputs}
+        return {name: Signature(served.inputs[name], f) for name, f in functions.items()}
 
-    @functools.cached_property
-    def signatures(self) -> dict[str, Signature]:
-        """The signatures of a SavedModel that take texts, or those that an export would have."""
+    def _load_saved_model(self):
         import tensorflow as tf
-
-        from keras_transformer.export.steps import copy_of
-        from keras_transformer.inference.tasks import get_task
-
-        if self.pipeline is not None:
-            task, search = get_task(self.pipeline.task), self.pipeline.search
-            task.check_served(self.pipeline)
-            served = task.served_functions(self.pipeline, copy_of(self.pipeline.model), search, 1)
-            functions = {name: getattr(served.module, name) for name in served.inputs}
-            return {name: Signature(served.inputs[name], f) for name, f in functions.items()}
         import tensorflow_text  # noqa: F401  registers the tokenizer's operations
 
-        self._owner = tf.saved_model.load(str(self.path))  # of the variables
+        self.pipeline, self._owner = None, tf.saved_model.load(str(self.path))  # of the variables
         signatures = {}
         for name, function in self._owner.signatures.items():
             specs = function.structured_input_signature[1]
@@ -76,6 +86,7 @@ class ServedModel:
 
     def warm_up(self) -> None:
         """Loads the model, and answers a text, which compiles `serving_default`."""
+        self.load()
         if "serving_default" not in self.signatures:
             rule = "A model needs a signature `serving_default` from strings [batch]"
             raise UserError(f"{rule}. Received: {str(self.path)!r} with {[*self.signatures]}")
@@ -85,8 +96,8 @@ class ServedModel:
     @functools.cached_property
     def card(self) -> dict[str, Any]:
         """The entries of `config.json`; none for a SavedModel without a model directory inside."""
-        inside = self.path / "assets.extra/model"
-        path = (inside if inside.is_dir() else self.path) / _CONFIG
+        inside = self.path / IN_SAVED_MODEL
+        path = current_file(inside if inside.is_dir() else self.path, CONFIG_FILE)
         return read_json(path) if path.is_file() else {}
 
 
@@ -115,15 +126,15 @@ def find_models(texts: Iterable[str]) -> dict[str, dict[int, ServedModel]]:
 def _find_versions(path):
     """Returns the name of a model, and the folder of each version."""
     folder = pathlib.Path(path).resolve()
-    if not folder.is_dir():
-        raise UserError(f"Model directory not found: {path!r}.")
-    if any((folder / name).is_file() for name in (_CONFIG, _SAVED_MODEL)):
-        if folder.name.isdecimal():
-            return folder.parent.name, {int(folder.name): folder}
-        return folder.name, {1: folder}
+    if (folder / _SAVED_MODEL).is_file() or current_file(folder, CONFIG_FILE).is_file():
+        is_version = folder.name.isdecimal()
+        number, name = (folder.name, folder.parent.name) if is_version else (1, folder.name)
+        return name, {int(number): folder}
     folders = [file.parent for file in folder.glob(f"*/{_SAVED_MODEL}")]
     versions = {int(f.name): f for f in folders if f.name.isdecimal()}
     if not versions:
-        rule = f"A model is a folder with {_CONFIG} or {_SAVED_MODEL}, or with a folder of a number"
-        raise UserError(f"{rule} for each version. Received: {path!r}")
+        if not folder.is_dir() or (folder / SETTINGS_FILE).is_file():
+            find_config(path)  # raises an error that tells what is missing
+        rule = f"A model is a folder with {CONFIG_FILE} or {_SAVED_MODEL}, or with a folder of a"
+        raise UserError(f"{rule} number for each version. Received: {path!r}")
     return folder.name, versions

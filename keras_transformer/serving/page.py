@@ -1,25 +1,20 @@
 """The page at `/`, which answers a text while it is typed, and the routes that it needs."""
 
 import asyncio
-import base64
-import functools
-import hashlib
+import contextlib
 import json
 import pathlib
-import re
+import secrets
 import tempfile
 import urllib.parse
 from typing import TYPE_CHECKING, Any
 
-from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Route
 
 from keras_transformer.files import read_json
 from keras_transformer.inference.sentences import split_sentences
 from keras_transformer.inference.tasks import get_task
-from keras_transformer.serving.models import ServedModel
-from keras_transformer.serving.protocol import RequestError, read_request, to_texts
+from keras_transformer.serving.protocol import RequestError, read_request
 from keras_transformer.settings.training_settings import SETTINGS_FILE
 from keras_transformer.settings.transformer_config import TransformerConfig, count_parameters
 from keras_transformer.training.output_directory import HISTORY_FILE, HistoryFile
@@ -28,53 +23,50 @@ if TYPE_CHECKING:
     from keras_transformer.serving.app import Server
 
 _TEMPLATE = pathlib.Path(__file__).with_name("page.html")
-_MOST_BYTES = 2_000  # of a text whose attention is computed: it grows with the square of the length
+# The browser runs the script of the page and no others.
+_POLICY = """default-src 'none'; img-src data:; connect-src 'self'; form-action 'self'; \
+base-uri 'none'; frame-ancestors 'none'; script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}'"""
+# Bytes of a text that is aligned: the time grows with the square of the length; and texts at once.
+_MOST_BYTES, _MOST_TEXTS = 2_000, 100
 _NOTE = """A SavedModel holds neither the history of its training nor what draws its attention and \
 aligns its words. Serve the model directory to see them."""
 
 
-def page_routes(server: "Server") -> list[BaseRoute]:
-    """Returns the routes of the page, which shows the `models` of a server."""
+def page_routes(server: "Server") -> dict[tuple[str, str], Any]:
+    """Returns the function for each method and path of the page, which shows all models."""
 
     def route(method, function, *names, read=read_request):
-        async def compute(request, labels):
+        async def compute(request, body, labels):
             model = server.model(request.path_params["model"])
             labels |= {"model": model.name, "method": method}
-            columns = to_texts(read(await server.body(request)), names).values()
+            columns = server.texts(read(body), names).values()
             texts = [[text.decode("utf-8", "replace") for text in column] for column in columns]
             return await server.run(function, model, *texts)
 
-        answer = functools.partial(server.respond, compute=compute)
-        return Route(f"/page/{{model}}/{method}", answer, methods=["POST"])
+        return {("POST", f"/page/{{model}}/{method}"): compute}
 
     def read_form(body):
         return {"inputs": urllib.parse.parse_qs(body.decode("latin-1"))}
 
-    async def show(request: Request) -> Response:
-        template = _TEMPLATE.read_text(encoding="utf-8")
+    async def show(request, body, labels):
         newest = [server.model(name) for name in server.models]
-        cards = await asyncio.to_thread(lambda: json.dumps([_card(model) for model in newest]))
-        # Only "<" could end the script element that holds the data.
-        page = template.replace("DATA_OF_THE_PAGE", cards.replace("<", "\\u003c"))
-        headers = {"Content-Security-Policy": _policy(template)}
-        return Response(page, headers=headers, media_type="text/html")
+        return await asyncio.to_thread(_page, newest)
 
-    return [
-        Route("/", show),
-        route("parts", _parts, "text"),
-        route("pairs", _pairs, "text", "answer"),
-        route("attention", _attention, "text", "answer", read=read_form),
-    ]
+    return {
+        ("GET", "/"): show,
+        **route("parts", _parts, "text"),
+        **route("pairs", _pairs, "text", "answer"),
+        **route("attention", _attention, "text", "answer", read=read_form),
+    }
 
 
-def _policy(page):
-    """Returns a policy that allows the script and the style of the page, and no others."""
-    policy = "default-src 'none'; img-src data:; connect-src 'self'; form-action 'self'; "
-    policy += "base-uri 'none'; frame-ancestors 'none'"
-    for tag, text in re.findall(r"<(script|style)>(.*?)</\1>", page, re.S):
-        digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
-        policy += f"; {tag}-src 'sha256-{digest}'"
-    return policy
+def _page(models):
+    nonce, template = secrets.token_urlsafe(16), _TEMPLATE.read_text(encoding="utf-8")
+    # Only "<" could end the script element that holds the data.
+    cards = json.dumps(list(map(_card, models))).replace("<", "\\u003c")
+    page = template.replace("NONCE", nonce).replace("DATA_OF_THE_PAGE", cards)
+    headers = {"Content-Security-Policy": _POLICY.format(nonce=nonce)}
+    return Response(page, headers=headers, media_type="text/html")
 
 
 def _parts(model, lines):
@@ -94,11 +86,15 @@ def _parts(model, lines):
 
 
 def _pairs(model, texts, answers):
-    """Returns the aligned words of each text and its answer; none if a text is long."""
-    is_long = any(len(text.encode()) > _MOST_BYTES for text in texts + answers)
-    if is_long or not hasattr(model.pipeline, "align"):
+    """Returns the aligned words of each text and its answer; none if they are long or many."""
+    if _are_long(texts + answers) or not hasattr(model.pipeline, "align"):
         return {"pairs": [[] for _ in texts]}
     return {"pairs": [found.pairs for found in model.pipeline.align(texts, answers)]}
+
+
+def _are_long(texts):
+    is_long = any(len(text.encode()) > _MOST_BYTES for text in texts)
+    return is_long or len(texts) > _MOST_TEXTS
 
 
 def _attention(model, texts, answers):
@@ -107,47 +103,50 @@ def _attention(model, texts, answers):
 
     if model.pipeline is None:
         raise RequestError(_NOTE)
-    if any(len(text.encode()) > _MOST_BYTES for text in texts + answers):
+    if _are_long(texts + answers):
         raise RequestError(f"Attention is drawn for texts of up to {_MOST_BYTES:,} bytes")
     weights = attention_weights(model.pipeline, texts[0], answers[0])
     with tempfile.TemporaryDirectory() as folder:
         page = attention_page(weights, pathlib.Path(folder, "page.html"), title=texts[0])
-        return page.read_text(encoding="utf-8")
+        return Response(page.read_bytes(), media_type="text/html")
 
 
-def _card(model: ServedModel) -> dict[str, Any]:
+def _card(model):
     """Returns what the page shows of a model."""
-    task, has_files = model.card.get("task"), model.pipeline is not None
-    facts = _facts(model.card, model.path) if "model" in model.card else {}
+    has_files, title, facts = model.pipeline is not None, "Model", []
+    with contextlib.suppress(Exception):  # A damaged file, or one that is being written.
+        if "task" in model.card:
+            title = get_task(model.card["task"]).pipeline.__name__
+        for name, value in _facts(model.card, model.path):
+            facts += [(name, str(value))] if value else []
     return {
         "name": model.name,
         "path": urllib.parse.quote(model.name, safe=""),
-        "title": get_task(task).pipeline.__name__ if task else "Model",
+        "title": title,
         "has_files": has_files,
-        "facts": [(name, str(value)) for name, value in facts.items() if value],
+        "facts": facts,
         "note": "" if has_files else _NOTE,
     }
 
 
 def _facts(card, folder):
-    """Returns the sizes of a model, its search, its training and its license, by name."""
+    """Yields the lines of a model's card; raises an error if a file is damaged."""
     config, search = TransformerConfig.from_dict(card["model"]), card.get("search") or {}
-    beams = "{beam_size} beams, length penalty {length_penalty:g}" if "beam_size" in search else ""
-    sizes = [f"{size:,}" for size in (config.vocab_size, config.target_vocab_size) if size]
-    facts = {
-        "Parameters": f"{count_parameters(config):,}",
-        "Layers": f"{config.num_encoder_layers} + {config.num_decoder_layers}",
-        "d_model": config.d_model,
-        "Heads": config.num_heads,
-        "Vocabulary": " and ".join(sizes),
-        "Search": beams.format(**search) or search.get("name"),
-    }
-    if (folder / SETTINGS_FILE).is_file():
-        pairs = read_json(folder / SETTINGS_FILE).get("fingerprint", {}).get("pairs")
-        facts["Training text"] = pairs and f"{pairs:,} pairs"
+    yield "Parameters", f"{count_parameters(config):,}"
+    yield "Layers", f"{config.num_encoder_layers} + {config.num_decoder_layers}"
+    yield "d_model", config.d_model
+    yield "Heads", config.num_heads
+    sizes = config.vocab_size, config.target_vocab_size
+    yield "Vocabulary", " and ".join(f"{size:,}" for size in sizes if size)
+    beams = "{beam_size} beams, length penalty {length_penalty:g}"
+    yield "Search", beams.format(**search) if "beam_size" in search else search.get("name")
+    origin = card.get("origin") or {}
+    yield "Origin", origin.get("name")
+    yield "License", origin.get("license")
     rows = HistoryFile(folder / HISTORY_FILE, ("step",)).rows()
     for name in ("bleu", "f1"):
         scores = [float(row[f"valid_{name}"]) for row in rows if row.get(f"valid_{name}")]
-        facts[f"Validation {name.upper()}"] = scores and f"{max(scores):.1f}"
-    origin = card.get("origin") or {}
-    return facts | {"Origin": origin.get("name"), "License": origin.get("license")}
+        yield f"Validation {name.upper()}", scores and f"{max(scores):.1f}"
+    if (folder / SETTINGS_FILE).is_file():
+        pairs = read_json(folder / SETTINGS_FILE)["fingerprint"].get("pairs")
+        yield "Training text", pairs and f"{pairs:,} pairs"

@@ -39,6 +39,7 @@ def port(exported, loaded):
     model = find_models([str(exported)])["en_de"][1]
     with pytest.MonkeyPatch.context() as patch:  # it is loaded already
         patch.setattr(tf.saved_model, "load", lambda path: loaded)
+        model.load()
         assert set(model.signatures) == set(loaded.signatures)
     with serving(model) as client:
         yield client.port

@@ -7,7 +7,6 @@ import socket
 import threading
 
 import numpy as np
-import uvicorn
 
 from keras_transformer.serving.app import Server
 from keras_transformer.serving.server_settings import ServerSettings
@@ -59,8 +58,7 @@ def serving(*models, **settings):
         versions.setdefault(model.name, {})[model.version] = model
     server = Server(versions, ServerSettings(**{"streams": 1, **settings}))
     listener = socket.create_server(("127.0.0.1", 0))
-    config = uvicorn.Config(server.app, log_config=None, access_log=False)
-    running = uvicorn.Server(config)
+    running = server.http_server()
     thread = threading.Thread(target=running.run, args=[[listener]], daemon=True)
     thread.start()
     try:

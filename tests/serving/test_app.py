@@ -8,8 +8,10 @@ import socket
 import threading
 import time
 
+import numpy as np
 import pytest
 
+from keras_transformer.serving.connection import Connection
 from tests.serving.echo import Echo, EchoModel, Slow, serving
 
 
@@ -63,6 +65,8 @@ def test_versions(client):
         ("GET", "/v1/models/%2e%2e", 404, "Could not find any versions of model .."),
         ("GET", "/../../etc/passwd", 404, "Malformed request"),
         ("GET", "/v1/models/echo/versions/..%2f..%2f3", 400, "Malformed request"),
+        ("GET", "/v1/models/a%3Fb%23", 404, "Could not find any versions of model a?b#"),
+        ("GET", "/v1/models/echo/versions/" + 5_000 * "1", 400, "Malformed request"),
     ],
 )
 def test_addresses_that_are_wrong(client, method, path, status, error):
@@ -78,6 +82,9 @@ def test_bodies_that_are_wrong(client):
     assert client.predict({"instances": [["a"]]})[0] == 400
     status, answer = client.predict({"instances": ["a"], "signature_name": "other"})
     assert (status, answer["error"][:31]) == (400, 'Serving signature name: "other"')
+    half = {"instances": ["a"], "signature_name": "\ud800"}  # of a pair, which is no UTF-8
+    error = 'Serving signature name: "\ud800" not found in signature def'
+    assert client.predict(half) == (400, {"error": error})
     assert client.predict({"instances": ["fail"]}) == (500, {"error": "no answer"})
     assert client.predict({"instances": ["a"]})[0] == 200
 
@@ -132,6 +139,34 @@ def test_a_large_body_is_refused_before_it_is_sent(client):
         assert connection.recv(1000).startswith(b"HTTP/1.1 413 ")
 
 
+def test_no_answer_waits_for_the_packet_before_it(client, monkeypatch):
+    asked = []
+
+    def begin(connection):
+        sock = connection.transport.get_extra_info("socket")
+        asked.append(sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+        original(connection)
+
+    original = Connection.on_message_begin
+    monkeypatch.setattr(Connection, "on_message_begin", begin)
+    client.predict({"instances": ["a"]})
+    assert asked and all(asked)
+
+
+def test_an_endless_head_is_not_kept(client):
+    for line in (b"GET /", b"GET / HTTP/1.1\r\nX: ", b"GET / HTTP/1.1\r\n" + b"X: a\r\n" * 2**18):
+        before = memory()
+        with connect(client) as connection:
+            with contextlib.suppress(ConnectionError):
+                connection.sendall(line)
+                for _ in range(50):
+                    connection.sendall(b"a" * 2**20)
+            with contextlib.suppress(ConnectionError):
+                assert connection.recv(1000).startswith(b"HTTP/1.1 431 ")
+        assert memory() - before < 20_000_000
+    assert client.predict({"instances": ["a"]})[0] == 200
+
+
 def test_metrics(client):
     client.predict({"instances": ["a"]})
     status, text = client.send("GET", "/metrics")
@@ -169,6 +204,38 @@ def test_a_slow_client_and_a_slow_model_end_at_the_limit_of_time():
             assert client.predict({"instances": ["a"]})[0] == 200  # others are still served
 
 
+def test_a_connection_without_a_request_or_a_reader_ends():
+    class Long(Echo):
+        def __call__(self, texts):
+            return {"long": np.array([10_000_000 * b"a"], object)}
+
+    body = b'{"instances": ["a"]}'
+    with serving(EchoModel(serving_default=Long()), request_timeout=1) as client:
+        with connect(client) as silent, connect(client) as half, connect(client) as deaf:
+            half.sendall(HEAD)
+            deaf.sendall(HEAD + b"Content-Length: %d\r\n\r\n%s" % (len(body), body))
+            assert silent.recv(1) == half.recv(1) == b""
+            time.sleep(0.5)
+            with contextlib.suppress(ConnectionError):
+                while received := deaf.recv(2**20):
+                    assert b"}" not in received  # the end of the answer
+
+
+def test_a_large_answer_is_refused(client):
+    class Wider(Echo):
+        def __call__(self, texts):
+            return {"wide": np.zeros([len(texts["text"]), 300_000], np.float32)}
+
+    with serving(EchoModel(serving_default=Wider())) as client:
+        status, answer = client.predict({"instances": 4 * ["a"]})
+        assert status == 400 and answer["error"] == (
+            "An answer may have at most 1,000,000 values: send fewer texts at once. "
+            "Received: texts whose answer has 1,200,000"
+        )
+        status, answer = client.predict({"instances": ["a"]})
+        assert (status, answer) == (200, {"predictions": [300_000 * [0.0]]})
+
+
 def test_a_client_that_goes_away_is_forgotten():
     slow = Slow()
     with serving(EchoModel(serving_default=slow)) as client:
@@ -181,7 +248,8 @@ def test_a_client_that_goes_away_is_forgotten():
             wait_for(client, 'waiting{model="echo",signature="serving_default"} 1.0')
             with connect(client) as half:
                 half.sendall(request[:-3])  # within the body
-        wait_for(client, 'requests_count{method="predict",model="echo",status="499"} 3.0')
+        wait_for(client, 'requests_count{method="predict",model="echo",status="499"} 2.0')
+        wait_for(client, 'requests_count{method="",model="",status="499"} 1.0')
         slow.opened.set()
         assert client.predict({"instances": ["b"]})[0] == 200
     assert slow.batches == [1, 1]  # the second was not computed

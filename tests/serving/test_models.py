@@ -1,13 +1,15 @@
 """`serve` finds models without loading them; a model directory has the signatures of its export."""
 
 import json
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import tensorflow as tf
 
 from keras_transformer.errors import UserError
 from keras_transformer.inference.batch_inference import one_answer
-from keras_transformer.serving.models import find_models
+from keras_transformer.serving.models import ServedModel, find_models
 from tests.serving.echo import serving
 from tests.tiny_parser import tiny_parser
 from tests.tiny_translator import sentence, tiny_translator
@@ -21,6 +23,8 @@ def folder(tmp_path):
         path = tmp_path / name
         path.parent.mkdir(parents=True)
         path.write_text(json.dumps({"task": "translation"}))
+    (tmp_path / "unfinished").mkdir()
+    (tmp_path / "unfinished/training.json").touch()
     return tmp_path
 
 
@@ -47,7 +51,8 @@ def test_names_and_versions(folder, monkeypatch):
     ("texts", "error"),
     [
         (["missing"], "Model directory not found: 'missing'"),
-        (["saved/saved_model.pb"], "Model directory not found"),
+        (["saved/saved_model.pb"], "Expected a model directory but .* is a file"),
+        (["unfinished"], "A training writes it at its end: run the same training again"),
         (["runs"], "A model is a folder with config.json or saved_model.pb.* Received: 'runs'"),
         (["runs/en-de", "saved", "runs/en-de"], "a name of its own.* Received: 'en-de'"),
         (["a/b=saved"], "without / and :"),
@@ -58,6 +63,21 @@ def test_errors(folder, monkeypatch, texts, error):
     monkeypatch.chdir(folder)
     with pytest.raises(UserError, match=error):
         find_models(texts)
+
+
+def test_threads_that_need_a_model_at_once_load_it_once(folder, monkeypatch):
+    loads = []
+
+    def load(self):
+        loads.append(self)
+        time.sleep(0.05)
+        return {}
+
+    monkeypatch.setattr(ServedModel, "_load_saved_model", load)
+    [model] = find_models([str(folder / "saved")])["saved"].values()
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(lambda _: model.load(), range(8)))
+    assert loads == [model] and model.signatures == {}
 
 
 @pytest.mark.slow

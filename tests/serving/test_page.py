@@ -1,7 +1,5 @@
 """The routes of the page: the card of a model, parts of a text, aligned words, attention."""
 
-import base64
-import hashlib
 import json
 import re
 import urllib.parse
@@ -35,7 +33,9 @@ def client(translator, tmp_path_factory):
     saved, shared = EchoModel("saved"), EchoModel("shared")
     saved.card, shared.path = {"sentence_profile": PROFILE.to_dict()}, folder
     shared.pipeline = translator  # compiled once
-    with serving(ServedModel("tiny", 1, folder), saved, shared, max_body_bytes=50_000) as client:
+    tiny = ServedModel("tiny", 1, folder)
+    tiny.load()
+    with serving(tiny, saved, shared, max_body_bytes=50_000) as client:
         yield client
 
 
@@ -64,15 +64,34 @@ def test_the_page_has_the_card_of_each_model(client, translator):
     assert saved["facts"] == [] and saved["title"] == "Model"
 
 
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [("history.csv", b"valid_bleu\nhigh\n"), ("history.csv", b"\xff"), ("training.json", b"{")],
+)
+def test_a_damaged_file_costs_its_line_of_the_card(translator, tmp_path, name, content):
+    model = EchoModel()
+    model.pipeline, model.path = translator, translator.save(tmp_path)
+    model.card = json.loads((tmp_path / "config.json").read_text("utf-8"))
+    (tmp_path / name).write_bytes(content)
+    with serving(model) as client:
+        status, page = client.send("GET", "/")
+    assert status == 200 and '["License", "CC0"]' in page
+    assert "Validation" not in page and "Training text" not in page
+
+
 def test_the_browser_runs_the_scripts_of_the_page_only(client):
-    with urllib.request.urlopen(f"http://127.0.0.1:{client.port}/") as response:
-        page, policy = response.read().decode(), response.headers["content-security-policy"]
-    rules = dict(rule.split(" ", 1) for rule in policy.split("; "))
-    assert rules["default-src"] == "'none'" and rules["connect-src"] == "'self'"
-    for tag in ("script", "style"):
-        [text] = re.findall(rf"<{tag}>(.*?)</{tag}>", page, re.S)
-        digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
-        assert rules[f"{tag}-src"] == f"'sha256-{digest}'"
+    nonces = set()
+    for _ in range(2):
+        with urllib.request.urlopen(f"http://127.0.0.1:{client.port}/") as response:
+            page, policy = response.read().decode(), response.headers["content-security-policy"]
+        rules = dict(rule.split(" ", 1) for rule in policy.split("; "))
+        assert rules["default-src"] == "'none'" and rules["connect-src"] == "'self'"
+        for tag in ("script", "style"):
+            [nonce] = re.findall(rf'<{tag} nonce="([\w-]{{20,}})">', page)
+            assert rules[f"{tag}-src"] == f"'nonce-{nonce}'"
+        assert len(re.findall("<(?:script|style)", page)) == 3  # one of them is data
+        nonces.add(nonce)
+    assert len(nonces) == 2  # nobody can know it before
     assert not re.search(r"https?:|@import|url\(|innerHTML|style=", page)
 
 
@@ -100,7 +119,9 @@ def test_the_tags_of_a_line_go_with_each_of_its_parts(tmp_path):
     lines = [sentence(2 + seed % 8, seed) for seed in range(300)]
     tokenizer = train_sentencepiece(lines, vocab_size=320, symbols=(">>fra<<",))
     tiny_translator(tokenizer=tokenizer, sentence_profile=PROFILE).save(tmp_path)
-    with serving(ServedModel("tiny", 1, tmp_path)) as client:
+    model = ServedModel("tiny", 1, tmp_path)
+    model.load()
+    with serving(model) as client:
         _, answer = post(client, "tiny/parts", text=[f" >>fra<< {TEXT}"])
     shown, sources = zip(*answer["parts"][0], strict=True)
     assert shown == (" >>fra<< The red dog runs. ", TEXT[18:])
@@ -116,6 +137,8 @@ def test_words_are_aligned_as_align_does(client, translator):
         "pairs": [[], []]
     }
     assert post(client, "saved/pairs", text=["a"], answer=["b"])[1] == {"pairs": [[]]}
+    many = post(client, "shared/pairs", text=200 * ["a"], answer=200 * ["b"])
+    assert many == (200, {"pairs": 200 * [[]]})
 
 
 def test_attention_is_a_page(client):
@@ -132,6 +155,7 @@ def test_attention_is_a_page(client):
     ("nobody/parts", b'{"inputs": {"text": ["a"]}}', 404, "Servable not found"),
     ("tiny/parts", b"{", 400, "JSON Parse error"),
     ("tiny/parts", b'{"inputs": {"text": [1]}}', 400, "string"),
+    ("tiny/parts", json.dumps({"inputs": [20_001 * "a"]}).encode(), 400, "at most 20,000 bytes"),
     ("tiny/pairs", b'{"inputs": {"text": ["a"]}}', 400, "answer"),
     ("tiny/attention", b"text=a", 400, "Missing named input: answer"),
     ("tiny/attention", b"text=+&answer=a", 400, "must have words"),

@@ -28,8 +28,9 @@ class Reversed(Echo):
 
 class Trees(Echo):
     def __call__(self, texts):
-        trees = [[LONG.encode() if b"long" in text else TREE.encode()] for text in texts["text"]]
-        return {"trees": np.array(trees, object), "scores": np.full([len(trees), 1], -0.5)}
+        trees = [[LONG if b"long" in text else TREE, "(())"] for text in texts["text"]]
+        scores = np.tile([-0.5, -np.inf], [len(trees), 1])  # of a tree that is none
+        return {"trees": np.char.encode(trees).astype(object), "scores": scores}
 
 
 class ReversedPipeline:
@@ -54,7 +55,7 @@ def client():
         model("trees", Trees(), task="parsing"),
         model("saved", Reversed()),
     ]
-    with serving(*models, max_text_bytes=500) as client:
+    with serving(*models, max_text_bytes=2_000) as client:
         yield client
 
 
@@ -207,8 +208,8 @@ def test_a_long_text_is_answered_in_pieces(page):
 
 def test_errors_of_the_server_are_shown_in_words(page):
     browser = page()
-    answer_to(browser, "x" * 501)
-    assert texts(browser, "#problem") == ["A text may have at most 500 bytes. Received: 501"]
+    answer_to(browser, "x" * 2_001)
+    assert texts(browser, "#problem") == ["A text may have at most 2,000 bytes. Received: 2,001"]
     browser.execute_script("window.fetch = async () => { throw new TypeError('no network'); }")
     answer_to(browser, "a")
     assert texts(browser, "#problem") == ["The server does not answer. Is it still running?"]
