@@ -34,7 +34,7 @@ _GET = re.compile(_MODEL + r"(/(?P<method>metadata))?")
 _POST = re.compile(_MODEL + r":(?P<method>classify|regress|predict)")
 _CLIENT_LEFT = 499  # nginx's
 # Values in an answer; writing more of them would hold up other requests.
-_MOST_VALUES, _FEW_VALUES = 1_000_000, 10_000
+_MOST_VALUES, _FEW_VALUES = 5_000_000, 10_000
 
 
 class Server:

@@ -86,8 +86,9 @@ def to_answer(request: Mapping[str, Any], outputs: Mapping[str, np.ndarray]) -> 
             texts = [text.decode("utf-8", "replace") for text in array.flat]
             array = np.array([*texts, None])[:-1].reshape(array.shape)
         elif array.dtype.kind == "f":
-            # The shortest digits that give the same number, also of a float32.
-            array = array.astype(str).astype(float)
+            # The shortest digits that give the same number, also of a float32; in little memory.
+            rows = [row.astype(str).astype(float) for row in array]
+            array = np.array(rows).reshape(array.shape)
         columns[name] = array.tolist()
     rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
     key, answer = ("outputs", columns) if "inputs" in request else ("predictions", rows)
