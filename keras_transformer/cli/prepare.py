@@ -1,6 +1,7 @@
 """`keras-transformer prepare`: encodes sentence pairs once, into a directory to train from."""
 
 import pathlib
+import re
 from typing import Any
 
 from keras_transformer.cli import settings
@@ -18,12 +19,15 @@ _NOT_HERE = ("task", "prepared", "max_length", "bpe_dropout", "also_valid")
 def define_options(parser):
     add_options(parser, {"--output DIR": "folder of the corpus"}, required=True)
     add_options(parser, {"--max-length N=256": settings.train_options()["max_length"].text})
+    text = "encode part I of P, with --vocabulary; the last of all parts writes the corpus"
+    add_options(parser, {"--part I/P": text})
     settings.add_tables(parser, ("data", "vocabulary"), _NOT_HERE)
 
 
 def run(arguments):
     values = settings.resolve(arguments)
     kind = settings.data_kind(values)
+    part = arguments.part and _parse_part(arguments.part, values["vocabulary"])
     from keras_transformer.data.prepared_corpus import check_prepared_directory
 
     check_prepared_directory(arguments.output)
@@ -51,10 +55,23 @@ def run(arguments):
         tokenizers = task.learn_tokenizers(train_corpus, learned, None, say)
     corpora = (train_corpus, valid_corpus)
     with Progress("encoding", sum(map(len, corpora)), unit="pairs") as progress:
-        options = {"max_length": arguments.max_length, "progress": progress.update}
+        options = {"max_length": arguments.max_length, "progress": progress.update, "part": part}
         prepared = prepare_corpus(arguments.output, *corpora, *tokenizers, **options)
+    if prepared is None:
+        return  # other parts are missing
     split = prepared.splits["train"]
     say(
         f"wrote {arguments.output}: {split.pairs:,} training pairs, {split.tokens['source']:,} and "
         f"{split.tokens['target']:,} ids, {prepared.splits['valid'].pairs:,} validation pairs"
     )
+
+
+def _parse_part(text, vocabulary):
+    match = re.fullmatch(r"(\d{1,4})/(\d{1,4})", text)
+    number, num_parts = map(int, match.groups()) if match else (0, 0)
+    if not 1 <= number <= num_parts:
+        raise UserError(f"--part is I/P, with I from 1 to P. Received: {text!r}")
+    if not vocabulary:
+        rule = "--part needs --vocabulary, a file of `keras-transformer vocab` for all parts"
+        raise UserError(f"{rule}. Received: --part {text}")
+    return number, num_parts

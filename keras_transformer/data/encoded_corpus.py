@@ -218,12 +218,17 @@ def line_chunks(lines: Iterable, max_lines: int, max_characters: int) -> Iterato
         yield chunk
 
 
+def corpus_chunks(corpus: Iterable[tuple[str, str]]) -> Iterator[list]:
+    """Yields the pairs of a corpus in the lists of a few thousand that are encoded at once."""
+    return line_chunks(corpus, _CHUNK, _CHUNK_CHARACTERS)
+
+
 def encode_blocks(corpus, tokenizers, max_length, dropout=0.0, seed=0) -> Iterator[EncodedCorpus]:
     """Yields an `EncodedCorpus` for every few thousand pairs, in order; it may be empty."""
     if isinstance(corpus, MixedCorpus):
         check_tags(corpus, tokenizers[0])
     num_read = 0
-    for number, chunk in enumerate(line_chunks(corpus, _CHUNK, _CHUNK_CHARACTERS)):
+    for number, chunk in enumerate(corpus_chunks(corpus)):
         texts = enumerate(chunk, start=num_read)
         read = {row: pair for row, pair in texts if pair[0].strip() and pair[1].strip()}
         num_read += len(chunk)

@@ -6,11 +6,14 @@ or int32 `[tokens]`.
 """
 
 import dataclasses
+import hashlib
 import itertools
 import json
+import logging
 import os
 import pathlib
 import re
+import zipfile
 import zlib
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -20,15 +23,16 @@ import numpy as np
 from keras_transformer.data.encoded_corpus import (
     EncodedCorpus,
     PairsCorpus,
+    corpus_chunks,
     encode_blocks,
     join_blocks,
     report_drops,
 )
-from keras_transformer.data.mixed_corpus import MixedCorpus, Mixture, mixture_of
+from keras_transformer.data.mixed_corpus import MixedCorpus, Mixture, check_tags, mixture_of
 from keras_transformer.data.tokenizer import Tokenizer
 from keras_transformer.data.tokenizer_pair import TokenizerPair
 from keras_transformer.errors import UserError, one_line
-from keras_transformer.files import atomic_folder, read_json
+from keras_transformer.files import atomic_folder, atomic_write, read_json, remove
 
 DESCRIPTION_FILE = "prepared.json"
 VALID_TEXT_FILE = "valid.jsonl"
@@ -42,6 +46,7 @@ _ITEM_SIZES = {"uint16": 2, "int32": 4}
 
 _TOKENIZERS = r"((source_|target_)?tokenizer)\.(model|txt)"
 _OWN_FILES = re.compile("|".join((_SHARD_NAMES, _TOKENIZERS, r"prepared\.json", r"valid\.jsonl")))
+_LOGGER = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,10 +90,16 @@ def prepare_corpus(
     target_tokenizer: Tokenizer | None = None,
     max_length: int = 256,
     progress: Callable[[int], object] | None = None,
-) -> "PreparedCorpus":
+    part: tuple[int, int] | None = None,
+) -> "PreparedCorpus | None":
     """Returns a `PreparedCorpus`, encoded into a directory a few thousand pairs at a time.
 
     It replaces a prepared corpus that is there already when it is complete.
+
+    Several processes with a common disk can share the work. With the same arguments, but another
+    `part`, each reads the whole text, and encodes every p-th block of 8,192 pairs into the folder
+    `.NAME.parts` beside the directory. The one that finds all blocks there writes the corpus, the
+    same to the byte; the others return None. Repeat a part that was killed: it goes on.
 
     Args:
         directory: folder that is missing, empty, or a prepared corpus to replace.
@@ -97,10 +108,11 @@ def prepare_corpus(
         source_tokenizer, target_tokenizer, max_length, progress: as in
             `EncodedCorpus.from_corpus`. The tokenizers are stored as well, `max_length` is at most
             65,535, and the pairs of both corpora are counted together.
+        part: `(i, p)` for the i-th of p processes, from 1; None for a single process.
 
     Raises:
         UserError: if the directory holds anything else, or no pair is left of a corpus.
-        ValueError: if `max_length` is out of range.
+        ValueError: if `max_length` or `part` is out of range.
 
     Example:
 
@@ -116,12 +128,17 @@ def prepare_corpus(
     check_prepared_directory(directory)
     tokenizers = TokenizerPair(source_tokenizer, target_tokenizer)
     options = tokenizers, max_length, progress
+    pairs = [] if valid_corpus is None else list(valid_corpus)
+    path = pathlib.Path(os.path.realpath(directory))
+    made_of = json.dumps([getattr(train_corpus, "weights", None), pairs]).encode()
+    parts = path.with_name(f".{path.name}.parts"), zlib.crc32(made_of)
+    if part is not None and not _encode_part(parts, part, train_corpus, *options):
+        return None
     with atomic_folder(directory) as aside:
         aside.mkdir()
         files = tokenizers.save(aside)
-        splits = {"train": _write_shards(aside, "train", train_corpus, *options)}
+        splits = {"train": _write_shards(aside, "train", train_corpus, *options, parts=parts)}
         if valid_corpus is not None:
-            pairs = list(valid_corpus)
             lines = (json.dumps(pair) + "\n" for pair in pairs)
             (aside / VALID_TEXT_FILE).write_text("".join(lines), encoding="utf-8")
             num_read = splits["train"].num_read
@@ -136,6 +153,7 @@ def prepare_corpus(
             description["valid_text"] = _checksum(aside / VALID_TEXT_FILE)
         text = json.dumps(description, indent=2) + "\n"
         (aside / DESCRIPTION_FILE).write_text(text, encoding="utf-8")
+    remove(parts[0])
     return PreparedCorpus.load(directory)
 
 
@@ -280,8 +298,73 @@ def _check_max_length(max_length) -> None:
         raise ValueError(f"max_length must be from 1 to {_LONGEST_ROW}. Received: {max_length=}")
 
 
-def _write_shards(folder, split, corpus, tokenizers, max_length, progress, num_read=0):
-    """Writes a corpus as shards; `progress` counts its pairs from `num_read` on."""
+def _encode_part(parts, part, corpus, tokenizers, max_length, progress) -> bool:
+    """Encodes the blocks of a part that a folder lacks; returns whether all parts are complete."""
+    number, num_parts = part
+    if not 1 <= number <= num_parts:
+        raise ValueError(f"part must be (i, p) with 1 <= i <= p. Received: {part=}")
+    parts[0].mkdir(parents=True, exist_ok=True)
+    paths: list[pathlib.Path] = []
+    num_read = 0
+    for chunk, path in _stored_chunks(parts, corpus, tokenizers, max_length):
+        if len(paths) % num_parts == number - 1 and not path.exists():
+            block = _encode_chunk(chunk, tokenizers, max_length)
+            dropped = [block.num_dropped_long, block.num_dropped_empty]
+            with atomic_write(path) as aside, open(aside, "wb") as file:
+                np.savez(file, *block.arrays(), dropped, block.rows)
+        paths.append(path)
+        num_read += len(chunk)
+        if progress is not None:
+            progress(num_read)
+    if others := set(parts[0].glob("*.npz")).difference(paths):
+        text = "%s has %d blocks of other text, vocabulary or options, which are not used."
+        _LOGGER.warning(text, parts[0], len(others))
+    missing = sum(not path.exists() for path in paths)
+    text = "Part %d of %d is complete; blocks that are missing: %d of %d."
+    _LOGGER.info(text, number, num_parts, missing, len(paths))
+    return not missing
+
+
+def _stored_blocks(parts, corpus, tokenizers, max_length):
+    """Yields the blocks of `encode_blocks`; those in the folder are not encoded again."""
+    first_row = 0
+    for chunk, path in _stored_chunks(parts, corpus, tokenizers, max_length):
+        try:
+            with open(path, "rb") as file, np.load(file) as stored:
+                *arrays, dropped, rows = stored.values()
+            block: Any = EncodedCorpus(*arrays)
+            block.rows, (block.num_dropped_long, block.num_dropped_empty) = rows, dropped.tolist()
+        except (OSError, ValueError, zipfile.BadZipFile):  # missing or damaged
+            block = _encode_chunk(chunk, tokenizers, max_length)
+        block.rows += first_row
+        first_row += len(chunk)
+        yield block
+
+
+def _stored_chunks(parts, corpus, tokenizers, max_length):
+    """Yields lists of pairs with the path of their block: a checksum of all it depends on."""
+    folder, made_of = parts
+    if isinstance(corpus, MixedCorpus):
+        check_tags(corpus, tokenizers.source)
+    made_of = [made_of, max_length, *map(_checksum, tokenizers.save(folder))]
+    for chunk in corpus_chunks(corpus):
+        digest = hashlib.blake2b(json.dumps([made_of, chunk]).encode(), digest_size=16)
+        yield chunk, folder / f"{digest.hexdigest()}.npz"
+
+
+def _encode_chunk(chunk, tokenizers, max_length):
+    (block,) = encode_blocks(chunk, (tokenizers.source, tokenizers.of_target), max_length)
+    return block
+
+
+def _write_shards(
+    folder, split, corpus, tokenizers, max_length, progress, num_read=0, parts=None
+) -> PreparedSplit:
+    """Writes a corpus as shards; `progress` counts its pairs from `num_read` on.
+
+    `parts` are a folder, which may have encoded blocks, and a checksum of what else they must have
+    in common.
+    """
     import tensorflow as tf
 
     counts = dict.fromkeys(("pairs", "dropped_long", "dropped_empty"), 0)
@@ -289,6 +372,8 @@ def _write_shards(folder, split, corpus, tokenizers, max_length, progress, num_r
     rows: list[Any] = []  # in a mixed corpus
     paths: list[pathlib.Path] = []
     blocks = encode_blocks(corpus, (tokenizers.source, tokenizers.of_target), max_length)
+    if parts and parts[0].is_dir():
+        blocks = _stored_blocks(parts, corpus, tokenizers, max_length)
     try:
         for first in blocks:
             paths.append(folder / f"{split}-{len(paths)}.tfrecord")

@@ -194,6 +194,9 @@ train --device-memory 8 --output {out} -> --device-memory goes with --plan
 train --plan --num-heads 7 -> `--num-heads` must divide
 prepare --source {good} {valid} -> --source also needs --target
 prepare --source {good} --tsv {tsv} {valid} -> --valid-source, --valid-target, --tsv
+prepare {pairs} --vocabulary {model}/tokenizer.model --part 4/3 -> I from 1 to P. Received: '4/3'
+prepare {pairs} --vocabulary {model}/tokenizer.model --part 2 -> --part is I/P, with I from 1 to P
+prepare {pairs} --part 1/3 -> --part needs --vocabulary, a file of `keras-transformer vocab` for al
 prepare {pairs} --max-length 70000 -> --max-length must be from 1 to 65535
 prepare {pairs} --vocabulary {model}/tokenizer.model --max-length 1 -> No sentence pair is left of 3
 translate --model {model} --beam-size 0 -> expected a whole number of at least 1

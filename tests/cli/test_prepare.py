@@ -38,6 +38,20 @@ def options(files):
     return [part for item in files.items() for part in item]
 
 
+def test_parts_are_joined_by_the_last_one(succeed, files, vocabulary, tmp_path):
+    command = ("prepare", *options(files), "--vocabulary", vocabulary, "--output")
+    succeed(*command, tmp_path / "whole")
+    outcome = succeed(*command, tmp_path / "parts", "--part", "2/2")
+    assert "Part 2 of 2 is complete; blocks that are missing: 1 of 1." in outcome.errors
+    assert "wrote" not in outcome.errors and not (tmp_path / "parts").exists()
+    assert "100 training pairs" in succeed(*command, tmp_path / "parts", "--part", "1/2").errors
+    whole, joined = (
+        {path.name: path.read_bytes() for path in (tmp_path / name).iterdir()}
+        for name in ("whole", "parts")
+    )
+    assert len(whole) == 5 and joined == whole
+
+
 def test_a_vocabulary_of_no_size_is_that_of_train(succeed, files, tmp_path):
     outcome = succeed("prepare", *options(files), "--output", tmp_path / "prepared")
     assert "Learning a vocabulary of 1,000 bpe pieces" in outcome.errors

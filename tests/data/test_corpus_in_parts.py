@@ -1,0 +1,137 @@
+"""Several processes that prepare a corpus together write the bytes of one."""
+
+import itertools
+import logging
+
+import numpy as np
+import pytest
+
+from keras_transformer.data import (
+    MixedCorpus,
+    PairsCorpus,
+    SubwordTokenizer,
+    prepare_corpus,
+    train_sentencepiece,
+)
+from keras_transformer.data import prepared_corpus as module
+from keras_transformer.errors import UserError
+from tests.data.test_prepared_corpus import pairs
+
+pytestmark = pytest.mark.tensorflow_only("a corpus is prepared with TensorFlow")
+
+LETTERS = SubwordTokenizer(list("abcdefgh"))
+LINES = [text for pair in pairs(200) for text in pair]
+TAGGED, OTHER = (
+    train_sentencepiece(LINES, vocab_size=size, allow_fewer=True, symbols=["<x>"])
+    for size in (280, 270)
+)
+VALID = PairsCorpus([("a\u2028 b\n", 'c "'), ("d", "e"), ("", "f")])
+
+
+def mixed(weight=2):
+    corpora = {"first": pairs(500), "second": pairs(90, seed=1), "third": pairs(410, seed=2)}
+    weights = {"first": 1, "second": weight, "third": 0.5}
+    return MixedCorpus(corpora, weights, tags={"second": "<x>"})
+
+
+CORPORA = {"plain": (pairs(1000), None, LETTERS), "mixed": (mixed(), VALID, TAGGED, LETTERS)}
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch):
+    """A corpus has 15 blocks, or 16 with long lines, in 5 or 6 shards."""
+    monkeypatch.setattr("keras_transformer.data.encoded_corpus._CHUNK", 70)
+    monkeypatch.setattr("keras_transformer.data.encoded_corpus._CHUNK_CHARACTERS", 1800)
+    monkeypatch.setattr(module, "_BLOCKS_PER_SHARD", 3)
+
+
+def content(directory):
+    assert [path.name for path in directory.parent.iterdir()] == [directory.name]
+    return {path.name: path.read_bytes() for path in directory.iterdir()}
+
+
+def expected_of(name, folder):
+    prepare_corpus(folder / "one" / "corpus", *CORPORA[name], max_length=10)
+    return content(folder / "one" / "corpus")
+
+
+@pytest.mark.parametrize("name", CORPORA)
+def test_the_files_are_those_of_one_process_in_any_order(name, tmp_path):
+    expected = expected_of(name, tmp_path)
+    assert sum(path.startswith("train") for path in expected) > 4
+    orders = [*itertools.permutations([(1, 3), (2, 3), (3, 3)]), [(1, 1)]]
+    # More parts than blocks; parts of another division, which end the work of the first.
+    orders += [[(i, 20) for i in range(20, 0, -1)], [(1, 3), (2, 2), (1, 2)]]
+    for number, order in enumerate(orders):
+        directory = tmp_path / str(number) / "corpus"
+        for part in order[:-1]:
+            assert prepare_corpus(directory, *CORPORA[name], max_length=10, part=part) is None
+            assert not directory.exists()
+        prepared = prepare_corpus(directory, *CORPORA[name], max_length=10, part=order[-1])
+        assert prepared.directory.resolve() == directory.resolve()
+        assert content(directory) == expected
+
+
+def test_a_part_that_was_killed_goes_on(tmp_path, monkeypatch):
+    expected, directory = expected_of("mixed", tmp_path), tmp_path / "2" / "c"
+    encode, encoded = module.encode_blocks, []
+
+    def encode_until(limit):
+        def encode_and_count(*arguments):
+            if len(encoded) == limit:
+                raise KeyboardInterrupt
+            encoded.append(1)
+            return encode(*arguments)
+
+        monkeypatch.setattr(module, "encode_blocks", encode_and_count)
+
+    encode_until(4)
+    with pytest.raises(KeyboardInterrupt):
+        prepare_corpus(directory, *CORPORA["mixed"], max_length=10, part=(1, 2))
+    encode_until(None)
+    assert prepare_corpus(directory, *CORPORA["mixed"], max_length=10, part=(1, 2)) is None
+    num_blocks = len([*directory.parent.glob(".c.parts/*.npz")])
+    assert len(encoded) == num_blocks > 6
+    # A part that is complete encodes nothing.
+    assert prepare_corpus(directory, *CORPORA["mixed"], max_length=10, part=(1, 2)) is None
+    assert len(encoded) == num_blocks
+    # A block that the disk has damaged is encoded again; so are all that are missing without parts.
+    first = next(directory.parent.glob(".c.parts/*.npz"))
+    first.write_bytes(first.read_bytes()[:-30])
+    prepare_corpus(directory, *CORPORA["mixed"], max_length=10)
+    assert content(directory) == expected
+
+
+def test_parts_of_other_text_or_options_are_told_and_not_used(tmp_path, caplog):
+    caplog.set_level(logging.INFO)
+    expected, directory = expected_of("mixed", tmp_path), tmp_path / "2" / "c"
+    train, valid, *tokenizers = CORPORA["mixed"]
+    others = [
+        {"max_length": 9}, {"source_tokenizer": OTHER},
+        {"target_tokenizer": None}, {"train_corpus": mixed(weight=3)},
+        {"valid_corpus": PairsCorpus([*VALID][:2])}, {"valid_corpus": None},
+        {"train_corpus": MixedCorpus(train.corpora, train.weights, {"first": "<x>"})},
+    ]  # fmt: skip
+    names = ("train_corpus", "valid_corpus", "source_tokenizer", "target_tokenizer")
+    arguments = dict(zip(names, CORPORA["mixed"], strict=True), max_length=10)
+    for other in others:
+        assert prepare_corpus(directory, **(arguments | other), part=(1, 2)) is None
+    caplog.clear()
+    assert prepare_corpus(directory, **arguments, part=(2, 2)) is None
+    warning, note = caplog.messages[-2:]
+    assert "blocks of other text, vocabulary or options, which are not used" in warning
+    assert "Part 2 of 2 is complete; blocks that are missing: " in note
+    prepare_corpus(directory, **arguments, part=(1, 2))
+    assert content(directory) == expected
+
+
+@pytest.mark.parametrize("part", [(0, 3), (4, 3), (1, 0), (-1, -1)])
+def test_a_part_is_in_range(part, tmp_path):
+    with pytest.raises(ValueError, match="1 <= i <= p. Received: part="):
+        prepare_corpus(tmp_path, *CORPORA["plain"], part=part)
+
+
+def test_tags_that_the_vocabulary_lacks_are_refused_first(tmp_path):
+    with pytest.raises(UserError, match="Received: the tag '<x>'"):
+        prepare_corpus(tmp_path, mixed(), None, LETTERS, part=(1, 2))
+    assert np.size([*tmp_path.glob("*")]) == 0
