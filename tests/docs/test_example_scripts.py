@@ -14,8 +14,9 @@ SCRIPTS = sorted((ROOT / "examples").glob("*.py"))
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
 def test_help(script, monkeypatch, capsys):
-    if "import jax" in script.read_text("utf-8"):
-        pytest.importorskip("jax")
+    for library in ("jax", "apache_beam"):
+        if f"import {library}" in script.read_text("utf-8"):
+            pytest.importorskip(library)
     monkeypatch.setattr(sys, "argv", [str(script), "--help"])
     # A script may choose its backend; the environment comes back after the test.
     monkeypatch.setenv("KERAS_BACKEND", os.environ.get("KERAS_BACKEND", "tensorflow"))

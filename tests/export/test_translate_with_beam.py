@@ -1,0 +1,123 @@
+"""`examples/translate_with_beam.py` keeps the order of lines, and sets aside those that fail."""
+
+import gzip
+import os
+import runpy
+import subprocess
+import sys
+
+import pytest
+
+from tests.docs.page_blocks import ROOT
+from tests.tiny_translator import sentence
+
+pytest.importorskip("apache_beam", reason="needs apache-beam: pip install '.[beam]'")
+tf = pytest.importorskip("tensorflow")
+pytestmark = pytest.mark.tensorflow_only("the example loads SavedModels")
+
+SCRIPT = ROOT / "examples/translate_with_beam.py"
+LOCAL = ["--runner", "FnApiRunner"]
+WORKERS = ["--direct_running_mode", "multi_processing", "--direct_num_workers", "2"]
+NOT_UTF8 = "the line is not valid UTF-8 (byte 0xff at column 4)"
+TOO_LONG = "the line is longer than the model reads"
+
+
+class UpperCase(tf.Module):
+    """Reads up to 100 bytes, and fails with a batch that has a poisoned text."""
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
+    def __call__(self, text):
+        is_poisoned = tf.strings.regex_full_match(text, ".*poison.*")
+        check = tf.debugging.Assert(~tf.reduce_any(is_poisoned), ["a poisoned\n text"])
+        with tf.control_dependencies([check]):
+            answers = tf.strings.regex_replace(tf.strings.upper(text), ",", "\n")
+        return {"translation": answers, "truncated": tf.strings.length(text) > 100}
+
+
+def save_upper_case(folder):
+    module = UpperCase()
+    tf.saved_model.save(module, str(folder), signatures={"serving_default": module.__call__})
+    return folder
+
+
+def translate(monkeypatch, *options):
+    """Runs the script in this process, with shards of 7 lines."""
+    text = SCRIPT.read_text("utf-8")
+    small = text.replace("LINES_PER_SHARD = 100_000", "LINES_PER_SHARD = 7")
+    assert small != text
+    monkeypatch.setattr(sys, "argv", [str(SCRIPT), *map(str, options)])
+    script = options[options.index("--output") + 1].with_name("script.py")
+    script.write_text(small, "utf-8")
+    runpy.run_path(str(script), run_name="__main__")
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_line_n_stays_line_n_and_failed_lines_are_set_aside(suffix, tmp_path, monkeypatch, capsys):
+    lines = [f"line {number}".encode() for number in range(1, 61)]
+    lines[1], lines[7], lines[20] = b"", b"abc\xff", b"x" * 101
+    lines[21], lines[40], lines[59] = b"a poison", b"ends\r", "a\u2028b, c\x00 \u00e4".encode()
+    expected = [line.decode(errors="replace").upper() for line in lines]
+    failed = {8: NOT_UTF8, 21: TOO_LONG, 22: "the model fails: "}
+    for number in failed:
+        expected[number - 1] = ""
+    expected[40], expected[59] = "ENDS", "A\u2028B  C\x00 \u00e4"
+    content = b"\xef\xbb\xbf" + b"\n".join(lines)
+    source, output, reasons = (tmp_path / f"{name}{suffix}" for name in ("in", "out", "failed"))
+    if suffix:  # two packed files, one after the other
+        content = gzip.compress(content[:90]) + gzip.compress(content[90:])
+    source.write_bytes(content)
+    options = ("--model", save_upper_case(tmp_path / "model"), "--input", source)
+    options += ("--output", output, "--failed", reasons, "--batch-size", 8, *LOCAL)
+    translate(monkeypatch, *options)
+    assert "set 3 lines aside" in capsys.readouterr().out
+    found, told = (path.read_bytes() for path in (output, reasons))
+    found, told = map(gzip.decompress, (found, told)) if suffix else (found, told)
+    assert found.decode().split("\n") == [*expected, ""]
+    numbers, texts = zip(*(line.split("\t") for line in told.decode().splitlines()), strict=True)
+    assert list(map(int, numbers)) == list(failed)
+    assert all(text.startswith(begin) for text, begin in zip(texts, failed.values(), strict=True))
+    assert "a poisoned" in texts[2]
+    names = {f"in{suffix}", f"out{suffix}", f"failed{suffix}", "model", "script.py"}
+    assert {path.name for path in tmp_path.iterdir()} == names
+
+
+def test_a_file_that_was_cut_writes_nothing_and_an_empty_one_empty_files(tmp_path, monkeypatch):
+    source, output, failed = tmp_path / "in.gz", tmp_path / "out", tmp_path / "failed"
+    options = ("--model", save_upper_case(tmp_path / "model"), "--input", source)
+    options += ("--output", output, "--failed", failed, *LOCAL)
+    source.write_bytes(gzip.compress(os.urandom(1000))[:-9])
+    with pytest.raises(Exception, match="end-of-stream"):
+        translate(monkeypatch, *options)
+    source.write_bytes(gzip.compress(b""))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in.gz", "model", "script.py"]
+    translate(monkeypatch, *options)
+    assert output.read_bytes() == failed.read_bytes() == b""
+
+
+@pytest.mark.parametrize("change", [("--input", "no"), ("--model", "no"), ("--output", "in")])
+def test_what_is_missing_is_told_at_once(change, tmp_path, monkeypatch, capsys):
+    (tmp_path / "in").write_text("a\n")
+    paths = {"--model": save_upper_case(tmp_path / "model"), "--input": tmp_path / "in"}
+    paths |= {"--output": tmp_path / "out", "--failed": tmp_path / "failed"}
+    paths[change[0]] = tmp_path / change[1]
+    with pytest.raises(SystemExit) as stop:
+        translate(monkeypatch, *(word for option in paths.items() for word in option))
+    assert stop.value.code == 2
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert ("must be three files" if change[0] == "--output" else "error: File not found") in error
+
+
+@pytest.mark.slow
+def test_two_workers_give_the_answers_of_the_translator(translator, exported, tmp_path):
+    texts = [sentence(1 + seed % 11, seed) for seed in range(400)]
+    texts[100], texts[200] = "", sentence(60)
+    (tmp_path / "in").write_text("".join(f"{text}\n" for text in texts))
+    command = [sys.executable, SCRIPT, "--model", exported, "--input", tmp_path / "in"]
+    command += ["--output", tmp_path / "out", "--failed", tmp_path / "failed"]
+    command += ["--batch-size", "64", *LOCAL, *WORKERS]
+    environment = {**os.environ, "PYTHONPATH": ""}
+    subprocess.run(list(map(str, command)), check=True, env=environment, cwd=tmp_path)
+    expected = translator.translate(texts, long_texts="truncate")
+    expected[200] = ""
+    assert (tmp_path / "out").read_text("utf-8").split("\n") == [*expected, ""]
+    assert (tmp_path / "failed").read_text() == f"201\t{TOO_LONG}\n"
