@@ -49,7 +49,10 @@ settings = ServerSettings(
     streams=THREADS, max_batch_size=int(max_batch_size), request_timeout=600.0
 )
 server = Server({"model": {1: Model()}}, settings)
-listener = socket.create_server(("127.0.0.1", 0))
+# asyncio sends small packets at once only where the protocol is written out.
+listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+listener.bind(("127.0.0.1", 0))
+listener.listen()
 sys.stderr.write(f"http://127.0.0.1:{listener.getsockname()[1]}/\n")
 sys.stderr.flush()
 server.http_server().run(sockets=[listener])
