@@ -137,16 +137,25 @@ def join_shards(shards, outputs):
         FileSystems.rename([aside], [output])
 
 
+def absolute(path):
+    # Beam lists no files by a relative name.
+    return FileSystems.join(*FileSystems.split(path))
+
+
 def main():
     parser = argparse.ArgumentParser(
         description=__doc__.splitlines()[0],
         epilog="All other options are those of Apache Beam, such as --runner.",
         allow_abbrev=False,
     )
-    parser.add_argument("--model", required=True, help="folder of the SavedModel")
-    parser.add_argument("--input", required=True, help="text, one sentence a line (.gz works)")
-    parser.add_argument("--output", required=True, help="translations, line by line (.gz works)")
-    parser.add_argument("--failed", required=True, help="numbers of failed lines, and reasons")
+    paths = {
+        "--model": "folder of the SavedModel",
+        "--input": "text, one sentence a line (.gz works)",
+        "--output": "translations, line by line (.gz works)",
+        "--failed": "numbers of the lines that were not translated, and the reasons",
+    }
+    for name, text in paths.items():
+        parser.add_argument(name, required=True, type=absolute, help=text)
     parser.add_argument("--batch-size", type=int, default=1024, help="lines that a model gets")
     arguments, others = parser.parse_known_args()
     for path in (arguments.input, FileSystems.join(arguments.model, "saved_model.pb")):

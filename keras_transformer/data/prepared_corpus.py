@@ -316,7 +316,7 @@ def _encode_part(parts, part, corpus, tokenizers, max_length, progress) -> bool:
         num_read += len(chunk)
         if progress is not None:
             progress(num_read)
-    if others := set(parts[0].glob("*.npz")).difference(paths):
+    if others := set(parts[0].glob("[!.]*.npz")).difference(paths):
         text = "%s has %d blocks of other text, vocabulary or options, which are not used."
         _LOGGER.warning(text, parts[0], len(others))
     missing = sum(not path.exists() for path in paths)

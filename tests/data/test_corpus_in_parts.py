@@ -72,7 +72,7 @@ def test_the_files_are_those_of_one_process_in_any_order(name, tmp_path):
         assert content(directory) == expected
 
 
-def test_a_part_that_was_killed_goes_on(tmp_path, monkeypatch):
+def test_a_part_that_was_killed_goes_on(tmp_path, monkeypatch, caplog):
     expected, directory = expected_of("mixed", tmp_path), tmp_path / "2" / "c"
     encode, encoded = module.encode_blocks, []
 
@@ -89,14 +89,16 @@ def test_a_part_that_was_killed_goes_on(tmp_path, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         prepare_corpus(directory, *CORPORA["mixed"], max_length=10, part=(1, 2))
     encode_until(None)
+    (directory.parent / ".c.parts" / ".writing-0-0.npz").touch()  # as a kill leaves it
     assert prepare_corpus(directory, *CORPORA["mixed"], max_length=10, part=(1, 2)) is None
-    num_blocks = len([*directory.parent.glob(".c.parts/*.npz")])
+    num_blocks = len([*directory.parent.glob(".c.parts/[!.]*.npz")])
     assert len(encoded) == num_blocks > 6
     # A part that is complete encodes nothing.
     assert prepare_corpus(directory, *CORPORA["mixed"], max_length=10, part=(1, 2)) is None
     assert len(encoded) == num_blocks
+    assert "not used" not in caplog.text
     # A block that the disk has damaged is encoded again; so are all that are missing without parts.
-    first = next(directory.parent.glob(".c.parts/*.npz"))
+    first = next(directory.parent.glob(".c.parts/[!.]*.npz"))
     first.write_bytes(first.read_bytes()[:-30])
     prepare_corpus(directory, *CORPORA["mixed"], max_length=10)
     assert content(directory) == expected
